@@ -1,0 +1,49 @@
+# Everything here needs only make, git and Python 3.11 or newer; the rest goes into .venv.
+#
+#   make run      the first minute with Rota, in a home of its own
+#   make test     all that CI does: lint, format, types, layers, tests
+#   make format   write the format instead of checking it
+#   make clean    remove what the others made
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: test run format clean
+
+test: .venv/dev.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/pytest -n 4
+
+run: .venv/run.stamp
+	PATH="$$PWD/$(BIN):$$PATH" sh examples/first-minute.sh
+
+format: .venv/dev.stamp
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Each stamp is as old as the last install, so that pip runs again only after pyproject.toml has changed.
+
+.venv/run.stamp: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+# Dependency groups need pip 25.1, which is newer than the pip that Python 3.11 brings along.
+.venv/dev.stamp: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
+	@touch $@ .venv/run.stamp
+
+# Asked before anything is made: a venv that fails half-way leaves a python behind that looks usable.
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo 'Rota needs Python 3.11 or newer as $(PYTHON); name another one: make PYTHON=python3.12' >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo '$(PYTHON) cannot make virtual environments; install its venv package (Debian, Ubuntu: apt install python3-venv)' >&2; exit 1; }
+	$(PYTHON) -m venv .venv || { rm -rf .venv; exit 1; }

@@ -1,0 +1,96 @@
+"""Everything Rota refuses or fails at, with one stable code each.
+
+    RotaError
+    ├── InvalidInput        what was asked cannot be understood            422, exit 2
+    ├── NotFound            nothing has that id                            404, exit 3
+    ├── Conflict            it is there, but not in a state that allows it 409, exit 4
+    ├── Unavailable         the scheduler is stopping or cannot be reached 503, exit 1
+    ├── StorageFull         the disk is full; nothing was stored           507, exit 1
+    ├── ConfigError         `rota.toml` cannot be used                     500, exit 1
+    ├── HomeError           the home directory cannot be used              500, exit 1
+    └── StoreError          the database cannot be used                    500, exit 1
+
+A message says what is wrong and what to do next. The code travels in problem documents, so that a
+client in another process raises the same class and leaves with the same exit code. This module is
+imported by every command: the standard library's cheap parts only.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class RotaError(Exception):
+    """Something Rota says no to, in words a person can act on."""
+
+    code: ClassVar[str] = "error"
+    http_status: ClassVar[int] = 500
+    exit_code: ClassVar[int] = 1
+
+    @property
+    def message(self) -> str:
+        return str(self.args[0]) if self.args else self.__class__.__doc__ or self.code
+
+
+class InvalidInput(RotaError):
+    """The request cannot be understood."""
+
+    code = "invalid-input"
+    http_status = 422
+    exit_code = 2
+
+
+class NotFound(RotaError):
+    """Nothing has that id."""
+
+    code = "not-found"
+    http_status = 404
+    exit_code = 3
+
+
+class Conflict(RotaError):
+    """The thing is not in a state that allows this."""
+
+    code = "conflict"
+    http_status = 409
+    exit_code = 4
+
+
+class Unavailable(RotaError):
+    """The scheduler is stopping or cannot be reached."""
+
+    code = "unavailable"
+    http_status = 503
+
+
+class StorageFull(RotaError):
+    """The disk is full; nothing was stored."""
+
+    code = "storage-full"
+    http_status = 507
+
+
+class ConfigError(RotaError):
+    """`rota.toml` cannot be used as it is."""
+
+    code = "config-error"
+
+
+class HomeError(RotaError):
+    """The home directory cannot be used."""
+
+    code = "home-error"
+
+
+class StoreError(RotaError):
+    """The database cannot be used."""
+
+    code = "store-error"
+
+
+BY_CODE: dict[str, type[RotaError]] = {
+    kind.code: kind
+    for kind in (
+        RotaError, InvalidInput, NotFound, Conflict, Unavailable, StorageFull, ConfigError, HomeError, StoreError,
+    )
+}  # fmt: skip
