@@ -1,0 +1,30 @@
+"""`cancel`: a waiting job ends at once; a running one is asked to end, and is CANCELLED when it is gone."""
+
+from __future__ import annotations
+
+from rota.core.status import STARTED, WAITING, Status
+from rota.engine.finish import cancel_waiting
+from rota.engine.work import Work
+from rota.errors import Conflict, NotFound
+from rota.executor.port import Stop
+from rota.ids import JobId, show_job
+
+
+def cancel(work: Work, job: JobId, *, actor: str) -> JobId:
+    """Acts on the job's chain; the answer is the member it acted on."""
+    last = work.session.last_of_chain(job)
+    if last is None:
+        raise NotFound(f"no such job: {show_job(job)}; `rota list --all` shows what there is")
+    member, status = last
+    reason = f"cancelled by {actor}"
+    if status in WAITING:
+        chain = work.session.chains([member])[member].chain
+        cancel_waiting(work, member, chain, reason=reason, actor=actor)
+    elif status in STARTED:
+        work.session.request_stop(member, reason, work.now, actor)
+        run = work.session.open_run_of(member)
+        if run is not None:
+            work.orders.append(Stop(run=run.run))
+    elif status is not Status.CANCELLED:
+        raise Conflict(f"{show_job(member)} has already ended ({status}); nothing was changed")
+    return member

@@ -1,0 +1,1 @@
+"""The rules: pure, synchronous, no I/O, no clock of their own."""

@@ -1,0 +1,103 @@
+"""The `after` gate: explicit edges between jobs.
+
+An edge names a predecessor and points at its whole chain: while the chain retries, the edge is open. One
+edge that can no longer be met decides at once; otherwise the first unmet edge speaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import msgspec
+
+from rota.core.status import TERMINAL, Status
+from rota.core.verdict import PASS, Block, Skip, Verdict, Wait
+from rota.core.wait import WaitKind
+from rota.ids import JobId, show_job
+
+
+class AfterPolicy(StrEnum):
+    SUCCESS = "success"
+    """The predecessor COMPLETED or was SKIPPED."""
+    FINISHED = "finished"
+    """The predecessor ended, however."""
+    FAILED = "failed"
+    """The predecessor FAILED; if it ended otherwise, this job is not needed."""
+
+
+class EdgeState(StrEnum):
+    """What is stored of an edge, so that an end touches only its own edges."""
+
+    OPEN = "open"
+    MET = "met"
+    UNMEETABLE = "unmeetable"
+
+
+class Edge(msgspec.Struct, frozen=True, kw_only=True):
+    predecessor: JobId
+    """As the user named it."""
+    chain: JobId
+    policy: AfterPolicy = AfterPolicy.SUCCESS
+
+
+class EdgeFact(msgspec.Struct, frozen=True, kw_only=True):
+    """An edge that is not met, with what its predecessor's chain has come to."""
+
+    edge: Edge
+    status: Status | None
+    """Status of the chain's last job; none when there is no such record."""
+    error: str | None = None
+    """Set when the record is there and cannot be read."""
+
+
+_MEETS = {
+    AfterPolicy.SUCCESS: frozenset({Status.COMPLETED, Status.SKIPPED}),
+    AfterPolicy.FINISHED: TERMINAL,
+    AfterPolicy.FAILED: frozenset({Status.FAILED}),
+}
+
+
+def state_of(policy: AfterPolicy, status: Status) -> EdgeState:
+    """What an edge with this policy is when its predecessor's chain stands at this status."""
+    if status not in TERMINAL:
+        return EdgeState.OPEN
+    return EdgeState.MET if status in _MEETS[policy] else EdgeState.UNMEETABLE
+
+
+def policies_met_by(status: Status) -> tuple[AfterPolicy, ...]:
+    return tuple(policy for policy in AfterPolicy if state_of(policy, status) is EdgeState.MET)
+
+
+def _judge(fact: EdgeFact) -> Verdict:
+    name = show_job(fact.edge.predecessor)
+    if fact.error is not None:
+        return Block(detail=f"scheduler data error for job dependency {name}: {fact.error}")
+    if fact.status is None:
+        return Block(detail=f"missing job dependency {name}")
+    match state_of(fact.edge.policy, fact.status):
+        case EdgeState.MET:
+            return PASS
+        case EdgeState.OPEN:
+            return Wait(
+                status=Status.WAITING_ON_DEPS,
+                kind=WaitKind.DEPENDENCIES,
+                detail=f"waiting on job {name}",
+                on=(f"job:{fact.edge.predecessor}",),
+            )
+        case EdgeState.UNMEETABLE:
+            if fact.edge.policy is AfterPolicy.FAILED:
+                return Skip(reason=f"not needed: {name} {fact.status}")
+            return Block(detail=f"dependency failed for job {name} ({fact.status})")
+
+
+def judge_edges(edges: Sequence[EdgeFact]) -> Verdict:
+    """The verdict of all edges together."""
+    waiting: Verdict = PASS
+    for fact in edges:
+        verdict = _judge(fact)
+        if isinstance(verdict, (Block, Skip)):
+            return verdict
+        if waiting is PASS:
+            waiting = verdict
+    return waiting

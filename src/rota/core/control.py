@@ -1,0 +1,48 @@
+"""The delay and paused gates: what holds a job in the queue where it reserves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import msgspec
+
+from rota.core.pool import GLOBAL, Draws
+from rota.core.status import Status
+from rota.core.verdict import PASS, Verdict, Wait
+from rota.core.wait import WaitKind
+
+
+def show_time(moment: datetime) -> str:
+    """RFC 3339 in UTC, to the microsecond only where it has one."""
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+class Pause(msgspec.Struct, frozen=True, kw_only=True):
+    by: str
+    at: datetime
+
+
+class Pauses(msgspec.Struct, frozen=True):
+    """Who paused what; `global` is everything."""
+
+    scopes: Mapping[str, Pause] = {}
+
+    def over(self, draws: Draws) -> Pause | None:
+        for name in (GLOBAL, *draws):
+            if name in self.scopes:
+                return self.scopes[name]
+        return None
+
+
+def judge_delay(not_before: datetime | None, now: datetime) -> Verdict:
+    if not_before is None or not_before <= now:
+        return PASS
+    return Wait(status=Status.QUEUED, kind=WaitKind.DELAY, detail=f"not before {show_time(not_before)}")
+
+
+def judge_pause(pauses: Pauses, draws: Draws) -> Verdict:
+    pause = pauses.over(draws)
+    if pause is None:
+        return PASS
+    return Wait(status=Status.QUEUED, kind=WaitKind.PAUSED, detail=f"paused by {pause.by}", on=("pause",))

@@ -1,0 +1,76 @@
+"""The gates, in their fixed order. The first that does not pass speaks for the job.
+
+Each is a function `(standing, facts) -> Verdict`. Dispatch, `why` and `status` ask these same functions, so
+what is explained is what happens. Verdicts of the gates marked `stored` are written to the job when they
+change; the others say only why a QUEUED job has not started, and are computed when somebody asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+import msgspec
+
+from rota.core.after import EdgeFact, judge_edges
+from rota.core.control import Pauses, judge_delay, judge_pause
+from rota.core.lock import Lock, LockBoard
+from rota.core.pool import Draws, PoolBoard
+from rota.core.queue import Rank
+from rota.core.status import Status
+from rota.core.verdict import PASS, Pass, Verdict
+from rota.core.wait import WaitKind
+from rota.ids import JobId, LaneId
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """A waiting job as the gates see it."""
+
+    rank: Rank
+    chain: JobId
+    status: Status
+    wait_kind: WaitKind | None
+    waited_on: tuple[WaitKind, ...]
+    is_ready: bool
+    """It stands in its lane: every gate up to locks has let it pass."""
+    contends: bool
+    """It stands in the queues of its locks: every gate before locks has let it pass."""
+    not_before: datetime | None
+    lane: LaneId
+    draws: Draws
+    locks: tuple[Lock, ...]
+    edges: tuple[EdgeFact, ...]
+    """Those not met that may speak: one that cannot be met any more, else the first open one."""
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """The world at one moment."""
+
+    now: datetime
+    pauses: Pauses
+    locks: LockBoard
+    pools: PoolBoard
+
+
+class Gate(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    judge: Callable[[Standing, Facts], Verdict]
+    stored: bool
+
+
+AFTER = Gate(name="after", judge=lambda job, _: judge_edges(job.edges), stored=True)
+DELAY = Gate(name="delay", judge=lambda job, facts: judge_delay(job.not_before, facts.now), stored=True)
+PAUSED = Gate(name="paused", judge=lambda job, facts: judge_pause(facts.pauses, job.draws), stored=False)
+LOCKS = Gate(name="locks", judge=lambda job, facts: facts.locks.judge(job.rank, job.locks), stored=True)
+POOLS = Gate(name="pools", judge=lambda job, facts: facts.pools.judge(job.draws), stored=False)
+
+GATES = (AFTER, DELAY, PAUSED, LOCKS, POOLS)
+BEFORE_LOCKS = tuple(gate for gate in GATES[: GATES.index(LOCKS)] if gate.stored)
+
+
+def first_verdict(job: Standing, facts: Facts, gates: Iterable[Gate] = GATES) -> Verdict:
+    for gate in gates:
+        verdict = gate.judge(job, facts)
+        if not isinstance(verdict, Pass):
+            return verdict
+    return PASS

@@ -1,0 +1,75 @@
+"""The job: what was asked for (`Spec`, frozen) and what has become of it (`Job`).
+
+What never changes is kept apart from what changes: a status change rewrites a narrow row, however
+long the prompt in the command, and the jobs of a retry chain share one spec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from rota.core.after import Edge
+from rota.core.lock import Lock
+from rota.core.run import Run
+from rota.core.status import Status
+from rota.core.wait import WaitKind
+from rota.ids import JobId
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for. It never changes after dispatch (INV-001), and a chain's jobs share it."""
+
+    command: tuple[str, ...]
+    """The argument vector; no shell is involved unless it names one."""
+    cwd: str
+    surroundings: int
+    """The stored set of environment variables the child gets."""
+    name: str | None = None
+    type: str | None = None
+    params: Mapping[str, Any] = {}
+    flow: str | None = None
+    target: str | None = None
+    pools: Mapping[str, int] = {}
+    """Weights asked for by name; what the job draws also follows from type, flow and target."""
+    locks: tuple[Lock, ...] = ()
+    timeout: timedelta | None = None
+    idle_timeout: timedelta | None = None
+    skip_if: str | None = None
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """One intent to run something once, with what has become of it."""
+
+    id: JobId
+    spec: Spec
+    status: Status
+    chain: JobId
+    """The first job of its retry chain; edges point at chains."""
+    retry_of: JobId | None
+    attempt: int
+    priority: int
+    position: int
+    created_at: datetime
+    queued_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    not_before: datetime | None
+    exit_code: int | None
+    reason: str | None
+    wait_kind: WaitKind | None
+    waited_on: tuple[WaitKind, ...]
+    permanently_failed: bool
+    dispatch_failures: int
+    last_failure: str | None
+    stop_requested: str | None
+    """Why a running job is being ended: set by cancel, cleared by nothing but rewind."""
+    pid: int | None
+    draws: Mapping[str, int] = {}
+    """What it takes from which pool while it runs."""
+    after: tuple[Edge, ...] = ()
+    run: Run | None = None
+    """Its latest run."""

@@ -1,0 +1,125 @@
+"""Pools: named capacities that running jobs draw from, all or nothing.
+
+What a job draws is one pure question to a `ConcurrencyPolicy` (OQ-001, DEC-011), asked once at submit. Jobs
+with the same draws stand in one lane, in queue order. Going down the order, the first job that does not fit
+closes each pool in which it lacks room to later jobs of that tick: a heavy job is not starved by light
+ones, and pools where it had room stay open. `-1` is no limit, `0` lets nothing new start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from rota.core.status import Status
+from rota.core.verdict import PASS, Verdict, Wait
+from rota.core.wait import WaitKind
+
+GLOBAL = "global"
+KINDS = ("type", "flow", "target", "resource")
+UNLIMITED = -1
+
+Draws = Mapping[str, int]
+
+
+class Drawing(Protocol):
+    """The part of a spec that decides its draws."""
+
+    @property
+    def type(self) -> str | None: ...
+    @property
+    def flow(self) -> str | None: ...
+    @property
+    def target(self) -> str | None: ...
+    @property
+    def pools(self) -> Mapping[str, int]: ...
+
+
+class ConcurrencyPolicy(Protocol):
+    def draws(self, job: Drawing) -> Draws:
+        """What the job takes from which pool while it runs."""
+        ...
+
+
+class PoolPolicy:
+    """The pools as configured: 1 from global, 1 from type, flow and target, and what the job names."""
+
+    def draws(self, job: Drawing) -> Draws:
+        draws = {GLOBAL: 1}
+        for kind, name in (("type", job.type), ("flow", job.flow), ("target", job.target)):
+            if name is not None:
+                draws[f"{kind}/{name}"] = 1
+        draws.update(job.pools)
+        return dict(sorted(draws.items(), key=lambda draw: speaking_order(draw[0])))
+
+
+def speaking_order(name: str) -> tuple[int, str]:
+    """Of several full pools the first in the order global, type, flow, target, resource, name speaks."""
+    kind = name.partition("/")[0]
+    return (0 if name == GLOBAL else 1 + KINDS.index(kind), name)
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """Sizes as configured, wildcards included."""
+
+    sizes: Mapping[str, int]
+
+    def size(self, name: str) -> int | None:
+        """The pool's size, or none when it has no limit."""
+        size = self.sizes.get(name)
+        if size is None and name != GLOBAL:
+            size = self.sizes.get(f"{name.partition('/')[0]}/*")
+        return None if size is None or size < 0 else size
+
+    def warnings(self, draws: Draws, named: Mapping[str, int]) -> list[str]:
+        """What will keep the job from ever starting, or not hold it as its author thinks."""
+        said = []
+        for name, weight in draws.items():
+            size = self.size(name)
+            if size is not None and weight > size:
+                said.append(
+                    f"pool {name} has size {size}, the job draws {weight}: it cannot start until the pool grows"
+                )
+            elif size is None and name in named and name != GLOBAL:
+                said.append(f"pool {name} has no limit: set one with `rota pool set {name} N`")
+        return said
+
+
+class PoolBoard:
+    """Room in every pool at one moment, and what has been closed by a job that did not fit."""
+
+    def __init__(self, limits: Limits, used: Mapping[str, int]) -> None:
+        self._limits = limits
+        self._used = dict(used)
+        self._closed: set[str] = set()
+
+    def used(self, name: str) -> int:
+        return self._used.get(name, 0)
+
+    def _lacks(self, name: str, weight: int) -> bool:
+        size = self._limits.size(name)
+        return size is not None and self.used(name) + weight > size
+
+    def is_closed(self, draws: Draws) -> bool:
+        """No later job of this lane can start in this tick."""
+        return any(name in self._closed for name in draws)
+
+    def judge(self, draws: Draws) -> Verdict:
+        for name, weight in draws.items():
+            if name in self._closed or self._lacks(name, weight):
+                return Wait(
+                    status=Status.QUEUED,
+                    kind=WaitKind.CAPACITY,
+                    detail=f"waiting on pool {name} ({self.used(name)}/{self._limits.size(name)})",
+                    on=(f"pool:{name}",),
+                )
+        return PASS
+
+    def close(self, draws: Draws) -> None:
+        self._closed.update(name for name, weight in draws.items() if self._lacks(name, weight))
+
+    def take(self, draws: Draws) -> None:
+        for name, weight in draws.items():
+            self._used[name] = self.used(name) + weight

@@ -1,0 +1,40 @@
+"""What one tick knows: bounded, never the whole queue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from rota.core.control import Pauses
+from rota.core.pool import Draws, Limits
+from rota.core.queue import Rank
+from rota.ids import JobId, LaneId
+
+
+class Lane(msgspec.Struct, frozen=True, kw_only=True):
+    """Ready jobs with the same draws, in queue order: a full pool in front is not walked over."""
+
+    id: LaneId
+    draws: Draws
+    heads: tuple[Rank, ...]
+    has_more: bool
+    """There are ready jobs behind these heads."""
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    lanes: tuple[Lane, ...]
+    used: Mapping[str, int]
+    workers: frozenset[int]
+    """Numbers of the places that run a job."""
+    limits: Limits
+    pauses: Pauses
+    batch_size: int | None
+    horizon: Rank | None = None
+    """The first job marked for a look that has not had it: nothing at or behind it starts yet."""
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    job: JobId
+    lane: LaneId
+    worker: int

@@ -1,0 +1,158 @@
+"""One tick: look at the jobs that something has happened to, then choose which ready jobs start.
+
+    marked jobs ──look──▶ WAITING_ON_DEPS | WAITING_ON_LOCKS | ready in a lane | ended
+    lanes ──plan──▶ claims, in queue order, while pools have room
+
+Both are pure. What `tick --dry-run` prints and what `why` says comes from here.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import count
+from typing import Literal
+
+import msgspec
+
+from rota.core.control import judge_pause
+from rota.core.gate import BEFORE_LOCKS, LOCKS, Facts, Standing, first_verdict
+from rota.core.lock import Lock
+from rota.core.pool import PoolBoard
+from rota.core.snapshot import Claim, Lane, Snapshot
+from rota.core.status import Status, advance
+from rota.core.verdict import Block, Pass, Skip, Verdict, Wait
+from rota.core.wait import WaitKind
+from rota.ids import JobId, LaneId
+
+_STORED_KINDS = frozenset({WaitKind.DEPENDENCIES, WaitKind.PINNED_HEAD, WaitKind.LOCKS})
+
+BoundBy = Literal["capacity", "batch", "ready", "none"]
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a look puts a job."""
+
+    job: JobId
+    chain: JobId
+    was: Status
+    to: Status
+    wait_kind: WaitKind | None
+    waited_on: tuple[WaitKind, ...]
+    lane: LaneId
+    was_ready: bool
+    is_ready: bool
+    joins: bool
+    """It takes its turn in the queues of its locks."""
+    leaves: bool
+    """It gives up its turn there."""
+    has_changed: bool
+    """Something of it is to be written: a job that stands where it stood is left alone."""
+    reason: str | None = None
+    """Set when the look ends the job: blocked, or not needed."""
+
+
+def _place(job: Standing, verdict: Verdict, *, contends: bool) -> Placement:
+    to, kind, reason = Status.QUEUED, None, None
+    match verdict:
+        case Wait():
+            to = verdict.status
+            kind = verdict.kind if verdict.kind in _STORED_KINDS else None
+        case Block():
+            to, reason = Status.BLOCKED_BY_DEPENDENCY, verdict.detail
+        case Skip():
+            to, reason = Status.SKIPPED, verdict.reason
+        case Pass():
+            pass
+    is_ready = isinstance(verdict, Pass)
+    return Placement(
+        job=job.rank.job,
+        chain=job.chain,
+        was=job.status,
+        to=to if to is job.status else advance(job.status, to),
+        wait_kind=kind,
+        waited_on=job.waited_on if kind is None or kind in job.waited_on else (*job.waited_on, kind),
+        lane=job.lane,
+        was_ready=job.is_ready,
+        is_ready=is_ready,
+        joins=contends and not job.contends and bool(job.locks),
+        leaves=job.contends and not contends,
+        has_changed=(to, kind, is_ready) != (job.status, job.wait_kind, job.is_ready),
+        reason=reason,
+    )
+
+
+def is_free(*, unmet: int, not_before: datetime | None, locks: Sequence[Lock]) -> bool:
+    """No stored gate has anything to ask of a job like this: a look would only find it ready."""
+    return unmet == 0 and not_before is None and not locks
+
+
+def look(jobs: Sequence[Standing], facts: Facts) -> list[Placement]:
+    """Ask the stored gates of each job. All that pass those before locks join the queues of their locks first,
+    so that within one look the order of the queue decides, not the order of asking."""
+    early = [(job, first_verdict(job, facts, BEFORE_LOCKS)) for job in jobs]
+    for job, verdict in early:
+        if isinstance(verdict, Pass):
+            facts.locks.join(job.rank, job.locks)
+    return [
+        _place(job, LOCKS.judge(job, facts), contends=True)
+        if isinstance(verdict, Pass)
+        else _place(job, verdict, contends=False)
+        for job, verdict in early
+    ]
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    claims: tuple[Claim, ...]
+    bound_by: BoundBy
+    """What kept the number of claims from being larger."""
+    pools: PoolBoard
+    """Room as it is after these claims, with the pools that were closed on the way."""
+    is_cut_short: bool
+    """The snapshot or the batch ended before the queue did: another tick should follow."""
+
+
+def _free_workers(taken: frozenset[int]) -> Iterator[int]:
+    return (number for number in count(1) if number not in taken)
+
+
+def plan(snapshot: Snapshot) -> Plan:
+    """Go down the queue order over all lanes at once and claim what fits."""
+    pools = PoolBoard(snapshot.limits, snapshot.used)
+    workers = _free_workers(snapshot.workers)
+    claims: list[Claim] = []
+    bound_by: BoundBy = "ready" if snapshot.lanes else "none"
+    queue = [(lane.heads[0], 0, lane) for lane in snapshot.lanes if lane.heads]
+    heapq.heapify(queue)
+    while queue:
+        rank, index, lane = queue[0]
+        if snapshot.horizon is not None and rank >= snapshot.horizon:
+            return Plan(claims=tuple(claims), bound_by=bound_by, pools=pools, is_cut_short=True)
+        if not _may_start(lane, snapshot, pools):
+            bound_by = "capacity"
+            heapq.heappop(queue)
+            continue
+        if len(claims) == snapshot.batch_size:
+            return Plan(claims=tuple(claims), bound_by="batch", pools=pools, is_cut_short=True)
+        pools.take(lane.draws)
+        claims.append(Claim(job=rank.job, lane=lane.id, worker=next(workers)))
+        if index + 1 < len(lane.heads):
+            heapq.heapreplace(queue, (lane.heads[index + 1], index + 1, lane))
+        elif lane.has_more:
+            return Plan(claims=tuple(claims), bound_by=bound_by, pools=pools, is_cut_short=True)
+        else:
+            heapq.heappop(queue)
+    return Plan(claims=tuple(claims), bound_by=bound_by, pools=pools, is_cut_short=False)
+
+
+def _may_start(lane: Lane, snapshot: Snapshot, pools: PoolBoard) -> bool:
+    """Whether the next job of this lane fits now; if it lacks room somewhere, that pool is closed behind it."""
+    if not isinstance(judge_pause(snapshot.pauses, lane.draws), Pass):
+        return False
+    if pools.is_closed(lane.draws):
+        return False
+    if isinstance(pools.judge(lane.draws), Pass):
+        return True
+    pools.close(lane.draws)
+    return False

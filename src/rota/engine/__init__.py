@@ -1,0 +1,1 @@
+"""The loops: dispatch, finish, recover. Driven by events, never by polling."""

@@ -1,0 +1,95 @@
+"""The tick, inside a transaction: look at what is marked, then claim what fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from rota.core.gate import Facts
+from rota.core.lock import LockBoard
+from rota.core.pool import PoolBoard
+from rota.core.status import TERMINAL
+from rota.core.tick import Plan, look, plan
+from rota.engine.finish import end_chain
+from rota.engine.work import Work
+from rota.executor.port import Environment, Start
+from rota.ids import show_job, show_run
+from rota.store.claim import Dispatch
+
+LOOK = 500
+"""Jobs looked at in one go."""
+LOOKS = 4
+"""Goes in one transaction: what is left has its turn in the next, and nothing behind it starts meanwhile."""
+
+
+def look_at_marked(work: Work, cause: str) -> None:
+    """Until nothing is marked or the transaction has grown long enough. A blocked job marks its own successors,
+    so a whole chain of them falls in one pass."""
+    work.session.stir_due(work.now)
+    for _ in range(LOOKS):
+        jobs = work.session.stirred(LOOK)
+        if not jobs:
+            return
+        facts = Facts(
+            now=work.now,
+            pauses=work.session.pauses(),
+            locks=LockBoard(work.session.fronts(lock.key for job in jobs for lock in job.locks)),
+            pools=PoolBoard(work.settings.limits, {}),
+        )
+        placements = look(jobs, facts)
+        work.session.place(placements, work.now, cause)
+        for placement in placements:
+            if placement.to in TERMINAL:
+                end_chain(work.session, placement.chain, placement.to)
+
+
+def choose(work: Work) -> Plan:
+    return plan(work.session.snapshot(work.settings.limits, work.settings.batch_size))
+
+
+class Starter:
+    """Turns claims into start orders, and tells the executor each environment once for each connection."""
+
+    def __init__(self, home: Path, jobs: Path) -> None:
+        self._home = str(home)
+        self._jobs = jobs
+        self._told: set[int] = set()
+
+    def forget(self) -> None:
+        """A new connection knows nothing."""
+        self._told.clear()
+
+    def order(self, work: Work, dispatch: Dispatch) -> None:
+        """May raise when the job's own record cannot be used; then no order is left behind."""
+        argv = msgspec.json.decode(dispatch.command, type=tuple[str, ...])
+        variables = None if dispatch.surroundings in self._told else work.session.variables(dispatch.surroundings)
+        if variables is not None:
+            work.orders.append(Environment(surroundings=dispatch.surroundings, variables=variables))
+            self._told.add(dispatch.surroundings)
+        directory = self._jobs / str(dispatch.job)
+        work.orders.append(
+            Start(
+                run=dispatch.run,
+                job=dispatch.job,
+                argv=argv,
+                cwd=dispatch.cwd,
+                surroundings=dispatch.surroundings,
+                overlay=self._overlay(dispatch, directory),
+                directory=str(directory),
+                timeout=None if dispatch.timeout is None else dispatch.timeout.total_seconds(),
+                idle_timeout=None if dispatch.idle_timeout is None else dispatch.idle_timeout.total_seconds(),
+                kill_after=work.settings.kill_after.total_seconds(),
+                skip_if=dispatch.skip_if,
+            )
+        )
+
+    def _overlay(self, dispatch: Dispatch, directory: Path) -> Mapping[str, str]:
+        return {
+            "ROTA_HOME": self._home,
+            "ROTA_JOB": show_job(dispatch.job),
+            "ROTA_RUN": show_run(dispatch.run),
+            "ROTA_PARAMS": dispatch.params,
+            "ROTA_SESSION_FILE": str(directory / "session"),
+        }

@@ -1,0 +1,103 @@
+"""What the executor says, booked inside a transaction. What comes too late changes nothing and is logged."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+
+from rota.core.after import policies_met_by
+from rota.core.breaker import CIRCUIT_BROKEN, again_after
+from rota.core.run import CANCELLED, Conclusion, End, Intent, conclude
+from rota.core.status import Status
+from rota.engine.work import Work
+from rota.executor.port import Acknowledge, Exited, FailedToStart, Started
+from rota.ids import JobId, show_run
+from rota.store.claim import OpenRun
+from rota.store.session import Session
+
+log = logging.getLogger("rota.engine")
+
+
+def end_chain(session: Session, chain: JobId, status: Status) -> None:
+    """A chain's last job has ended: its edges are decided."""
+    session.settle(chain, policies_met_by(status))
+
+
+def book_start(work: Work, message: Started) -> None:
+    run = work.session.open_run(message.run)
+    if run is None:
+        log.warning("%s started, but is not wanted any more", show_run(message.run))
+        return
+    work.session.confirm(run, message.pid, message.start_time, work.now, "executor")
+
+
+def book_exit(work: Work, message: Exited) -> None:
+    work.orders.append(Acknowledge(run=message.run))
+    run = work.session.open_run(message.run)
+    if run is None:
+        log.info("the end of %s came late and changes nothing", show_run(message.run))
+        return
+    if run.status is Status.DISPATCHED and message.ended_by == "stop" and run.stop_requested is None:
+        fail_dispatch(work, run, "its start was not confirmed in time")
+        return
+    end = End(
+        code=message.code,
+        signal=message.signal,
+        ended_by=message.ended_by,
+        skipped=message.skipped,
+        watched=message.watched,
+        tail=message.tail,
+    )
+    intent = Intent(stop_requested=run.stop_requested, timeout=run.timeout, idle_timeout=run.idle_timeout)
+    at = min(datetime.fromtimestamp(message.at, UTC), work.now)
+    finish(work, run, conclude(end, intent), at=at, cause="executor")
+
+
+def finish(work: Work, run: OpenRun, end: Conclusion, *, at: datetime, cause: str) -> None:
+    if work.session.finish(run, end, at=at, now=work.now, cause=cause):
+        end_chain(work.session, run.chain, end.status)
+
+
+def book_failed_start(work: Work, message: FailedToStart) -> None:
+    work.orders.append(Acknowledge(run=message.run))
+    run = work.session.open_run(message.run)
+    if run is None:
+        log.info("%s could not be started, and is not wanted any more", show_run(message.run))
+        return
+    if run.stop_requested is not None:
+        give_back(work, run, cause="executor")
+        cancel_waiting(work, run.job, run.chain, reason=run.stop_requested, actor=None)
+        return
+    fail_dispatch(work, run, message.error)
+
+
+def fail_dispatch(work: Work, run: OpenRun, error: str) -> None:
+    """Not a run: the job is tried again after a short while, or given up."""
+    failures = run.dispatch_failures + 1
+    delay = again_after(failures)
+    if delay is None:
+        give_up(work, run, failures=failures, error=error, reason=f"{CIRCUIT_BROKEN}: {error}")
+        return
+    work.session.requeue(
+        run, failures=failures, error=error, not_before=work.now + delay, now=work.now, cause="executor"
+    )
+
+
+def give_back(work: Work, run: OpenRun, *, cause: str) -> None:
+    """The claim came to nothing through no fault of the job: it stands at its old place again."""
+    work.session.requeue(run, failures=run.dispatch_failures, error=None, not_before=None, now=work.now, cause=cause)
+
+
+def give_up(work: Work, run: OpenRun, *, failures: int, error: str, reason: str) -> None:
+    work.session.abandon(run, failures=failures, error=error, reason=reason, now=work.now, cause="executor")
+    end_chain(work.session, run.chain, Status.FAILED)
+
+
+def cancel_waiting(work: Work, job: JobId, chain: JobId, *, reason: str, actor: str | None) -> bool:
+    """End a job that has not started. It has no run, and the exit code of everything that was cancelled."""
+    is_ended = work.session.end_waiting(
+        job, Status.CANCELLED, exit_code=CANCELLED, reason=reason, now=work.now, cause="cancel", actor=actor
+    )
+    if is_ended:
+        end_chain(work.session, chain, Status.CANCELLED)
+    return is_ended

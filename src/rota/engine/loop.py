@@ -1,0 +1,92 @@
+"""The engine's thread: waits for requests, for the executor and for timers, and takes turns.
+
+Requests that arrive while a turn is under way are gathered into the next one: group commit without a delay
+of its own, for a single request never waits.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from rota.clock import Clock
+from rota.engine.engine import RETRY_AFTER, Engine
+from rota.engine.work import Request
+from rota.executor.port import Executor
+
+log = logging.getLogger("rota.engine")
+
+MOST_IN_A_TURN = 1000
+LONGEST_WAIT = 60.0
+"""The wall clock can be set under a timer: look again at least this often while one is pending."""
+
+
+class Loop:
+    def __init__(self, engine: Engine, executor: Executor, clock: Clock, on_crash: Callable[[], None]) -> None:
+        self._engine = engine
+        self._executor = executor
+        self._clock = clock
+        self._on_crash = on_crash
+        self._requests: deque[Request[Any]] = deque()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._run, name="rota-engine", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(self, request: Request[Any]) -> None:
+        """From any thread."""
+        self._requests.append(request)
+        os.eventfd_write(self._wake, 1)
+
+    def stop(self) -> None:
+        """Take the last turn, refuse what comes after it, and end."""
+        self._is_stopping = True
+        os.eventfd_write(self._wake, 1)
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._engine.start()
+            while not self._is_stopping:
+                self._wait()
+                self._turn()
+            self._turn()
+            self._engine.refuse(list(self._requests))
+        except Exception:
+            log.exception("the engine stopped")
+            self._on_crash()
+
+    def _turn(self) -> None:
+        count = min(len(self._requests), MOST_IN_A_TURN)
+        self._engine.turn([self._requests.popleft() for _ in range(count)])
+
+    def _wait(self) -> None:
+        if self._engine.has_more or self._requests:
+            return
+        poll = select.poll()
+        poll.register(self._wake, select.POLLIN)
+        if self._executor.fileno() >= 0:
+            poll.register(self._executor.fileno(), select.POLLIN)
+        timeout = self._timeout()
+        if poll.poll(None if timeout is None else timeout * 1000):
+            with suppress(BlockingIOError):
+                os.eventfd_read(self._wake)
+
+    def _timeout(self) -> float | None:
+        """Seconds until something is due without anybody saying so; none for ever."""
+        if self._engine.trouble is not None:
+            return RETRY_AFTER
+        due = []
+        if self._engine.next_due is not None:
+            due.append(min((self._engine.next_due - self._clock.now()).total_seconds(), LONGEST_WAIT))
+        if self._engine.next_overdue is not None:
+            due.append(self._engine.next_overdue - self._clock.monotonic())
+        return max(0.0, min(due)) if due else None

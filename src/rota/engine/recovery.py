@@ -1,0 +1,50 @@
+"""Recovery: what the store says runs is compared with what the executor can account for.
+
+    store            executor                      becomes
+    RUNNING          knows it, alive               adopted: it goes on
+    RUNNING          knows its end                 booked with its real exit code (its end follows)
+    DISPATCHED       knows it, alive               adopted
+    DISPATCHED       does not know it              QUEUED at its old place: it was never started
+    RUNNING          does not know it              FAILED `Scheduler crash recovery` (DEC-008 as the fallback)
+
+It enters by the same message whenever a connection to the executor begins: at the scheduler's start, after
+`kill -9`, and when the executor was lost and came back. It is idempotent: a second time finds nothing to do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rota.core.event import Event
+from rota.core.run import CRASH_RECOVERY, Conclusion
+from rota.core.status import Status
+from rota.engine.finish import finish, give_back
+from rota.engine.work import Work
+from rota.executor.port import Accounts, Stop
+from rota.store.moment import to_stored
+
+CAUSE = "recovery"
+
+Report = dict[str, int]
+
+
+def reconcile(work: Work, accounts: Accounts) -> Report:
+    """Settle every open run; nothing else is dispatched before this."""
+    known = {account.run: account for account in accounts.runs}
+    report: Counter[str] = Counter()
+    for run in work.session.open_runs():
+        account = known.get(run.run)
+        if account is not None:
+            report["running_jobs_adopted" if account.pid is not None else "finished_while_away"] += 1
+            if run.stop_requested is not None:
+                work.orders.append(Stop(run=run.run))
+        elif run.status is Status.DISPATCHED:
+            give_back(work, run, cause=CAUSE)
+            report["requeued"] += 1
+        else:
+            end = Conclusion(status=Status.FAILED, exit_code=1, reason=CRASH_RECOVERY, error=CRASH_RECOVERY)
+            finish(work, run, end, at=work.now, cause=CAUSE)
+            report["running_jobs_recovered"] += 1
+    if report:
+        work.session.emit(Event(kind="scheduler.recovered", at=to_stored(work.now), cause=CAUSE, data=dict(report)))
+    return dict(report)

@@ -1,0 +1,1 @@
+"""The store: what Rota remembers, behind a port of domain verbs."""

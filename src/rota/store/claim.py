@@ -1,0 +1,143 @@
+"""Stores claims, and what the executor says of them before they end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from rota.core.event import Event
+from rota.core.snapshot import Claim
+from rota.core.status import Status
+from rota.errors import StoreError
+from rota.ids import JobId, RunId
+from rota.store.database import Row
+from rota.store.moment import duration_from_stored, maybe_to_stored, to_stored
+from rota.store.place import Placing
+
+
+class Dispatch(msgspec.Struct, frozen=True, kw_only=True):
+    """A claimed job, with what is needed to start it; the fields are as stored, not yet read."""
+
+    run: RunId
+    job: JobId
+    command: str
+    cwd: str
+    surroundings: int
+    params: str
+    timeout: timedelta | None
+    idle_timeout: timedelta | None
+    skip_if: str | None
+
+
+class OpenRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that has not ended."""
+
+    run: RunId
+    job: JobId
+    chain: JobId
+    status: Status
+    dispatch_failures: int
+    stop_requested: str | None
+    timeout: timedelta | None
+    idle_timeout: timedelta | None
+
+
+class Claiming(Placing):
+    def claim(self, claims: Sequence[Claim], node: str, now: datetime, cause: str) -> list[Dispatch]:
+        """Claim all of them, with their locks and a run row each. The spawn comes after the commit, never before."""
+        if not claims:
+            return []
+        stored_now = to_stored(now)
+        first = self._db.rows("next_ids", noun="run", count=len(claims))[0][0]
+        runs = {claim.job: RunId(first + n) for n, claim in enumerate(claims)}
+        rows: list[dict[str, Any]] = [
+            {"job": claim.job, "run": runs[claim.job], "worker": f"{node}/{claim.worker}", "now": stored_now}
+            for claim in claims
+        ]
+        if self._db.run_many("claim", rows) != len(rows):
+            raise StoreError("a job was claimed by somebody else; is a second scheduler writing to this store?")
+        self._db.run_many("add_run", rows)
+        self._db.run_many("hold_locks", rows)
+        self._leave_lanes(claims)
+        for row in rows:
+            data = {"from": "QUEUED", "worker": row["worker"]}
+            self.emit(
+                Event(kind="job.dispatched", at=stored_now, cause=cause, job=row["job"], run=row["run"], data=data)
+            )
+        return [_dispatch(row, runs) for row in self._db.rows("orders", ids=[claim.job for claim in claims])]
+
+    def _leave_lanes(self, claims: Sequence[Claim]) -> None:
+        left: dict[int, int] = {}
+        for claim in claims:
+            left[claim.lane] = left.get(claim.lane, 0) + 1
+        self._db.run_many("count_ready", [{"lane": lane, "change": -count} for lane, count in left.items()])
+
+    def variables(self, surroundings: int) -> Mapping[str, str]:
+        rows = self._db.rows("variables", id=surroundings)
+        if not rows:
+            raise StoreError(f"the environment {surroundings} of a job is gone from the store")
+        return msgspec.json.decode(rows[0][0], type=dict[str, str])
+
+    def open_runs(self) -> list[OpenRun]:
+        return [_open_run(row) for row in self._db.rows("open_runs")]
+
+    def open_run(self, run: RunId) -> OpenRun | None:
+        rows = self._db.rows("open_run", run=run)
+        return _open_run(rows[0]) if rows else None
+
+    def open_run_of(self, job: JobId) -> OpenRun | None:
+        rows = self._db.rows("open_run_of", job=job)
+        return _open_run(rows[0]) if rows else None
+
+    def confirm(self, run: OpenRun, pid: int, pid_started: int, now: datetime, cause: str) -> None:
+        """The child exists."""
+        if self._db.rows("confirm", run=run.run, pid=pid, pid_started=pid_started) and run.status is Status.DISPATCHED:
+            data = {"from": "DISPATCHED", "pid": pid}
+            self.emit(Event(kind="job.running", at=to_stored(now), cause=cause, job=run.job, run=run.run, data=data))
+
+    def requeue(
+        self, run: OpenRun, *, failures: int, error: str | None, not_before: datetime | None, now: datetime, cause: str
+    ) -> None:
+        """A claim that came to nothing: the job stands at its old place again, and there was no run."""
+        self._db.run("forget_run", run=run.run)
+        touched = self._db.run(
+            "requeue",
+            job=run.job,
+            dispatch_failures=failures,
+            last_failure=error,
+            not_before=maybe_to_stored(not_before),
+        )
+        if touched:
+            self.leave_locks(run.job)
+            data = {"from": "DISPATCHED", "error": error} if error else {"from": "DISPATCHED"}
+            self.emit(Event(kind="job.queued", at=to_stored(now), cause=cause, job=run.job, data=data))
+
+
+def _dispatch(row: Row, runs: Mapping[JobId, RunId]) -> Dispatch:
+    return Dispatch(
+        run=runs[row[0]],
+        job=row[0],
+        command=row[1],
+        cwd=row[2],
+        surroundings=row[3],
+        params=row[4],
+        timeout=duration_from_stored(row[5]),
+        idle_timeout=duration_from_stored(row[6]),
+        skip_if=row[7],
+    )
+
+
+def _open_run(row: Row) -> OpenRun:
+    return OpenRun(
+        run=RunId(row[0]),
+        job=JobId(row[1]),
+        chain=JobId(row[2]),
+        status=Status(row[3]),
+        dispatch_failures=row[4],
+        stop_requested=row[5],
+        timeout=duration_from_stored(row[6]),
+        idle_timeout=duration_from_stored(row[7]),
+    )

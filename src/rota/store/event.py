@@ -1,0 +1,49 @@
+"""Events, gathered during a transaction and written once before its commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from rota.core.event import Event
+from rota.store.database import Database
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Emitting:
+    """What a savepoint undoes, it undoes of the events too."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self._events: list[Event] = []
+
+    def emit(self, event: Event) -> None:
+        self._events.append(event)
+
+    def _write_events(self) -> None:
+        self._db.run_many("add_event", [_row(event) for event in self._events])
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        kept = len(self._events)
+        try:
+            with self._db.savepoint():
+                yield
+        except BaseException:
+            del self._events[kept:]
+            raise
+
+
+def _row(event: Event) -> dict[str, object]:
+    return {
+        "at": event.at,
+        "kind": event.kind,
+        "cause": event.cause,
+        "actor": event.actor,
+        "job": event.job,
+        "run": event.run,
+        "data": _encode(event.data).decode() if event.data else "{}",
+    }

@@ -1,0 +1,151 @@
+-- Times are microseconds since the epoch, UTC. Durations are microseconds. Flags are 0 or 1.
+-- `@int` and `@strict` are the two words in which the databases differ; the store replaces them.
+
+CREATE TABLE sequence (            -- ids are handed out in blocks and never used again
+    noun TEXT PRIMARY KEY,
+    next @int NOT NULL
+) @strict;
+INSERT INTO sequence (noun, next) VALUES ('job', 1), ('run', 1);
+
+CREATE TABLE surroundings (        -- environments, once for each distinct content
+    id @int PRIMARY KEY,
+    digest TEXT NOT NULL UNIQUE,
+    variables TEXT NOT NULL
+) @strict;
+
+CREATE TABLE lane (                -- one for each distinct set of pool draws
+    id @int PRIMARY KEY,
+    draws TEXT NOT NULL UNIQUE,
+    ready @int NOT NULL DEFAULT 0 CHECK (ready >= 0)
+) @strict;
+CREATE INDEX lane_ready ON lane (id) WHERE ready > 0;
+
+CREATE TABLE spec (                -- what was asked for; frozen once a job of it is dispatched (INV-001)
+    id @int PRIMARY KEY,
+    command TEXT NOT NULL,
+    cwd TEXT NOT NULL,
+    surroundings @int NOT NULL,
+    name TEXT,
+    type TEXT,
+    params TEXT NOT NULL,
+    flow TEXT,
+    target TEXT,
+    pools TEXT NOT NULL,
+    timeout @int,
+    idle_timeout @int,
+    skip_if TEXT
+) @strict;
+
+CREATE TABLE job (
+    id @int PRIMARY KEY,
+    spec @int NOT NULL,            -- the id of the chain's first job, or of the job that was edited
+    chain @int NOT NULL,
+    retry_of @int,
+    attempt @int NOT NULL DEFAULT 1,
+    status TEXT NOT NULL CHECK (status IN (
+        'QUEUED', 'WAITING_ON_DEPS', 'WAITING_ON_LOCKS', 'DISPATCHED', 'RUNNING',
+        'COMPLETED', 'FAILED', 'SKIPPED', 'CANCELLED', 'BLOCKED_BY_DEPENDENCY')),
+    precedence @int NOT NULL,      -- priority negated: the queue order is ascending throughout (INV-004)
+    position @int NOT NULL,
+    created_at @int NOT NULL,
+    queued_at @int,
+    started_at @int,
+    finished_at @int,
+    not_before @int,
+    exit_code @int,
+    reason TEXT,
+    wait_kind TEXT CHECK (wait_kind IN ('dependencies', 'pinned_head', 'locks')),
+    waited_on TEXT NOT NULL DEFAULT '',
+    unmet @int NOT NULL DEFAULT 0 CHECK (unmet >= 0),
+    lane @int NOT NULL,
+    ready @int NOT NULL DEFAULT 0,         -- stands in its lane
+    stirred @int NOT NULL DEFAULT 0,       -- something happened to it: to be looked at
+    permanently_failed @int NOT NULL DEFAULT 0,
+    dispatch_failures @int NOT NULL DEFAULT 0,
+    last_failure TEXT,
+    stop_requested TEXT,
+    pid @int,
+    pid_started @int,              -- field 22 of /proc/<pid>/stat: with the pid it names the process
+    CHECK (ready = 0 OR status = 'QUEUED'),
+    CHECK (stirred = 0 OR status IN ('QUEUED', 'WAITING_ON_DEPS', 'WAITING_ON_LOCKS')),
+    CHECK ((wait_kind IS NULL) = (status NOT IN ('WAITING_ON_DEPS', 'WAITING_ON_LOCKS'))),
+    CHECK ((finished_at IS NULL) = (status IN (
+        'QUEUED', 'WAITING_ON_DEPS', 'WAITING_ON_LOCKS', 'DISPATCHED', 'RUNNING')))
+) @strict;
+CREATE INDEX job_chain ON job (chain, id);
+CREATE UNIQUE INDEX job_one_active_in_chain ON job (chain) WHERE status IN
+    ('QUEUED', 'WAITING_ON_DEPS', 'WAITING_ON_LOCKS', 'DISPATCHED', 'RUNNING');
+CREATE INDEX job_lane ON job (lane, precedence, position, created_at, id) WHERE ready = 1;
+CREATE INDEX job_stirred ON job (precedence, position, created_at, id) WHERE stirred = 1;
+CREATE INDEX job_delayed ON job (not_before) WHERE not_before IS NOT NULL AND status = 'QUEUED' AND ready = 0;
+CREATE INDEX job_active ON job (precedence, position, created_at, id) WHERE status IN
+    ('QUEUED', 'WAITING_ON_DEPS', 'WAITING_ON_LOCKS', 'DISPATCHED', 'RUNNING');
+CREATE INDEX job_status ON job (status, id);
+
+CREATE TABLE edge (
+    job @int NOT NULL REFERENCES job (id),
+    sequence @int NOT NULL,
+    predecessor @int NOT NULL,
+    chain @int NOT NULL,
+    policy TEXT NOT NULL CHECK (policy IN ('success', 'finished', 'failed')),
+    state TEXT NOT NULL CHECK (state IN ('open', 'met', 'unmeetable')),
+    PRIMARY KEY (job, sequence)
+) @strict;
+CREATE INDEX edge_open ON edge (chain) WHERE state = 'open';
+CREATE INDEX edge_unmet ON edge (job, state, sequence) WHERE state <> 'met';
+
+CREATE TABLE lock (
+    job @int NOT NULL REFERENCES job (id),
+    key TEXT NOT NULL,
+    mode TEXT NOT NULL CHECK (mode IN ('exclusive', 'shared')),
+    state TEXT NOT NULL CHECK (state IN ('idle', 'contending', 'held')),
+    precedence @int NOT NULL,      -- the job's rank, copied: one index holds a key's queue
+    position @int NOT NULL,
+    created_at @int NOT NULL,
+    PRIMARY KEY (job, key)
+) @strict;
+CREATE INDEX lock_queue ON lock (key, precedence, position, created_at, job) WHERE state = 'contending';
+CREATE INDEX lock_queue_exclusive ON lock (key, precedence, position, created_at, job)
+    WHERE state = 'contending' AND mode = 'exclusive';
+CREATE INDEX lock_held ON lock (key, mode) WHERE state = 'held';
+CREATE UNIQUE INDEX lock_one_exclusive_holder ON lock (key) WHERE state = 'held' AND mode = 'exclusive';
+
+CREATE TABLE run (                 -- an audit row (INV-002)
+    id @int PRIMARY KEY,
+    job @int NOT NULL REFERENCES job (id),
+    worker TEXT NOT NULL,
+    status TEXT CHECK (status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELLED')),
+    started_at @int NOT NULL,
+    finished_at @int,
+    exit_code @int,
+    error TEXT,
+    CHECK ((status IS NULL) = (finished_at IS NULL))
+) @strict;
+CREATE INDEX run_job ON run (job, id);
+CREATE UNIQUE INDEX run_one_open_of_job ON run (job) WHERE status IS NULL;
+CREATE UNIQUE INDEX run_one_open_of_worker ON run (worker) WHERE status IS NULL;   -- INV-003
+
+CREATE TABLE event (
+    seq @serial,
+    at @int NOT NULL,
+    kind TEXT NOT NULL,
+    cause TEXT NOT NULL,
+    actor TEXT,
+    job @int,
+    run @int,
+    data TEXT NOT NULL
+) @strict;
+CREATE INDEX event_job ON event (job, seq);
+
+CREATE TABLE pause (
+    scope TEXT PRIMARY KEY,
+    paused_by TEXT NOT NULL,
+    paused_at @int NOT NULL
+) @strict;
+
+CREATE TABLE idempotency (
+    key TEXT PRIMARY KEY,
+    digest TEXT NOT NULL,
+    answer TEXT NOT NULL,
+    at @int NOT NULL
+) @strict;

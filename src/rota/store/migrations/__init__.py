@@ -1,0 +1,1 @@
+"""Numbered scripts, applied in order; a fresh database is one that has had them all."""

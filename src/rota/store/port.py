@@ -1,0 +1,17 @@
+"""Where a store comes from; its verbs are `Session` (looks and changes) and `Reader` (looks)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from rota.store.session import Reader, Session
+
+
+class Store(Protocol):
+    def session(self) -> Session:
+        """The one writing side, its schema brought up to date."""
+        ...
+
+    def reader(self) -> Reader:
+        """One more reading side."""
+        ...

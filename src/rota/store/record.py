@@ -1,0 +1,168 @@
+"""Reads whole records for people and programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from rota.core.after import AfterPolicy, Edge
+from rota.core.job import Job, Spec
+from rota.core.lock import Lock, LockMode
+from rota.core.run import Run
+from rota.core.status import ACTIVE, TERMINAL, Status
+from rota.core.wait import WaitKind
+from rota.ids import JobId, RunId
+from rota.store.database import Database, Row
+from rota.store.moment import duration_from_stored, from_stored, maybe_from_stored
+from rota.store.snapshot import decode_draws, decode_waited_on
+
+FIRST_RANK = (-(2**62), -(2**62), 0, 0)
+LAST_RANK = (2**62, 2**62, 2**62, 2**62)
+
+
+class Records:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def jobs(self, ids: Sequence[JobId]) -> list[Job]:
+        """The jobs that exist of these, in the order asked for."""
+        wanted = list(ids)
+        edges: dict[int, list[Edge]] = {}
+        for job, predecessor, chain, policy in self._db.rows("edges_of", ids=wanted):
+            edge = Edge(predecessor=JobId(predecessor), chain=JobId(chain), policy=AfterPolicy(policy))
+            edges.setdefault(job, []).append(edge)
+        locks: dict[int, list[Lock]] = {}
+        for job, key, mode, _state in self._db.rows("locks_of", ids=wanted):
+            locks.setdefault(job, []).append(Lock(key=key, mode=LockMode(mode)))
+        runs = {row[1]: _run(row) for row in self._db.rows("latest_runs", ids=wanted)}
+        found = {
+            row[0]: _job(row, edges.get(row[0], ()), locks.get(row[0], ()), runs.get(row[0]))
+            for row in self._db.rows("jobs", ids=wanted)
+        }
+        return [found[job] for job in wanted if job in found]
+
+    def job(self, job: JobId) -> Job | None:
+        return next(iter(self.jobs([job])), None)
+
+    def list_jobs(self, statuses: Iterable[Status], *, limit: int, after: JobId | None = None) -> list[JobId]:
+        """Active jobs in queue order, then ended ones from the newest: one page, behind the job `after`."""
+        wanted = {status.value for status in statuses}
+        rank, below = FIRST_RANK, 2**62
+        is_past_active = False
+        if after is not None:
+            *after_rank, status = self._db.rows("rank_of", job=after)[0]
+            is_past_active = Status(status) in TERMINAL
+            rank, below = (rank, after) if is_past_active else (tuple(after_rank), below)
+        ids: list[JobId] = []
+        if wanted & {s.value for s in ACTIVE} and not is_past_active:
+            names = ("precedence", "position", "created_at", "job")
+            ids += [JobId(row[0]) for row in self._db.rows("active_ids", statuses=list(wanted), limit=limit,
+                                                           **dict(zip(names, rank, strict=True)))]  # fmt: skip
+        if wanted & {s.value for s in TERMINAL} and len(ids) < limit:
+            rows = self._db.rows("ended_ids", statuses=list(wanted), below=below, limit=limit - len(ids))
+            ids += [JobId(row[0]) for row in rows]
+        return ids
+
+    def counts(self) -> dict[Status, int]:
+        return {Status(status): count for status, count in self._db.rows("counts")}
+
+    def waiting_counts(self) -> dict[WaitKind, int]:
+        return {WaitKind(kind): count for kind, count in self._db.rows("waiting_counts")}
+
+    def delayed_count(self) -> int:
+        return int(self._db.rows("delayed_count")[0][0])
+
+    def lanes(self) -> list[tuple[dict[str, int], int]]:
+        """Draws and number of ready jobs of each lane that has any."""
+        return [(dict(decode_draws(draws)), ready) for _id, draws, ready in self._db.rows("lanes")]
+
+    def lock_holders(self, keys: Sequence[str]) -> dict[str, list[JobId]]:
+        holders: dict[str, list[JobId]] = {}
+        for key, job in self._db.rows("lock_holders", keys=list(keys)):
+            holders.setdefault(key, []).append(JobId(job))
+        return holders
+
+    def users_of(self, pool: str) -> list[JobId]:
+        """The running jobs that draw from this pool."""
+        return [JobId(job) for job, draws in self._db.rows("running_jobs") if pool in decode_draws(draws)]
+
+    def last_dispatch(self) -> int | None:
+        rows = self._db.rows("last_dispatch")
+        return int(rows[0][0]) if rows else None
+
+    def last_of_chain(self, job: JobId) -> tuple[JobId, Status] | None:
+        rows = self._db.rows("last_of_chain", job=job)
+        return (JobId(rows[0][0]), Status(rows[0][1])) if rows else None
+
+    def events_since(self, seq: int, limit: int) -> list[Row]:
+        return self._db.rows("events_since", seq=seq, limit=limit)
+
+    def events_of(self, job: JobId) -> list[Row]:
+        return self._db.rows("events_of_job", job=job)
+
+    def meta(self, key: str) -> str | None:
+        rows = self._db.rows("get_meta", key=key)
+        return None if not rows else str(rows[0][0])
+
+
+def _run(row: Row) -> Run:
+    return Run(
+        id=RunId(row[0]),
+        job=JobId(row[1]),
+        worker=row[2],
+        status=None if row[3] is None else Status(row[3]),
+        started_at=from_stored(row[4]),
+        finished_at=maybe_from_stored(row[5]),
+        exit_code=row[6],
+        error=row[7],
+    )
+
+
+def _job(row: Row, edges: Sequence[Edge], locks: Sequence[Lock], run: Run | None) -> Job:
+    return Job(
+        id=JobId(row[0]),
+        chain=JobId(row[1]),
+        retry_of=None if row[2] is None else JobId(row[2]),
+        attempt=row[3],
+        status=Status(row[4]),
+        priority=-row[5],
+        position=row[6],
+        created_at=from_stored(row[7]),
+        queued_at=maybe_from_stored(row[8]),
+        started_at=maybe_from_stored(row[9]),
+        finished_at=maybe_from_stored(row[10]),
+        not_before=maybe_from_stored(row[11]),
+        exit_code=row[12],
+        reason=row[13],
+        wait_kind=None if row[14] is None else WaitKind(row[14]),
+        waited_on=decode_waited_on(row[15]),
+        permanently_failed=bool(row[16]),
+        dispatch_failures=row[17],
+        last_failure=row[18],
+        stop_requested=row[19],
+        pid=row[20],
+        draws=decode_draws(row[21]),
+        spec=_spec(row[22:], locks),
+        after=tuple(edges),
+        run=run,
+    )
+
+
+def _spec(row: Sequence[Any], locks: Sequence[Lock]) -> Spec:
+    return Spec(
+        command=msgspec.json.decode(row[0], type=tuple[str, ...]),
+        cwd=row[1],
+        surroundings=row[2],
+        name=row[3],
+        type=row[4],
+        params=msgspec.json.decode(row[5]),
+        flow=row[6],
+        target=row[7],
+        pools=msgspec.json.decode(row[8], type=dict[str, int]),
+        locks=tuple(locks),
+        timeout=duration_from_stored(row[9]),
+        idle_timeout=duration_from_stored(row[10]),
+        skip_if=row[11],
+    )

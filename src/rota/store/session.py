@@ -1,0 +1,61 @@
+"""The store's domain verbs, over either database.
+
+`Reader` looks; `Session` looks and changes, inside one write transaction at a time. There is one `Session`
+to a store, in the scheduler's engine; readers are as many as there are threads that look.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from rota.core.event import Event
+from rota.store.database import Database
+from rota.store.finish import Finishing
+from rota.store.record import Records
+from rota.store.snapshot import Snapshots
+from rota.store.submit import Submitting
+
+
+class Reader(Snapshots, Records):
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def reading(self) -> AbstractContextManager[None]:
+        """What is read inside is of one moment."""
+        return self._db.reading()
+
+    def close(self) -> None:
+        self._db.close()
+
+
+class Session(Finishing, Submitting, Records):
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._events: list[Event] = []
+
+    def begin(self) -> None:
+        self._db.begin()
+
+    def commit(self) -> list[Event]:
+        """Make it durable; what happened is returned for those who listen."""
+        if self._events:
+            self._write_events()
+        self._db.commit()
+        events, self._events = self._events, []
+        return events
+
+    def rollback(self) -> None:
+        self._events = []
+        self._db.rollback()
+
+    def raise_epoch(self) -> int:
+        """A number that grows with every scheduler that opens the store: later messages of earlier ones lose."""
+        epoch = int(self.meta("epoch") or 0) + 1
+        self.set_meta("epoch", str(epoch))
+        return epoch
+
+    def set_meta(self, key: str, value: str) -> None:
+        self._db.run("set_meta", key=key, value=value)
+
+    def close(self) -> None:
+        self._db.close()

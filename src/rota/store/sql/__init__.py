@@ -1,0 +1,1 @@
+"""SQL by name; see `rota.store.statement`."""

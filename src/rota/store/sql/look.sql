@@ -1,0 +1,103 @@
+-- name: stir_due: delayed jobs whose time has come
+UPDATE job SET stirred = 1
+WHERE status = 'QUEUED' AND ready = 0 AND not_before IS NOT NULL AND not_before <= :now AND stirred = 0
+
+-- name: next_due
+SELECT min(not_before) FROM job WHERE status = 'QUEUED' AND ready = 0 AND not_before IS NOT NULL
+
+-- name: stir_all_waiting: at start every waiting job is looked at again, so that no wake-up is lost for good
+UPDATE job SET stirred = 1 WHERE stirred = 0 AND ready = 0
+    AND status IN ('QUEUED', 'WAITING_ON_DEPS', 'WAITING_ON_LOCKS')
+
+-- name: stirred
+SELECT job.precedence, job.position, job.created_at, job.id, job.status, job.wait_kind, job.waited_on, job.ready,
+       job.not_before, job.lane, lane.draws, job.unmet, job.chain
+FROM job JOIN lane ON lane.id = job.lane
+WHERE job.stirred = 1
+ORDER BY job.precedence, job.position, job.created_at, job.id LIMIT :limit
+
+-- name: standing
+SELECT job.precedence, job.position, job.created_at, job.id, job.status, job.wait_kind, job.waited_on, job.ready,
+       job.not_before, job.lane, lane.draws, job.unmet, job.chain
+FROM job JOIN lane ON lane.id = job.lane
+WHERE job.id @in(ids)
+
+-- name: speaking_edges: of the edges not met, one that cannot be met any more, else the first open one
+SELECT edge.job, edge.predecessor, edge.chain, edge.policy,
+       (SELECT last.status FROM job AS last WHERE last.chain = edge.chain ORDER BY last.id DESC LIMIT 1)
+FROM edge
+JOIN (SELECT job,
+             coalesce(min(CASE WHEN state = 'unmeetable' THEN sequence END), min(sequence)) AS sequence
+      FROM edge WHERE state <> 'met' AND job @in(ids) GROUP BY job) AS speaking
+  ON edge.job = speaking.job AND edge.sequence = speaking.sequence
+
+-- name: locks_of
+SELECT job, key, mode, state FROM lock WHERE job @in(ids) ORDER BY job, key
+
+-- name: front_held: how a key is held; exclusive sorts before shared
+SELECT min(mode) FROM lock WHERE key = :key AND state = 'held'
+
+-- name: front_first
+SELECT precedence, position, created_at, job FROM lock WHERE key = :key AND state = 'contending'
+ORDER BY precedence, position, created_at, job LIMIT 1
+
+-- name: front_first_exclusive
+SELECT precedence, position, created_at, job FROM lock
+WHERE key = :key AND state = 'contending' AND mode = 'exclusive'
+ORDER BY precedence, position, created_at, job LIMIT 1
+
+-- name: place
+UPDATE job SET status = :to, wait_kind = :wait_kind, waited_on = :waited_on, ready = :ready, stirred = 0,
+               reason = :reason, finished_at = :finished_at
+WHERE id = :job AND status = :was
+
+-- name: unstir
+UPDATE job SET stirred = 0 WHERE id @in(ids)
+
+-- name: count_ready
+UPDATE lane SET ready = ready + :change WHERE id = :lane
+
+-- name: contend
+UPDATE lock SET state = 'contending' WHERE job = :job AND state = 'idle' RETURNING key, mode, precedence, position, created_at, job
+
+-- name: exclusive_behind
+SELECT precedence, position, created_at, job FROM lock
+WHERE key = :key AND state = 'contending' AND mode = 'exclusive'
+  AND (precedence, position, created_at, job) > (:precedence, :position, :created_at, :job)
+ORDER BY precedence, position, created_at, job LIMIT 1
+
+-- name: stir_job
+UPDATE job SET stirred = 1 WHERE id = :job AND stirred = 0
+    AND status IN ('QUEUED', 'WAITING_ON_DEPS', 'WAITING_ON_LOCKS')
+
+-- name: stir_contenders: of a key's queue, those behind one rank and not behind another
+UPDATE job SET stirred = 1 WHERE stirred = 0 AND ready = :ready AND id IN (
+    SELECT job FROM lock WHERE key = :key AND state = 'contending'
+      AND (precedence, position, created_at, job) > (:after_precedence, :after_position, :after_created_at, :after_job)
+      AND (precedence, position, created_at, job) <= (:upto_precedence, :upto_position, :upto_created_at, :upto_job))
+
+-- name: leave_locks
+UPDATE lock SET state = 'idle' WHERE job = :job AND state <> 'idle' RETURNING key, mode
+
+-- name: stir_successors: an edge that cannot be met any more decides at once; a met one only when it was the last
+UPDATE job SET stirred = 1
+WHERE stirred = 0 AND status IN ('QUEUED', 'WAITING_ON_DEPS', 'WAITING_ON_LOCKS')
+  AND id IN (SELECT job FROM edge WHERE chain = :chain AND state = 'open' AND NOT (policy @in(policies)))
+
+-- name: count_down_successors
+UPDATE job SET unmet = unmet - (SELECT count(*) FROM edge
+                                WHERE edge.job = job.id AND edge.chain = :chain AND edge.state = 'open'
+                                  AND edge.policy @in(policies)),
+               stirred = CASE WHEN status IN ('QUEUED', 'WAITING_ON_DEPS', 'WAITING_ON_LOCKS')
+                               AND unmet = (SELECT count(*) FROM edge
+                                            WHERE edge.job = job.id AND edge.chain = :chain AND edge.state = 'open'
+                                              AND edge.policy @in(policies))
+                              THEN 1 ELSE stirred END
+WHERE id IN (SELECT job FROM edge WHERE chain = :chain AND state = 'open' AND policy @in(policies))
+
+-- name: close_edges
+UPDATE edge SET state = CASE WHEN policy @in(policies) THEN 'met' ELSE 'unmeetable' END
+WHERE chain = :chain AND state = 'open'
+
+-- name: has_open_edges
+SELECT 1 FROM edge WHERE chain = :chain AND state = 'open' LIMIT 1

@@ -1,0 +1,43 @@
+-- name: next_ids: a block of ids; they are never used again
+UPDATE sequence SET next = next + :count WHERE noun = :noun RETURNING next - :count
+
+-- name: find_surroundings
+SELECT id FROM surroundings WHERE digest = :digest
+
+-- name: add_surroundings
+INSERT INTO surroundings (id, digest, variables)
+SELECT coalesce(max(id), 0) + 1, :digest, :variables FROM surroundings RETURNING id
+
+-- name: find_lane
+SELECT id FROM lane WHERE draws = :draws
+
+-- name: add_lane
+INSERT INTO lane (id, draws) SELECT coalesce(max(id), 0) + 1, :draws FROM lane RETURNING id
+
+-- name: add_spec
+INSERT INTO spec (id, command, cwd, surroundings, name, type, params, flow, target, pools, timeout, idle_timeout, skip_if)
+VALUES (:id, :command, :cwd, :surroundings, :name, :type, :params, :flow, :target, :pools, :timeout, :idle_timeout, :skip_if)
+
+-- name: add_job
+INSERT INTO job (id, spec, chain, status, precedence, position, created_at, queued_at, not_before, unmet, lane, ready, stirred)
+VALUES (:id, :id, :id, 'QUEUED', :precedence, :position, :now, :now, :not_before, :unmet, :lane, :ready, :stirred)
+
+-- name: add_edge
+INSERT INTO edge (job, sequence, predecessor, chain, policy, state)
+VALUES (:job, :sequence, :predecessor, :chain, :policy, :state)
+
+-- name: add_lock
+INSERT INTO lock (job, key, mode, state, precedence, position, created_at)
+VALUES (:job, :key, :mode, 'idle', :precedence, :position, :now)
+
+-- name: chains: the chain of each job and the status of the chain's last job
+SELECT named.id, last.chain, last.id, last.status
+FROM job AS named
+JOIN job AS last ON last.id = (SELECT max(member.id) FROM job AS member WHERE member.chain = named.chain)
+WHERE named.id @in(ids)
+
+-- name: find_answer
+SELECT digest, answer FROM idempotency WHERE key = :key
+
+-- name: add_answer
+INSERT INTO idempotency (key, digest, answer, at) VALUES (:key, :digest, :answer, :at)

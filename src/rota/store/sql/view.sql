@@ -1,0 +1,57 @@
+-- name: jobs
+SELECT job.id, job.chain, job.retry_of, job.attempt, job.status, job.precedence, job.position, job.created_at,
+       job.queued_at, job.started_at, job.finished_at, job.not_before, job.exit_code, job.reason, job.wait_kind,
+       job.waited_on, job.permanently_failed, job.dispatch_failures, job.last_failure, job.stop_requested, job.pid,
+       lane.draws,
+       spec.command, spec.cwd, spec.surroundings, spec.name, spec.type, spec.params, spec.flow, spec.target,
+       spec.pools, spec.timeout, spec.idle_timeout, spec.skip_if
+FROM job JOIN spec ON spec.id = job.spec JOIN lane ON lane.id = job.lane
+WHERE job.id @in(ids)
+
+-- name: active_ids: in queue order
+SELECT id FROM job WHERE status IN ('QUEUED', 'WAITING_ON_DEPS', 'WAITING_ON_LOCKS', 'DISPATCHED', 'RUNNING')
+  AND status @in(statuses) AND (precedence, position, created_at, id) > (:precedence, :position, :created_at, :job)
+ORDER BY precedence, position, created_at, id LIMIT :limit
+
+-- name: ended_ids: the newest first
+SELECT id FROM job WHERE status @in(statuses) AND id < :below
+  AND status NOT IN ('QUEUED', 'WAITING_ON_DEPS', 'WAITING_ON_LOCKS', 'DISPATCHED', 'RUNNING')
+ORDER BY id DESC LIMIT :limit
+
+-- name: rank_of
+SELECT precedence, position, created_at, id, status FROM job WHERE id = :job
+
+-- name: edges_of
+SELECT job, predecessor, chain, policy FROM edge WHERE job @in(ids) ORDER BY job, sequence
+
+-- name: latest_runs
+SELECT id, job, worker, status, started_at, finished_at, exit_code, error FROM run
+WHERE id IN (SELECT max(id) FROM run WHERE job @in(ids) GROUP BY job)
+
+-- name: counts
+SELECT status, count(*) FROM job GROUP BY status
+
+-- name: waiting_counts
+SELECT wait_kind, count(*) FROM job WHERE status IN ('WAITING_ON_DEPS', 'WAITING_ON_LOCKS') GROUP BY wait_kind
+
+-- name: delayed_count
+SELECT count(*) FROM job WHERE status = 'QUEUED' AND ready = 0 AND not_before IS NOT NULL
+
+-- name: lock_holders
+SELECT key, job FROM lock WHERE key @in(keys) AND state = 'held' ORDER BY key, job
+
+-- name: events_since
+SELECT seq, at, kind, cause, actor, job, run, data FROM event WHERE seq > :seq ORDER BY seq LIMIT :limit
+
+-- name: events_of_job
+SELECT seq, at, kind, cause, actor, job, run, data FROM event WHERE job = :job ORDER BY seq
+
+-- name: last_event
+SELECT coalesce(max(seq), 0) FROM event
+
+-- name: last_dispatch
+SELECT started_at FROM run ORDER BY id DESC LIMIT 1
+
+-- name: running_jobs
+SELECT run.job, lane.draws FROM run JOIN job ON job.id = run.job JOIN lane ON lane.id = job.lane
+WHERE run.status IS NULL ORDER BY run.job

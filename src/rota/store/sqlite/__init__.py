@@ -1,0 +1,1 @@
+"""The embedded store: the only place that names `sqlite3`."""

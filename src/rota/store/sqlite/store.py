@@ -1,0 +1,27 @@
+"""Opens the embedded store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rota.store.session import Reader, Session
+from rota.store.sqlite.database import SqliteDatabase
+from rota.store.sqlite.schema import migrate
+
+
+class SqliteStore:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def session(self) -> Session:
+        """The writing side, with the schema brought up to date."""
+        database = SqliteDatabase(self._path)
+        try:
+            migrate(database, self._path)
+        except BaseException:
+            database.close()
+            raise
+        return Session(database)
+
+    def reader(self) -> Reader:
+        return Reader(SqliteDatabase(self._path, readonly=True))

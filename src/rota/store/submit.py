@@ -1,0 +1,157 @@
+"""Stores what was submitted."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from rota.core.after import Edge, EdgeState
+from rota.core.event import Event
+from rota.core.job import Spec
+from rota.core.pool import Draws
+from rota.core.queue import position_of
+from rota.core.status import Status
+from rota.ids import JobId, LaneId
+from rota.store.event import Emitting
+from rota.store.moment import duration_to_stored, maybe_to_stored, to_stored
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that has been checked and can be stored."""
+
+    id: JobId
+    spec: Spec
+    priority: int
+    not_before: datetime | None
+    edges: tuple[tuple[Edge, EdgeState], ...]
+    draws: Draws
+    is_ready: bool
+    """No gate up to locks has anything to ask of it: it goes straight to its lane."""
+
+
+class ChainState(msgspec.Struct, frozen=True, kw_only=True):
+    chain: JobId
+    last: JobId
+    status: Status
+
+
+class Submitting(Emitting):
+    def next_job_ids(self, count: int) -> list[JobId]:
+        first = self._db.rows("next_ids", noun="job", count=count)[0][0]
+        return [JobId(first + n) for n in range(count)]
+
+    def surroundings(self, variables: Mapping[str, str]) -> int:
+        """The id under which this environment is stored, once for each distinct content."""
+        text = _encode(variables)
+        digest = hashlib.sha256(text).hexdigest()
+        rows = self._db.rows("find_surroundings", digest=digest) or self._db.rows(
+            "add_surroundings", digest=digest, variables=text.decode()
+        )
+        return int(rows[0][0])
+
+    def _lane(self, draws: Draws) -> LaneId:
+        text = msgspec.json.encode(draws).decode()
+        rows = self._db.rows("find_lane", draws=text) or self._db.rows("add_lane", draws=text)
+        return LaneId(rows[0][0])
+
+    def chains(self, jobs: Sequence[JobId]) -> dict[JobId, ChainState]:
+        """What the chains of these jobs have come to; a job that does not exist is not in the answer."""
+        return {
+            JobId(job): ChainState(chain=JobId(chain), last=JobId(last), status=Status(status))
+            for job, chain, last, status in self._db.rows("chains", ids=list(jobs))
+        }
+
+    def answer(self, key: str) -> tuple[str, str] | None:
+        """The digest of the request that came with this key before, and what it was told."""
+        rows = self._db.rows("find_answer", key=key)
+        return (rows[0][0], rows[0][1]) if rows else None
+
+    def remember_answer(self, key: str, digest: str, answer: str, now: datetime) -> None:
+        self._db.run("add_answer", key=key, digest=digest, answer=answer, at=to_stored(now))
+
+    def add(self, jobs: Sequence[NewJob], now: datetime, actor: str | None) -> None:
+        stored_now = to_stored(now)
+        lanes: dict[str, LaneId] = {}
+        ready: dict[LaneId, int] = {}
+        rows = []
+        for job in jobs:
+            name = str(job.draws)
+            lane = lanes.get(name)
+            if lane is None:
+                lane = lanes[name] = self._lane(job.draws)
+            if job.is_ready:
+                ready[lane] = ready.get(lane, 0) + 1
+            rows.append(_job_row(job, lane, stored_now))
+        self._db.run_many("add_spec", [_spec_row(job) for job in jobs])
+        self._db.run_many("add_job", rows)
+        self._db.run_many("add_edge", [row for job in jobs for row in _edge_rows(job)])
+        self._db.run_many("add_lock", [row for job in jobs for row in _lock_rows(job, stored_now)])
+        self._db.run_many("count_ready", [{"lane": lane, "change": count} for lane, count in ready.items()])
+        for job in jobs:
+            self.emit(Event(kind="job.submitted", at=stored_now, cause="submit", actor=actor, job=job.id))
+
+
+def _spec_row(job: NewJob) -> dict[str, object]:
+    spec = job.spec
+    return {
+        "id": job.id,
+        "command": _encode(spec.command).decode(),
+        "cwd": spec.cwd,
+        "surroundings": spec.surroundings,
+        "name": spec.name,
+        "type": spec.type,
+        "params": _encode(spec.params).decode() if spec.params else "{}",
+        "flow": spec.flow,
+        "target": spec.target,
+        "pools": _encode(spec.pools).decode() if spec.pools else "{}",
+        "timeout": duration_to_stored(spec.timeout),
+        "idle_timeout": duration_to_stored(spec.idle_timeout),
+        "skip_if": spec.skip_if,
+    }
+
+
+def _job_row(job: NewJob, lane: LaneId, now: int) -> dict[str, object]:
+    return {
+        "id": job.id,
+        "precedence": -job.priority,
+        "position": position_of(job.id),
+        "now": now,
+        "not_before": maybe_to_stored(job.not_before),
+        "unmet": sum(1 for _, state in job.edges if state is not EdgeState.MET),
+        "lane": lane,
+        "ready": int(job.is_ready),
+        "stirred": int(not job.is_ready),
+    }
+
+
+def _edge_rows(job: NewJob) -> list[dict[str, object]]:
+    return [
+        {
+            "job": job.id,
+            "sequence": n,
+            "predecessor": edge.predecessor,
+            "chain": edge.chain,
+            "policy": edge.policy.value,
+            "state": state.value,
+        }
+        for n, (edge, state) in enumerate(job.edges)
+    ]
+
+
+def _lock_rows(job: NewJob, now: int) -> list[dict[str, object]]:
+    return [
+        {
+            "job": job.id,
+            "key": lock.key,
+            "mode": lock.mode.value,
+            "precedence": -job.priority,
+            "position": position_of(job.id),
+            "now": now,
+        }
+        for lock in job.spec.locks
+    ]

@@ -1,0 +1,71 @@
+"""`status`: what the scheduler is doing, and if nothing, why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rota.core.pool import GLOBAL, Limits
+from rota.core.status import STARTED, TERMINAL, WAITING, Status
+from rota.core.wait import WaitKind
+from rota.ids import show_job
+from rota.store.moment import from_stored
+from rota.store.session import Reader
+from rota.view.job import Sight, waits
+
+
+def pools(reader: Reader, limits: Limits) -> dict[str, dict[str, int]]:
+    """Every pool that is configured or in use; size -1 where there is no limit."""
+    used, _ = reader.used()
+    waiting = {name for draws, _ in reader.lanes() for name in draws}
+    names = [name for name in limits.sizes if not name.endswith("/*")]
+    names += sorted((used.keys() | waiting) - set(names))
+    sizes = {name: limits.size(name) for name in names}
+    return {name: {"size": -1 if size is None else size, "used": used.get(name, 0)} for name, size in sizes.items()}
+
+
+def status(reader: Reader, sight: Sight) -> dict[str, Any]:
+    counts = reader.counts()
+    lanes = reader.lanes()
+    ready = sum(count for _, count in lanes)
+    running = sum(counts.get(status, 0) for status in STARTED)
+    waiting = {kind.value: count for kind, count in reader.waiting_counts().items()}
+    delayed = reader.delayed_count()
+    if delayed:
+        waiting[WaitKind.DELAY.value] = delayed
+    pause = reader.pauses().scopes.get(GLOBAL)
+    last = reader.last_dispatch()
+    return {
+        "mode": "direct" if sight.limits.size(GLOBAL) is None else "deferred",
+        "paused": pause is not None,
+        "paused_by": None if pause is None else pause.by,
+        "paused_at": None if pause is None else pause.at,
+        "depth": {"total": ready, "soft": None, "hard": None, "by_flow": _by_flow(lanes)},
+        "queued": counts.get(Status.QUEUED, 0),
+        "ready": ready,
+        "waiting": waiting,
+        "running": running,
+        "finished": sum(counts.get(status, 0) for status in TERMINAL),
+        "pools": pools(reader, sight.limits),
+        "last_dispatch_at": None if last is None else from_stored(last),
+        "idle_because": _idle_because(reader, sight) if not running and any(counts.get(s) for s in WAITING) else None,
+    }
+
+
+def _by_flow(lanes: list[tuple[dict[str, int], int]]) -> dict[str, int]:
+    depths: dict[str, int] = {}
+    for draws, count in lanes:
+        for name in draws:
+            if name.startswith("flow/"):
+                flow = name.removeprefix("flow/")
+                depths[flow] = depths.get(flow, 0) + count
+    return depths
+
+
+def _idle_because(reader: Reader, sight: Sight) -> str | None:
+    """Nothing runs while something waits: what the first job in the queue says."""
+    first = reader.list_jobs(WAITING, limit=1)
+    if not first:
+        return None
+    job = reader.jobs(first)[0]
+    wait = waits(reader, [job], sight).get(job.id)
+    return f"{show_job(job.id)}: {wait.detail}" if wait is not None else None

@@ -1,0 +1,77 @@
+"""`why`: the reason a job has not started, in words, down to what holds up what it waits for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rota.core.job import Job
+from rota.core.status import STARTED, TERMINAL, Status
+from rota.core.verdict import Wait
+from rota.core.wait import WaitKind
+from rota.ids import JobId, show_job
+from rota.store.session import Reader
+from rota.view.job import Sight, find, waits
+
+_DEEPEST = 5
+_MOST_NAMES = 5
+
+
+def why(reader: Reader, job: JobId, sight: Sight) -> dict[str, Any]:
+    found = find(reader, job)
+    wait = waits(reader, [found], sight).get(job)
+    return {
+        "job": show_job(job),
+        "status": found.status.shown.value,
+        "wait": None if wait is None else {"kind": wait.kind.value, "detail": wait.detail, "on": list(wait.on)},
+        "text": "\n".join(_lines(reader, found, wait, sight)),
+        "warnings": sight.limits.warnings(found.draws, found.spec.pools) if found.status not in TERMINAL else [],
+    }
+
+
+def _lines(reader: Reader, job: Job, wait: Wait | None, sight: Sight) -> list[str]:
+    """One line for the job, then one for each thing further up that it hangs on."""
+    lines = [_line(reader, job, wait)]
+    seen = {job.id}
+    while wait is not None and wait.kind is WaitKind.DEPENDENCIES and len(lines) < _DEEPEST:
+        last = reader.last_of_chain(JobId(int(wait.on[0].removeprefix("job:"))))
+        if last is None or last[0] in seen:
+            break
+        job = find(reader, last[0])
+        seen.add(job.id)
+        wait = waits(reader, [job], sight).get(job.id)
+        lines.append("  " * len(lines) + _line(reader, job, wait))
+    return lines
+
+
+def _line(reader: Reader, job: Job, wait: Wait | None) -> str:
+    head = f"{show_job(job.id)} is {job.status.shown}"
+    if wait is not None:
+        return f"{head}: {wait.detail}{_holders(reader, wait)}"
+    if job.status in STARTED:
+        pid = f" as pid {job.pid}" if job.pid is not None else ""
+        return f"{head}: it runs{pid} since {job.started_at:%Y-%m-%d %H:%M:%S} UTC"
+    if job.status is Status.QUEUED:
+        return f"{head}: nothing holds it; it starts with the next tick"
+    return f"{head}: {job.reason}" if job.reason else f"{head}: it has ended"
+
+
+def _holders(reader: Reader, wait: Wait) -> str:
+    """Who is in the way, by name."""
+    if wait.kind is WaitKind.LOCKS:
+        keys = [topic.removeprefix("lock:") for topic in wait.on]
+        holders = reader.lock_holders(keys)
+        said = [
+            f"{key} (held by {_names(holders[key])})" if key in holders else f"{key} (others are before it)"
+            for key in keys
+        ]
+        return ": " + ", ".join(said)
+    if wait.kind is WaitKind.CAPACITY:
+        pool = wait.on[0].removeprefix("pool:")
+        users = reader.users_of(pool)
+        return f", used by {_names(users)}" if users else ""
+    return ""
+
+
+def _names(jobs: list[JobId]) -> str:
+    shown = ", ".join(show_job(job) for job in jobs[:_MOST_NAMES])
+    return f"{shown} and {len(jobs) - _MOST_NAMES} more" if len(jobs) > _MOST_NAMES else shown

@@ -1,0 +1,178 @@
+"""The one JSON form of a job and its run: API, `--json`, webhooks and the files in the home say the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rota.core.after import Edge
+from rota.core.job import Job
+from rota.core.lock import Lock
+from rota.core.run import Run
+from rota.core.status import TERMINAL, Status
+from rota.core.verdict import Wait
+from rota.core.wait import WaitKind
+from rota.ids import show_job, show_run
+
+
+class RunForm(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    job: str
+    worker: str
+    status: str | None
+    started_at: datetime
+    finished_at: datetime | None
+    exit_code: int | None
+    error: str | None
+    artifacts: list[str]
+    log_paths: dict[str, str]
+    superseded: bool
+
+
+class JobForm(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    name: str | None
+    type: str | None
+    status: str
+    command: Sequence[str]
+    params: Mapping[str, Any]
+    priority: int
+    position: int
+    created_at: datetime
+    queued_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    exit_code: int | None
+    reason: str | None
+    after: list[dict[str, str]]
+    needs: list[str]
+    produces: list[str]
+    locks: list[dict[str, str]]
+    pools: Mapping[str, int]
+    pinned_head: dict[str, str] | None
+    wait: dict[str, Any] | None
+    waited_on: list[str]
+    flow: str | None
+    phase: str | None
+    target: str | None
+    unique: str | None
+    group: str | None
+    sequence: int | None
+    template: str | None
+    schedule: str | None
+    work: str | None
+    retry_of: str | None
+    chain: str
+    attempt: int
+    permanently_failed: bool
+    dispatch_failures: int
+    last_failure: str | None
+    not_before: datetime | None
+    cwd: str
+    worktree: str | None
+    pid: int | None
+    session_path: str | None
+    outcome_path: str | None
+    run: RunForm | None
+
+
+def encode(form: Any) -> bytes:
+    return msgspec.json.encode(form)
+
+
+def _wait(job: Job, wait: Wait | None) -> dict[str, Any] | None:
+    """A blocked job keeps its text; a job that started or ended otherwise waits for nothing."""
+    if job.status is Status.BLOCKED_BY_DEPENDENCY:
+        return {"kind": WaitKind.DEPENDENCIES.value, "detail": job.reason, "on": []}
+    if wait is None or job.status in TERMINAL:
+        return None
+    return {"kind": wait.kind.value, "detail": wait.detail, "on": list(wait.on)}
+
+
+def _edge(edge: Edge) -> dict[str, str]:
+    return {"job": show_job(edge.predecessor), "policy": edge.policy.value}
+
+
+def _lock(lock: Lock) -> dict[str, str]:
+    return {"key": lock.key, "mode": lock.mode.value}
+
+
+def run_form(run: Run, directory: Path) -> RunForm:
+    return RunForm(
+        id=show_run(run.id),
+        job=show_job(run.job),
+        worker=run.worker,
+        status=None if run.status is None else run.status.value,
+        started_at=run.started_at,
+        finished_at=run.finished_at,
+        exit_code=run.exit_code,
+        error=run.error,
+        artifacts=[],
+        log_paths={stream: str(directory / f"{stream}.log") for stream in ("stdout", "stderr")},
+        superseded=False,
+    )
+
+
+def job_form(job: Job, jobs: Path, wait: Wait | None = None) -> JobForm:
+    """`jobs` is the home's directory of jobs' files."""
+    spec, directory = job.spec, jobs / str(job.id)
+    return JobForm(
+        id=show_job(job.id),
+        name=spec.name,
+        type=spec.type,
+        status=job.status.shown.value,
+        command=spec.command,
+        params=spec.params,
+        priority=job.priority,
+        position=job.position,
+        created_at=job.created_at,
+        queued_at=job.queued_at,
+        started_at=job.started_at,
+        finished_at=job.finished_at,
+        exit_code=job.exit_code,
+        reason=job.reason,
+        after=[_edge(edge) for edge in job.after],
+        needs=[],
+        produces=[],
+        locks=[_lock(lock) for lock in spec.locks],
+        pools=job.draws,
+        pinned_head=None,
+        wait=_wait(job, wait),
+        waited_on=[kind.value for kind in job.waited_on],
+        flow=spec.flow,
+        phase=None,
+        target=spec.target,
+        unique=None,
+        group=None,
+        sequence=None,
+        template=None,
+        schedule=None,
+        work=None,
+        retry_of=None if job.retry_of is None else show_job(job.retry_of),
+        chain=show_job(job.chain),
+        attempt=job.attempt,
+        permanently_failed=job.permanently_failed,
+        dispatch_failures=job.dispatch_failures,
+        last_failure=job.last_failure,
+        not_before=job.not_before,
+        cwd=spec.cwd,
+        worktree=None,
+        pid=job.pid,
+        session_path=_session_path(job, directory),
+        outcome_path=str(directory / "outcome.json") if job.run is not None and job.status in TERMINAL else None,
+        run=None if job.run is None else run_form(job.run, directory),
+    )
+
+
+def _session_path(job: Job, directory: Path) -> str | None:
+    """What the child reported in `ROTA_SESSION_FILE`, if it did."""
+    if job.run is None:
+        return None
+    try:
+        return (directory / "session").read_text("utf-8", "replace").strip()[:4096] or None
+    except OSError:
+        return None

@@ -1,0 +1,229 @@
+"""A scheduler without processes: the real core, engine and store, under a clock and an executor that the test owns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rota.command.cancel import cancel
+from rota.command.submit import Submission, Submitted, Surroundings, submit
+from rota.core.event import Event
+from rota.core.job import Job
+from rota.core.pool import Limits, PoolPolicy
+from rota.core.status import Status
+from rota.engine.dispatch import Starter
+from rota.engine.engine import Engine
+from rota.engine.work import Request, Settings, Work
+from rota.executor.port import Account, Accounts, Acknowledge, Exited, Message, Order, Start, Started, Stop
+from rota.ids import JobId, RunId, show_job
+from rota.store.port import Store
+from rota.view.job import Sight, show
+from rota.view.why import why
+from rota.wire import JobForm
+
+DEFAULT_POOLS = {"global": 1, "flow/*": 1, "resource/ollama": 1}
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.moment = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        return self.moment
+
+    def monotonic(self) -> float:
+        return self.moment.timestamp()
+
+    def advance(self, **duration: float) -> None:
+        self.moment += timedelta(**duration)
+
+
+class FakeExecutor:
+    """Keeps the orders it gets; says what the test tells it to say."""
+
+    def __init__(self) -> None:
+        self.orders: list[Order] = []
+        self.inbox: list[Message] = [Accounts(runs=[])]
+
+    def send(self, orders: Sequence[Order]) -> None:
+        self.orders.extend(orders)
+
+    def receive(self) -> list[Message]:
+        messages, self.inbox = self.inbox, []
+        return messages
+
+    def fileno(self) -> int:
+        return -1
+
+    def close(self) -> None: ...
+
+    @property
+    def starts(self) -> list[Start]:
+        return [order for order in self.orders if isinstance(order, Start)]
+
+    @property
+    def stops(self) -> list[RunId]:
+        return [order.run for order in self.orders if isinstance(order, Stop)]
+
+    @property
+    def acknowledged(self) -> list[RunId]:
+        return [order.run for order in self.orders if isinstance(order, Acknowledge)]
+
+
+class Scheduler:
+    def __init__(self, store: Store, home: Path, pools: Mapping[str, int] | None = None) -> None:
+        self.store = store
+        self.home = home
+        self.clock = FakeClock()
+        self.executor = FakeExecutor()
+        self.settings = Settings(
+            limits=Limits({**DEFAULT_POOLS, **(pools or {})}),
+            policy=PoolPolicy(),
+            batch_size=None,
+            kill_after=timedelta(seconds=5),
+            start_timeout=timedelta(minutes=5),
+        )
+        self.events: list[Event] = []
+        self.boot()
+        self.reader = store.reader()
+
+    def boot(self) -> None:
+        """A new engine on the same store, as after a crash."""
+        self.session = self.store.session()
+        self.engine = Engine(
+            session=self.session,
+            executor=self.executor,
+            clock=self.clock,
+            settings=self.settings,
+            starter=Starter(self.home, self.home / "jobs"),
+            publish=self.events.extend,
+        )
+        self.engine.start()
+        self.turn()
+
+    def crash(self, accounts: Sequence[Account] = ()) -> None:
+        """Forget everything that is not in the store; the executor says what it knows."""
+        self.session.close()
+        self.executor = FakeExecutor()
+        self.executor.inbox = [Accounts(runs=list(accounts))]
+        self.boot()
+
+    def close(self) -> None:
+        self.reader.close()
+        self.session.close()
+
+    def turn(self) -> None:
+        """Until nothing is left to do without a new event."""
+        self.engine.turn()
+        while self.engine.has_more:
+            self.engine.turn()
+
+    def do(self, act: Any) -> Any:
+        """One request; what it is answered, or the refusal raised."""
+        answers: list[Any] = []
+        self.engine.turn([Request(act, answers.append)])
+        while self.engine.has_more:
+            self.engine.turn()
+        if isinstance(answers[0], Exception):
+            raise answers[0]
+        return answers[0]
+
+    def submit(
+        self, *command: str, after: Sequence[str | JobId] = (), locks: Sequence[str] = (), **fields: Any
+    ) -> JobId:
+        """`after` takes ids or `job-1:finished`, `locks` takes `key` or `key:shared`."""
+        return self.submitted(*command, after=after, locks=locks, **fields).job
+
+    def submitted(
+        self, *command: str, after: Sequence[str | JobId] = (), locks: Sequence[str] = (), **fields: Any
+    ) -> Submitted:
+        key = fields.pop("key", None)
+        body = {
+            "command": list(command) or ["true"],
+            "after": [_after(edge) for edge in after],
+            "locks": [_lock(lock) for lock in locks],
+            **fields,
+        }
+        wanted = msgspec.convert(body, Submission)
+        around = Surroundings(cwd="/", variables={"PATH": "/usr/bin:/bin"})
+
+        def act(work: Work) -> Submitted:
+            return submit(work, wanted, around, actor="tester", key=key)
+
+        result: Submitted = self.do(act)
+        return result
+
+    def cancel(self, job: JobId) -> None:
+        self.do(lambda work: cancel(work, job, actor="tester"))
+
+    def say(self, *messages: Message) -> None:
+        self.executor.inbox.extend(messages)
+        self.turn()
+
+    def run_of(self, job: JobId) -> RunId:
+        return next(start.run for start in reversed(self.executor.starts) if start.job == job)
+
+    def start(self, job: JobId, pid: int = 4242) -> None:
+        self.say(Started(run=self.run_of(job), pid=pid, start_time=1))
+
+    def end(self, job: JobId, code: int | None = 0, **fields: Any) -> None:
+        self.say(Exited(run=self.run_of(job), at=self.clock.moment.timestamp(), code=code, **fields))
+
+    def set_pools(self, **sizes: int) -> None:
+        limits = Limits({**self.settings.limits.sizes, **{name.replace("__", "/"): n for name, n in sizes.items()}})
+        self.settings = msgspec.structs.replace(self.settings, limits=limits)
+        self.engine.settings = self.settings
+        self.turn()
+
+    @property
+    def sight(self) -> Sight:
+        return Sight(limits=self.settings.limits, batch_size=None, now=self.clock.now(), jobs=self.home / "jobs")
+
+    def job(self, job: JobId) -> Job:
+        found = self.reader.job(job)
+        assert found is not None
+        return found
+
+    def show(self, job: JobId) -> JobForm:
+        return show(self.reader, job, self.sight)
+
+    def why(self, job: JobId) -> dict[str, Any]:
+        return why(self.reader, job, self.sight)
+
+    def detail(self, job: JobId) -> str | None:
+        wait = self.show(job).wait
+        return None if wait is None else str(wait["detail"])
+
+    def status(self, job: JobId) -> Status:
+        return self.job(job).status
+
+    def started(self) -> list[JobId]:
+        """Jobs in the order in which they were given to the executor."""
+        return [start.job for start in self.executor.starts]
+
+    def drain(self, most: int = 100_000) -> list[JobId]:
+        """Let everything that starts succeed at once, until nothing runs; in the order of starting."""
+        ended: set[RunId] = set(self.executor.acknowledged)
+        for _ in range(most):
+            running = [start for start in self.executor.starts if start.run not in ended]
+            if not running:
+                return self.started()
+            ended.add(running[0].run)
+            self.say(Exited(run=running[0].run, at=self.clock.moment.timestamp(), code=0))
+        raise AssertionError("it does not come to an end")
+
+
+def _after(edge: str | JobId) -> dict[str, str]:
+    if isinstance(edge, int):
+        return {"job": show_job(edge)}
+    job, _, policy = edge.partition(":")
+    return {"job": job, "policy": policy or "success"}
+
+
+def _lock(lock: str) -> dict[str, str]:
+    key, _, mode = lock.partition(":")
+    return {"key": key, "mode": mode or "exclusive"}
