@@ -1,0 +1,1 @@
+"""HTTP: what programs speak, and the CLI with them."""

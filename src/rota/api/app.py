@@ -1,0 +1,20 @@
+"""The application: every route, and how refusals are said."""
+
+from __future__ import annotations
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+
+from rota.api import job, log, scheduler
+from rota.api.context import Context
+from rota.api.problem import on_defect, on_http_error, on_rota_error
+from rota.errors import RotaError
+
+
+def application(context: Context) -> Starlette:
+    app = Starlette(
+        routes=[*job.ROUTES, *log.ROUTES, *scheduler.ROUTES],
+        exception_handlers={RotaError: on_rota_error, HTTPException: on_http_error, Exception: on_defect},
+    )
+    app.state.context = context
+    return app

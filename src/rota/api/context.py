@@ -1,0 +1,171 @@
+"""What the handlers share: the way into the engine, readers, and who is told when a job changes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Protocol, TypeVar
+
+from starlette.requests import Request as HttpRequest
+
+from rota.clock import Clock
+from rota.command.submit import Surroundings
+from rota.config import Config
+from rota.core.event import Event
+from rota.core.pool import Limits
+from rota.engine.loop import Loop
+from rota.engine.work import Request, Work
+from rota.home import Home
+from rota.ids import JobId
+from rota.store.port import Store
+from rota.store.session import Reader
+from rota.view.job import Sight
+
+T = TypeVar("T")
+
+_READERS = 2
+
+
+class Hub:
+    """Wakes who waits for a job. `publish` comes from the engine's thread, everything else is on the event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiters: dict[JobId | None, set[asyncio.Event]] = {}
+
+    def publish(self, events: Sequence[Event]) -> None:
+        jobs = {event.job for event in events if event.job is not None}
+        self._loop.call_soon_threadsafe(self._notify, jobs)
+
+    def wake(self) -> None:
+        """Let those who listen to everything look again."""
+        self._notify(set())
+
+    def _notify(self, jobs: set[JobId]) -> None:
+        for key in (None, *(jobs & self._waiters.keys())):
+            for waiter in self._waiters.get(key, ()):
+                waiter.set()
+
+    @contextmanager
+    def listening(self, job: JobId | None) -> Iterator[asyncio.Event]:
+        """Set whenever the job changes; none listens to every job."""
+        waiter = asyncio.Event()
+        self._waiters.setdefault(job, set()).add(waiter)
+        try:
+            yield waiter
+        finally:
+            self._waiters[job].discard(waiter)
+            if not self._waiters[job]:
+                del self._waiters[job]
+
+    async def until(
+        self, job: JobId | None, seconds: float, look: Callable[[], Awaitable[T]], is_enough: Callable[[T], bool]
+    ) -> T:
+        """What `look` sees as soon as it is enough, or when the time is over."""
+        deadline = self._loop.time() + seconds
+        with self.listening(job) as changed:
+            while True:
+                changed.clear()
+                seen = await look()
+                if is_enough(seen) or not await wait_for(changed, deadline - self._loop.time()):
+                    return seen
+
+
+async def wait_for(event: asyncio.Event, seconds: float) -> bool:
+    """Whether it was set in time."""
+    try:
+        async with asyncio.timeout(max(0.0, seconds)):
+            return await event.wait()
+    except TimeoutError:
+        return False
+
+
+class Control(Protocol):
+    """What the API asks of the process it lives in."""
+
+    @property
+    def config(self) -> Config: ...
+    def reload(self) -> None:
+        """Take up the configuration as it is on disk; raises when it cannot be used."""
+        ...
+
+    def set_pool(self, name: str, size: int) -> None: ...
+    def stop(self, grace: timedelta | None) -> None:
+        """Begin to stop."""
+        ...
+
+    def about(self) -> dict[str, Any]:
+        """What `status` says of the process itself."""
+        ...
+
+
+class Context:
+    def __init__(
+        self, *, home: Home, store: Store, clock: Clock, engine: Loop, hub: Hub, control: Control, actor: str,
+        around: Surroundings,
+    ) -> None:  # fmt: skip
+        self.home = home
+        self.clock = clock
+        self.hub = hub
+        self.control = control
+        self.actor = actor
+        self.around = around
+        self._store = store
+        self._engine = engine
+        self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="rota-reader")
+        self._local = threading.local()
+        self._readers: list[Reader] = []
+
+    def sight(self) -> Sight:
+        config = self.control.config
+        return Sight(
+            limits=Limits(config.pools),
+            batch_size=config.scheduler.batch_size,
+            now=self.clock.now(),
+            jobs=self.home.jobs,
+        )
+
+    async def perform(self, act: Callable[[Work], T]) -> T:
+        """Do it in the engine's next transaction; answered after its commit."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+
+        def settle(result: T | Exception) -> None:
+            if answer.done():
+                return
+            if isinstance(result, Exception):
+                answer.set_exception(result)
+            else:
+                answer.set_result(result)
+
+        def done(result: T | Exception) -> None:
+            loop.call_soon_threadsafe(settle, result)
+
+        self._engine.submit(Request(act, done))
+        return await answer
+
+    async def look(self, view: Callable[[Reader], T]) -> T:
+        """Run a view on a reader of its thread, at one moment of the store."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._look, view)
+
+    def _look(self, view: Callable[[Reader], T]) -> T:
+        reader: Reader | None = getattr(self._local, "reader", None)
+        if reader is None:
+            reader = self._local.reader = self._store.reader()
+            self._readers.append(reader)
+        with reader.reading():
+            return view(reader)
+
+    def close(self) -> None:
+        self._threads.shutdown()
+        for reader in self._readers:
+            reader.close()
+
+
+def context_of(request: HttpRequest) -> Context:
+    context: Context = request.app.state.context
+    return context

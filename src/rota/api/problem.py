@@ -1,0 +1,85 @@
+"""Refusals as RFC 9457 problem documents, with the stable code that a client turns back into the same error."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rota.errors import InvalidInput, RotaError
+
+log = logging.getLogger("rota.api")
+
+T = TypeVar("T")
+Handler = Callable[[Request], Awaitable[Response]]
+
+_TITLES = {
+    "invalid-input": "The request cannot be understood",
+    "not-found": "Nothing has that id",
+    "conflict": "Not in this state",
+    "unavailable": "Not now",
+    "storage-full": "The disk is full",
+    "config-error": "The configuration cannot be used",
+}
+
+
+def answer(body: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(body), status, media_type="application/json")
+
+
+def problem(code: str, status: int, detail: str) -> Response:
+    body = {
+        "type": f"/problems/{code}",
+        "title": _TITLES.get(code, "Something went wrong"),
+        "status": status,
+        "detail": detail,
+        "code": code,
+    }
+    return Response(msgspec.json.encode(body), status, media_type="application/problem+json")
+
+
+async def on_rota_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RotaError)  # noqa: S101 - registered for this class
+    return problem(error.code, error.http_status, error.message)
+
+
+async def on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class
+    if error.status_code == 404:
+        return problem(
+            "not-found",
+            404,
+            f"nothing is at {request.url.path}; if the scheduler is an older one, `rota down` and `rota up` renew it",
+        )
+    return problem("error", error.status_code, error.detail)
+
+
+async def on_defect(_request: Request, error: Exception) -> Response:
+    log.error("a defect while answering", exc_info=error)
+    return problem("error", 500, f"a defect in Rota: {type(error).__name__}; `rota.log` in the home has the details")
+
+
+async def read(request: Request, kind: type[T]) -> T:
+    """The body, checked against its type; unknown fields and wrong values are named by their path."""
+    try:
+        return msgspec.json.decode(await request.body(), type=kind)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise InvalidInput(f"the request body cannot be used: {error}") from error
+
+
+def number(request: Request, name: str, default: float, *, least: float, most: float) -> float:
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        raise InvalidInput(f"{name} must be a number, not {text!r}") from None
+    if not least <= value <= most:
+        raise InvalidInput(f"{name} goes from {least:g} to {most:g}, not {text}")
+    return value

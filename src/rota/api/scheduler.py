@@ -1,0 +1,66 @@
+"""The scheduler itself over HTTP: status, pools, reload, stop."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from rota.api.context import context_of
+from rota.api.problem import answer, read
+from rota.duration import parse_duration
+from rota.view.status import pools, status
+
+
+class PoolSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    size: int
+
+
+class StopWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    grace: str | None = None
+
+
+async def get_scheduler(request: Request) -> Response:
+    context = context_of(request)
+    said = await context.look(partial(status, sight=context.sight()))
+    return answer({**said, **context.control.about()})
+
+
+async def list_pools(request: Request) -> Response:
+    context = context_of(request)
+    return answer({"pools": await context.look(partial(pools, limits=context.sight().limits))})
+
+
+async def set_pool(request: Request) -> Response:
+    context = context_of(request)
+    wanted = await read(request, PoolSize)
+    context.control.set_pool(request.path_params["name"], wanted.size)
+    return await list_pools(request)
+
+
+async def reload(request: Request) -> Response:
+    context_of(request).control.reload()
+    return answer({})
+
+
+async def stop(request: Request) -> Response:
+    wanted = await read(request, StopWanted) if await request.body() else StopWanted()
+    context_of(request).control.stop(None if wanted.grace is None else parse_duration(wanted.grace))
+    return answer({}, 202)
+
+
+async def health(_request: Request) -> Response:
+    return answer({"status": "ok"})
+
+
+ROUTES = [
+    Route("/health", health, methods=["GET"]),
+    Route("/api/scheduler", get_scheduler, methods=["GET"]),
+    Route("/api/scheduler/reload", reload, methods=["POST"]),
+    Route("/api/scheduler/stop", stop, methods=["POST"]),
+    Route("/api/pools", list_pools, methods=["GET"]),
+    Route("/api/pools/{name:path}", set_pool, methods=["PUT"]),
+]
