@@ -30,8 +30,8 @@ class Placing(Snapshots, Emitting):
 
     def next_due(self) -> datetime | None:
         """When the next delayed job is to be looked at."""
-        due = self._db.rows("next_due")[0][0]
-        return None if due is None else from_stored(due)
+        due = self._db.rows("next_due")
+        return from_stored(due[0][0]) if due else None
 
     def stir_all_waiting(self) -> None:
         self._db.run("stir_all_waiting")

@@ -66,13 +66,21 @@ class Records:
         return ids
 
     def counts(self) -> dict[Status, int]:
-        return {Status(status): count for status, count in self._db.rows("counts")}
+        """Jobs by status, from what the indexes and the lanes already count: never a walk over the queue."""
+        counts = {Status(status): count for status, count in self._db.rows("count_ended")}
+        counts |= {Status(status): count for status, count in self._db.rows("count_started")}
+        for _kind, status, count in self._db.rows("count_waiting"):
+            counts[Status(status)] = counts.get(Status(status), 0) + count
+        queued = self._db.rows("count_ready_now")[0][0] + self._db.rows("count_held")[0][0]
+        return counts | {Status.QUEUED: int(queued)} if queued else counts
 
     def waiting_counts(self) -> dict[WaitKind, int]:
-        return {WaitKind(kind): count for kind, count in self._db.rows("waiting_counts")}
-
-    def delayed_count(self) -> int:
-        return int(self._db.rows("delayed_count")[0][0])
+        """Jobs that wait, by what for; those that wait for capacity are the lanes' business."""
+        counts: dict[WaitKind, int] = {}
+        for kind, _status, count in self._db.rows("count_waiting"):
+            counts[WaitKind(kind)] = counts.get(WaitKind(kind), 0) + count
+        delayed = self._db.rows("count_delayed")[0][0]
+        return counts | {WaitKind.DELAY: delayed} if delayed else counts
 
     def lanes(self) -> list[tuple[dict[str, int], int]]:
         """Draws and number of ready jobs of each lane that has any."""

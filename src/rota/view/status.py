@@ -6,7 +6,6 @@ from typing import Any
 
 from rota.core.pool import GLOBAL, Limits
 from rota.core.status import STARTED, TERMINAL, WAITING, Status
-from rota.core.wait import WaitKind
 from rota.ids import show_job
 from rota.store.moment import from_stored
 from rota.store.session import Reader
@@ -29,9 +28,6 @@ def status(reader: Reader, sight: Sight) -> dict[str, Any]:
     ready = sum(count for _, count in lanes)
     running = sum(counts.get(status, 0) for status in STARTED)
     waiting = {kind.value: count for kind, count in reader.waiting_counts().items()}
-    delayed = reader.delayed_count()
-    if delayed:
-        waiting[WaitKind.DELAY.value] = delayed
     pause = reader.pauses().scopes.get(GLOBAL)
     last = reader.last_dispatch()
     return {

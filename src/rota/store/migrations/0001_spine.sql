@@ -42,9 +42,10 @@ CREATE TABLE job (
     chain @int NOT NULL,
     retry_of @int,
     attempt @int NOT NULL DEFAULT 1,
-    status TEXT NOT NULL CHECK (status IN (
-        'QUEUED', 'WAITING_ON_DEPS', 'WAITING_ON_LOCKS', 'DISPATCHED', 'RUNNING',
-        'COMPLETED', 'FAILED', 'SKIPPED', 'CANCELLED', 'BLOCKED_BY_DEPENDENCY')),
+    status TEXT NOT NULL CHECK (   -- written out: SQLite builds a table for every IN, at every update
+        status = 'QUEUED' OR status = 'DISPATCHED' OR status = 'RUNNING' OR status = 'COMPLETED'
+        OR status = 'WAITING_ON_DEPS' OR status = 'WAITING_ON_LOCKS' OR status = 'FAILED'
+        OR status = 'SKIPPED' OR status = 'CANCELLED' OR status = 'BLOCKED_BY_DEPENDENCY'),
     precedence @int NOT NULL,      -- priority negated: the queue order is ascending throughout (INV-004)
     position @int NOT NULL,
     created_at @int NOT NULL,
@@ -54,7 +55,7 @@ CREATE TABLE job (
     not_before @int,
     exit_code @int,
     reason TEXT,
-    wait_kind TEXT CHECK (wait_kind IN ('dependencies', 'pinned_head', 'locks')),
+    wait_kind TEXT CHECK (wait_kind = 'dependencies' OR wait_kind = 'pinned_head' OR wait_kind = 'locks'),
     waited_on TEXT NOT NULL DEFAULT '',
     unmet @int NOT NULL DEFAULT 0 CHECK (unmet >= 0),
     lane @int NOT NULL,
@@ -66,29 +67,30 @@ CREATE TABLE job (
     stop_requested TEXT,
     pid @int,
     pid_started @int,              -- field 22 of /proc/<pid>/stat: with the pid it names the process
+    -- Active is `finished_at IS NULL`; of these, waiting is `started_at IS NULL`; the indexes count on it.
+    CHECK ((finished_at IS NULL) = (status = 'QUEUED' OR status = 'DISPATCHED' OR status = 'RUNNING'
+                                    OR status = 'WAITING_ON_DEPS' OR status = 'WAITING_ON_LOCKS')),
+    CHECK (finished_at IS NOT NULL OR (started_at IS NOT NULL) = (status = 'DISPATCHED' OR status = 'RUNNING')),
+    CHECK ((wait_kind IS NOT NULL) = (status = 'WAITING_ON_DEPS' OR status = 'WAITING_ON_LOCKS')),
     CHECK (ready = 0 OR status = 'QUEUED'),
-    CHECK (stirred = 0 OR status IN ('QUEUED', 'WAITING_ON_DEPS', 'WAITING_ON_LOCKS')),
-    CHECK ((wait_kind IS NULL) = (status NOT IN ('WAITING_ON_DEPS', 'WAITING_ON_LOCKS'))),
-    CHECK ((finished_at IS NULL) = (status IN (
-        'QUEUED', 'WAITING_ON_DEPS', 'WAITING_ON_LOCKS', 'DISPATCHED', 'RUNNING')))
+    CHECK (stirred = 0 OR (finished_at IS NULL AND started_at IS NULL))
 ) @strict;
 CREATE INDEX job_chain ON job (chain, id);
-CREATE UNIQUE INDEX job_one_active_in_chain ON job (chain) WHERE status IN
-    ('QUEUED', 'WAITING_ON_DEPS', 'WAITING_ON_LOCKS', 'DISPATCHED', 'RUNNING');
+CREATE UNIQUE INDEX job_one_active_in_chain ON job (chain) WHERE finished_at IS NULL;
 CREATE INDEX job_lane ON job (lane, precedence, position, created_at, id) WHERE ready = 1;
 CREATE INDEX job_stirred ON job (precedence, position, created_at, id) WHERE stirred = 1;
-CREATE INDEX job_delayed ON job (not_before) WHERE not_before IS NOT NULL AND status = 'QUEUED' AND ready = 0;
-CREATE INDEX job_active ON job (precedence, position, created_at, id) WHERE status IN
-    ('QUEUED', 'WAITING_ON_DEPS', 'WAITING_ON_LOCKS', 'DISPATCHED', 'RUNNING');
-CREATE INDEX job_status ON job (status, id);
+CREATE INDEX job_held ON job (not_before) WHERE status = 'QUEUED' AND ready = 0;
+CREATE INDEX job_waiting ON job (wait_kind, status) WHERE wait_kind IS NOT NULL;
+CREATE INDEX job_active ON job (precedence, position, created_at, id) WHERE finished_at IS NULL;
+CREATE INDEX job_ended ON job (status, id) WHERE finished_at IS NOT NULL;
 
 CREATE TABLE edge (
     job @int NOT NULL REFERENCES job (id),
     sequence @int NOT NULL,
     predecessor @int NOT NULL,
     chain @int NOT NULL,
-    policy TEXT NOT NULL CHECK (policy IN ('success', 'finished', 'failed')),
-    state TEXT NOT NULL CHECK (state IN ('open', 'met', 'unmeetable')),
+    policy TEXT NOT NULL CHECK (policy = 'success' OR policy = 'finished' OR policy = 'failed'),
+    state TEXT NOT NULL CHECK (state = 'open' OR state = 'met' OR state = 'unmeetable'),
     PRIMARY KEY (job, sequence)
 ) @strict;
 CREATE INDEX edge_open ON edge (chain) WHERE state = 'open';
@@ -97,8 +99,8 @@ CREATE INDEX edge_unmet ON edge (job, state, sequence) WHERE state <> 'met';
 CREATE TABLE lock (
     job @int NOT NULL REFERENCES job (id),
     key TEXT NOT NULL,
-    mode TEXT NOT NULL CHECK (mode IN ('exclusive', 'shared')),
-    state TEXT NOT NULL CHECK (state IN ('idle', 'contending', 'held')),
+    mode TEXT NOT NULL CHECK (mode = 'exclusive' OR mode = 'shared'),
+    state TEXT NOT NULL CHECK (state = 'idle' OR state = 'contending' OR state = 'held'),
     precedence @int NOT NULL,      -- the job's rank, copied: one index holds a key's queue
     position @int NOT NULL,
     created_at @int NOT NULL,
@@ -114,7 +116,7 @@ CREATE TABLE run (                 -- an audit row (INV-002)
     id @int PRIMARY KEY,
     job @int NOT NULL REFERENCES job (id),
     worker TEXT NOT NULL,
-    status TEXT CHECK (status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELLED')),
+    status TEXT CHECK (status = 'COMPLETED' OR status = 'FAILED' OR status = 'SKIPPED' OR status = 'CANCELLED'),
     started_at @int NOT NULL,
     finished_at @int,
     exit_code @int,

@@ -69,7 +69,7 @@ WHERE id = :job AND status = 'DISPATCHED'
 -- name: end_waiting
 UPDATE job SET status = :status, finished_at = :now, exit_code = :exit_code, reason = :reason, ready = 0, stirred = 0,
                wait_kind = NULL
-WHERE id = :job AND status IN ('QUEUED', 'WAITING_ON_DEPS', 'WAITING_ON_LOCKS')
+WHERE id = :job AND finished_at IS NULL AND started_at IS NULL
 RETURNING lane
 
 -- name: end_dispatched: it was claimed, never started, and shall not be tried again

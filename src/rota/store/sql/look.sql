@@ -1,13 +1,12 @@
 -- name: stir_due: delayed jobs whose time has come
 UPDATE job SET stirred = 1
-WHERE status = 'QUEUED' AND ready = 0 AND not_before IS NOT NULL AND not_before <= :now AND stirred = 0
+WHERE status = 'QUEUED' AND ready = 0 AND not_before <= :now AND stirred = 0
 
 -- name: next_due
-SELECT min(not_before) FROM job WHERE status = 'QUEUED' AND ready = 0 AND not_before IS NOT NULL
+SELECT not_before FROM job WHERE status = 'QUEUED' AND ready = 0 AND not_before IS NOT NULL ORDER BY not_before LIMIT 1
 
 -- name: stir_all_waiting: at start every waiting job is looked at again, so that no wake-up is lost for good
-UPDATE job SET stirred = 1 WHERE stirred = 0 AND ready = 0
-    AND status IN ('QUEUED', 'WAITING_ON_DEPS', 'WAITING_ON_LOCKS')
+UPDATE job SET stirred = 1 WHERE stirred = 0 AND ready = 0 AND finished_at IS NULL AND started_at IS NULL
 
 -- name: stirred
 SELECT job.precedence, job.position, job.created_at, job.id, job.status, job.wait_kind, job.waited_on, job.ready,
@@ -67,8 +66,7 @@ WHERE key = :key AND state = 'contending' AND mode = 'exclusive'
 ORDER BY precedence, position, created_at, job LIMIT 1
 
 -- name: stir_job
-UPDATE job SET stirred = 1 WHERE id = :job AND stirred = 0
-    AND status IN ('QUEUED', 'WAITING_ON_DEPS', 'WAITING_ON_LOCKS')
+UPDATE job SET stirred = 1 WHERE id = :job AND stirred = 0 AND finished_at IS NULL AND started_at IS NULL
 
 -- name: stir_contenders: of a key's queue, those behind one rank and not behind another
 UPDATE job SET stirred = 1 WHERE stirred = 0 AND ready = :ready AND id IN (
@@ -81,14 +79,14 @@ UPDATE lock SET state = 'idle' WHERE job = :job AND state <> 'idle' RETURNING ke
 
 -- name: stir_successors: an edge that cannot be met any more decides at once; a met one only when it was the last
 UPDATE job SET stirred = 1
-WHERE stirred = 0 AND status IN ('QUEUED', 'WAITING_ON_DEPS', 'WAITING_ON_LOCKS')
+WHERE stirred = 0 AND finished_at IS NULL AND started_at IS NULL
   AND id IN (SELECT job FROM edge WHERE chain = :chain AND state = 'open' AND NOT (policy @in(policies)))
 
 -- name: count_down_successors
 UPDATE job SET unmet = unmet - (SELECT count(*) FROM edge
                                 WHERE edge.job = job.id AND edge.chain = :chain AND edge.state = 'open'
                                   AND edge.policy @in(policies)),
-               stirred = CASE WHEN status IN ('QUEUED', 'WAITING_ON_DEPS', 'WAITING_ON_LOCKS')
+               stirred = CASE WHEN finished_at IS NULL AND started_at IS NULL
                                AND unmet = (SELECT count(*) FROM edge
                                             WHERE edge.job = job.id AND edge.chain = :chain AND edge.state = 'open'
                                               AND edge.policy @in(policies))

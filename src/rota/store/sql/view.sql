@@ -9,13 +9,11 @@ FROM job JOIN spec ON spec.id = job.spec JOIN lane ON lane.id = job.lane
 WHERE job.id @in(ids)
 
 -- name: active_ids: in queue order
-SELECT id FROM job WHERE status IN ('QUEUED', 'WAITING_ON_DEPS', 'WAITING_ON_LOCKS', 'DISPATCHED', 'RUNNING')
-  AND status @in(statuses) AND (precedence, position, created_at, id) > (:precedence, :position, :created_at, :job)
+SELECT id FROM job WHERE finished_at IS NULL AND status @in(statuses) AND (precedence, position, created_at, id) > (:precedence, :position, :created_at, :job)
 ORDER BY precedence, position, created_at, id LIMIT :limit
 
 -- name: ended_ids: the newest first
-SELECT id FROM job WHERE status @in(statuses) AND id < :below
-  AND status NOT IN ('QUEUED', 'WAITING_ON_DEPS', 'WAITING_ON_LOCKS', 'DISPATCHED', 'RUNNING')
+SELECT id FROM job WHERE status @in(statuses) AND id < :below AND finished_at IS NOT NULL
 ORDER BY id DESC LIMIT :limit
 
 -- name: rank_of
@@ -28,14 +26,23 @@ SELECT job, predecessor, chain, policy FROM edge WHERE job @in(ids) ORDER BY job
 SELECT id, job, worker, status, started_at, finished_at, exit_code, error FROM run
 WHERE id IN (SELECT max(id) FROM run WHERE job @in(ids) GROUP BY job)
 
--- name: counts
-SELECT status, count(*) FROM job GROUP BY status
+-- name: count_ended
+SELECT status, count(*) FROM job WHERE finished_at IS NOT NULL GROUP BY status
 
--- name: waiting_counts
-SELECT wait_kind, count(*) FROM job WHERE status IN ('WAITING_ON_DEPS', 'WAITING_ON_LOCKS') GROUP BY wait_kind
+-- name: count_waiting
+SELECT wait_kind, status, count(*) FROM job WHERE wait_kind IS NOT NULL GROUP BY wait_kind, status
 
--- name: delayed_count
+-- name: count_ready_now
+SELECT coalesce(sum(ready), 0) FROM lane WHERE ready > 0
+
+-- name: count_held: queued, and not in a lane: delayed, or not looked at yet
+SELECT count(*) FROM job WHERE status = 'QUEUED' AND ready = 0
+
+-- name: count_delayed
 SELECT count(*) FROM job WHERE status = 'QUEUED' AND ready = 0 AND not_before IS NOT NULL
+
+-- name: count_started
+SELECT job.status, count(*) FROM run JOIN job ON job.id = run.job WHERE run.status IS NULL GROUP BY job.status
 
 -- name: lock_holders
 SELECT key, job FROM lock WHERE key @in(keys) AND state = 'held' ORDER BY key, job
