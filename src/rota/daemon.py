@@ -49,8 +49,8 @@ log = logging.getLogger("rota.daemon")
 
 _LOOK_AT_CONFIG = 2.0
 """A file cannot tell that it was edited: seconds between looks at its time stamp."""
-_ANSWERS_LEFT = 2
-"""Seconds for answers under way when the scheduler has ended."""
+_ANSWERS_LEFT = 1
+"""Seconds for answers under way when the scheduler ends; a log that is followed breaks off then."""
 
 
 def main(home: Home) -> int:
@@ -150,6 +150,7 @@ class Daemon:
             await self._stopping.wait()
             await self._drain()
             watching.cancel()
+            self._hub.close()
             server.should_exit = True
             await serving
         self._close(context)
@@ -196,8 +197,8 @@ class Daemon:
         """Before the next tick: a raised limit dispatches at once."""
         self._config, self._config_trouble = given, None
 
-        def act(_work: Work) -> None:
-            self._engine.settings = settings_of(given)
+        def act(work: Work) -> None:
+            self._engine.settings = work.settings = settings_of(given)
 
         self._turns.submit(Request(act, lambda _: None))
 

@@ -17,7 +17,9 @@ imported by every command: the standard library's cheap parts only.
 
 from __future__ import annotations
 
-from typing import ClassVar
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` costs a command more than the rest of this module
+    from typing import ClassVar
 
 
 class RotaError(Exception):

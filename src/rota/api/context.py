@@ -36,6 +36,7 @@ class Hub:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._waiters: dict[JobId | None, set[asyncio.Event]] = {}
+        self._is_closed = False
 
     def publish(self, events: Sequence[Event]) -> None:
         jobs = {event.job for event in events if event.job is not None}
@@ -44,6 +45,11 @@ class Hub:
     def wake(self) -> None:
         """Let those who listen to everything look again."""
         self._notify(set())
+
+    def close(self) -> None:
+        """The scheduler ends: whoever waits is answered with what there is now."""
+        self._is_closed = True
+        self._notify({job for job in self._waiters if job is not None})
 
     def _notify(self, jobs: set[JobId]) -> None:
         for key in (None, *(jobs & self._waiters.keys())):
@@ -71,7 +77,7 @@ class Hub:
             while True:
                 changed.clear()
                 seen = await look()
-                if is_enough(seen) or not await wait_for(changed, deadline - self._loop.time()):
+                if is_enough(seen) or self._is_closed or not await wait_for(changed, deadline - self._loop.time()):
                     return seen
 
 

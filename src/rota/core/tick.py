@@ -110,7 +110,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     pools: PoolBoard
     """Room as it is after these claims, with the pools that were closed on the way."""
     is_cut_short: bool
-    """The snapshot or the batch ended before the queue did: another tick should follow."""
+    """The snapshot, the batch or the look ended before the queue did: another tick should follow."""
 
 
 def _free_workers(taken: frozenset[int]) -> Iterator[int]:
@@ -143,7 +143,8 @@ def plan(snapshot: Snapshot) -> Plan:
             return Plan(claims=tuple(claims), bound_by=bound_by, pools=pools, is_cut_short=True)
         else:
             heapq.heappop(queue)
-    return Plan(claims=tuple(claims), bound_by=bound_by, pools=pools, is_cut_short=False)
+    # Marked jobs that have not had their look are owed one, even where nothing ready stands before them.
+    return Plan(claims=tuple(claims), bound_by=bound_by, pools=pools, is_cut_short=snapshot.horizon is not None)
 
 
 def _may_start(lane: Lane, snapshot: Snapshot, pools: PoolBoard) -> bool:

@@ -28,6 +28,7 @@ from rota.errors import RotaError, StorageFull, StoreError, Unavailable
 from rota.executor.port import Accounts, Executor, Exited, FailedToStart, Lost, Message, Started, Stop
 from rota.ids import RunId, show_run
 from rota.store.claim import Dispatch
+from rota.store.database import CannotGoOn
 from rota.store.session import Session
 
 log = logging.getLogger("rota.engine")
@@ -91,6 +92,8 @@ class Engine:
             events = self._session.commit()
         except (StorageFull, StoreError) as error:
             self._fail(error, messages, requests)
+            if isinstance(error, CannotGoOn):
+                raise
             return
         self.trouble, self._kept, self.has_more = None, [], is_cut_short
         self._executor.send(work.orders)

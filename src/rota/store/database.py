@@ -5,11 +5,48 @@ A failure of the database reaches the callers as `StorageFull` or `StoreError`, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from rota.errors import StoreError
+
 Row = tuple[Any, ...]
+Tables = Mapping[str, tuple[str, ...]]
+"""The columns of each table."""
+PAGE = 2000
+"""Rows of a table under way at once."""
+
+
+class CannotGoOn(StoreError):
+    """To try again would be wrong: the scheduler stops, and the one that comes after it recovers."""
+
+
+class Superseded(CannotGoOn):
+    """Another scheduler has the store now."""
+
+
+class OutcomeUnknown(CannotGoOn):
+    """The last turn was stored or not, and there is no way to tell."""
+
+
+class Bulk(Protocol):
+    """Whole tables, inside the transaction that is open."""
+
+    def tables(self) -> Tables:
+        """Each behind those it refers to."""
+        ...
+
+    def count(self, table: str) -> int: ...
+    def scan(self, table: str, columns: Sequence[str]) -> Iterator[Sequence[Row]]: ...
+    def clear(self, table: str) -> None: ...
+    def fill(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None: ...
+
+    def counters(self) -> Mapping[str, int]:
+        """The last number given to a row of each table that numbers its rows."""
+        ...
+
+    def set_counters(self, last: Mapping[str, int]) -> None: ...
 
 
 class Database(Protocol):
@@ -25,8 +62,14 @@ class Database(Protocol):
         """Run it once for each; how many rows they touched in all."""
         ...
 
-    def begin(self) -> None: ...
-    def commit(self) -> None: ...
+    def begin(self) -> bool:
+        """Whether the connection was lost meanwhile: then what happened may not have been heard of."""
+        ...
+
+    def commit(self) -> None:
+        """When this returns all of it is stored; when it raises nothing is."""
+        ...
+
     def rollback(self) -> None: ...
 
     def savepoint(self) -> AbstractContextManager[None]:
@@ -37,4 +80,9 @@ class Database(Protocol):
         """Statements inside see one moment of the database."""
         ...
 
+    def own_epoch(self, epoch: int) -> None:
+        """Transactions are this epoch's from now on; where a later one has been raised they are refused."""
+        ...
+
+    def bulk(self) -> Bulk: ...
     def close(self) -> None: ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from rota.core.event import Event
-from rota.store.database import Database
+from rota.store.database import Bulk, Database
 from rota.store.finish import Finishing
 from rota.store.record import Records
 from rota.store.snapshot import Snapshots
@@ -24,6 +24,9 @@ class Reader(Snapshots, Records):
         """What is read inside is of one moment."""
         return self._db.reading()
 
+    def bulk(self) -> Bulk:
+        return self._db.bulk()
+
     def close(self) -> None:
         self._db.close()
 
@@ -34,7 +37,9 @@ class Session(Finishing, Submitting, Records):
         self._events: list[Event] = []
 
     def begin(self) -> None:
-        self._db.begin()
+        """After a reconnect every waiting job is looked at again, so that no wake-up can be lost for good."""
+        if self._db.begin():
+            self.stir_all_waiting()
 
     def commit(self) -> list[Event]:
         """Make it durable; what happened is returned for those who listen."""
@@ -52,10 +57,14 @@ class Session(Finishing, Submitting, Records):
         """A number that grows with every scheduler that opens the store: later messages of earlier ones lose."""
         epoch = int(self.meta("epoch") or 0) + 1
         self.set_meta("epoch", str(epoch))
+        self._db.own_epoch(epoch)
         return epoch
 
     def set_meta(self, key: str, value: str) -> None:
         self._db.run("set_meta", key=key, value=value)
+
+    def bulk(self) -> Bulk:
+        return self._db.bulk()
 
     def close(self) -> None:
         self._db.close()

@@ -9,14 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from importlib.resources import files
+from typing import TypeVar
+
+T = TypeVar("T")
 
 _NAME = re.compile(r"^-- name: (\w+).*$", re.MULTILINE)
 _FILES = ("submit", "look", "claim", "view")
 
 
-def load(translate: Callable[[str], str]) -> Mapping[str, str]:
+def load(translate: Callable[[str], T]) -> Mapping[str, T]:
     """Every statement by its name, translated."""
-    statements: dict[str, str] = {}
+    statements: dict[str, T] = {}
     for file in _FILES:
         parts = _NAME.split((files("rota.store.sql") / f"{file}.sql").read_text("utf-8"))
         for name, text in zip(parts[1::2], parts[2::2], strict=True):

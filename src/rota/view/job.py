@@ -36,13 +36,17 @@ def waits(reader: Reader, jobs: Sequence[Job], sight: Sight) -> dict[JobId, Wait
     if not waiting:
         return {}
     standings = reader.standings(waiting)
+    planned = plan(reader.snapshot(sight.limits, sight.batch_size))
+    starting = {claim.job for claim in planned.claims}
     facts = Facts(
         now=sight.now,
         pauses=reader.pauses(),
         locks=LockBoard(reader.fronts(lock.key for standing in standings for lock in standing.locks)),
-        pools=plan(reader.snapshot(sight.limits, sight.batch_size)).pools,
+        pools=planned.pools,
     )
-    verdicts = {standing.rank.job: first_verdict(standing, facts) for standing in standings}
+    verdicts = {
+        standing.rank.job: first_verdict(standing, facts) for standing in standings if standing.rank.job not in starting
+    }
     return {job: verdict for job, verdict in verdicts.items() if isinstance(verdict, Wait)}
 
 

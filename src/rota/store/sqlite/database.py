@@ -13,7 +13,8 @@ from typing import Any
 
 from rota.errors import StorageFull, StoreError
 from rota.store import statement
-from rota.store.database import Row
+from rota.store.database import Bulk, Row
+from rota.store.sqlite.bulk import SqliteBulk
 
 _IN = re.compile(r"@in\((\w+)\)")
 
@@ -107,8 +108,9 @@ class SqliteDatabase:
         except sqlite3.Error as error:
             raise _trouble(error, self._path) from error
 
-    def begin(self) -> None:
+    def begin(self) -> bool:
         self._do("BEGIN IMMEDIATE")
+        return False  # there is no connection to lose
 
     def commit(self) -> None:
         self._do("COMMIT")
@@ -142,6 +144,12 @@ class SqliteDatabase:
             yield
         finally:
             self.rollback()
+
+    def own_epoch(self, epoch: int) -> None:
+        """The lock on the home lasts as long as its scheduler: nobody can have raised another."""
+
+    def bulk(self) -> Bulk:
+        return SqliteBulk(self._connection)
 
     def close(self) -> None:
         self._connection.close()

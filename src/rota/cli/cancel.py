@@ -1,0 +1,43 @@
+"""`rota cancel`: end jobs; when this returns they are gone."""
+
+from __future__ import annotations
+
+import argparse
+
+from rota.cli.parser import job_id
+from rota.cli.terminal import say, say_json, talk
+from rota.client import api
+from rota.client.session import Session
+from rota.errors import Conflict, InvalidInput, NotFound
+from rota.home import find_home
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from rota.client.api import Json
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("jobs", nargs="+", metavar="JOB")
+
+
+def run(args: argparse.Namespace) -> int:
+    session = Session(find_home(args.home))
+    cancelled, code = [], 0
+    for job in dict.fromkeys(job_id(text) for text in args.jobs):
+        try:
+            cancelled.append(_gone(session, api.cancel(session, job)))
+        except (NotFound, Conflict, InvalidInput) as refused:
+            # One job that is not there must not save the others.
+            talk(refused.message)
+            code = code or refused.exit_code
+        else:
+            if not args.json:
+                say(f"{cancelled[-1]['id']} {cancelled[-1]['status']}")
+    if args.json:
+        say_json({"jobs": cancelled})
+    return code
+
+
+def _gone(session: Session, job: Json) -> Json:
+    """The server waits for the end, but not for ever; a tree may take its time to die."""
+    return job if job["status"] in api.TERMINAL else api.ended_job(session, job["id"])

@@ -1,0 +1,54 @@
+"""Copy a job's logs to the same streams of ours, as they are written."""
+
+from __future__ import annotations
+
+import selectors
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+
+from rota.client import api
+from rota.client.problem import Broken
+from rota.client.session import Session
+from rota.client.transport import Stream
+
+
+def follow(session: Session, job: str, streams: Sequence[str], offsets: Mapping[str, int] | None = None) -> None:
+    """Return when the job has ended and all it wrote has been copied. Bytes stay as they are."""
+    copied = {name: (offsets or {}).get(name, 0) for name in streams}
+    with selectors.DefaultSelector() as selector, ExitStack() as opened:
+
+        def begin(name: str) -> None:
+            stream = opened.enter_context(api.follow_log(session, job, name, offset=copied[name]))
+            selector.register(stream, selectors.EVENT_READ, (name, stream))
+
+        for name in streams:
+            begin(name)
+        while selector.get_map():
+            for key, _ in selector.select():
+                name, stream = key.data
+                again = _copy(stream, name, copied)
+                session.answered |= not again
+                if again or stream.finished:
+                    selector.unregister(stream)
+                    stream.close()
+                if again:
+                    begin(name)
+
+
+def _copy(stream: Stream, name: str, copied: dict[str, int]) -> bool:
+    """Copy what has come; true when the connection broke and the rest is to be asked for again."""
+    try:
+        data = stream.receive()
+    except Broken:
+        return True
+    write(name, data)
+    copied[name] += len(data)
+    return False
+
+
+def write(name: str, data: bytes) -> None:
+    if data:
+        stream = sys.stdout if name == "stdout" else sys.stderr
+        stream.buffer.write(data)
+        stream.buffer.flush()

@@ -1,0 +1,129 @@
+"""The verbs and their parsers. A command builds its own verb's parser only: the whole is for help and completion."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib import import_module
+
+from rota import __version__
+from rota.cli.terminal import width_of
+from rota.errors import InvalidInput
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any, NoReturn
+
+VERBS = {
+    "up": "start the scheduler and say where it is",
+    "down": "stop the scheduler; what still runs then is kept and adopted at the next start",
+    "status": "what runs, what waits, and why nothing runs if nothing does",
+    "doctor": "check that everything Rota needs is in order",
+    "submit": "submit a command as a job and print its id",
+    "list": "list jobs",
+    "show": "show everything about a job",
+    "why": "say why a job has not started, or how it ended",
+    "logs": "print what a job wrote",
+    "wait": "wait for jobs to end and return their exit code",
+    "cancel": "cancel jobs; running ones are gone when this returns",
+    "pool": "list pools or set a pool's size",
+    "config": "list, read or change the configuration",
+    "completion": "print a shell's completion script",
+    "serve": "run the scheduler in the foreground (commands start it by themselves)",
+    "supervise": "run the supervisor (the scheduler starts it by itself)",
+}
+
+
+class Usage(InvalidInput):
+    """The command line cannot be understood."""
+
+
+class Formatter(argparse.HelpFormatter):
+    """argparse makes one for every option it is told of, and without a width each would import `shutil`."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28, width=min(100, width_of(sys.stdout) or 100) - 2)
+
+
+class Parser(argparse.ArgumentParser):
+    """An argparse parser whose complaint is an exception, so that every error is printed in one place."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"formatter_class": Formatter, "allow_abbrev": False, **options})
+
+    def error(self, message: str) -> NoReturn:
+        raise Usage(f"{message}; see `{self.prog} --help`")
+
+
+def load(verb: str) -> ModuleType:
+    return import_module(f"rota.cli.{verb}")
+
+
+def add_global_options(parser: argparse.ArgumentParser) -> None:
+    # No default: on nested parsers it would undo what was said before the verb.
+    parser.add_argument(
+        "--home", metavar="DIR", default=argparse.SUPPRESS, help="the home to use instead of the one found here"
+    )
+    parser.add_argument(
+        "--json", action="store_true", default=argparse.SUPPRESS, help="print the answer as JSON, for programs"
+    )
+
+
+def verb_parser(verb: str) -> tuple[Parser, ModuleType]:
+    module = load(verb)
+    parser = Parser(prog=f"rota {verb}", description=VERBS[verb])
+    add_global_options(parser)
+    module.add_arguments(parser)
+    return parser, module
+
+
+def full_parser() -> Parser:
+    parser = Parser(
+        prog="rota", description="A durable scheduler: it runs commands in order and says why they wait.",
+    )  # fmt: skip
+    parser.add_argument("--version", action="version", version=f"rota {__version__}")
+    add_global_options(parser)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for verb, text in VERBS.items():
+        child = verbs.add_parser(verb, help=text, description=text)
+        add_global_options(child)
+        load(verb).add_arguments(child)
+    return parser
+
+
+def add_actions(parser: argparse.ArgumentParser, actions: dict[str, str]) -> dict[str, argparse.ArgumentParser]:
+    """Parsers for the second word of `rota pool set` and its like, by that word."""
+    group = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    children: dict[str, argparse.ArgumentParser] = {}
+    for action, text in actions.items():
+        children[action] = group.add_parser(action, help=text, description=text)
+        add_global_options(children[action])
+    return children
+
+
+def pairs(texts: list[str] | None, option: str) -> dict[str, str]:
+    """Read repeated `K=V`."""
+    found = {}
+    for text in texts or ():
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise Usage(f"{option} {text}: write it as NAME=VALUE")
+        found[key] = value
+    return found
+
+
+def job_id(text: str) -> str:
+    """`job-24`, or `24` for short."""
+    from rota.ids import parse_job, show_job
+
+    return show_job(parse_job(f"job-{text}" if text.isdecimal() else text))
+
+
+def seconds(text: str | None) -> float | None:
+    """A duration option in seconds."""
+    if text is None:
+        return None
+    from rota.duration import parse_duration
+
+    return parse_duration(text).total_seconds()

@@ -1,0 +1,19 @@
+"""`rota serve`: the scheduler itself, in this process."""
+
+from __future__ import annotations
+
+import argparse
+
+from rota.home import find_home
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Nothing of its own."""
+
+
+def run(args: argparse.Namespace) -> int:
+    home = find_home(args.home)
+    home.prepare()
+    from rota.daemon import main
+
+    return main(home)

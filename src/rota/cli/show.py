@@ -1,0 +1,26 @@
+"""`rota show`: everything about one job."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from rota.cli.parser import job_id
+from rota.cli.render import job_block
+from rota.cli.terminal import has_colour, say, say_json
+from rota.client import api
+from rota.client.session import Session
+from rota.home import find_home
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("job", metavar="JOB")
+
+
+def run(args: argparse.Namespace) -> int:
+    job = api.job(Session(find_home(args.home)), job_id(args.job))
+    if args.json:
+        say_json(job)
+    else:
+        say("\n".join(job_block(job, colour=has_colour(sys.stdout))))
+    return 0

@@ -1,0 +1,25 @@
+"""`rota status`: the scheduler at a glance."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime
+
+from rota.cli.render import status_block
+from rota.cli.terminal import say, say_json
+from rota.client import api
+from rota.client.session import Session
+from rota.home import find_home
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Nothing of its own."""
+
+
+def run(args: argparse.Namespace) -> int:
+    status = api.scheduler(Session(find_home(args.home)))
+    if args.json:
+        say_json(status)
+    else:
+        say("\n".join(status_block(status, now=datetime.now(UTC))))
+    return 0

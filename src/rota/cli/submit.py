@@ -1,0 +1,185 @@
+"""`rota submit`: hand a command over. On the hot path of scripts, so it imports as little as it can."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+
+from rota.cli.parser import Usage, job_id, pairs
+from rota.cli.terminal import say, say_json, talk
+from rota.client import api
+from rota.client.problem import Deferred
+from rota.client.session import Session
+from rota.home import find_home
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from rota.client.api import Json
+
+_POLICIES = ("success", "finished", "failed")
+_MODES = ("exclusive", "shared")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "rota submit [options] -- COMMAND [ARGUMENT …]"
+    add = parser.add_argument
+    add("--name", help="what to call it in lists")
+    add("--type", help="its kind; draws from the pool type/TYPE")
+    add("--priority", type=int, metavar="N", help="higher goes first; 0 unless given")
+    add("--after", action="append", metavar="JOB[:POLICY]", help=f"wait for JOB; POLICY is {', '.join(_POLICIES)}")
+    add("--lock", action="append", metavar="KEY[:shared]", help="hold this key while it runs")
+    add("--pool", action="append", metavar="NAME[=W]", help="draw W (1) from this pool")
+    add("--flow", help="its flow; draws from the pool flow/FLOW")
+    add("--target", help="where its work belongs; draws from the pool target/TARGET")
+    add("--timeout", metavar="D", help="end it after so long, as 90s or 1h30m")
+    add("--idle-timeout", metavar="D", help="end it when it has written nothing for so long")
+    add("--delay", metavar="D", help="do not start before so long from now")
+    add("--skip-if", metavar="CMD", help="skip it if this shell command exits 0")
+    add("--env", action="append", metavar="K=V", help="set in its environment, on top of yours")
+    add("--cwd", metavar="DIR", help="its working directory instead of yours")
+    add("--param", action="append", metavar="K=V", help="a parameter: K=TEXT, or K:=JSON for other than text")
+    add("--follow", action="store_true", help="print what it writes until it ends; return its exit code")
+    add("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the program and its arguments")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.follow and args.json:
+        raise Usage("--follow and --json both want stdout; choose one")
+    request = body(args)
+    _hint_at_quoting(request["command"])
+    session = Session(find_home(args.home))
+    answer = api.submit(session, request)
+    if answer.get("warning"):
+        talk(f"warning: {answer['warning']}")
+    if answer["result"] == "deferred":
+        return _deferred(args, answer)
+    job: str = answer["job"]["id"]
+    if answer["result"] == "already_active":
+        talk(f"already active as {job}; nothing was added")
+    if args.follow:
+        return _follow(session, job)
+    if args.json:
+        say_json(answer)
+    else:
+        say(job)
+    return 0
+
+
+def _deferred(args: argparse.Namespace, answer: Json) -> int:
+    if args.json:
+        say_json(answer)
+    talk("deferred: the queue is full and nothing was stored; try again later")
+    return Deferred.exit_code
+
+
+def _follow(session: Session, job: str) -> int:
+    from rota.cli.follow import follow
+    from rota.cli.outcome import exit_code
+
+    talk(job)
+    follow(session, job, ("stdout", "stderr"))
+    return exit_code(api.ended_job(session, job))
+
+
+def body(args: argparse.Namespace) -> Json:
+    """The request as the API takes it; what was not asked for is left out, so that the server's defaults hold."""
+    command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    if not command:
+        raise Usage("there is no command to submit; write it after --, as in: rota submit -- make test")
+    options = {
+        "name": args.name,
+        "type": args.type,
+        "priority": args.priority,
+        "after": [_edge(text) for text in args.after or ()],
+        "locks": [_lock(text) for text in args.lock or ()],
+        "pools": dict(_draw(text) for text in args.pool or ()),
+        "flow": args.flow,
+        "target": args.target,
+        "timeout": args.timeout,
+        "idle_timeout": args.idle_timeout,
+        "delay": args.delay,
+        "skip_if": args.skip_if,
+        "params": dict(_param(text) for text in args.param or ()),
+    }
+    request: Json = {name: value for name, value in options.items() if value is not None and value not in ([], {})}
+    request["command"] = command
+    request["cwd"] = _directory(args.cwd)
+    _refuse_bytes(request)
+    return {**request, "env": _environment(args.env), "inherit_env": False}
+
+
+def _edge(text: str) -> dict[str, str]:
+    job, colon, policy = text.partition(":")
+    if colon and policy not in _POLICIES:
+        raise Usage(f"--after {text}: the policy is one of {', '.join(_POLICIES)}")
+    return {"job": job_id(job), "policy": policy or "success"}
+
+
+def _lock(text: str) -> dict[str, str]:
+    key, _, mode = text.rpartition(":")
+    # A key may hold colons of its own; only a mode at the end is one.
+    return {"key": key, "mode": mode} if key and mode in _MODES else {"key": text, "mode": "exclusive"}
+
+
+def _draw(text: str) -> tuple[str, int]:
+    name, equals, weight = text.rpartition("=")
+    if not equals:
+        return text, 1
+    if not name or not weight.isdecimal():
+        raise Usage(f"--pool {text}: write it as NAME or NAME=WEIGHT, the weight a whole number")
+    return name, int(weight)
+
+
+def _param(text: str) -> tuple[str, object]:
+    """`k=v` is always text: a version of 1.10 must not become 1.1. `k:=v` is JSON."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.removesuffix(":"):
+        raise Usage(f"--param {text}: write it as NAME=TEXT, or NAME:=JSON")
+    if not key.endswith(":"):
+        return key, value
+    try:
+        return key[:-1], json.loads(value)
+    except ValueError as error:
+        raise Usage(f"--param {text}: what follows := is not JSON ({error}); for text write NAME=TEXT") from None
+
+
+def _directory(asked: str | None) -> str:
+    try:
+        return os.path.abspath(asked or ".")  # noqa: PTH100 - keeps the path as it is named, links and all
+    except FileNotFoundError:
+        raise Usage("the working directory no longer exists; go to another, or name one with --cwd") from None
+
+
+def _environment(extra: list[str] | None) -> dict[str, str]:
+    """The caller's environment, whole. JSON is text, so a variable that is not UTF-8 cannot be carried."""
+    variables = {**os.environ, **pairs(extra, "--env")}
+    lost = sorted(name for name, value in variables.items() if not _is_text(name + value))
+    for name in lost:
+        del variables[name]
+    if lost:
+        shown = ", ".join(name.encode("utf-8", "backslashreplace").decode() for name in lost)
+        talk(f"warning: not UTF-8, left out of the job's environment: {shown}")
+    return variables
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:  # Python keeps bytes that are not UTF-8 as lone surrogates.
+        return False
+    return True
+
+
+def _refuse_bytes(request: Json) -> None:
+    if not _is_text(json.dumps(request, ensure_ascii=False)):
+        raise Usage("the command, its directory or an option is not valid UTF-8; rename what it names")
+
+
+def _hint_at_quoting(command: list[str]) -> None:
+    if len(command) != 1 or not any(each.isspace() for each in command[0]):
+        return
+    from shutil import which
+
+    if which(command[0]) is None:
+        talk(f"hint: {command[0]!r} is taken as one program's name; for a shell line: rota submit -- sh -c '…'")

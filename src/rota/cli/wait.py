@@ -1,0 +1,55 @@
+"""`rota wait`: stay until jobs have ended, and leave with their exit code."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from rota.cli.live import Lines, Screen
+from rota.cli.outcome import TIMED_OUT, first_failure
+from rota.cli.parser import job_id, seconds
+from rota.cli.terminal import say_json, talk
+from rota.cli.watch import Watch
+from rota.client import api
+from rota.client.session import Session
+from rota.home import find_home
+
+_POLL_FOR_SCREEN = 2.0
+"""A wait's detail can change while the status stays; on a screen it is looked at again so often."""
+_POLL = 30.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("jobs", nargs="+", metavar="JOB")
+    parser.add_argument("--timeout", metavar="D", help="give up after so long and return 124; the jobs go on")
+
+
+def run(args: argparse.Namespace) -> int:
+    limit = seconds(args.timeout)
+    names = list(dict.fromkeys(job_id(text) for text in args.jobs))
+    session = Session(find_home(args.home))
+    deadline = None if limit is None else time.monotonic() + limit
+    # With `wait` a retried job is answered by the last of its chain, whose end is the one that counts.
+    jobs = {name: api.job(session, name, wait=0) for name in names}
+    view = Screen(sys.stderr) if sys.stderr.isatty() else Lines()
+    with Watch(session, jobs, poll=_POLL_FOR_SCREEN if isinstance(view, Screen) else _POLL) as watch:
+        late = _watch(watch, view, deadline)
+    view.close()
+    if late:
+        talk(f"gave up after {args.timeout}; still not ended: {', '.join(late)}")
+    if args.json:
+        say_json({"jobs": list(jobs.values())})
+    return TIMED_OUT if late else first_failure(jobs.values())
+
+
+def _watch(watch: Watch, view: Lines | Screen, deadline: float | None) -> list[str]:
+    """Until all have ended, or the deadline: the jobs that then have not."""
+    view.draw(watch.jobs)
+    while unfinished := watch.unfinished:
+        left = view.period if deadline is None else deadline - time.monotonic()
+        if left <= 0:
+            return unfinished
+        watch.step(min(left, view.period))
+        view.draw(watch.jobs)
+    return []

@@ -1,0 +1,114 @@
+"""One thin function for each endpoint: what to send, and nothing else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+
+from rota.client.session import Session
+from rota.client.transport import PATIENCE, Stream, quote
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Json = dict[str, Any]
+
+ACTIVE = ("QUEUED", "WAITING_ON_DEPS", "WAITING_ON_LOCKS", "RUNNING")
+TERMINAL = ("COMPLETED", "FAILED", "SKIPPED", "CANCELLED", "BLOCKED_BY_DEPENDENCY")
+
+LOG_PIECE = 1 << 20
+"""Bytes of a log asked for at a time, so that no log is ever in memory whole."""
+
+
+def _query(pairs: Iterable[tuple[str, object]]) -> str:
+    shown = "&".join(f"{name}={quote(str(value))}" for name, value in pairs if value is not None)
+    return f"?{shown}" if shown else ""
+
+
+def submit(session: Session, request: Json) -> Json:
+    """Submit once, whatever happens to the connection: each call has a key, and a repeat carries the same one."""
+    headers = {"Idempotency-Key": os.urandom(16).hex()}
+    answer: Json = session.ask("POST", "/api/jobs", body=request, headers=headers).json()
+    return answer
+
+
+def jobs(
+    session: Session, *, statuses: Sequence[str] = (), limit: int | None = None, cursor: str | None = None
+) -> Json:
+    """One page of jobs."""
+    pairs = [*(("status", status) for status in statuses), ("limit", limit), ("cursor", cursor)]
+    answer: Json = session.ask("GET", f"/api/jobs{_query(pairs)}").json()
+    return answer
+
+
+def job_target(job: str, *, wait: float | None = None, seen: str | None = None) -> str:
+    seconds = None if wait is None else f"{wait:g}"
+    return f"/api/jobs/{quote(job)}{_query((('wait', seconds), ('seen', seen)))}"
+
+
+def job(session: Session, job: str, *, wait: float | None = None, seen: str | None = None) -> Json:
+    """The job; with `wait`, when it has ended (or its status is no longer `seen`) or the seconds are over."""
+    target = job_target(job, wait=wait, seen=seen)
+    answer: Json = session.ask("GET", target, timeout=PATIENCE + (wait or 0)).json()
+    return answer
+
+
+def ended_job(session: Session, job_id: str) -> Json:
+    """The job when it has ended, however long that takes."""
+    while True:
+        answer = job(session, job_id, wait=30)
+        if answer["status"] in TERMINAL:
+            return answer
+
+
+def cancel(session: Session, job: str) -> Json:
+    """Answered when the job is gone: its own time to end, so no timeout of ours."""
+    answer: Json = session.ask("POST", f"/api/jobs/{quote(job)}/cancel", timeout=None).json()
+    return answer
+
+
+def why(session: Session, job: str) -> Json:
+    answer: Json = session.ask("GET", f"/api/jobs/{quote(job)}/why").json()
+    return answer
+
+
+def log(session: Session, job: str, stream: str, *, offset: int = 0) -> Iterator[bytes]:
+    """What the log holds now, from `offset`, piece by piece."""
+    while True:
+        query = _query((("offset", offset), ("limit", LOG_PIECE)))
+        piece = session.ask("GET", f"/api/jobs/{quote(job)}/logs/{quote(stream)}{query}").body
+        if piece:
+            yield piece
+        offset += len(piece)
+        if len(piece) < LOG_PIECE:
+            return
+
+
+def follow_log(session: Session, job: str, stream: str, *, offset: int = 0) -> Stream:
+    """The log from `offset` to the job's end, as it is written."""
+    query = _query((("offset", offset), ("follow", 1)))
+    return session.open("GET", f"/api/jobs/{quote(job)}/logs/{quote(stream)}{query}", timeout=None)
+
+
+def pools(session: Session) -> Json:
+    answer: Json = session.ask("GET", "/api/pools").json()
+    return answer
+
+
+def set_pool(session: Session, name: str, size: int) -> None:
+    # Pool names hold slashes (`type/story`), and the route takes them as they are.
+    session.ask("PUT", f"/api/pools/{quote(name, keep='/')}", body={"size": size})
+
+
+def scheduler(session: Session) -> Json:
+    answer: Json = session.ask("GET", "/api/scheduler").json()
+    return answer
+
+
+def stop(session: Session, *, grace: str | None = None) -> None:
+    session.ask("POST", "/api/scheduler/stop", body={} if grace is None else {"grace": grace})
+
+
+def reload(session: Session) -> None:
+    session.ask("POST", "/api/scheduler/reload", body={})

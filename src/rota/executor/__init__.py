@@ -1,0 +1,1 @@
+"""Where runs happen: `port` says what an executor is, `local` is the one on this machine."""

@@ -1,0 +1,128 @@
+"""The executor port is made of messages, so that a remote executor fits it as well as the local one.
+
+The scheduler says `Start`, `Stop`, `Acknowledge`; the executor says `Accounts` (once for each connection,
+before anything else), `Started`, `FailedToStart`, `Exited` and `Lost`. An `Exited` is repeated on every new
+connection until it is acknowledged, and the scheduler acknowledges only after its commit: an end can be
+told twice and never be lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+from rota.ids import JobId, RunId
+
+EndedBy = Literal["stop", "timeout", "idle_timeout"]
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """Start this run. Sent only after the claim is on disk."""
+
+    run: RunId
+    job: JobId
+    argv: Sequence[str]
+    cwd: str
+    surroundings: int
+    """Names a set of environment variables that `Environment` sent before, on this connection."""
+    overlay: Mapping[str, str]
+    """Variables set on top of the surroundings: ROTA_HOME, ROTA_JOB, ROTA_RUN …"""
+    directory: str
+    """The job's directory, made if missing; stdout.log and stderr.log are in it."""
+    timeout: float | None = None
+    idle_timeout: float | None = None
+    kill_after: float = 5.0
+    skip_if: str | None = None
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
+    """Variables that many runs share, told once for each connection."""
+
+    surroundings: int
+    variables: Mapping[str, str]
+
+
+class Stop(msgspec.Struct, frozen=True, kw_only=True):
+    """End this run's whole tree: TERM, then KILL after `kill_after`."""
+
+    run: RunId
+
+
+class Acknowledge(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of this run is committed; the executor may forget it."""
+
+    run: RunId
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """One run that the executor knows: it lives (or is about to be started), or its end follows."""
+
+    run: RunId
+    pid: int | None
+
+
+class Accounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Every run the executor knows at the start of a connection. A run that is not here was never started."""
+
+    runs: Sequence[Account]
+
+
+class Started(msgspec.Struct, frozen=True, kw_only=True):
+    """The child exists. `start_time` is field 22 of its /proc stat: with the boot id it names it for good."""
+
+    run: RunId
+    pid: int
+    start_time: int
+
+
+class FailedToStart(msgspec.Struct, frozen=True, kw_only=True):
+    """There is no child: program missing, not executable, directory gone, no processes left."""
+
+    run: RunId
+    error: str
+
+
+class Exited(msgspec.Struct, frozen=True, kw_only=True):
+    """The main process ended and nothing of its tree is left."""
+
+    run: RunId
+    at: float
+    """Wall time of the main process's end, seconds since the epoch."""
+    code: int | None = None
+    """Exit code, or none when it was killed or nobody can know."""
+    signal: int | None = None
+    ended_by: EndedBy | None = None
+    skipped: str | None = None
+    """Set when `skip_if` exited 0: its first line of output, perhaps empty."""
+    watched: bool = True
+    """Somebody saw it end; false when it was gone before anybody could look."""
+    tail: str = ""
+    """The end of stderr, when the run did not succeed."""
+
+
+class Lost(msgspec.Struct, frozen=True, kw_only=True):
+    """The connection broke; `Accounts` follows as soon as there is a new one."""
+
+    reason: str
+
+
+Message = Accounts | Started | FailedToStart | Exited | Lost
+Order = Environment | Start | Stop | Acknowledge
+
+
+class Executor(Protocol):
+    def send(self, orders: Sequence[Order]) -> None:
+        """Pass these on, in order. Never blocks for a child; a broken connection shows as `Lost` later."""
+        ...
+
+    def receive(self) -> list[Message]:
+        """What has come in since; empty at once when nothing has."""
+        ...
+
+    def fileno(self) -> int:
+        """Readable when `receive` would return something; -1 while there is no connection."""
+        ...
+
+    def close(self) -> None: ...

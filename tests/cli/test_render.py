@@ -1,0 +1,186 @@
+"""What people see, for fixed data and width."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from rota.cli import table
+from rota.cli.render import elapsed, job_block, job_table, pool_table, recovery_lines, status_block
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+def job(number: int, status: str, **fields: Any) -> dict[str, Any]:
+    plain = {"name": None, "command": ["true"], "priority": 0, "wait": None, "reason": None, "exit_code": None}
+    times = {"created_at": "2026-03-01T11:00:00Z", "queued_at": None, "started_at": None, "finished_at": None}
+    return {"id": f"job-{number}", "status": status, **plain, **times, **fields}
+
+
+JOBS = [
+    job(3, "RUNNING", name="build", started_at="2026-03-01T11:57:55Z"),
+    job(12, "WAITING_ON_DEPS", name="merge", wait={"kind": "dependencies", "detail": "waiting on job job-3", "on": []}),
+    job(104, "QUEUED", command=["sh", "-c", "echo a | tr a b"], priority=-5, queued_at="2026-03-01T11:59:57.5Z",
+        wait={"kind": "capacity", "detail": "waiting on pool global (1/1)", "on": ["pool:global"]}),
+    job(1, "FAILED", name="test", reason="exit code 2", exit_code=2, started_at="2026-03-01T11:00:00Z",
+        finished_at="2026-03-01T11:00:04Z"),
+    job(2, "CANCELLED", name="evil\033[2J\nname", reason="cancelled"),
+]  # fmt: skip
+
+
+def lines(text: str) -> list[str]:
+    return dedent(text).strip("\n").split("\n")
+
+
+def test_a_table_without_a_terminal_is_never_cut() -> None:
+    assert job_table(JOBS, now=NOW, width=None) == lines(
+        r"""
+        ID       STATUS           NAME/COMMAND             PRIO  WAIT/REASON                   TIME
+        job-3    RUNNING          build                    0                                   2m05s
+        job-12   WAITING_ON_DEPS  merge                    0     waiting on job job-3          1h00m
+        job-104  QUEUED           sh -c 'echo a | tr a b'  -5    waiting on pool global (1/1)  2s
+        job-1    FAILED           test                     0     exit code 2                   4s
+        job-2    CANCELLED        evil\x1b[2J\nname        0     cancelled
+        """
+    )
+
+
+def test_a_table_fits_its_terminal() -> None:
+    assert job_table(JOBS, now=NOW, width=72) == lines(
+        r"""
+        ID       STATUS           NAME/COMMAND     PRIO  WAIT/REASON       TIME
+        job-3    RUNNING          build            0                       2m05s
+        job-12   WAITING_ON_DEPS  merge            0     waiting on job …  1h00m
+        job-104  QUEUED           sh -c 'echo a …  -5    waiting on pool…  2s
+        job-1    FAILED           test             0     exit code 2       4s
+        job-2    CANCELLED        evil\x1b[2J\nn…  0     cancelled
+        """
+    )
+
+
+def test_a_table_is_not_squeezed_beyond_reading() -> None:
+    assert job_table(JOBS, now=NOW, width=10) == job_table(JOBS, now=NOW, width=56)
+
+
+def test_colours_do_not_move_columns() -> None:
+    plain = job_table(JOBS, now=NOW, width=72)
+    coloured = job_table(JOBS, now=NOW, width=72, colour=True)
+    assert coloured[1].replace("\033[36m", "").replace("\033[0m", "") == plain[1]
+    assert "\033[36mRUNNING" in coloured[1]
+    assert coloured[0] == plain[0]
+
+
+def test_show_leaves_out_what_is_empty() -> None:
+    full = {
+        **JOBS[0],
+        "type": "story",
+        "params": {"n": 3, "t": "é"},
+        "after": [{"job": "job-1", "policy": "success"}, {"job": "job-2", "policy": "finished"}],
+        "needs": [],
+        "locks": [{"key": "repo", "mode": "shared"}],
+        "pools": {"global": 1, "resource/gpu": 2},
+        "waited_on": ["dependencies", "locks"],
+        "attempt": 1,
+        "permanently_failed": False,
+        "dispatch_failures": 0,
+        "cwd": "/work",
+        "wait": {"kind": "locks", "detail": "waiting on locks", "on": ["lock:repo"]},
+        "run": {"id": "run-3", "status": None, "exit_code": 0, "log_paths": {"stdout": "/h/out"}, "superseded": False},
+        "from_a_newer_server": {"a": 1},
+    }
+    assert job_block(full) == lines(
+        """
+        id                 job-3
+        name               build
+        type               story
+        status             RUNNING
+        wait               locks: waiting on locks (on lock:repo)
+        waited_on          dependencies, locks
+        command            true
+        params             {"n": 3, "t": "é"}
+        priority           0
+        created_at         2026-03-01T11:00:00Z
+        started_at         2026-03-01T11:57:55Z
+        after              job-1:success, job-2:finished
+        locks              repo:shared
+        pools              global=1, resource/gpu=2
+        attempt            1
+        cwd                /work
+        run
+          id                 run-3
+          exit_code          0
+          log_paths          stdout=/h/out
+        from_a_newer_server {"a": 1}
+        """
+    )
+
+
+STATUS = {
+    "mode": "deferred", "paused": True, "paused_by": "ada", "paused_at": "2026-03-01T11:00:00Z",
+    "depth": {"total": 5, "soft": 8, "hard": 16, "by_flow": {"x": 2}}, "queued": 5, "ready": 2, "running": 1,
+    "waiting": {"locks": 1, "dependencies": 2, "delay": 0}, "idle_because": None, "finished": 9,
+    "pools": {"global": {"size": 1, "used": 1}, "flow/x": {"size": -1, "used": 0}},
+    "last_dispatch_at": "2026-03-01T11:59:00Z", "started_at": "2026-02-27T08:00:00Z", "home": "/h",
+    "socket": "/h/rota.sock", "pid": 7, "supervisor_pid": 8, "version": "0.1.0",
+    "trouble": ["TCP is off: port 7682 is taken"], "recovery": {"running_jobs_adopted": 2, "requeued": 0},
+}  # fmt: skip
+
+
+def test_status_at_a_glance() -> None:
+    assert status_block(STATUS, now=NOW) == lines(
+        """
+        mode           deferred
+        paused         by ada since 2026-03-01T11:00:00Z
+        jobs           1 running, 5 queued (2 ready), 9 finished
+        waiting        locks 1, dependencies 2
+        depth          5 (soft 8, hard 16, flow x 2)
+        last dispatch  2026-03-01T11:59:00Z (1m00s ago)
+        up since       2026-02-27T08:00:00Z (2d04h ago)
+        home           /h
+        socket         /h/rota.sock
+        pid            7 (supervisor 8)
+        version        0.1.0
+        pool           global 1/1
+        pool           flow/x 0/no limit
+        trouble        TCP is off: port 7682 is taken
+        recovered      running jobs adopted: 2
+        """
+    )
+
+
+def test_the_status_of_a_scheduler_that_says_little() -> None:
+    assert status_block({"mode": "deferred"}, now=NOW) == [
+        "mode           deferred",
+        "jobs           0 running, 0 queued (0 ready)",
+    ]
+
+
+def test_pools() -> None:
+    assert pool_table(STATUS["pools"], width=80) == lines(  # type: ignore[arg-type]
+        """
+        POOL    USED  SIZE
+        global  1     1
+        flow/x  0     no limit
+        """
+    )
+
+
+def test_recovery_shows_what_happened_only() -> None:
+    assert recovery_lines({"requeued": 0, "retries_created": 3}) == ["retries created: 3"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(-3, "0s"), (0.9, "0s"), (59, "59s"), (60, "1m00s"), (3599, "59m59s"), (3661, "1h01m"), (90_000, "1d01h")],
+)
+def test_elapsed(seconds: float, text: str) -> None:
+    assert elapsed(seconds) == text
+
+
+def test_wide_characters_keep_columns() -> None:
+    assert table.fit("日本語", 4) == "日… "
+    assert table.columns("日本e\u0301") == 5
+    assert table.render([["A", "B"], ["日本", "x"]]) == ["A     B", "日本  x"]
