@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from typing import Annotated
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -12,6 +15,7 @@ from rota.api.context import Context, context_of
 from rota.api.problem import answer, number, read
 from rota.command.cancel import cancel
 from rota.command.submit import Submission, Submitted, submit
+from rota.core.job import Job
 from rota.core.status import TERMINAL, Status
 from rota.errors import InvalidInput
 from rota.ids import JobId, parse_job, show_job
@@ -24,16 +28,33 @@ _LONGEST_WAIT = 60.0
 _MOST_LISTED = 1000
 
 
+async def _submit(request: Request, members: Sequence[Submission]) -> Submitted:
+    context = context_of(request)
+    key = request.headers.get("idempotency-key")
+    return await context.perform(partial(submit, wanted=members, around=context.around, actor=context.actor, key=key))
+
+
 async def submit_job(request: Request) -> Response:
     context = context_of(request)
-    wanted = await read(request, Submission)
-    key = request.headers.get("idempotency-key")
-    told: Submitted = await context.perform(
-        partial(submit, wanted=wanted, around=context.around, actor=context.actor, key=key)
-    )
-    form = await context.look(partial(view.show, job=told.job, sight=context.sight()))
-    warning = "; ".join(told.warnings) or None
-    return answer({"result": "submitted", "job": form, "warning": warning}, 200 if told.is_repeat else 201)
+    told = await _submit(request, [await read(request, Submission)])
+    form = await context.look(partial(view.show, job=told.jobs[0], sight=context.sight()))
+    body = {"result": "submitted", "job": form, "warning": "; ".join(told.warnings) or None}
+    return answer(body, 200 if told.is_repeat else 201)
+
+
+class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    jobs: Annotated[list[Submission], msgspec.Meta(min_length=1, max_length=10_000)]
+
+
+async def submit_batch(request: Request) -> Response:
+    """One submit, taken or refused whole; the answer has the ids in the order given."""
+    told = await _submit(request, (await read(request, Batch)).jobs)
+    body = {
+        "result": "submitted",
+        "jobs": [show_job(job) for job in told.jobs],
+        "warning": "; ".join(told.warnings) or None,
+    }
+    return answer(body, 200 if told.is_repeat else 201)
 
 
 def _statuses(request: Request) -> list[Status]:
@@ -46,22 +67,40 @@ def _statuses(request: Request) -> list[Status]:
     return [*statuses, Status.DISPATCHED] if Status.RUNNING in statuses else statuses
 
 
+def _page_mark(job: Job) -> str:
+    """Where the next page begins; it says in which part of the list the job stood, for it may end meanwhile."""
+    return f"{'ended' if job.status in TERMINAL else 'active'}.{show_job(job.id)}"
+
+
+def _cursor(request: Request) -> tuple[JobId | None, bool]:
+    cursor = request.query_params.get("cursor")
+    if cursor is None:
+        return None, False
+    part, _, job = cursor.partition(".")
+    if part not in ("active", "ended"):
+        raise InvalidInput(f"not a cursor: {cursor!r}; use the `next` of the page before")
+    return parse_job(job), part == "ended"
+
+
 async def list_jobs(request: Request) -> Response:
     context = context_of(request)
     statuses = _statuses(request)
     limit = int(number(request, "limit", 100, least=1, most=_MOST_LISTED))
-    cursor = request.query_params.get("cursor")
-    after = None if cursor is None else parse_job(cursor)
+    after, is_past_active = _cursor(request)
 
     def look(reader: Reader) -> dict[str, object]:
         if after is not None:
             view.find(reader, after)
-        ids = reader.list_jobs(statuses, limit=limit + 1, after=after)
-        jobs = view.forms(reader, reader.jobs(ids[:limit]), context.sight())
+        ids = reader.list_jobs(statuses, limit=limit + 1, after=after, is_past_active=is_past_active)
+        jobs = reader.jobs(ids[:limit])
         counts: dict[str, int] = {}
         for status, count in reader.counts().items():
             counts[status.shown] = counts.get(status.shown, 0) + count
-        return {"jobs": jobs, "next": show_job(ids[limit - 1]) if len(ids) > limit else None, "counts": counts}
+        return {
+            "jobs": view.forms(reader, jobs, context.sight()),
+            "next": _page_mark(jobs[-1]) if len(ids) > limit else None,
+            "counts": counts,
+        }
 
     return answer(await context.look(look))
 
@@ -108,6 +147,7 @@ async def why_job(request: Request) -> Response:
 ROUTES = [
     Route("/api/jobs", submit_job, methods=["POST"]),
     Route("/api/jobs", list_jobs, methods=["GET"]),
+    Route("/api/jobs/batch", submit_batch, methods=["POST"]),
     Route("/api/jobs/{job}", get_job, methods=["GET"]),
     Route("/api/jobs/{job}/cancel", cancel_job, methods=["POST"]),
     Route("/api/jobs/{job}/why", why_job, methods=["GET"]),

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from rota.core.after import AfterPolicy, Edge, EdgeState, state_of
+from rota.core.after import AfterPolicy, Edge, EdgeState, find_cycle, state_of
 from rota.core.job import Spec
 from rota.core.lock import Lock, LockMode
 from rota.core.pool import GLOBAL, KINDS
@@ -21,7 +21,7 @@ from rota.duration import parse_duration
 from rota.engine.work import Work
 from rota.errors import Conflict, InvalidInput, NotFound
 from rota.ids import JobId, parse_job, show_job
-from rota.store.submit import NewJob
+from rota.store.submit import ChainState, NewJob
 
 _NAME = re.compile(r"[^\s*\x00-\x1f\x7f][^\s\x00-\x1f\x7f]{0,199}")
 _MOST_PRIORITY = 1_000_000
@@ -59,6 +59,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     env: dict[str, str] = {}
     inherit_env: bool = True
     """Whether `env` goes on top of the scheduler's own environment; the CLI sends the caller's whole."""
+    local: str | None = None
+    """In a batch, the name by which the others can say `after` before it has an id."""
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,38 +71,101 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Submitted(msgspec.Struct, frozen=True, kw_only=True):
-    job: JobId
+    jobs: list[JobId]
     warnings: list[str]
     is_repeat: bool = False
 
 
 def submit(
-    work: Work, wanted: Submission, around: Surroundings, *, actor: str | None, key: str | None = None
+    work: Work, wanted: Sequence[Submission], around: Surroundings, *, actor: str | None, key: str | None = None
 ) -> Submitted:
-    """Store the job. With an idempotency key, a request that comes again is answered, not stored again."""
+    """Store the jobs, all or none. A request that comes again with its key is answered, not stored again."""
     digest = hashlib.sha256(msgspec.json.encode(wanted)).hexdigest() if key else ""
     if key and (told := _told_before(work, key, digest)) is not None:
         return told
-    (job,) = work.session.next_job_ids(1)
-    spec, warnings = _spec(work, wanted, around)
-    edges = _edges(work, job, wanted.after)
-    draws = work.settings.policy.draws(spec)
-    not_before = _not_before(wanted.delay, work.now)
-    unmet = sum(1 for _, state in edges if state is not EdgeState.MET)
-    new = NewJob(
-        id=job,
-        spec=spec,
-        priority=wanted.priority,
-        not_before=not_before,
-        edges=edges,
-        draws=draws,
-        is_ready=is_free(unmet=unmet, not_before=not_before, locks=spec.locks),
-    )
-    work.session.add([new], work.now, actor)
-    told = Submitted(job=job, warnings=warnings + work.settings.limits.warnings(draws, spec.pools))
+    ids = work.session.next_job_ids(len(wanted))
+    checker = _Checker(work, around)
+    edges = _edges(work, ids, wanted)
+    jobs = [checker.check(job, member, edges[job]) for job, member in zip(ids, wanted, strict=True)]
+    work.session.add(jobs, work.now, actor)
+    told = Submitted(jobs=ids, warnings=list(checker.warnings))
     if key:
         work.session.remember_answer(key, digest, msgspec.json.encode(told).decode(), work.now)
     return told
+
+
+class _Checker:
+    """Checks the jobs of one submit; what many of them share is looked up once."""
+
+    def __init__(self, work: Work, around: Surroundings) -> None:
+        self._work = work
+        self._around = around
+        self._shared: int | None = None
+        self._missing: dict[tuple[str, str, str], str | None] = {}
+        self.warnings: dict[str, None] = {}
+
+    def check(self, job: JobId, wanted: Submission, edges: tuple[tuple[Edge, EdgeState], ...]) -> NewJob:
+        settings = self._work.settings
+        spec = self._spec(wanted)
+        draws = settings.policy.draws(spec)
+        self.warnings.update(dict.fromkeys(settings.limits.warnings(draws, spec.pools)))
+        not_before = _not_before(wanted.delay, self._work.now)
+        unmet = sum(1 for _, state in edges if state is not EdgeState.MET)
+        return NewJob(
+            id=job,
+            spec=spec,
+            priority=wanted.priority,
+            not_before=not_before,
+            edges=edges,
+            draws=draws,
+            is_ready=is_free(unmet=unmet, not_before=not_before, locks=spec.locks),
+        )
+
+    def _spec(self, wanted: Submission) -> Spec:
+        _check_command(wanted.command)
+        _check_priority(wanted.priority)
+        _check_pools(wanted.pools)
+        for field in ("type", "flow", "target"):
+            _check_name(field, getattr(wanted, field))
+        cwd = wanted.cwd if wanted.cwd is not None else self._around.cwd
+        if not cwd.startswith("/") or "\x00" in cwd:
+            raise InvalidInput(f"cwd must be an absolute path, not {cwd!r}")
+        surroundings, search_path = self._surroundings(wanted)
+        self._warn_of_missing(cwd, wanted.command[0], search_path)
+        return Spec(
+            command=tuple(wanted.command),
+            cwd=cwd,
+            surroundings=surroundings,
+            name=wanted.name,
+            type=wanted.type,
+            params=wanted.params,
+            flow=wanted.flow,
+            target=wanted.target,
+            pools=wanted.pools,
+            locks=_locks(wanted.locks),
+            timeout=_limit("timeout", wanted.timeout),
+            idle_timeout=_limit("idle_timeout", wanted.idle_timeout),
+            skip_if=wanted.skip_if,
+        )
+
+    def _surroundings(self, wanted: Submission) -> tuple[int, str]:
+        """The stored environment of this job, and where it looks for programs."""
+        if wanted.inherit_env and not wanted.env:
+            if self._shared is None:
+                self._shared = self._work.session.surroundings(self._around.variables)
+            return self._shared, self._around.variables.get("PATH", "")
+        variables = {**self._around.variables, **wanted.env} if wanted.inherit_env else wanted.env
+        _check_variables(variables)
+        return self._work.session.surroundings(variables), variables.get("PATH", "")
+
+    def _warn_of_missing(self, cwd: str, program: str, search_path: str) -> None:
+        """What is not there now may be there when the job starts: a predecessor may build it. So it is only said."""
+        asked = (cwd, program, search_path)
+        if asked not in self._missing:
+            self._missing[asked] = _missing_thing(*asked)
+        missing = self._missing[asked]
+        if missing is not None:
+            self.warnings[missing] = None
 
 
 def _told_before(work: Work, key: str, digest: str) -> Submitted | None:
@@ -110,35 +175,6 @@ def _told_before(work: Work, key: str, digest: str) -> Submitted | None:
     if answer[0] != digest:
         raise Conflict("this Idempotency-Key came with another request before; use a new key for a new request")
     return msgspec.structs.replace(msgspec.json.decode(answer[1], type=Submitted), is_repeat=True)
-
-
-def _spec(work: Work, wanted: Submission, around: Surroundings) -> tuple[Spec, list[str]]:
-    _check_command(wanted.command)
-    _check_priority(wanted.priority)
-    _check_pools(wanted.pools)
-    for field in ("type", "flow", "target"):
-        _check_name(field, getattr(wanted, field))
-    cwd = wanted.cwd if wanted.cwd is not None else around.cwd
-    if not cwd.startswith("/") or "\x00" in cwd:
-        raise InvalidInput(f"cwd must be an absolute path, not {cwd!r}")
-    variables = {**around.variables, **wanted.env} if wanted.inherit_env else wanted.env
-    _check_variables(variables)
-    spec = Spec(
-        command=tuple(wanted.command),
-        cwd=cwd,
-        surroundings=work.session.surroundings(variables),
-        name=wanted.name,
-        type=wanted.type,
-        params=wanted.params,
-        flow=wanted.flow,
-        target=wanted.target,
-        pools=wanted.pools,
-        locks=_locks(wanted.locks),
-        timeout=_limit("timeout", wanted.timeout),
-        idle_timeout=_limit("idle_timeout", wanted.idle_timeout),
-        skip_if=wanted.skip_if,
-    )
-    return spec, _missing_things(spec, variables)
 
 
 def _check_command(command: Sequence[str]) -> None:
@@ -202,29 +238,62 @@ def _locks(wanted: Sequence[LockWanted]) -> tuple[Lock, ...]:
     return tuple(sorted(locks.values()))
 
 
-def _edges(work: Work, job: JobId, wanted: Sequence[AfterWanted]) -> tuple[tuple[Edge, EdgeState], ...]:
-    """Unknown ids and self reference are refused by name, repeats dropped, order kept."""
-    named = list(dict.fromkeys((parse_job(after.job), after.policy) for after in wanted))
-    chains = work.session.chains([predecessor for predecessor, _ in named]) if named else {}
-    edges = []
-    for predecessor, policy in named:
-        if predecessor == job:
-            raise InvalidInput(f"invalid --after self dependency: {show_job(job)}")
-        if predecessor not in chains:
-            raise NotFound(f"unknown --after job id: {show_job(predecessor)}")
-        state = chains[predecessor]
-        edge = Edge(predecessor=predecessor, chain=state.chain, policy=policy)
-        edges.append((edge, state_of(policy, state.status)))
-    return tuple(edges)
+def _edges(
+    work: Work, ids: Sequence[JobId], wanted: Sequence[Submission]
+) -> dict[JobId, tuple[tuple[Edge, EdgeState], ...]]:
+    """Unknown ids, self reference and cycles are refused by name, repeats dropped, order kept."""
+    local = _local_names(ids, wanted)
+    named = {
+        job: list(dict.fromkeys((local.get(after.job) or parse_job(after.job), after.policy) for after in member.after))
+        for job, member in zip(ids, wanted, strict=True)
+    }
+    new = set(ids)
+    older = {predecessor for edges in named.values() for predecessor, _ in edges if predecessor not in new}
+    chains = work.session.chains(sorted(older)) if older else {}
+    resolved = {}
+    for job, edges in named.items():
+        resolved[job] = tuple(_edge(job, predecessor, policy, new, chains) for predecessor, policy in edges)
+    within = {
+        job: [edge.predecessor for edge, _ in edges if edge.predecessor in new] for job, edges in resolved.items()
+    }
+    if any(within.values()) and (cycle := find_cycle(within)) is not None:
+        raise InvalidInput(f"invalid --after cycle: {' -> '.join(show_job(job) for job in cycle)}")
+    return resolved
 
 
-def _missing_things(spec: Spec, variables: Mapping[str, str]) -> list[str]:
-    """What is not there now may be there when the job starts: a predecessor may build it. So it is only said."""
-    if not Path(spec.cwd).is_dir():
-        return [f"the working directory {spec.cwd} does not exist (yet)"]
-    program = spec.command[0]
-    if "/" in program:
-        found = shutil.which(str(Path(spec.cwd) / program))
-    else:
-        found = shutil.which(program, path=variables.get("PATH", ""))
-    return [] if found else [f"program not found (yet): {program}"]
+def _local_names(ids: Sequence[JobId], wanted: Sequence[Submission]) -> dict[str, JobId]:
+    names: dict[str, JobId] = {}
+    for job, member in zip(ids, wanted, strict=True):
+        if member.local is None:
+            continue
+        if not _NAME.fullmatch(member.local) or _looks_like_an_id(member.local):
+            raise InvalidInput(f"not a usable local name: {member.local!r}; use a word that is not a job id")
+        if member.local in names:
+            raise InvalidInput(f"two jobs are called {member.local!r}; give each its own local name")
+        names[member.local] = job
+    return names
+
+
+def _looks_like_an_id(name: str) -> bool:
+    return name.startswith("job-")
+
+
+def _edge(
+    job: JobId, predecessor: JobId, policy: AfterPolicy, new: Set[JobId], chains: Mapping[JobId, ChainState]
+) -> tuple[Edge, EdgeState]:
+    if predecessor == job:
+        raise InvalidInput(f"invalid --after self dependency: {show_job(job)}")
+    if predecessor in new:
+        return Edge(predecessor=predecessor, chain=predecessor, policy=policy), EdgeState.OPEN
+    if predecessor not in chains:
+        raise NotFound(f"unknown --after job id: {show_job(predecessor)}")
+    state = chains[predecessor]
+    edge = Edge(predecessor=predecessor, chain=state.chain, policy=policy)
+    return edge, state_of(policy, state.status)
+
+
+def _missing_thing(cwd: str, program: str, search_path: str) -> str | None:
+    if not Path(cwd).is_dir():
+        return f"the working directory {cwd} does not exist (yet)"
+    found = shutil.which(str(Path(cwd) / program)) if "/" in program else shutil.which(program, path=search_path)
+    return None if found else f"program not found (yet): {program}"

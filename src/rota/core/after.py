@@ -6,7 +6,7 @@ edge that can no longer be met decides at once; otherwise the first unmet edge s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -101,3 +101,34 @@ def judge_edges(edges: Sequence[EdgeFact]) -> Verdict:
         if waiting is PASS:
             waiting = verdict
     return waiting
+
+
+def find_cycle(edges: Mapping[JobId, Sequence[JobId]]) -> list[JobId] | None:
+    """Jobs that come after each other in a ring, the first named again at the end; none when there is no such ring.
+
+    `edges` says for each job of one submit which jobs it comes after; jobs that are not in it are older and cannot
+    be part of a ring. The walk keeps its own stack: a chain may be ten thousand jobs long.
+    """
+    done: set[JobId] = set()
+    for start in edges:
+        path: list[JobId] = []
+        on_path: set[JobId] = set()
+        stack: list[tuple[JobId, Iterator[JobId]]] = []
+        following: JobId | None = start
+        while following is not None or stack:
+            if following is not None and following in on_path:
+                return [*path[path.index(following) :], following]
+            if following is not None and following in edges and following not in done:
+                path.append(following)
+                on_path.add(following)
+                stack.append((following, iter(edges[following])))
+            if not stack:
+                break
+            job, rest = stack[-1]
+            following = next(rest, None)
+            if following is None:
+                stack.pop()
+                path.pop()
+                on_path.discard(job)
+                done.add(job)
+    return None

@@ -21,12 +21,12 @@ from typing import Any
 from rota.clock import Clock
 from rota.core.event import Event
 from rota.engine import finish
+from rota.engine.awaited import AwaitedStarts
 from rota.engine.dispatch import Starter, choose, look_at_marked
 from rota.engine.recovery import Report, reconcile
 from rota.engine.work import Request, Settings, Work
 from rota.errors import RotaError, StorageFull, StoreError, Unavailable
-from rota.executor.port import Accounts, Executor, Exited, FailedToStart, Lost, Message, Started, Stop
-from rota.ids import RunId, show_run
+from rota.executor.port import Accounts, Executor, Exited, FailedToStart, Lost, Message, Start, Started, Stop
 from rota.store.claim import Dispatch
 from rota.store.database import CannotGoOn
 from rota.store.session import Session
@@ -34,6 +34,8 @@ from rota.store.session import Session
 log = logging.getLogger("rota.engine")
 
 NODE = "local"
+HOLD = 0.02
+"""Seconds that a confirmation may wait for company."""
 RETRY_AFTER = 1.0
 """Seconds until the store is tried again after trouble with it."""
 
@@ -56,7 +58,8 @@ class Engine:
         self._publish = publish
         self._kept: list[Message] = []
         self._is_connected = False
-        self._unconfirmed: dict[RunId, float] = {}
+        self._awaited = AwaitedStarts()
+        self._held_since: float | None = None
         self.settings = settings
         self.is_draining = False
         """Set at shutdown: nothing new starts."""
@@ -76,15 +79,20 @@ class Engine:
         self._session.commit()
         self.has_more = True
 
-    def turn(self, requests: Sequence[Request[Any]] = ()) -> None:
+    def turn(self, requests: Sequence[Request[Any]] = (), *, may_hold: bool = False) -> None:
+        """With `may_hold`, confirmations that come alone are kept for a moment: most often the next message or
+        request shares their transaction, and nobody waits for them."""
         messages = self._kept + self._executor.receive()
+        if may_hold and not requests and self._hold(messages):
+            return
         work = Work(self._session, self.settings, self._clock.now())
         replies: list[tuple[Request[Any], Any]] = []
         try:
             self._session.begin()
             for message in messages:
                 self._guarded(work, partial(self._book, message=message))
-            self._stop_overdue(work)
+            overdue = self._awaited.overdue(self._clock.monotonic())
+            work.orders.extend(Stop(run=run) for run in overdue)
             replies = [(request, self._guarded(work, request.act)) for request in requests]
             look_at_marked(work, "tick")
             is_cut_short = self._claim(work)
@@ -95,25 +103,32 @@ class Engine:
             if isinstance(error, CannotGoOn):
                 raise
             return
-        self.trouble, self._kept, self.has_more = None, [], is_cut_short
+        self.trouble, self._kept, self.has_more, self._held_since = None, [], is_cut_short, None
+        self._awaited.call_back(overdue)
+        starts = [order.run for order in work.orders if isinstance(order, Start)]
+        self._awaited.expect(starts, self._start_deadline())
         self._executor.send(work.orders)
         for request, result in replies:
             request.done(result)
         if events:
             self._publish(events)
 
-    @property
-    def next_overdue(self) -> float | None:
-        """On the monotonic clock, when a start that is not confirmed has failed."""
-        return next(iter(self._unconfirmed.values()), None)
+    def _hold(self, messages: list[Message]) -> bool:
+        if not messages or not all(isinstance(message, Started) for message in messages):
+            return False
+        now = self._clock.monotonic()
+        self._held_since = now if self._held_since is None else self._held_since
+        self._kept = messages
+        return now - self._held_since < HOLD
 
-    def _stop_overdue(self, work: Work) -> None:
-        """A start that nobody confirms is called back; when its end comes it counts as a failed dispatch."""
-        while self._unconfirmed and next(iter(self._unconfirmed.values())) <= self._clock.monotonic():
-            run = next(iter(self._unconfirmed))
-            del self._unconfirmed[run]
-            log.warning("the start of %s was not confirmed in time", show_run(run))
-            work.orders.append(Stop(run=run))
+    def _start_deadline(self) -> float:
+        return self._clock.monotonic() + self.settings.start_timeout.total_seconds()
+
+    @property
+    def next_deadline(self) -> float | None:
+        """On the monotonic clock, when a turn is wanted though nothing happens."""
+        due = [self._awaited.next_deadline, None if self._held_since is None else self._held_since + HOLD]
+        return min((moment for moment in due if moment is not None), default=None)
 
     def _guarded(self, work: Work, act: Callable[[Work], Any]) -> Any:
         """Under a savepoint: a refusal or a defect undoes only this and is its answer; the others go on."""
@@ -131,44 +146,49 @@ class Engine:
             return error
 
     def _book(self, work: Work, message: Message) -> None:
-        if isinstance(message, (Started, Exited, FailedToStart)):
-            self._unconfirmed.pop(message.run, None)
         match message:
             case Started():
-                finish.book_start(work, message)
+                if not self._awaited.is_called_back(message.run):
+                    self._awaited.heard_of(message.run)
+                    finish.book_start(work, message)
             case Exited():
+                self._awaited.ended(message.run)
                 finish.book_exit(work, message)
             case FailedToStart():
+                self._awaited.ended(message.run)
                 finish.book_failed_start(work, message)
             case Accounts():
                 self._starter.forget()
+                self._awaited.expect(
+                    [account.run for account in message.runs if account.pid is None], self._start_deadline()
+                )
                 report = reconcile(work, message)
                 self.recovery = self.recovery or report
                 self._is_connected = True
             case Lost():
                 log.warning("the supervisor was lost: %s", message.reason)
                 self._is_connected = False
-                self._unconfirmed.clear()
+                self._awaited.forget()
 
     def _claim(self, work: Work) -> bool:
         """Claim what fits; whether there may be more to do at once."""
         if self.is_draining or not self._is_connected:
             return False
         chosen = choose(work)
-        for dispatch in self._session.claim(chosen.claims, NODE, work.now, "tick"):
-            self._order(work, dispatch)
-            self._unconfirmed[dispatch.run] = self._clock.monotonic() + work.settings.start_timeout.total_seconds()
-        return chosen.is_cut_short
+        dispatches = self._session.claim(chosen.claims, NODE, work.now, "tick")
+        ordered = [self._order(work, dispatch) for dispatch in dispatches]
+        return chosen.is_cut_short or not all(ordered)
 
-    def _order(self, work: Work, dispatch: Dispatch) -> None:
-        """A job whose own record cannot be used fails alone."""
+    def _order(self, work: Work, dispatch: Dispatch) -> bool:
+        """A job whose own record cannot be used fails alone; then there is room again for another."""
         error = self._guarded(work, lambda work: self._starter.order(work, dispatch))
-        if isinstance(error, Exception):
-            self._starter.forget()
-            run = self._session.open_run(dispatch.run)
-            if run is not None:
-                reason = f"scheduler data error: {error}"
-                finish.give_up(work, run, failures=run.dispatch_failures, error=reason, reason=reason)
+        run = self._session.open_run(dispatch.run) if isinstance(error, Exception) else None
+        if run is None:
+            return True
+        self._starter.forget()
+        reason = f"scheduler data error: {error}"
+        finish.give_up(work, run, failures=run.dispatch_failures, error=reason, reason=reason)
+        return False
 
     def _fail(self, error: RotaError, messages: list[Message], requests: Sequence[Request[Any]]) -> None:
         """Nothing was stored: say so to everybody, keep what the executor said, and try again in a while."""

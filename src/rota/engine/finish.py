@@ -15,6 +15,9 @@ from rota.ids import JobId, show_run
 from rota.store.claim import OpenRun
 from rota.store.session import Session
 
+NOT_STARTED = 127
+"""What a shell answers for a program it cannot start."""
+
 log = logging.getLogger("rota.engine")
 
 
@@ -64,11 +67,14 @@ def book_failed_start(work: Work, message: FailedToStart) -> None:
     if run is None:
         log.info("%s could not be started, and is not wanted any more", show_run(message.run))
         return
-    if run.stop_requested is not None:
-        give_back(work, run, cause="executor")
-        cancel_waiting(work, run.job, run.chain, reason=run.stop_requested, actor=None)
-        return
-    fail_dispatch(work, run, message.error)
+    if run.status is Status.RUNNING:
+        # Something of it did run (`skip_if`), so this is a run, and it failed.
+        end = Conclusion(status=Status.FAILED, exit_code=NOT_STARTED, reason=message.error, error=message.error)
+        finish(work, run, end, at=work.now, cause="executor")
+    elif run.stop_requested is not None:
+        take_back(work, run, cause="executor")
+    else:
+        fail_dispatch(work, run, message.error)
 
 
 def fail_dispatch(work: Work, run: OpenRun, error: str) -> None:
@@ -83,9 +89,12 @@ def fail_dispatch(work: Work, run: OpenRun, error: str) -> None:
     )
 
 
-def give_back(work: Work, run: OpenRun, *, cause: str) -> None:
-    """The claim came to nothing through no fault of the job: it stands at its old place again."""
+def take_back(work: Work, run: OpenRun, *, cause: str) -> None:
+    """The claim came to nothing through no fault of the job: it stands at its old place again, or has ended there
+    if somebody cancelled it meanwhile."""
     work.session.requeue(run, failures=run.dispatch_failures, error=None, not_before=None, now=work.now, cause=cause)
+    if run.stop_requested is not None:
+        cancel_waiting(work, run.job, run.chain, reason=run.stop_requested, actor=None)
 
 
 def give_up(work: Work, run: OpenRun, *, failures: int, error: str, reason: str) -> None:

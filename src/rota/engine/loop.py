@@ -66,7 +66,7 @@ class Loop:
 
     def _turn(self) -> None:
         count = min(len(self._requests), MOST_IN_A_TURN)
-        self._engine.turn([self._requests.popleft() for _ in range(count)])
+        self._engine.turn([self._requests.popleft() for _ in range(count)], may_hold=not self._is_stopping)
 
     def _wait(self) -> None:
         if self._engine.has_more or self._requests:
@@ -87,6 +87,6 @@ class Loop:
         due = []
         if self._engine.next_due is not None:
             due.append(min((self._engine.next_due - self._clock.now()).total_seconds(), LONGEST_WAIT))
-        if self._engine.next_overdue is not None:
-            due.append(self._engine.next_overdue - self._clock.monotonic())
+        if self._engine.next_deadline is not None:
+            due.append(self._engine.next_deadline - self._clock.monotonic())
         return max(0.0, min(due)) if due else None

@@ -18,14 +18,23 @@ from collections import Counter
 from rota.core.event import Event
 from rota.core.run import CRASH_RECOVERY, Conclusion
 from rota.core.status import Status
-from rota.engine.finish import finish, give_back
+from rota.engine.finish import finish, take_back
 from rota.engine.work import Work
-from rota.executor.port import Accounts, Stop
+from rota.executor.port import Account, Accounts, Stop
+from rota.store.claim import OpenRun
 from rota.store.moment import to_stored
 
 CAUSE = "recovery"
 
 Report = dict[str, int]
+
+
+def adopt(work: Work, run: OpenRun, account: Account) -> None:
+    """It goes on; from now on it counts as started, and what was asked of it is asked again."""
+    if account.pid is not None:
+        work.session.confirm(run, account.pid, account.start_time or 0, work.now, CAUSE)
+    if run.stop_requested is not None:
+        work.orders.append(Stop(run=run.run))
 
 
 def reconcile(work: Work, accounts: Accounts) -> Report:
@@ -36,10 +45,9 @@ def reconcile(work: Work, accounts: Accounts) -> Report:
         account = known.get(run.run)
         if account is not None:
             report["running_jobs_adopted" if account.pid is not None else "finished_while_away"] += 1
-            if run.stop_requested is not None:
-                work.orders.append(Stop(run=run.run))
+            adopt(work, run, account)
         elif run.status is Status.DISPATCHED:
-            give_back(work, run, cause=CAUSE)
+            take_back(work, run, cause=CAUSE)
             report["requeued"] += 1
         else:
             end = Conclusion(status=Status.FAILED, exit_code=1, reason=CRASH_RECOVERY, error=CRASH_RECOVERY)

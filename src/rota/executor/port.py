@@ -61,6 +61,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
     run: RunId
     pid: int | None
+    start_time: int | None = None
 
 
 class Accounts(msgspec.Struct, frozen=True, kw_only=True):

@@ -78,11 +78,11 @@ class Claiming(Placing):
     def variables(self, surroundings: int) -> Mapping[str, str]:
         rows = self._db.rows("variables", id=surroundings)
         if not rows:
-            raise StoreError(f"the environment {surroundings} of a job is gone from the store")
+            raise LookupError(f"its environment ({surroundings}) is gone from the store")
         return msgspec.json.decode(rows[0][0], type=dict[str, str])
 
     def open_runs(self) -> list[OpenRun]:
-        return [_open_run(row) for row in self._db.rows("open_runs")]
+        return sorted((_open_run(row) for row in self._db.rows("open_runs")), key=lambda run: run.run)
 
     def open_run(self, run: RunId) -> OpenRun | None:
         rows = self._db.rows("open_run", run=run)
@@ -102,7 +102,6 @@ class Claiming(Placing):
         self, run: OpenRun, *, failures: int, error: str | None, not_before: datetime | None, now: datetime, cause: str
     ) -> None:
         """A claim that came to nothing: the job stands at its old place again, and there was no run."""
-        self._db.run("forget_run", run=run.run)
         touched = self._db.run(
             "requeue",
             job=run.job,
@@ -111,6 +110,7 @@ class Claiming(Placing):
             not_before=maybe_to_stored(not_before),
         )
         if touched:
+            self._db.run("forget_run", run=run.run)
             self.leave_locks(run.job)
             data = {"from": "DISPATCHED", "error": error} if error else {"from": "DISPATCHED"}
             self.emit(Event(kind="job.queued", at=to_stored(now), cause=cause, job=run.job, data=data))

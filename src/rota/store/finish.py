@@ -29,11 +29,13 @@ class Finishing(Claiming):
 
     def abandon(self, run: OpenRun, *, failures: int, error: str, reason: str, now: datetime, cause: str) -> None:
         """The job could not be started and shall not be tried again: FAILED, and there was no run."""
-        self._db.run("forget_run", run=run.run)
-        self._db.run(
+        touched = self._db.run(
             "end_dispatched", job=run.job, status=Status.FAILED.value, now=to_stored(now), exit_code=1, reason=reason,
             dispatch_failures=failures, last_failure=error, permanently_failed=1,
         )  # fmt: skip
+        if not touched:
+            return
+        self._db.run("forget_run", run=run.run)
         self.leave_locks(run.job)
         data = {"from": run.status.value, "reason": reason, "error": error}
         self._ended(run.job, Status.FAILED, now, cause, actor=None, run=None, data=data)
@@ -50,7 +52,7 @@ class Finishing(Claiming):
         actor: str | None,
     ) -> bool:
         """End a job that has not started; false when it no longer waits."""
-        was_ready = self._db.rows("is_ready", job=job)[0][0]
+        was_ready, was = self._db.rows("standing_of", job=job)[0]
         lanes = self._db.rows(
             "end_waiting", job=job, status=status.value, now=to_stored(now), exit_code=exit_code, reason=reason
         )
@@ -59,7 +61,7 @@ class Finishing(Claiming):
         if was_ready:
             self._db.run("count_ready", lane=LaneId(lanes[0][0]), change=-1)
         self.leave_locks(job)
-        self._ended(job, status, now, cause, actor=actor, run=None, data={"reason": reason})
+        self._ended(job, status, now, cause, actor=actor, run=None, data={"from": was, "reason": reason})
         return True
 
     def request_stop(self, job: JobId, reason: str, now: datetime, actor: str | None) -> bool:

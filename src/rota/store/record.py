@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,6 +17,8 @@ from rota.ids import JobId, RunId
 from rota.store.database import Database, Row
 from rota.store.moment import duration_from_stored, from_stored, maybe_from_stored
 from rota.store.snapshot import decode_draws, decode_waited_on
+
+T = TypeVar("T")
 
 FIRST_RANK = (-(2**62), -(2**62), 0, 0)
 LAST_RANK = (2**62, 2**62, 2**62, 2**62)
@@ -46,15 +48,17 @@ class Records:
     def job(self, job: JobId) -> Job | None:
         return next(iter(self.jobs([job])), None)
 
-    def list_jobs(self, statuses: Iterable[Status], *, limit: int, after: JobId | None = None) -> list[JobId]:
-        """Active jobs in queue order, then ended ones from the newest: one page, behind the job `after`."""
+    def list_jobs(
+        self, statuses: Iterable[Status], *, limit: int, after: JobId | None = None, is_past_active: bool = False
+    ) -> list[JobId]:
+        """Active jobs in queue order, then ended ones from the newest: one page, behind the job `after`.
+
+        `is_past_active` says in which part that job stood when it was listed: it may have ended since.
+        """
         wanted = {status.value for status in statuses}
-        rank, below = FIRST_RANK, 2**62
-        is_past_active = False
-        if after is not None:
-            *after_rank, status = self._db.rows("rank_of", job=after)[0]
-            is_past_active = Status(status) in TERMINAL
-            rank, below = (rank, after) if is_past_active else (tuple(after_rank), below)
+        rank, below = FIRST_RANK, after if after is not None and is_past_active else 2**62
+        if after is not None and not is_past_active:
+            rank = tuple(self._db.rows("rank_of", job=after)[0])
         ids: list[JobId] = []
         if wanted & {s.value for s in ACTIVE} and not is_past_active:
             names = ("precedence", "position", "created_at", "job")
@@ -160,17 +164,25 @@ def _job(row: Row, edges: Sequence[Edge], locks: Sequence[Lock], run: Run | None
 
 def _spec(row: Sequence[Any], locks: Sequence[Lock]) -> Spec:
     return Spec(
-        command=msgspec.json.decode(row[0], type=tuple[str, ...]),
+        command=_readable(row[0], tuple[str, ...], ()),
         cwd=row[1],
         surroundings=row[2],
         name=row[3],
         type=row[4],
-        params=msgspec.json.decode(row[5]),
+        params=_readable(row[5], dict[str, Any], {}),
         flow=row[6],
         target=row[7],
-        pools=msgspec.json.decode(row[8], type=dict[str, int]),
+        pools=_readable(row[8], dict[str, int], {}),
         locks=tuple(locks),
         timeout=duration_from_stored(row[9]),
         idle_timeout=duration_from_stored(row[10]),
         skip_if=row[11],
     )
+
+
+def _readable(text: str, kind: type[T], otherwise: T) -> T:
+    """A record that cannot be read is shown without that part: it must not hide the others from a list."""
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.DecodeError:
+        return otherwise

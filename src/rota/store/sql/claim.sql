@@ -33,13 +33,13 @@ FROM job JOIN spec ON spec.id = job.spec WHERE job.id @in(ids)
 SELECT variables FROM surroundings WHERE id = :id
 
 -- name: confirm
-UPDATE job SET status = 'RUNNING', pid = :pid, pid_started = :pid_started
+UPDATE job SET status = 'RUNNING', pid = :pid, pid_started = :pid_started, dispatch_failures = 0
 WHERE id = (SELECT job FROM run WHERE run.id = :run AND run.status IS NULL) AND status IN ('DISPATCHED', 'RUNNING')
 RETURNING id
 
 -- name: open_runs
 SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout
-FROM run JOIN job ON job.id = run.job JOIN spec ON spec.id = job.spec WHERE run.status IS NULL ORDER BY run.id
+FROM run JOIN job ON job.id = run.job JOIN spec ON spec.id = job.spec WHERE run.status IS NULL
 
 -- name: open_run
 SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout
@@ -78,8 +78,8 @@ UPDATE job SET status = :status, finished_at = :now, exit_code = :exit_code, rea
                permanently_failed = :permanently_failed
 WHERE id = :job AND status = 'DISPATCHED'
 
--- name: is_ready
-SELECT ready FROM job WHERE id = :job
+-- name: standing_of
+SELECT ready, status FROM job WHERE id = :job
 
 -- name: request_stop
 UPDATE job SET stop_requested = :reason WHERE id = :job AND stop_requested IS NULL AND status IN ('DISPATCHED', 'RUNNING')

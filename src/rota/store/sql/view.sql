@@ -17,7 +17,7 @@ SELECT id FROM job WHERE status @in(statuses) AND id < :below AND finished_at IS
 ORDER BY id DESC LIMIT :limit
 
 -- name: rank_of
-SELECT precedence, position, created_at, id, status FROM job WHERE id = :job
+SELECT precedence, position, created_at, id FROM job WHERE id = :job
 
 -- name: edges_of
 SELECT job, predecessor, chain, policy FROM edge WHERE job @in(ids) ORDER BY job, sequence

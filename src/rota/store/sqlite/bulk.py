@@ -15,7 +15,7 @@ class SqliteBulk:
     def tables(self) -> Tables:
         """In the order of their making, in which each stands behind those it refers to."""
         names = self._connection.execute(
-            "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY rowid"
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND substr(name, 1, 7) <> 'sqlite_' ORDER BY rowid"
         ).fetchall()
         return {
             table: tuple(row[0] for row in self._connection.execute("SELECT name FROM pragma_table_info(?)", (table,)))

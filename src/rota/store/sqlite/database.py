@@ -55,9 +55,9 @@ class SqliteDatabase:
         self._statements = _statements()
         self._depth = 0
         mode = "ro" if readonly else "rwc"
-        if not readonly:
-            path.touch(mode=0o600)
         try:
+            if not readonly:
+                path.touch(mode=0o600)
             self._connection = sqlite3.connect(
                 f"file:{_escaped(path)}?mode={mode}", uri=True, isolation_level=None, cached_statements=256,
                 check_same_thread=False,
@@ -69,6 +69,8 @@ class SqliteDatabase:
                 self._connection.execute("PRAGMA foreign_keys = ON")
         except sqlite3.Error as error:
             raise _trouble(error, path) from error
+        except OSError as error:
+            raise StoreError(f"the database {path} cannot be made: {error.strerror}") from error
 
     def rows(self, name: str, /, **values: Any) -> list[Row]:
         try:

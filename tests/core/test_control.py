@@ -1,0 +1,99 @@
+"""The delay and paused gates: what is said, and from which moment on nothing is said."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.making import NOW
+from rota.core.control import Pause, Pauses, judge_delay, judge_pause, show_time
+from rota.core.status import Status
+from rota.core.verdict import PASS, Wait
+from rota.core.wait import WaitKind
+
+MOMENT = timedelta(microseconds=1)
+TOKYO = timezone(timedelta(hours=9))
+
+
+def _not_before(text: str) -> Wait:
+    return Wait(status=Status.QUEUED, kind=WaitKind.DELAY, detail=f"not before {text}")
+
+
+@pytest.mark.parametrize(
+    "not_before", [None, NOW, NOW - MOMENT, NOW.astimezone(TOKYO), datetime.min.replace(tzinfo=UTC)]
+)
+def test_a_time_that_has_come_passes(not_before: datetime | None) -> None:
+    """Exactly now has come, on whichever clock it is written."""
+    assert judge_delay(not_before, NOW) == PASS
+
+
+@pytest.mark.parametrize(
+    ("not_before", "text"),
+    [
+        (NOW + MOMENT, "2026-01-31T12:00:00.000001Z"),
+        (NOW + timedelta(seconds=10), "2026-01-31T12:00:10Z"),
+        (NOW + timedelta(milliseconds=1500), "2026-01-31T12:00:01.500000Z"),
+        (datetime(2026, 2, 1, 0, tzinfo=TOKYO), "2026-01-31T15:00:00Z"),
+        (datetime(2026, 7, 1, 9, tzinfo=ZoneInfo("America/New_York")), "2026-07-01T13:00:00Z"),
+    ],
+)
+def test_a_time_to_come_is_named_in_utc(not_before: datetime, text: str) -> None:
+    assert judge_delay(not_before, NOW) == _not_before(text)
+
+
+zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+moments = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=zones)  # noqa: DTZ001
+
+
+@given(moments, moments)
+def test_the_zone_in_which_a_time_is_written_changes_nothing(not_before: datetime, now: datetime) -> None:
+    verdict = judge_delay(not_before, now)
+    assert verdict == judge_delay(not_before.astimezone(UTC), now.astimezone(UTC))
+    assert (verdict == PASS) is (not_before <= now)
+
+
+@given(moments)
+def test_a_time_shown_is_the_same_time(moment: datetime) -> None:
+    shown = show_time(moment)
+    assert shown.endswith("Z")
+    assert "+" not in shown
+    assert datetime.fromisoformat(shown) == moment
+
+
+def _pauses(**scopes: str) -> Pauses:
+    return Pauses({name.replace("__", "/"): Pause(by=by, at=NOW) for name, by in scopes.items()})
+
+
+def _paused_by(actor: str) -> Wait:
+    return Wait(status=Status.QUEUED, kind=WaitKind.PAUSED, detail=f"paused by {actor}", on=("pause",))
+
+
+DRAWS = {"global": 1, "type/story": 1, "flow/plan": 1}
+
+
+def test_nothing_paused_passes() -> None:
+    assert judge_pause(_pauses(), DRAWS) == PASS
+
+
+def test_a_pause_of_everything_names_who_did_it() -> None:
+    assert judge_pause(_pauses(**{"global": "ann"}), DRAWS) == _paused_by("ann")
+
+
+def test_a_pause_of_everything_holds_a_job_that_draws_nothing() -> None:
+    assert judge_pause(_pauses(**{"global": "ann"}), {}) == _paused_by("ann")
+
+
+def test_a_pause_of_one_pool_holds_only_those_that_draw_from_it() -> None:
+    pauses = _pauses(type__story="bob")
+    assert judge_pause(pauses, DRAWS) == _paused_by("bob")
+    assert judge_pause(pauses, {"global": 1, "type/image": 1}) == PASS
+
+
+def test_of_several_pauses_the_widest_speaks() -> None:
+    pauses = _pauses(flow__plan="eve", type__story="bob", **{"global": "ann"})
+    assert judge_pause(pauses, DRAWS) == _paused_by("ann")
+    assert judge_pause(_pauses(flow__plan="eve", type__story="bob"), DRAWS) == _paused_by("bob")
