@@ -73,11 +73,17 @@ def _spawn(home: Home, command: Sequence[str]) -> subprocess.Popen[bytes]:
             stdout=log,
             stderr=log,
             cwd="/",  # It must not keep a file system busy, nor depend on a directory that may be removed.
-            env={**os.environ, "ROTA_HOME": str(home.root)},
+            env=_environment(home),
             start_new_session=True,
         )
     finally:
         os.close(log)
+
+
+def _environment(home: Home) -> dict[str, str]:
+    """The caller's, without what marks a job: a scheduler that a job started is no part of that job's tree."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("ROTA_")}
+    return {**kept, "ROTA_HOME": str(home.root)}
 
 
 def _let_go(child: subprocess.Popen[bytes]) -> None:

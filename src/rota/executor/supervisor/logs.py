@@ -1,0 +1,86 @@
+"""The files of a job's directory that the supervisor opens, measures and reads the end of."""
+
+# pathlib would cost a megabyte:
+# ruff: noqa: PTH102, PTH103, PTH116
+from __future__ import annotations
+
+import contextlib
+import os
+
+STDOUT = "stdout.log"
+STDERR = "stderr.log"
+CHECK = "skip_if.log"
+
+TAIL_BYTES = 4096
+TAIL_LINES = 20
+_REASON_BYTES = 4096
+
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+
+
+def make_directory(path: str) -> None:
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        return
+    except FileNotFoundError:
+        os.makedirs(path, 0o700, exist_ok=True)
+
+
+def open_streams(directory: str) -> tuple[int, int]:
+    """Standard output and error of the main process. Appended to: emptying them is the scheduler's business."""
+    stdout = os.open(f"{directory}/{STDOUT}", _FLAGS, 0o600)
+    try:
+        return stdout, os.open(f"{directory}/{STDERR}", _FLAGS, 0o600)
+    except OSError:
+        os.close(stdout)
+        raise
+
+
+def open_check(directory: str) -> tuple[int, int]:
+    """Both streams of `skip_if`. Emptied: its first line is this run's reason, not an older one's."""
+    fd = os.open(f"{directory}/{CHECK}", _FLAGS | os.O_TRUNC, 0o600)
+    return fd, fd
+
+
+def growth(directory: str) -> tuple[tuple[int, ...], float]:
+    """The sizes of all of them, and the wall time of the last change."""
+    sizes = []
+    changed = 0.0
+    for name in (STDOUT, STDERR, CHECK):
+        with contextlib.suppress(OSError):
+            found = os.stat(f"{directory}/{name}")
+            sizes.append(found.st_size)
+            changed = max(changed, found.st_mtime)
+    return tuple(sizes), changed
+
+
+def tail(directory: str) -> str:
+    """The last lines of standard error."""
+    try:
+        fd = os.open(f"{directory}/{STDERR}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        size = os.fstat(fd).st_size
+        data = os.pread(fd, TAIL_BYTES, max(0, size - TAIL_BYTES))
+    except OSError:
+        return ""
+    finally:
+        os.close(fd)
+    return b"".join(data.splitlines(keepends=True)[-TAIL_LINES:]).decode("utf-8", "replace")
+
+
+def reason(directory: str) -> str:
+    """The first line that `skip_if` wrote."""
+    try:
+        fd = os.open(f"{directory}/{CHECK}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        data = os.pread(fd, _REASON_BYTES, 0)
+    except OSError:
+        return ""
+    finally:
+        os.close(fd)
+    return data.partition(b"\n")[0].decode("utf-8", "replace").strip()

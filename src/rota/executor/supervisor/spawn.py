@@ -1,0 +1,151 @@
+"""The thread that makes children.
+
+    loop thread ── launch ──► queue ──► spawner thread: directory, log files, vfork + exec
+         ▲                                    │
+         └── bell (eventfd) ◄── done ◄────────┘
+
+A thread of its own for two reasons. What it starts are its children and not the leader thread's, which is
+how the leader tells mains from strays (see `process`). And an exec that hangs, on a dead mount for instance,
+delays other starts but no end, no stop and no timeout.
+"""
+
+# pathlib would cost a megabyte:
+# ruff: noqa: PTH110, PTH118
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import threading
+from collections import deque
+from queue import SimpleQueue
+
+from rota.executor.supervisor import logs, process
+from rota.executor.supervisor.protocol import HOME_TAG, RUN_TAG, clean, tag
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class Launch:
+    """Everything needed to make the children of one run: `skip_if` first, where there is one."""
+
+    __slots__ = ("_overlay", "_surroundings", "argv", "cwd", "directory", "skip_if")
+
+    def __init__(self, order: dict[str, Any], surroundings: dict[str, str]) -> None:
+        self.argv: list[str] = order["argv"]
+        self.cwd: str = order["cwd"]
+        self.directory: str = order["directory"]
+        self.skip_if: str | None = order.get("skip_if")
+        self._surroundings = surroundings
+        self._overlay: dict[str, str] = order["overlay"]
+
+    def variables(self, run: int, home: str) -> dict[str, str]:
+        # The tag is what the tree is found by, so it is set here whatever was sent.
+        return {**self._surroundings, **self._overlay, HOME_TAG: home, RUN_TAG: tag(run)}
+
+
+class Spawned:
+    """What became of a launch: a process, or the reason why there is none."""
+
+    __slots__ = ("error", "pid", "run", "start_time")
+
+    def __init__(self, run: int, *, pid: int = 0, start_time: int = 0, error: str = "") -> None:
+        self.run = run
+        self.pid = pid
+        self.start_time = start_time
+        self.error = error
+
+
+class Spawner:
+    def __init__(self, home: str) -> None:
+        self._home = home
+        self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._asked: SimpleQueue[tuple[int, Launch, bool]] = SimpleQueue()
+        self._done: deque[Spawned] = deque()
+        self.bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.in_flight = 0
+        threading.Thread(target=self._work, name="spawner", daemon=True).start()
+
+    def ask(self, run: int, launch: Launch, *, is_check: bool) -> None:
+        self.in_flight += 1
+        self._asked.put((run, launch, is_check))
+
+    def collect(self) -> list[Spawned]:
+        """What was made since. Called by the loop when the bell rings."""
+        try:
+            os.eventfd_read(self.bell)
+        except BlockingIOError:
+            return []
+        done = [self._done.popleft() for _ in range(len(self._done))]
+        self.in_flight -= len(done)
+        return done
+
+    def _work(self) -> None:
+        while True:
+            run, launch, is_check = self._asked.get()
+            try:
+                spawned = self._spawn(run, launch, is_check=is_check)
+            except OSError as error:
+                spawned = Spawned(run, error=explain(error, launch))
+            except Exception as error:  # noqa: BLE001
+                # Whatever it is, this thread must live on and the run must get an answer.
+                spawned = Spawned(run, error=f"cannot be started: {clean(str(error) or repr(error))}")
+            self._done.append(spawned)
+            os.eventfd_write(self.bell, 1)
+
+    def _spawn(self, run: int, launch: Launch, *, is_check: bool) -> Spawned:
+        if not launch.argv:
+            raise ValueError("the command is empty")
+        logs.make_directory(launch.directory)
+        stdout, stderr = (logs.open_check if is_check else logs.open_streams)(launch.directory)
+        argv = ["/bin/sh", "-c", launch.skip_if or ""] if is_check else launch.argv
+        try:
+            child = subprocess.Popen(
+                argv,
+                cwd=launch.cwd,
+                env=launch.variables(run, self._home),
+                stdin=self._null,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
+        finally:
+            os.close(stdout)
+            if stderr != stdout:
+                os.close(stderr)
+        child.returncode = 0  # the loop reaps it: Popen must neither wait nor warn
+        found = process.look(child.pid)  # it cannot be gone: nobody has reaped it
+        return Spawned(run, pid=child.pid, start_time=found.start_time if found else 0)
+
+
+def explain(error: OSError, launch: Launch) -> str:
+    """Words a person can act on."""
+    program = launch.argv[0] if launch.argv else ""
+    if error.filename == launch.cwd and launch.cwd != program:
+        return clean(_explain_directory(error, launch.cwd))
+    if error.filename is not None and error.filename != program:
+        return clean(f"cannot be started: {error.strerror}: {error.filename}")
+    match error.errno:
+        case errno.ENOENT if "/" in program and os.path.exists(os.path.join(launch.cwd, program)):
+            text = f"interpreter not found: the first line of {program} names a program that does not exist"
+        case errno.ENOENT:
+            text = f"program not found: {program}"
+        case errno.EACCES:
+            text = f"permission denied: {program} is not executable"
+        case errno.ENOEXEC:
+            text = f"not a program: {program} has no #! line and is not a binary for this machine"
+        case errno.E2BIG:
+            text = f"arguments and environment are too long: {program}"
+        case errno.EAGAIN:
+            text = f"no more processes allowed: {program}"
+        case _:
+            text = f"cannot be started: {error.strerror or error}: {program}"
+    return clean(text)
+
+
+def _explain_directory(error: OSError, cwd: str) -> str:
+    if error.errno == errno.ENOENT:
+        return f"working directory does not exist: {cwd}"
+    return f"working directory cannot be used: {error.strerror}: {cwd}"
