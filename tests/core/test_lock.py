@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import combinations
+from itertools import combinations, permutations
 from random import Random
 
 import pytest
@@ -71,6 +71,13 @@ def test_shared_ones_before_an_exclusive_waiter_go_on_and_those_behind_it_wait()
     assert [_admits(board, job, "repo:shared") for job in (1, 2)] == [True, True]
     assert not _admits(board, 3, "repo")
     assert not _admits(board, 4, "repo:shared")
+
+
+@pytest.mark.parametrize("order", list(permutations(range(1, 5))))
+def test_whoever_joins_when_the_first_stays_the_first(order: Sequence[int]) -> None:
+    wanted = {1: "repo", 2: "repo:shared", 3: "repo", 4: "repo:shared"}
+    board = _board(*((job, wanted[job]) for job in order))
+    assert [job for job in wanted if _admits(board, job, wanted[job])] == [1]
 
 
 def test_shared_holders_and_a_stream_of_shared_ones_do_not_starve_an_exclusive_waiter() -> None:

@@ -1,0 +1,215 @@
+"""`make bench`: measure everything in one run, interleaved, and write it down as ratios."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sqlite3
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from bench import peer, scale
+from bench.floor import Floor, bare_spawns
+from bench.live import Rota
+from bench.measure import ROUNDS, figure, interleave, ratios, shown
+from rota.store.port import Store
+from rota.store.sqlite.store import SqliteStore
+
+_SPAWNS = 300
+_COMMANDS = 300
+
+
+class Report:
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+
+    def table(self, title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+        lines = [f"## {title}", "", f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+        lines += [f"| {' | '.join(row)} |" for row in rows]
+        self._parts.append("\n".join(lines) + "\n")
+        print("\n".join(lines) + "\n", flush=True)
+
+    def text(self) -> str:
+        return "\n".join(self._parts)
+
+
+@contextmanager
+def rota_in(directory: Path, config: str = "") -> Iterator[Rota]:
+    rota = Rota(directory / "home", config)
+    try:
+        yield rota
+    finally:
+        rota.stop()
+
+
+def commands(report: Report, directory: Path, rounds: int) -> None:
+    floor = Floor(directory)
+    with rota_in(directory) as rota:
+        cases: dict[str, Callable[[], float]] = {
+            "bare": lambda: bare_spawns(_SPAWNS),
+            "floor 1": lambda: floor.commands(_COMMANDS, 1),
+            "rota 1": lambda: rota.commands(_COMMANDS, 1),
+            "floor 4": lambda: floor.commands(2 * _COMMANDS, 4),
+            "rota 4": lambda: rota.commands(2 * _COMMANDS, 4),
+        }
+        peers = peer.available(directory)
+        for name, run in peers.items():
+            for concurrency in (1, 4):
+                cases[f"{name} {concurrency}"] = partial(run, _COMMANDS, concurrency)
+        results = interleave(cases, rounds)
+    rows = []
+    for name in ("rota", "floor", *peers):
+        for c in (1, 4):
+            case = f"{name} {c}"
+            rows.append((name, str(c), str(figure(results[case])), str(ratios(results, case, f"floor {c}")),
+                         str(ratios(results, case, "bare"))))  # fmt: skip
+    rows.append(("bare posix_spawn", "1", str(figure(results["bare"])), "", "1.00"))
+    columns = ("what", "concurrency", "commands a second", "against the floor", "against bare spawns")
+    report.table("Commands (`/bin/true`)", columns, rows)
+
+
+def submits(report: Report, directory: Path, rounds: int) -> None:
+    with rota_in(directory) as rota:
+        cases: dict[str, Callable[[], float]] = {
+            "in batches of 5,000": lambda: rota.batch_submits(5_000),
+            "one by one, 4 client processes": lambda: rota.single_submits(800, 4),
+        }
+        results = interleave(cases, rounds)
+    rows = [(name, str(figure(values))) for name, values in results.items()]
+    report.table("Durable submits over the socket", ("how", "a second"), rows)
+
+
+def latency(report: Report, directory: Path, rounds: int) -> None:
+    fifo = directory / "fifo"
+    os.mkfifo(fifo)
+    with rota_in(directory) as rota:
+        rota.latencies(20, fifo)
+        taken = sorted(one for _ in range(rounds) for one in rota.latencies(60, fifo))
+    direct = sorted(_direct_latencies(60, fifo))
+    rows = [
+        (name, f"{statistics.median(values):.2f} ms", f"{values[int(len(values) * 0.99)]:.2f} ms")
+        for name, values in (("Rota", taken), ("the same shell, spawned directly", direct))
+    ]
+    report.table("From request to the child's first act, idle scheduler", ("what", "p50", "p99"), rows)
+
+
+def _direct_latencies(count: int, fifo: Path) -> list[float]:
+    taken = []
+    for _ in range(count):
+        begun = time.perf_counter()
+        pid = os.posix_spawn("/bin/sh", ["/bin/sh", "-c", f": > '{fifo}'"], {})
+        with fifo.open("rb") as reading:
+            reading.read()
+        taken.append((time.perf_counter() - begun) * 1000)
+        os.waitpid(pid, 0)
+    return taken
+
+
+def scaling(report: Report, directory: Path, rounds: int, stores: dict[str, Callable[[Path], Store]]) -> None:
+    rows = []
+    for store, make in stores.items():
+        for shape, (jobs, sizes) in scale.SHAPES.items():
+            small, large = 1_000, 100_000 if shape == "flat queue" else 10_000
+            results: dict[int, list[float]] = {small: [], large: []}
+            for n in range(rounds):
+                for count, values in results.items():
+                    place = directory / f"{store}-{shape.replace(' ', '-')}-{count}-{n}"
+                    place.mkdir()
+                    bench = scale.Bench(make(place), place, sizes)
+                    bench.queue(jobs(count))
+                    values.append(bench.per_job(_measured(shape, count)))
+            ratio = figure([b / a for a, b in zip(results[small], results[large], strict=True)])
+            rows.append(
+                (store, shape, f"{large:,} / {small:,}", f"{shown(figure(results[small]).median)} µs", str(ratio))
+            )
+            print(rows[-1], flush=True)
+    columns = ("store", "shape", "sizes", "a job at the smaller", "the larger against the smaller")
+    report.table("A job's cost as the queue grows (without processes)", columns, rows)
+
+
+def _measured(shape: str, count: int) -> int:
+    """A fan is measured whole, since its cost lies in its ends; of the others, so many jobs of the queue."""
+    return count if shape.startswith("fan") else 90 if "pool" in shape else 500
+
+
+def at_rest(report: Report, directory: Path, seconds: float) -> None:
+    with rota_in(directory) as rota:
+        rota.limit(0)
+        rota.queue(100_000)
+        rota.stop()
+        start = rota.start()
+        rota.client.ask("GET", "/api/scheduler")
+        pids = rota.processes()
+        before = sum(map(_cpu, pids))
+        time.sleep(seconds)
+        busy = (sum(map(_cpu, pids)) - before) / seconds * 100
+        memory = sum(map(_memory, pids))
+    rows = [
+        ("start with 100,000 queued jobs, until it answers", f"{start:.2f} s"),
+        (f"CPU of both processes, idle for {seconds:g} s", f"{busy:.2f} %"),
+        ("memory of both processes", f"{memory:.0f} MiB"),
+    ]
+    report.table("At rest", ("what", "measured"), rows)
+
+
+def _cpu(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _memory(pid: int) -> float:
+    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1]) / 1024
+
+
+def _machine() -> str:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return (
+        f"{os.cpu_count()} cores, {memory:.0f} GiB, Linux {platform.release()}, "
+        f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
+    )
+
+
+_HEAD = """# Benchmarks
+
+Written by `make bench`. Every figure is the median of {rounds} rounds, with the middle half of them in brackets; the
+cases of one table take turns within each round, and a ratio is taken round by round, so that what slows the machine
+down slows both sides. All of Rota is on: logs, sessions, run and event rows, `synchronous=FULL` commits.
+
+Measured on {machine}.
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="bench")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--only", action="append", help="commands, submits, latency, scaling, rest")
+    parser.add_argument("--write", type=Path, help="the page to write")
+    parser.add_argument("--idle", type=float, default=30.0, help="seconds at rest")
+    parser.add_argument("--where", type=Path, help="a folder on the file system to measure")
+    args = parser.parse_args()
+    stores: dict[str, Callable[[Path], Store]] = {"SQLite": lambda place: SqliteStore(place / "rota.db")}
+    report = Report()
+    parts: dict[str, Callable[[Path], None]] = {
+        "commands": lambda place: commands(report, place, args.rounds),
+        "submits": lambda place: submits(report, place, args.rounds),
+        "latency": lambda place: latency(report, place, args.rounds),
+        "scaling": lambda place: scaling(report, place, args.rounds, stores),
+        "rest": lambda place: at_rest(report, place, args.idle),
+    }
+    for name in args.only or parts:
+        with tempfile.TemporaryDirectory(prefix="rota-bench-", dir=args.where, ignore_cleanup_errors=True) as place:
+            parts[name](Path(place))
+    if args.write:
+        head = _HEAD.format(rounds=args.rounds, machine=_machine())
+        args.write.write_text(f"{head}\n{report.text()}")
+
+
+if __name__ == "__main__":
+    main()

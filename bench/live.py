@@ -1,0 +1,135 @@
+"""A real Rota in a home of its own, spoken to over its socket as any program would."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import multiprocessing
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+_COMMAND = {"command": ["/bin/true"], "cwd": "/", "env": {"PATH": "/usr/bin:/bin"}, "inherit_env": False}
+
+
+class _Connection(http.client.HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost")
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(str(self._path))
+
+
+class Client:
+    def __init__(self, home: Path) -> None:
+        self._connection = _Connection(home / "rota.sock")
+
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        data = None if body is None else json.dumps(body)
+        self._connection.request(method, path, data)
+        answer = self._connection.getresponse()
+        content = json.loads(answer.read() or b"null")
+        if answer.status >= 400:
+            raise RuntimeError(content)
+        return content
+
+
+class Rota:
+    def __init__(self, home: Path, config: str = "") -> None:
+        self.home = home
+        home.mkdir(mode=0o700)
+        (home / "rota.toml").write_text(config)
+        self._environment = {**os.environ, "ROTA_HOME": str(home)}
+        self.start()
+
+    def _rota(self, *words: str) -> None:
+        command = [sys.executable, "-m", "rota", *words]
+        subprocess.run(command, env=self._environment, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def start(self) -> float:
+        """Seconds from nothing until it answers."""
+        begun = time.perf_counter()
+        self._rota("up")
+        taken = time.perf_counter() - begun
+        self.client = Client(self.home)
+        return taken
+
+    def stop(self) -> None:
+        self._rota("down", "--grace", "0s")
+
+    def limit(self, size: int) -> None:
+        self.client.ask("PUT", "/api/pools/global", {"size": size})
+
+    def queue(self, count: int) -> list[str]:
+        ids: list[str] = []
+        while len(ids) < count:
+            jobs = [_COMMAND] * min(10_000, count - len(ids))
+            ids += self.client.ask("POST", "/api/jobs/batch", {"jobs": jobs})["jobs"]
+        return ids
+
+    def commands(self, count: int, concurrency: int) -> float:
+        """Commands a second, from a full queue to the last end."""
+        self.limit(0)
+        ids = self.queue(count)
+        begun = time.perf_counter()
+        self.limit(concurrency)
+        for job in ids[-concurrency:]:
+            self.ended(job)
+        return count / (time.perf_counter() - begun)
+
+    def ended(self, job: str) -> None:
+        while self.client.ask("GET", f"/api/jobs/{job}?wait=30")["finished_at"] is None:
+            pass
+
+    def batch_submits(self, count: int) -> float:
+        self.limit(0)
+        begun = time.perf_counter()
+        self.queue(count)
+        return count / (time.perf_counter() - begun)
+
+    def single_submits(self, count: int, clients: int) -> float:
+        """Submits a second, one request each, from so many processes at once."""
+        self.limit(0)
+        with multiprocessing.get_context("spawn").Pool(clients) as pool:
+            pool.starmap(_submit_some, [(self.home, 1)] * clients)
+            begun = time.perf_counter()
+            pool.starmap(_submit_some, [(self.home, count // clients)] * clients, chunksize=1)
+            return count / (time.perf_counter() - begun)
+
+    def clear(self) -> None:
+        """Let what is queued run out of the way."""
+        self.limit(8)
+        jobs = self.client.ask("GET", "/api/jobs?status=QUEUED&limit=1")["jobs"]
+        while jobs:
+            self.ended(jobs[0]["id"])
+            jobs = self.client.ask("GET", "/api/jobs?status=QUEUED&limit=1")["jobs"]
+
+    def latencies(self, count: int, fifo: Path) -> list[float]:
+        """Milliseconds from the request to the child's first system call of its own, on an idle scheduler."""
+        self.limit(1)
+        taken = []
+        command = {**_COMMAND, "command": ["/bin/sh", "-c", f": > '{fifo}'"]}
+        for _ in range(count):
+            begun = time.perf_counter()
+            job = self.client.ask("POST", "/api/jobs", command)["job"]["id"]
+            with fifo.open("rb") as reading:
+                reading.read()
+            taken.append((time.perf_counter() - begun) * 1000)
+            self.ended(job)
+        return taken
+
+    def processes(self) -> list[int]:
+        status = self.client.ask("GET", "/api/scheduler")
+        return [status["pid"], status["supervisor_pid"]]
+
+
+def _submit_some(home: Path, count: int) -> None:
+    client = Client(home)
+    for _ in range(count):
+        client.ask("POST", "/api/jobs", _COMMAND)
