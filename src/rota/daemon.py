@@ -57,6 +57,7 @@ def main(home: Home) -> int:
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
     )
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # that it started and ended is ours to say
     try:
         with sole_scheduler(home):
             return asyncio.run(Daemon(home).serve())
@@ -108,6 +109,7 @@ class Daemon:
         self._config = config.load(home.config)
         self._config_seen = _stamp(home.config)
         self._config_trouble: str | None = None
+        home.jobs.mkdir(mode=0o700, exist_ok=True)  # before anybody makes it on the way, under any umask
         self._store = SqliteStore(home.database)
         self._session: Session = self._store.session()
         self._session.begin()

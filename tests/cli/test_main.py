@@ -95,7 +95,6 @@ def test_an_unknown_verb_names_the_nearest(typed: str, advice: str, capsys: pyte
         ["list", "--limit", "0"],
         ["logs", "job-1", "--tail", "-1"],
         ["logs", "job-1", "--follow", "--json"],
-        ["pool"],
         ["pool", "set", "global"],
         ["pool", "set", "global", "many"],
         ["config", "get"],

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
 def text(value: object) -> str:
     """As `config set` takes it back."""
     if value is None:
-        return ""
+        return "default"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -19,7 +19,7 @@ _STREAMS = {"stdout": ("stdout",), "stderr": ("stderr",), "both": ("stdout", "st
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", metavar="JOB")
     parser.add_argument("--stream", choices=_STREAMS, default="both", help="which of its streams; both unless given")
-    parser.add_argument("--follow", action="store_true", help="go on until the job ends")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until the job ends")
     parser.add_argument("--tail", type=int, metavar="N", help="begin with the last N lines of each stream")
 
 

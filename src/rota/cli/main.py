@@ -14,7 +14,15 @@ PIPE_CLOSED = 141
 """What a shell reports for a program that SIGPIPE ended, as it ends `yes | head -1`."""
 
 
+_ELSEWHERE = {
+    "ls": "list", "ps": "list", "jobs": "list", "add": "submit", "run": "submit", "log": "logs", "tail": "logs",
+    "kill": "cancel", "rm": "cancel", "start": "up", "stop": "down", "info": "show",
+}  # fmt: skip
+"""What other tools call it."""
+
+
 def main(argv: list[str] | None = None) -> int:
+    _have_streams()
     words = sys.argv[1:] if argv is None else argv
     try:
         code = _dispatch(words)
@@ -66,9 +74,17 @@ def _without_verb(words: list[str]) -> int:
 def _unknown(verb: str) -> Usage:
     from difflib import get_close_matches
 
-    near = get_close_matches(verb, VERBS, n=1, cutoff=0.5)
+    near = [_ELSEWHERE[verb]] if verb in _ELSEWHERE else get_close_matches(verb, VERBS, n=1, cutoff=0.5)
     advice = f"did you mean `rota {near[0]}`?" if near else "`rota --help` lists them"
     return Usage(f"there is no verb {verb!r}; {advice}")
+
+
+def _have_streams() -> None:
+    """A stream that was closed becomes one that nobody reads, before a socket can take its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r"))
 
 
 def _complain(message: str, code: int) -> int:

@@ -93,8 +93,8 @@ def full_parser() -> Parser:
 
 
 def add_actions(parser: argparse.ArgumentParser, actions: dict[str, str]) -> dict[str, argparse.ArgumentParser]:
-    """Parsers for the second word of `rota pool set` and its like, by that word."""
-    group = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    """Parsers for the second word of `rota pool set` and its like, by that word; the first is the default."""
+    group = parser.add_subparsers(dest="action", metavar="ACTION")
     children: dict[str, argparse.ArgumentParser] = {}
     for action, text in actions.items():
         children[action] = group.add_parser(action, help=text, description=text)

@@ -78,7 +78,11 @@ def _follow(session: Session, job: str) -> int:
     from rota.cli.outcome import exit_code
 
     talk(job)
-    follow(session, job, ("stdout", "stderr"))
+    try:
+        follow(session, job, ("stdout", "stderr"))
+    except KeyboardInterrupt:
+        talk(f"{job} goes on; `rota logs -f {job}` follows it again, `rota cancel {job}` ends it")
+        raise
     return exit_code(api.ended_job(session, job))
 
 

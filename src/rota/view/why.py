@@ -46,7 +46,8 @@ def _lines(reader: Reader, job: Job, wait: Wait | None, sight: Sight) -> list[st
 def _line(reader: Reader, job: Job, wait: Wait | None) -> str:
     head = f"{show_job(job.id)} is {job.status.shown}"
     if wait is not None:
-        return f"{head}: {wait.detail}{_holders(reader, wait)}"
+        failed = f", after it could not be started: {job.last_failure}" if job.dispatch_failures else ""
+        return f"{head}: {wait.detail}{_holders(reader, wait)}{failed}"
     if job.status in STARTED:
         pid = f" as pid {job.pid}" if job.pid is not None else ""
         return f"{head}: it runs{pid} since {job.started_at:%Y-%m-%d %H:%M:%S} UTC"

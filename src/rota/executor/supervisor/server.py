@@ -64,7 +64,7 @@ class Server:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{home}/{protocol.SOCKET}")
         directory = os.open(home, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        mask = os.umask(0o077)  # briefly: children are to get the user's own
+        mask = os.umask(0o177)  # briefly: children are to get the user's own
         try:
             # An address has room for 107 bytes; through the descriptor a home of any length fits.
             self._listener.bind(f"/proc/self/fd/{directory}/{protocol.SOCKET}")

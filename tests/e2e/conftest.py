@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.rig import Rota, Stage
+
+
+@pytest.fixture
+def make_rota(tmp_path: Path) -> Iterator[Callable[..., Rota]]:
+    """Homes of any shape; whatever they start is gone afterwards."""
+    made: list[Rota] = []
+
+    def make(home: Path | None = None, **options: Any) -> Rota:
+        cwd = tmp_path / "desk"
+        cwd.mkdir(exist_ok=True)
+        rota = Rota(home or tmp_path / "home", cwd, **options)
+        made.append(rota)
+        return rota
+
+    yield make
+    for rota in made:
+        rota.close()
+
+
+@pytest.fixture
+def rota(make_rota: Callable[..., Rota]) -> Rota:
+    """A fresh home without a scheduler."""
+    return make_rota()
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    stage = Stage(tmp_path / "stage")
+    yield stage
+    stage.close()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A git repository with one commit."""
+    path = tmp_path / "repository"
+    path.mkdir()
+    for words in (
+        ["init", "-q", "-b", "main"],
+        ["config", "user.name", "Tester"],
+        ["config", "user.email", "tester@example.org"],
+        ["commit", "-q", "--allow-empty", "-m", "begin"],
+    ):
+        subprocess.run(["git", *words], cwd=path, check=True)
+    return path

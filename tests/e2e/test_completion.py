@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+from e2e.rig import Rota
+
+COMPLETE = r"""
+source /dev/stdin
+COMP_WORDS=("$@")
+COMP_CWORD=$(($# - 1))
+$(complete -p rota | sed 's/.*-F \([^ ]*\).*/\1/') rota "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
+printf '%s\n' "${COMPREPLY[@]}"
+"""
+
+
+def test_bash_completes_verbs_and_options(rota: Rota) -> None:
+    script = rota.ask("completion", "bash").out
+    assert not rota.home.exists(), "that needs no scheduler"
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.fail("bash is needed to test what it completes")
+    subprocess.run([bash, "-n"], input=script.encode(), check=True)
+
+    def complete(*words: str) -> set[str]:
+        done = subprocess.run(
+            [bash, "--norc", "-c", COMPLETE, "bash", *words], input=script, capture_output=True, text=True, check=True
+        )
+        return {word.strip() for word in done.stdout.splitlines()}
+
+    assert complete("rota", "su") >= {"submit"}
+    assert complete("rota", "") >= {"submit", "list", "show", "logs", "wait", "why", "cancel", "pool", "config", "down"}
+    assert complete("rota", "submit", "--a") >= {"--after"}
+    assert complete("rota", "pool", "") >= {"list", "set"}
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_get_a_script_too(rota: Rota, shell: str) -> None:
+    script = rota.ask("completion", shell).out
+    assert "submit" in script
+    if (program := shutil.which(shell)) is not None:
+        subprocess.run([program, "-n"], input=script.encode(), check=True)
+
+
+def test_a_shell_nobody_knows(rota: Rota) -> None:
+    said = rota.ask("completion", "cmd.exe", code=2)
+    assert said.out == ""

@@ -1,0 +1,32 @@
+"""§12: an answer that was lost is asked for again safely."""
+
+from __future__ import annotations
+
+from e2e.rig import Rota, Stage
+
+
+def test_the_same_request_with_the_same_key_is_one_job(rota: Rota, stage: Stage) -> None:
+    rota.start()
+    body = {"command": stage.walk_on("once")[1:], "name": "once"}
+    first = rota.api("POST", "/api/jobs", body, Idempotency_Key="k1")
+    again = rota.api("POST", "/api/jobs", body, Idempotency_Key="k1")
+    assert (first.status, again.status) == (201, 200)
+    assert (first.json()["job"]["id"], again.json()["job"]["id"]) == ("job-1", "job-1")
+    rota.ended("job-1")
+    rota.crash()
+    rota.start()
+    late = rota.api("POST", "/api/jobs", body, Idempotency_Key="k1")
+    assert (late.json()["job"]["id"], late.json()["job"]["status"]) == ("job-1", "COMPLETED")
+    other = rota.api("POST", "/api/jobs", {**body, "name": "other"}, Idempotency_Key="k1")
+    assert (other.status, other.json()["code"]) == (409, "conflict")
+    assert rota.api("POST", "/api/jobs", body, Idempotency_Key="k2").json()["job"]["id"] == "job-2"
+    assert rota.api("POST", "/api/jobs", body).json()["job"]["id"] == "job-3"
+    rota.ended("job-3")
+    assert len(stage.heard()) == 6
+
+
+def test_a_refused_request_does_not_use_up_its_key(rota: Rota) -> None:
+    rota.start()
+    refused = rota.api("POST", "/api/jobs", {"command": ["true"], "after": [{"job": "job-7"}]}, Idempotency_Key="k")
+    assert refused.status == 404
+    assert rota.api("POST", "/api/jobs", {"command": ["true"]}, Idempotency_Key="k").json()["job"]["id"] == "job-1"
