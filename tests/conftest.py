@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness import Scheduler
 
+from harness import Raw, Scheduler, sqlite_raw
 from rota.store.port import Store
 from rota.store.sqlite.store import SqliteStore
 
@@ -17,6 +17,13 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     """Every store there is; what passes on one passes on all."""
     assert request.param == "sqlite"
     return SqliteStore(tmp_path / "rota.db")
+
+
+@pytest.fixture
+def raw(store: Store, tmp_path: Path) -> Raw:
+    """SQL on the same database, past the store's verbs."""
+    assert isinstance(store, SqliteStore)
+    return sqlite_raw(tmp_path / "rota.db")
 
 
 @pytest.fixture

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,27 @@ from rota.view.why import why
 from rota.wire import JobForm
 
 DEFAULT_POOLS = {"global": 1, "flow/*": 1, "resource/ollama": 1}
+
+Raw = Callable[[str], list[tuple[Any, ...]]]
+"""SQL past the store's verbs: to damage a record, or to ask the schema itself. Each call is a transaction."""
+
+
+class SchemaRefused(Exception):
+    """The schema itself said no."""
+
+
+def sqlite_raw(path: Path) -> Raw:
+    def run(sql: str) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(path, timeout=10)) as connection:
+            try:
+                connection.execute("PRAGMA foreign_keys = ON")
+                rows = connection.execute(sql).fetchall()
+                connection.commit()
+            except sqlite3.IntegrityError as error:
+                raise SchemaRefused(str(error)) from error
+            return rows
+
+    return run
 
 
 class FakeClock:
@@ -136,7 +159,7 @@ class Scheduler:
         self, *command: str, after: Sequence[str | JobId] = (), locks: Sequence[str] = (), **fields: Any
     ) -> JobId:
         """`after` takes ids or `job-1:finished`, `locks` takes `key` or `key:shared`."""
-        return self.submitted(*command, after=after, locks=locks, **fields).job
+        return self.submitted(*command, after=after, locks=locks, **fields).jobs[0]
 
     def submitted(
         self, *command: str, after: Sequence[str | JobId] = (), locks: Sequence[str] = (), **fields: Any
@@ -148,7 +171,7 @@ class Scheduler:
             "locks": [_lock(lock) for lock in locks],
             **fields,
         }
-        wanted = msgspec.convert(body, Submission)
+        wanted = [msgspec.convert(body, Submission)]
         around = Surroundings(cwd="/", variables={"PATH": "/usr/bin:/bin"})
 
         def act(work: Work) -> Submitted:

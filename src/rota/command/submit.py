@@ -123,6 +123,8 @@ class _Checker:
 
     def _spec(self, wanted: Submission) -> Spec:
         _check_command(wanted.command)
+        _check_text("name", wanted.name)
+        _check_text("skip_if", wanted.skip_if)
         _check_priority(wanted.priority)
         _check_pools(wanted.pools)
         for field in ("type", "flow", "target"):
@@ -182,6 +184,11 @@ def _check_command(command: Sequence[str]) -> None:
         raise InvalidInput("the command is empty; write it after --, as in: rota submit -- echo hello")
     if any("\x00" in word for word in command):
         raise InvalidInput("the command has a NUL character, which no program can be given; remove it")
+
+
+def _check_text(field: str, text: str | None) -> None:
+    if text is not None and "\x00" in text:
+        raise InvalidInput(f"{field} has a NUL character; remove it")
 
 
 def _check_priority(priority: int) -> None:

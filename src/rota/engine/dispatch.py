@@ -24,14 +24,14 @@ LOOKS = 4
 """Goes in one transaction: what is left has its turn in the next, and nothing behind it starts meanwhile."""
 
 
-def look_at_marked(work: Work, cause: str) -> None:
-    """Until nothing is marked or the transaction has grown long enough. A blocked job marks its own successors,
-    so a whole chain of them falls in one pass."""
+def look_at_marked(work: Work, cause: str) -> bool:
+    """Until nothing is marked or the transaction has grown long enough; whether some may be left. A blocked job
+    marks its own successors, so a whole chain of them falls in one pass."""
     work.session.stir_due(work.now)
     for _ in range(LOOKS):
         jobs = work.session.stirred(LOOK)
         if not jobs:
-            return
+            return False
         facts = Facts(
             now=work.now,
             pauses=work.session.pauses(),
@@ -43,6 +43,7 @@ def look_at_marked(work: Work, cause: str) -> None:
         for placement in placements:
             if placement.to in TERMINAL:
                 end_chain(work.session, placement.chain, placement.to)
+    return True
 
 
 def choose(work: Work) -> Plan:

@@ -94,8 +94,8 @@ class Engine:
             overdue = self._awaited.overdue(self._clock.monotonic())
             work.orders.extend(Stop(run=run) for run in overdue)
             replies = [(request, self._guarded(work, request.act)) for request in requests]
-            look_at_marked(work, "tick")
-            is_cut_short = self._claim(work)
+            is_left = look_at_marked(work, "tick")
+            has_more = self._claim(work) or is_left
             self.next_due = self._session.next_due()
             events = self._session.commit()
         except (StorageFull, StoreError) as error:
@@ -103,7 +103,7 @@ class Engine:
             if isinstance(error, CannotGoOn):
                 raise
             return
-        self.trouble, self._kept, self.has_more, self._held_since = None, [], is_cut_short, None
+        self.trouble, self._kept, self.has_more, self._held_since = None, [], has_more, None
         self._awaited.call_back(overdue)
         starts = [order.run for order in work.orders if isinstance(order, Start)]
         self._awaited.expect(starts, self._start_deadline())

@@ -1,0 +1,129 @@
+"""The engine's thread: requests from any thread, an end that refuses what comes after it, a crash that is told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from harness import FakeClock, Scheduler
+from rota.command.submit import Submission, Submitted, Surroundings, submit
+from rota.core.event import Event
+from rota.core.status import Status
+from rota.engine.loop import Loop
+from rota.engine.work import Request, Work
+from rota.errors import Unavailable
+
+WAIT = 30
+"""Seconds after which a test has failed; nothing sleeps for them."""
+
+
+class Answer:
+    def __init__(self) -> None:
+        self._there = threading.Event()
+        self.value: Any = None
+
+    def __call__(self, value: Any) -> None:
+        self.value = value
+        self._there.set()
+
+    def get(self) -> Any:
+        assert self._there.wait(WAIT)
+        return self.value
+
+
+def submission(work: Work) -> Submitted:
+    return submit(work, [Submission(command=["true"])], Surroundings(cwd="/", variables={}), actor=None)
+
+
+@pytest.fixture
+def crashed() -> threading.Event:
+    return threading.Event()
+
+
+@pytest.fixture
+def loop(scheduler: Scheduler, crashed: threading.Event) -> Iterator[Loop]:
+    loop = Loop(scheduler.engine, scheduler.executor, scheduler.clock, crashed.set)
+    loop.start()
+    yield loop
+    loop.stop()
+
+
+def ask(loop: Loop, act: Any) -> Answer:
+    answer = Answer()
+    loop.submit(Request(act, answer))
+    return answer
+
+
+def test_requests_of_many_threads_are_all_answered(loop: Loop, scheduler: Scheduler) -> None:
+    answers: list[Answer] = []
+    threads = [
+        threading.Thread(target=lambda: answers.extend(ask(loop, submission) for _ in range(25))) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT)
+    assert sorted(answer.get().jobs[0] for answer in answers) == list(range(1, 101))
+    assert sum(scheduler.reader.counts().values()) == 100
+
+
+def test_requests_that_wait_while_a_turn_is_under_way_share_the_next_commit(loop: Loop, scheduler: Scheduler) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hold(_work: Work) -> None:
+        begun.set()
+        assert go_on.wait(WAIT)
+
+    held = ask(loop, hold)
+    assert begun.wait(WAIT)
+    commit = scheduler.session.commit
+    batches: list[int] = []
+
+    def count() -> list[Event]:
+        events = commit()
+        batches.append(sum(event.kind == "job.submitted" for event in events))
+        return events
+
+    scheduler.session.commit = count  # type: ignore[method-assign]
+    answers = [ask(loop, submission) for _ in range(10)]
+    go_on.set()
+    held.get()
+    for answer in answers:
+        answer.get()
+    assert [size for size in batches if size] == [10]
+
+
+def test_the_last_turn_is_taken_and_what_comes_after_is_refused(scheduler: Scheduler, crashed: threading.Event) -> None:
+    loop = Loop(scheduler.engine, scheduler.executor, scheduler.clock, crashed.set)
+    loop.start()
+    accepted = ask(loop, submission)
+    loop.stop()
+    assert accepted.get().jobs == [1]
+    assert not crashed.is_set()
+    late = Answer()
+    scheduler.engine.refuse([Request(submission, late)])
+    assert isinstance(late.get(), Unavailable)
+
+
+def test_an_engine_that_breaks_says_so(scheduler: Scheduler, crashed: threading.Event) -> None:
+    class BrokenClock(FakeClock):
+        def now(self) -> Any:
+            raise ZeroDivisionError
+
+    scheduler.engine._clock = BrokenClock()
+    loop = Loop(scheduler.engine, scheduler.executor, scheduler.clock, crashed.set)
+    loop.start()
+    assert crashed.wait(WAIT)
+    loop.stop()
+
+
+def test_a_refused_request_does_not_stop_the_thread(loop: Loop, scheduler: Scheduler) -> None:
+    def fail(_work: Work) -> None:
+        raise ZeroDivisionError
+
+    assert isinstance(ask(loop, fail).get(), ZeroDivisionError)
+    job = ask(loop, submission).get().jobs[0]
+    assert scheduler.status(job) is Status.DISPATCHED

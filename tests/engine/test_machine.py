@@ -1,0 +1,332 @@
+"""Anything that can happen, in any order, checked against the oracle after each step.
+
+Upholds: no pool above its limit unless the limit was lowered, no conflicting holders, no start before its edges,
+its delay and its turn, every wait true, statuses only along the table, INV-001 to INV-004, one open run a job.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from engine.oracle import Oracle, Wish, conflicting, is_met, used
+from harness import FakeExecutor, Scheduler
+from rota.core.job import Job
+from rota.core.run import CANCELLED, CRASH_RECOVERY
+from rota.core.status import STARTED, TERMINAL, Status
+from rota.errors import Conflict
+from rota.executor.port import Account, Accounts, Exited, FailedToStart, Started
+from rota.ids import JobId, RunId
+from rota.store.sqlite.store import SqliteStore
+from rota.view.job import forms
+from store.invariants import check_store
+
+MEMORY = Path("/dev/shm")
+"""Where a commit costs no wait for the disk: this is about order, not durability."""
+POOLS = {"global": "global", "gpu": "resource/gpu"}
+picks = st.integers(0, 1000)
+policies = st.sampled_from(["success", "success", "finished", "failed"])
+modes = st.sampled_from(["exclusive", "shared"])
+
+
+def account(run: RunId, is_over: bool) -> Account:
+    return Account(run=run, pid=None if is_over else 1000 + run)
+
+
+class Machine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.home = Path(tempfile.mkdtemp(prefix="rota-machine-", dir=MEMORY if MEMORY.is_dir() else None))
+        self.wishes: dict[JobId, Wish] = {}
+        self.delays: dict[JobId, datetime | None] = {}
+        self.ended: dict[JobId, tuple[Status, int | None, str | None]] = {}
+        """What is over, as it was when it was first seen to be."""
+        self.executed: set[JobId] = set()
+        """Jobs that had a child: they are never started a second time."""
+        self.unwanted: set[JobId] = set()
+        """Jobs that somebody cancelled: they are never started again."""
+        self.alive: dict[RunId, JobId] = {}
+        """What the executor has, as it knows it."""
+        self.confirmed: set[RunId] = set()
+        self.told: list[RunId] = []
+        self.seen = 0
+
+    @initialize(size=st.sampled_from([1, 2, 3, -1]), gpu=st.integers(0, 3))
+    def open(self, size: int, gpu: int) -> None:
+        self.limits = {"global": size, "resource/gpu": gpu}
+        self.scheduler = Scheduler(SqliteStore(self.home / "rota.db"), self.home, self.limits)
+        self.connection = sqlite3.connect(self.home / "rota.db", isolation_level=None)
+
+    def raw(self, sql: str) -> list[tuple[Any, ...]]:
+        return self.connection.execute(sql).fetchall()
+
+    def teardown(self) -> None:
+        if hasattr(self, "scheduler"):
+            self.connection.close()
+            self.scheduler.close()
+        shutil.rmtree(self.home)
+
+    # What happens.
+
+    @rule(
+        after=st.lists(st.tuples(picks, policies), max_size=3),
+        locks=st.dictionaries(st.sampled_from("ab"), modes, max_size=2),
+        gpu=st.integers(0, 2),
+        priority=st.sampled_from([0, 0, 0, 5, -5]),
+        delay=st.sampled_from([0, 0, 0, 1, 7]),
+    )
+    def submit(self, after: list[tuple[int, str]], locks: dict[str, str], gpu: int, priority: int, delay: int) -> None:
+        jobs = list(self.wishes)
+        edges = tuple(dict.fromkeys((jobs[n % len(jobs)], policy) for n, policy in after if jobs))
+        command = ("true", str(len(jobs)))
+        now = self.scheduler.clock.moment
+        job = self.scheduler.submit(
+            *command,
+            after=[f"job-{predecessor}:{policy}" for predecessor, policy in edges],
+            locks=[f"{key}:{mode}" for key, mode in locks.items()],
+            pools={"resource/gpu": gpu} if gpu else {},
+            priority=priority,
+            delay=f"{delay}s",
+        )
+        draws = {"global": 1, **({"resource/gpu": gpu} if gpu else {})}
+        self.wishes[job] = Wish(job=job, command=command, edges=edges, locks=locks, draws=draws, priority=priority)
+        self.delays[job] = now + timedelta(seconds=delay) if delay else None
+
+    def pick(self, runs: list[RunId], n: int) -> RunId:
+        return runs[n % len(runs)]
+
+    @precondition(lambda self: self.alive.keys() - self.confirmed)
+    @rule(n=picks)
+    def start(self, n: int) -> None:
+        run = self.pick(sorted(self.alive.keys() - self.confirmed), n)
+        self.confirmed.add(run)
+        self.executed.add(self.alive[run])
+        self.scheduler.say(Started(run=run, pid=1000 + run, start_time=1))
+
+    @precondition(lambda self: self.alive)
+    @rule(n=picks, code=st.sampled_from([0, 0, 0, 1]), with_start=st.booleans())
+    def end(self, n: int, code: int, with_start: bool) -> None:
+        """By itself, whether or not it was asked to stop."""
+        run = self.pick(sorted(self.alive), n)
+        job = self.alive.pop(run)
+        self.executed.add(job)
+        self.told.append(run)
+        exited = Exited(run=run, at=self.now, code=code)
+        if with_start and run not in self.confirmed:
+            self.scheduler.say(Started(run=run, pid=1000 + run, start_time=1), exited)
+        else:
+            self.scheduler.say(exited)
+        assert self.scheduler.status(job) is (Status.COMPLETED if code == 0 else Status.FAILED)
+
+    @precondition(lambda self: self.stoppable())
+    @rule(n=picks)
+    def end_by_stop(self, n: int) -> None:
+        run = self.pick(self.stoppable(), n)
+        job = self.alive.pop(run)
+        self.told.append(run)
+        self.scheduler.say(Exited(run=run, at=self.now, signal=15, ended_by="stop"))
+        if job in self.unwanted:
+            assert (self.scheduler.status(job), self.scheduler.job(job).exit_code) == (Status.CANCELLED, CANCELLED)
+
+    def stoppable(self) -> list[RunId]:
+        return sorted(self.alive.keys() & set(self.scheduler.executor.stops))
+
+    @precondition(lambda self: self.alive.keys() - self.confirmed)
+    @rule(n=picks)
+    def fail_to_start(self, n: int) -> None:
+        run = self.pick(sorted(self.alive.keys() - self.confirmed), n)
+        job = self.alive.pop(run)
+        self.told.append(run)
+        before = self.scheduler.job(job).dispatch_failures
+        self.scheduler.say(FailedToStart(run=run, error="no"))
+        found = self.scheduler.job(job)
+        if job in self.unwanted:
+            assert found.status is Status.CANCELLED
+        elif before < 2:
+            assert (found.status, found.dispatch_failures) == (Status.QUEUED, before + 1)
+            self.delays[job] = self.scheduler.clock.moment + timedelta(seconds=before + 1)
+        else:
+            assert (found.status, found.reason, found.run) == (Status.FAILED, "circuit-broken: no", None)
+
+    @precondition(lambda self: self.wishes)
+    @rule(n=picks, is_running=st.booleans())
+    def cancel(self, n: int, is_running: bool) -> None:
+        jobs = sorted(self.alive.values()) if is_running and self.alive else list(self.wishes)
+        job = jobs[n % len(jobs)]
+        before = self.scheduler.status(job)
+        if before in TERMINAL - {Status.CANCELLED}:
+            with pytest.raises(Conflict):
+                self.scheduler.cancel(job)
+            return
+        self.scheduler.cancel(job)
+        self.unwanted.add(job)
+        if before not in STARTED:
+            assert self.scheduler.status(job) is Status.CANCELLED
+
+    @rule(seconds=st.sampled_from([1, 2, 8]))
+    def advance(self, seconds: int) -> None:
+        self.scheduler.clock.advance(seconds=seconds)
+        self.scheduler.turn()
+
+    @precondition(lambda self: self.alive.keys() - self.confirmed)
+    @rule()
+    def let_starts_be_overdue(self) -> None:
+        waiting = self.alive.keys() - self.confirmed
+        self.scheduler.clock.advance(minutes=6)
+        self.scheduler.turn()
+        assert waiting <= set(self.scheduler.executor.stops)
+        for run in sorted(waiting):
+            job = self.alive.pop(run)
+            self.told.append(run)
+            before = self.scheduler.job(job).dispatch_failures
+            self.scheduler.say(Exited(run=run, at=self.now, signal=15, ended_by="stop"))
+            if self.scheduler.status(job) not in TERMINAL:
+                self.delays[job] = self.scheduler.clock.moment + timedelta(seconds=before + 1)
+
+    @rule(pool=st.sampled_from(sorted(POOLS.values())), size=st.integers(-1, 3))
+    def set_limit(self, pool: str, size: int) -> None:
+        self.limits[pool] = size
+        self.scheduler.set_pools(**{pool.replace("/", "__"): size})
+
+    @precondition(lambda self: self.told)
+    @rule(n=picks, code=st.integers(0, 2))
+    def repeat_an_end(self, n: int, code: int) -> None:
+        run = self.pick(self.told, n)
+        self.scheduler.say(Exited(run=run, at=self.now, code=code), FailedToStart(run=run, error="late"))
+
+    @rule(over=st.sets(picks, max_size=2), is_unheard=st.booleans(), is_all_lost=st.booleans())
+    def crash(self, over: set[int], is_unheard: bool, is_all_lost: bool) -> None:
+        """The scheduler dies. The last orders may not have arrived, some children may end meanwhile, and the
+        supervisor may be lost too: then nobody can account for anything."""
+        runs = sorted(self.alive)
+        never = {run for run in runs if self.alive[run] not in self.executed} if is_unheard or is_all_lost else set()
+        finished = {runs[n % len(runs)] for n in over if runs} - never
+        lost = set(runs) if is_all_lost else never
+        self.scheduler.session.close()
+        self.scheduler.executor = FakeExecutor()
+        self.scheduler.executor.inbox = [
+            Accounts(
+                runs=[Account(run=run, pid=None if run in finished else 1000 + run) for run in runs if run not in lost]
+            ),
+            *(Exited(run=run, at=self.now, code=0) for run in sorted(finished - lost)),
+        ]
+        gone = {run: self.alive.pop(run) for run in runs if run in lost or run in finished}
+        self.executed |= {job for run, job in gone.items() if run in finished - lost} | set(self.alive.values())
+        self.told += sorted(finished - lost)
+        was_confirmed = self.confirmed & gone.keys()
+        self.confirmed |= self.alive.keys()  # an account with a pid is as good as a confirmation
+        self.seen = 0
+        self.scheduler.boot()
+        for run, job in gone.items():
+            if run in finished and run not in lost:
+                assert self.scheduler.status(job) is Status.COMPLETED
+            elif run in was_confirmed:
+                assert self.scheduler.job(job).reason == CRASH_RECOVERY
+        asked_again = {run for run, job in self.alive.items() if job in self.unwanted and job in self.executed}
+        assert asked_again <= set(self.scheduler.executor.stops)
+
+    @property
+    def now(self) -> float:
+        return self.scheduler.clock.moment.timestamp()
+
+    # What is true afterwards.
+
+    @invariant()
+    def holds(self) -> None:
+        if not hasattr(self, "scheduler"):
+            return
+        jobs = self.scheduler.reader.jobs(list(self.wishes))
+        statuses = {job.id: job.status for job in jobs}
+        self.check_starts(statuses)
+        self.check_ends(jobs)
+        check_store(self.raw)
+        self.check_waits(jobs, statuses)
+        self.check_rest(statuses)
+
+    def check_starts(self, statuses: dict[JobId, Status]) -> None:
+        new = self.scheduler.executor.starts[self.seen :]
+        self.seen += len(new)
+        for start in new:
+            wish = self.wishes[start.job]
+            assert tuple(start.argv) == wish.command  # INV-001
+            assert start.job not in self.executed, "started a second time"
+            assert start.job not in self.unwanted, "started though it was cancelled"
+            assert start.run not in self.alive
+            assert all(is_met(edge, statuses) for edge in wish.edges)
+            until = self.delays[start.job]
+            assert until is None or until <= self.scheduler.clock.moment
+            self.alive[start.run] = start.job
+        running = [self.wishes[job] for job in self.alive.values()]
+        assert len({wish.job for wish in running}) == len(running)
+        assert {wish.job for wish in running} == {job for job, status in statuses.items() if status in STARTED}
+        assert conflicting(running) == []
+        total = used(running)
+        for start in new:
+            for pool in self.wishes[start.job].draws:
+                assert self.limits[pool] < 0 or total[pool] <= self.limits[pool], pool
+
+    def check_ends(self, jobs: list[Job]) -> None:
+        for job in jobs:
+            if job.status in TERMINAL:
+                outcome = (job.status, job.exit_code, job.reason)
+                assert self.ended.setdefault(job.id, outcome) == outcome
+            else:
+                assert job.id not in self.ended
+
+    def check_waits(self, jobs: list[Job], statuses: dict[JobId, Status]) -> None:
+        shown = {form.id: form for form in forms(self.scheduler.reader, jobs, self.scheduler.sight)}
+        oracle = Oracle(self.wishes, statuses, self.delays, self.limits, self.scheduler.clock.moment)
+        assert oracle.closing()[0] == []  # nobody could start and has not
+        for wish in oracle.waiting:
+            assert not oracle.is_decided(wish)
+            form = shown[f"job-{wish.job}"]
+            kind = oracle.expected_kind(wish)
+            assert form.wait is not None
+            assert form.wait["kind"] == kind
+            assert form.wait["detail"]
+            stored = {"dependencies": Status.WAITING_ON_DEPS, "locks": Status.WAITING_ON_LOCKS}
+            assert statuses[wish.job] is stored.get(str(kind), Status.QUEUED)
+            if kind == "locks":
+                assert form.wait["on"] == [f"lock:{key}" for key in oracle.holds_on_locks(wish)]
+            if kind == "capacity":
+                pool = form.wait["on"][0].removeprefix("pool:")
+                assert pool in oracle.closing()[1] | oracle.lacks(wish, used(oracle.running))
+
+    def check_rest(self, statuses: dict[JobId, Status]) -> None:
+        """When nothing changes, another turn changes nothing: what is explained is what happens."""
+        before = (len(self.scheduler.executor.orders), len(self.scheduler.events))
+        self.scheduler.turn()
+        assert (len(self.scheduler.executor.orders), len(self.scheduler.events)) == before
+        now = self.scheduler.clock.moment
+        held = (self.delays[job] for job, status in statuses.items() if status is Status.QUEUED)
+        due = [until for until in held if until is not None and until > now]
+        assert self.scheduler.engine.next_due == min(due, default=None)
+
+
+def test_whatever_happens_the_promises_hold() -> None:
+    run_state_machine_as_test(
+        Machine,
+        settings=settings(
+            max_examples=120,
+            stateful_step_count=35,
+            deadline=None,
+            derandomize=True,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

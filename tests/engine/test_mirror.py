@@ -1,0 +1,78 @@
+"""The files beside each job's logs: written behind, whole, and caught up after a crash."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness import Scheduler
+from rota.engine.mirror import META, Mirror
+from rota.wire import encode
+
+
+def mirrored(scheduler: Scheduler) -> Mirror:
+    """Start it and let it write what is outstanding: `stop` waits for that."""
+    mirror = Mirror(scheduler.store, scheduler.home / "jobs")
+    mirror.start()
+    mirror.stop()
+    return mirror
+
+
+def test_a_finished_job_has_its_record_and_its_outcome(scheduler: Scheduler) -> None:
+    job = scheduler.submit("echo", "ä")
+    scheduler.start(job)
+    scheduler.end(job, 3, tail="bad")
+    mirrored(scheduler)
+    folder = scheduler.home / "jobs" / "1"
+    form = scheduler.show(job)
+    assert msgspec.json.decode((folder / "job.json").read_bytes()) == msgspec.json.decode(encode(form))
+    assert msgspec.json.decode((folder / "outcome.json").read_bytes()) == msgspec.json.decode(encode(form.run))
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "job.json", folder / "outcome.json")]
+    assert modes == [0o700, 0o600, 0o600]
+    assert sorted(path.name for path in folder.iterdir()) == ["job.json", "outcome.json"]
+
+
+def test_a_running_job_has_its_record_only(scheduler: Scheduler) -> None:
+    job = scheduler.submit()
+    scheduler.start(job)
+    mirrored(scheduler)
+    assert [path.name for path in (scheduler.home / "jobs" / "1").iterdir()] == ["job.json"]
+
+
+def test_a_job_that_never_ran_has_no_files(scheduler: Scheduler) -> None:
+    job = scheduler.submit(delay="1h")
+    scheduler.cancel(job)
+    mirrored(scheduler)
+    assert not (scheduler.home / "jobs" / str(job)).exists()
+
+
+def test_it_goes_on_from_where_it_had_got_to(scheduler: Scheduler) -> None:
+    first, second = scheduler.submit(), scheduler.submit()
+    scheduler.end(first)
+    mirror = mirrored(scheduler)
+    scheduler.session.begin()
+    scheduler.session.set_meta(META, str(mirror.position))
+    scheduler.session.commit()
+    outcome = scheduler.home / "jobs" / "1" / "outcome.json"
+    outcome.unlink()
+    scheduler.end(second)
+    mirrored(scheduler)
+    assert not outcome.exists()
+    assert (scheduler.home / "jobs" / "2" / "outcome.json").exists()
+
+
+def test_a_file_that_cannot_be_written_is_said_and_the_others_are(
+    scheduler: Scheduler, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = scheduler.submit(), scheduler.submit()
+    scheduler.end(first)
+    scheduler.end(second)
+    jobs: Path = scheduler.home / "jobs"
+    jobs.mkdir()
+    (jobs / "1").write_text("in the way")
+    mirrored(scheduler)
+    assert "cannot write the files of job-1" in caplog.text
+    assert (jobs / "2" / "outcome.json").exists()

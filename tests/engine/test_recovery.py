@@ -1,0 +1,186 @@
+"""Recovery: what the store says runs is compared with what the executor can account for."""
+
+from __future__ import annotations
+
+from harness import FakeExecutor, Raw, Scheduler
+from rota.core.status import Status
+from rota.executor.port import Account, Accounts, Exited, Lost, Started
+
+
+def test_what_lives_is_adopted_and_goes_on(scheduler: Scheduler) -> None:
+    job, following = scheduler.submit(), scheduler.submit()
+    scheduler.start(job, pid=7)
+    run = scheduler.run_of(job)
+    scheduler.crash([Account(run=run, pid=7)])
+    assert scheduler.engine.recovery == {"running_jobs_adopted": 1}
+    assert (scheduler.status(job), scheduler.job(job).pid) == (Status.RUNNING, 7)
+    assert scheduler.started() == []  # it holds its place, and is not started again
+    scheduler.say(Exited(run=run, at=scheduler.clock.moment.timestamp(), code=5))
+    assert (scheduler.status(job), scheduler.job(job).exit_code) == (Status.FAILED, 5)
+    assert scheduler.started() == [following]
+
+
+def test_what_ended_meanwhile_is_booked_with_its_real_exit_code(scheduler: Scheduler) -> None:
+    job = scheduler.submit()
+    scheduler.start(job)
+    run = scheduler.run_of(job)
+    at = scheduler.clock.moment
+    scheduler.clock.advance(hours=1)
+    scheduler.session.close()
+    scheduler.executor = FakeExecutor()
+    scheduler.executor.inbox = [
+        Accounts(runs=[Account(run=run, pid=None)]),
+        Exited(run=run, at=at.timestamp(), code=42, tail="bye"),
+    ]
+    scheduler.boot()
+    found = scheduler.job(job)
+    assert (found.status, found.exit_code, found.finished_at) == (Status.FAILED, 42, at)
+    assert scheduler.engine.recovery == {"finished_while_away": 1}
+    assert scheduler.executor.acknowledged == [run]
+
+
+def test_a_claim_that_was_never_started_returns_to_its_old_place(scheduler: Scheduler, raw: Raw) -> None:
+    first = scheduler.submit()
+    second = scheduler.submit()
+    urgent = scheduler.submit(priority=-1)
+    before = scheduler.job(first)
+    scheduler.crash()
+    assert scheduler.engine.recovery == {"requeued": 1}
+    assert scheduler.started() == [first]  # before those that came later
+    after = scheduler.job(first)
+    assert (after.position, after.priority, after.created_at) == (before.position, before.priority, before.created_at)
+    assert after.dispatch_failures == 0
+    assert after.run is not None
+    assert before.run is not None
+    assert after.run.id > before.run.id
+    assert raw("SELECT count(*) FROM run") == [(1,)]
+    assert scheduler.drain() == [first, second, urgent]
+
+
+def test_what_ran_and_nobody_can_account_for_is_failed(scheduler: Scheduler) -> None:
+    job, following = scheduler.submit(), scheduler.submit()
+    scheduler.start(job)
+    scheduler.crash()
+    found = scheduler.job(job)
+    assert (found.status, found.exit_code, found.reason) == (Status.FAILED, 1, "Scheduler crash recovery")
+    assert found.run is not None
+    assert found.run.error == "Scheduler crash recovery"
+    assert scheduler.engine.recovery == {"running_jobs_recovered": 1}
+    assert scheduler.started() == [following]
+
+
+def test_what_was_recovered_fails_its_successors(wide: Scheduler) -> None:
+    job = wide.submit()
+    following = wide.submit(after=[job])
+    wide.start(job)
+    wide.crash()
+    assert wide.status(following) is Status.BLOCKED_BY_DEPENDENCY
+
+
+def test_recovery_is_idempotent(wide: Scheduler, raw: Raw) -> None:
+    running, claimed, waiting = wide.submit(), wide.submit(), wide.submit(delay="1h")
+    wide.start(running)
+    wide.crash()
+    for _ in range(2):
+        run = wide.job(claimed).run
+        assert run is not None
+        events = raw("SELECT count(*) FROM event")
+        wide.crash([Account(run=run.id, pid=1)])
+        assert raw("SELECT count(*) FROM event WHERE kind <> 'scheduler.recovered'")[0] <= events[0]
+        assert wide.status(running) is Status.FAILED
+        assert wide.started() == []
+    assert wide.status(waiting) is Status.QUEUED
+
+
+def test_what_is_over_is_not_recovered_again(wide: Scheduler) -> None:
+    """LESSONS: every restart recovered all of history."""
+    for code in (0, 1):
+        wide.end(wide.submit(), code)
+    wide.cancel(wide.submit(delay="1h"))
+    before = len(wide.events)
+    wide.crash()
+    assert wide.engine.recovery == {}
+    assert len(wide.events) == before
+
+
+def test_nothing_starts_before_the_executor_has_accounted_for_everything(scheduler: Scheduler) -> None:
+    scheduler.submit()
+    second = scheduler.submit()
+    scheduler.session.close()
+    scheduler.executor = FakeExecutor()
+    scheduler.executor.inbox = []
+    scheduler.boot()
+    scheduler.set_pools(**{"global": 5})
+    assert scheduler.started() == []
+    scheduler.say(Accounts(runs=[]))
+    assert scheduler.started() == [1, second]
+
+
+def test_an_executor_that_is_lost_and_comes_back(wide: Scheduler) -> None:
+    alive, gone, claimed = (wide.submit() for _ in range(3))
+    wide.start(alive)
+    wide.start(gone)
+    run = wide.run_of(alive)
+    wide.say(Lost(reason="it was killed"))
+    assert {wide.status(job) for job in (alive, gone)} == {Status.RUNNING}
+    waiting = wide.submit()
+    assert waiting not in wide.started()
+    wide.say(Accounts(runs=[Account(run=run, pid=1)]))
+    assert wide.status(alive) is Status.RUNNING
+    assert wide.status(gone) is Status.FAILED
+    assert wide.started()[-2:] == [claimed, waiting]
+    wide.end(alive)
+    assert wide.status(alive) is Status.COMPLETED
+
+
+def test_a_start_whose_confirmation_was_missed_is_known_by_its_account(scheduler: Scheduler) -> None:
+    job = scheduler.submit()
+    run = scheduler.run_of(job)
+    scheduler.crash([Account(run=run, pid=7)])
+    assert (scheduler.status(job), scheduler.job(job).pid) == (Status.RUNNING, 7)
+    told = len(scheduler.events)
+    scheduler.say(Started(run=run, pid=7, start_time=1))
+    assert len(scheduler.events) == told
+
+
+def test_a_job_once_adopted_is_never_taken_for_one_that_was_not_started(scheduler: Scheduler) -> None:
+    """The supervisor does not repeat `Started`; its account has the pid, so the child exists. If both are lost
+    later, the job must not be run a second time."""
+    job = scheduler.submit()
+    run = scheduler.run_of(job)
+    scheduler.crash([Account(run=run, pid=7)])
+    scheduler.crash()
+    assert scheduler.started() == []
+    assert (scheduler.status(job), scheduler.job(job).reason) == (Status.FAILED, "Scheduler crash recovery")
+
+
+def test_an_adopted_claim_that_never_starts_is_overdue_too(scheduler: Scheduler) -> None:
+    job = scheduler.submit()
+    run = scheduler.run_of(job)
+    scheduler.crash([Account(run=run, pid=None)])
+    scheduler.clock.advance(minutes=6)
+    scheduler.turn()
+    assert scheduler.executor.stops == [run]
+
+
+def test_recovery_leaves_an_event_that_says_what_it_did(wide: Scheduler) -> None:
+    running, _claimed = wide.submit(), wide.submit()
+    wide.start(running)
+    wide.crash()
+    (event,) = [event for event in wide.events if event.kind == "scheduler.recovered"]
+    assert event.data == {"running_jobs_recovered": 1, "requeued": 1}
+    assert {event.cause for event in wide.events if event.kind == "job.failed"} == {"recovery"}
+
+
+def test_many_crashes_lose_nothing_and_repeat_nothing(wide: Scheduler) -> None:
+    root = wide.submit()
+    jobs = [wide.submit(after=[root], locks=["k"]) for _ in range(5)]
+    finished = []
+    for _ in range(6):
+        open_runs = {job.run.id: job.id for job in wide.reader.jobs([root, *jobs]) if job.run and not job.run.status}
+        for run, job in list(open_runs.items())[:1]:
+            wide.crash([Account(run=run, pid=1) for run in open_runs])
+            wide.say(Exited(run=run, at=0, code=0))
+            finished.append(job)
+    assert finished == [root, *jobs]
+    assert {wide.status(job) for job in finished} == {Status.COMPLETED}

@@ -1,0 +1,105 @@
+"""Reading: lists in pages, counts, holders, users."""
+
+from __future__ import annotations
+
+import pytest
+
+from rota.core.status import ACTIVE, TERMINAL, Status
+from rota.ids import JobId
+from store.desk import BROKEN, Desk
+
+
+@pytest.fixture
+def full(desk: Desk) -> Desk:
+    """Jobs 1 to 9: 1 completed, 2 failed, 3 running, 4 dispatched, the rest queued; 8 goes first, 9 last."""
+    for priority in (0, 0, 0, 0, 0, 0, 0, 5, -5):
+        desk.add(priority=10 if priority == 0 and len(desk.ready()) < 4 else priority)
+    desk.claim(**{"global": 4})
+    desk.finish(JobId(1))
+    desk.finish(JobId(2), BROKEN)
+    desk.confirm(JobId(3))
+    return desk
+
+
+IN_ORDER = [3, 4, 8, 5, 6, 7, 9, 2, 1]
+"""Active ones in queue order, then ended ones from the newest."""
+
+
+def test_a_list_is_active_in_queue_order_then_ended_from_the_newest(full: Desk) -> None:
+    assert full.reader.list_jobs(Status, limit=100) == IN_ORDER
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 9])
+def test_pages_joined_are_the_whole_list(full: Desk, size: int) -> None:
+    pages: list[JobId] = []
+    while len(pages) < len(IN_ORDER):
+        last = pages[-1] if pages else None
+        is_past_active = last is not None and full.status(last) in TERMINAL
+        page = full.reader.list_jobs(Status, limit=size, after=last, is_past_active=is_past_active)
+        assert 0 < len(page) <= size
+        pages += page
+    assert pages == IN_ORDER
+    assert full.reader.list_jobs(Status, limit=size, after=pages[-1], is_past_active=True) == []
+
+
+@pytest.mark.parametrize(
+    ("statuses", "expected"),
+    [
+        (ACTIVE, [3, 4, 8, 5, 6, 7, 9]),
+        (TERMINAL, [2, 1]),
+        ({Status.QUEUED}, [8, 5, 6, 7, 9]),
+        ({Status.QUEUED, Status.FAILED}, [8, 5, 6, 7, 9, 2]),
+        ({Status.CANCELLED}, []),
+        (set(), []),
+    ],
+)
+def test_a_list_has_only_the_statuses_asked_for(full: Desk, statuses: set[Status], expected: list[int]) -> None:
+    assert full.reader.list_jobs(statuses, limit=100) == expected
+
+
+def test_a_page_goes_on_behind_a_job_that_ended_meanwhile_without_losing_active_ones(full: Desk) -> None:
+    page = full.reader.list_jobs(Status, limit=1)
+    assert page == [3]
+    full.finish(JobId(3))
+    rest = full.reader.list_jobs(Status, limit=100, after=JobId(3))
+    assert set(rest) >= {4, 8, 5, 6, 7, 9}
+
+
+def test_jobs_come_in_the_order_asked_for_without_those_that_are_not_there(full: Desk) -> None:
+    assert [job.id for job in full.reader.jobs([JobId(5), JobId(99), JobId(1)])] == [5, 1]
+    assert full.reader.job(JobId(99)) is None
+    assert full.reader.jobs([]) == []
+
+
+def test_counts_by_status(full: Desk) -> None:
+    by_hand = full.raw("SELECT status, count(*) FROM job GROUP BY status")
+    assert full.reader.counts() == {Status(status): count for status, count in by_hand}
+    assert full.reader.counts() == {
+        Status.COMPLETED: 1,
+        Status.FAILED: 1,
+        Status.RUNNING: 1,
+        Status.DISPATCHED: 1,
+        Status.QUEUED: 5,
+    }
+
+
+def test_only_open_runs_use_a_pool(full: Desk) -> None:
+    """LESSONS: the running count counted the finished."""
+    assert full.reader.users_of("global") == [3, 4]
+    assert full.reader.users_of("flow/x") == []
+    assert full.reader.used()[0] == {"global": 2}
+
+
+def test_the_last_dispatch_and_the_last_of_a_chain(full: Desk) -> None:
+    assert full.reader.last_dispatch() is not None
+    assert full.reader.last_of_chain(JobId(2)) == (2, Status.FAILED)
+    assert full.reader.last_of_chain(JobId(99)) is None
+
+
+def test_an_empty_store_has_nothing_to_tell(desk: Desk) -> None:
+    assert desk.reader.list_jobs(Status, limit=10) == []
+    assert desk.reader.counts() == {}
+    assert desk.reader.lanes() == []
+    assert desk.reader.last_dispatch() is None
+    assert desk.reader.waiting_counts() == {}
+    assert desk.reader.events_since(0, 10) == []

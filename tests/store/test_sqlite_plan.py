@@ -1,0 +1,59 @@
+"""The hot statements walk an index, never the table of jobs: a tick costs what happened, not what is queued."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from rota.store.sqlite.database import translate
+from rota.store.sqlite.store import SqliteStore
+from rota.store.statement import load
+
+STATEMENTS = load(translate)
+HOT = (
+    "heads", "stirred", "first_stirred", "next_due", "stir_due", "front_held", "front_first",
+    "front_first_exclusive", "exclusive_behind", "running", "lanes", "chains", "speaking_edges", "active_ids",
+    "ended_ids", "standing", "claim", "place", "unstir", "open_run", "open_run_of", "open_runs", "last_of_chain",
+    "has_open_edges", "stir_successors", "count_down_successors", "close_edges", "stir_job", "stir_contenders",
+    "leave_locks", "hold_locks", "finish_job", "finish_run", "request_stop", "end_waiting", "jobs", "edges_of",
+    "locks_of", "latest_runs", "orders", "events_since", "events_of_job", "find_answer",
+    "find_lane", "find_surroundings", "count_waiting", "count_held", "count_started", "count_ready_now",
+)  # fmt: skip
+SORTED_BY_AN_INDEX = (
+    "heads", "stirred", "first_stirred", "next_due", "front_first", "front_first_exclusive", "exclusive_behind",
+    "active_ids", "events_since", "events_of_job", "last_of_chain", "last_dispatch",
+)  # fmt: skip
+LISTS = ("ids", "keys", "policies", "statuses")
+
+
+@pytest.fixture(scope="module")
+def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connection]:
+    path: Path = tmp_path_factory.mktemp("plan") / "rota.db"
+    SqliteStore(path).session().close()
+    with closing(sqlite3.connect(path)) as connection:
+        yield connection
+
+
+def plan_of(connection: sqlite3.Connection, name: str) -> list[str]:
+    sql = STATEMENTS[name]
+    values = {word: "[1, 2]" if word in LISTS else 1 for word in re.findall(r":(\w+)", sql)}
+    return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
+
+
+@pytest.mark.parametrize("name", HOT)
+def test_a_hot_statement_uses_an_index(connection: sqlite3.Connection, name: str) -> None:
+    steps = plan_of(connection, name)
+    assert steps
+    whole = [step for step in steps if re.match(r"SCAN (?!json_each|speaking|constant)", step) and "INDEX" not in step]
+    assert whole == []
+    assert not any("AUTOMATIC" in step for step in steps)
+
+
+@pytest.mark.parametrize("name", SORTED_BY_AN_INDEX)
+def test_and_the_order_of_the_queue_is_the_order_of_an_index(connection: sqlite3.Connection, name: str) -> None:
+    assert not any("TEMP B-TREE" in step for step in plan_of(connection, name))

@@ -1,0 +1,145 @@
+"""`status`: the fields of DESIGN §12, and why nothing runs while something waits (LESSONS: 4 h 27 m in silence)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from harness import Raw, Scheduler
+from rota.core.status import Status
+from rota.executor.port import FailedToStart, Lost
+from rota.view.job import forms
+from rota.view.status import pools, status
+
+
+def look(scheduler: Scheduler) -> dict[str, Any]:
+    return status(scheduler.reader, scheduler.sight)
+
+
+def test_an_empty_scheduler(scheduler: Scheduler) -> None:
+    assert look(scheduler) == {
+        "mode": "deferred",
+        "paused": False,
+        "paused_by": None,
+        "paused_at": None,
+        "depth": {"total": 0, "soft": None, "hard": None, "by_flow": {}},
+        "queued": 0,
+        "ready": 0,
+        "waiting": {},
+        "running": 0,
+        "finished": 0,
+        "pools": {"global": {"size": 1, "used": 0}, "resource/ollama": {"size": 1, "used": 0}},
+        "last_dispatch_at": None,
+        "idle_because": None,
+    }
+
+
+def test_a_busy_one(scheduler: Scheduler) -> None:
+    done = scheduler.submit(flow="a")
+    for fields in (
+        {"flow": "a", "locks": ["k"]},
+        {"flow": "a"},
+        {"flow": "b", "type": "t"},
+        {"locks": ["k"]},
+        {"after": [2]},
+        {"delay": "1h"},
+    ):
+        scheduler.submit(**fields)
+    scheduler.end(done)
+    shown = look(scheduler)
+    assert {name: shown[name] for name in ("queued", "ready", "waiting", "running", "finished")} == {
+        "queued": 3,
+        "ready": 2,
+        "waiting": {"locks": 1, "dependencies": 1, "delay": 1},
+        "running": 1,
+        "finished": 1,
+    }
+    assert shown["depth"] == {"total": 2, "soft": None, "hard": None, "by_flow": {"a": 1, "b": 1}}
+    assert shown["pools"] == {
+        "global": {"size": 1, "used": 1},
+        "resource/ollama": {"size": 1, "used": 0},
+        "flow/a": {"size": 1, "used": 1},
+        "flow/b": {"size": 1, "used": 0},
+        "type/t": {"size": -1, "used": 0},
+    }
+    assert shown["last_dispatch_at"] == datetime(2026, 1, 1, tzinfo=UTC)
+    assert shown["idle_because"] is None  # something runs
+
+
+def test_mode_is_direct_without_a_global_limit(make_scheduler: Callable[..., Scheduler]) -> None:
+    assert look(make_scheduler(**{"global": -1}))["mode"] == "direct"
+
+
+def test_paused_by_whom_and_when(scheduler: Scheduler, raw: Raw) -> None:
+    raw("INSERT INTO pause (scope, paused_by, paused_at) VALUES ('global', 'ada', 1000000)")
+    scheduler.submit()
+    shown = look(scheduler)
+    assert (shown["paused"], shown["paused_by"]) == (True, "ada")
+    assert shown["paused_at"] == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+    assert shown["idle_because"] == "job-1: paused by ada"
+
+
+@pytest.mark.parametrize(
+    ("fields", "because"),
+    [
+        ({"delay": "1h"}, "job-1: not before 2026-01-01T01:00:00Z"),
+        ({"pools": {"resource/ollama": 2}}, "job-1: waiting on pool resource/ollama (0/1)"),
+    ],
+)
+def test_nothing_runs_because(scheduler: Scheduler, fields: dict[str, object], because: str) -> None:
+    scheduler.submit(**fields)  # type: ignore[arg-type]
+    assert look(scheduler)["idle_because"] == because
+
+
+def test_nothing_runs_because_the_limit_is_nought(make_scheduler: Callable[..., Scheduler]) -> None:
+    scheduler = make_scheduler(**{"global": 0})
+    scheduler.submit()
+    assert look(scheduler)["idle_because"] == "job-1: waiting on pool global (0/0)"
+
+
+def test_nothing_runs_because_of_a_failed_start(scheduler: Scheduler) -> None:
+    job = scheduler.submit()
+    scheduler.say(FailedToStart(run=scheduler.run_of(job), error="no"))
+    assert look(scheduler)["idle_because"] == "job-1: not before 2026-01-01T00:00:01Z"
+
+
+def test_nothing_runs_while_the_supervisor_is_away_and_no_pool_is_blamed(scheduler: Scheduler) -> None:
+    scheduler.say(Lost(reason="killed"))
+    scheduler.submit()
+    assert look(scheduler)["idle_because"] in (None, "job-1: nothing holds it; it starts with the next tick")
+
+
+def test_nothing_to_do_is_no_reason(scheduler: Scheduler) -> None:
+    scheduler.end(scheduler.submit())
+    assert look(scheduler)["idle_because"] is None
+
+
+def test_pools_show_what_is_configured_in_use_or_waited_for(make_scheduler: Callable[..., Scheduler]) -> None:
+    scheduler = make_scheduler(**{"global": -1, "resource__gpu": 4})
+    scheduler.submit(pools={"resource/gpu": 3}, flow="x")
+    assert pools(scheduler.reader, scheduler.settings.limits) == {
+        "global": {"size": -1, "used": 1},
+        "resource/ollama": {"size": 1, "used": 0},
+        "resource/gpu": {"size": 4, "used": 3},
+        "flow/x": {"size": 1, "used": 1},
+    }
+
+
+def test_a_list_has_each_job_with_its_reason_in_order(scheduler: Scheduler) -> None:
+    ended = scheduler.submit()
+    running = scheduler.submit()
+    late = scheduler.submit(delay="1h")
+    urgent = scheduler.submit(priority=9)
+    scheduler.end(ended)
+    ids = scheduler.reader.list_jobs(Status, limit=100)
+    shown = forms(scheduler.reader, scheduler.reader.jobs(ids), scheduler.sight)
+    details = [(form.id, form.status, form.wait and form.wait["detail"]) for form in shown]
+    assert details == [
+        (f"job-{urgent}", "RUNNING", None),
+        (f"job-{running}", "QUEUED", "waiting on pool global (1/1)"),
+        (f"job-{late}", "QUEUED", "not before 2026-01-01T01:00:00Z"),
+        (f"job-{ended}", "COMPLETED", None),
+    ]
