@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -45,6 +46,26 @@ policies = st.sampled_from(["success", "success", "finished", "failed"])
 modes = st.sampled_from(["exclusive", "shared"])
 
 
+class Want(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody asks for; `after` names jobs by number, counted round."""
+
+    after: list[tuple[int, str]]
+    locks: dict[str, str]
+    gpu: int
+    priority: int
+    delay: int
+
+
+wants = st.builds(
+    Want,
+    after=st.just([]) | st.lists(st.tuples(picks, policies), max_size=3),
+    locks=st.just({}) | st.dictionaries(st.sampled_from("ab"), modes, min_size=1, max_size=2),
+    gpu=st.sampled_from([0, 0, 1, 2]),
+    priority=st.sampled_from([0, 0, 0, 5, -5]),
+    delay=st.sampled_from([0, 0, 0, 1, 7]),
+)
+
+
 def account(run: RunId, is_over: bool) -> Account:
     return Account(run=run, pid=None if is_over else 1000 + run)
 
@@ -67,11 +88,13 @@ class Machine(RuleBasedStateMachine):
         self.told: list[RunId] = []
         self.seen = 0
 
-    @initialize(size=st.sampled_from([1, 2, 3, -1]), gpu=st.integers(0, 3))
-    def open(self, size: int, gpu: int) -> None:
+    @initialize(size=st.sampled_from([1, 1, 2, 3, -1]), gpu=st.integers(0, 3), first=st.lists(wants, max_size=6))
+    def open(self, size: int, gpu: int, first: list[Want]) -> None:
         self.limits = {"global": size, "resource/gpu": gpu}
         self.scheduler = Scheduler(SqliteStore(self.home / "rota.db"), self.home, self.limits)
         self.connection = sqlite3.connect(self.home / "rota.db", isolation_level=None)
+        for want in first:
+            self.submit_one(want)
 
     def raw(self, sql: str) -> list[tuple[Any, ...]]:
         return self.connection.execute(sql).fetchall()
@@ -84,29 +107,34 @@ class Machine(RuleBasedStateMachine):
 
     # What happens.
 
-    @rule(
-        after=st.lists(st.tuples(picks, policies), max_size=3),
-        locks=st.dictionaries(st.sampled_from("ab"), modes, max_size=2),
-        gpu=st.integers(0, 2),
-        priority=st.sampled_from([0, 0, 0, 5, -5]),
-        delay=st.sampled_from([0, 0, 0, 1, 7]),
-    )
-    def submit(self, after: list[tuple[int, str]], locks: dict[str, str], gpu: int, priority: int, delay: int) -> None:
+    @rule(want=wants)
+    def submit(self, want: Want) -> None:
+        self.submit_one(want)
+
+    @rule(want=wants)
+    def submit_urgently(self, want: Want) -> None:
+        """One that goes before most, and may take the turn of one that is ready."""
+        self.submit_one(msgspec.structs.replace(want, priority=9))
+
+    def submit_one(self, want: Want) -> None:
         jobs = list(self.wishes)
-        edges = tuple(dict.fromkeys((jobs[n % len(jobs)], policy) for n, policy in after if jobs))
+        edges = tuple(dict.fromkeys((jobs[n % len(jobs)], policy) for n, policy in want.after if jobs))
         command = ("true", str(len(jobs)))
         now = self.scheduler.clock.moment
+        pools = {"resource/gpu": want.gpu} if want.gpu else {}
         job = self.scheduler.submit(
             *command,
             after=[f"job-{predecessor}:{policy}" for predecessor, policy in edges],
-            locks=[f"{key}:{mode}" for key, mode in locks.items()],
-            pools={"resource/gpu": gpu} if gpu else {},
-            priority=priority,
-            delay=f"{delay}s",
+            locks=[f"{key}:{mode}" for key, mode in want.locks.items()],
+            pools=pools,
+            priority=want.priority,
+            delay=f"{want.delay}s",
         )
-        draws = {"global": 1, **({"resource/gpu": gpu} if gpu else {})}
-        self.wishes[job] = Wish(job=job, command=command, edges=edges, locks=locks, draws=draws, priority=priority)
-        self.delays[job] = now + timedelta(seconds=delay) if delay else None
+        draws = {"global": 1, **pools}
+        self.wishes[job] = Wish(
+            job=job, command=command, edges=edges, locks=want.locks, draws=draws, priority=want.priority
+        )
+        self.delays[job] = now + timedelta(seconds=want.delay) if want.delay else None
 
     def pick(self, runs: list[RunId], n: int) -> RunId:
         return runs[n % len(runs)]

@@ -1,0 +1,93 @@
+"""PostgreSQL's words for the store's SQL.
+
+    :name        $1, $2 …: the same name is the same place
+    @in(ids)     = ANY ($1)
+    @int         BIGINT
+    @serial      BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY
+    @strict      nothing: PostgreSQL always is
+    TEXT         TEXT COLLATE "C": the order of SQLite, whatever the locale of the server
+
+Values travel as text and the server infers their types from where they stand, so each statement is prepared
+once, whether a value is null or not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+_TOKEN = re.compile(
+    r"""'(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | ::  # what is not a place, though it may look like one
+      | @in\((?P<list>\w+)\) | :(?P<name>[A-Za-z_]\w*)""",
+    re.VERBOSE,
+)
+_WORDS = {
+    "@serial": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+    "@int": "BIGINT",
+    "@strict": "",
+    "TEXT": 'TEXT COLLATE "C"',
+}
+_WORD = re.compile(r"--[^\n]*|@serial\b|@int\b|@strict\b|\bTEXT\b")
+
+
+class Statement(NamedTuple):
+    sql: bytes
+    names: tuple[str, ...]
+    """Of the values, in the order of their places."""
+
+
+def translate(text: str) -> Statement:
+    """A statement of `store/sql`."""
+    places: dict[str, int] = {}
+
+    def place(found: re.Match[str]) -> str:
+        name = found["list"] or found["name"]
+        if name is None:
+            return found[0]
+        number = places.setdefault(name, len(places) + 1)
+        return f"= ANY (${number})" if found["list"] else f"${number}"
+
+    sql = _TOKEN.sub(place, text)
+    return Statement(sql.encode(), tuple(places))
+
+
+def translate_schema(text: str) -> str:
+    """A script of `store/migrations`."""
+    return _WORD.sub(lambda found: _WORDS.get(found[0], found[0]), text)
+
+
+def bound(statement: Statement, values: Mapping[str, Any]) -> list[bytes | None]:
+    return [_DUMP[type(value)](value) if (value := values[name]) is not None else None for name in statement.names]
+
+
+def _dump_int(value: int) -> bytes:
+    return b"%d" % value
+
+
+def _dump_text(value: str) -> bytes:
+    if "\x00" in value:
+        raise ValueError("PostgreSQL cannot store a NUL character")  # and libpq would cut the text short there
+    return value.encode()
+
+
+def _dump_list(values: Sequence[Any]) -> bytes:
+    """As an array literal; a list holds numbers or texts."""
+    if values and isinstance(values[0], str):
+        quoted = (value.replace("\\", "\\\\").replace('"', '\\"') for value in values)
+        return _dump_text('{"' + '","'.join(quoted) + '"}')
+    return b"{%s}" % b",".join(b"%d" % value for value in values)
+
+
+class _Dumpers(dict[type, Callable[[Any], bytes]]):
+    """By exact type; what is derived from one of them is found once."""
+
+    def __missing__(self, kind: type) -> Callable[[Any], bytes]:
+        for known in (str, int, list, tuple):
+            if issubclass(kind, known):
+                self[kind] = self[known]
+                return self[known]
+        raise TypeError(f"the store cannot keep a {kind.__name__}")
+
+
+_DUMP = _Dumpers({int: _dump_int, str: _dump_text, list: _dump_list, tuple: _dump_list})

@@ -1,0 +1,41 @@
+"""What the server's errors mean to the store."""
+
+from __future__ import annotations
+
+import psycopg
+from psycopg import errors, pq
+
+from rota.errors import StorageFull, StoreError
+
+
+def meaning(error: psycopg.Error, where: str) -> Exception:
+    if isinstance(error, (errors.IntegrityError, errors.DataError)):
+        return error  # a broken invariant is a defect of the caller, not trouble with the database
+    if isinstance(error, errors.DiskFull):
+        return StorageFull(f"the disk of {where} is full; nothing was stored: free some space and try again")
+    text = " ".join(str(error).split()) or type(error).__name__
+    return StoreError(f"the database {where} cannot be used: {text}")
+
+
+def error_of(result: pq.abc.PGresult) -> psycopg.Error:
+    """Without a code it is libpq that speaks: the connection is gone."""
+    code = result.error_field(pq.DiagnosticField.SQLSTATE)
+    message = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or result.error_message
+    kind = errors.OperationalError if code is None else _kind(code.decode())
+    return kind(message.decode(errors="replace"))
+
+
+def _kind(code: str) -> type[psycopg.Error]:
+    try:
+        return errors.lookup(code)
+    except KeyError:
+        return _CLASSES.get(code[:2], psycopg.DatabaseError)
+
+
+_CLASSES: dict[str, type[psycopg.Error]] = {
+    "08": psycopg.OperationalError,
+    "22": psycopg.DataError,
+    "23": psycopg.IntegrityError,
+    "53": psycopg.OperationalError,
+    "57": psycopg.OperationalError,
+}

@@ -1,0 +1,5 @@
+"""The server's fixtures, for this folder."""
+
+from postgres_server import postgres_schema, postgres_server, postgres_store, postgres_url
+
+__all__ = ["postgres_schema", "postgres_server", "postgres_store", "postgres_url"]
