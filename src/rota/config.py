@@ -19,7 +19,6 @@ import errno
 import fcntl
 import json
 import os
-import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -33,14 +32,12 @@ from msgspec import Meta
 
 from rota.duration import parse_duration, show_duration
 from rota.errors import ConfigError, InvalidInput, RotaError, StorageFull
+from rota.names import POOL_KINDS, is_pool_name
 
 UNSET = "default"
 """As the text of an edit: take the line out, so that the default holds again."""
 
-POOL_KINDS = ("type", "flow", "target", "resource")
 POOL_FORMS = "a pool is global, or type/…, flow/…, target/… or resource/… with a name or * for each one"
-_WORD = r"[^\s*\x00-\x1f\x7f\ud800-\udfff]+"
-_POOL_NAME = re.compile(rf"global|(?:{'|'.join(POOL_KINDS)})/(?:\*|{_WORD}(?: {_WORD})*)")
 
 _MOST = 2**31 - 1
 _DURATION = 'a duration such as "300ms", "1.5s" or "2m30s"'
@@ -204,7 +201,7 @@ def _type_of(key: str) -> Any:
     """What the key takes; none when there is no such key."""
     section, _, name = key.partition(".")
     if section == "pools":
-        return PoolSize if _POOL_NAME.fullmatch(name) else None
+        return PoolSize if is_pool_name(name, wildcard=True) else None
     return _TYPES.get(key)
 
 
@@ -236,7 +233,7 @@ def _pool_hint(name: str) -> str:
         near = [f"{known}/{own}" for known in get_close_matches(kind, POOL_KINDS, n=1)]
     else:
         near = get_close_matches(name, ["global"]) or [known for known in DEFAULT_POOLS if known.endswith(f"/{name}")]
-    usable = [pool for pool in near if _POOL_NAME.fullmatch(pool) and pool != name]
+    usable = [pool for pool in near if is_pool_name(pool, wildcard=True) and pool != name]
     return f"did you mean pools.{usable[0]}?" if usable else POOL_FORMS
 
 

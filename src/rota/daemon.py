@@ -17,7 +17,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -26,22 +26,23 @@ import uvicorn
 
 from rota import __version__, config
 from rota.api.app import application
-from rota.api.context import Context, Hub
+from rota.api.context import Context, Hub, wait_for
 from rota.clock import SystemClock
 from rota.command.submit import Surroundings
 from rota.config import Config
 from rota.core.event import Event
-from rota.core.pool import GLOBAL, Limits, PoolPolicy
+from rota.core.pool import Limits, PoolPolicy
 from rota.duration import show_duration
 from rota.engine.dispatch import Starter
 from rota.engine.engine import Engine
 from rota.engine.loop import Loop
 from rota.engine.mirror import META, Mirror
-from rota.engine.work import Request, Settings, Work
+from rota.engine.recovery import KEYS
+from rota.engine.work import Request, Settings
 from rota.errors import Conflict, RotaError, Unavailable
 from rota.executor.local import LocalExecutor
 from rota.home import Home, short_address
-from rota.ids import JobId, show_job
+from rota.ids import show_job
 from rota.store.session import Session
 from rota.store.sqlite.store import SqliteStore
 
@@ -116,13 +117,18 @@ class Daemon:
         generation = self._session.raise_epoch()
         self._session.commit()
         self._executor = LocalExecutor(home.root, generation)
-        self._mirror = Mirror(self._store, home.jobs)
+        self._mirror = Mirror(self._store, home.jobs, self._remember_mirrored)
         self._grace: timedelta | None = None
         self._signals = 0
+        self._has_crashed = False
 
     @property
     def config(self) -> Config:
         return self._config
+
+    @property
+    def held_by(self) -> str | None:
+        return self._engine.held_by
 
     async def serve(self) -> int:
         loop = asyncio.get_running_loop()
@@ -143,11 +149,12 @@ class Daemon:
             loop.add_signal_handler(number, self._on_signal)
         loop.add_signal_handler(signal.SIGHUP, self._try_reload)
         server = Server(_server_config(application(context)))
-        self._turns.start()
-        self._mirror.start()
-        with bound_socket(self._home) as listening:
+        with self._bound_socket() as listening:
+            self._turns.start()
+            self._mirror.start()
             serving = asyncio.create_task(server.serve(sockets=[listening]))
             watching = asyncio.create_task(self._watch_config())
+            serving.add_done_callback(lambda _: self._stopping.set())
             log.info("rota %s serves %s", __version__, self._home.root)
             await self._stopping.wait()
             await self._drain()
@@ -155,10 +162,8 @@ class Daemon:
             self._hub.close()
             server.should_exit = True
             await serving
-        self._close(context)
+            self._close(context)
         return 1 if self._has_crashed else 0
-
-    _has_crashed = False
 
     def _context(self) -> Context:
         root = self._home.root
@@ -184,6 +189,7 @@ class Daemon:
         """Without its engine the process is of no use; what runs stays with the supervisor."""
         self._has_crashed = True
         self._loop.call_soon_threadsafe(self._stopping.set)
+        self._loop.call_soon_threadsafe(self._hub.wake)
 
     # What the API asks.
 
@@ -196,20 +202,19 @@ class Daemon:
         self._config_seen = _stamp(self._home.config)
 
     def _apply(self, given: Config) -> None:
-        """Before the next tick: a raised limit dispatches at once."""
+        """In force with the next turn, which is asked for: a raised limit dispatches at once."""
         self._config, self._config_trouble = given, None
-
-        def act(work: Work) -> None:
-            self._engine.settings = work.settings = settings_of(given)
-
-        self._turns.submit(Request(act, lambda _: None))
+        self._engine.settings = settings_of(given)
+        self._turns.submit(Request(lambda _: None, lambda _: None))
 
     def stop(self, grace: timedelta | None) -> None:
+        """Asked again, the later word on how long to wait counts."""
         self._grace = grace
         self._stopping.set()
+        self._hub.wake()
 
     def about(self) -> dict[str, Any]:
-        trouble = [self._engine.trouble.message] if self._engine.trouble is not None else []
+        trouble = self._engine.troubles
         if self._config_trouble is not None:
             trouble.append(f"the configuration on disk is not in force: {self._config_trouble}")
         return {
@@ -221,7 +226,7 @@ class Daemon:
             "supervisor_pid": self._executor.supervisor_pid,
             "stopping": self._stopping.is_set(),
             "trouble": trouble,
-            "recovery": self._engine.recovery,
+            "recovery": {key: self._engine.recovery.get(key, 0) for key in KEYS},
         }
 
     # Configuration changed by hand.
@@ -230,15 +235,16 @@ class Daemon:
         while True:
             await asyncio.sleep(_LOOK_AT_CONFIG)
             if _stamp(self._home.config) != self._config_seen:
-                self._try_reload()
+                await asyncio.to_thread(self._try_reload)
 
     def _try_reload(self) -> None:
         try:
             self.reload()
             log.info("took up %s", self._home.config)
-        except RotaError as error:
-            self._config_trouble = error.message
-            log.warning("%s; the configuration before it stays in force", error.message)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with the file, the next look at it goes on
+            said = error.message if isinstance(error, RotaError) else repr(error)
+            self._config_trouble = said
+            log.warning("%s; the configuration before it stays in force", said)
 
     # Shutdown (CON-003).
 
@@ -253,30 +259,46 @@ class Daemon:
         if self._has_crashed:
             return
         self._engine.is_draining = True
-        grace = self._grace if self._grace is not None else self._config.scheduler.grace
-        log.info("stopping; running jobs have %s to finish", show_duration(grace))
-        left = await self._hub.until(None, grace.total_seconds(), self._running, self._is_drained)
+        log.info("stopping; running jobs have %s to finish", show_duration(self._patience()))
+        begun = self._loop.time()
+        with self._hub.listening(None) as changed:
+            while left := await self._reading.look(lambda reader: reader.running_jobs()):
+                remaining = begun + self._patience().total_seconds() - self._loop.time()
+                if self._has_crashed or self._signals > 1 or remaining <= 0:
+                    break
+                await wait_for(changed, remaining)
+                changed.clear()
         if left:
             names = ", ".join(show_job(job) for job in left)
             log.warning("still running, left to the supervisor and adopted at the next start: %s", names)
 
-    async def _running(self) -> list[JobId]:
-        return await self._reading.look(lambda reader: reader.users_of(GLOBAL))
-
-    def _is_drained(self, left: list[JobId]) -> bool:
-        return not left or self._has_crashed or self._signals > 1
+    def _patience(self) -> timedelta:
+        return self._grace if self._grace is not None else self._config.scheduler.grace
 
     def _close(self, context: Context) -> None:
-        self._turns.submit(Request(self._remember_mirror, lambda _: None))
-        self._turns.stop()
         self._mirror.stop()
+        self._turns.stop()
         context.close()
         self._executor.close()
         self._session.close()
         log.info("stopped")
 
-    def _remember_mirror(self, work: Work) -> None:
-        work.session.set_meta(META, str(self._mirror.position))
+    def _remember_mirrored(self, position: int) -> None:
+        """From the mirror's thread."""
+        self._turns.submit(Request(lambda work: work.session.set_meta(META, str(position)), lambda _: None))
+
+    @contextmanager
+    def _bound_socket(self) -> Iterator[socket.socket]:
+        """Only the holder of the scheduler's lock comes here, so what lies there is nobody's any more. After a crash
+        the socket stays: that is how a command tells one from an orderly stop, and starts the scheduler again."""
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            _bind(listening, self._home)
+            yield listening
+        finally:
+            listening.close()
+            if not self._has_crashed:
+                self._home.socket.unlink(missing_ok=True)
 
 
 def _user() -> str:
@@ -310,14 +332,10 @@ def _server_config(app: Any) -> uvicorn.Config:
     )
 
 
-@contextmanager
-def bound_socket(home: Home) -> Iterator[socket.socket]:
-    """Only the holder of the scheduler's lock comes here, so what lies there is nobody's any more."""
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+def _bind(listening: socket.socket, home: Home) -> None:
     before = os.umask(0o177)
     try:
-        with suppress(FileNotFoundError):
-            home.socket.unlink()
+        home.socket.unlink(missing_ok=True)
         with short_address(home.root, home.socket.name) as address:
             listening.bind(address)
     except OSError as error:
@@ -325,9 +343,3 @@ def bound_socket(home: Home) -> Iterator[socket.socket]:
     finally:
         os.umask(before)
     listening.listen(1024)
-    try:
-        yield listening
-    finally:
-        listening.close()
-        with suppress(FileNotFoundError):
-            home.socket.unlink()

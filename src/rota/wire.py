@@ -117,7 +117,7 @@ def run_form(run: Run, directory: Path) -> RunForm:
     )
 
 
-def job_form(job: Job, jobs: Path, wait: Wait | None = None) -> JobForm:
+def job_form(job: Job, jobs: Path, *, wait: Wait | None = None, session_path: str | None = None) -> JobForm:
     """`jobs` is the home's directory of jobs' files."""
     spec, directory = job.spec, jobs / str(job.id)
     return JobForm(
@@ -162,17 +162,7 @@ def job_form(job: Job, jobs: Path, wait: Wait | None = None) -> JobForm:
         cwd=spec.cwd,
         worktree=None,
         pid=job.pid,
-        session_path=_session_path(job, directory),
+        session_path=session_path,
         outcome_path=str(directory / "outcome.json") if job.run is not None and job.status in TERMINAL else None,
         run=None if job.run is None else run_form(job.run, directory),
     )
-
-
-def _session_path(job: Job, directory: Path) -> str | None:
-    """What the child reported in `ROTA_SESSION_FILE`, if it did."""
-    if job.run is None:
-        return None
-    try:
-        return (directory / "session").read_text("utf-8", "replace").strip()[:4096] or None
-    except OSError:
-        return None

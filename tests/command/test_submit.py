@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from harness import Raw, Scheduler
-from rota.command.submit import Submission, Submitted, Surroundings, submit
+from rota.command.submit import Submission, Submitted, Surroundings, missing_things, submit
 from rota.core.status import Status
+from rota.engine.work import Work
 from rota.errors import Conflict, InvalidInput, NotFound, RotaError
 
 LONG = "x" * 201
@@ -74,17 +75,21 @@ def busy(scheduler: Scheduler) -> Scheduler:
     return scheduler
 
 
+def _submit(work: Work, wanted: list[Submission], around: Surroundings, key: str | None) -> Submitted:
+    return submit(work, wanted, around, actor="me", key=key, warnings=missing_things(wanted, around))
+
+
 def ask(scheduler: Scheduler, key: str | None = None, **body: Any) -> Submitted:
     wanted = msgspec.convert({"command": ["true"], **body}, Submission)
     around = Surroundings(cwd="/", variables={"PATH": "/usr/bin:/bin", "OWN": "1"})
-    told: Submitted = scheduler.do(lambda work: submit(work, [wanted], around, actor="me", key=key))
+    told: Submitted = scheduler.do(lambda work: _submit(work, [wanted], around, key))
     return told
 
 
 def ask_batch(scheduler: Scheduler, *bodies: dict[str, Any], key: str | None = None) -> Submitted:
     wanted = [msgspec.convert({"command": ["true"], **body}, Submission) for body in bodies]
     around = Surroundings(cwd="/", variables={"PATH": "/usr/bin:/bin"})
-    told: Submitted = scheduler.do(lambda work: submit(work, wanted, around, actor="me", key=key))
+    told: Submitted = scheduler.do(lambda work: _submit(work, wanted, around, key))
     return told
 
 

@@ -83,5 +83,6 @@ def snapshot(*lanes: Lane, **fields: Any) -> Snapshot:
         "limits": Limits({}),
         "pauses": Pauses(),
         "batch_size": None,
+        "has_ready": bool(lanes),
     }
     return Snapshot(lanes=lanes, **{**usual, **fields})

@@ -119,6 +119,18 @@ class Oracle:
             taken = used([*self.running, *able])
         return able, closed
 
+    def check_turns(self, started: Sequence[Wish]) -> None:
+        """INV-004: of what has just started, nothing took what a job before it was waiting for."""
+        closed: set[str] = set()
+        for wish in self.ready():
+            later = [other for other in started if other.rank > wish.rank]
+            others = [other for other in self.running if other not in later]
+            if not closed & wish.draws.keys():
+                lacking = self.lacks(wish, used(others))
+                closed |= lacking or wish.draws.keys()
+            passed = [other.job for other in later if closed & other.draws.keys()]
+            assert passed == [], f"job-{wish.job} was passed by {passed}"
+
     def expected_kind(self, wish: Wish) -> str | None:
         """The first gate that does not pass."""
         if self.holds_on_edges(wish):

@@ -31,6 +31,7 @@ from harness import FakeExecutor, Scheduler
 from rota.core.job import Job
 from rota.core.run import CANCELLED, CRASH_RECOVERY
 from rota.core.status import STARTED, TERMINAL, Status
+from rota.engine import dispatch
 from rota.errors import Conflict
 from rota.executor.port import Account, Accounts, Exited, FailedToStart, Started
 from rota.ids import JobId, RunId
@@ -67,7 +68,7 @@ wants = st.builds(
 
 
 def account(run: RunId, is_over: bool) -> Account:
-    return Account(run=run, pid=None if is_over else 1000 + run)
+    return Account(run=run, pid=None if is_over else 1000 + run, has_ended=is_over)
 
 
 class Machine(RuleBasedStateMachine):
@@ -95,6 +96,7 @@ class Machine(RuleBasedStateMachine):
         self.connection = sqlite3.connect(self.home / "rota.db", isolation_level=None)
         for want in first:
             self.submit_one(want)
+            self.holds()
 
     def raw(self, sql: str) -> list[tuple[Any, ...]]:
         return self.connection.execute(sql).fetchall()
@@ -218,12 +220,14 @@ class Machine(RuleBasedStateMachine):
         waiting = self.alive.keys() - self.confirmed
         self.scheduler.clock.advance(minutes=6)
         self.scheduler.turn()
+        self.holds()
         assert waiting <= set(self.scheduler.executor.stops)
-        for run in sorted(waiting):
-            job = self.alive.pop(run)
-            self.told.append(run)
-            before = self.scheduler.job(job).dispatch_failures
-            self.scheduler.say(Exited(run=run, at=self.now, signal=15, ended_by="stop"))
+        failures = {self.alive[run]: self.scheduler.job(self.alive[run]).dispatch_failures for run in waiting}
+        self.told += sorted(waiting)
+        for run in waiting:
+            del self.alive[run]
+        self.scheduler.say(*(Exited(run=run, at=self.now, signal=15, ended_by="stop") for run in sorted(waiting)))
+        for job, before in failures.items():
             if self.scheduler.status(job) not in TERMINAL:
                 self.delays[job] = self.scheduler.clock.moment + timedelta(seconds=before + 1)
 
@@ -250,7 +254,11 @@ class Machine(RuleBasedStateMachine):
         self.scheduler.executor = FakeExecutor()
         self.scheduler.executor.inbox = [
             Accounts(
-                runs=[Account(run=run, pid=None if run in finished else 1000 + run) for run in runs if run not in lost]
+                runs=[
+                    Account(run=run, pid=None if run in finished else 1000 + run, has_ended=run in finished)
+                    for run in runs
+                    if run not in lost
+                ]
             ),
             *(Exited(run=run, at=self.now, code=0) for run in sorted(finished - lost)),
         ]
@@ -281,13 +289,15 @@ class Machine(RuleBasedStateMachine):
             return
         jobs = self.scheduler.reader.jobs(list(self.wishes))
         statuses = {job.id: job.status for job in jobs}
-        self.check_starts(statuses)
+        oracle = Oracle(self.wishes, statuses, self.delays, self.limits, self.scheduler.clock.moment)
+        started = self.check_starts(statuses)
+        oracle.check_turns(started)
         self.check_ends(jobs)
         check_store(self.raw)
-        self.check_waits(jobs, statuses)
+        self.check_waits(jobs, oracle)
         self.check_rest(statuses)
 
-    def check_starts(self, statuses: dict[JobId, Status]) -> None:
+    def check_starts(self, statuses: dict[JobId, Status]) -> list[Wish]:
         new = self.scheduler.executor.starts[self.seen :]
         self.seen += len(new)
         for start in new:
@@ -308,6 +318,7 @@ class Machine(RuleBasedStateMachine):
         for start in new:
             for pool in self.wishes[start.job].draws:
                 assert self.limits[pool] < 0 or total[pool] <= self.limits[pool], pool
+        return [self.wishes[start.job] for start in new]
 
     def check_ends(self, jobs: list[Job]) -> None:
         for job in jobs:
@@ -317,9 +328,9 @@ class Machine(RuleBasedStateMachine):
             else:
                 assert job.id not in self.ended
 
-    def check_waits(self, jobs: list[Job], statuses: dict[JobId, Status]) -> None:
+    def check_waits(self, jobs: list[Job], oracle: Oracle) -> None:
         shown = {form.id: form for form in forms(self.scheduler.reader, jobs, self.scheduler.sight)}
-        oracle = Oracle(self.wishes, statuses, self.delays, self.limits, self.scheduler.clock.moment)
+        statuses = {job.id: job.status for job in jobs}
         assert oracle.closing()[0] == []  # nobody could start and has not
         for wish in oracle.waiting:
             assert not oracle.is_decided(wish)
@@ -347,14 +358,24 @@ class Machine(RuleBasedStateMachine):
         assert self.scheduler.engine.next_due == min(due, default=None)
 
 
-def test_whatever_happens_the_promises_hold() -> None:
+def explore(examples: int) -> None:
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=120,
+            max_examples=examples,
             stateful_step_count=35,
             deadline=None,
             derandomize=True,
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+def test_whatever_happens_the_promises_hold() -> None:
+    explore(120)
+
+
+def test_they_hold_too_when_looks_take_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "LOOK", 1)
+    monkeypatch.setattr(dispatch, "LOOKS", 1)
+    explore(60)

@@ -29,7 +29,7 @@ def test_what_ended_meanwhile_is_booked_with_its_real_exit_code(scheduler: Sched
     scheduler.session.close()
     scheduler.executor = FakeExecutor()
     scheduler.executor.inbox = [
-        Accounts(runs=[Account(run=run, pid=None)]),
+        Accounts(runs=[Account(run=run, pid=None, has_ended=True)]),
         Exited(run=run, at=at.timestamp(), code=42, tail="bye"),
     ]
     scheduler.boot()

@@ -69,9 +69,9 @@ def test_hello_says_who_is_there(rig: Rig, wire: Callable[[], Wire]) -> None:
     assert answer["pid"] == rig.executor.supervisor_pid
     assert answer["boot"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert answer["accounts"] == [
-        {"run": 1, "pid": started.pid, "start_time": started.start_time},
-        {"run": 2, "pid": None, "start_time": None},
-        {"run": 3, "pid": None, "start_time": None},
+        {"run": 1, "pid": started.pid, "start_time": started.start_time, "has_ended": False, "is_lost": False},
+        {"run": 2, "pid": None, "start_time": None, "has_ended": True, "is_lost": False},
+        {"run": 3, "pid": None, "start_time": None, "has_ended": True, "is_lost": False},
     ]
     ends = [peer.hear(), peer.hear()]
     assert [(end["type"], end["run"]) for end in ends if end] == [("exited", 2), ("failed_to_start", 3)]
@@ -82,7 +82,7 @@ def test_an_end_is_told_until_it_is_acknowledged(rig: Rig) -> None:
     first = rig.exited(1)
     for _ in range(2):
         rig.reconnect()
-        assert list(rig.accounts.runs) == [Account(run=first.run, pid=None)]
+        assert list(rig.accounts.runs) == [Account(run=first.run, pid=None, has_ended=True)]
         assert rig.exited(1) == first
     rig.acknowledge(1)
     rig.acknowledge(1)

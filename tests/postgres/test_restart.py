@@ -86,5 +86,5 @@ def test_the_server_restarted_under_load(tmp_path: Path, mode: str) -> None:
         assert counts == {Status.COMPLETED: len(load.accepted)}  # what was refused has left nothing
         assert len(set(load.accepted)) == len(load.accepted)
         assert Counter(scheduler.started()) == Counter(load.accepted)  # each was started, and once
-        ends = [row for row in scheduler.reader.events_since(0, 10**6) if row[2] == "job.completed"]
-        assert Counter(row[5] for row in ends) == Counter(load.accepted)
+        events = [event for _seq, event in scheduler.reader.events_since(0, 10**6)]
+        assert Counter(event.job for event in events if event.kind == "job.completed") == Counter(load.accepted)

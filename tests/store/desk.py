@@ -64,7 +64,7 @@ def add_job(
 
 def look_all(session: Session, now: datetime = NOW) -> list[Placement]:
     session.stir_due(now)
-    jobs = session.stirred(500)
+    jobs = session.stirred(500)[0]
     keys = [lock.key for job in jobs for lock in job.locks]
     facts = Facts(
         now=now, pauses=session.pauses(), locks=LockBoard(session.fronts(keys)), pools=PoolBoard(Limits({}), {})
@@ -155,4 +155,4 @@ class Desk:
 
     def kinds(self, job: JobId) -> list[str]:
         """Its events, in order."""
-        return [row[2] for row in self.reader.events_of(job)]
+        return [event.kind for _seq, event in self.reader.events_of(job)]

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rota import config
+from rota import config, names
 from rota.config import UNSET, Config, Scheduler, edit, get, listing, load
 from rota.core import pool
 from rota.duration import parse_duration, show_duration
@@ -65,7 +65,7 @@ def test_dec_011_con_002_one_job_at_a_time_and_one_user_of_ollama_unless_told_ot
 
 
 def test_pool_kinds_are_those_the_rules_know() -> None:
-    assert config.POOL_KINDS == pool.KINDS
+    assert names.POOL_KINDS == pool.KINDS
 
 
 def test_lines_are_laid_over_the_defaults(toml: Path) -> None:
@@ -334,7 +334,7 @@ pool_names = st.one_of(
     st.just("global"),
     st.builds(
         "{}/{}".format,
-        st.sampled_from(config.POOL_KINDS),
+        st.sampled_from(names.POOL_KINDS),
         st.one_of(
             st.just("*"),
             st.text(st.characters(exclude_categories=("C", "Z"), exclude_characters="*"), min_size=1, max_size=12),

@@ -95,6 +95,11 @@ class Control(Protocol):
 
     @property
     def config(self) -> Config: ...
+    @property
+    def held_by(self) -> str | None:
+        """Why nothing at all starts."""
+        ...
+
     def reload(self) -> None:
         """Take up the configuration as it is on disk; raises when it cannot be used."""
         ...
@@ -133,6 +138,7 @@ class Context:
             batch_size=config.scheduler.batch_size,
             now=self.clock.now(),
             jobs=self.home.jobs,
+            held_by=self.control.held_by,
         )
 
     async def perform(self, act: Callable[[Work], T]) -> T:

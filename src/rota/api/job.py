@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
@@ -14,7 +15,7 @@ from starlette.routing import Route
 from rota.api.context import Context, context_of
 from rota.api.problem import answer, number, read
 from rota.command.cancel import cancel
-from rota.command.submit import Submission, Submitted, submit
+from rota.command.submit import Submission, Submitted, Surroundings, missing_things, submit
 from rota.core.job import Job
 from rota.core.status import TERMINAL, Status
 from rota.errors import InvalidInput
@@ -26,12 +27,24 @@ from rota.wire import JobForm
 
 _LONGEST_WAIT = 60.0
 _MOST_LISTED = 1000
+_LOOK_AROUND = 2.0
+"""Seconds for a look at the file system before a submit."""
 
 
 async def _submit(request: Request, members: Sequence[Submission]) -> Submitted:
     context = context_of(request)
     key = request.headers.get("idempotency-key")
-    return await context.perform(partial(submit, wanted=members, around=context.around, actor=context.actor, key=key))
+    warnings = await _missing_things(members, context.around)
+    act = partial(submit, wanted=members, around=context.around, actor=context.actor, key=key, warnings=warnings)
+    return await context.perform(act)
+
+
+async def _missing_things(members: Sequence[Submission], around: Surroundings) -> list[str]:
+    """A file system that does not answer holds up nobody, not even this request."""
+    try:
+        return await asyncio.wait_for(asyncio.to_thread(missing_things, members, around), _LOOK_AROUND)
+    except TimeoutError:
+        return ["could not see in time whether the program and the working directory are there"]
 
 
 async def submit_job(request: Request) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 
 import msgspec
@@ -37,12 +38,12 @@ async def list_pools(request: Request) -> Response:
 async def set_pool(request: Request) -> Response:
     context = context_of(request)
     wanted = await read(request, PoolSize)
-    context.control.set_pool(request.path_params["name"], wanted.size)
+    await asyncio.to_thread(context.control.set_pool, request.path_params["name"], wanted.size)
     return await list_pools(request)
 
 
 async def reload(request: Request) -> Response:
-    context_of(request).control.reload()
+    await asyncio.to_thread(context_of(request).control.reload)
     return answer({})
 
 

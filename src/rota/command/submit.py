@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import shutil
 from collections.abc import Mapping, Sequence, Set
 from datetime import datetime, timedelta
@@ -15,15 +14,14 @@ import msgspec
 from rota.core.after import AfterPolicy, Edge, EdgeState, find_cycle, state_of
 from rota.core.job import Spec
 from rota.core.lock import Lock, LockMode
-from rota.core.pool import GLOBAL, KINDS
 from rota.core.tick import is_free
 from rota.duration import parse_duration
 from rota.engine.work import Work
 from rota.errors import Conflict, InvalidInput, NotFound
 from rota.ids import JobId, parse_job, show_job
+from rota.names import NAME_RULE, POOL_KINDS, is_name, is_pool_name
 from rota.store.submit import ChainState, NewJob
 
-_NAME = re.compile(r"[^\s*\x00-\x1f\x7f][^\s\x00-\x1f\x7f]{0,199}")
 _MOST_PRIORITY = 1_000_000
 _MOST_WEIGHT = 1_000_000
 
@@ -77,7 +75,13 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def submit(
-    work: Work, wanted: Sequence[Submission], around: Surroundings, *, actor: str | None, key: str | None = None
+    work: Work,
+    wanted: Sequence[Submission],
+    around: Surroundings,
+    *,
+    actor: str | None,
+    key: str | None = None,
+    warnings: Sequence[str] = (),
 ) -> Submitted:
     """Store the jobs, all or none. A request that comes again with its key is answered, not stored again."""
     digest = hashlib.sha256(msgspec.json.encode(wanted)).hexdigest() if key else ""
@@ -88,7 +92,7 @@ def submit(
     edges = _edges(work, ids, wanted)
     jobs = [checker.check(job, member, edges[job]) for job, member in zip(ids, wanted, strict=True)]
     work.session.add(jobs, work.now, actor)
-    told = Submitted(jobs=ids, warnings=list(checker.warnings))
+    told = Submitted(jobs=ids, warnings=[*warnings, *checker.warnings])
     if key:
         work.session.remember_answer(key, digest, msgspec.json.encode(told).decode(), work.now)
     return told
@@ -101,7 +105,6 @@ class _Checker:
         self._work = work
         self._around = around
         self._shared: int | None = None
-        self._missing: dict[tuple[str, str, str], str | None] = {}
         self.warnings: dict[str, None] = {}
 
     def check(self, job: JobId, wanted: Submission, edges: tuple[tuple[Edge, EdgeState], ...]) -> NewJob:
@@ -125,6 +128,8 @@ class _Checker:
         _check_command(wanted.command)
         _check_text("name", wanted.name)
         _check_text("skip_if", wanted.skip_if)
+        if wanted.skip_if is not None and not wanted.skip_if.strip():
+            raise InvalidInput("skip_if is empty, which a shell takes for success: leave it out instead")
         _check_priority(wanted.priority)
         _check_pools(wanted.pools)
         for field in ("type", "flow", "target"):
@@ -132,12 +137,10 @@ class _Checker:
         cwd = wanted.cwd if wanted.cwd is not None else self._around.cwd
         if not cwd.startswith("/") or "\x00" in cwd:
             raise InvalidInput(f"cwd must be an absolute path, not {cwd!r}")
-        surroundings, search_path = self._surroundings(wanted)
-        self._warn_of_missing(cwd, wanted.command[0], search_path)
         return Spec(
             command=tuple(wanted.command),
             cwd=cwd,
-            surroundings=surroundings,
+            surroundings=self._surroundings(wanted),
             name=wanted.name,
             type=wanted.type,
             params=wanted.params,
@@ -150,24 +153,30 @@ class _Checker:
             skip_if=wanted.skip_if,
         )
 
-    def _surroundings(self, wanted: Submission) -> tuple[int, str]:
-        """The stored environment of this job, and where it looks for programs."""
+    def _surroundings(self, wanted: Submission) -> int:
+        """The stored environment of this job."""
         if wanted.inherit_env and not wanted.env:
             if self._shared is None:
                 self._shared = self._work.session.surroundings(self._around.variables)
-            return self._shared, self._around.variables.get("PATH", "")
-        variables = {**self._around.variables, **wanted.env} if wanted.inherit_env else wanted.env
+            return self._shared
+        variables = variables_of(wanted, self._around)
         _check_variables(variables)
-        return self._work.session.surroundings(variables), variables.get("PATH", "")
+        return self._work.session.surroundings(variables)
 
-    def _warn_of_missing(self, cwd: str, program: str, search_path: str) -> None:
-        """What is not there now may be there when the job starts: a predecessor may build it. So it is only said."""
-        asked = (cwd, program, search_path)
-        if asked not in self._missing:
-            self._missing[asked] = _missing_thing(*asked)
-        missing = self._missing[asked]
-        if missing is not None:
-            self.warnings[missing] = None
+
+def variables_of(wanted: Submission, around: Surroundings) -> Mapping[str, str]:
+    return {**around.variables, **wanted.env} if wanted.inherit_env else wanted.env
+
+
+def missing_things(wanted: Sequence[Submission], around: Surroundings) -> list[str]:
+    """What the jobs need that is not there now. It may be there when they start, for a predecessor may build it, so
+    it is only said. This asks the file system, which may take its time: not inside a transaction."""
+    asked = {
+        (member.cwd or around.cwd, member.command[0], variables_of(member, around).get("PATH", ""))
+        for member in wanted
+        if member.command
+    }
+    return sorted({missing for each in asked if (missing := _missing_thing(*each)) is not None})
 
 
 def _told_before(work: Work, key: str, digest: str) -> Submitted | None:
@@ -197,17 +206,14 @@ def _check_priority(priority: int) -> None:
 
 
 def _check_name(field: str, name: str | None) -> None:
-    if name is not None and not _NAME.fullmatch(name):
-        raise InvalidInput(
-            f"not a usable {field}: {name!r}; use 1 to 200 characters without spaces, not starting with *"
-        )
+    if name is not None and not is_name(name):
+        raise InvalidInput(f"not a usable {field}: {name!r}; use {NAME_RULE}")
 
 
 def _check_pools(pools: Mapping[str, int]) -> None:
     for name, weight in pools.items():
-        kind, _, rest = name.partition("/")
-        if name != GLOBAL and (kind not in KINDS or not _NAME.fullmatch(rest)):
-            kinds = ", ".join(f"{kind}/NAME" for kind in KINDS)
+        if not is_pool_name(name):
+            kinds = ", ".join(f"{kind}/NAME" for kind in POOL_KINDS)
             raise InvalidInput(f"not a pool name: {name!r}; a pool is global or one of {kinds}")
         if not 1 <= weight <= _MOST_WEIGHT:
             raise InvalidInput(f"pool {name}: a job draws at least 1 and at most {_MOST_WEIGHT}, not {weight}")
@@ -273,7 +279,7 @@ def _local_names(ids: Sequence[JobId], wanted: Sequence[Submission]) -> dict[str
     for job, member in zip(ids, wanted, strict=True):
         if member.local is None:
             continue
-        if not _NAME.fullmatch(member.local) or _looks_like_an_id(member.local):
+        if not is_name(member.local) or _looks_like_an_id(member.local):
             raise InvalidInput(f"not a usable local name: {member.local!r}; use a word that is not a job id")
         if member.local in names:
             raise InvalidInput(f"two jobs are called {member.local!r}; give each its own local name")
@@ -300,6 +306,8 @@ def _edge(
 
 
 def _missing_thing(cwd: str, program: str, search_path: str) -> str | None:
+    if "\x00" in cwd + program:
+        return None
     if not Path(cwd).is_dir():
         return f"the working directory {cwd} does not exist (yet)"
     found = shutil.which(str(Path(cwd) / program)) if "/" in program else shutil.which(program, path=search_path)

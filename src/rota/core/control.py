@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from rota.core.pool import GLOBAL, Draws
+from rota.core.pool import Draws
 from rota.core.status import Status
 from rota.core.verdict import PASS, Verdict, Wait
 from rota.core.wait import WaitKind
+from rota.names import GLOBAL
 
 
 def show_time(moment: datetime) -> str:

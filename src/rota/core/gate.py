@@ -1,8 +1,8 @@
 """The gates, in their fixed order. The first that does not pass speaks for the job.
 
 Each is a function `(standing, facts) -> Verdict`. Dispatch, `why` and `status` ask these same functions, so
-what is explained is what happens. Verdicts of the gates marked `stored` are written to the job when they
-change; the others say only why a QUEUED job has not started, and are computed when somebody asks.
+what is explained is what happens. A look asks the gates up to locks; of what they say the status and the kinds
+`dependencies`, `pinned_head` and `locks` are stored, the rest is computed again when somebody asks.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 class Gate(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     judge: Callable[[Standing, Facts], Verdict]
-    stored: bool
 
 
-AFTER = Gate(name="after", judge=lambda job, _: judge_edges(job.edges), stored=True)
-DELAY = Gate(name="delay", judge=lambda job, facts: judge_delay(job.not_before, facts.now), stored=True)
-PAUSED = Gate(name="paused", judge=lambda job, facts: judge_pause(facts.pauses, job.draws), stored=False)
-LOCKS = Gate(name="locks", judge=lambda job, facts: facts.locks.judge(job.rank, job.locks), stored=True)
-POOLS = Gate(name="pools", judge=lambda job, facts: facts.pools.judge(job.draws), stored=False)
+AFTER = Gate(name="after", judge=lambda job, _: judge_edges(job.edges))
+DELAY = Gate(name="delay", judge=lambda job, facts: judge_delay(job.not_before, facts.now))
+PAUSED = Gate(name="paused", judge=lambda job, facts: judge_pause(facts.pauses, job.draws))
+LOCKS = Gate(name="locks", judge=lambda job, facts: facts.locks.judge(job.rank, job.locks))
+POOLS = Gate(name="pools", judge=lambda job, facts: facts.pools.judge(job.draws))
 
 GATES = (AFTER, DELAY, PAUSED, LOCKS, POOLS)
-BEFORE_LOCKS = tuple(gate for gate in GATES[: GATES.index(LOCKS)] if gate.stored)
+BEFORE_LOCKS = GATES[: GATES.index(LOCKS)]
+"""A job held at one of these does not stand in the queues of its locks: later ones pass it."""
 
 
 def first_verdict(job: Standing, facts: Facts, gates: Iterable[Gate] = GATES) -> Verdict:

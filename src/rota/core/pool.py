@@ -16,10 +16,9 @@ import msgspec
 from rota.core.status import Status
 from rota.core.verdict import PASS, Verdict, Wait
 from rota.core.wait import WaitKind
+from rota.names import GLOBAL, POOL_KINDS
 
-GLOBAL = "global"
-KINDS = ("type", "flow", "target", "resource")
-UNLIMITED = -1
+KINDS = POOL_KINDS
 
 Draws = Mapping[str, int]
 

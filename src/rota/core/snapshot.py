@@ -30,6 +30,10 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits
     pauses: Pauses
     batch_size: int | None
+    has_ready: bool
+    """Some job stands ready, whether or not its lane is here."""
+    frontier: Rank | None = None
+    """No lane that is not here has a job before this one; none when all lanes are here."""
     horizon: Rank | None = None
     """The first job marked for a look that has not had it: nothing at or behind it starts yet."""
 

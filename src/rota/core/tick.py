@@ -109,8 +109,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What kept the number of claims from being larger."""
     pools: PoolBoard
     """Room as it is after these claims, with the pools that were closed on the way."""
-    is_cut_short: bool
-    """The snapshot, the batch or the look ended before the queue did: another tick should follow."""
+    is_cut_short: bool = False
+    """The snapshot or the batch ended before the queue did: another tick should follow."""
+    wants_more_lanes: bool = False
+    """The next in the order stands in a lane that the snapshot does not have."""
 
 
 def _free_workers(taken: frozenset[int]) -> Iterator[int]:
@@ -122,13 +124,15 @@ def plan(snapshot: Snapshot) -> Plan:
     pools = PoolBoard(snapshot.limits, snapshot.used)
     workers = _free_workers(snapshot.workers)
     claims: list[Claim] = []
-    bound_by: BoundBy = "ready" if snapshot.lanes else "none"
+    bound_by: BoundBy = "none" if not snapshot.has_ready else "ready" if snapshot.lanes else "capacity"
     queue = [(lane.heads[0], 0, lane) for lane in snapshot.lanes if lane.heads]
     heapq.heapify(queue)
     while queue:
         rank, index, lane = queue[0]
         if snapshot.horizon is not None and rank >= snapshot.horizon:
             return Plan(claims=tuple(claims), bound_by=bound_by, pools=pools, is_cut_short=True)
+        if snapshot.frontier is not None and rank >= snapshot.frontier:
+            break
         if not _may_start(lane, snapshot, pools):
             bound_by = "capacity"
             heapq.heappop(queue)
@@ -144,7 +148,11 @@ def plan(snapshot: Snapshot) -> Plan:
         else:
             heapq.heappop(queue)
     # Marked jobs that have not had their look are owed one, even where nothing ready stands before them.
-    return Plan(claims=tuple(claims), bound_by=bound_by, pools=pools, is_cut_short=snapshot.horizon is not None)
+    wants_more = snapshot.frontier is not None
+    is_cut_short = snapshot.horizon is not None or wants_more
+    return Plan(
+        claims=tuple(claims), bound_by=bound_by, pools=pools, is_cut_short=is_cut_short, wants_more_lanes=wants_more
+    )
 
 
 def _may_start(lane: Lane, snapshot: Snapshot, pools: PoolBoard) -> bool:

@@ -33,8 +33,7 @@ class AwaitedStarts:
 
     @property
     def next_deadline(self) -> float | None:
-        """Deadlines are made with one timeout, so the first that was expected is the first that is due."""
-        return next(iter(self._deadlines.values()), None)
+        return min(self._deadlines.values(), default=None)
 
     def overdue(self, now: float) -> list[RunId]:
         return [run for run, deadline in self._deadlines.items() if deadline <= now]

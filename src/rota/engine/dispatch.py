@@ -7,16 +7,18 @@ from pathlib import Path
 
 import msgspec
 
+from rota import report
 from rota.core.gate import Facts
 from rota.core.lock import LockBoard
-from rota.core.pool import PoolBoard
-from rota.core.status import TERMINAL
+from rota.core.pool import Limits, PoolBoard
+from rota.core.status import TERMINAL, Status
 from rota.core.tick import Plan, look, plan
 from rota.engine.finish import end_chain
 from rota.engine.work import Work
 from rota.executor.port import Environment, Start
 from rota.ids import show_job, show_run
 from rota.store.claim import Dispatch
+from rota.store.snapshot import LANES, Snapshots, Unreadable
 
 LOOK = 500
 """Jobs looked at in one go."""
@@ -29,8 +31,10 @@ def look_at_marked(work: Work, cause: str) -> bool:
     marks its own successors, so a whole chain of them falls in one pass."""
     work.session.stir_due(work.now)
     for _ in range(LOOKS):
-        jobs = work.session.stirred(LOOK)
-        if not jobs:
+        jobs, unreadable = work.session.stirred(LOOK)
+        for each in unreadable:
+            fail_unreadable(work, each)
+        if not jobs and not unreadable:
             return False
         facts = Facts(
             now=work.now,
@@ -46,8 +50,21 @@ def look_at_marked(work: Work, cause: str) -> bool:
     return True
 
 
-def choose(work: Work) -> Plan:
-    return plan(work.session.snapshot(work.settings.limits, work.settings.batch_size))
+def fail_unreadable(work: Work, job: Unreadable) -> None:
+    """A job whose own record cannot be used ends alone."""
+    reason = f"scheduler data error: {job.error}"
+    work.session.end_waiting(job.job, Status.FAILED, exit_code=1, reason=reason, now=work.now, cause="tick", actor=None)
+    end_chain(work.session, job.chain, Status.FAILED)
+
+
+def choose(store: Snapshots, limits: Limits, batch_size: int | None) -> Plan:
+    """The plan of this moment. It sees the first lanes, and more of them only when those are all held up."""
+    most_lanes = LANES
+    while True:
+        chosen = plan(store.snapshot(limits, batch_size, most_lanes))
+        if chosen.claims or not chosen.wants_more_lanes:
+            return chosen
+        most_lanes *= 8
 
 
 class Starter:
@@ -64,6 +81,8 @@ class Starter:
 
     def order(self, work: Work, dispatch: Dispatch) -> None:
         """May raise when the job's own record cannot be used; then no order is left behind."""
+        if dispatch.command is None or dispatch.cwd is None or dispatch.surroundings is None:
+            raise LookupError("its record is gone from the store")
         argv = msgspec.json.decode(dispatch.command, type=tuple[str, ...])
         variables = None if dispatch.surroundings in self._told else work.session.variables(dispatch.surroundings)
         if variables is not None:
@@ -91,6 +110,6 @@ class Starter:
             "ROTA_HOME": self._home,
             "ROTA_JOB": show_job(dispatch.job),
             "ROTA_RUN": show_run(dispatch.run),
-            "ROTA_PARAMS": dispatch.params,
-            "ROTA_SESSION_FILE": str(directory / "session"),
+            "ROTA_PARAMS": dispatch.params or "{}",
+            "ROTA_SESSION_FILE": str(directory / report.FILE),
         }

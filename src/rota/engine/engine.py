@@ -60,6 +60,10 @@ class Engine:
         self._is_connected = False
         self._awaited = AwaitedStarts()
         self._held_since: float | None = None
+        self._executor_trouble: str | None = None
+        self._executor_retry_at = 0.0
+        self._machine_trouble: str | None = None
+        self._machine_retry_at = 0.0
         self.settings = settings
         self.is_draining = False
         """Set at shutdown: nothing new starts."""
@@ -82,7 +86,7 @@ class Engine:
     def turn(self, requests: Sequence[Request[Any]] = (), *, may_hold: bool = False) -> None:
         """With `may_hold`, confirmations that come alone are kept for a moment: most often the next message or
         request shares their transaction, and nobody waits for them."""
-        messages = self._kept + self._executor.receive()
+        messages = self._kept + self._receive()
         if may_hold and not requests and self._hold(messages):
             return
         work = Work(self._session, self.settings, self._clock.now())
@@ -103,6 +107,10 @@ class Engine:
             if isinstance(error, CannotGoOn):
                 raise
             return
+        except Exception as error:
+            log.exception("a defect: the turn was undone")
+            self._fail(StoreError(f"a defect in Rota: {error!r}; rota.log has the details"), messages, requests)
+            return
         self.trouble, self._kept, self.has_more, self._held_since = None, [], has_more, None
         self._awaited.call_back(overdue)
         starts = [order.run for order in work.orders if isinstance(order, Start)]
@@ -113,8 +121,39 @@ class Engine:
         if events:
             self._publish(events)
 
+    def _receive(self) -> list[Message]:
+        """What the executor says. While there is none to be had, nothing starts, and everything else goes on."""
+        if self._executor_trouble is not None and self._clock.monotonic() < self._executor_retry_at:
+            return []
+        try:
+            messages = self._executor.receive()
+        except (Unavailable, OSError) as error:
+            if self._executor_trouble is None:
+                log.error("%s", error)
+            self._executor_trouble = f"nothing can be started: {error}"
+            self._executor_retry_at = self._clock.monotonic() + RETRY_AFTER
+            self._is_connected = False
+            return []
+        if self._is_connected or messages:
+            self._executor_trouble = None
+        return messages
+
+    @property
+    def troubles(self) -> list[str]:
+        """What is wrong now, for `status`."""
+        store = self.trouble
+        said = [] if store is None else [store.message]
+        return said + [trouble for trouble in (self._executor_trouble, self._machine_trouble) if trouble is not None]
+
+    @property
+    def held_by(self) -> str | None:
+        """Why nothing at all starts, whatever the gates say."""
+        if self.is_draining:
+            return "the scheduler is stopping"
+        return next(iter(self.troubles), None)
+
     def _hold(self, messages: list[Message]) -> bool:
-        if not messages or not all(isinstance(message, Started) for message in messages):
+        if self.has_more or not messages or not all(isinstance(message, Started) for message in messages):
             return False
         now = self._clock.monotonic()
         self._held_since = now if self._held_since is None else self._held_since
@@ -127,7 +166,12 @@ class Engine:
     @property
     def next_deadline(self) -> float | None:
         """On the monotonic clock, when a turn is wanted though nothing happens."""
-        due = [self._awaited.next_deadline, None if self._held_since is None else self._held_since + HOLD]
+        due = [
+            self._awaited.next_deadline,
+            None if self._held_since is None else self._held_since + HOLD,
+            None if self._executor_trouble is None else self._executor_retry_at,
+            None if self._machine_trouble is None else self._machine_retry_at,
+        ]
         return min((moment for moment in due if moment is not None), default=None)
 
     def _guarded(self, work: Work, act: Callable[[Work], Any]) -> Any:
@@ -148,6 +192,7 @@ class Engine:
     def _book(self, work: Work, message: Message) -> None:
         match message:
             case Started():
+                self._machine_trouble = None
                 if not self._awaited.is_called_back(message.run):
                     self._awaited.heard_of(message.run)
                     finish.book_start(work, message)
@@ -156,11 +201,15 @@ class Engine:
                 finish.book_exit(work, message)
             case FailedToStart():
                 self._awaited.ended(message.run)
+                if message.is_machine:
+                    self._machine_trouble = message.error
+                    self._machine_retry_at = self._clock.monotonic() + RETRY_AFTER
                 finish.book_failed_start(work, message)
             case Accounts():
                 self._starter.forget()
                 self._awaited.expect(
-                    [account.run for account in message.runs if account.pid is None], self._start_deadline()
+                    [account.run for account in message.runs if account.pid is None and not account.has_ended],
+                    self._start_deadline(),
                 )
                 report = reconcile(work, message)
                 self.recovery = self.recovery or report
@@ -172,9 +221,10 @@ class Engine:
 
     def _claim(self, work: Work) -> bool:
         """Claim what fits; whether there may be more to do at once."""
-        if self.is_draining or not self._is_connected:
+        is_waiting = self._machine_trouble is not None and self._clock.monotonic() < self._machine_retry_at
+        if self.is_draining or not self._is_connected or is_waiting:
             return False
-        chosen = choose(work)
+        chosen = choose(work.session, work.settings.limits, work.settings.batch_size)
         dispatches = self._session.claim(chosen.claims, NODE, work.now, "tick")
         ordered = [self._order(work, dispatch) for dispatch in dispatches]
         return chosen.is_cut_short or not all(ordered)

@@ -47,13 +47,18 @@ def book_exit(work: Work, message: Exited) -> None:
         code=message.code,
         signal=message.signal,
         ended_by=message.ended_by,
-        skipped=message.skipped,
+        skipped=None if message.skipped is None else _clean(message.skipped),
         watched=message.watched,
-        tail=message.tail,
+        tail=_clean(message.tail),
     )
     intent = Intent(stop_requested=run.stop_requested, timeout=run.timeout, idle_timeout=run.idle_timeout)
     at = min(datetime.fromtimestamp(message.at, UTC), work.now)
     finish(work, run, conclude(end, intent), at=at, cause="executor")
+
+
+def _clean(text: str) -> str:
+    """What a child wrote may hold NUL, which not every database takes."""
+    return text.replace("\x00", "\ufffd")
 
 
 def finish(work: Work, run: OpenRun, end: Conclusion, *, at: datetime, cause: str) -> None:
@@ -71,7 +76,7 @@ def book_failed_start(work: Work, message: FailedToStart) -> None:
         # Something of it did run (`skip_if`), so this is a run, and it failed.
         end = Conclusion(status=Status.FAILED, exit_code=NOT_STARTED, reason=message.error, error=message.error)
         finish(work, run, end, at=work.now, cause="executor")
-    elif run.stop_requested is not None:
+    elif run.stop_requested is not None or message.is_machine:
         take_back(work, run, cause="executor")
     else:
         fail_dispatch(work, run, message.error)

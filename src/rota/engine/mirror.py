@@ -6,15 +6,18 @@ the path to the next start, and after a crash from where they had got to.
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rota.core.event import Event
 from rota.core.job import Job
 from rota.core.status import TERMINAL
-from rota.ids import JobId
+from rota.ids import show_job
+from rota.report import session_path
 from rota.store.port import Store
 from rota.store.session import Reader
 from rota.wire import encode, job_form
@@ -22,6 +25,11 @@ from rota.wire import encode, job_form
 log = logging.getLogger("rota.mirror")
 
 _PAGE = 500
+_TRY_AGAIN = 1.0
+_GATHER = 0.1
+"""Seconds to let more come: a job that ends meanwhile is written once."""
+_REMEMBER_EVERY = 2_000
+"""Events after which it is stored how far the files are: after a crash so many are gone through again."""
 META = "mirrored"
 """The last event whose job's files are known to be written."""
 _ENDS = frozenset(f"job.{status.lower()}" for status in TERMINAL)
@@ -29,16 +37,19 @@ _CAUSES = _ENDS | {"job.running"}
 
 
 class Mirror:
-    def __init__(self, store: Store, jobs: Path) -> None:
+    def __init__(self, store: Store, jobs: Path, remember: Callable[[int], None]) -> None:
         self._store = store
         self._jobs = jobs
+        self._remember = remember
         self._something = threading.Event()
-        self._is_stopping = False
+        self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rota-mirror", daemon=True)
-        self.position = 0
-        """The last event that is done with."""
+        self._reader: Reader | None = None
+        self._position = 0
+        self._remembered = 0
 
     def start(self) -> None:
+        self._something.set()
         self._thread.start()
 
     def publish(self, events: Sequence[Event]) -> None:
@@ -48,45 +59,72 @@ class Mirror:
 
     def stop(self) -> None:
         """Write what is outstanding, then end."""
-        self._is_stopping = True
+        self._stopping.set()
         self._something.set()
         self._thread.join()
 
     def _run(self) -> None:
-        reader = self._store.reader()
-        try:
-            self.position = int(reader.meta(META) or 0)
-            self._catch_up(reader)
-            while not self._is_stopping:
-                self._something.wait()
-                self._something.clear()
-                self._catch_up(reader)
-        finally:
-            reader.close()
+        """Trouble with the store or the disk passes: it is said once, and tried again in a while."""
+        is_troubled = False
+        while self._something.wait(_TRY_AGAIN if is_troubled else None) or is_troubled:
+            self._stopping.wait(_GATHER)
+            self._something.clear()
+            trouble = self._try_to_catch_up()
+            if trouble is not None and not is_troubled:
+                log.warning("job.json and outcome.json fall behind: %s", trouble)
+            is_troubled = trouble is not None
+            if self._stopping.is_set():
+                break
+        self._remember(self._position)
+        self._close()
 
-    def _catch_up(self, reader: Reader) -> None:
-        while rows := reader.events_since(self.position, _PAGE):
-            touched = {JobId(row[5]) for row in rows if row[2] in _CAUSES}
-            for job in reader.jobs(sorted(touched)):
+    def _try_to_catch_up(self) -> Exception | None:
+        try:
+            self._catch_up()
+        except Exception as error:  # noqa: BLE001 - whatever it is, this thread goes on, and says so
+            self._close()
+            return error
+        return None
+
+    def _catch_up(self) -> None:
+        if self._reader is None:
+            self._reader = self._store.reader()
+            self._position = max(self._position, int(self._reader.meta(META) or 0))
+        while events := self._reader.events_since(self._position, _PAGE):
+            touched = {event.job for _, event in events if event.kind in _CAUSES and event.job is not None}
+            for job in self._reader.jobs(sorted(touched)):
                 if job.run is not None:
                     self._write(job)
-            self.position = rows[-1][0]
+            self._position = events[-1][0]
+            if self._position - self._remembered >= _REMEMBER_EVERY:
+                self._remember(self._position)
+                self._remembered = self._position
+
+    def _close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
 
     def _write(self, job: Job) -> None:
         directory = self._jobs / str(job.id)
-        form = job_form(job, self._jobs)
+        form = job_form(job, self._jobs, session_path=session_path(directory))
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             _replace(directory / "job.json", encode(form))
             if job.status in TERMINAL:
                 _replace(directory / "outcome.json", encode(form.run))
         except OSError as error:
-            log.warning("cannot write the files of job-%s: %s", job.id, error)
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise  # it concerns all of them, and passes
+            log.warning("cannot write the files of %s: %s", show_job(job.id), error)
 
 
 def _replace(path: Path, content: bytes) -> None:
     """Whole or not at all."""
     beside = path.with_suffix(".tmp")
-    beside.touch(mode=0o600)
-    beside.write_bytes(content + b"\n")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, content + b"\n")
+    finally:
+        os.close(descriptor)
     beside.replace(path)

@@ -26,6 +26,7 @@ from rota.store.moment import to_stored
 
 CAUSE = "recovery"
 
+KEYS = ("running_jobs_adopted", "running_jobs_recovered", "finished_while_away", "requeued")
 Report = dict[str, int]
 
 
@@ -37,6 +38,12 @@ def adopt(work: Work, run: OpenRun, account: Account) -> None:
         work.orders.append(Stop(run=run.run))
 
 
+def _became(account: Account) -> str:
+    if not account.has_ended:
+        return "running_jobs_adopted"
+    return "running_jobs_recovered" if account.is_lost else "finished_while_away"
+
+
 def reconcile(work: Work, accounts: Accounts) -> Report:
     """Settle every open run; nothing else is dispatched before this."""
     known = {account.run: account for account in accounts.runs}
@@ -44,7 +51,7 @@ def reconcile(work: Work, accounts: Accounts) -> Report:
     for run in work.session.open_runs():
         account = known.get(run.run)
         if account is not None:
-            report["running_jobs_adopted" if account.pid is not None else "finished_while_away"] += 1
+            report[_became(account)] += 1
             adopt(work, run, account)
         elif run.status is Status.DISPATCHED:
             take_back(work, run, cause=CAUSE)

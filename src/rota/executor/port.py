@@ -62,6 +62,10 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     run: RunId
     pid: int | None
     start_time: int | None = None
+    has_ended: bool = False
+    """Its end follows."""
+    is_lost: bool = False
+    """Nobody saw that end, so how it ended cannot be known."""
 
 
 class Accounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +87,8 @@ class FailedToStart(msgspec.Struct, frozen=True, kw_only=True):
 
     run: RunId
     error: str
+    is_machine: bool = False
+    """The machine's trouble, not the job's: no disk, no memory, no descriptors. It is not held against the job."""
 
 
 class Exited(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ import msgspec
 
 from rota.core.event import Event
 from rota.core.snapshot import Claim
-from rota.core.status import Status
+from rota.core.status import Status, advance
 from rota.errors import StoreError
 from rota.ids import JobId, RunId
 from rota.store.database import Row
@@ -19,14 +19,15 @@ from rota.store.place import Placing
 
 
 class Dispatch(msgspec.Struct, frozen=True, kw_only=True):
-    """A claimed job, with what is needed to start it; the fields are as stored, not yet read."""
+    """A claimed job, with what is needed to start it; the fields are as stored, not yet read, and none where the
+    record is gone."""
 
     run: RunId
     job: JobId
-    command: str
-    cwd: str
-    surroundings: int
-    params: str
+    command: str | None
+    cwd: str | None
+    surroundings: int | None
+    params: str | None
     timeout: timedelta | None
     idle_timeout: timedelta | None
     skip_if: str | None
@@ -104,6 +105,7 @@ class Claiming(Placing):
         """A claim that came to nothing: the job stands at its old place again, and there was no run."""
         touched = self._db.run(
             "requeue",
+            status=advance(run.status, Status.QUEUED).value,
             job=run.job,
             dispatch_failures=failures,
             last_failure=error,

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from rota.core.event import Event
 from rota.core.run import Conclusion
-from rota.core.status import Status
+from rota.core.status import WAITING, Status, advance
 from rota.ids import JobId, LaneId
 from rota.store.claim import Claiming, OpenRun
 from rota.store.moment import to_stored
@@ -16,10 +16,11 @@ from rota.store.moment import to_stored
 class Finishing(Claiming):
     def finish(self, run: OpenRun, end: Conclusion, *, at: datetime, now: datetime, cause: str) -> bool:
         """Book the end of a run, that came `at` that time; false when it is too late to change anything."""
-        values = {"now": to_stored(at), "status": end.status.value, "exit_code": end.exit_code}
+        values = {"now": to_stored(at), "status": advance(run.status, end.status).value, "exit_code": end.exit_code}
         if not self._db.run("finish_run", run=run.run, error=end.error, **values):
             return False
-        self._db.run("finish_job", job=run.job, reason=end.reason, **values)
+        is_final = int(end.status is Status.FAILED)
+        self._db.run("finish_job", job=run.job, reason=end.reason, permanently_failed=is_final, **values)
         self.leave_locks(run.job)
         data: dict[str, object] = {"from": run.status.value, "exit_code": end.exit_code}
         if end.reason is not None:
@@ -29,8 +30,9 @@ class Finishing(Claiming):
 
     def abandon(self, run: OpenRun, *, failures: int, error: str, reason: str, now: datetime, cause: str) -> None:
         """The job could not be started and shall not be tried again: FAILED, and there was no run."""
+        status = advance(run.status, Status.FAILED)
         touched = self._db.run(
-            "end_dispatched", job=run.job, status=Status.FAILED.value, now=to_stored(now), exit_code=1, reason=reason,
+            "end_dispatched", job=run.job, status=status.value, now=to_stored(now), exit_code=1, reason=reason,
             dispatch_failures=failures, last_failure=error, permanently_failed=1,
         )  # fmt: skip
         if not touched:
@@ -53,6 +55,9 @@ class Finishing(Claiming):
     ) -> bool:
         """End a job that has not started; false when it no longer waits."""
         was_ready, was = self._db.rows("standing_of", job=job)[0]
+        if Status(was) not in WAITING:
+            return False
+        advance(Status(was), status)
         lanes = self._db.rows(
             "end_waiting", job=job, status=status.value, now=to_stored(now), exit_code=exit_code, reason=reason
         )

@@ -8,12 +8,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from rota.core.after import AfterPolicy, Edge
+from rota.core.event import Event
 from rota.core.job import Job, Spec
 from rota.core.lock import Lock, LockMode
 from rota.core.run import Run
 from rota.core.status import ACTIVE, TERMINAL, Status
 from rota.core.wait import WaitKind
 from rota.ids import JobId, RunId
+from rota.names import GLOBAL
 from rota.store.database import Database, Row
 from rota.store.moment import duration_from_stored, from_stored, maybe_from_stored
 from rota.store.snapshot import decode_draws, decode_waited_on
@@ -88,7 +90,7 @@ class Records:
 
     def lanes(self) -> list[tuple[dict[str, int], int]]:
         """Draws and number of ready jobs of each lane that has any."""
-        return [(dict(decode_draws(draws)), ready) for _id, draws, ready in self._db.rows("lanes")]
+        return [(dict(decode_draws(draws) or {}), ready) for draws, ready in self._db.rows("lane_depths")]
 
     def lock_holders(self, keys: Sequence[str]) -> dict[str, list[JobId]]:
         holders: dict[str, list[JobId]] = {}
@@ -96,9 +98,14 @@ class Records:
             holders.setdefault(key, []).append(JobId(job))
         return holders
 
+    def running_jobs(self) -> list[JobId]:
+        return [JobId(job) for job, _ in self._db.rows("running_jobs")]
+
     def users_of(self, pool: str) -> list[JobId]:
         """The running jobs that draw from this pool."""
-        return [JobId(job) for job, draws in self._db.rows("running_jobs") if pool in decode_draws(draws)]
+        return [
+            JobId(job) for job, draws in self._db.rows("running_jobs") if pool in (decode_draws(draws) or {GLOBAL: 1})
+        ]
 
     def last_dispatch(self) -> int | None:
         rows = self._db.rows("last_dispatch")
@@ -108,15 +115,28 @@ class Records:
         rows = self._db.rows("last_of_chain", job=job)
         return (JobId(rows[0][0]), Status(rows[0][1])) if rows else None
 
-    def events_since(self, seq: int, limit: int) -> list[Row]:
-        return self._db.rows("events_since", seq=seq, limit=limit)
+    def events_since(self, seq: int, limit: int) -> list[tuple[int, Event]]:
+        """Each with its number, in order."""
+        return [(row[0], _event(row)) for row in self._db.rows("events_since", seq=seq, limit=limit)]
 
-    def events_of(self, job: JobId) -> list[Row]:
-        return self._db.rows("events_of_job", job=job)
+    def events_of(self, job: JobId) -> list[tuple[int, Event]]:
+        return [(row[0], _event(row)) for row in self._db.rows("events_of_job", job=job)]
 
     def meta(self, key: str) -> str | None:
         rows = self._db.rows("get_meta", key=key)
         return None if not rows else str(rows[0][0])
+
+
+def _event(row: Row) -> Event:
+    return Event(
+        at=row[1],
+        kind=row[2],
+        cause=row[3],
+        actor=row[4],
+        job=None if row[5] is None else JobId(row[5]),
+        run=None if row[6] is None else RunId(row[6]),
+        data=_readable(row[7], dict[str, Any], {}),
+    )
 
 
 def _run(row: Row) -> Run:
@@ -149,13 +169,13 @@ def _job(row: Row, edges: Sequence[Edge], locks: Sequence[Lock], run: Run | None
         exit_code=row[12],
         reason=row[13],
         wait_kind=None if row[14] is None else WaitKind(row[14]),
-        waited_on=decode_waited_on(row[15]),
+        waited_on=_known_kinds(row[15]),
         permanently_failed=bool(row[16]),
         dispatch_failures=row[17],
         last_failure=row[18],
         stop_requested=row[19],
         pid=row[20],
-        draws=decode_draws(row[21]),
+        draws=decode_draws(row[21]) or {},
         spec=_spec(row[22:], locks),
         after=tuple(edges),
         run=run,
@@ -178,6 +198,13 @@ def _spec(row: Sequence[Any], locks: Sequence[Lock]) -> Spec:
         idle_timeout=duration_from_stored(row[10]),
         skip_if=row[11],
     )
+
+
+def _known_kinds(text: str) -> tuple[WaitKind, ...]:
+    try:
+        return decode_waited_on(text)
+    except ValueError:
+        return ()
 
 
 def _readable(text: str, kind: type[T], otherwise: T) -> T:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -11,40 +11,56 @@ from rota.core.after import AfterPolicy, Edge, EdgeFact
 from rota.core.control import Pause, Pauses
 from rota.core.gate import Standing
 from rota.core.lock import Front, Lock, LockMode
-from rota.core.pool import GLOBAL, Draws, Limits
+from rota.core.pool import Draws, Limits
 from rota.core.queue import Rank
 from rota.core.snapshot import Lane, Snapshot
 from rota.core.status import Status
 from rota.core.wait import WaitKind
 from rota.ids import JobId, LaneId
+from rota.names import GLOBAL
 from rota.store.database import Database, Row
 from rota.store.moment import from_stored, maybe_from_stored
 
+LANES = 32
+"""How many lanes a snapshot holds unless more are asked for."""
 HEADS = 64
 """How many ready jobs of one lane a snapshot holds at most; the plan says when it wants to see more."""
 
 
 @lru_cache(maxsize=4096)
-def decode_draws(text: str) -> Draws:
-    return msgspec.json.decode(text, type=dict[str, int])
+def decode_draws(text: str) -> Draws | None:
+    """None when it cannot be read."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, int])
+    except msgspec.DecodeError:
+        return None
 
 
 def decode_waited_on(text: str) -> tuple[WaitKind, ...]:
     return tuple(WaitKind(kind) for kind in text.split(",")) if text else ()
 
 
+class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
+    """A marked job whose own record cannot be used."""
+
+    job: JobId
+    chain: JobId
+    error: str
+
+
 class Snapshots:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    def stirred(self, limit: int) -> list[Standing]:
-        """Jobs marked for a look, in queue order."""
+    def stirred(self, limit: int) -> tuple[list[Standing], list[Unreadable]]:
+        """Jobs marked for a look, in queue order; apart from them those whose own record cannot be read."""
         return self._standings(self._db.rows("stirred", limit=limit))
 
     def standings(self, jobs: Sequence[JobId]) -> list[Standing]:
-        return self._standings(self._db.rows("standing", ids=list(jobs)))
+        """As the gates see them; one that cannot be read is not among them."""
+        return self._standings(self._db.rows("standing", ids=list(jobs)))[0]
 
-    def _standings(self, rows: Sequence[Row]) -> list[Standing]:
+    def _standings(self, rows: Sequence[Row]) -> tuple[list[Standing], list[Unreadable]]:
         ids = [row[3] for row in rows]
         edges = self._speaking_edges([row[3] for row in rows if row[11] > 0])
         locks: dict[int, list[Lock]] = {}
@@ -53,23 +69,14 @@ class Snapshots:
             locks.setdefault(job, []).append(Lock(key=key, mode=LockMode(mode)))
             if state == "contending":
                 contending.add(job)
-        return [
-            Standing(
-                rank=Rank(*row[:4]),
-                chain=JobId(row[12]),
-                status=Status(row[4]),
-                wait_kind=None if row[5] is None else WaitKind(row[5]),
-                waited_on=decode_waited_on(row[6]),
-                is_ready=bool(row[7]),
-                contends=row[3] in contending,
-                not_before=maybe_from_stored(row[8]),
-                lane=LaneId(row[9]),
-                draws=decode_draws(row[10]),
-                locks=tuple(locks.get(row[3], ())),
-                edges=edges.get(row[3], ()),
-            )
-            for row in rows
-        ]
+        standings, unreadable = [], []
+        for row in rows:
+            job = row[3]
+            try:
+                standings.append(_standing(row, tuple(locks.get(job, ())), edges.get(job, ()), job in contending))
+            except ValueError as error:
+                unreadable.append(Unreadable(job=JobId(job), chain=JobId(row[12]), error=str(error)))
+        return standings, unreadable
 
     def _speaking_edges(self, jobs: Sequence[int]) -> Mapping[int, tuple[EdgeFact, ...]]:
         if not jobs:
@@ -77,7 +84,14 @@ class Snapshots:
         facts = {}
         for job, predecessor, chain, policy, status in self._db.rows("speaking_edges", ids=list(jobs)):
             edge = Edge(predecessor=JobId(predecessor), chain=JobId(chain), policy=AfterPolicy(policy))
-            facts[job] = (EdgeFact(edge=edge, status=None if status is None else Status(status)),)
+            is_known = status is None or status in Status.__members__
+            facts[job] = (
+                EdgeFact(
+                    edge=edge,
+                    status=Status(status) if status is not None and is_known else None,
+                    error=None if is_known else f"unknown status {status!r}",
+                ),
+            )
         return facts
 
     def fronts(self, keys: Iterable[str]) -> dict[str, Front]:
@@ -101,47 +115,60 @@ class Snapshots:
         """What running jobs draw from each pool, and the numbers of the workers that run them."""
         used: dict[str, int] = {}
         workers = set()
-        for _lane, draws, worker in self._db.rows("running"):
+        for _lane, text, worker in self._db.rows("running"):
             workers.add(int(worker.rpartition("/")[2]))
-            for name, weight in decode_draws(draws).items():
+            for name, weight in (decode_draws(text) or {GLOBAL: 1}).items():
                 used[name] = used.get(name, 0) + weight
         return used, frozenset(workers)
 
-    def snapshot(self, limits: Limits, batch_size: int | None) -> Snapshot:
+    def snapshot(self, limits: Limits, batch_size: int | None, most_lanes: int = LANES) -> Snapshot:
         used, workers = self.used()
         pauses = self.pauses()
         horizon = self._db.rows("first_stirred")
-        lanes = () if _is_full(limits, used, GLOBAL) else self._lanes(limits, used, pauses)
+        rows = self._db.rows("lanes", limit=1 if _is_full(limits, used, GLOBAL) else most_lanes + 1)
         return Snapshot(
-            lanes=tuple(lanes),
+            lanes=() if _is_full(limits, used, GLOBAL) else tuple(self._lanes(rows[:most_lanes], limits, used, pauses)),
             used=used,
             workers=workers,
             limits=limits,
             pauses=pauses,
             batch_size=batch_size,
+            has_ready=bool(rows),
+            frontier=Rank(*rows[most_lanes][3:]) if len(rows) > most_lanes else None,
             horizon=Rank(*horizon[0]) if horizon else None,
         )
 
-    def _lanes(self, limits: Limits, used: Mapping[str, int], pauses: Pauses) -> list[Lane]:
+    def _lanes(self, rows: Sequence[Row], limits: Limits, used: Mapping[str, int], pauses: Pauses) -> Iterator[Lane]:
         """The lanes with ready jobs. One that a full pool closes shows its first job only: that job may still
-        close other pools to those behind it."""
-        lanes = []
-        for lane, text, ready in self._db.rows("lanes"):
+        close other pools to those behind it. One whose draws cannot be read is left out."""
+        for lane, text, ready, *_ in rows:
             draws = decode_draws(text)
-            if pauses.over(draws) is not None:
+            if draws is None or pauses.over(draws) is not None:
                 continue
-            limit = _room(limits, used, draws)
-            heads = self._db.rows("heads", lane=lane, limit=limit)
+            heads = self._db.rows("heads", lane=lane, limit=_room(limits, used, draws))
             if heads:
-                lanes.append(
-                    Lane(
-                        id=LaneId(lane),
-                        draws=draws,
-                        heads=tuple(Rank(*head) for head in heads),
-                        has_more=ready > len(heads),
-                    )
-                )
-        return lanes
+                ranks = tuple(Rank(*head) for head in heads)
+                yield Lane(id=LaneId(lane), draws=draws, heads=ranks, has_more=ready > len(heads))
+
+
+def _standing(row: Row, locks: tuple[Lock, ...], edges: tuple[EdgeFact, ...], contends: bool) -> Standing:
+    draws = decode_draws(row[10])
+    if draws is None:
+        raise ValueError(f"its draws cannot be read: {row[10]!r}")
+    return Standing(
+        rank=Rank(*row[:4]),
+        chain=JobId(row[12]),
+        status=Status(row[4]),
+        wait_kind=None if row[5] is None else WaitKind(row[5]),
+        waited_on=decode_waited_on(row[6]),
+        is_ready=bool(row[7]),
+        contends=contends,
+        not_before=maybe_from_stored(row[8]),
+        lane=LaneId(row[9]),
+        draws=draws,
+        locks=locks,
+        edges=edges,
+    )
 
 
 def _is_full(limits: Limits, used: Mapping[str, int], name: str) -> bool:

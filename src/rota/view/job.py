@@ -13,10 +13,11 @@ from rota.core.job import Job
 from rota.core.lock import LockBoard
 from rota.core.pool import Limits
 from rota.core.status import WAITING
-from rota.core.tick import plan
 from rota.core.verdict import Wait
+from rota.engine.dispatch import choose
 from rota.errors import NotFound
 from rota.ids import JobId, show_job
+from rota.report import session_path
 from rota.store.session import Reader
 from rota.wire import JobForm, job_form
 
@@ -28,6 +29,8 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     batch_size: int | None
     now: datetime
     jobs: Path
+    held_by: str | None = None
+    """Why nothing at all starts, whatever the gates say."""
 
 
 def waits(reader: Reader, jobs: Sequence[Job], sight: Sight) -> dict[JobId, Wait]:
@@ -36,7 +39,7 @@ def waits(reader: Reader, jobs: Sequence[Job], sight: Sight) -> dict[JobId, Wait
     if not waiting:
         return {}
     standings = reader.standings(waiting)
-    planned = plan(reader.snapshot(sight.limits, sight.batch_size))
+    planned = choose(reader, sight.limits, sight.batch_size)
     starting = {claim.job for claim in planned.claims}
     facts = Facts(
         now=sight.now,
@@ -59,7 +62,15 @@ def find(reader: Reader, job: JobId) -> Job:
 
 def forms(reader: Reader, jobs: Sequence[Job], sight: Sight) -> list[JobForm]:
     why = waits(reader, jobs, sight)
-    return [job_form(job, sight.jobs, why.get(job.id)) for job in jobs]
+    return [
+        job_form(
+            job,
+            sight.jobs,
+            wait=why.get(job.id),
+            session_path=None if job.run is None else session_path(sight.jobs / str(job.id)),
+        )
+        for job in jobs
+    ]
 
 
 def show(reader: Reader, job: JobId, sight: Sight) -> JobForm:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from rota.core.pool import GLOBAL, Limits
+from rota.core.pool import Limits
 from rota.core.status import STARTED, TERMINAL, WAITING, Status
 from rota.ids import show_job
+from rota.names import GLOBAL
 from rota.store.moment import from_stored
 from rota.store.session import Reader
 from rota.view.job import Sight, waits
@@ -64,4 +65,4 @@ def _idle_because(reader: Reader, sight: Sight) -> str | None:
         return None
     job = reader.jobs(first)[0]
     wait = waits(reader, [job], sight).get(job.id)
-    return f"{show_job(job.id)}: {wait.detail}" if wait is not None else None
+    return f"{show_job(job.id)}: {wait.detail}" if wait is not None else sight.held_by

@@ -30,7 +30,7 @@ def why(reader: Reader, job: JobId, sight: Sight) -> dict[str, Any]:
 
 def _lines(reader: Reader, job: Job, wait: Wait | None, sight: Sight) -> list[str]:
     """One line for the job, then one for each thing further up that it hangs on."""
-    lines = [_line(reader, job, wait)]
+    lines = [_line(reader, job, wait, sight)]
     seen = {job.id}
     while wait is not None and wait.kind is WaitKind.DEPENDENCIES and len(lines) < _DEEPEST:
         last = reader.last_of_chain(JobId(int(wait.on[0].removeprefix("job:"))))
@@ -39,11 +39,11 @@ def _lines(reader: Reader, job: Job, wait: Wait | None, sight: Sight) -> list[st
         job = find(reader, last[0])
         seen.add(job.id)
         wait = waits(reader, [job], sight).get(job.id)
-        lines.append("  " * len(lines) + _line(reader, job, wait))
+        lines.append("  " * len(lines) + _line(reader, job, wait, sight))
     return lines
 
 
-def _line(reader: Reader, job: Job, wait: Wait | None) -> str:
+def _line(reader: Reader, job: Job, wait: Wait | None, sight: Sight) -> str:
     head = f"{show_job(job.id)} is {job.status.shown}"
     if wait is not None:
         failed = f", after it could not be started: {job.last_failure}" if job.dispatch_failures else ""
@@ -52,7 +52,7 @@ def _line(reader: Reader, job: Job, wait: Wait | None) -> str:
         pid = f" as pid {job.pid}" if job.pid is not None else ""
         return f"{head}: it runs{pid} since {job.started_at:%Y-%m-%d %H:%M:%S} UTC"
     if job.status is Status.QUEUED:
-        return f"{head}: nothing holds it; it starts with the next tick"
+        return f"{head}: {sight.held_by or 'nothing holds it; it starts with the next tick'}"
     return f"{head}: {job.reason}" if job.reason else f"{head}: it has ended"
 
 

@@ -86,7 +86,7 @@ class Keeper:
         try:
             self._journal.must_record(run.starting())
         except OSError as error:
-            self._refuse(run, _explain_journal(error))
+            self._refuse(run, _explain_journal(error), is_machine=True)
             return True
         if surroundings is None:
             self._failed(run, f"surroundings {order['surroundings']} were not sent on this connection")
@@ -120,12 +120,14 @@ class Keeper:
             self._record(protocol.line(type="generation", generation=generation))
         return True
 
-    def accounts(self) -> list[dict[str, int | None]]:
+    def accounts(self) -> list[dict[str, int | bool | None]]:
         return [
             {
                 "run": run.number,
                 "pid": run.pid if run.phase is Phase.RUNNING else None,
                 "start_time": run.start_time if run.phase is Phase.RUNNING else None,
+                "has_ended": run.phase is Phase.ENDED,
+                "is_lost": run.end is not None and not protocol.parse(run.end).get("watched", True),
             }
             for run in self.runs.values()
         ]
@@ -141,7 +143,7 @@ class Keeper:
         for spawned in self._spawner.collect():
             run = self.runs[spawned.run]
             if spawned.error:
-                self._failed(run, spawned.error)
+                self._failed(run, spawned.error, is_machine=spawned.is_machine)
             else:
                 self._started(run, spawned)
         self.reap()  # a fast one may be over already
@@ -256,17 +258,17 @@ class Keeper:
         run.phase = Phase.ENDED
         self._tell_end(run)
 
-    def _failed(self, run: Run, error: str) -> None:
-        line = protocol.line(type="failed_to_start", run=run.number, error=error)
-        self._record(line)
-        self._refuse(run, error, line)
+    def _failed(self, run: Run, error: str, *, is_machine: bool = False) -> None:
+        self._refuse(run, error, is_machine=is_machine)
+        if run.end is not None:
+            self._record(run.end)
 
-    def _refuse(self, run: Run, error: str, line: bytes | None = None) -> None:
+    def _refuse(self, run: Run, error: str, *, is_machine: bool) -> None:
         """Tell a failure whether or not it could be written: there is no process that could be lost."""
         self.limits.disarm(run)
         run.launch = None
         run.phase = Phase.ENDED
-        run.end = line or protocol.line(type="failed_to_start", run=run.number, error=error)
+        run.end = protocol.line(type="failed_to_start", run=run.number, error=error, is_machine=is_machine)
         run.is_written = True
         self._tell_end(run)
 

@@ -27,6 +27,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+_MACHINE = frozenset(
+    (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
+)
+
 
 class Launch:
     """Everything needed to make the children of one run: `skip_if` first, where there is one."""
@@ -49,13 +53,17 @@ class Launch:
 class Spawned:
     """What became of a launch: a process, or the reason why there is none."""
 
-    __slots__ = ("error", "pid", "run", "start_time")
+    __slots__ = ("error", "is_machine", "pid", "run", "start_time")
 
-    def __init__(self, run: int, *, pid: int = 0, start_time: int = 0, error: str = "") -> None:
+    def __init__(
+        self, run: int, *, pid: int = 0, start_time: int = 0, error: str = "", is_machine: bool = False
+    ) -> None:
         self.run = run
         self.pid = pid
         self.start_time = start_time
         self.error = error
+        self.is_machine = is_machine
+        """The machine's trouble, not the job's."""
 
 
 class Spawner:
@@ -88,7 +96,7 @@ class Spawner:
             try:
                 spawned = self._spawn(run, launch, is_check=is_check)
             except OSError as error:
-                spawned = Spawned(run, error=explain(error, launch))
+                spawned = Spawned(run, error=explain(error, launch), is_machine=error.errno in _MACHINE)
             except Exception as error:  # noqa: BLE001
                 # Whatever it is, this thread must live on and the run must get an answer.
                 spawned = Spawned(run, error=f"cannot be started: {clean(str(error) or repr(error))}")

@@ -16,9 +16,14 @@ CREATE TABLE surroundings (        -- environments, once for each distinct conte
 CREATE TABLE lane (                -- one for each distinct set of pool draws
     id @int PRIMARY KEY,
     draws TEXT NOT NULL UNIQUE,
-    ready @int NOT NULL DEFAULT 0 CHECK (ready >= 0)
+    ready @int NOT NULL DEFAULT 0 CHECK (ready >= 0),
+    precedence @int,               -- the rank of its first ready job
+    position @int,
+    created_at @int,
+    job @int,
+    CHECK ((ready = 0) = (job IS NULL))
 ) @strict;
-CREATE INDEX lane_ready ON lane (id) WHERE ready > 0;
+CREATE INDEX lane_order ON lane (precedence, position, created_at, job) WHERE ready > 0;
 
 CREATE TABLE spec (                -- what was asked for; frozen once a job of it is dispatched (INV-001)
     id @int PRIMARY KEY,

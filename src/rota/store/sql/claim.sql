@@ -3,8 +3,9 @@ SELECT job.lane, lane.draws, run.worker
 FROM run JOIN job ON job.id = run.job JOIN lane ON lane.id = job.lane
 WHERE run.status IS NULL
 
--- name: lanes
-SELECT id, draws, ready FROM lane WHERE ready > 0
+-- name: lanes: in the order of their first jobs
+SELECT id, draws, ready, precedence, position, created_at, job FROM lane WHERE ready > 0
+ORDER BY precedence, position, created_at, job LIMIT :limit
 
 -- name: heads
 SELECT precedence, position, created_at, id FROM job
@@ -27,7 +28,7 @@ UPDATE lock SET state = 'held' WHERE job = :job
 
 -- name: orders: what the executor needs to start a job
 SELECT job.id, spec.command, spec.cwd, spec.surroundings, spec.params, spec.timeout, spec.idle_timeout, spec.skip_if
-FROM job JOIN spec ON spec.id = job.spec WHERE job.id @in(ids)
+FROM job LEFT JOIN spec ON spec.id = job.spec WHERE job.id @in(ids)
 
 -- name: variables
 SELECT variables FROM surroundings WHERE id = :id
@@ -39,29 +40,30 @@ RETURNING id
 
 -- name: open_runs
 SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout
-FROM run JOIN job ON job.id = run.job JOIN spec ON spec.id = job.spec WHERE run.status IS NULL
+FROM run JOIN job ON job.id = run.job LEFT JOIN spec ON spec.id = job.spec WHERE run.status IS NULL
 
 -- name: open_run
 SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout
-FROM run JOIN job ON job.id = run.job JOIN spec ON spec.id = job.spec WHERE run.id = :run AND run.status IS NULL
+FROM run JOIN job ON job.id = run.job LEFT JOIN spec ON spec.id = job.spec WHERE run.id = :run AND run.status IS NULL
 
 -- name: open_run_of
 SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout
-FROM run JOIN job ON job.id = run.job JOIN spec ON spec.id = job.spec WHERE run.job = :job AND run.status IS NULL
+FROM run JOIN job ON job.id = run.job LEFT JOIN spec ON spec.id = job.spec WHERE run.job = :job AND run.status IS NULL
 
 -- name: finish_run
 UPDATE run SET status = :status, finished_at = :now, exit_code = :exit_code, error = :error
 WHERE id = :run AND status IS NULL
 
 -- name: finish_job
-UPDATE job SET status = :status, finished_at = :now, exit_code = :exit_code, reason = :reason, dispatch_failures = 0
+UPDATE job SET status = :status, finished_at = :now, exit_code = :exit_code, reason = :reason, dispatch_failures = 0,
+               permanently_failed = :permanently_failed
 WHERE id = :job AND status IN ('DISPATCHED', 'RUNNING')
 
 -- name: forget_run: a dispatch that did not come about is not a run
 DELETE FROM run WHERE id = :run AND status IS NULL
 
 -- name: requeue
-UPDATE job SET status = 'QUEUED', stirred = 1, started_at = NULL, pid = NULL, pid_started = NULL,
+UPDATE job SET status = :status, stirred = 1, started_at = NULL, pid = NULL, pid_started = NULL,
                dispatch_failures = :dispatch_failures, last_failure = coalesce(:last_failure, last_failure),
                not_before = coalesce(:not_before, not_before)
 WHERE id = :job AND status = 'DISPATCHED'

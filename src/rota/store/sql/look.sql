@@ -53,8 +53,12 @@ WHERE id = :job AND status = :was
 -- name: unstir
 UPDATE job SET stirred = 0 WHERE id @in(ids)
 
--- name: count_ready
-UPDATE lane SET ready = ready + :change WHERE id = :lane
+-- name: count_ready: so many jobs more or less stand in this lane, and another may be the first
+UPDATE lane SET ready = ready + :change, (precedence, position, created_at, job) = (
+    SELECT first.precedence, first.position, first.created_at, first.id FROM job AS first
+    WHERE first.lane = :lane AND first.ready = 1
+    ORDER BY first.precedence, first.position, first.created_at, first.id LIMIT 1)
+WHERE id = :lane
 
 -- name: contend
 UPDATE lock SET state = 'contending' WHERE job = :job AND state = 'idle' RETURNING key, mode, precedence, position, created_at, job

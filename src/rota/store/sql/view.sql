@@ -53,11 +53,11 @@ SELECT seq, at, kind, cause, actor, job, run, data FROM event WHERE seq > :seq O
 -- name: events_of_job
 SELECT seq, at, kind, cause, actor, job, run, data FROM event WHERE job = :job ORDER BY seq
 
--- name: last_event
-SELECT coalesce(max(seq), 0) FROM event
-
 -- name: last_dispatch
 SELECT started_at FROM run ORDER BY id DESC LIMIT 1
+
+-- name: lane_depths
+SELECT draws, ready FROM lane WHERE ready > 0
 
 -- name: running_jobs
 SELECT run.job, lane.draws FROM run JOIN job ON job.id = run.job JOIN lane ON lane.id = job.lane
