@@ -1,9 +1,9 @@
 #!/bin/sh
-# Rota's first minute: a small workflow, watched to its end. Needs `rota` on PATH; writes only to .rota in the checkout.
+# Rota's first minute: a small workflow, watched to its end. Needs `rota` on PATH; writes only to .rota-demo in the checkout.
 set -eu
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
-export ROTA_HOME="$root/.rota"
+export ROTA_HOME="$root/.rota-demo"
 cd "$root"
 
 echo "== Starting Rota in a home of its own"
@@ -39,10 +39,12 @@ echo
 echo "== What $tests said (rota logs $tests)"
 rota logs "$tests"
 
+rota=$(command -v rota)
 cat <<END
 
 Logs      $ROTA_HOME/jobs/
 Socket    $ROTA_HOME/rota.sock
-Look      export ROTA_HOME='$ROTA_HOME'; rota status; rota show $merge
-Stop      rota --home '$ROTA_HOME' down
+Look      $rota --home '$ROTA_HOME' status
+          $rota --home '$ROTA_HOME' show $merge
+Stop      $rota --home '$ROTA_HOME' down
 END

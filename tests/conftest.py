@@ -8,21 +8,28 @@ from pathlib import Path
 import pytest
 
 from harness import Raw, Scheduler, sqlite_raw
+from postgres_server import Schema, postgres_schema, postgres_server, postgres_url
 from rota.store.port import Store
+from rota.store.postgres.store import PostgresStore
 from rota.store.sqlite.store import SqliteStore
 
+__all__ = ["postgres_schema", "postgres_server", "postgres_url"]
 
-@pytest.fixture(params=["sqlite"])
+
+@pytest.fixture(params=["sqlite", "postgres"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     """Every store there is; what passes on one passes on all."""
-    assert request.param == "sqlite"
+    if request.param == "postgres":
+        return PostgresStore(request.getfixturevalue("postgres_url"))
     return SqliteStore(tmp_path / "rota.db")
 
 
 @pytest.fixture
-def raw(store: Store, tmp_path: Path) -> Raw:
+def raw(request: pytest.FixtureRequest, store: Store, tmp_path: Path) -> Raw:
     """SQL on the same database, past the store's verbs."""
-    assert isinstance(store, SqliteStore)
+    if isinstance(store, PostgresStore):
+        schema: Schema = request.getfixturevalue("postgres_schema")
+        return schema.raw
     return sqlite_raw(tmp_path / "rota.db")
 
 

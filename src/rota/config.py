@@ -47,6 +47,8 @@ PoolSize = Annotated[
 ]
 Count = Annotated[int, Meta(ge=1, le=_MOST, description=f"a whole number from 1 to {_MOST}")]
 
+Url = Annotated[str, Meta(pattern=r"^postgres(ql)?://", description="the address of a database, postgresql://…")]
+
 DEFAULT_POOLS: Mapping[str, int] = {"global": 1, "flow/*": 1, "resource/ollama": 1}
 
 
@@ -63,12 +65,20 @@ class Scheduler(msgspec.Struct, frozen=True, kw_only=True):
     """A start that is not confirmed for so long has failed."""
 
 
+class Store(msgspec.Struct, frozen=True, kw_only=True):
+    """`[store]`: where the records are kept."""
+
+    url: Url | None = None
+    """`postgresql://…`; absent, the file in the home."""
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """The whole of `rota.toml`, with defaults where it is silent."""
 
     pools: Mapping[str, int] = msgspec.field(default_factory=lambda: dict(DEFAULT_POOLS))
     """Size by pool name; `flow/*` holds for each flow without a line of its own."""
     scheduler: Scheduler = Scheduler()
+    store: Store = Store()
 
 
 def _required(kind: Any) -> Any:

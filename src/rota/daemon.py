@@ -9,7 +9,6 @@ rota-mirror     files for people and tools, written behind
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import getpass
 import logging
 import os
@@ -39,12 +38,13 @@ from rota.engine.loop import Loop
 from rota.engine.mirror import META, Mirror
 from rota.engine.recovery import KEYS
 from rota.engine.work import Request, Settings
-from rota.errors import Conflict, RotaError, Unavailable
+from rota.errors import RotaError, Unavailable
 from rota.executor.local import LocalExecutor
 from rota.home import Home, short_address
 from rota.ids import show_job
+from rota.store.open import open_store
+from rota.store.port import Store
 from rota.store.session import Session
-from rota.store.sqlite.store import SqliteStore
 
 log = logging.getLogger("rota.daemon")
 
@@ -55,37 +55,27 @@ _ANSWERS_LEFT = 1
 
 
 def main(home: Home) -> int:
+    """For who has the home to himself."""
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
     )
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # that it started and ended is ours to say
-    try:
-        with sole_scheduler(home):
-            return asyncio.run(Daemon(home).serve())
-    except RotaError as error:
-        print(f"rota: {error.message}", file=sys.stderr)
-        return error.exit_code
-
-
-@contextmanager
-def sole_scheduler(home: Home) -> Iterator[None]:
-    """One scheduler to a home. The kernel frees the lock with its holder, so a dead one never wedges the next."""
-    home.lock.touch(mode=0o600)
-    with home.lock.open("r+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Conflict(
-                f"another scheduler (pid {lock.read().strip() or '?'}) has {home.root}; use it, or `rota down` first"
-            ) from None
-        lock.truncate(0)
-        lock.write(f"{os.getpid()}\n")
-        lock.flush()
-        yield
+    return asyncio.run(Daemon(home).serve())
 
 
 class Server(uvicorn.Server):
-    """Signals are the daemon's, not the HTTP server's."""
+    """Signals are the daemon's, not the HTTP server's; and its end is told, not looked for ten times a second."""
+
+    def __init__(self, given: uvicorn.Config) -> None:
+        super().__init__(given)
+        self._ended = asyncio.Event()
+
+    def end(self) -> None:
+        self.should_exit = True
+        self._ended.set()
+
+    async def main_loop(self) -> None:
+        await self._ended.wait()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -108,10 +98,11 @@ class Daemon:
         self._clock = SystemClock()
         self._started_at = self._clock.now()
         self._config = config.load(home.config)
+        self._config_at_start = self._config
         self._config_seen = _stamp(home.config)
         self._config_trouble: str | None = None
         home.jobs.mkdir(mode=0o700, exist_ok=True)  # before anybody makes it on the way, under any umask
-        self._store = SqliteStore(home.database)
+        self._store: Store = open_store(self._config.store.url or home.database)
         self._session: Session = self._store.session()
         self._session.begin()
         generation = self._session.raise_epoch()
@@ -160,7 +151,7 @@ class Daemon:
             await self._drain()
             watching.cancel()
             self._hub.close()
-            server.should_exit = True
+            server.end()
             await serving
             self._close(context)
         return 1 if self._has_crashed else 0
@@ -203,7 +194,9 @@ class Daemon:
 
     def _apply(self, given: Config) -> None:
         """In force with the next turn, which is asked for: a raised limit dispatches at once."""
-        self._config, self._config_trouble = given, None
+        is_moved = given.store != self._config_at_start.store
+        self._config_trouble = "store.url takes effect at the next start" if is_moved else None
+        self._config = given
         self._engine.settings = settings_of(given)
         self._turns.submit(Request(lambda _: None, lambda _: None))
 
@@ -222,6 +215,7 @@ class Daemon:
             "socket": str(self._home.socket),
             "pid": os.getpid(),
             "version": __version__,
+            "store": self._store.name,
             "started_at": self._started_at,
             "supervisor_pid": self._executor.supervisor_pid,
             "stopping": self._stopping.is_set(),

@@ -42,7 +42,7 @@ def test_a_table_without_a_terminal_is_never_cut() -> None:
         job-3    RUNNING          build                    0                                   2m05s
         job-12   WAITING_ON_DEPS  merge                    0     waiting on job job-3          1h00m
         job-104  QUEUED           sh -c 'echo a | tr a b'  -5    waiting on pool global (1/1)  2s
-        job-1    FAILED           test                     0     exit code 2                   4s
+        job-1    FAILED           test                     0     exit code 2                   4.0s
         job-2    CANCELLED        evil\x1b[2J\nname        0     cancelled
         """
     )
@@ -55,7 +55,7 @@ def test_a_table_fits_its_terminal() -> None:
         job-3    RUNNING          build            0                       2m05s
         job-12   WAITING_ON_DEPS  merge            0     waiting on job …  1h00m
         job-104  QUEUED           sh -c 'echo a …  -5    waiting on pool…  2s
-        job-1    FAILED           test             0     exit code 2       4s
+        job-1    FAILED           test             0     exit code 2       4.0s
         job-2    CANCELLED        evil\x1b[2J\nn…  0     cancelled
         """
     )

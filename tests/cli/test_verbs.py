@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from rota.cli.outcome import exit_code
 from rota.client.api import ACTIVE, TERMINAL
 from rota.core import status
 from rota.home import Home
+from rota.store.sqlite.store import SqliteStore
 
 
 def job(number: int, status: str, **fields: Any) -> dict[str, Any]:
@@ -254,7 +256,7 @@ def test_down_waits_for_the_process_and_names_what_is_left(
         return answer({"jobs": running, "next": None, "counts": {}})
 
     server.routes = {
-        "GET /api/scheduler": answer({"pid": process.pid}),
+        "GET /health": answer({"status": "ok", "pid": process.pid}),
         "GET /api/jobs?status=RUNNING": list_running,
         "POST /api/scheduler/stop": answer({}, 202),
     }
@@ -276,7 +278,7 @@ def test_down_does_not_wait_for_ever(
     monkeypatch.setattr(down, "_SILENCE", 0.0)
     monkeypatch.setattr(down, "_LOOK_EVERY", 0.01)
     server.routes = {
-        "GET /api/scheduler": answer({"pid": process.pid}),
+        "GET /health": answer({"status": "ok", "pid": process.pid}),
         "GET /api/jobs?status=RUNNING": problem(503, "unavailable", "stopping"),
         "POST /api/scheduler/stop": answer({}, 202),
     }
@@ -336,14 +338,31 @@ def test_doctor_finds_what_is_broken(home: Home, capsys: pytest.CaptureFixture[s
     assert (found["config"], found["database"], found["scheduler"]) == ("fail", "fail", "ok")
 
 
-def test_doctor_knows_a_database_by_its_header(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
-    home.database.write_bytes(b"SQLite format 3\0".ljust(100, b"\0"))
+def test_doctor_reads_the_version_of_the_database(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    SqliteStore(home.database).session().close()
     assert main(["doctor"]) == 0
-    assert "rota.db, 100 bytes" in capsys.readouterr().out
+    assert re.search(r"rota.db, [\d,]+ bytes, schema \d+", capsys.readouterr().out)
+
+
+def test_doctor_finds_a_database_that_a_newer_version_wrote(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    session = SqliteStore(home.database).session()
+    session.begin()
+    session.set_meta("schema_version", "99")
+    session.commit()
+    session.close()
+    assert main(["doctor"]) == 1
+    assert "newer version of Rota (schema 99" in capsys.readouterr().out
+
+
+def test_doctor_finds_a_damaged_database(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    home.database.write_bytes(b"SQLite format 3\0".ljust(100, b"\0"))
+    assert main(["doctor"]) == 1
+    assert "fail  database" in capsys.readouterr().out
 
 
 def test_doctor_warns_of_a_scheduler_in_trouble(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    server.replies = [answer({"pid": 3, "version": "0.0.1", "supervisor_pid": None, "trouble": ["TCP is off"]})]
+    status = {"pid": 3, "version": "0.0.1", "supervisor_pid": None, "trouble": ["TCP is off"]}
+    server.replies = [answer({"status": "ok", "pid": 3}), answer(status)]
     assert main(["doctor"]) == 0
     out = capsys.readouterr().out
     assert "warn  scheduler   runs version 0.0.1" in out

@@ -99,6 +99,7 @@ class FlakySession(Session):
 class FlakyStore:
     def __init__(self, inner: Store) -> None:
         self._inner = inner
+        self.name = inner.name
 
     def session(self) -> Session:
         return FlakySession(self._inner.session())
@@ -196,7 +197,6 @@ def test_recovery_is_done_again_when_its_commit_failed(flaky: Flaky) -> None:
     job = flaky.submit()
     flaky.session.close()
     flaky.executor = FakeExecutor()
-    flaky.session = flaky.store.session()
     boot, flaky.turn = flaky.turn, lambda: None  # type: ignore[method-assign]
     flaky.boot()
     flaky.turn = boot  # type: ignore[method-assign]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from harness import Raw
+from harness import sqlite_raw
 from rota.store.port import Store
+from rota.store.sqlite.store import SqliteStore
 from store import racer
 from store.desk import Desk, add_job
 from store.invariants import check_store
@@ -31,7 +33,9 @@ def race(target: Callable[..., None], store: Store) -> list[list[int]]:
     return [got[n] for n in range(RACERS)]
 
 
-def test_eight_schedulers_claim_four_jobs_between_them_where_the_limit_is_four(store: Store, raw: Raw) -> None:
+def test_eight_schedulers_claim_four_jobs_between_them_where_the_limit_is_four(tmp_path: Path) -> None:
+    """A server refuses the second scheduler outright; on a file the claim itself has to be safe."""
+    store, raw = SqliteStore(tmp_path / "rota.db"), sqlite_raw(tmp_path / "rota.db")
     desk = Desk(store, raw)
     with desk.writing() as session:
         jobs = [add_job(session) for _ in range(40)]
@@ -42,8 +46,9 @@ def test_eight_schedulers_claim_four_jobs_between_them_where_the_limit_is_four(s
     check_store(raw)
 
 
-def test_eight_writers_of_fifty_jobs_each_lose_none(store: Store, raw: Raw) -> None:
+def test_eight_writers_of_fifty_jobs_each_lose_none(tmp_path: Path) -> None:
     """They open the store at one moment too: the schema is made once."""
+    store, raw = SqliteStore(tmp_path / "rota.db"), sqlite_raw(tmp_path / "rota.db")
     stored = [job for jobs in race(racer.submits, store) for job in jobs]
     assert len(set(stored)) == RACERS * 50
     assert [job for (job,) in raw("SELECT id FROM job ORDER BY id")] == sorted(stored)

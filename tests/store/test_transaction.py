@@ -127,6 +127,7 @@ def test_meta_is_set_again_and_the_epoch_grows_with_every_opening(store: Store, 
             session.set_meta("k", value)
         assert desk.reader.meta("k") == value
     epochs = []
+    desk.close()
     for _ in range(3):
         session = store.session()
         session.begin()

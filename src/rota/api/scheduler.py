@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from functools import partial
 
 import msgspec
@@ -54,7 +55,7 @@ async def stop(request: Request) -> Response:
 
 
 async def health(_request: Request) -> Response:
-    return answer({"status": "ok"})
+    return answer({"status": "ok", "pid": os.getpid()})
 
 
 ROUTES = [

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from rota import __version__
 from rota.client import api
 from rota.client.lock import is_held
-from rota.client.problem import NotRunning
+from rota.client.problem import NoAnswer, NotRunning
 from rota.client.session import Session
 from rota.errors import RotaError
 from rota.home import NETWORK_FILE_SYSTEMS, Home, file_system
@@ -19,6 +19,7 @@ from rota.home import NETWORK_FILE_SYSTEMS, Home, file_system
 _OLDEST_PYTHON = (3, 11)
 _MIB = 1 << 20
 _SCARCE, _TOO_LITTLE = 1024 * _MIB, 64 * _MIB
+_PATIENCE = 3.0
 _SQLITE_MAGIC = b"SQLite format 3\0"
 
 
@@ -93,15 +94,27 @@ def database(home: Home) -> list[Finding]:
     if header and not header.startswith(_SQLITE_MAGIC):
         text = f"{home.database} is not an SQLite database; restore it from a backup, or move it away to start empty"
         return [Finding("database", "fail", text)]
-    return [Finding("database", "ok", f"{home.database}, {home.database.stat().st_size:,} bytes")]
+    from rota.store.sqlite.schema import check
+
+    try:
+        version = check(home.database)
+    except RotaError as error:
+        return [Finding("database", "fail", error.message)]
+    shown = f"{home.database}, {home.database.stat().st_size:,} bytes, schema {version}"
+    return [Finding("database", "ok", shown)]
 
 
 def scheduler(home: Home) -> list[Finding]:
+    session = Session(home, starts=False)
     try:
-        status = api.scheduler(Session(home, starts=False))
+        api.health(session, timeout=_PATIENCE)
+        status = api.scheduler(session)
     except NotRunning as missing:
         left = " (it left its socket behind: it crashed or was killed)" if missing.left_socket else ""
         return [Finding("scheduler", "ok", f"not running{left}; commands start it"), _lone_supervisor(home)]
+    except NoAnswer:
+        text = f"has the home's lock but does not answer within {_PATIENCE:g} s; see {home.log}, or end it: it is pid "
+        return [Finding("scheduler", "fail", text + (_holder(home) or "unknown"))]
     except RotaError as error:
         return [Finding("scheduler", "fail", error.message)]
     version = status.get("version")
@@ -114,6 +127,13 @@ def scheduler(home: Home) -> list[Finding]:
     if pid:
         return [*findings, Finding("supervisor", "ok", f"pid {pid}")]
     return [*findings, Finding("supervisor", "warn", "not there; it is started with the first job")]
+
+
+def _holder(home: Home) -> str:
+    try:
+        return home.lock.read_text().strip()
+    except OSError:
+        return ""
 
 
 def _lone_supervisor(home: Home) -> Finding:

@@ -19,7 +19,7 @@ from rota.cli.terminal import say_json, talk
 from rota.client import api
 from rota.client.problem import Broken, NotRunning
 from rota.client.session import Session
-from rota.errors import Unavailable
+from rota.errors import RotaError, Unavailable
 from rota.home import Home, find_home
 
 TYPE_CHECKING = False
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     home = find_home(args.home)
     session = Session(home, starts=False)
     try:
-        pid = int(api.scheduler(session)["pid"])
+        pid = int(api.health(session)["pid"])
         descriptor = os.pidfd_open(pid)
     except (NotRunning, ProcessLookupError):
         return _report(args, stopped=False, left=[])
@@ -83,7 +83,7 @@ def _running(session: Session) -> list[Json] | None:
     """Jobs that run now; None when the scheduler no longer says."""
     try:
         jobs: list[Json] = api.jobs(session, statuses=("RUNNING",))["jobs"]
-    except Unavailable:
+    except RotaError:
         return None
     return jobs
 

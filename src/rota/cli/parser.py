@@ -29,6 +29,7 @@ VERBS = {
     "cancel": "cancel jobs; running ones are gone when this returns",
     "pool": "list pools or set a pool's size",
     "config": "list, read or change the configuration",
+    "store": "migrate the store, or copy it to another database",
     "completion": "print a shell's completion script",
     "serve": "run the scheduler in the foreground (commands start it by themselves)",
     "supervise": "run the supervisor (the scheduler starts it by itself)",

@@ -24,6 +24,7 @@ JOB_FIELDS = (
     "outcome_path", "run",
 )  # fmt: skip
 
+_LONGEST_LABEL = 100
 _STATUS_COLUMN = 1
 
 
@@ -41,8 +42,9 @@ def job_table(jobs: Sequence[Json], *, now: datetime, width: int | None, colour:
 
 
 def label(job: Json) -> str:
-    """What a person calls the job."""
-    return table.printable(str(job.get("name") or shlex.join(job.get("command") or ())))
+    """What a person calls the job: a prompt of many pages is told by its beginning."""
+    text = table.printable(str(job.get("name") or shlex.join(job.get("command") or ())))
+    return text if len(text) <= _LONGEST_LABEL else f"{text[: _LONGEST_LABEL - 1]}…"
 
 
 def excuse(job: Json) -> str:
@@ -55,10 +57,14 @@ def time_of(job: Json, now: datetime) -> str:
     """How long it ran, has been running, or has been waiting."""
     started, finished = _time(job.get("started_at")), _time(job.get("finished_at"))
     if job["status"] in TERMINAL:
-        return elapsed((finished - started).total_seconds()) if started and finished else ""
+        return _took((finished - started).total_seconds()) if started and finished else ""
     since = started if job["status"] == "RUNNING" else None
     since = since or _time(job.get("queued_at")) or _time(job.get("created_at"))
     return elapsed((now - since).total_seconds()) if since else ""
+
+
+def _took(seconds: float) -> str:
+    return f"{max(0.0, seconds):.1f}s" if seconds < 10 else elapsed(seconds)
 
 
 def _time(text: str | None) -> datetime | None:
@@ -89,6 +95,9 @@ def _field(name: str, value: Any, *, colour: bool) -> list[str]:
     if name == "run":
         inner = [line for key, each in value.items() if not is_empty(each) for line in _field(key, each, colour=colour)]
         return ["run", *("  " + line for line in inner)]
+    if name == "error":
+        first, *rest = (table.printable(line) for line in str(value).splitlines())
+        return [f"{name:<18} {first}", *(f"{'':<18} {line}" for line in rest)]
     text = field_text(name, value)
     return [f"{name:<18} {paint(text, text, colour=colour and name == 'status')}"]
 
@@ -102,11 +111,10 @@ def field_text(name: str, value: Any) -> str:
     if name == "command":
         return table.printable(shlex.join(value))
     if name in ("after", "locks"):
-        return ", ".join(
-            f"{each.get('job') or each.get('key')}:{each.get('policy') or each.get('mode')}" for each in value
-        )
+        named = (f"{each.get('job') or each.get('key')}:{each.get('policy') or each.get('mode')}" for each in value)
+        return table.printable(", ".join(named))
     if name in ("pools", "log_paths"):
-        return ", ".join(f"{key}={each}" for key, each in value.items())
+        return table.printable(", ".join(f"{key}={each}" for key, each in value.items()))
     if name == "wait":
         return _wait_text(value)
     if isinstance(value, list) and all(isinstance(each, str) for each in value):

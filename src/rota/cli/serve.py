@@ -14,6 +14,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     home = find_home(args.home)
     home.prepare()
-    from rota.daemon import main
+    from rota.occupancy import sole_occupant
 
-    return main(home)
+    with sole_occupant(home):  # before the costly import: of many starters all but one leave here
+        from rota.daemon import main
+
+        return main(home)

@@ -121,9 +121,13 @@ def _edge(text: str) -> dict[str, str]:
 
 
 def _lock(text: str) -> dict[str, str]:
-    key, _, mode = text.rpartition(":")
+    key, colon, mode = text.rpartition(":")
     # A key may hold colons of its own; only a mode at the end is one.
-    return {"key": key, "mode": mode} if key and mode in _MODES else {"key": text, "mode": "exclusive"}
+    if mode in _MODES and key:
+        return {"key": key, "mode": mode}
+    if colon and (not key or any(known.startswith(mode[:2]) for known in _MODES)):
+        raise Usage(f"--lock {text}: write it as KEY or KEY:shared (or KEY:exclusive, which is what KEY alone means)")
+    return {"key": text, "mode": "exclusive"}
 
 
 def _draw(text: str) -> tuple[str, int]:

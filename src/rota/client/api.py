@@ -106,6 +106,12 @@ def scheduler(session: Session) -> Json:
     return answer
 
 
+def health(session: Session, *, timeout: float | None = PATIENCE) -> Json:
+    """That it answers at all; this asks nothing of its store."""
+    answer: Json = session.ask("GET", "/health", timeout=timeout).json()
+    return answer
+
+
 def stop(session: Session, *, grace: str | None = None) -> None:
     session.ask("POST", "/api/scheduler/stop", body={} if grace is None else {"grace": grace})
 

@@ -37,8 +37,9 @@ def start(home: Home, *, patience: float = PATIENCE, command: Sequence[str] | No
     while not _answers(home):
         now = time.monotonic()
         code = child.poll()
-        if code == Conflict.exit_code:
-            # The lock's holder may be one that is just leaving: then nobody else is coming, so try again now and then.
+        if code == Conflict.exit_code or (code is not None and code < 0):
+            # The lock's holder may be one that is just leaving, and a child that was killed can be replaced: nobody
+            # else is coming then, so try again now and then.
             if now - spawned >= _TRY_AGAIN_AFTER:
                 child, spawned = _spawn(home, command), now
         elif code is not None:

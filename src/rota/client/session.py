@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _TRIES = 3
+_PERHAPS = "the request had been sent before that and may have been carried out: look with `rota list --all` first"
 
 
 class Session:
@@ -43,13 +44,19 @@ class Session:
     ) -> Answer:
         """Send a request and wait for its whole answer."""
         repeatable = method in ("GET", "PUT") or "Idempotency-Key" in (headers or {})
+        was_heard = False
         for left in range(_TRIES - 1, -1, -1):
             try:
                 with self.open(method, target, body=body, headers=headers, timeout=timeout) as stream:
                     answer = stream.read()
             except Broken:
+                was_heard = True
                 if not repeatable or not left:
                     raise
+            except Unavailable as error:
+                if was_heard and method != "GET":
+                    raise Unavailable(f"{error.message}\n{_PERHAPS}") from error
+                raise
             else:
                 self.answered = True
                 return answer

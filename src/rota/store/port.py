@@ -8,6 +8,11 @@ from rota.store.session import Reader, Session
 
 
 class Store(Protocol):
+    @property
+    def name(self) -> str:
+        """Where it is, without secrets."""
+        ...
+
     def session(self) -> Session:
         """The one writing side, its schema brought up to date."""
         ...

@@ -16,6 +16,10 @@ class PostgresStore:
         self._lock_wait = lock_wait
         self._patience = patience
 
+    @property
+    def name(self) -> str:
+        return self._address.shown
+
     def session(self) -> Session:
         """The writing side, with the schema brought up to date; refused while another scheduler has it."""
         database = WritingDatabase(self._address, lock_wait=self._lock_wait, patience=self._patience)

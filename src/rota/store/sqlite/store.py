@@ -13,6 +13,10 @@ class SqliteStore:
     def __init__(self, path: Path) -> None:
         self._path = path
 
+    @property
+    def name(self) -> str:
+        return str(self._path)
+
     def session(self) -> Session:
         """The writing side, with the schema brought up to date."""
         database = SqliteDatabase(self._path)
