@@ -2,13 +2,14 @@
 #
 #   make run      the first minute with Rota, in a home of its own
 #   make test     all that CI does: lint, format, types, layers, tests
+#   make bench    what Rota costs, into docs/benchmarks.md; also task-spooler and redis-server, where apt has put them
 #   make format   write the format instead of checking it
 #   make clean    remove what the others made
 
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: test run format clean
+.PHONY: test run bench format clean
 
 test: .venv/dev.stamp
 	$(BIN)/ruff check .
@@ -19,6 +20,9 @@ test: .venv/dev.stamp
 
 run: .venv/run.stamp
 	PATH="$$PWD/$(BIN):$$PATH" sh examples/first-minute.sh
+
+bench: .venv/bench.stamp
+	$(BIN)/python -m bench --write docs/benchmarks.md
 
 format: .venv/dev.stamp
 	$(BIN)/ruff check --fix .
@@ -39,6 +43,11 @@ clean:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
 	@touch $@ .venv/run.stamp
+
+# The peers that pip can install; task-spooler and redis-server are used where installed (apt install both).
+.venv/bench.stamp: pyproject.toml .venv/dev.stamp
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group bench
+	@touch $@
 
 # Asked before anything is made: a venv that fails half-way leaves a python behind that looks usable.
 $(BIN)/python:

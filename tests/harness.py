@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from rota.command.cancel import cancel
-from rota.command.submit import Submission, Submitted, Surroundings, missing_things, submit
+from rota.command.submit import Submission, Submitted, Surroundings, missing_things, needs_of, submit
 from rota.core.event import Event
 from rota.core.job import Job
 from rota.core.pool import Limits, PoolPolicy
@@ -175,7 +175,9 @@ class Scheduler:
         around = Surroundings(cwd="/", variables={"PATH": "/usr/bin:/bin"})
 
         def act(work: Work) -> Submitted:
-            return submit(work, wanted, around, actor="tester", key=key, warnings=missing_things(wanted, around))
+            return submit(
+                work, wanted, around, actor="tester", key=key, warnings=missing_things(needs_of(wanted, around))
+            )
 
         result: Submitted = self.do(act)
         return result

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from harness import Raw, Scheduler
-from rota.command.submit import Submission, Submitted, Surroundings, missing_things, submit
+from rota.command.submit import Submission, Submitted, Surroundings, missing_things, needs_of, submit
 from rota.core.status import Status
 from rota.engine.work import Work
 from rota.errors import Conflict, InvalidInput, NotFound, RotaError
@@ -76,7 +76,7 @@ def busy(scheduler: Scheduler) -> Scheduler:
 
 
 def _submit(work: Work, wanted: list[Submission], around: Surroundings, key: str | None) -> Submitted:
-    return submit(work, wanted, around, actor="me", key=key, warnings=missing_things(wanted, around))
+    return submit(work, wanted, around, actor="me", key=key, warnings=missing_things(needs_of(wanted, around)))
 
 
 def ask(scheduler: Scheduler, key: str | None = None, **body: Any) -> Submitted:

@@ -39,8 +39,11 @@ class Hub:
         self._is_closed = False
 
     def publish(self, events: Sequence[Event]) -> None:
-        jobs = {event.job for event in events if event.job is not None}
-        self._loop.call_soon_threadsafe(self._notify, jobs)
+        """Only what somebody listens to crosses to the event loop. Who listens looks after he began to listen, so what
+        is left out here he has seen."""
+        jobs = {event.job for event in events if event.job is not None and event.job in self._waiters}
+        if jobs or None in self._waiters:
+            self._loop.call_soon_threadsafe(self._notify, jobs)
 
     def wake(self) -> None:
         """Let those who listen to everything look again."""

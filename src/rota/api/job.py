@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
@@ -15,7 +16,7 @@ from starlette.routing import Route
 from rota.api.context import Context, context_of
 from rota.api.problem import answer, number, read
 from rota.command.cancel import cancel
-from rota.command.submit import Submission, Submitted, Surroundings, missing_things, submit
+from rota.command.submit import Needs, Submission, Submitted, Surroundings, missing_things, needs_of, submit
 from rota.core.job import Job
 from rota.core.status import TERMINAL, Status
 from rota.errors import InvalidInput
@@ -29,6 +30,10 @@ _LONGEST_WAIT = 60.0
 _MOST_LISTED = 1000
 _LOOK_AROUND = 2.0
 """Seconds for a look at the file system before a submit."""
+_REMEMBERED = 1.0
+_MOST_SEEN = 1000
+_seen: dict[Needs, tuple[float, list[str]]] = {}
+"""What a look found, for a moment: scripts submit the same program a thousand times."""
 
 
 async def _submit(request: Request, members: Sequence[Submission]) -> Submitted:
@@ -41,10 +46,16 @@ async def _submit(request: Request, members: Sequence[Submission]) -> Submitted:
 
 async def _missing_things(members: Sequence[Submission], around: Surroundings) -> list[str]:
     """A file system that does not answer holds up nobody, not even this request."""
-    try:
-        return await asyncio.wait_for(asyncio.to_thread(missing_things, members, around), _LOOK_AROUND)
-    except TimeoutError:
-        return ["could not see in time whether the program and the working directory are there"]
+    asked = needs_of(members, around)
+    if asked not in _seen or time.monotonic() - _seen[asked][0] > _REMEMBERED:
+        try:
+            missing = await asyncio.wait_for(asyncio.to_thread(missing_things, asked), _LOOK_AROUND)
+        except TimeoutError:
+            return ["could not see in time whether the program and the working directory are there"]
+        if len(_seen) >= _MOST_SEEN:
+            _seen.clear()
+        _seen[asked] = time.monotonic(), missing
+    return _seen[asked][1]
 
 
 async def submit_job(request: Request) -> Response:

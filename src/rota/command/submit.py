@@ -168,15 +168,22 @@ def variables_of(wanted: Submission, around: Surroundings) -> Mapping[str, str]:
     return {**around.variables, **wanted.env} if wanted.inherit_env else wanted.env
 
 
-def missing_things(wanted: Sequence[Submission], around: Surroundings) -> list[str]:
-    """What the jobs need that is not there now. It may be there when they start, for a predecessor may build it, so
-    it is only said. This asks the file system, which may take its time: not inside a transaction."""
-    asked = {
+Needs = frozenset[tuple[str, str, str]]
+"""Working directory, program and search path of each job, without repeats."""
+
+
+def needs_of(wanted: Sequence[Submission], around: Surroundings) -> Needs:
+    return frozenset(
         (member.cwd or around.cwd, member.command[0], variables_of(member, around).get("PATH", ""))
         for member in wanted
         if member.command
-    }
-    return sorted({missing for each in asked if (missing := _missing_thing(*each)) is not None})
+    )
+
+
+def missing_things(needs: Needs) -> list[str]:
+    """What is not there now. It may be there when the jobs start, for a predecessor may build it, so it is only said.
+    This asks the file system, which may take its time: not inside a transaction."""
+    return sorted({missing for need in needs if (missing := _missing_thing(*need)) is not None})
 
 
 def _told_before(work: Work, key: str, digest: str) -> Submitted | None:

@@ -1,7 +1,7 @@
 """The files of a job's directory that the supervisor opens, measures and reads the end of."""
 
 # pathlib would cost a megabyte:
-# ruff: noqa: PTH102, PTH103, PTH116
+# ruff: noqa: PTH102, PTH103, PTH104, PTH116, PTH120
 from __future__ import annotations
 
 import contextlib
@@ -10,6 +10,7 @@ import os
 STDOUT = "stdout.log"
 STDERR = "stderr.log"
 CHECK = "skip_if.log"
+SPARE = ".spare"
 
 TAIL_BYTES = 4096
 TAIL_LINES = 20
@@ -35,6 +36,26 @@ def open_streams(directory: str) -> tuple[int, int]:
     except OSError:
         os.close(stdout)
         raise
+
+
+class Spare:
+    """The next job's directory with its two files, made while nothing waits for them: a start only renames it."""
+
+    def __init__(self, parent: str) -> None:
+        self._path = f"{parent}/{SPARE}"
+        self._parent = parent
+        make_directory(self._path)
+        self._streams = open_streams(self._path)
+
+    def become(self, directory: str) -> tuple[int, int] | None:
+        """Its streams, now those of this directory; none where there is such a directory already, or elsewhere."""
+        if os.path.dirname(directory) != self._parent:
+            return None
+        try:
+            os.rename(self._path, directory)
+        except OSError:
+            return None
+        return self._streams
 
 
 def open_check(directory: str) -> tuple[int, int]:

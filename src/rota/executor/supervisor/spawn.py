@@ -10,9 +10,10 @@ delays other starts but no end, no stop and no timeout.
 """
 
 # pathlib would cost a megabyte:
-# ruff: noqa: PTH110, PTH118
+# ruff: noqa: PTH110, PTH118, PTH120
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import subprocess
@@ -74,6 +75,7 @@ class Spawner:
         self._done: deque[Spawned] = deque()
         self.bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.in_flight = 0
+        self._spare: logs.Spare | None = None
         threading.Thread(target=self._work, name="spawner", daemon=True).start()
 
     def ask(self, run: int, launch: Launch, *, is_check: bool) -> None:
@@ -102,12 +104,27 @@ class Spawner:
                 spawned = Spawned(run, error=f"cannot be started: {clean(str(error) or repr(error))}")
             self._done.append(spawned)
             os.eventfd_write(self.bell, 1)
+            if self._spare is None and self._asked.empty():
+                with contextlib.suppress(OSError):
+                    self._spare = logs.Spare(os.path.dirname(launch.directory))
+
+    def _streams(self, directory: str) -> tuple[int, int]:
+        """A fresh directory with its two files: the spare one if it can be had, else made now."""
+        streams = None if self._spare is None else self._spare.become(directory)
+        if streams is not None:
+            self._spare = None
+            return streams
+        logs.make_directory(directory)
+        return logs.open_streams(directory)
+
+    def _check_streams(self, directory: str) -> tuple[int, int]:
+        logs.make_directory(directory)
+        return logs.open_check(directory)
 
     def _spawn(self, run: int, launch: Launch, *, is_check: bool) -> Spawned:
         if not launch.argv:
             raise ValueError("the command is empty")
-        logs.make_directory(launch.directory)
-        stdout, stderr = (logs.open_check if is_check else logs.open_streams)(launch.directory)
+        stdout, stderr = (self._check_streams if is_check else self._streams)(launch.directory)
         argv = ["/bin/sh", "-c", launch.skip_if or ""] if is_check else launch.argv
         try:
             child = subprocess.Popen(
