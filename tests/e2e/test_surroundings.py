@@ -7,7 +7,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from e2e.rig import Rota
+from e2e.rig import Rota, Stage
 
 SECRET = "hunter2-5c1b9f"
 
@@ -103,3 +103,16 @@ def test_the_values_of_the_environment_are_shown_nowhere(rota: Rota) -> None:
     files = [path for path in rota.home.rglob("*") if path.is_file() and not path.name.startswith("rota.db")]
     assert {"rota.log", "supervisor.log", "supervisor.journal", "job.json"} <= {path.name for path in files}
     assert [path for path in files if SECRET.encode() in path.read_bytes()] == []
+
+
+def test_a_report_that_is_no_file_wedges_nobody(rota: Rota, stage: Stage) -> None:
+    """The child owns the place of its report and may put anything there."""
+    rota.start()
+    fifo = rota.post(["sh", "-c", 'mkfifo "$ROTA_SESSION_FILE"; exec "$@"', "sh", *stage.actor("one")[1:]])
+    assert stage.hear() == ["one begins"]
+    assert rota.running(fifo)["session_path"] is None
+    assert rota.jobs()
+    stage.release("one")
+    assert rota.ended(fifo)["session_path"] is None
+    link = rota.post(["sh", "-c", 'ln -s /dev/zero "$ROTA_SESSION_FILE"'])
+    assert rota.ended(link)["session_path"] is None
