@@ -32,8 +32,14 @@ class Client:
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
         data = None if body is None else json.dumps(body)
-        self._connection.request(method, path, data)
-        answer = self._connection.getresponse()
+        try:
+            self._connection.request(method, path, data)
+            answer = self._connection.getresponse()
+        except (BrokenPipeError, ConnectionResetError, http.client.RemoteDisconnected):
+            # Idle for longer than the server keeps a connection: nothing of this request was heard.
+            self._connection.close()
+            self._connection.request(method, path, data)
+            answer = self._connection.getresponse()
         content = json.loads(answer.read() or b"null")
         if answer.status >= 400:
             raise RuntimeError(content)

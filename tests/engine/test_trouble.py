@@ -61,6 +61,17 @@ def test_trouble_of_the_machine_is_not_held_against_the_job(scheduler: Scheduler
     assert scheduler.status(job) is Status.COMPLETED
 
 
+def test_trouble_that_nobody_waits_for_keeps_nobody_awake(scheduler: Scheduler) -> None:
+    """A deadline that stays in the past would make the loop spin."""
+    job = scheduler.submit()
+    scheduler.say(FailedToStart(run=scheduler.run_of(job), error="disk full", is_machine=True))
+    scheduler.cancel(job)
+    scheduler.clock.advance(seconds=1)
+    scheduler.turn()
+    assert scheduler.engine.next_deadline is None
+    assert scheduler.engine.troubles == []
+
+
 def test_a_waiting_job_that_cannot_be_read_fails_alone(scheduler: Scheduler, raw: Raw) -> None:
     """LESSONS Dispatch: one bad record stopped the tick for all."""
     first = scheduler.submit()

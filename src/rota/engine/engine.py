@@ -134,8 +134,7 @@ class Engine:
             self._executor_retry_at = self._clock.monotonic() + RETRY_AFTER
             self._is_connected = False
             return []
-        if self._is_connected or messages:
-            self._executor_trouble = None
+        self._executor_trouble = None
         return messages
 
     @property
@@ -221,8 +220,9 @@ class Engine:
 
     def _claim(self, work: Work) -> bool:
         """Claim what fits; whether there may be more to do at once."""
-        is_waiting = self._machine_trouble is not None and self._clock.monotonic() < self._machine_retry_at
-        if self.is_draining or not self._is_connected or is_waiting:
+        if self._machine_trouble is not None and self._clock.monotonic() >= self._machine_retry_at:
+            self._machine_trouble = None  # tried again; if it is still so, the next start says so
+        if self.is_draining or not self._is_connected or self._machine_trouble is not None:
             return False
         chosen = choose(work.session, work.settings.limits, work.settings.batch_size)
         dispatches = self._session.claim(chosen.claims, NODE, work.now, "tick")
