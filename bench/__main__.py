@@ -35,6 +35,9 @@ class Report:
         self._parts.append("\n".join(lines) + "\n")
         print("\n".join(lines) + "\n", flush=True)
 
+    def say(self, text: str) -> None:
+        self._parts.append(text)
+
     def text(self) -> str:
         return "\n".join(self._parts)
 
@@ -72,6 +75,7 @@ def commands(report: Report, directory: Path, rounds: int) -> None:
     rows.append(("bare posix_spawn", "1", str(figure(results["bare"])), "", "1.00"))
     columns = ("what", "concurrency", "commands a second", "against the floor", "against bare spawns")
     report.table("Commands (`/bin/true`)", columns, rows)
+    report.say(_PEERS)
 
 
 def submits(report: Report, directory: Path, rounds: int) -> None:
@@ -175,6 +179,10 @@ def _machine() -> str:
         f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
     )
 
+
+_PEERS = """Of the others only task-spooler keeps what a command wrote, and only in memory what is queued; huey and Celery keep no
+record of a success.
+"""
 
 _HEAD = """# Benchmarks
 

@@ -86,16 +86,13 @@ UPDATE job SET stirred = 1
 WHERE stirred = 0 AND finished_at IS NULL AND started_at IS NULL
   AND id IN (SELECT job FROM edge WHERE chain = :chain AND state = 'open' AND NOT (policy @in(policies)))
 
--- name: count_down_successors
-UPDATE job SET unmet = unmet - (SELECT count(*) FROM edge
-                                WHERE edge.job = job.id AND edge.chain = :chain AND edge.state = 'open'
-                                  AND edge.policy @in(policies)),
-               stirred = CASE WHEN finished_at IS NULL AND started_at IS NULL
-                               AND unmet = (SELECT count(*) FROM edge
-                                            WHERE edge.job = job.id AND edge.chain = :chain AND edge.state = 'open'
-                                              AND edge.policy @in(policies))
-                              THEN 1 ELSE stirred END
-WHERE id IN (SELECT job FROM edge WHERE chain = :chain AND state = 'open' AND policy @in(policies))
+-- name: count_down_successors: by the chain's own edges, however many others a successor has
+UPDATE job SET unmet = job.unmet - met.edges,
+               stirred = CASE WHEN job.finished_at IS NULL AND job.started_at IS NULL AND job.unmet = met.edges
+                              THEN 1 ELSE job.stirred END
+FROM (SELECT edge.job, count(*) AS edges FROM edge
+      WHERE edge.chain = :chain AND edge.state = 'open' AND edge.policy @in(policies) GROUP BY edge.job) AS met
+WHERE job.id = met.job
 
 -- name: close_edges
 UPDATE edge SET state = CASE WHEN policy @in(policies) THEN 'met' ELSE 'unmeetable' END
