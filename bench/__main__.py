@@ -180,8 +180,8 @@ def _machine() -> str:
     )
 
 
-_PEERS = """Of the others only task-spooler keeps what a command wrote, and only in memory what is queued; huey and Celery
-keep no record of a success.
+_PEERS = """Of the others only task-spooler keeps what a command wrote, and only in memory what is queued; huey and
+Celery keep no record of a success.
 """
 
 _HEAD = """# Benchmarks
