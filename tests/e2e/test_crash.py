@@ -16,7 +16,7 @@ def recovered(rota: Rota) -> dict[str, int]:
     return {what: count for what, count in rota.status()["recovery"].items() if count}
 
 
-def test_three_crashes_in_a_row(rota: Rota, stage: Stage) -> None:
+def three_crashes_in_a_row(rota: Rota, stage: Stage) -> None:
     """LESSONS Processes: daemon restart marked running work killed; crash → retried while the orphan still ran.
     LESSONS Dispatch: a killed scheduler left its lock file; every later command hung."""
     rota.start()
@@ -53,7 +53,11 @@ def test_three_crashes_in_a_row(rota: Rota, stage: Stage) -> None:
     assert len(rota.schedulers()) == 1
 
 
-def test_a_claimed_job_that_never_started_returns_to_its_place(rota: Rota, stage: Stage) -> None:
+def test_three_crashes_in_a_row(rota: Rota, stage: Stage) -> None:
+    three_crashes_in_a_row(rota, stage)
+
+
+def a_claimed_job_that_never_started_returns_to_its_place(rota: Rota, stage: Stage) -> None:
     """LESSONS Dispatch: child started before its claim was durable."""
     scheduler = rota.start()
     supervisor = rota.supervisor
@@ -71,6 +75,10 @@ def test_a_claimed_job_that_never_started_returns_to_its_place(rota: Rota, stage
     assert rota.ended(behind)["status"] == "COMPLETED"
     assert stage.heard() == ["claimed begins", "claimed ends", "behind begins", "behind ends"]
     assert rota.show(claimed)["dispatch_failures"] == 0
+
+
+def test_a_claimed_job_that_never_started_returns_to_its_place(rota: Rota, stage: Stage) -> None:
+    a_claimed_job_that_never_started_returns_to_its_place(rota, stage)
 
 
 def test_a_start_order_under_way_is_carried_out_once(rota: Rota, stage: Stage) -> None:

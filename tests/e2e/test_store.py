@@ -5,12 +5,7 @@ from __future__ import annotations
 import pytest
 
 from e2e.rig import Rota, Stage
-from e2e.test_crash import test_a_claimed_job_that_never_started_returns_to_its_place as never_started
-from e2e.test_crash import test_three_crashes_in_a_row as three_crashes
-
-# pytest would collect the imported tests a second time under these names otherwise.
-never_started.__test__ = False  # type: ignore[attr-defined]
-three_crashes.__test__ = False  # type: ignore[attr-defined]
+from e2e.test_crash import a_claimed_job_that_never_started_returns_to_its_place, three_crashes_in_a_row
 
 
 @pytest.fixture
@@ -21,13 +16,14 @@ def on_postgres(rota: Rota, postgres_url: str) -> Rota:
 
 
 def test_crashes_on_postgres(on_postgres: Rota, stage: Stage) -> None:
-    three_crashes(on_postgres, stage)
+    three_crashes_in_a_row(on_postgres, stage)
     assert on_postgres.status()["store"].startswith("postgresql://")
     assert not (on_postgres.home / "rota.db").exists()
 
 
 def test_a_claim_without_a_start_on_postgres(on_postgres: Rota, stage: Stage) -> None:
-    never_started(on_postgres, stage)
+    a_claimed_job_that_never_started_returns_to_its_place(on_postgres, stage)
+    assert on_postgres.status()["store"].startswith("postgresql://")
 
 
 def test_a_queue_moves_to_postgres_and_goes_on_there(rota: Rota, stage: Stage, postgres_url: str) -> None:

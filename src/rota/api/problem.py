@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import msgspec
@@ -16,7 +15,6 @@ from rota.errors import InvalidInput, RotaError
 log = logging.getLogger("rota.api")
 
 T = TypeVar("T")
-Handler = Callable[[Request], Awaitable[Response]]
 
 _TITLES = {
     "invalid-input": "The request cannot be understood",
