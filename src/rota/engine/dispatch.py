@@ -20,6 +20,8 @@ from rota.ids import show_job, show_run
 from rota.store.claim import Dispatch
 from rota.store.snapshot import LANES, Snapshots, Unreadable
 
+_decode_argv = msgspec.json.Decoder(tuple[str, ...]).decode
+
 LOOK = 500
 """Jobs looked at in one go."""
 LOOKS = 4
@@ -29,7 +31,6 @@ LOOKS = 4
 def look_at_marked(work: Work, cause: str) -> bool:
     """Until nothing is marked or the transaction has grown long enough; whether some may be left. A blocked job
     marks its own successors, so a whole chain of them falls in one pass."""
-    work.session.stir_due(work.now)
     for _ in range(LOOKS):
         jobs, unreadable = work.session.stirred(LOOK)
         for each in unreadable:
@@ -57,11 +58,12 @@ def fail_unreadable(work: Work, job: Unreadable) -> None:
     end_chain(work.session, job.chain, Status.FAILED)
 
 
-def choose(store: Snapshots, limits: Limits, batch_size: int | None) -> Plan:
-    """The plan of this moment. It sees the first lanes, and more of them only when those are all held up."""
+def choose(store: Snapshots, limits: Limits, batch_size: int | None, *, is_left: bool = True) -> Plan:
+    """The plan of this moment. It sees the first lanes, and more of them only when those are all held up.
+    `is_left`: marked jobs may be left that have not had their look."""
     most_lanes = LANES
     while True:
-        chosen = plan(store.snapshot(limits, batch_size, most_lanes))
+        chosen = plan(store.snapshot(limits, batch_size, most_lanes, is_left=is_left))
         if chosen.claims or not chosen.wants_more_lanes:
             return chosen
         most_lanes *= 8
@@ -72,7 +74,7 @@ class Starter:
 
     def __init__(self, home: Path, jobs: Path) -> None:
         self._home = str(home)
-        self._jobs = jobs
+        self._jobs = str(jobs)
         self._told: set[int] = set()
 
     def forget(self) -> None:
@@ -83,12 +85,12 @@ class Starter:
         """May raise when the job's own record cannot be used; then no order is left behind."""
         if dispatch.command is None or dispatch.cwd is None or dispatch.surroundings is None:
             raise LookupError("its record is gone from the store")
-        argv = msgspec.json.decode(dispatch.command, type=tuple[str, ...])
+        argv = _decode_argv(dispatch.command)
         variables = None if dispatch.surroundings in self._told else work.session.variables(dispatch.surroundings)
         if variables is not None:
             work.orders.append(Environment(surroundings=dispatch.surroundings, variables=variables))
             self._told.add(dispatch.surroundings)
-        directory = self._jobs / str(dispatch.job)
+        directory = f"{self._jobs}/{dispatch.job}"
         work.orders.append(
             Start(
                 run=dispatch.run,
@@ -97,7 +99,7 @@ class Starter:
                 cwd=dispatch.cwd,
                 surroundings=dispatch.surroundings,
                 overlay=self._overlay(dispatch, directory),
-                directory=str(directory),
+                directory=directory,
                 timeout=None if dispatch.timeout is None else dispatch.timeout.total_seconds(),
                 idle_timeout=None if dispatch.idle_timeout is None else dispatch.idle_timeout.total_seconds(),
                 kill_after=work.settings.kill_after.total_seconds(),
@@ -105,11 +107,11 @@ class Starter:
             )
         )
 
-    def _overlay(self, dispatch: Dispatch, directory: Path) -> Mapping[str, str]:
+    def _overlay(self, dispatch: Dispatch, directory: str) -> Mapping[str, str]:
         return {
             "ROTA_HOME": self._home,
             "ROTA_JOB": show_job(dispatch.job),
             "ROTA_RUN": show_run(dispatch.run),
             "ROTA_PARAMS": dispatch.params or "{}",
-            "ROTA_SESSION_FILE": str(directory / report.FILE),
+            "ROTA_SESSION_FILE": f"{directory}/{report.FILE}",
         }

@@ -27,6 +27,7 @@ from rota.engine.recovery import Report, reconcile
 from rota.engine.work import Request, Settings, Work
 from rota.errors import RotaError, StorageFull, StoreError, Unavailable
 from rota.executor.port import Accounts, Executor, Exited, FailedToStart, Lost, Message, Start, Started, Stop
+from rota.ids import show_job
 from rota.store.claim import Dispatch
 from rota.store.database import CannotGoOn
 from rota.store.session import Session
@@ -90,17 +91,19 @@ class Engine:
         if may_hold and not requests and self._hold(messages):
             return
         work = Work(self._session, self.settings, self._clock.now())
+        acts = [request.act for request in requests]
         replies: list[tuple[Request[Any], Any]] = []
         try:
             self._session.begin()
-            for message in messages:
-                self._guarded(work, partial(self._book, message=message))
+            results = self._perform(work, [*(partial(self._book, message=each) for each in messages), *acts])
+            replies = list(zip(requests, results[len(messages) :], strict=True))
             overdue = self._awaited.overdue(self._clock.monotonic())
             work.orders.extend(Stop(run=run) for run in overdue)
-            replies = [(request, self._guarded(work, request.act)) for request in requests]
+            if self._is_due(work.now):
+                self._session.stir_due(work.now)
             is_left = look_at_marked(work, "tick")
-            has_more = self._claim(work) or is_left
-            self.next_due = self._session.next_due()
+            has_more = self._claim(work, is_left=is_left) or is_left
+            next_due = self._session.next_due()
             events = self._session.commit()
         except (StorageFull, StoreError) as error:
             self._fail(error, messages, requests)
@@ -112,6 +115,7 @@ class Engine:
             self._fail(StoreError(f"a defect in Rota: {error!r}; rota.log has the details"), messages, requests)
             return
         self.trouble, self._kept, self.has_more, self._held_since = None, [], has_more, None
+        self.next_due = next_due
         self._awaited.call_back(overdue)
         starts = [order.run for order in work.orders if isinstance(order, Start)]
         self._awaited.expect(starts, self._start_deadline())
@@ -173,6 +177,22 @@ class Engine:
         ]
         return min((moment for moment in due if moment is not None), default=None)
 
+    def _is_due(self, now: datetime) -> bool:
+        return self.next_due is not None and self.next_due <= now
+
+    def _perform(self, work: Work, acts: Sequence[Callable[[Work], Any]]) -> list[Any]:
+        """All of them at first without savepoints, for nearly always all go well. When one does not, everything is
+        undone and done again, each under a savepoint of its own, so that only that one is refused."""
+        try:
+            return [act(work) for act in acts]
+        except (StorageFull, StoreError):
+            raise
+        except Exception:  # noqa: BLE001 - what it is, is found out below
+            self._session.rollback()
+            self._session.begin()
+            work.forget()
+            return [self._guarded(work, act) for act in acts]
+
     def _guarded(self, work: Work, act: Callable[[Work], Any]) -> Any:
         """Under a savepoint: a refusal or a defect undoes only this and is its answer; the others go on."""
         orders = len(work.orders)
@@ -184,6 +204,7 @@ class Engine:
         except Exception as error:
             # One bad job or request never stops the others.
             del work.orders[orders:]
+            work.runs.clear()
             if not isinstance(error, RotaError):
                 log.exception("a defect: this one piece of work was undone")
             return error
@@ -211,6 +232,7 @@ class Engine:
                     self._start_deadline(),
                 )
                 report = reconcile(work, message)
+                work.runs.clear()
                 self.recovery = self.recovery or report
                 self._is_connected = True
             case Lost():
@@ -218,21 +240,31 @@ class Engine:
                 self._is_connected = False
                 self._awaited.forget()
 
-    def _claim(self, work: Work) -> bool:
+    def _claim(self, work: Work, *, is_left: bool) -> bool:
         """Claim what fits; whether there may be more to do at once."""
         if self._machine_trouble is not None and self._clock.monotonic() >= self._machine_retry_at:
             self._machine_trouble = None  # tried again; if it is still so, the next start says so
         if self.is_draining or not self._is_connected or self._machine_trouble is not None:
             return False
-        chosen = choose(work.session, work.settings.limits, work.settings.batch_size)
+        chosen = choose(work.session, work.settings.limits, work.settings.batch_size, is_left=is_left)
         dispatches = self._session.claim(chosen.claims, NODE, work.now, "tick")
         ordered = [self._order(work, dispatch) for dispatch in dispatches]
         return chosen.is_cut_short or not all(ordered)
 
     def _order(self, work: Work, dispatch: Dispatch) -> bool:
         """A job whose own record cannot be used fails alone; then there is room again for another."""
-        error = self._guarded(work, lambda work: self._starter.order(work, dispatch))
-        run = self._session.open_run(dispatch.run) if isinstance(error, Exception) else None
+        try:
+            self._starter.order(work, dispatch)
+        except (StorageFull, StoreError):
+            raise
+        except Exception as error:
+            if not isinstance(error, RotaError):
+                log.exception("%s cannot be started", show_job(dispatch.job))
+            return self._give_up(work, dispatch, error)
+        return True
+
+    def _give_up(self, work: Work, dispatch: Dispatch, error: Exception) -> bool:
+        run = self._session.open_run(dispatch.run)
         if run is None:
             return True
         self._starter.forget()

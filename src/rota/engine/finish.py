@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from datetime import UTC, datetime
 
+import msgspec
+
 from rota.core.after import policies_met_by
 from rota.core.breaker import CIRCUIT_BROKEN, again_after
 from rota.core.run import CANCELLED, Conclusion, End, Intent, conclude
@@ -27,16 +29,18 @@ def end_chain(session: Session, chain: JobId, status: Status) -> None:
 
 
 def book_start(work: Work, message: Started) -> None:
-    run = work.session.open_run(message.run)
+    run = work.run(message.run)
     if run is None:
         log.warning("%s started, but is not wanted any more", show_run(message.run))
         return
     work.session.confirm(run, message.pid, message.start_time, work.now, "executor")
+    work.runs[run.run] = msgspec.structs.replace(run, status=Status.RUNNING, dispatch_failures=0)
 
 
 def book_exit(work: Work, message: Exited) -> None:
     work.orders.append(Acknowledge(run=message.run))
-    run = work.session.open_run(message.run)
+    run = work.run(message.run)
+    work.runs[message.run] = None
     if run is None:
         log.info("the end of %s came late and changes nothing", show_run(message.run))
         return
@@ -62,13 +66,14 @@ def _clean(text: str) -> str:
 
 
 def finish(work: Work, run: OpenRun, end: Conclusion, *, at: datetime, cause: str) -> None:
-    if work.session.finish(run, end, at=at, now=work.now, cause=cause):
+    if work.session.finish(run, end, at=at, now=work.now, cause=cause) and run.has_dependants:
         end_chain(work.session, run.chain, end.status)
 
 
 def book_failed_start(work: Work, message: FailedToStart) -> None:
     work.orders.append(Acknowledge(run=message.run))
-    run = work.session.open_run(message.run)
+    run = work.run(message.run)
+    work.runs[message.run] = None
     if run is None:
         log.info("%s could not be started, and is not wanted any more", show_run(message.run))
         return

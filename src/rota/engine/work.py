@@ -10,6 +10,8 @@ import msgspec
 
 from rota.core.pool import ConcurrencyPolicy, Limits
 from rota.executor.port import Order
+from rota.ids import RunId
+from rota.store.claim import OpenRun
 from rota.store.session import Session
 
 T = TypeVar("T")
@@ -33,6 +35,19 @@ class Work:
         self.settings = settings
         self.now = now
         self.orders: list[Order] = []
+        self.runs: dict[RunId, OpenRun | None] = {}
+        """What is known of the open runs that messages speak of: several may speak of one."""
+
+    def forget(self) -> None:
+        """The transaction was undone."""
+        self.orders.clear()
+        self.runs.clear()
+
+    def run(self, number: RunId) -> OpenRun | None:
+        """None when it is not open any more."""
+        if number not in self.runs:
+            self.runs[number] = self.session.open_run(number)
+        return self.runs[number]
 
 
 class Request(Generic[T]):

@@ -44,6 +44,9 @@ class OpenRun(msgspec.Struct, frozen=True, kw_only=True):
     stop_requested: str | None
     timeout: timedelta | None
     idle_timeout: timedelta | None
+    has_locks: bool
+    has_dependants: bool
+    """Some open edge points at its chain."""
 
 
 class Claiming(Placing):
@@ -52,7 +55,7 @@ class Claiming(Placing):
         if not claims:
             return []
         stored_now = to_stored(now)
-        first = self._db.rows("next_ids", noun="run", count=len(claims))[0][0]
+        first = self.take("run", len(claims))
         runs = {claim.job: RunId(first + n) for n, claim in enumerate(claims)}
         rows: list[dict[str, Any]] = [
             {"job": claim.job, "run": runs[claim.job], "worker": f"{node}/{claim.worker}", "now": stored_now}
@@ -61,14 +64,15 @@ class Claiming(Placing):
         if self._db.run_many("claim", rows) != len(rows):
             raise StoreError("a job was claimed by somebody else; is a second scheduler writing to this store?")
         self._db.run_many("add_run", rows)
-        self._db.run_many("hold_locks", rows)
         self._leave_lanes(claims)
         for row in rows:
             data = {"from": "QUEUED", "worker": row["worker"]}
             self.emit(
                 Event(kind="job.dispatched", at=stored_now, cause=cause, job=row["job"], run=row["run"], data=data)
             )
-        return [_dispatch(row, runs) for row in self._db.rows("orders", ids=[claim.job for claim in claims])]
+        orders = self._db.rows("orders", ids=list(runs))
+        self._db.run_many("hold_locks", [{"job": row[0]} for row in orders if row[8]])
+        return [_dispatch(row, runs) for row in orders]
 
     def _leave_lanes(self, claims: Sequence[Claim]) -> None:
         left: dict[int, int] = {}
@@ -95,7 +99,7 @@ class Claiming(Placing):
 
     def confirm(self, run: OpenRun, pid: int, pid_started: int, now: datetime, cause: str) -> None:
         """The child exists."""
-        if self._db.rows("confirm", run=run.run, pid=pid, pid_started=pid_started) and run.status is Status.DISPATCHED:
+        if self._db.run("confirm", job=run.job, pid=pid, pid_started=pid_started) and run.status is Status.DISPATCHED:
             data = {"from": "DISPATCHED", "pid": pid}
             self.emit(Event(kind="job.running", at=to_stored(now), cause=cause, job=run.job, run=run.run, data=data))
 
@@ -142,4 +146,6 @@ def _open_run(row: Row) -> OpenRun:
         stop_requested=row[5],
         timeout=duration_from_stored(row[6]),
         idle_timeout=duration_from_stored(row[7]),
+        has_locks=bool(row[8]),
+        has_dependants=bool(row[9]),
     )

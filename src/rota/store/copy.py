@@ -63,7 +63,6 @@ def _copy_tables(source: Bulk, target: Bulk, progress: Progress) -> Mapping[str,
         if not done == total == target.count(table):
             raise StoreError(f"of {total} rows of {table}, {target.count(table)} arrived; nothing was copied")
         copied[table] = done
-    target.set_counters(source.counters())
     return copied
 
 

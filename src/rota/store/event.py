@@ -9,36 +9,40 @@ import msgspec
 
 from rota.core.event import Event
 from rota.store.database import Database
+from rota.store.number import Numbering
 
 _encode = msgspec.json.Encoder().encode
 
 
-class Emitting:
-    """What a savepoint undoes, it undoes of the events too."""
+class Emitting(Numbering):
+    """What a savepoint undoes, it undoes of the events and numbers too."""
 
     def __init__(self, database: Database) -> None:
-        self._db = database
+        super().__init__(database)
         self._events: list[Event] = []
 
     def emit(self, event: Event) -> None:
         self._events.append(event)
 
     def _write_events(self) -> None:
-        self._db.run_many("add_event", [_row(event) for event in self._events])
+        first = self.take("event", len(self._events))
+        self._db.run_many("add_event", [_row(first + n, event) for n, event in enumerate(self._events)])
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        kept = len(self._events)
+        kept, numbers = len(self._events), dict(self._next)
         try:
             with self._db.savepoint():
                 yield
         except BaseException:
             del self._events[kept:]
+            self._next = numbers
             raise
 
 
-def _row(event: Event) -> dict[str, object]:
+def _row(seq: int, event: Event) -> dict[str, object]:
     return {
+        "seq": seq,
         "at": event.at,
         "kind": event.kind,
         "cause": event.cause,

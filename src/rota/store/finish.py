@@ -21,7 +21,8 @@ class Finishing(Claiming):
             return False
         is_final = int(end.status is Status.FAILED)
         self._db.run("finish_job", job=run.job, reason=end.reason, permanently_failed=is_final, **values)
-        self.leave_locks(run.job)
+        if run.has_locks:
+            self.leave_locks(run.job)
         data: dict[str, object] = {"from": run.status.value, "exit_code": end.exit_code}
         if end.reason is not None:
             data["reason"] = end.reason

@@ -27,8 +27,7 @@ LAST_RANK = (2**62, 2**62, 2**62, 2**62)
 
 
 class Records:
-    def __init__(self, database: Database) -> None:
-        self._db = database
+    _db: Database
 
     def jobs(self, ids: Sequence[JobId]) -> list[Job]:
         """The jobs that exist of these, in the order asked for."""

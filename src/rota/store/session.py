@@ -32,10 +32,6 @@ class Reader(Snapshots, Records):
 
 
 class Session(Finishing, Submitting, Records):
-    def __init__(self, database: Database) -> None:
-        super().__init__(database)
-        self._events: list[Event] = []
-
     def begin(self) -> None:
         """After a reconnect every waiting job is looked at again, so that no wake-up can be lost for good."""
         if self._db.begin():
@@ -45,12 +41,14 @@ class Session(Finishing, Submitting, Records):
         """Make it durable; what happened is returned for those who listen."""
         if self._events:
             self._write_events()
+        self._write_numbers()
         self._db.commit()
         events, self._events = self._events, []
         return events
 
     def rollback(self) -> None:
         self._events = []
+        self._next = {}
         self._db.rollback()
 
     def raise_epoch(self) -> int:

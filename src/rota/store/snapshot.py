@@ -49,8 +49,7 @@ class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Snapshots:
-    def __init__(self, database: Database) -> None:
-        self._db = database
+    _db: Database
 
     def stirred(self, limit: int) -> tuple[list[Standing], list[Unreadable]]:
         """Jobs marked for a look, in queue order; apart from them those whose own record cannot be read."""
@@ -121,13 +120,17 @@ class Snapshots:
                 used[name] = used.get(name, 0) + weight
         return used, frozenset(workers)
 
-    def snapshot(self, limits: Limits, batch_size: int | None, most_lanes: int = LANES) -> Snapshot:
+    def snapshot(
+        self, limits: Limits, batch_size: int | None, most_lanes: int = LANES, *, is_left: bool = True
+    ) -> Snapshot:
+        """Where it is known that every marked job has had its look, `is_left` is false and none is looked for."""
         used, workers = self.used()
+        is_full = _is_full(limits, used, GLOBAL)
         pauses = self.pauses()
-        horizon = self._db.rows("first_stirred")
-        rows = self._db.rows("lanes", limit=1 if _is_full(limits, used, GLOBAL) else most_lanes + 1)
+        horizon = self._db.rows("first_stirred") if is_left else ()
+        rows = self._db.rows("lanes", limit=1 if is_full else most_lanes + 1)
         return Snapshot(
-            lanes=() if _is_full(limits, used, GLOBAL) else tuple(self._lanes(rows[:most_lanes], limits, used, pauses)),
+            lanes=() if is_full else tuple(self._lanes(rows[:most_lanes], limits, used, pauses)),
             used=used,
             workers=workers,
             limits=limits,

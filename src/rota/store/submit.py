@@ -42,7 +42,7 @@ class ChainState(msgspec.Struct, frozen=True, kw_only=True):
 
 class Submitting(Emitting):
     def next_job_ids(self, count: int) -> list[JobId]:
-        first = self._db.rows("next_ids", noun="job", count=count)[0][0]
+        first = self.take("job", count)
         return [JobId(first + n) for n in range(count)]
 
     def surroundings(self, variables: Mapping[str, str]) -> int:

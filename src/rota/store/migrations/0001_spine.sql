@@ -1,11 +1,11 @@
 -- Times are microseconds since the epoch, UTC. Durations are microseconds. Flags are 0 or 1.
 -- `@int` and `@strict` are the two words in which the databases differ; the store replaces them.
 
-CREATE TABLE sequence (            -- ids are handed out in blocks and never used again
+CREATE TABLE sequence (            -- the next id of each noun; they are never used again
     noun TEXT PRIMARY KEY,
     next @int NOT NULL
 ) @strict;
-INSERT INTO sequence (noun, next) VALUES ('job', 1), ('run', 1);
+INSERT INTO sequence (noun, next) VALUES ('job', 1), ('run', 1), ('event', 1);
 
 CREATE TABLE surroundings (        -- environments, once for each distinct content
     id @int PRIMARY KEY,
@@ -133,7 +133,7 @@ CREATE UNIQUE INDEX run_one_open_of_job ON run (job) WHERE status IS NULL;
 CREATE UNIQUE INDEX run_one_open_of_worker ON run (worker) WHERE status IS NULL;   -- INV-003
 
 CREATE TABLE event (
-    seq @serial,
+    seq @int PRIMARY KEY,
     at @int NOT NULL,
     kind TEXT NOT NULL,
     cause TEXT NOT NULL,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from psycopg import sql
 
@@ -46,24 +46,6 @@ class PostgresBulk:
         with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
             for row in rows:
                 copy.write_row([cell.replace("\x00", "\ufffd") if isinstance(cell, str) else cell for cell in row])
-
-    def counters(self) -> dict[str, int]:
-        query = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM "
-        return {table: int(self._connection.texts(query + name)[0][0] or 0) for table, name in self._sequences()}
-
-    def set_counters(self, last: Mapping[str, int]) -> None:
-        for table, name in self._sequences():
-            if last.get(table):
-                self._connection.do(f"SELECT setval('{name}', {last[table]})")
-
-    def _sequences(self) -> list[tuple[str, str]]:
-        """Each table that numbers its rows, with the sequence it takes the numbers from."""
-        rows = self._connection.texts(
-            "SELECT c.relname, pg_get_serial_sequence(quote_ident(c.relname), a.attname) FROM pg_class AS c "
-            "JOIN pg_attribute AS a ON a.attrelid = c.oid "
-            "WHERE c.relnamespace = current_schema()::regnamespace AND a.attidentity <> ''"
-        )
-        return [(str(table), str(name)) for table, name in rows]
 
 
 def _names(columns: Sequence[str]) -> sql.Composed:

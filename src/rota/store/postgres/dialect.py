@@ -3,7 +3,6 @@
     :name        $1, $2 …: the same name is the same place
     @in(ids)     = ANY ($1)
     @int         BIGINT
-    @serial      BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY
     @strict      nothing: PostgreSQL always is
     TEXT         TEXT COLLATE "C": the order of SQLite, whatever the locale of the server
 
@@ -23,12 +22,11 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _WORDS = {
-    "@serial": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
     "@int": "BIGINT",
     "@strict": "",
     "TEXT": 'TEXT COLLATE "C"',
 }
-_WORD = re.compile(r"--[^\n]*|@serial\b|@int\b|@strict\b|\bTEXT\b")
+_WORD = re.compile(r"--[^\n]*|@int\b|@strict\b|\bTEXT\b")
 
 
 class Statement(NamedTuple):

@@ -27,7 +27,8 @@ INSERT INTO run (id, job, worker, started_at) VALUES (:run, :job, :worker, :now)
 UPDATE lock SET state = 'held' WHERE job = :job
 
 -- name: orders: what the executor needs to start a job
-SELECT job.id, spec.command, spec.cwd, spec.surroundings, spec.params, spec.timeout, spec.idle_timeout, spec.skip_if
+SELECT job.id, spec.command, spec.cwd, spec.surroundings, spec.params, spec.timeout, spec.idle_timeout, spec.skip_if,
+       CASE WHEN EXISTS (SELECT 1 FROM lock WHERE lock.job = job.id) THEN 1 ELSE 0 END
 FROM job LEFT JOIN spec ON spec.id = job.spec WHERE job.id @in(ids)
 
 -- name: variables
@@ -35,19 +36,24 @@ SELECT variables FROM surroundings WHERE id = :id
 
 -- name: confirm
 UPDATE job SET status = 'RUNNING', pid = :pid, pid_started = :pid_started, dispatch_failures = 0
-WHERE id = (SELECT job FROM run WHERE run.id = :run AND run.status IS NULL) AND status IN ('DISPATCHED', 'RUNNING')
-RETURNING id
+WHERE id = :job AND status IN ('DISPATCHED', 'RUNNING')
 
 -- name: open_runs
-SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout
+SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout,
+       CASE WHEN EXISTS (SELECT 1 FROM lock WHERE lock.job = job.id) THEN 1 ELSE 0 END,
+       CASE WHEN EXISTS (SELECT 1 FROM edge WHERE edge.chain = job.chain AND edge.state = 'open') THEN 1 ELSE 0 END
 FROM run JOIN job ON job.id = run.job LEFT JOIN spec ON spec.id = job.spec WHERE run.status IS NULL
 
 -- name: open_run
-SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout
+SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout,
+       CASE WHEN EXISTS (SELECT 1 FROM lock WHERE lock.job = job.id) THEN 1 ELSE 0 END,
+       CASE WHEN EXISTS (SELECT 1 FROM edge WHERE edge.chain = job.chain AND edge.state = 'open') THEN 1 ELSE 0 END
 FROM run JOIN job ON job.id = run.job LEFT JOIN spec ON spec.id = job.spec WHERE run.id = :run AND run.status IS NULL
 
 -- name: open_run_of
-SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout
+SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout,
+       CASE WHEN EXISTS (SELECT 1 FROM lock WHERE lock.job = job.id) THEN 1 ELSE 0 END,
+       CASE WHEN EXISTS (SELECT 1 FROM edge WHERE edge.chain = job.chain AND edge.state = 'open') THEN 1 ELSE 0 END
 FROM run JOIN job ON job.id = run.job LEFT JOIN spec ON spec.id = job.spec WHERE run.job = :job AND run.status IS NULL
 
 -- name: finish_run
@@ -94,7 +100,7 @@ WHERE named.id = :job ORDER BY last.id DESC LIMIT 1
 SELECT scope, paused_by, paused_at FROM pause
 
 -- name: add_event
-INSERT INTO event (at, kind, cause, actor, job, run, data) VALUES (:at, :kind, :cause, :actor, :job, :run, :data)
+INSERT INTO event (seq, at, kind, cause, actor, job, run, data) VALUES (:seq, :at, :kind, :cause, :actor, :job, :run, :data)
 
 -- name: get_meta
 SELECT value FROM meta WHERE key = :key

@@ -1,5 +1,8 @@
--- name: next_ids: a block of ids; they are never used again
-UPDATE sequence SET next = next + :count WHERE noun = :noun RETURNING next - :count
+-- name: next_number
+SELECT next FROM sequence WHERE noun = :noun
+
+-- name: set_next_number
+UPDATE sequence SET next = :next WHERE noun = :noun
 
 -- name: find_surroundings
 SELECT id FROM surroundings WHERE digest = :digest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from rota.store.database import PAGE, Row, Tables
 
@@ -36,14 +36,6 @@ class SqliteBulk:
     def fill(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         places = ", ".join("?" * len(columns))
         self._connection.executemany(f'INSERT INTO "{table}" ({_names(columns)}) VALUES ({places})', rows)
-
-    def counters(self) -> dict[str, int]:
-        return dict(self._connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall())
-
-    def set_counters(self, last: Mapping[str, int]) -> None:
-        for table, number in last.items():
-            self._connection.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
-            self._connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, number))
 
 
 def _names(columns: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rota.errors import StorageFull, StoreError
 from rota.store import statement
@@ -21,21 +21,35 @@ _IN = re.compile(r"@in\((\w+)\)")
 
 def translate(text: str) -> str:
     """SQLite's words for the few in which the databases differ."""
-    text = text.replace("@serial", "INTEGER PRIMARY KEY AUTOINCREMENT").replace("@int", "INTEGER")
+    text = text.replace("@int", "INTEGER")
     return _IN.sub(r"IN (SELECT value FROM json_each(:\1))", text.replace("@strict", "STRICT"))
 
 
+class Statement(NamedTuple):
+    sql: str
+    lists: tuple[str, ...]
+    """The values that are lists: they travel as JSON, and `@in` unfolds them."""
+    single: str
+    """For lists of one value each, which are most: a plain comparison takes a quarter of the time."""
+
+    def bound(self, values: dict[str, Any]) -> str:
+        """Make the values fit, and say for which text."""
+        if all(len(values[name]) == 1 for name in self.lists):
+            for name in self.lists:
+                values[name] = values[name][0]
+            return self.single
+        for name in self.lists:
+            values[name] = json.dumps(values[name])
+        return self.sql
+
+
+def _statement(text: str) -> Statement:
+    return Statement(translate(text), tuple(dict.fromkeys(_IN.findall(text))), translate(_IN.sub(r"= :\1", text)))
+
+
 @lru_cache(maxsize=1)
-def _statements() -> Mapping[str, str]:
-    return statement.load(translate)
-
-
-def _bound(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Lists travel as JSON: `@in` unfolds them."""
-    for value in values.values():
-        if isinstance(value, (list, tuple)):
-            return {name: json.dumps(v) if isinstance(v, (list, tuple)) else v for name, v in values.items()}
-    return values
+def _statements() -> Mapping[str, Statement]:
+    return statement.load(_statement)
 
 
 def _trouble(error: sqlite3.Error, path: Path) -> Exception:
@@ -62,6 +76,7 @@ class SqliteDatabase:
                 f"file:{_escaped(path)}?mode={mode}", uri=True, isolation_level=None, cached_statements=256,
                 check_same_thread=False,
             )  # fmt: skip
+            self._execute = self._connection.execute
             self._connection.execute("PRAGMA busy_timeout = 10000")
             if not readonly:
                 self._connection.execute("PRAGMA journal_mode = WAL")
@@ -73,20 +88,26 @@ class SqliteDatabase:
             raise StoreError(f"the database {path} cannot be made: {error.strerror}") from error
 
     def rows(self, name: str, /, **values: Any) -> list[Row]:
+        found = self._statements[name]
+        sql = found.bound(values) if found.lists else found.sql
         try:
-            return self._connection.execute(self._statements[name], _bound(values)).fetchall()
+            return self._execute(sql, values).fetchall()
         except sqlite3.Error as error:
             raise _trouble(error, self._path) from error
 
     def run(self, name: str, /, **values: Any) -> int:
+        found = self._statements[name]
+        sql = found.bound(values) if found.lists else found.sql
         try:
-            return self._connection.execute(self._statements[name], _bound(values)).rowcount
+            return self._execute(sql, values).rowcount
         except sqlite3.Error as error:
             raise _trouble(error, self._path) from error
 
     def run_many(self, name: str, values: Sequence[Mapping[str, Any]], /) -> int:
+        if not values:
+            return 0
         try:
-            return self._connection.executemany(self._statements[name], values).rowcount
+            return self._connection.executemany(self._statements[name].sql, values).rowcount
         except sqlite3.Error as error:
             raise _trouble(error, self._path) from error
 
