@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import os
 import stat
-from pathlib import Path
 
 FILE = "session"
 _MOST = 4096
 
 
-def session_path(directory: Path) -> str | None:
+def session_path(directory: str) -> str | None:
     try:
-        descriptor = os.open(directory / FILE, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(f"{directory}/{FILE}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return None
     try:

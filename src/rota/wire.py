@@ -101,7 +101,7 @@ def _lock(lock: Lock) -> dict[str, str]:
     return {"key": lock.key, "mode": lock.mode.value}
 
 
-def run_form(run: Run, directory: Path) -> RunForm:
+def run_form(run: Run, directory: str) -> RunForm:
     return RunForm(
         id=show_run(run.id),
         job=show_job(run.job),
@@ -112,14 +112,14 @@ def run_form(run: Run, directory: Path) -> RunForm:
         exit_code=run.exit_code,
         error=run.error,
         artifacts=[],
-        log_paths={stream: str(directory / f"{stream}.log") for stream in ("stdout", "stderr")},
+        log_paths={stream: f"{directory}/{stream}.log" for stream in ("stdout", "stderr")},
         superseded=False,
     )
 
 
 def job_form(job: Job, jobs: Path, *, wait: Wait | None = None, session_path: str | None = None) -> JobForm:
     """`jobs` is the home's directory of jobs' files."""
-    spec, directory = job.spec, jobs / str(job.id)
+    spec, directory = job.spec, f"{jobs}/{job.id}"
     return JobForm(
         id=show_job(job.id),
         name=spec.name,
@@ -163,6 +163,6 @@ def job_form(job: Job, jobs: Path, *, wait: Wait | None = None, session_path: st
         worktree=None,
         pid=job.pid,
         session_path=session_path,
-        outcome_path=str(directory / "outcome.json") if job.run is not None and job.status in TERMINAL else None,
+        outcome_path=f"{directory}/outcome.json" if job.run is not None and job.status in TERMINAL else None,
         run=None if job.run is None else run_form(job.run, directory),
     )

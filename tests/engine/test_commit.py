@@ -60,7 +60,7 @@ def test_a_claim_is_on_disk_before_its_child_is_started_and_an_end_before_it_is_
         scheduler.submit()
     scheduler.drain()
     reader.close()
-    assert witness.seen == ["claim", "end", "claim", "end", "claim", "end"]
+    assert witness.seen == ["claim", "claim", "end", "claim", "end", "end"]  # who waits to start goes first
 
 
 def test_replies_and_events_come_after_the_commit(scheduler: Scheduler, store: Store) -> None:

@@ -88,10 +88,10 @@ class Starter:
         argv = _decode_argv(dispatch.command)
         variables = None if dispatch.surroundings in self._told else work.session.variables(dispatch.surroundings)
         if variables is not None:
-            work.orders.append(Environment(surroundings=dispatch.surroundings, variables=variables))
+            work.starts.append(Environment(surroundings=dispatch.surroundings, variables=variables))
             self._told.add(dispatch.surroundings)
         directory = f"{self._jobs}/{dispatch.job}"
-        work.orders.append(
+        work.starts.append(
             Start(
                 run=dispatch.run,
                 job=dispatch.job,

@@ -117,9 +117,8 @@ class Engine:
         self.trouble, self._kept, self.has_more, self._held_since = None, [], has_more, None
         self.next_due = next_due
         self._awaited.call_back(overdue)
-        starts = [order.run for order in work.orders if isinstance(order, Start)]
-        self._awaited.expect(starts, self._start_deadline())
-        self._executor.send(work.orders)
+        self._awaited.expect([start.run for start in work.starts if isinstance(start, Start)], self._start_deadline())
+        self._executor.send([*work.starts, *work.orders])  # what somebody waits for goes first
         for request, result in replies:
             request.done(result)
         if events:

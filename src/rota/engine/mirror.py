@@ -4,6 +4,8 @@ The database is the record; these are for people and tools. They follow the even
 the path to the next start, and after a crash from where they had got to.
 """
 
+# pathlib costs more than the files themselves:
+# ruff: noqa: PTH103, PTH104
 from __future__ import annotations
 
 import errno
@@ -90,8 +92,8 @@ class Mirror:
         if self._reader is None:
             self._reader = self._store.reader()
             self._position = max(self._position, int(self._reader.meta(META) or 0))
-        while events := self._reader.events_since(self._position, _PAGE):
-            touched = {event.job for _, event in events if event.kind in _CAUSES and event.job is not None}
+        while events := self._reader.touches_since(self._position, _PAGE):
+            touched = {job for _, kind, job in events if kind in _CAUSES}
             for job in self._reader.jobs(sorted(touched)):
                 if job.run is not None:
                     self._write(job)
@@ -106,25 +108,28 @@ class Mirror:
             self._reader = None
 
     def _write(self, job: Job) -> None:
-        directory = self._jobs / str(job.id)
+        directory = f"{self._jobs}/{job.id}"
         form = job_form(job, self._jobs, session_path=session_path(directory))
         try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _replace(directory / "job.json", encode(form))
+            try:
+                _replace(directory, "job", encode(form))
+            except FileNotFoundError:
+                os.makedirs(directory, 0o700, exist_ok=True)
+                _replace(directory, "job", encode(form))
             if job.status in TERMINAL:
-                _replace(directory / "outcome.json", encode(form.run))
+                _replace(directory, "outcome", encode(form.run))
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise  # it concerns all of them, and passes
             log.warning("cannot write the files of %s: %s", show_job(job.id), error)
 
 
-def _replace(path: Path, content: bytes) -> None:
+def _replace(directory: str, name: str, content: bytes) -> None:
     """Whole or not at all."""
-    beside = path.with_suffix(".tmp")
+    beside = f"{directory}/{name}.tmp"
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         os.write(descriptor, content + b"\n")
     finally:
         os.close(descriptor)
-    beside.replace(path)
+    os.rename(beside, f"{directory}/{name}.json")

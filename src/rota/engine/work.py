@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from rota.core.pool import ConcurrencyPolicy, Limits
-from rota.executor.port import Order
+from rota.executor.port import Environment, Order, Start
 from rota.ids import RunId
 from rota.store.claim import OpenRun
 from rota.store.session import Session
@@ -35,6 +35,7 @@ class Work:
         self.settings = settings
         self.now = now
         self.orders: list[Order] = []
+        self.starts: list[Start | Environment] = []
         self.runs: dict[RunId, OpenRun | None] = {}
         """What is known of the open runs that messages speak of: several may speak of one."""
 

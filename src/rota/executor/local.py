@@ -102,6 +102,8 @@ class LocalExecutor:
         self._lines = Lines()
         self._sock: socket.socket | None = None
         self._is_broken = False
+        self._wants_room = False
+        """The socket was full: `fileno` says when it takes more."""
         self._starter = starter.Starter(self._home)
         self._epoll = select.epoll()
         self._news = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -171,6 +173,7 @@ class LocalExecutor:
         sock.setblocking(False)
         self._sock = sock
         self._epoll.register(sock, select.EPOLLIN)
+        self._wants_room = False
         self._out.clear()
         self._is_broken = False
         self.supervisor_pid = hello.pid
@@ -235,8 +238,10 @@ class LocalExecutor:
         except OSError:
             # Reading finds the break too, after whatever the supervisor still said.
             self._out.clear()
-        events = select.EPOLLIN | select.EPOLLOUT if self._out else select.EPOLLIN
-        self._epoll.modify(self._sock, events)
+        if bool(self._out) is not self._wants_room:
+            self._wants_room = bool(self._out)
+            events = select.EPOLLIN | select.EPOLLOUT if self._wants_room else select.EPOLLIN
+            self._epoll.modify(self._sock, events)
 
     def _read(self) -> str | None:
         """Take in all there is; the reason if there will be no more."""

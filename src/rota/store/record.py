@@ -118,6 +118,10 @@ class Records:
         """Each with its number, in order."""
         return [(row[0], _event(row)) for row in self._db.rows("events_since", seq=seq, limit=limit)]
 
+    def touches_since(self, seq: int, limit: int) -> list[tuple[int, str, JobId]]:
+        """Of each event its number, its kind and the job it is about; those about no job are left out."""
+        return [(row[0], row[1], JobId(row[2])) for row in self._db.rows("touches_since", seq=seq, limit=limit)]
+
     def events_of(self, job: JobId) -> list[tuple[int, Event]]:
         return [(row[0], _event(row)) for row in self._db.rows("events_of_job", job=job)]
 

@@ -67,7 +67,7 @@ def forms(reader: Reader, jobs: Sequence[Job], sight: Sight) -> list[JobForm]:
             job,
             sight.jobs,
             wait=why.get(job.id),
-            session_path=None if job.run is None else session_path(sight.jobs / str(job.id)),
+            session_path=None if job.run is None else session_path(f"{sight.jobs}/{job.id}"),
         )
         for job in jobs
     ]

@@ -5,7 +5,7 @@
     started     {run, pid, start_time}
     ending      {run, by, kill_at}     a stop or timeout has begun
     exited | failed_to_start           as on the wire; before the child is reaped and anyone is told
-    acknowledged {run}                 forget it
+    acknowledged {run}                 forget it; written with the next line, for an end may be told twice
 
 There is no fsync: after the death of the machine nothing can be adopted anyway. A write that fails leaves no
 half line (it is cut off again); a predecessor killed inside a write leaves one, which is cut off at start.
@@ -52,9 +52,12 @@ class Journal:
 
     def must_record(self, line: bytes) -> None:
         """On disk when this returns; OSError, and not a trace of it, when that cannot be."""
-        if not self.retry():
-            raise OSError("earlier lines could not be written yet")
-        self._write(line)
+        self._write(b"".join((*self._backlog, line)))
+        self._backlog.clear()
+
+    def record_later(self, line: bytes) -> None:
+        """With the next line, in one write: for what a successor finds out as well without it."""
+        self._backlog.append(line)
 
     def record(self, line: bytes) -> bool:
         """Whether it is on disk. If not it is kept, and `retry` writes it in its turn."""
@@ -63,16 +66,17 @@ class Journal:
 
     def retry(self) -> bool:
         """Write what could not be written before. True when nothing is left over."""
-        while self._backlog:
-            try:
-                self._write(self._backlog[0])
-            except OSError as error:
-                if not self._has_complained:
-                    say(f"cannot write {self._path}: {error.strerror}; trying again each second")
-                self._has_complained = True
-                return False
-            del self._backlog[0]
-            self._has_complained = False
+        if not self._backlog:
+            return True
+        try:
+            self._write(b"".join(self._backlog))
+        except OSError as error:
+            if not self._has_complained:
+                say(f"cannot write {self._path}: {error.strerror}; trying again each second")
+            self._has_complained = True
+            return False
+        self._backlog.clear()
+        self._has_complained = False
         return True
 
     @property
@@ -113,16 +117,16 @@ class Journal:
         self._fd = fd
         return len(data)
 
-    def _write(self, line: bytes) -> None:
+    def _write(self, lines: bytes) -> None:
         try:
-            written = os.write(self._fd, line)
-            if written < len(line):
-                written += os.write(self._fd, line[written:])  # says why: no room, file too large
-            if written < len(line):
+            written = os.write(self._fd, lines)
+            if written < len(lines):
+                written += os.write(self._fd, lines[written:])  # says why: no room, file too large
+            if written < len(lines):
                 raise OSError("short write")
         except OSError:
             # Half a line in the middle would spoil the next one too.
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, self._size)
             raise
-        self._size += len(line)
+        self._size += len(lines)

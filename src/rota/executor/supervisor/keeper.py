@@ -108,7 +108,7 @@ class Keeper:
         if run.phase is not Phase.ENDED or not run.is_written:
             return False
         del self.runs[number]
-        self._record(protocol.line(type="acknowledged", run=number))
+        self._journal.record_later(protocol.line(type="acknowledged", run=number))
         return True
 
     def take_over(self, generation: int) -> bool:
@@ -186,6 +186,10 @@ class Keeper:
         self.limits.arm(run)
         if run.ended_by is not None:
             self.ending.terminate(run)
+
+    def leave(self) -> None:
+        """Before the process ends: what is still to be written is written now, if it can be."""
+        self._journal.retry()
 
     def rewrite(self) -> None:
         lines = [protocol.line(type="generation", generation=self.generation)]

@@ -76,6 +76,7 @@ class Supervisor:
                 _carefully(action)
             _carefully(self._server.flush)
             self._linger(LINGER)
+        self._keeper.leave()
         self._server.leave()
 
     def _linger(self, patience: float) -> None:

@@ -50,6 +50,9 @@ SELECT key, job FROM lock WHERE key @in(keys) AND state = 'held' ORDER BY key, j
 -- name: events_since
 SELECT seq, at, kind, cause, actor, job, run, data FROM event WHERE seq > :seq ORDER BY seq LIMIT :limit
 
+-- name: touches_since
+SELECT seq, kind, job FROM event WHERE seq > :seq AND job IS NOT NULL ORDER BY seq LIMIT :limit
+
 -- name: events_of_job
 SELECT seq, at, kind, cause, actor, job, run, data FROM event WHERE job = :job ORDER BY seq
 
