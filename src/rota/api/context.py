@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 from starlette.requests import Request as HttpRequest
 
 from rota.clock import Clock
-from rota.command.submit import Surroundings
+from rota.command.submit import Submitted, Surroundings
 from rota.config import Config
 from rota.core.event import Event
 from rota.core.pool import Limits
@@ -23,9 +24,11 @@ from rota.home import Home
 from rota.ids import JobId
 from rota.store.port import Store
 from rota.store.session import Reader
-from rota.view.job import Sight
+from rota.view.job import Sight, just_stored
+from rota.wire import JobForm
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 _READERS = 2
 
@@ -128,11 +131,14 @@ class Context:
         self.control = control
         self.actor = actor
         self.around = around
+        self._jobs = home.jobs
         self._store = store
         self._engine = engine
         self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="rota-reader")
         self._local = threading.local()
         self._readers: list[Reader] = []
+        self._settled: deque[tuple[asyncio.Future[Any], Any]] = deque()
+        self._is_waking = False
 
     def sight(self) -> Sight:
         config = self.control.config
@@ -140,28 +146,49 @@ class Context:
             limits=Limits(config.pools),
             batch_size=config.scheduler.batch_size,
             now=self.clock.now(),
-            jobs=self.home.jobs,
+            jobs=self._jobs,
             held_by=self.control.held_by,
         )
 
     async def perform(self, act: Callable[[Work], T]) -> T:
         """Do it in the engine's next transaction; answered after its commit."""
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[T] = loop.create_future()
+        done: T = await self._asked(act, None)
+        return done
 
-        def settle(result: T | Exception) -> None:
+    async def perform_and_see(self, act: Callable[[Work], T], see: Callable[[Work, Sequence[T]], Sequence[U]]) -> U:
+        """The same, answered with what `see` makes of the result."""
+        seen: U = await self._asked(act, see)
+        return seen
+
+    async def _asked(self, act: Callable[[Work], T], see: Callable[[Work, Sequence[T]], Sequence[Any]] | None) -> Any:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Any] = loop.create_future()
+
+        def done(result: Any) -> None:
+            self._settled.append((answer, result))
+            if not self._is_waking:  # one call for all that a turn has done
+                self._is_waking = True
+                loop.call_soon_threadsafe(self._settle)
+
+        self._engine.submit(Request(act, done, see))
+        return await answer
+
+    def _settle(self) -> None:
+        self._is_waking = False
+        while self._settled:
+            answer, result = self._settled.popleft()
             if answer.done():
-                return
+                continue
             if isinstance(result, Exception):
                 answer.set_exception(result)
             else:
                 answer.set_result(result)
 
-        def done(result: T | Exception) -> None:
-            loop.call_soon_threadsafe(settle, result)
-
-        self._engine.submit(Request(act, done))
-        return await answer
+    def see_submitted(self, work: Work, told: Sequence[Submitted]) -> list[tuple[Submitted, JobForm]]:
+        """Each with the form of its job."""
+        new = {job.id: job for one in told for job in one.new}
+        shown = just_stored(work, [one.jobs[0] for one in told], new, self.sight())
+        return [(one, shown[one.jobs[0]]) for one in told]
 
     async def look(self, view: Callable[[Reader], T]) -> T:
         """Run a view on a reader of its thread, at one moment of the store."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated
 
@@ -19,6 +19,7 @@ from rota.command.cancel import cancel
 from rota.command.submit import Needs, Submission, Submitted, Surroundings, missing_things, needs_of, submit
 from rota.core.job import Job
 from rota.core.status import TERMINAL, Status
+from rota.engine.work import Work
 from rota.errors import InvalidInput
 from rota.ids import JobId, parse_job, show_job
 from rota.store.session import Reader
@@ -36,12 +37,11 @@ _seen: dict[Needs, tuple[float, list[str]]] = {}
 """What a look found, for a moment: scripts submit the same program a thousand times."""
 
 
-async def _submit(request: Request, members: Sequence[Submission]) -> Submitted:
+async def _prepared(request: Request, members: Sequence[Submission]) -> Callable[[Work], Submitted]:
     context = context_of(request)
     key = request.headers.get("idempotency-key")
     warnings = await _missing_things(members, context.around)
-    act = partial(submit, wanted=members, around=context.around, actor=context.actor, key=key, warnings=warnings)
-    return await context.perform(act)
+    return partial(submit, wanted=members, around=context.around, actor=context.actor, key=key, warnings=warnings)
 
 
 async def _missing_things(members: Sequence[Submission], around: Surroundings) -> list[str]:
@@ -60,8 +60,8 @@ async def _missing_things(members: Sequence[Submission], around: Surroundings) -
 
 async def submit_job(request: Request) -> Response:
     context = context_of(request)
-    told = await _submit(request, [await read(request, Submission)])
-    form = await context.look(partial(view.show, job=told.jobs[0], sight=context.sight()))
+    act = await _prepared(request, [await read(request, Submission)])
+    told, form = await context.perform_and_see(act, context.see_submitted)
     body = {"result": "submitted", "job": form, "warning": "; ".join(told.warnings) or None}
     return answer(body, 200 if told.is_repeat else 201)
 
@@ -72,7 +72,7 @@ class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def submit_batch(request: Request) -> Response:
     """One submit, taken or refused whole; the answer has the ids in the order given."""
-    told = await _submit(request, (await read(request, Batch)).jobs)
+    told = await context_of(request).perform(await _prepared(request, (await read(request, Batch)).jobs))
     body = {
         "result": "submitted",
         "jobs": [show_job(job) for job in told.jobs],

@@ -72,6 +72,8 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     jobs: list[JobId]
     warnings: list[str]
     is_repeat: bool = False
+    new: Sequence[NewJob] = ()
+    """What was stored just now."""
 
 
 def submit(
@@ -95,7 +97,7 @@ def submit(
     told = Submitted(jobs=ids, warnings=[*warnings, *checker.warnings])
     if key:
         work.session.remember_answer(key, digest, msgspec.json.encode(told).decode(), work.now)
-    return told
+    return msgspec.structs.replace(told, new=jobs)
 
 
 class _Checker:
@@ -262,6 +264,8 @@ def _edges(
     work: Work, ids: Sequence[JobId], wanted: Sequence[Submission]
 ) -> dict[JobId, tuple[tuple[Edge, EdgeState], ...]]:
     """Unknown ids, self reference and cycles are refused by name, repeats dropped, order kept."""
+    if not any(member.after or member.local is not None for member in wanted):
+        return dict.fromkeys(ids, ())
     local = _local_names(ids, wanted)
     named = {
         job: list(dict.fromkeys((local.get(after.job) or parse_job(after.job), after.policy) for after in member.after))

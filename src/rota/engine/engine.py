@@ -96,13 +96,13 @@ class Engine:
         try:
             self._session.begin()
             results = self._perform(work, [*(partial(self._book, message=each) for each in messages), *acts])
-            replies = list(zip(requests, results[len(messages) :], strict=True))
             overdue = self._awaited.overdue(self._clock.monotonic())
             work.orders.extend(Stop(run=run) for run in overdue)
             if self._is_due(work.now):
                 self._session.stir_due(work.now)
             is_left = look_at_marked(work, "tick")
             has_more = self._claim(work, is_left=is_left) or is_left
+            replies = self._see(work, requests, results[len(messages) :])
             next_due = self._session.next_due()
             events = self._session.commit()
         except (StorageFull, StoreError) as error:
@@ -192,6 +192,27 @@ class Engine:
             work.forget()
             return [self._guarded(work, act) for act in acts]
 
+    def _see(self, work: Work, requests: Sequence[Request[Any]], results: list[Any]) -> list[tuple[Request[Any], Any]]:
+        """What each is told, now that the turn has decided."""
+        groups: dict[Callable[..., Sequence[Any]], list[int]] = {}
+        for n, request in enumerate(requests):
+            if request.see is not None and not isinstance(results[n], Exception):
+                groups.setdefault(request.see, []).append(n)
+        for see, places in groups.items():
+            for n, seen in zip(places, self._seen(work, see, [results[n] for n in places]), strict=True):
+                results[n] = seen
+        return list(zip(requests, results, strict=True))
+
+    def _seen(self, work: Work, see: Callable[..., Sequence[Any]], results: list[Any]) -> Sequence[Any]:
+        """What cannot be shown has happened all the same."""
+        try:
+            return see(work, results)
+        except (StorageFull, StoreError):
+            raise
+        except Exception as error:
+            log.exception("a defect: what was done cannot be shown")
+            return [error] * len(results)
+
     def _guarded(self, work: Work, act: Callable[[Work], Any]) -> Any:
         """Under a savepoint: a refusal or a defect undoes only this and is its answer; the others go on."""
         orders = len(work.orders)
@@ -246,6 +267,7 @@ class Engine:
         if self.is_draining or not self._is_connected or self._machine_trouble is not None:
             return False
         chosen = choose(work.session, work.settings.limits, work.settings.batch_size, is_left=is_left)
+        work.plan = chosen
         dispatches = self._session.claim(chosen.claims, NODE, work.now, "tick")
         ordered = [self._order(work, dispatch) for dispatch in dispatches]
         return chosen.is_cut_short or not all(ordered)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from rota.core.pool import ConcurrencyPolicy, Limits
+from rota.core.tick import Plan
 from rota.executor.port import Environment, Order, Start
 from rota.ids import RunId
 from rota.store.claim import OpenRun
@@ -36,6 +37,8 @@ class Work:
         self.now = now
         self.orders: list[Order] = []
         self.starts: list[Start | Environment] = []
+        self.plan: Plan | None = None
+        """What was chosen to start, once that is done; none where nothing may start."""
         self.runs: dict[RunId, OpenRun | None] = {}
         """What is known of the open runs that messages speak of: several may speak of one."""
 
@@ -52,8 +55,18 @@ class Work:
 
 
 class Request(Generic[T]):
-    """Something to do inside the next transaction, under a savepoint of its own, and whom to tell after the commit."""
+    """Something to do inside the next transaction, by itself, and whom to tell after the commit.
 
-    def __init__(self, act: Callable[[Work], T], done: Callable[[T | Exception], None]) -> None:
+    With `see`, the answer is what that makes of the result, at the end of the turn: it is called once for all the
+    requests of a turn that share it.
+    """
+
+    def __init__(
+        self,
+        act: Callable[[Work], T],
+        done: Callable[[Any], None],
+        see: Callable[[Work, Sequence[T]], Sequence[Any]] | None = None,
+    ) -> None:
         self.act = act
         self.done = done
+        self.see = see

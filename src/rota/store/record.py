@@ -32,6 +32,8 @@ class Records:
     def jobs(self, ids: Sequence[JobId]) -> list[Job]:
         """The jobs that exist of these, in the order asked for."""
         wanted = list(ids)
+        if not wanted:
+            return []
         edges: dict[int, list[Edge]] = {}
         for job, predecessor, chain, policy in self._db.rows("edges_of", ids=wanted):
             edge = Edge(predecessor=JobId(predecessor), chain=JobId(chain), policy=AfterPolicy(policy))

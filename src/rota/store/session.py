@@ -66,3 +66,7 @@ class Session(Finishing, Submitting, Records):
 
     def close(self) -> None:
         self._db.close()
+
+
+Looking = Reader | Session
+"""Whoever can be asked what there is."""

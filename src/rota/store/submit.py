@@ -10,7 +10,7 @@ import msgspec
 
 from rota.core.after import Edge, EdgeState
 from rota.core.event import Event
-from rota.core.job import Spec
+from rota.core.job import Job, Spec
 from rota.core.pool import Draws
 from rota.core.queue import position_of
 from rota.core.status import Status
@@ -32,6 +32,16 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     draws: Draws
     is_ready: bool
     """No gate up to locks has anything to ask of it: it goes straight to its lane."""
+
+    def as_stored(self, now: datetime) -> Job:
+        """The job that a reader finds once this is stored."""
+        return Job(
+            id=self.id, spec=self.spec, status=Status.QUEUED, chain=self.id, retry_of=None, attempt=1,
+            priority=self.priority, position=position_of(self.id), created_at=now, queued_at=now, started_at=None,
+            finished_at=None, not_before=self.not_before, exit_code=None, reason=None, wait_kind=None, waited_on=(),
+            permanently_failed=False, dispatch_failures=0, last_failure=None, stop_requested=None, pid=None,
+            draws=self.draws, after=tuple(edge for edge, _ in self.edges), run=None,
+        )  # fmt: skip
 
 
 class ChainState(msgspec.Struct, frozen=True, kw_only=True):

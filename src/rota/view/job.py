@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
 import msgspec
 
-from rota.core.gate import Facts, first_verdict
+from rota.core.gate import Facts, Standing, first_verdict
 from rota.core.job import Job
 from rota.core.lock import LockBoard
 from rota.core.pool import Limits
+from rota.core.queue import Rank
 from rota.core.status import WAITING
+from rota.core.tick import Plan
 from rota.core.verdict import Wait
 from rota.engine.dispatch import choose
+from rota.engine.work import Work
 from rota.errors import NotFound
-from rota.ids import JobId, show_job
+from rota.ids import JobId, LaneId, show_job
 from rota.report import session_path
-from rota.store.session import Reader
+from rota.store.session import Looking
+from rota.store.submit import NewJob
 from rota.wire import JobForm, job_form
 
 
@@ -33,7 +37,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     """Why nothing at all starts, whatever the gates say."""
 
 
-def waits(reader: Reader, jobs: Sequence[Job], sight: Sight) -> dict[JobId, Wait]:
+def waits(reader: Looking, jobs: Sequence[Job], sight: Sight) -> dict[JobId, Wait]:
     """Why each of these waits, said by the gates themselves; a job that starts with the next tick is not here."""
     waiting = [job.id for job in jobs if job.status in WAITING]
     if not waiting:
@@ -53,14 +57,14 @@ def waits(reader: Reader, jobs: Sequence[Job], sight: Sight) -> dict[JobId, Wait
     return {job: verdict for job, verdict in verdicts.items() if isinstance(verdict, Wait)}
 
 
-def find(reader: Reader, job: JobId) -> Job:
+def find(reader: Looking, job: JobId) -> Job:
     found = reader.job(job)
     if found is None:
         raise NotFound(f"no such job: {show_job(job)}; `rota list --all` shows what there is")
     return found
 
 
-def forms(reader: Reader, jobs: Sequence[Job], sight: Sight) -> list[JobForm]:
+def forms(reader: Looking, jobs: Sequence[Job], sight: Sight) -> list[JobForm]:
     why = waits(reader, jobs, sight)
     return [
         job_form(
@@ -73,5 +77,45 @@ def forms(reader: Reader, jobs: Sequence[Job], sight: Sight) -> list[JobForm]:
     ]
 
 
-def show(reader: Reader, job: JobId, sight: Sight) -> JobForm:
+def just_stored(
+    work: Work, jobs: Sequence[JobId], new: Mapping[JobId, NewJob], sight: Sight
+) -> Mapping[JobId, JobForm]:
+    """Jobs at the end of the turn that stored them, or found them stored: of most all is at hand, and the others
+    are looked up together."""
+    shown: dict[JobId, JobForm] = {}
+    plan = work.plan
+    if plan is not None:
+        chosen = {claim.job for claim in plan.claims}
+        shown = {
+            job: _fresh(new[job], work, plan, sight)
+            for job in jobs
+            if job in new and new[job].is_ready and job not in chosen
+        }
+    rest = work.session.jobs([job for job in jobs if job not in shown])
+    return shown | dict(zip((job.id for job in rest), forms(work.session, rest, sight), strict=True))
+
+
+def _fresh(new: NewJob, work: Work, plan: Plan, sight: Sight) -> JobForm:
+    """A job that was stored in this very turn, ready, and not chosen to start: all of it is at hand."""
+    job = new.as_stored(work.now)
+    standing = Standing(
+        rank=Rank(-job.priority, job.position, 0, job.id),
+        chain=job.chain,
+        status=job.status,
+        wait_kind=None,
+        waited_on=(),
+        is_ready=True,
+        contends=False,
+        not_before=None,
+        lane=LaneId(0),
+        draws=job.draws,
+        locks=(),
+        edges=(),
+    )
+    facts = Facts(now=work.now, pauses=work.session.pauses(), locks=LockBoard({}), pools=plan.pools)
+    verdict = first_verdict(standing, facts)
+    return job_form(job, sight.jobs, wait=verdict if isinstance(verdict, Wait) else None)
+
+
+def show(reader: Looking, job: JobId, sight: Sight) -> JobForm:
     return forms(reader, [find(reader, job)], sight)[0]
