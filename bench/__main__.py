@@ -82,7 +82,7 @@ def submits(report: Report, directory: Path, rounds: int) -> None:
     with rota_in(directory) as rota:
         cases: dict[str, Callable[[], float]] = {
             "in batches of 5,000": lambda: rota.batch_submits(5_000),
-            "one by one, 4 client processes": lambda: rota.single_submits(800, 4),
+            "one by one, 8 client processes": lambda: rota.single_submits(2_400, 8),
         }
         results = interleave(cases, rounds)
     rows = [(name, str(figure(values))) for name, values in results.items()]

@@ -14,6 +14,7 @@ import msgspec
 from rota.core.after import AfterPolicy, Edge, EdgeState, find_cycle, state_of
 from rota.core.job import Spec
 from rota.core.lock import Lock, LockMode
+from rota.core.pool import Draws
 from rota.core.tick import is_free
 from rota.duration import parse_duration
 from rota.engine.work import Work
@@ -106,14 +107,14 @@ class _Checker:
     def __init__(self, work: Work, around: Surroundings) -> None:
         self._work = work
         self._around = around
-        self._shared: int | None = None
+        self._draws: dict[tuple[object, ...], Draws] = {}
+        self._last: tuple[bool, Mapping[str, str], int] | None = None
+        """The environment of the job before and where it is stored: most often it is this one's too."""
         self.warnings: dict[str, None] = {}
 
     def check(self, job: JobId, wanted: Submission, edges: tuple[tuple[Edge, EdgeState], ...]) -> NewJob:
-        settings = self._work.settings
         spec = self._spec(wanted)
-        draws = settings.policy.draws(spec)
-        self.warnings.update(dict.fromkeys(settings.limits.warnings(draws, spec.pools)))
+        draws = self._draws_of(spec)
         not_before = _not_before(wanted.delay, self._work.now)
         unmet = sum(1 for _, state in edges if state is not EdgeState.MET)
         return NewJob(
@@ -125,6 +126,15 @@ class _Checker:
             draws=draws,
             is_ready=is_free(unmet=unmet, not_before=not_before, locks=spec.locks),
         )
+
+    def _draws_of(self, spec: Spec) -> Draws:
+        alike = (spec.type, spec.flow, spec.target, *spec.pools.items())
+        draws = self._draws.get(alike)
+        if draws is None:
+            settings = self._work.settings
+            draws = self._draws[alike] = settings.policy.draws(spec)
+            self.warnings.update(dict.fromkeys(settings.limits.warnings(draws, spec.pools)))
+        return draws
 
     def _spec(self, wanted: Submission) -> Spec:
         _check_command(wanted.command)
@@ -157,13 +167,13 @@ class _Checker:
 
     def _surroundings(self, wanted: Submission) -> int:
         """The stored environment of this job."""
-        if wanted.inherit_env and not wanted.env:
-            if self._shared is None:
-                self._shared = self._work.session.surroundings(self._around.variables)
-            return self._shared
+        if self._last is not None and (self._last[0], self._last[1]) == (wanted.inherit_env, wanted.env):
+            return self._last[2]
         variables = variables_of(wanted, self._around)
         _check_variables(variables)
-        return self._work.session.surroundings(variables)
+        stored = self._work.session.surroundings(variables)
+        self._last = wanted.inherit_env, wanted.env, stored
+        return stored
 
 
 def variables_of(wanted: Submission, around: Surroundings) -> Mapping[str, str]:
@@ -176,10 +186,14 @@ Needs = frozenset[tuple[str, str, str]]
 
 def needs_of(wanted: Sequence[Submission], around: Surroundings) -> Needs:
     return frozenset(
-        (member.cwd or around.cwd, member.command[0], variables_of(member, around).get("PATH", ""))
+        (member.cwd or around.cwd, member.command[0], _search_path(member, around))
         for member in wanted
         if member.command
     )
+
+
+def _search_path(wanted: Submission, around: Surroundings) -> str:
+    return wanted.env.get("PATH", around.variables.get("PATH", "") if wanted.inherit_env else "")
 
 
 def missing_things(needs: Needs) -> list[str]:
