@@ -134,7 +134,7 @@ class Daemon:
             starter=Starter(self._home.root, self._home.jobs),
             publish=self._publish,
         )
-        self._turns = Loop(self._engine, self._executor, self._clock, self._on_crash)
+        self._turns = Loop(self._engine, self._session, self._executor, self._clock, self._on_crash)
         context = self._reading = self._context()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)

@@ -45,7 +45,7 @@ def crashed() -> threading.Event:
 
 @pytest.fixture
 def loop(scheduler: Scheduler, crashed: threading.Event) -> Iterator[Loop]:
-    loop = Loop(scheduler.engine, scheduler.executor, scheduler.clock, crashed.set)
+    loop = Loop(scheduler.engine, scheduler.session, scheduler.executor, scheduler.clock, crashed.set)
     loop.start()
     yield loop
     loop.stop()
@@ -97,7 +97,7 @@ def test_requests_that_wait_while_a_turn_is_under_way_share_the_next_commit(loop
 
 
 def test_the_last_turn_is_taken_and_what_comes_after_is_refused(scheduler: Scheduler, crashed: threading.Event) -> None:
-    loop = Loop(scheduler.engine, scheduler.executor, scheduler.clock, crashed.set)
+    loop = Loop(scheduler.engine, scheduler.session, scheduler.executor, scheduler.clock, crashed.set)
     loop.start()
     accepted = ask(loop, submission)
     loop.stop()
@@ -114,7 +114,7 @@ def test_an_engine_that_breaks_says_so(scheduler: Scheduler, crashed: threading.
             raise ZeroDivisionError
 
     scheduler.engine._clock = BrokenClock()
-    loop = Loop(scheduler.engine, scheduler.executor, scheduler.clock, crashed.set)
+    loop = Loop(scheduler.engine, scheduler.session, scheduler.executor, scheduler.clock, crashed.set)
     loop.start()
     assert crashed.wait(WAIT)
     loop.stop()

@@ -1,4 +1,4 @@
-"""The engine's thread: waits for requests, for the executor and for timers, and takes turns.
+"""The engine's thread: waits for requests, for the executor, for the database and for timers, and takes turns.
 
 Requests that arrive while a turn is under way are gathered into the next one: group commit without a delay
 of its own, for a single request never waits.
@@ -19,6 +19,7 @@ from rota.clock import Clock
 from rota.engine.engine import RETRY_AFTER, Engine
 from rota.engine.work import Request
 from rota.executor.port import Executor
+from rota.store.session import Session
 
 log = logging.getLogger("rota.engine")
 
@@ -28,8 +29,11 @@ LONGEST_WAIT = 60.0
 
 
 class Loop:
-    def __init__(self, engine: Engine, executor: Executor, clock: Clock, on_crash: Callable[[], None]) -> None:
+    def __init__(
+        self, engine: Engine, session: Session, executor: Executor, clock: Clock, on_crash: Callable[[], None]
+    ) -> None:
         self._engine = engine
+        self._session = session
         self._executor = executor
         self._clock = clock
         self._on_crash = on_crash
@@ -69,16 +73,27 @@ class Loop:
         self._engine.turn([self._requests.popleft() for _ in range(count)], may_hold=not self._is_stopping)
 
     def _wait(self) -> None:
-        if self._engine.has_more or self._requests:
-            return
-        poll = select.poll()
-        poll.register(self._wake, select.POLLIN)
-        if self._executor.fileno() >= 0:
-            poll.register(self._executor.fileno(), select.POLLIN)
-        timeout = self._timeout()
-        if poll.poll(None if timeout is None else timeout * 1000):
-            with suppress(BlockingIOError):
-                os.eventfd_read(self._wake)
+        """Until there is something to do."""
+        while not (self._engine.has_more or self._requests):
+            poll = select.poll()
+            heard = {
+                self._wake: self._clear,
+                self._executor.fileno(): _always,
+                self._session.fileno(): self._session.hear,
+            }
+            for descriptor in heard:
+                if descriptor >= 0:
+                    poll.register(descriptor, select.POLLIN)
+            timeout = self._timeout()
+            ready = poll.poll(None if timeout is None else timeout * 1000)
+            news = [heard[descriptor]() for descriptor, _ in ready]
+            if not ready or any(news):
+                return
+
+    def _clear(self) -> bool:
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._wake)
+        return True
 
     def _timeout(self) -> float | None:
         """Seconds until something is due without anybody saying so; none for ever."""
@@ -90,3 +105,7 @@ class Loop:
         if self._engine.next_deadline is not None:
             due.append(self._engine.next_deadline - self._clock.monotonic())
         return max(0.0, min(due)) if due else None
+
+
+def _always() -> bool:
+    return True

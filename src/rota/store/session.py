@@ -61,6 +61,12 @@ class Session(Finishing, Submitting, Records):
     def set_meta(self, key: str, value: str) -> None:
         self._db.run("set_meta", key=key, value=value)
 
+    def fileno(self) -> int:
+        return self._db.fileno()
+
+    def hear(self) -> bool:
+        return self._db.hear()
+
     def bulk(self) -> Bulk:
         return self._db.bulk()
 

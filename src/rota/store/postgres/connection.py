@@ -168,6 +168,21 @@ class Connection:
         self._checked(self._pg.prepare(name.encode(), statement.sql))
         self._readers[name] = None
 
+    def fileno(self) -> int:
+        return self._pg.socket
+
+    def hear(self) -> bool:
+        """Take in what the server said unasked: whether another session notified, or this one is over."""
+        try:
+            self._pg.consume_input()
+        except psycopg.OperationalError as error:
+            self._noted(error)
+            return True
+        is_news = self.is_lost
+        while (said := self._pg.notifies()) is not None:
+            is_news = is_news or said.be_pid != self.backend[0]
+        return is_news
+
     def cursor(self) -> psycopg.Cursor[Row]:
         """For COPY."""
         return self._psycopg.cursor()

@@ -180,6 +180,12 @@ class PostgresDatabase:
     def own_epoch(self, epoch: int) -> None:
         """Those who only look have none."""
 
+    def fileno(self) -> int:
+        return -1
+
+    def hear(self) -> bool:
+        return False
+
     def bulk(self) -> Bulk:
         return PostgresBulk(self._live())
 

@@ -4,6 +4,9 @@
     begin        lock the epoch's row ────────── not this one's ────▶ Superseded: stop
     commit       leave a mark, NOTIFY, COMMIT ── connection lost ───▶ connect again, look for the mark
 
+Between turns the scheduler listens on the same channel, so it hears at once of a change that somebody else made,
+and of a server that went away.
+
 The server holds the lock as long as its process for this session lives, which is until that process has ended
 its last transaction one way or the other. So whoever has taken the lock again looks at a decided past: either
 the mark of the last turn is there and all of the turn is, or nothing is.
@@ -74,7 +77,8 @@ class WritingDatabase(PostgresDatabase):
                 )
             connection.do(
                 f"SET lock_timeout TO {round(self._lock_wait * 1000)};"
-                f"SELECT pg_advisory_lock({self._address.lock});RESET lock_timeout"
+                f"SELECT pg_advisory_lock({self._address.lock});RESET lock_timeout;"
+                f"LISTEN {self._address.channel}"
             )
         except errors.LockNotAvailable:
             holder = self._tried(lambda: _holder(connection, self._address.lock))
@@ -83,6 +87,12 @@ class WritingDatabase(PostgresDatabase):
             raise Superseded(f"another scheduler {holder} took {where} over; this one stops") from None
         except psycopg.Error as error:
             raise meaning(error, where) from error
+
+    def fileno(self) -> int:
+        return -1 if self._connection is None or self._connection.is_lost else self._connection.fileno()
+
+    def hear(self) -> bool:
+        return self._connection is not None and self._connection.hear()
 
     def own_epoch(self, epoch: int) -> None:
         self._epoch = str(epoch)
@@ -126,6 +136,7 @@ class WritingDatabase(PostgresDatabase):
                 raise StoreError(f"the connection to {self._address.shown} was lost; nothing was stored") from error
         else:
             self._confirm(answer.command_status)
+            self._live().hear()  # our own voice comes back with the answer
 
     def _is_stored(self, mark: str) -> bool:
         """Nobody is answered before this is known. If the server stays away the scheduler stops instead, and its

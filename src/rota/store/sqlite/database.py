@@ -171,6 +171,12 @@ class SqliteDatabase:
     def own_epoch(self, epoch: int) -> None:
         """The lock on the home lasts as long as its scheduler: nobody can have raised another."""
 
+    def fileno(self) -> int:
+        return -1
+
+    def hear(self) -> bool:
+        return False
+
     def bulk(self) -> Bulk:
         return SqliteBulk(self._connection)
 
