@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import platform
 import sqlite3
@@ -10,15 +11,16 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from bench import peer, scale
+from bench import peer, postgres, scale
 from bench.floor import Floor, bare_spawns
 from bench.live import Rota
 from bench.measure import ROUNDS, figure, interleave, ratios, shown
 from rota.store.port import Store
+from rota.store.postgres.store import PostgresStore
 from rota.store.sqlite.store import SqliteStore
 
 _SPAWNS = 300
@@ -43,31 +45,43 @@ class Report:
 
 
 @contextmanager
-def rota_in(directory: Path, config: str = "") -> Iterator[Rota]:
-    rota = Rota(directory / "home", config)
+def rota_in(directory: Path, config: str = "", name: str = "home") -> Iterator[Rota]:
+    rota = Rota(directory / name, config)
     try:
         yield rota
     finally:
         rota.stop()
 
 
+@contextmanager
+def rotas_in(directory: Path) -> Iterator[dict[str, Rota]]:
+    """One on each database that is to be had."""
+    with ExitStack() as stack:
+        rotas = {"Rota": stack.enter_context(rota_in(directory))}
+        if postgres.available(directory):
+            server = postgres.Server(directory / "server")
+            server.found()
+            stack.enter_context(server.running())
+            config = f'[store]\nurl = "{server.url}"\n'
+            rotas["Rota (PostgreSQL)"] = stack.enter_context(rota_in(directory, config, "home-postgres"))
+        yield rotas
+
+
 def commands(report: Report, directory: Path, rounds: int) -> None:
     floor = Floor(directory)
-    with rota_in(directory) as rota:
-        cases: dict[str, Callable[[], float]] = {
-            "bare": lambda: bare_spawns(_SPAWNS),
-            "floor 1": lambda: floor.commands(_COMMANDS, 1),
-            "rota 1": lambda: rota.commands(_COMMANDS, 1),
-            "floor 4": lambda: floor.commands(2 * _COMMANDS, 4),
-            "rota 4": lambda: rota.commands(2 * _COMMANDS, 4),
-        }
+    with rotas_in(directory) as rotas:
+        cases: dict[str, Callable[[], float]] = {"bare": lambda: bare_spawns(_SPAWNS)}
+        for c in (1, 4):
+            count = _COMMANDS if c == 1 else 2 * _COMMANDS
+            cases[f"floor {c}"] = partial(floor.commands, count, c)
+            cases |= {f"{name} {c}": partial(rota.commands, count, c) for name, rota in rotas.items()}
         peers = peer.available(directory)
         for name, run in peers.items():
             for concurrency in (1, 4):
                 cases[f"{name} {concurrency}"] = partial(run, _COMMANDS, concurrency)
         results = interleave(cases, rounds)
     rows = []
-    for name in ("rota", "floor", *peers):
+    for name in (*rotas, "floor", *peers):
         for c in (1, 4):
             case = f"{name} {c}"
             rows.append((name, str(c), str(figure(results[case])), str(ratios(results, case, f"floor {c}")),
@@ -79,26 +93,31 @@ def commands(report: Report, directory: Path, rounds: int) -> None:
 
 
 def submits(report: Report, directory: Path, rounds: int) -> None:
-    with rota_in(directory) as rota:
-        cases: dict[str, Callable[[], float]] = {
-            "in batches of 5,000": lambda: rota.batch_submits(5_000),
-            "one by one, 8 client processes": lambda: rota.single_submits(2_400, 8),
-        }
+    hows: dict[str, Callable[[Rota], float]] = {
+        "in batches of 5,000": lambda rota: rota.batch_submits(5_000),
+        "one by one, 8 client processes": lambda rota: rota.single_submits(2_400, 8),
+    }
+    with rotas_in(directory) as rotas:
+        cases = {f"{name}|{how}": partial(submit, rota) for name, rota in rotas.items() for how, submit in hows.items()}
         results = interleave(cases, rounds)
-    rows = [(name, str(figure(values))) for name, values in results.items()]
-    report.table("Durable submits over the socket", ("how", "a second"), rows)
+    rows = [(*case.split("|"), str(figure(values))) for case, values in results.items()]
+    report.table("Durable submits over the socket", ("what", "how", "a second"), rows)
 
 
 def latency(report: Report, directory: Path, rounds: int) -> None:
     fifo = directory / "fifo"
     os.mkfifo(fifo)
-    with rota_in(directory) as rota:
-        rota.latencies(20, fifo)
-        taken = sorted(one for _ in range(rounds) for one in rota.latencies(60, fifo))
-    direct = sorted(_direct_latencies(60, fifo))
+    with rotas_in(directory) as rotas:
+        cases: dict[str, Callable[[int, Path], list[float]]] = {name: rota.latencies for name, rota in rotas.items()}
+        cases["the same shell, spawned directly"] = _direct_latencies
+        taken: dict[str, list[float]] = {name: [] for name in cases}
+        for n in range(rounds + 1):
+            for name, measure in cases.items():
+                values = measure(60, fifo)
+                taken[name] += values if n else []  # the first round warms up
     rows = [
-        (name, f"{statistics.median(values):.2f} ms", f"{values[int(len(values) * 0.99)]:.2f} ms")
-        for name, values in (("Rota", taken), ("the same shell, spawned directly", direct))
+        (name, f"{statistics.median(values):.2f} ms", f"{sorted(values)[int(len(values) * 0.99)]:.2f} ms")
+        for name, values in taken.items()
     ]
     report.table("From request to the child's first act, idle scheduler", ("what", "p50", "p99"), rows)
 
@@ -115,11 +134,23 @@ def _direct_latencies(count: int, fifo: Path) -> list[float]:
     return taken
 
 
-def scaling(report: Report, directory: Path, rounds: int, stores: dict[str, Callable[[Path], Store]]) -> None:
+def scaling(report: Report, directory: Path, rounds: int) -> None:
+    with ExitStack() as stack:
+        stores: dict[str, Callable[[Path], Store]] = {"SQLite": lambda place: SqliteStore(place / "rota.db")}
+        if postgres.available(directory):
+            server = postgres.Server(directory / "server")
+            server.found()
+            stack.enter_context(server.running())
+            numbers = itertools.count()
+            stores["PostgreSQL"] = lambda _: PostgresStore(f"{server.url}&search_path=scale_{next(numbers)}")
+        _scaling(report, directory, rounds, stores)
+
+
+def _scaling(report: Report, directory: Path, rounds: int, stores: dict[str, Callable[[Path], Store]]) -> None:
     rows = []
     for store, make in stores.items():
         for shape, (jobs, sizes) in scale.SHAPES.items():
-            small, large = 1_000, 100_000 if shape == "flat queue" else 10_000
+            small, large = 1_000, 100_000 if shape == "flat queue" and store == "SQLite" else 10_000
             results: dict[int, list[float]] = {small: [], large: []}
             for n in range(rounds):
                 for count, values in results.items():
@@ -202,13 +233,12 @@ def main() -> None:
     parser.add_argument("--idle", type=float, default=30.0, help="seconds at rest")
     parser.add_argument("--where", type=Path, help="a folder on the file system to measure")
     args = parser.parse_args()
-    stores: dict[str, Callable[[Path], Store]] = {"SQLite": lambda place: SqliteStore(place / "rota.db")}
     report = Report()
     parts: dict[str, Callable[[Path], None]] = {
         "commands": lambda place: commands(report, place, args.rounds),
         "submits": lambda place: submits(report, place, args.rounds),
         "latency": lambda place: latency(report, place, args.rounds),
-        "scaling": lambda place: scaling(report, place, args.rounds, stores),
+        "scaling": lambda place: scaling(report, place, args.rounds),
         "rest": lambda place: at_rest(report, place, args.idle),
     }
     for name in args.only or parts:
