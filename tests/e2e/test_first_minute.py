@@ -169,7 +169,7 @@ def test_what_the_files_say_is_what_the_api_says(rota: Rota) -> None:
     rota.ask("down")
     assert json.loads((rota.home / "jobs/1/job.json").read_text()) == shown
     assert shown["outcome_path"] == str(rota.home / "jobs/1/outcome.json")
-    assert json.loads((rota.home / "jobs/1/outcome.json").read_text()) == shown["run"]
+    assert json.loads((rota.home / "jobs/1/outcome.json").read_text()) == shown
     assert shown["run"]["log_paths"] == {
         "stdout": str(rota.home / "jobs/1/stdout.log"),
         "stderr": str(rota.home / "jobs/1/stderr.log"),

@@ -30,9 +30,22 @@ def test_a_finished_job_has_its_record_and_its_outcome(scheduler: Scheduler) -> 
     folder = scheduler.home / "jobs" / "1"
     form = scheduler.show(job)
     assert msgspec.json.decode((folder / "job.json").read_bytes()) == msgspec.json.decode(encode(form))
-    assert msgspec.json.decode((folder / "outcome.json").read_bytes()) == msgspec.json.decode(encode(form.run))
+    assert (folder / "outcome.json").read_bytes() == (folder / "job.json").read_bytes()
     modes = [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "job.json", folder / "outcome.json")]
     assert modes == [0o700, 0o600, 0o600]
+    assert sorted(path.name for path in folder.iterdir()) == ["job.json", "outcome.json"]
+
+
+def test_what_an_earlier_end_left_is_replaced(scheduler: Scheduler) -> None:
+    """Also where a crash left something half made."""
+    job = scheduler.submit()
+    scheduler.end(job)
+    folder = scheduler.home / "jobs" / "1"
+    folder.mkdir(parents=True)
+    for name in ("outcome.json", "outcome.tmp", "job.tmp"):
+        (folder / name).write_text("half")
+    mirrored(scheduler)
+    assert msgspec.json.decode((folder / "outcome.json").read_bytes())["status"] == "COMPLETED"
     assert sorted(path.name for path in folder.iterdir()) == ["job.json", "outcome.json"]
 
 

@@ -5,7 +5,7 @@ the path to the next start, and after a crash from where they had got to.
 """
 
 # pathlib costs more than the files themselves:
-# ruff: noqa: PTH103, PTH104
+# ruff: noqa: PTH103, PTH104, PTH108
 from __future__ import annotations
 
 import errno
@@ -13,6 +13,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from rota.core.event import Event
@@ -112,24 +113,36 @@ class Mirror:
         form = job_form(job, self._jobs, session_path=session_path(directory))
         try:
             try:
-                _replace(directory, "job", encode(form))
+                _replace(directory, encode(form))
             except FileNotFoundError:
                 os.makedirs(directory, 0o700, exist_ok=True)
-                _replace(directory, "job", encode(form))
+                _replace(directory, encode(form))
             if job.status in TERMINAL:
-                _replace(directory, "outcome", encode(form.run))
+                _keep_as_outcome(directory)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise  # it concerns all of them, and passes
             log.warning("cannot write the files of %s: %s", show_job(job.id), error)
 
 
-def _replace(directory: str, name: str, content: bytes) -> None:
+def _replace(directory: str, content: bytes) -> None:
     """Whole or not at all."""
-    beside = f"{directory}/{name}.tmp"
+    beside = f"{directory}/job.tmp"
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         os.write(descriptor, content + b"\n")
     finally:
         os.close(descriptor)
-    os.rename(beside, f"{directory}/{name}.json")
+    os.rename(beside, f"{directory}/job.json")
+
+
+def _keep_as_outcome(directory: str) -> None:
+    """The record as it is at the end, by a second name: to make a file is what costs most here."""
+    record, outcome, beside = (f"{directory}/{name}" for name in ("job.json", "outcome.json", "outcome.tmp"))
+    try:
+        os.link(record, outcome)
+    except FileExistsError:
+        with suppress(FileNotFoundError):
+            os.unlink(beside)
+        os.link(record, beside)
+        os.rename(beside, outcome)
