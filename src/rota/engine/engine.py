@@ -35,8 +35,6 @@ from rota.store.session import Session
 log = logging.getLogger("rota.engine")
 
 NODE = "local"
-HOLD = 0.02
-"""Seconds that a confirmation may wait for company."""
 RETRY_AFTER = 1.0
 """Seconds until the store is tried again after trouble with it."""
 
@@ -60,7 +58,6 @@ class Engine:
         self._kept: list[Message] = []
         self._is_connected = False
         self._awaited = AwaitedStarts()
-        self._held_since: float | None = None
         self._executor_trouble: str | None = None
         self._executor_retry_at = 0.0
         self._machine_trouble: str | None = None
@@ -84,12 +81,8 @@ class Engine:
         self._session.commit()
         self.has_more = True
 
-    def turn(self, requests: Sequence[Request[Any]] = (), *, may_hold: bool = False) -> None:
-        """With `may_hold`, confirmations that come alone are kept for a moment: most often the next message or
-        request shares their transaction, and nobody waits for them."""
+    def turn(self, requests: Sequence[Request[Any]] = ()) -> None:
         messages = self._kept + self._receive()
-        if may_hold and not requests and self._hold(messages):
-            return
         work = Work(self._session, self.settings, self._clock.now())
         acts = [request.act for request in requests]
         replies: list[tuple[Request[Any], Any]] = []
@@ -114,7 +107,7 @@ class Engine:
             log.exception("a defect: the turn was undone")
             self._fail(StoreError(f"a defect in Rota: {error!r}; rota.log has the details"), messages, requests)
             return
-        self.trouble, self._kept, self.has_more, self._held_since = None, [], has_more, None
+        self.trouble, self._kept, self.has_more = None, [], has_more
         self.next_due = next_due
         self._awaited.call_back(overdue)
         self._awaited.expect([start.run for start in work.starts if isinstance(start, Start)], self._start_deadline())
@@ -154,14 +147,6 @@ class Engine:
             return "the scheduler is stopping"
         return next(iter(self.troubles), None)
 
-    def _hold(self, messages: list[Message]) -> bool:
-        if self.has_more or not messages or not all(isinstance(message, Started) for message in messages):
-            return False
-        now = self._clock.monotonic()
-        self._held_since = now if self._held_since is None else self._held_since
-        self._kept = messages
-        return now - self._held_since < HOLD
-
     def _start_deadline(self) -> float:
         return self._clock.monotonic() + self.settings.start_timeout.total_seconds()
 
@@ -170,7 +155,6 @@ class Engine:
         """On the monotonic clock, when a turn is wanted though nothing happens."""
         due = [
             self._awaited.next_deadline,
-            None if self._held_since is None else self._held_since + HOLD,
             None if self._executor_trouble is None else self._executor_retry_at,
             None if self._machine_trouble is None else self._machine_retry_at,
         ]

@@ -70,7 +70,7 @@ class Loop:
 
     def _turn(self) -> None:
         count = min(len(self._requests), MOST_IN_A_TURN)
-        self._engine.turn([self._requests.popleft() for _ in range(count)], may_hold=not self._is_stopping)
+        self._engine.turn([self._requests.popleft() for _ in range(count)])
 
     def _wait(self) -> None:
         """Until there is something to do."""

@@ -18,7 +18,6 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Callable
 
 from rota.executor.supervisor import logs, process, protocol
 from rota.executor.supervisor.ending import Ending
@@ -32,7 +31,11 @@ from rota.executor.supervisor.tree import Tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Protocol
+
+    class Tell(Protocol):
+        def __call__(self, line: bytes, /, *, can_wait: bool) -> None: ...
+
 
 RETRY = 1.0
 _PEEK = os.WEXITED | os.WNOHANG | os.WNOWAIT
@@ -62,7 +65,7 @@ class Keeper:
         """Runs that are not over: while there is one, the supervisor stays."""
         self.ending = Ending(loop, tree, self._cleared)
         self.limits = Limits(loop, self.end)
-        self.tell: Callable[[bytes], None] = lambda _line: None
+        self.tell: Tell = _tell_nobody
 
     # --- what the scheduler asks for ---
 
@@ -212,7 +215,7 @@ class Keeper:
         self._children[spawned.pid] = run
         line = run.started()
         self._record(line)
-        self.tell(line)
+        self.tell(line, can_wait=True)
         if is_first:
             self.limits.arm(run)
         if run.ended_by is not None:  # stopped while it was being started
@@ -279,7 +282,7 @@ class Keeper:
     def _tell_end(self, run: Run) -> None:
         if run.is_written and run.end is not None:
             self.live.discard(run.number)
-            self.tell(run.end)
+            self.tell(run.end, can_wait=False)
 
     def _record(self, line: bytes) -> bool:
         is_written = self._journal.record(line)
@@ -301,6 +304,10 @@ class Keeper:
             run.is_written = True
             if run.phase is Phase.ENDED:
                 self._tell_end(run)
+
+
+def _tell_nobody(_line: bytes, *, can_wait: bool) -> None:  # noqa: ARG001 - as whoever comes will have it
+    return
 
 
 def _peek() -> os.waitid_result | None:

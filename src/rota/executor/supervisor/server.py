@@ -4,7 +4,8 @@ One scheduler speaks at a time. A hello of the same or a higher generation takes
 closed with whatever it still holds unread, so that a start sent by a scheduler that has been replaced is never
 carried out. A lower generation is refused.
 
-Answers are collected and sent once for each turn of the loop. Nothing here ever waits for the peer: what the
+Answers are collected and sent once for each turn of the loop; a start alone is held back for a moment, for most often
+an end follows that can take it along. Nothing here ever waits for the peer: what the
 socket does not take stays in memory (as much as there are ends to tell), and reading goes on meanwhile, so the
 two sides cannot wait for each other.
 """
@@ -23,7 +24,7 @@ from rota import __version__
 from rota.executor.supervisor import protocol
 from rota.executor.supervisor.keeper import Keeper
 from rota.executor.supervisor.log import say
-from rota.executor.supervisor.loop import READ, READ_WRITE, Loop
+from rota.executor.supervisor.loop import READ, READ_WRITE, Loop, Timer
 from rota.executor.supervisor.tree import Tree
 
 TYPE_CHECKING = False
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 _CHUNK = 1 << 18
+HOLD = 0.02
+"""Seconds that the news of a start may wait for company: nobody waits for it, and it costs the scheduler a commit."""
 
 
 class Connection:
@@ -57,6 +60,8 @@ class Server:
         self._address = ""
         self._inode = 0
         self.scheduler: Connection | None = None
+        self._is_urgent = False
+        self._later: Timer | None = None
         keeper.tell = self.tell
 
     def listen(self, home: str) -> None:
@@ -85,12 +90,27 @@ class Server:
     def _watch_listener(self) -> None:
         self._loop.watch(self._listener.fileno(), self._accept)
 
-    def tell(self, line: bytes) -> None:
-        if self.scheduler is not None:
-            self.scheduler.out.append(line)
+    def tell(self, line: bytes, *, can_wait: bool) -> None:
+        """What can wait goes with the next line that cannot, or after a moment."""
+        if self.scheduler is None:
+            return
+        self.scheduler.out.append(line)
+        if not can_wait:
+            self._is_urgent = True
+        elif self._later is None:
+            self._later = self._loop.at(time.monotonic() + HOLD, self._hurry)
+
+    def _hurry(self) -> None:
+        self._later, self._is_urgent = None, True
 
     def flush(self) -> None:
-        if self.scheduler is not None and self.scheduler.out and not self.scheduler.is_waiting:
+        if not self._is_urgent or self.scheduler is None or self.scheduler.is_waiting:
+            return
+        self._is_urgent = False
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        if self.scheduler.out:
             self._send(self.scheduler)
 
     def _accept(self) -> None:
@@ -163,6 +183,7 @@ class Server:
             problem = f"not understood: {error!r}"
             say(f"{problem}: {text[:200]!r}")
         if problem is not None:
+            self._is_urgent = True
             connection.out.append(protocol.line(type="error", error=problem, run=number, protocol=protocol.PROTOCOL))
             if connection is not self.scheduler:
                 self._send(connection)
@@ -207,4 +228,5 @@ class Server:
             )
         )
         connection.out.extend(self._keeper.ends())
+        self._is_urgent = True
         return None
