@@ -8,7 +8,9 @@ import msgspec
 import pytest
 
 from harness import Raw, Scheduler
+from rota.core.snapshot import Snapshot
 from rota.core.status import Status
+from rota.core.tick import Plan, plan
 from rota.engine import dispatch
 from rota.engine.work import Work
 from rota.errors import Conflict, StoreError
@@ -57,10 +59,9 @@ def test_inv_003_a_plan_that_gives_one_worker_two_jobs_starts_neither(
 ) -> None:
     """The schema refuses it, so the turn is undone: nothing was stored, nothing is spawned, and the next turn is
     whole again."""
-    plan = dispatch.plan
 
-    def careless(snapshot: object) -> object:
-        made = plan(snapshot)  # type: ignore[arg-type]
+    def careless(snapshot: Snapshot) -> Plan:
+        made = plan(snapshot)
         claims = tuple(msgspec.structs.replace(claim, worker=1) for claim in made.claims)
         return msgspec.structs.replace(made, claims=claims)
 
