@@ -36,10 +36,10 @@ class Loop:
         self._requests: deque[Request[Any]] = deque()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._is_stopping = False
-        self._on_begun: Callable[[], None] = lambda: None
+        self._on_begun: Callable[[], object] = lambda: None
         self._thread = threading.Thread(target=self._run, name="rota-engine", daemon=True)
 
-    def start(self, on_begun: Callable[[], None] = lambda: None) -> None:
+    def start(self, on_begun: Callable[[], object] = lambda: None) -> None:
         """Tells, from its own thread, when the first turn is over: from then on it is known what was recovered."""
         self._on_begun = on_begun
         self._thread.start()
