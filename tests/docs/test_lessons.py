@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from docs.page import rows, named_tests
+from docs.page import named_tests, rows
 
 COUNTS = {"Dispatch and claims": 12, "Processes": 10}
 """Lessons under each heading."""
