@@ -275,6 +275,11 @@ def test_nothing_is_adopted_after_a_reboot(rota: Rota, stage: Stage) -> None:
     _rewrite_journal(rota, boot="00000000-0000-0000-0000-000000000000")
     rota.start()
     assert rota.ended(job)["reason"] == "Scheduler crash recovery"
+    assert recovered(rota) == {"running_jobs_recovered": 1}
+    before = rota.jobs()
+    rota.crash()
+    rota.start()
+    assert (recovered(rota), rota.jobs()) == ({}, before)
     assert lives(pid), "whoever it is, it is not signalled"
     assert rota.ended(rota.post(stage.walk_on("after")))["status"] == "COMPLETED"
 
