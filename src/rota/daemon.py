@@ -141,8 +141,10 @@ class Daemon:
         loop.add_signal_handler(signal.SIGHUP, self._try_reload)
         server = Server(_server_config(application(context)))
         with self._bound_socket() as listening:
-            self._turns.start()
+            begun = asyncio.Event()
+            self._turns.start(lambda: loop.call_soon_threadsafe(begun.set))
             self._mirror.start()
+            await begun.wait()  # who asks at once is told what was recovered
             serving = asyncio.create_task(server.serve(sockets=[listening]))
             watching = asyncio.create_task(self._watch_config())
             serving.add_done_callback(lambda _: self._stopping.set())

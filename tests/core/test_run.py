@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.core.run import Conclusion, End, Intent, conclude
+from rota.core.run import MUTABLE, Conclusion, End, Intent, Run, amend, conclude
 from rota.core.status import TERMINAL, Status
+from rota.errors import Conflict
 
 COMPLETED, FAILED, SKIPPED, CANCELLED = Status.COMPLETED, Status.FAILED, Status.SKIPPED, Status.CANCELLED
 NOTHING = Intent()
@@ -169,3 +170,18 @@ def test_only_exit_code_0_completes_and_only_a_wanted_stop_cancels(end: End, int
         assert end.ended_by == "stop"
         assert intent.stop_requested is not None
     assert (status is SKIPPED) is (end.skipped is not None)
+
+
+def test_inv_002_these_fields_of_a_run_may_change_and_no_other() -> None:
+    assert {"finished_at", "status", "exit_code", "error", "artifacts"} == MUTABLE
+    assert amend(status="FAILED", finished_at=1, exit_code=1, error="no") == {
+        "status": "FAILED", "finished_at": 1, "exit_code": 1, "error": "no",
+    }  # fmt: skip
+    for field in set(Run.__struct_fields__) - MUTABLE:
+        with pytest.raises(Conflict, match=f"^Cannot modify immutable fields: {field}$"):
+            amend(**{field: 1})
+
+
+def test_inv_002_the_refused_fields_are_named_in_the_order_of_the_record() -> None:
+    with pytest.raises(Conflict, match=r"^Cannot modify immutable fields: id, job, worker, started_at, mood$"):
+        amend(mood=1, started_at=1, status="FAILED", worker="local/2", id=9, job=9)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
+
+import pytest
 
 from e2e.rig import Rota, Stage, ends_within, kill, lives
 
@@ -12,7 +16,7 @@ import os, signal, sys
 pipe, gate, stubborn = sys.argv[1:]
 
 def act(name):
-    if stubborn == "stubborn":
+    if "stubborn" in stubborn:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with open(pipe, "w") as told:
         told.write(f"{name} {os.getpid()}\\n")
@@ -25,7 +29,7 @@ elif os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
         act("grandchild")
-elif stubborn != "alone":
+elif "alone" not in stubborn:
     act("main")
 """
 """Three processes: main, child, and a grandchild that left the session and lost its parent. `alone`, main just ends."""
@@ -68,15 +72,68 @@ def test_who_ignores_term_is_killed_and_not_before_is_it_cancelled(rota: Rota, s
     assert rota.ended(waiting)["started_at"] >= shown["finished_at"]
 
 
-def test_what_a_job_leaves_behind_ends_with_it(rota: Rota, stage: Stage) -> None:
-    """LESSONS Processes: 116 leaked processes. The main process ends well; its children are not its heirs."""
+@pytest.mark.parametrize("kind", ["alone", "alone stubborn"])
+def test_what_a_job_leaves_behind_ends_with_it(rota: Rota, stage: Stage, kind: str) -> None:
+    """LESSONS Processes: 116 leaked processes. The main process ends well; its children are not its heirs, and until
+    the last of them is gone the job runs."""
+    rota.ask("config", "set", "scheduler.kill_after", "700ms")
     rota.start()
     gate = stage.gate("alone")
-    job = rota.post([sys.executable, "-c", TREE, str(stage.pipe), str(gate), "alone"])
+    job = rota.post([sys.executable, "-c", TREE, str(stage.pipe), str(gate), kind])
     pids = [int(line.split()[1]) for line in stage.hear(2)]
-    shown = rota.ended(job)
+    shown = rota.leaves(job, "RUNNING")
     assert (shown["status"], shown["exit_code"]) == ("COMPLETED", 0)
     assert not [pid for pid in pids if lives(pid)]
+
+
+@pytest.mark.parametrize(
+    ("limit", "reason"),
+    [
+        ({"timeout": "500ms"}, "timed out after 500ms"),
+        ({"idle_timeout": "500ms"}, "timed out after 500ms without output"),
+    ],
+    ids=["timeout", "idle_timeout"],
+)
+def test_a_limit_ends_the_whole_tree_and_not_before_has_it_failed(
+    rota: Rota, stage: Stage, limit: dict[str, str], reason: str
+) -> None:
+    """LESSONS Processes: SIGTERM never escalated; alive but stuck for 12.5 h. Child and grandchild are deaf to TERM,
+    and one has left the session."""
+    rota.ask("config", "set", "scheduler.kill_after", "500ms")
+    rota.start()
+    gate = stage.gate("deaf")
+    job = rota.post([sys.executable, "-c", TREE, str(stage.pipe), str(gate), "stubborn"], **limit)
+    waiting = rota.post(stage.walk_on("waiting"))
+    tree = {name: int(pid) for name, pid in (line.split() for line in stage.hear(3))}
+    shown = rota.leaves(job, "RUNNING")
+    assert not [name for name, pid in tree.items() if lives(pid)]
+    assert (shown["status"], shown["exit_code"], shown["reason"]) == ("FAILED", 124, reason)
+    assert (shown["run"]["status"], shown["run"]["exit_code"]) == ("FAILED", 124)
+    assert rota.ended(waiting)["started_at"] >= shown["finished_at"]
+
+
+def test_a_cancel_and_an_end_that_meet_are_decided_once(rota: Rota, stage: Stage) -> None:
+    """LESSONS Retry: a COMPLETED run was overwritten to FAILED; a success later marked failed. Whoever wins, the job,
+    its run, its files and the answer to the one who cancelled say the same."""
+    rota.start()
+    seen = set()
+    for turns in (0, 100, 300, 1000, 3000, 10_000, 10_000_000) * 4:
+        script = f"echo begins > {stage.pipe}; i=0; while [ $i -lt {turns} ]; do i=$((i+1)); done"
+        job = rota.post(["sh", "-c", script])
+        assert stage.hear() == ["begins"]
+        answer = rota.api("POST", f"/api/jobs/{job}/cancel")
+        shown = rota.ended(job)
+        outcome = (shown["status"], shown["exit_code"])
+        seen.add(outcome)
+        assert outcome in {("COMPLETED", 0), ("CANCELLED", 143)}
+        assert (shown["run"]["status"], shown["run"]["exit_code"]) == outcome
+        assert answer.status in ({200, 202} if shown["status"] == "CANCELLED" else {200, 202, 409})
+        assert rota.show(job) == shown
+    assert ("CANCELLED", 143) in seen
+    rota.ask("down")
+    with closing(sqlite3.connect(rota.home / "rota.db")) as database:
+        query = "SELECT job, count(*) FROM event WHERE kind IN ('job.completed', 'job.cancelled') GROUP BY job"
+        assert dict(database.execute(query).fetchall()) == dict.fromkeys(range(1, 29), 1)
 
 
 def test_strangers_survive(rota: Rota, stage: Stage) -> None:

@@ -54,6 +54,8 @@ def three_crashes_in_a_row(rota: Rota, stage: Stage) -> None:
 
 
 def test_three_crashes_in_a_row(rota: Rota, stage: Stage) -> None:
+    """LESSONS Processes: daemon restart marked running work killed and paused queues.
+    LESSONS Dispatch: a killed scheduler left its lock file; every later command hung."""
     three_crashes_in_a_row(rota, stage)
 
 
@@ -78,6 +80,7 @@ def a_claimed_job_that_never_started_returns_to_its_place(rota: Rota, stage: Sta
 
 
 def test_a_claimed_job_that_never_started_returns_to_its_place(rota: Rota, stage: Stage) -> None:
+    """LESSONS Dispatch: child started before its claim was durable."""
     a_claimed_job_that_never_started_returns_to_its_place(rota, stage)
 
 
@@ -97,6 +100,8 @@ def test_a_start_order_under_way_is_carried_out_once(rota: Rota, stage: Stage) -
 
 
 def test_the_supervisor_is_killed_under_a_living_scheduler(rota: Rota, stage: Stage) -> None:
+    """LESSONS Processes: crash → retried while the orphan still ran: work done twice. Here it is accounted for first:
+    while it lives it runs, and holds what it holds."""
     scheduler = rota.start()
     rota.set_global(2)
     job = rota.post(stage.actor("orphan"), locks=[{"key": "repo"}])
@@ -270,6 +275,11 @@ def test_nothing_is_adopted_after_a_reboot(rota: Rota, stage: Stage) -> None:
     _rewrite_journal(rota, boot="00000000-0000-0000-0000-000000000000")
     rota.start()
     assert rota.ended(job)["reason"] == "Scheduler crash recovery"
+    assert recovered(rota) == {"running_jobs_recovered": 1}
+    before = rota.jobs()
+    rota.crash()
+    rota.start()
+    assert (recovered(rota), rota.jobs()) == ({}, before)
     assert lives(pid), "whoever it is, it is not signalled"
     assert rota.ended(rota.post(stage.walk_on("after")))["status"] == "COMPLETED"
 

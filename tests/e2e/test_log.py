@@ -101,6 +101,20 @@ def _memory(pid: int, name: str) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
+def test_where_the_log_is_can_be_known_from_the_start(rota: Rota, stage: Stage) -> None:
+    """LESSONS Processes: log path lost from the record. It is there as soon as the job runs, and after a crash."""
+    rota.start()
+    job = rota.post(["sh", "-c", f"echo early; echo said > {stage.pipe}; read x < {stage.gate('on')}"])
+    assert stage.hear() == ["said"]
+    paths = rota.running(job)["run"]["log_paths"]
+    assert Path(paths["stdout"]).read_text() == "early\n"
+    rota.crash()
+    rota.start()
+    assert rota.show(job)["run"]["log_paths"] == paths
+    stage.release("on")
+    assert rota.ended(job)["run"]["log_paths"] == paths
+
+
 def test_a_long_log_is_followed_without_being_held(rota: Rota, stage: Stage, tmp_path: Path) -> None:
     """LESSONS Processes: whole log read into memory."""
     pid = rota.start()

@@ -139,6 +139,8 @@ def test_the_first_unmet_edge_speaks(wide: Scheduler) -> None:
 
 
 def test_a_predecessor_whose_record_is_gone_blocks_by_name(wide: Scheduler, raw: Raw) -> None:
+    """LESSONS Dispatch: an unreadable status counted as open, and closed work was dispatched again. Unknown is not
+    ready."""
     first = wide.submit(delay="1h")
     job = wide.submit(after=[first])
     raw(f"DELETE FROM event WHERE job = {first}")

@@ -133,3 +133,24 @@ def test_a_timeout_after_a_cancel_was_asked_for(scheduler: Scheduler) -> None:
     scheduler.cancel(job)
     scheduler.end(job, None, signal=15, ended_by="timeout")
     assert (scheduler.status(job), scheduler.job(job).exit_code) == (Status.FAILED, 124)
+
+
+def test_a_stop_of_one_claim_does_not_reach_the_next(scheduler: Scheduler) -> None:
+    """LESSONS Processes: kill signal survived a requeue. A start that nobody confirmed is called back; what the job
+    runs as next has nothing to do with that."""
+    job = scheduler.submit()
+    first = scheduler.run_of(job)
+    scheduler.clock.advance(minutes=6)
+    scheduler.turn()
+    assert scheduler.executor.stops == [first]
+    scheduler.say(Exited(run=first, at=0, signal=15, ended_by="stop"))
+    scheduler.clock.advance(seconds=2)
+    scheduler.turn()
+    second = scheduler.run_of(job)
+    assert second != first
+    scheduler.start(job)
+    scheduler.say(Exited(run=first, at=0, signal=15, ended_by="stop"))  # told again
+    assert (scheduler.show(job).status, scheduler.job(job).stop_requested) == ("RUNNING", None)
+    assert scheduler.executor.stops == [first]
+    scheduler.end(job)
+    assert scheduler.status(job) is Status.COMPLETED

@@ -51,6 +51,7 @@ class Witness(FakeExecutor):
 def test_a_claim_is_on_disk_before_its_child_is_started_and_an_end_before_it_is_acknowledged(
     store: Store, make_scheduler: Callable[..., Scheduler]
 ) -> None:
+    """LESSONS Dispatch: child started before its claim was durable; record written after the side effect."""
     scheduler = make_scheduler()
     scheduler.session.close()
     reader = store.reader()

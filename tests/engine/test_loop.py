@@ -15,6 +15,7 @@ from rota.core.status import Status
 from rota.engine.loop import Loop
 from rota.engine.work import Request, Work
 from rota.errors import Unavailable
+from rota.executor.port import Account, Accounts
 
 WAIT = 30
 """Seconds after which a test has failed; nothing sleeps for them."""
@@ -127,3 +128,34 @@ def test_a_refused_request_does_not_stop_the_thread(loop: Loop, scheduler: Sched
     assert isinstance(ask(loop, fail).get(), ZeroDivisionError)
     job = ask(loop, submission).get().jobs[0]
     assert scheduler.status(job) is Status.DISPATCHED
+
+
+def test_it_says_when_it_is_known_what_was_recovered(scheduler: Scheduler, crashed: threading.Event) -> None:
+    """`rota up` asks as soon as somebody answers: by then the report must be there."""
+    job = scheduler.submit()
+    scheduler.start(job)
+    scheduler.executor.inbox = [Accounts(runs=[Account(run=scheduler.run_of(job), pid=4242)])]
+    reports: list[dict[str, int]] = []
+    begun = threading.Event()
+
+    def note() -> None:
+        reports.append(dict(scheduler.engine.recovery))
+        begun.set()
+
+    loop = Loop(scheduler.engine, scheduler.executor, scheduler.clock, crashed.set)
+    loop.start(note)
+    assert begun.wait(WAIT)
+    loop.stop()
+    assert reports == [{"running_jobs_adopted": 1}]
+
+
+def test_who_waits_for_its_first_turn_does_not_wait_for_one_that_crashed(
+    scheduler: Scheduler, crashed: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler.engine, "start", lambda: 1 / 0)
+    begun = threading.Event()
+    loop = Loop(scheduler.engine, scheduler.executor, scheduler.clock, crashed.set)
+    loop.start(begun.set)
+    assert begun.wait(WAIT)
+    assert crashed.is_set()
+    loop.stop()

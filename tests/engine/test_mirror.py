@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import stat
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import msgspec
 import pytest
 
 from harness import Scheduler
-from rota.engine.mirror import META, Mirror
+from rota.engine.mirror import META, Mirror, _replace
 from rota.wire import encode
 
 
@@ -90,3 +91,36 @@ def test_a_file_that_cannot_be_written_is_said_and_the_others_are(
     mirrored(scheduler)
     assert "cannot write the files of job-1" in caplog.text
     assert (jobs / "2" / "outcome.json").exists()
+
+
+@pytest.mark.parametrize("name", ["job.json", "outcome.json"])
+def test_what_a_crash_left_half_written_is_written_again(scheduler: Scheduler, name: str) -> None:
+    """Cut at any byte, with its `.tmp` left behind: the store is the record, and nobody reads these to recover."""
+    job = scheduler.submit("echo", "ä")
+    scheduler.end(job, 3, tail="bad")
+    mirrored(scheduler)
+    folder = scheduler.home / "jobs" / "1"
+    whole = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for cut in {0, 1, len(whole[name]) // 2, len(whole[name]) - 1}:
+        (folder / name).write_bytes(whole[name][:cut])
+        (folder / name).with_suffix(".tmp").write_bytes(whole[name][:cut])
+        assert scheduler.show(job).status == "FAILED"
+        for _ in range(2):
+            mirrored(scheduler)
+            assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
+
+
+def test_a_disk_that_takes_only_a_part_leaves_the_old_file_whole(tmp_path: Path) -> None:
+    path = tmp_path / "job.json"
+    _replace(path, b"old")
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, usual[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            _replace(path, b"x" * 200)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    assert path.read_bytes() == b"old\n"
+    _replace(path, b"new")
+    assert path.read_bytes() == b"new\n"
+    assert [each.name for each in tmp_path.iterdir()] == ["job.json"]

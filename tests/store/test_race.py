@@ -34,7 +34,8 @@ def race(target: Callable[..., None], store: Store) -> list[list[int]]:
 
 
 def test_eight_schedulers_claim_four_jobs_between_them_where_the_limit_is_four(tmp_path: Path) -> None:
-    """A server refuses the second scheduler outright; on a file the claim itself has to be safe."""
+    """LESSONS Dispatch: 17 workers for 4 items. A server refuses the second scheduler outright; on a file the claim
+    itself has to be safe."""
     store, raw = SqliteStore(tmp_path / "rota.db"), sqlite_raw(tmp_path / "rota.db")
     desk = Desk(store, raw)
     with desk.writing() as session:

@@ -16,7 +16,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     at: int
     """Microseconds since the epoch."""
     cause: str
-    """What part of Rota did it: `submit`, `tick`, `executor`, `cancel`, `recovery`, `config`."""
+    """What part of Rota did it: `submit`, `tick`, `executor`, `cancel`, `edit`, `recovery`, `config`."""
     actor: str | None = None
     """Who asked for it, where somebody did."""
     job: JobId | None = None

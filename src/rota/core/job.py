@@ -15,8 +15,9 @@ import msgspec
 from rota.core.after import Edge
 from rota.core.lock import Lock
 from rota.core.run import Run
-from rota.core.status import Status
+from rota.core.status import STARTED, Status
 from rota.core.wait import WaitKind
+from rota.errors import Conflict
 from rota.ids import JobId
 
 
@@ -73,3 +74,23 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     after: tuple[Edge, ...] = ()
     run: Run | None = None
     """Its latest run."""
+
+    @property
+    def was_dispatched(self) -> bool:
+        """It was given to a worker, now or, before a rewind, earlier."""
+        return self.status in STARTED or self.run is not None
+
+
+EDITABLE = frozenset({"command", "params", "name", "timeout", "idle_timeout"})
+FROZEN = ("command", "params")
+
+
+def edit(job: Job, changes: Mapping[str, Any]) -> Spec:
+    """The one door through which what was asked for changes: the job's spec with these fields, if it may still have
+    others (INV-001)."""
+    if not changes.keys() <= EDITABLE:
+        raise Conflict(f"Cannot modify immutable fields: {', '.join(sorted(changes.keys() - EDITABLE))}")
+    frozen = [name for name in FROZEN if name in changes]
+    if frozen and job.was_dispatched:
+        raise Conflict(f"Cannot modify {', '.join(frozen)} after dispatch")
+    return msgspec.structs.replace(job.spec, **changes)

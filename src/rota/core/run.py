@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from signal import Signals
+from typing import Any
 
 import msgspec
 
 from rota.core.status import Status
 from rota.duration import show_duration
+from rota.errors import Conflict
 from rota.ids import JobId, RunId
 
 TIMED_OUT = 124
@@ -28,6 +30,18 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     finished_at: datetime | None
     exit_code: int | None
     error: str | None
+
+
+MUTABLE = frozenset({"finished_at", "status", "exit_code", "error", "artifacts"})
+
+
+def amend(**fields: Any) -> dict[str, Any]:
+    """The one door through which a run that exists is changed: these fields, if all of them may be (INV-002)."""
+    if fields.keys() <= MUTABLE:
+        return fields
+    refused = fields.keys() - MUTABLE
+    named = [name for name in Run.__struct_fields__ if name in refused]
+    raise Conflict(f"Cannot modify immutable fields: {', '.join(named + sorted(refused.difference(named)))}")
 
 
 class End(msgspec.Struct, frozen=True, kw_only=True):

@@ -40,9 +40,12 @@ class Loop:
         self._requests: deque[Request[Any]] = deque()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._is_stopping = False
+        self._on_begun: Callable[[], object] = lambda: None
         self._thread = threading.Thread(target=self._run, name="rota-engine", daemon=True)
 
-    def start(self) -> None:
+    def start(self, on_begun: Callable[[], object] = lambda: None) -> None:
+        """Tells, from its own thread, when the first turn is over: from then on it is known what was recovered."""
+        self._on_begun = on_begun
         self._thread.start()
 
     def submit(self, request: Request[Any]) -> None:
@@ -59,6 +62,8 @@ class Loop:
     def _run(self) -> None:
         try:
             self._engine.start()
+            self._turn()
+            self._on_begun()
             while not self._is_stopping:
                 self._wait()
                 self._turn()
@@ -67,6 +72,7 @@ class Loop:
         except Exception:
             log.exception("the engine stopped")
             self._on_crash()
+            self._on_begun()
 
     def _turn(self) -> None:
         count = min(len(self._requests), MOST_IN_A_TURN)

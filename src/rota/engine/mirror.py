@@ -126,11 +126,13 @@ class Mirror:
 
 
 def _replace(directory: str, content: bytes) -> None:
-    """Whole or not at all."""
+    """Whole or not at all. A disk that fills up takes a part without a word and complains at the next."""
     beside = f"{directory}/job.tmp"
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    rest = content + b"\n"
     try:
-        os.write(descriptor, content + b"\n")
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
     finally:
         os.close(descriptor)
     os.rename(beside, f"{directory}/job.json")

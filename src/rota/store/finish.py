@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from rota.core.event import Event
-from rota.core.run import Conclusion
+from rota.core.run import Conclusion, amend
 from rota.core.status import WAITING, Status, advance
 from rota.ids import JobId, LaneId
 from rota.store.claim import Claiming, OpenRun
@@ -17,7 +17,8 @@ class Finishing(Claiming):
     def finish(self, run: OpenRun, end: Conclusion, *, at: datetime, now: datetime, cause: str) -> bool:
         """Book the end of a run, that came `at` that time; false when it is too late to change anything."""
         values = {"now": to_stored(at), "status": advance(run.status, end.status).value, "exit_code": end.exit_code}
-        if not self._db.run("finish_run", run=run.run, error=end.error, **values):
+        amended = amend(status=values["status"], finished_at=values["now"], exit_code=end.exit_code, error=end.error)
+        if not self._db.run("finish_run", run=run.run, **amended):
             return False
         is_final = int(end.status is Status.FAILED)
         self._db.run("finish_job", job=run.job, reason=end.reason, permanently_failed=is_final, **values)

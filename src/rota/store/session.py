@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 
 from rota.core.event import Event
 from rota.store.database import Bulk, Database
+from rota.store.edit import Editing
 from rota.store.finish import Finishing
 from rota.store.record import Records
 from rota.store.snapshot import Snapshots
@@ -31,7 +32,7 @@ class Reader(Snapshots, Records):
         self._db.close()
 
 
-class Session(Finishing, Submitting, Records):
+class Session(Finishing, Submitting, Editing, Records):
     def begin(self) -> None:
         """After a reconnect every waiting job is looked at again, so that no wake-up can be lost for good."""
         if self._db.begin():

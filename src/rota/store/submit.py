@@ -97,7 +97,7 @@ class Submitting(Emitting):
             if job.is_ready:
                 ready[lane] = ready.get(lane, 0) + 1
             rows.append(_job_row(job, lane, stored_now))
-        self._db.run_many("add_spec", [_spec_row(job) for job in jobs])
+        self._db.run_many("add_spec", [spec_row(job.id, job.spec) for job in jobs])
         self._db.run_many("add_job", rows)
         self._db.run_many("add_edge", [row for job in jobs for row in _edge_rows(job)])
         self._db.run_many("add_lock", [row for job in jobs for row in _lock_rows(job, stored_now)])
@@ -106,10 +106,9 @@ class Submitting(Emitting):
             self.emit(Event(kind="job.submitted", at=stored_now, cause="submit", actor=actor, job=job.id))
 
 
-def _spec_row(job: NewJob) -> dict[str, object]:
-    spec = job.spec
+def spec_row(job: JobId, spec: Spec) -> dict[str, object]:
     return {
-        "id": job.id,
+        "id": job,
         "command": _encode(spec.command).decode(),
         "cwd": spec.cwd,
         "surroundings": spec.surroundings,

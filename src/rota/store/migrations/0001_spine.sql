@@ -1,5 +1,5 @@
 -- Times are microseconds since the epoch, UTC. Durations are microseconds. Flags are 0 or 1.
--- `@int` and `@strict` are the two words in which the databases differ; the store replaces them.
+-- Words that start with `@` are those in which the databases differ; the store replaces them (`store/guard.py` has `@refuse`).
 
 CREATE TABLE sequence (            -- the next id of each noun; they are never used again
     noun TEXT PRIMARY KEY,
@@ -131,6 +131,24 @@ CREATE TABLE run (                 -- an audit row (INV-002)
 CREATE INDEX run_job ON run (job, id);
 CREATE UNIQUE INDEX run_one_open_of_job ON run (job) WHERE status IS NULL;
 CREATE UNIQUE INDEX run_one_open_of_worker ON run (worker) WHERE status IS NULL;   -- INV-003
+
+-- What the code asks before it writes (`edit` in core/job.py, `amend` in core/run.py) is refused here whoever writes.
+@refuse spec_command UPDATE OF command ON spec WHEN NEW.command <> OLD.command AND EXISTS (
+    SELECT 1 FROM job AS first JOIN job ON job.chain = first.chain AND job.spec = OLD.id
+    WHERE first.id = OLD.id AND (job.started_at IS NOT NULL OR EXISTS (SELECT 1 FROM run WHERE run.job = job.id)))
+SAY 'Cannot modify command after dispatch';
+@refuse spec_params UPDATE OF params ON spec WHEN NEW.params <> OLD.params AND EXISTS (
+    SELECT 1 FROM job AS first JOIN job ON job.chain = first.chain AND job.spec = OLD.id
+    WHERE first.id = OLD.id AND (job.started_at IS NOT NULL OR EXISTS (SELECT 1 FROM run WHERE run.job = job.id)))
+SAY 'Cannot modify params after dispatch';
+@refuse job_spec UPDATE OF spec ON job WHEN NEW.spec <> OLD.spec AND (
+    OLD.started_at IS NOT NULL OR EXISTS (SELECT 1 FROM run WHERE run.job = OLD.id))
+SAY 'Cannot modify params after dispatch';
+@refuse run_id UPDATE OF id ON run WHEN NEW.id <> OLD.id SAY 'Cannot modify immutable fields: id';
+@refuse run_job UPDATE OF job ON run WHEN NEW.job <> OLD.job SAY 'Cannot modify immutable fields: job';
+@refuse run_worker UPDATE OF worker ON run WHEN NEW.worker <> OLD.worker SAY 'Cannot modify immutable fields: worker';
+@refuse run_started_at UPDATE OF started_at ON run WHEN NEW.started_at <> OLD.started_at
+SAY 'Cannot modify immutable fields: started_at';
 
 CREATE TABLE event (
     seq @int PRIMARY KEY,

@@ -4,6 +4,7 @@
     @in(ids)     = ANY ($1)
     @int         BIGINT
     @strict      nothing: PostgreSQL always is
+    @refuse      a trigger and its function, for a trigger's own WHEN may not look at other rows
     TEXT         TEXT COLLATE "C": the order of SQLite, whatever the locale of the server
 
 Values travel as text and the server infers their types from where they stand, so each statement is prepared
@@ -16,6 +17,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from rota.store.guard import REFUSAL
+
 _TOKEN = re.compile(
     r"""'(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | ::  # what is not a place, though it may look like one
       | @in\((?P<list>\w+)\) | :(?P<name>[A-Za-z_]\w*)""",
@@ -27,6 +30,14 @@ _WORDS = {
     "TEXT": 'TEXT COLLATE "C"',
 }
 _WORD = re.compile(r"--[^\n]*|@int\b|@strict\b|\bTEXT\b")
+_REFUSAL = r"""CREATE FUNCTION \g<name>() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    IF \g<when> THEN
+        RAISE integrity_constraint_violation USING MESSAGE = \g<text>;
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER \g<name> BEFORE \g<event> FOR EACH ROW EXECUTE FUNCTION \g<name>();"""
 
 
 class Statement(NamedTuple):
@@ -52,7 +63,7 @@ def translate(text: str) -> Statement:
 
 def translate_schema(text: str) -> str:
     """A script of `store/migrations`."""
-    return _WORD.sub(lambda found: _WORDS.get(found[0], found[0]), text)
+    return _WORD.sub(lambda found: _WORDS.get(found[0], found[0]), REFUSAL.sub(_REFUSAL, text))
 
 
 def bound(statement: Statement, values: Mapping[str, Any]) -> list[bytes | None]:

@@ -57,7 +57,7 @@ SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_r
 FROM run JOIN job ON job.id = run.job LEFT JOIN spec ON spec.id = job.spec WHERE run.job = :job AND run.status IS NULL
 
 -- name: finish_run
-UPDATE run SET status = :status, finished_at = :now, exit_code = :exit_code, error = :error
+UPDATE run SET status = :status, finished_at = :finished_at, exit_code = :exit_code, error = :error
 WHERE id = :run AND status IS NULL
 
 -- name: finish_job

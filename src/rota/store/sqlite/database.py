@@ -14,13 +14,16 @@ from typing import Any, NamedTuple
 from rota.errors import StorageFull, StoreError
 from rota.store import statement
 from rota.store.database import Bulk, Row
+from rota.store.guard import REFUSAL
 from rota.store.sqlite.bulk import SqliteBulk
 
 _IN = re.compile(r"@in\((\w+)\)")
+_REFUSAL = r"CREATE TRIGGER \g<name> BEFORE \g<event> WHEN \g<when> BEGIN SELECT RAISE(ABORT, \g<text>); END;"
 
 
 def translate(text: str) -> str:
     """SQLite's words for the few in which the databases differ."""
+    text = REFUSAL.sub(_REFUSAL, text)
     text = text.replace("@int", "INTEGER")
     return _IN.sub(r"IN (SELECT value FROM json_each(:\1))", text.replace("@strict", "STRICT"))
 
