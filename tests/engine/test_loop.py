@@ -142,7 +142,7 @@ def test_it_says_when_it_is_known_what_was_recovered(scheduler: Scheduler, crash
         reports.append(dict(scheduler.engine.recovery))
         begun.set()
 
-    loop = Loop(scheduler.engine, scheduler.executor, scheduler.clock, crashed.set)
+    loop = Loop(scheduler.engine, scheduler.session, scheduler.executor, scheduler.clock, crashed.set)
     loop.start(note)
     assert begun.wait(WAIT)
     loop.stop()
@@ -154,7 +154,7 @@ def test_who_waits_for_its_first_turn_does_not_wait_for_one_that_crashed(
 ) -> None:
     monkeypatch.setattr(scheduler.engine, "start", lambda: 1 / 0)
     begun = threading.Event()
-    loop = Loop(scheduler.engine, scheduler.executor, scheduler.clock, crashed.set)
+    loop = Loop(scheduler.engine, scheduler.session, scheduler.executor, scheduler.clock, crashed.set)
     loop.start(begun.set)
     assert begun.wait(WAIT)
     assert crashed.is_set()

@@ -112,15 +112,15 @@ def test_what_a_crash_left_half_written_is_written_again(scheduler: Scheduler, n
 
 def test_a_disk_that_takes_only_a_part_leaves_the_old_file_whole(tmp_path: Path) -> None:
     path = tmp_path / "job.json"
-    _replace(path, b"old")
+    _replace(str(tmp_path), b"old")
     usual = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, usual[1]))
     try:
         with pytest.raises(OSError, match="File too large"):
-            _replace(path, b"x" * 200)
+            _replace(str(tmp_path), b"x" * 200)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, usual)
     assert path.read_bytes() == b"old\n"
-    _replace(path, b"new")
+    _replace(str(tmp_path), b"new")
     assert path.read_bytes() == b"new\n"
     assert [each.name for each in tmp_path.iterdir()] == ["job.json"]

@@ -49,7 +49,7 @@ def test_a_job_of_a_chain_gets_a_spec_of_its_own_and_the_others_keep_theirs(desk
     desk.claim()
     desk.finish(JobId(1))
     insert_job(desk.raw, id=2, chain=1, status="QUEUED")
-    desk.raw("INSERT INTO event (at, kind, cause, job, data) VALUES (0, 'job.submitted', 'tick', 2, '{}')")
+    desk.raw("INSERT INTO event (seq, at, kind, cause, job, data) VALUES (1000, 0, 'job.submitted', 'tick', 2, '{}')")
     first = job(desk, 1).spec
     for name in ("other", "another"):
         assert edited(desk, job(desk, 2), name=name, params={"for": name})
