@@ -6,6 +6,7 @@
     DISPATCHED       knows it, alive               adopted
     DISPATCHED       does not know it              QUEUED at its old place: it was never started
     RUNNING          does not know it              FAILED `Scheduler crash recovery` (DEC-008 as the fallback)
+    FAILED, its chain to go on, and no job that does: the retry is made
 
 It enters by the same message whenever a connection to the executor begins: at the scheduler's start, after
 `kill -9`, and when the executor was lost and came back. It is idempotent: a second time finds nothing to do.
@@ -19,6 +20,7 @@ from rota.core.event import Event
 from rota.core.run import CRASH_RECOVERY, Conclusion
 from rota.core.status import Status
 from rota.engine.finish import finish, take_back
+from rota.engine.retry import create_missing
 from rota.engine.work import Work
 from rota.executor.port import Account, Accounts, Stop
 from rota.store.claim import OpenRun
@@ -26,7 +28,7 @@ from rota.store.moment import to_stored
 
 CAUSE = "recovery"
 
-KEYS = ("running_jobs_adopted", "running_jobs_recovered", "finished_while_away", "requeued")
+KEYS = ("running_jobs_adopted", "running_jobs_recovered", "finished_while_away", "requeued", "retries_created")
 Report = dict[str, int]
 
 
@@ -60,6 +62,7 @@ def reconcile(work: Work, accounts: Accounts) -> Report:
             end = Conclusion(status=Status.FAILED, exit_code=1, reason=CRASH_RECOVERY, error=CRASH_RECOVERY)
             finish(work, run, end, at=work.now, cause=CAUSE)
             report["running_jobs_recovered"] += 1
+    report += Counter(retries_created=create_missing(work, CAUSE))
     if report:
         work.session.emit(Event(kind="scheduler.recovered", at=to_stored(work.now), cause=CAUSE, data=dict(report)))
     return dict(report)

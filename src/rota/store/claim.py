@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from rota.core.event import Event
+from rota.core.retry import RetryPolicy
 from rota.core.snapshot import Claim
 from rota.core.status import Status, advance
 from rota.errors import StoreError
@@ -16,6 +17,7 @@ from rota.ids import JobId, RunId
 from rota.store.database import Row
 from rota.store.moment import duration_from_stored, maybe_to_stored, to_stored
 from rota.store.place import Placing
+from rota.store.record import decode_policy
 
 
 class Dispatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +46,9 @@ class OpenRun(msgspec.Struct, frozen=True, kw_only=True):
     stop_requested: str | None
     timeout: timedelta | None
     idle_timeout: timedelta | None
+    retries: int
+    """Automatic retries that led to it."""
+    policy: RetryPolicy | None
 
 
 class Claiming(Placing):
@@ -142,4 +147,6 @@ def _open_run(row: Row) -> OpenRun:
         stop_requested=row[5],
         timeout=duration_from_stored(row[6]),
         idle_timeout=duration_from_stored(row[7]),
+        retries=row[8],
+        policy=decode_policy(row[9]),
     )

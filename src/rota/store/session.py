@@ -12,8 +12,8 @@ from rota.core.event import Event
 from rota.store.database import Bulk, Database
 from rota.store.finish import Finishing
 from rota.store.record import Records
+from rota.store.retry import Retrying
 from rota.store.snapshot import Snapshots
-from rota.store.submit import Submitting
 
 
 class Reader(Snapshots, Records):
@@ -31,7 +31,7 @@ class Reader(Snapshots, Records):
         self._db.close()
 
 
-class Session(Finishing, Submitting, Records):
+class Session(Finishing, Retrying, Records):
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self._events: list[Event] = []

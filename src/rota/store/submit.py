@@ -112,6 +112,7 @@ def _spec_row(job: NewJob) -> dict[str, object]:
         "timeout": duration_to_stored(spec.timeout),
         "idle_timeout": duration_to_stored(spec.idle_timeout),
         "skip_if": spec.skip_if,
+        "retry": None if spec.retry is None else _encode(spec.retry).decode(),
     }
 
 

@@ -39,15 +39,18 @@ WHERE id = (SELECT job FROM run WHERE run.id = :run AND run.status IS NULL) AND 
 RETURNING id
 
 -- name: open_runs
-SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout
+SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout,
+       job.retries, spec.retry
 FROM run JOIN job ON job.id = run.job LEFT JOIN spec ON spec.id = job.spec WHERE run.status IS NULL
 
 -- name: open_run
-SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout
+SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout,
+       job.retries, spec.retry
 FROM run JOIN job ON job.id = run.job LEFT JOIN spec ON spec.id = job.spec WHERE run.id = :run AND run.status IS NULL
 
 -- name: open_run_of
-SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout
+SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout,
+       job.retries, spec.retry
 FROM run JOIN job ON job.id = run.job LEFT JOIN spec ON spec.id = job.spec WHERE run.job = :job AND run.status IS NULL
 
 -- name: finish_run
@@ -70,7 +73,7 @@ WHERE id = :job AND status = 'DISPATCHED'
 
 -- name: end_waiting
 UPDATE job SET status = :status, finished_at = :now, exit_code = :exit_code, reason = :reason, ready = 0, stirred = 0,
-               wait_kind = NULL
+               wait_kind = NULL, permanently_failed = :permanently_failed
 WHERE id = :job AND finished_at IS NULL AND started_at IS NULL
 RETURNING lane
 
