@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.config import DEFAULT_POLICIES, Config, Retry
+from rota.config import DEFAULT_POLICIES, Config, Retry, listing
 from rota.core.retry import FLEET, MOST_RETRIES, RetryPolicies, RetryPolicy, decide, show_progress
 from rota.core.run import CRASH_RECOVERY, STOPPED_BY_SHUTDOWN, UNKNOWN_EXIT, Conclusion
 from rota.core.status import Status
@@ -175,6 +176,17 @@ def test_the_configuration_has_the_defaults_of_the_rules() -> None:
     assert RetryPolicies().named[FLEET].max_retries == DEFAULT_POLICIES[FLEET]["max_retries"] == 5
     given = Config(policies={"night": Retry(max_retries=1, exit_codes=(75,))})
     assert settings_of(given).retry.named == {"night": RetryPolicy(max_retries=1, exit_codes=(75,))}
+
+
+def test_the_page_has_the_figures_of_the_configuration() -> None:
+    page = (Path(__file__).parents[2] / "docs/retry.md").read_text()
+    rows = [[cell.strip(" `") for cell in line.split("|")[1:4]] for line in page.splitlines() if line.startswith("| `")]
+    listed = listing(Config())
+    for name, default, fleet in rows:
+        shown = {key: str(value).removesuffix(".0") for key, value in listed.items() if key.startswith("retry.")}
+        assert default.strip('"') == shown[f"retry.{name}"]
+        assert fleet.strip('"') == shown[f"retry.fleet.{name}"]
+    assert [row[0] for row in rows] == list(Retry.__struct_fields__)
 
 
 def test_progress_is_told_of_automatic_retries_only() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -148,12 +149,14 @@ def test_a_wait_that_began_before_the_retry_hears_of_its_end(rota: Rota, stage: 
     rota.start()
     rota.ask("config", "set", "retry.base", "10ms")
     job = rota.post(stage.actor("work"), retries=1)
+    begun = time.monotonic()
     waiting = rota.begin("wait", job)
     stage.hear()
     stage.release("work", 1)
     assert stage.hear(2) == ["work ends", "work begins"]
     stage.release("work", 5)
     assert rota.end(waiting).code == 5
+    assert time.monotonic() - begun < 25, "a poll lasts 30 s"
 
 
 def test_policies_by_name(rota: Rota) -> None:

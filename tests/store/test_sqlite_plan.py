@@ -58,6 +58,11 @@ def test_a_hot_statement_uses_an_index(connection: sqlite3.Connection, name: str
     assert not any("AUTOMATIC" in step for step in steps)
 
 
+def test_recovery_finds_missing_retries_without_a_walk_through_history(connection: sqlite3.Connection) -> None:
+    """LESSONS: every restart "recovered" all of history. The index holds only what is missing: nothing."""
+    assert any("job_unretried" in step for step in plan_of(connection, "unretried"))
+
+
 @pytest.mark.parametrize("name", SORTED_BY_AN_INDEX)
 def test_and_the_order_of_the_queue_is_the_order_of_an_index(connection: sqlite3.Connection, name: str) -> None:
     assert not any("TEMP B-TREE" in step for step in plan_of(connection, name))
