@@ -111,6 +111,8 @@ class Scheduler:
             start_timeout=timedelta(minutes=5),
         )
         self.events: list[Event] = []
+        self.chance = 0.5
+        """Half is no jitter."""
         self.boot()
         self.reader = store.reader()
 
@@ -124,6 +126,7 @@ class Scheduler:
             settings=self.settings,
             starter=Starter(self.home, self.home / "jobs"),
             publish=self.events.extend,
+            chance=lambda: self.chance,
         )
         self.engine.start()
         self.turn()

@@ -21,6 +21,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import uvicorn
 
 from rota import __version__, config
@@ -31,6 +32,7 @@ from rota.command.submit import Surroundings
 from rota.config import Config
 from rota.core.event import Event
 from rota.core.pool import Limits, PoolPolicy
+from rota.core.retry import RetryPolicies, RetryPolicy
 from rota.duration import show_duration
 from rota.engine.dispatch import Starter
 from rota.engine.engine import Engine
@@ -89,7 +91,14 @@ def settings_of(given: Config) -> Settings:
         batch_size=given.scheduler.batch_size,
         kill_after=given.scheduler.kill_after,
         start_timeout=given.scheduler.start_timeout,
+        retry=RetryPolicies(
+            default=_policy(given.retry), named={name: _policy(each) for name, each in given.policies.items()}
+        ),
     )
+
+
+def _policy(given: config.Retry) -> RetryPolicy:
+    return RetryPolicy(**msgspec.structs.asdict(given))
 
 
 class Daemon:

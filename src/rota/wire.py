@@ -12,6 +12,7 @@ import msgspec
 from rota.core.after import Edge
 from rota.core.job import Job
 from rota.core.lock import Lock
+from rota.core.retry import show_progress
 from rota.core.run import Run
 from rota.core.status import TERMINAL, Status
 from rota.core.verdict import Wait
@@ -93,6 +94,11 @@ def _wait(job: Job, wait: Wait | None) -> dict[str, Any] | None:
     return {"kind": wait.kind.value, "detail": wait.detail, "on": list(wait.on)}
 
 
+def _reason(job: Job) -> str | None:
+    """Why it ended as it did; while a retry is active, which one it is."""
+    return job.reason if job.status in TERMINAL else job.reason or show_progress(job.spec.retry, job.retries)
+
+
 def _edge(edge: Edge) -> dict[str, str]:
     return {"job": show_job(edge.predecessor), "policy": edge.policy.value}
 
@@ -134,7 +140,7 @@ def job_form(job: Job, jobs: Path, *, wait: Wait | None = None, session_path: st
         started_at=job.started_at,
         finished_at=job.finished_at,
         exit_code=job.exit_code,
-        reason=job.reason,
+        reason=_reason(job),
         after=[_edge(edge) for edge in job.after],
         needs=[],
         produces=[],

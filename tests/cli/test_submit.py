@@ -134,6 +134,7 @@ def test_follow_copies_both_streams_and_returns_the_jobs_code(
         "POST /api/jobs": answer(DONE, 201),
         "GET /api/jobs/job-7/logs/stdout?offset=0&follow=1": chunked(b"out\xff", b"put\n", b""),
         "GET /api/jobs/job-7/logs/stderr?offset=0&follow=1": chunked(b"err\n", b""),
+        "GET /api/jobs/job-7?wait=0": answer({"id": "job-7", "status": "FAILED"}),
         "GET /api/jobs/job-7?wait=30": answer({"id": "job-7", "status": "FAILED", "exit_code": 9}),
     }
     assert main(["submit", "--follow", "--", "true"]) == 9
@@ -148,6 +149,7 @@ def test_follow_goes_on_where_a_broken_connection_left_off(
     server.routes = {
         "GET /api/jobs/job-7/logs/stdout?offset=0&follow=1": chunked(b"one ", b"two "),
         "GET /api/jobs/job-7/logs/stdout?offset=8&follow=1": chunked(b"three", b""),
+        "GET /api/jobs/job-7?wait=0": answer({"id": "job-7", "status": "COMPLETED"}),
     }
     assert main(["logs", "job-7", "--stream", "stdout", "--follow"]) == 0
     assert capfdbinary.readouterr().out == b"one two three"

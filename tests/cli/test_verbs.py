@@ -98,6 +98,7 @@ def test_logs_follow_after_a_tail_begins_where_the_tail_ended(
     server.routes = {
         "GET /api/jobs/job-1/logs/stdout?offset=0&limit=1048576": chunked(b"1\n2\n3\n", b""),
         "GET /api/jobs/job-1/logs/stdout?offset=6&follow=1": chunked(b"4\n", b""),
+        "GET /api/jobs/job-1?wait=0": answer({"id": "job-1", "status": "COMPLETED"}),
     }
     assert main(["logs", "job-1", "--stream", "stdout", "--tail", "2", "--follow"]) == 0
     assert capfdbinary.readouterr().out == b"2\n3\n4\n"

@@ -30,15 +30,25 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     locks: Mapping[str, str]
     draws: Mapping[str, int]
     priority: int
+    chain: JobId
+    max_retries: int = 0
+    retries: int = 0
 
     @property
-    def rank(self) -> tuple[int, int]:
-        return (-self.priority, self.job)
+    def rank(self) -> tuple[int, int, int]:
+        """A retry stands at the place of the first of its chain."""
+        return (-self.priority, self.chain, self.job)
 
 
-def is_met(edge: tuple[JobId, str], statuses: Mapping[JobId, Status]) -> bool:
+def is_met(edge: tuple[JobId, str], outcomes: Mapping[JobId, Status]) -> bool:
+    """`outcomes` are the statuses of the last jobs of the chains, by any job of them."""
     predecessor, policy = edge
-    return statuses[predecessor] in _MEETS[policy]
+    return outcomes[predecessor] in _MEETS[policy]
+
+
+def outcomes_of(wishes: Mapping[JobId, Wish], statuses: Mapping[JobId, Status]) -> dict[JobId, Status]:
+    lasts = {wish.chain: job for job, wish in sorted(wishes.items())}
+    return {job: statuses[lasts[wish.chain]] for job, wish in wishes.items()}
 
 
 def conflicts(one: str, other: str) -> bool:
@@ -63,7 +73,7 @@ class Oracle:
         now: datetime,
     ) -> None:
         self._wishes = wishes
-        self._statuses = statuses
+        self._outcomes = outcomes_of(wishes, statuses)
         self._not_before = not_before
         self._limits = limits
         self._now = now
@@ -73,11 +83,11 @@ class Oracle:
         )
 
     def holds_on_edges(self, wish: Wish) -> bool:
-        return not all(is_met(edge, self._statuses) for edge in wish.edges)
+        return not all(is_met(edge, self._outcomes) for edge in wish.edges)
 
     def is_decided(self, wish: Wish) -> bool:
         """An edge can no longer be met."""
-        return any(self._statuses[edge[0]] in TERMINAL and not is_met(edge, self._statuses) for edge in wish.edges)
+        return any(self._outcomes[edge[0]] in TERMINAL and not is_met(edge, self._outcomes) for edge in wish.edges)
 
     def holds_on_delay(self, wish: Wish) -> bool:
         until = self._not_before[wish.job]

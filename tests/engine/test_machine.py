@@ -1,7 +1,8 @@
 """Anything that can happen, in any order, checked against the oracle after each step.
 
 Upholds: no pool above its limit unless the limit was lowered, no conflicting holders, no start before its edges,
-its delay and its turn, every wait true, statuses only along the table, INV-001 to INV-004, one open run a job.
+its delay and its turn, every wait true, statuses only along the table, INV-001 to INV-004, one open run a job; a
+failed run is tried again as often as was asked for and not once more, and edges follow the chain.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from engine.oracle import Oracle, Wish, conflicting, is_met, used
+from engine.oracle import Oracle, Wish, conflicting, is_met, outcomes_of, used
 from harness import FakeExecutor, Scheduler
+from rota.command.retry import retry
 from rota.core.job import Job
+from rota.core.retry import RetryPolicies, RetryPolicy
 from rota.core.run import CANCELLED, CRASH_RECOVERY
-from rota.core.status import STARTED, TERMINAL, Status
+from rota.core.status import STARTED, TERMINAL, WAITING, Status
 from rota.engine import dispatch
 from rota.errors import Conflict
 from rota.executor.port import Account, Accounts, Exited, FailedToStart, Started
@@ -55,6 +58,7 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
     gpu: int
     priority: int
     delay: int
+    retries: int
 
 
 wants = st.builds(
@@ -64,6 +68,7 @@ wants = st.builds(
     gpu=st.sampled_from([0, 0, 1, 2]),
     priority=st.sampled_from([0, 0, 0, 5, -5]),
     delay=st.sampled_from([0, 0, 0, 1, 7]),
+    retries=st.sampled_from([0, 0, 1, 3]),
 )
 
 
@@ -93,6 +98,9 @@ class Machine(RuleBasedStateMachine):
     def open(self, size: int, gpu: int, first: list[Want]) -> None:
         self.limits = {"global": size, "resource/gpu": gpu}
         self.scheduler = Scheduler(SqliteStore(self.home / "rota.db"), self.home, self.limits)
+        quick = RetryPolicies(default=RetryPolicy(base=timedelta(seconds=1)))
+        self.scheduler.settings = msgspec.structs.replace(self.scheduler.settings, retry=quick)
+        self.scheduler.engine.settings = self.scheduler.settings
         self.connection = sqlite3.connect(self.home / "rota.db", isolation_level=None)
         for want in first:
             self.submit_one(want)
@@ -131,11 +139,13 @@ class Machine(RuleBasedStateMachine):
             pools=pools,
             priority=want.priority,
             delay=f"{want.delay}s",
+            retries=want.retries,
         )
         draws = {"global": 1, **pools}
         self.wishes[job] = Wish(
-            job=job, command=command, edges=edges, locks=want.locks, draws=draws, priority=want.priority
-        )
+            job=job, command=command, edges=edges, locks=want.locks, draws=draws, priority=want.priority,
+            chain=job, max_retries=want.retries,
+        )  # fmt: skip
         self.delays[job] = now + timedelta(seconds=want.delay) if want.delay else None
 
     def pick(self, runs: list[RunId], n: int) -> RunId:
@@ -198,16 +208,54 @@ class Machine(RuleBasedStateMachine):
     @rule(n=picks, is_running=st.booleans())
     def cancel(self, n: int, is_running: bool) -> None:
         jobs = sorted(self.alive.values()) if is_running and self.alive else list(self.wishes)
-        job = jobs[n % len(jobs)]
+        named = jobs[n % len(jobs)]
+        job = self.last(named)
         before = self.scheduler.status(job)
         if before in TERMINAL - {Status.CANCELLED}:
             with pytest.raises(Conflict):
-                self.scheduler.cancel(job)
+                self.scheduler.cancel(named)
             return
-        self.scheduler.cancel(job)
+        self.scheduler.cancel(named)
         self.unwanted.add(job)
         if before not in STARTED:
             assert self.scheduler.status(job) is Status.CANCELLED
+
+    @precondition(lambda self: self.wishes)
+    @rule(n=picks)
+    def retry(self, n: int) -> None:
+        named = list(self.wishes)[n % len(self.wishes)]
+        job = self.last(named)
+        before, is_decided = self.scheduler.status(job), self.oracle().is_decided(self.wishes[job])
+
+        def ask() -> None:
+            self.scheduler.do(lambda work: retry(work, f"job-{named}", actor="tester"))
+
+        if before in WAITING:
+            self.delays[job] = None
+            self.wishes[job] = msgspec.structs.replace(self.wishes[job], retries=0)
+            ask()
+            return
+        if before in (*STARTED, Status.COMPLETED, Status.SKIPPED) or is_decided:
+            with pytest.raises(Conflict):
+                ask()
+            return
+        ask()
+        self.meet_retries()
+        assert (self.wishes[self.last(job)].retries, self.scheduler.job(self.last(job)).retry_of) == (0, job)
+
+    def last(self, job: JobId) -> JobId:
+        return max(other for other, wish in self.wishes.items() if wish.chain == self.wishes[job].chain)
+
+    def meet_retries(self) -> None:
+        """Jobs that nobody submitted continue a chain; a delay says that it was by itself."""
+        newest = max(self.wishes, default=0)
+        for job, before, retries in self.raw(f"SELECT id, retry_of, retries FROM job WHERE id > {newest} ORDER BY id"):
+            self.wishes[job] = msgspec.structs.replace(self.wishes[before], job=job, retries=retries)
+            if retries:
+                assert retries == self.wishes[before].retries + 1 <= self.wishes[before].max_retries
+                assert before not in self.unwanted, "retried though it was cancelled"
+            delay = timedelta(seconds=2 ** (retries - 1)) if retries else None
+            self.delays[job] = None if delay is None else self.scheduler.clock.moment + delay
 
     @rule(seconds=st.sampled_from([1, 2, 8]))
     def advance(self, seconds: int) -> None:
@@ -287,9 +335,10 @@ class Machine(RuleBasedStateMachine):
     def holds(self) -> None:
         if not hasattr(self, "scheduler"):
             return
+        self.meet_retries()
         jobs = self.scheduler.reader.jobs(list(self.wishes))
         statuses = {job.id: job.status for job in jobs}
-        oracle = Oracle(self.wishes, statuses, self.delays, self.limits, self.scheduler.clock.moment)
+        oracle = self.oracle()
         started = self.check_starts(statuses)
         oracle.check_turns(started)
         self.check_ends(jobs)
@@ -297,16 +346,21 @@ class Machine(RuleBasedStateMachine):
         self.check_waits(jobs, oracle)
         self.check_rest(statuses)
 
+    def oracle(self) -> Oracle:
+        statuses = {job.id: job.status for job in self.scheduler.reader.jobs(list(self.wishes))}
+        return Oracle(self.wishes, statuses, self.delays, self.limits, self.scheduler.clock.moment)
+
     def check_starts(self, statuses: dict[JobId, Status]) -> list[Wish]:
         new = self.scheduler.executor.starts[self.seen :]
         self.seen += len(new)
+        outcomes = outcomes_of(self.wishes, statuses)
         for start in new:
             wish = self.wishes[start.job]
             assert tuple(start.argv) == wish.command  # INV-001
             assert start.job not in self.executed, "started a second time"
             assert start.job not in self.unwanted, "started though it was cancelled"
             assert start.run not in self.alive
-            assert all(is_met(edge, statuses) for edge in wish.edges)
+            assert all(is_met(edge, outcomes) for edge in wish.edges)
             until = self.delays[start.job]
             assert until is None or until <= self.scheduler.clock.moment
             self.alive[start.run] = start.job
@@ -325,6 +379,9 @@ class Machine(RuleBasedStateMachine):
             if job.status in TERMINAL:
                 outcome = (job.status, job.exit_code, job.reason)
                 assert self.ended.setdefault(job.id, outcome) == outcome
+                if job.status is Status.FAILED and job.run is not None and job.id not in self.unwanted:
+                    wish = self.wishes[job.id]
+                    assert job.permanently_failed is (wish.retries >= wish.max_retries)
             else:
                 assert job.id not in self.ended
 

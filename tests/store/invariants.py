@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from typing import Any
 
 from harness import Raw
 from rota.core.status import STARTED, TERMINAL, TRANSITIONS, WAITING, Status
@@ -16,6 +17,7 @@ def check_store(raw: Raw) -> None:
     check_runs(raw)
     check_locks(raw)
     check_edges(raw)
+    check_chains(raw)
     check_events(raw)
 
 
@@ -55,8 +57,37 @@ def check_edges(raw: Raw) -> None:
     counted: dict[int, int] = dict(raw("SELECT job, count(*) FROM edge WHERE state <> 'met' GROUP BY job"))
     kept = {job: unmet for job, unmet in raw("SELECT id, unmet FROM job") if unmet}
     assert kept == counted
-    for state, status in raw("SELECT edge.state, job.status FROM edge JOIN job ON job.id = edge.chain"):
-        assert (state == "open") == (Status(status) not in TERMINAL)
+    # An edge follows its chain's last job for as long as the job that has it waits.
+    for state, dependant, status in raw(
+        "SELECT edge.state, job.status, last.status FROM edge JOIN job ON job.id = edge.job JOIN job AS last"
+        " ON last.id = (SELECT max(member.id) FROM job AS member WHERE member.chain = edge.chain)"
+    ):
+        assert state != "open" or Status(status) not in TERMINAL
+        assert state == "open" or Status(status) in TERMINAL or Status(dependant) not in WAITING
+
+
+def check_chains(raw: Raw) -> None:
+    """A chain is its jobs in order, each naming the one before. One that failed is final exactly when nobody went on
+    by itself, and what follows it shares its place."""
+    chains: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
+    for row in raw(
+        "SELECT chain, id, retry_of, retried_as, attempt, status, permanently_failed, retries, spec, precedence,"
+        " position, lane FROM job ORDER BY id"
+    ):
+        chains[row[0]].append(row[1:])
+    for chain, jobs in chains.items():
+        assert jobs[0][0] == chain
+        for n, (job, retry_of, retried_as, attempt, status, is_final, _retries, _spec, *same) in enumerate(jobs):
+            assert attempt == n + 1
+            assert retry_of == (jobs[n - 1][0] if n else None)
+            assert retried_as == (jobs[n + 1][0] if n + 1 < len(jobs) else None)
+            assert same == list(jobs[0][8:])
+            assert Status(status) in TERMINAL or n + 1 == len(jobs)
+            follower = jobs[n + 1][6] if n + 1 < len(jobs) else 0
+            assert status == "FAILED" or not is_final, job
+            if status == "FAILED":
+                assert not is_final or follower == 0, "a chain went on by itself after its final failure"
+                assert is_final or retried_as is not None, "a failure that is not final has nobody to go on"
 
 
 def check_events(raw: Raw) -> None:

@@ -12,7 +12,6 @@ from rota.core.status import Status
 from rota.errors import Conflict
 from rota.ids import JobId
 from store.desk import NOW, Desk, claim_all
-from store.test_schema import insert_job
 
 CHANGES: dict[str, Any] = {
     "params": {"key": "new_value"}, "name": "other", "timeout": timedelta(seconds=5),
@@ -48,8 +47,8 @@ def test_a_job_of_a_chain_gets_a_spec_of_its_own_and_the_others_keep_theirs(desk
     desk.add()
     desk.claim()
     desk.finish(JobId(1))
-    insert_job(desk.raw, id=2, chain=1, status="QUEUED")
-    desk.raw("INSERT INTO event (seq, at, kind, cause, job, data) VALUES (1000, 0, 'job.submitted', 'tick', 2, '{}')")
+    with desk.writing() as session:
+        session.add_retry(JobId(1), retries=0, not_before=None, now=NOW, cause="retry")
     first = job(desk, 1).spec
     for name in ("other", "another"):
         assert edited(desk, job(desk, 2), name=name, params={"for": name})

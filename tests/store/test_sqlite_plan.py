@@ -22,6 +22,8 @@ HOT = (
     "has_open_edges", "stir_successors", "count_down_successors", "close_edges", "stir_job", "stir_contenders",
     "leave_locks", "hold_locks", "finish_job", "finish_run", "request_stop", "end_waiting", "jobs", "edges_of",
     "locks_of", "latest_runs", "orders", "events_since", "events_of_job", "find_answer",
+    "add_retry", "mark_retried", "mark_spent", "unretried", "hurry", "patience_of", "count_up_successors",
+    "reopen_edges", "blocked_successors", "job_of_run",
     "find_lane", "find_surroundings", "count_waiting", "count_held", "count_started", "count_ready_now",
 )  # fmt: skip
 SORTED_BY_AN_INDEX = (
@@ -54,6 +56,11 @@ def test_a_hot_statement_uses_an_index(connection: sqlite3.Connection, name: str
     ]
     assert whole == []
     assert not any("AUTOMATIC" in step for step in steps)
+
+
+def test_recovery_finds_missing_retries_without_a_walk_through_history(connection: sqlite3.Connection) -> None:
+    """LESSONS: every restart "recovered" all of history. The index holds only what is missing: nothing."""
+    assert any("job_unretried" in step for step in plan_of(connection, "unretried"))
 
 
 @pytest.mark.parametrize("name", SORTED_BY_AN_INDEX)

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rota import config, names
-from rota.config import UNSET, Config, Scheduler, edit, get, listing, load
+from rota.config import UNSET, Config, Retry, Scheduler, edit, get, listing, load
 from rota.core import pool
 from rota.duration import parse_duration, show_duration
 from rota.errors import ConfigError, InvalidInput, StorageFull
@@ -52,6 +52,12 @@ def test_a_missing_file_sets_nothing(toml: Path) -> None:
     assert load(toml) == Config()
 
 
+def policy(prefix: str, **values: object) -> dict[str, object]:
+    """A retry policy as it is listed."""
+    defaults = {"max_retries": 3, "base": "10s", "multiplier": 2.0, "jitter": 0.1, "cap": "5m", "exit_codes": []}
+    return {f"{prefix}.{name}": value for name, value in {**defaults, **values}.items()}
+
+
 def test_dec_011_con_002_one_job_at_a_time_and_one_user_of_ollama_unless_told_otherwise() -> None:
     assert listing(Config()) == {
         "pools.global": 1,
@@ -61,6 +67,8 @@ def test_dec_011_con_002_one_job_at_a_time_and_one_user_of_ollama_unless_told_ot
         "scheduler.grace": "30s",
         "scheduler.kill_after": "5s",
         "scheduler.start_timeout": "5m",
+        **policy("retry", max_retries=3, base="10s"),
+        **policy("retry.fleet", max_retries=5, base="30s"),
         "store.url": None,
     }
 
@@ -91,6 +99,19 @@ def test_the_order_of_the_listing_is_that_of_the_pools_and_the_sections(toml: Pa
     ]
 
 
+def test_a_policy_has_what_retry_has_unless_it_says_otherwise(toml: Path) -> None:
+    lines = ("[retry]", "multiplier = 3", "max_retries = 2", "[retry.fleet]", 'base = "1m"')
+    given_file(toml, "\n".join((*lines, "[retry.night]", "exit_codes = [75]", "[retry.same]")))
+    loaded = load(toml)
+    assert loaded.retry == Retry(multiplier=3, max_retries=2)
+    assert loaded.policies == {
+        "fleet": Retry(multiplier=3, max_retries=5, base=timedelta(minutes=1)),
+        "night": Retry(multiplier=3, max_retries=2, exit_codes=(75,)),
+        "same": Retry(multiplier=3, max_retries=2),
+    }
+    assert get(loaded, "retry.night.exit_codes") == [75]
+
+
 def test_the_listing_is_plain_data() -> None:
     assert json.loads(json.dumps(listing(Config()))) == listing(Config())
 
@@ -107,6 +128,12 @@ def test_the_listing_is_plain_data() -> None:
         ('grace = "1m"', "unknown key grace in rota.toml; did you mean scheduler.grace?"),
         ("[pools]\nglobl = 1", "unknown key pools.globl in rota.toml; did you mean pools.global?"),
         ("[pools]\nollama = 1", "unknown key pools.ollama in rota.toml; did you mean pools.resource/ollama?"),
+        ("[retry]\nbse = 1", "unknown key retry.bse in rota.toml; did you mean retry.base?"),
+        ("[retry.night]\nbse = 1", "unknown key retry.night.bse in rota.toml; did you mean retry.night.base?"),
+        (
+            "[retry.default]\nbase = 1",
+            f"unknown key retry.default in rota.toml; {config.POLICY_FORMS}",
+        ),
         ('[pools]\n"flows/x" = 1', "unknown key pools.flows/x in rota.toml; did you mean pools.flow/x?"),
         ("[pools]\ngpu = 1", f"unknown key pools.gpu in rota.toml; {config.POOL_FORMS}"),
         ('[pools]\n"flow/" = 1', f"unknown key pools.flow/ in rota.toml; {config.POOL_FORMS}"),
@@ -141,6 +168,17 @@ def test_a_section_that_has_no_effect_yet_is_refused(toml: Path) -> None:
         ('[scheduler]\ngrace = "soon"', 'scheduler.grace = "soon" in'),
         ('[scheduler]\ngrace = "99999d"', 'scheduler.grace = "99999d" in'),
         ('[scheduler]\ngrace = ""', 'scheduler.grace = "" in'),
+        (
+            "[retry]\nmax_retries = -1",
+            "retry.max_retries = -1 in rota.toml cannot be used; it takes a whole number from 0",
+        ),
+        ("[retry]\nbase = 10", "retry.base = 10 in rota.toml cannot be used; it takes a duration"),
+        ("[retry]\nmultiplier = 0.5", "retry.multiplier = 0.5 in rota.toml cannot be used; it takes a number from 1"),
+        ("[retry]\njitter = 2", "retry.jitter = 2 in rota.toml cannot be used; it takes a number from 0 to 1"),
+        ("[retry]\nexit_codes = [0]", "retry.exit_codes = [0] in rota.toml cannot be used; it takes exit codes from 1"),
+        ("[retry]\nexit_codes = 75", "retry.exit_codes = 75 in rota.toml cannot be used; it takes exit codes"),
+        ("[retry.night]\ncap = 5", "retry.night.cap = 5 in rota.toml cannot be used; it takes a duration"),
+        ("[retry.base]\ncap = 5", 'retry.base = {"cap": 5} in rota.toml cannot be used; it takes a duration'),
         ("pools = 3", "pools = 3 in rota.toml cannot be used; write it as a table, [pools]"),
         ("[[scheduler]]", "scheduler = [{}] in rota.toml cannot be used; write it as a table, [scheduler]"),
     ],
@@ -236,6 +274,18 @@ def test_comments_and_layout_stay(toml: Path) -> None:
         ("[pools]\nglobal = 2\n", "pools.flow/x", UNSET, "[pools]\nglobal = 2\n"),
         ("[pools]\nglobal = true # broken\n", "pools.global", "1", "[pools]\nglobal = 1 # broken\n"),
         ("[scheduler]\ngrace = 30 # broken\n", "scheduler.grace", "30s", '[scheduler]\ngrace = "30s" # broken\n'),
+        ("", "retry.night.base", "1m", '[retry.night]\nbase = "1m"\n'),
+        ("[retry]\n", "retry.ä.b.base", "1m", '[retry]\n\n[retry."ä.b"]\nbase = "1m"\n'),
+        ('[retry]\nbase = "1s" # c\n', "retry.exit_codes", "1,75", '[retry]\nbase = "1s" # c\nexit_codes = [1, 75]\n'),
+        ("[retry.night]\ncap='1s'\n", "retry.base", "2s", "[retry]\nbase = \"2s\"\n\n[retry.night]\ncap='1s'\n"),
+        ("[retry.night]\ncap='1s' # c\n", "retry.night.cap", "2s", '[retry.night]\ncap="2s" # c\n'),
+        (
+            "retry = {night = {base = '1s'}}\n",
+            "retry.night.cap",
+            "2s",
+            "retry = {night = {base = '1s',cap = \"2s\"}}\n",
+        ),
+        ("[retry.night]\nbase = '1s'\n", "retry.night.base", UNSET, "[retry.night]\n"),
     ],
 )
 def test_edits_in_many_layouts(toml: Path, before: str, key: str, text: str, after: str) -> None:
@@ -253,6 +303,9 @@ def test_edits_in_many_layouts(toml: Path, before: str, key: str, text: str, aft
         (b"[pools]\nglobal = 1\n[schedular]\n", "pools.global", "2"),
         (b"[pools]\nglobal = 1\n[scheduler]\ngrace = 30\n", "pools.global", "2"),
         (b"pools = 3\n", "pools.global", "2"),
+        (b"retry = {base = '1s'}\n", "retry.night.base", "2s"),
+        (b"[retry]\nbase = '1s'\n", "retry.default.base", "2s"),
+        (b"[retry]\nbase = '1s'\n", "retry.exit_codes", "zero"),
         (b"# \xff\n", "pools.global", "2"),
     ],
 )
@@ -344,8 +397,23 @@ pool_names = st.one_of(
 )
 sizes = st.integers(-1, 2**31 - 1)
 durations = st.timedeltas(timedelta(0), timedelta(days=3650))
+policies = st.builds(
+    Retry,
+    max_retries=st.integers(0, 1000),
+    base=durations,
+    multiplier=st.floats(1, 100),
+    jitter=st.floats(0, 1),
+    cap=durations,
+    exit_codes=st.lists(st.integers(1, 255), max_size=3).map(tuple),
+)
+policy_names = st.text(st.characters(exclude_categories=("C", "Z"), exclude_characters="*/"), min_size=1, max_size=8)
 configs = st.builds(
-    lambda pools, scheduler: Config(pools={**config.DEFAULT_POOLS, **pools}, scheduler=scheduler),
+    lambda pools, scheduler, retry, fleet, named: Config(
+        pools={**config.DEFAULT_POOLS, **pools},
+        scheduler=scheduler,
+        retry=retry,
+        policies=dict(sorted({"fleet": fleet, **named}.items())),
+    ),
     st.dictionaries(pool_names, sizes, max_size=4),
     st.builds(
         Scheduler,
@@ -354,6 +422,9 @@ configs = st.builds(
         kill_after=durations,
         start_timeout=durations,
     ),
+    policies,
+    policies,
+    st.dictionaries(policy_names.filter(lambda name: name not in Retry.__struct_fields__), policies, max_size=2),
 )
 
 
@@ -362,7 +433,7 @@ def in_new_directory(act: Callable[[Path], None]) -> None:
         act(Path(directory) / "rota.toml")
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(configs)
 def test_every_listing_can_be_typed_in_again(wanted: Config) -> None:
     def act(toml: Path) -> None:

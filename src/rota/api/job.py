@@ -153,7 +153,16 @@ async def _await_end(context: Context, job: JobId, seconds: float, seen: str | N
             Status(form.status) in TERMINAL if seen is None else form.status != seen or Status(form.status) in TERMINAL
         )
 
-    return await context.hub.until(job, seconds, lambda: context.look(look), is_enough)
+    def is_news(form: JobForm) -> bool:
+        return is_enough(form) or form.id != show_job(member)
+
+    # A retry is announced on the job it follows: then this one is listened to, and looked at once more.
+    member, deadline = job, time.monotonic() + seconds
+    while True:
+        form = await context.hub.until(member, deadline - time.monotonic(), lambda: context.look(look), is_news)
+        if is_enough(form) or form.id == show_job(member):
+            return form
+        member = parse_job(form.id)
 
 
 async def cancel_job(request: Request) -> Response:

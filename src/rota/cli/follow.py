@@ -7,10 +7,34 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
+from rota.cli.terminal import talk
 from rota.client import api
 from rota.client.problem import Broken
 from rota.client.session import Session
 from rota.client.transport import Stream
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from rota.client.api import Json
+
+
+def follow_chain(session: Session, job: str, streams: Sequence[str], offsets: Mapping[str, int] | None = None) -> None:
+    """Go on with the chain's next run, and return when the chain has ended."""
+    while True:
+        follow(session, job, streams, offsets)
+        following = api.next_in_chain(session, job)
+        if following is None:
+            return
+        _announce(api.job(session, job), following)
+        job, offsets = following["id"], None
+
+
+def _announce(ended: Json, following: Json) -> None:
+    from rota.cli.render import excuse
+
+    note = excuse(following)
+    outcome = f"{ended['id']} {ended['status']}: {ended['reason']}" if ended["reason"] else f"{ended['id']} ended"
+    talk(f"{outcome}; going on with {following['id']}" + (f", {note}" if note else ""))
 
 
 def follow(session: Session, job: str, streams: Sequence[str], offsets: Mapping[str, int] | None = None) -> None:

@@ -6,7 +6,7 @@ import argparse
 from collections import deque
 from collections.abc import Iterable
 
-from rota.cli.follow import follow, write
+from rota.cli.follow import follow_chain, write
 from rota.cli.parser import Usage, job_id
 from rota.cli.terminal import say_json
 from rota.client import api
@@ -19,7 +19,7 @@ _STREAMS = {"stdout": ("stdout",), "stderr": ("stderr",), "both": ("stdout", "st
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", metavar="JOB")
     parser.add_argument("--stream", choices=_STREAMS, default="both", help="which of its streams; both unless given")
-    parser.add_argument("-f", "--follow", action="store_true", help="go on until the job ends")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until the job and its retries have ended")
     parser.add_argument("--tail", type=int, metavar="N", help="begin with the last N lines of each stream")
 
 
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
         for name in streams:
             offsets[name] = _print_now(session, job, name, args.tail)
     if args.follow:
-        follow(session, job, streams, offsets)
+        follow_chain(session, job, streams, offsets)
     return 0
 
 

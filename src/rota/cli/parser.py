@@ -27,6 +27,7 @@ VERBS = {
     "logs": "print what a job wrote",
     "wait": "wait for jobs to end and return their exit code",
     "cancel": "cancel jobs; running ones are gone when this returns",
+    "retry": "try a failed or cancelled job again, as a new job in its chain",
     "pool": "list pools or set a pool's size",
     "config": "list, read or change the configuration",
     "store": "migrate the store, or copy it to another database",

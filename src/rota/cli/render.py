@@ -48,9 +48,14 @@ def label(job: Json) -> str:
 
 
 def excuse(job: Json) -> str:
-    """Why it waits, or why it ended as it did."""
-    wait = job.get("wait") or {}
-    return table.printable(str(wait.get("detail") or job.get("reason") or ""))
+    """Why it waits, or why it ended as it did; of a retry also which one it is."""
+    detail, reason = (job.get("wait") or {}).get("detail"), job.get("reason")
+    if job["status"] in TERMINAL:
+        is_retried = job["status"] == "FAILED" and job.get("permanently_failed") is False
+        return table.printable(f"{detail or reason or ''}" + "; retried" * is_retried)
+    if not reason and (job.get("attempt") or 1) > 1:
+        reason = f"attempt {job['attempt']}"
+    return table.printable(", ".join(str(each) for each in (reason, detail) if each))
 
 
 def time_of(job: Json, now: datetime) -> str:

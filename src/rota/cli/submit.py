@@ -35,6 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--timeout", metavar="D", help="end it after so long, as 90s or 1h30m")
     add("--idle-timeout", metavar="D", help="end it when it has written nothing for so long")
     add("--delay", metavar="D", help="do not start before so long from now")
+    add("--retries", type=int, metavar="N", help="if it fails, try it again up to N times; 0 unless given")
+    add("--retry", metavar="NAME", help="the retry policy: default, fleet, or one of your [retry.NAME]")
     add("--skip-if", metavar="CMD", help="skip it if this shell command exits 0")
     add("--env", action="append", metavar="K=V", help="set in its environment, on top of yours")
     add("--cwd", metavar="DIR", help="its working directory instead of yours")
@@ -74,12 +76,12 @@ def _deferred(args: argparse.Namespace, answer: Json) -> int:
 
 
 def _follow(session: Session, job: str) -> int:
-    from rota.cli.follow import follow
+    from rota.cli.follow import follow_chain
     from rota.cli.outcome import exit_code
 
     talk(job)
     try:
-        follow(session, job, ("stdout", "stderr"))
+        follow_chain(session, job, ("stdout", "stderr"))
     except KeyboardInterrupt:
         talk(f"{job} goes on; `rota logs -f {job}` follows it again, `rota cancel {job}` ends it")
         raise
@@ -104,6 +106,8 @@ def body(args: argparse.Namespace) -> Json:
         "idle_timeout": args.idle_timeout,
         "delay": args.delay,
         "skip_if": args.skip_if,
+        "retries": args.retries,
+        "retry": args.retry,
         "params": dict(_param(text) for text in args.param or ()),
     }
     request: Json = {name: value for name, value in options.items() if value is not None and value not in ([], {})}

@@ -62,9 +62,26 @@ def ended_job(session: Session, job_id: str) -> Json:
             return answer
 
 
+def next_in_chain(session: Session, job_id: str) -> Json | None:
+    """The job that retried this one; none while it is the last of its chain."""
+    found = job(session, job_id, wait=0)
+    if found["id"] == job_id:
+        return None
+    while found["retry_of"] not in (None, job_id):
+        found = job(session, found["retry_of"])
+    return found
+
+
 def cancel(session: Session, job: str) -> Json:
     """Answered when the job is gone: its own time to end, so no timeout of ours."""
     answer: Json = session.ask("POST", f"/api/jobs/{quote(job)}/cancel", timeout=None).json()
+    return answer
+
+
+def retry(session: Session, what: str) -> Json:
+    """Once, whatever happens to the connection: a repeat carries the same key."""
+    headers = {"Idempotency-Key": os.urandom(16).hex()}
+    answer: Json = session.ask("POST", f"/api/job-runs/{quote(what)}/retry", headers=headers).json()
     return answer
 
 

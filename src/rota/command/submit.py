@@ -54,6 +54,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     timeout: str | None = None
     idle_timeout: str | None = None
     skip_if: str | None = None
+    retries: int | None = None
+    retry: str | None = None
     cwd: str | None = None
     env: dict[str, str] = {}
     inherit_env: bool = True
@@ -163,6 +165,7 @@ class _Checker:
             timeout=_limit("timeout", wanted.timeout),
             idle_timeout=_limit("idle_timeout", wanted.idle_timeout),
             skip_if=wanted.skip_if,
+            retry=self._work.settings.retry.choose(name=wanted.retry, retries=wanted.retries, flow=wanted.flow),
         )
 
     def _surroundings(self, wanted: Submission) -> int:

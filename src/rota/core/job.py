@@ -14,6 +14,7 @@ import msgspec
 
 from rota.core.after import Edge
 from rota.core.lock import Lock
+from rota.core.retry import RetryPolicy
 from rota.core.run import Run
 from rota.core.status import STARTED, Status
 from rota.core.wait import WaitKind
@@ -40,6 +41,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     timeout: timedelta | None = None
     idle_timeout: timedelta | None = None
     skip_if: str | None = None
+    retry: RetryPolicy | None = None
+    """As it was at submit; none for a job that is not tried again by itself."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +55,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """The first job of its retry chain; edges point at chains."""
     retry_of: JobId | None
     attempt: int
+    """Which one of its chain it is, counted from 1."""
+    retries: int
+    """Automatic retries that led to it; a retry by hand begins at 0 again."""
     priority: int
     position: int
     created_at: datetime

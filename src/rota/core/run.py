@@ -17,6 +17,7 @@ TIMED_OUT = 124
 CANCELLED = 143
 CRASH_RECOVERY = "Scheduler crash recovery"
 UNKNOWN_EXIT = "exit status unknown"
+STOPPED_BY_SHUTDOWN = "stopped by shutdown"
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,3 +110,8 @@ def conclude(end: End, intent: Intent) -> Conclusion:
     if end.signal is not None:
         return _failed(128 + end.signal, f"killed by {_signal_name(end.signal)}", end.tail)
     return _failed(1, UNKNOWN_EXIT if end.watched else CRASH_RECOVERY, end.tail)
+
+
+def was_interrupted(end: Conclusion) -> bool:
+    """The command did not end by itself, nor for anything that it did: its exit code is made up."""
+    return end.reason in (CRASH_RECOVERY, UNKNOWN_EXIT, STOPPED_BY_SHUTDOWN)

@@ -13,6 +13,7 @@ store and executor through ports: `loop` drives it with a selector, a simulator 
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
@@ -24,7 +25,7 @@ from rota.engine import finish
 from rota.engine.awaited import AwaitedStarts
 from rota.engine.dispatch import Starter, choose, look_at_marked
 from rota.engine.recovery import Report, reconcile
-from rota.engine.work import Request, Settings, Work
+from rota.engine.work import Chance, Request, Settings, Work
 from rota.errors import RotaError, StorageFull, StoreError, Unavailable
 from rota.executor.port import Accounts, Executor, Exited, FailedToStart, Lost, Message, Start, Started, Stop
 from rota.ids import show_job
@@ -49,12 +50,14 @@ class Engine:
         settings: Settings,
         starter: Starter,
         publish: Callable[[Sequence[Event]], None],
+        chance: Chance = random.random,
     ) -> None:
         self._session = session
         self._executor = executor
         self._clock = clock
         self._starter = starter
         self._publish = publish
+        self._chance = chance
         self._kept: list[Message] = []
         self._is_connected = False
         self._awaited = AwaitedStarts()
@@ -83,7 +86,7 @@ class Engine:
 
     def turn(self, requests: Sequence[Request[Any]] = ()) -> None:
         messages = self._kept + self._receive()
-        work = Work(self._session, self.settings, self._clock.now())
+        work = Work(self._session, self.settings, self._clock.now(), self._chance)
         acts = [request.act for request in requests]
         replies: list[tuple[Request[Any], Any]] = []
         try:

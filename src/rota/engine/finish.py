@@ -11,6 +11,7 @@ from rota.core.after import policies_met_by
 from rota.core.breaker import CIRCUIT_BROKEN, again_after
 from rota.core.run import CANCELLED, Conclusion, End, Intent, conclude
 from rota.core.status import Status
+from rota.engine.retry import delay_after, go_on
 from rota.engine.work import Work
 from rota.executor.port import Acknowledge, Exited, FailedToStart, Started
 from rota.ids import JobId, show_run
@@ -66,8 +67,14 @@ def _clean(text: str) -> str:
 
 
 def finish(work: Work, run: OpenRun, end: Conclusion, *, at: datetime, cause: str) -> None:
-    if work.session.finish(run, end, at=at, now=work.now, cause=cause) and run.has_dependants:
-        end_chain(work.session, run.chain, end.status)
+    delay = delay_after(work, run, end)
+    if not work.session.finish(run, end, at=at, now=work.now, cause=cause, goes_on=delay is not None):
+        return
+    if delay is None:
+        if run.has_dependants:
+            end_chain(work.session, run.chain, end.status)
+    else:
+        go_on(work, run, delay)
 
 
 def book_failed_start(work: Work, message: FailedToStart) -> None:

@@ -7,6 +7,7 @@
     DISPATCHED       does not know it              QUEUED at its old place: it was never started
     RUNNING          does not know it              FAILED `Scheduler crash recovery` (DEC-008 as the fallback)
     no such run      knows it, alive               stopped: nobody would ever book its end
+    FAILED, its chain to go on, and no job that does: the retry is made
 
 It enters by the same message whenever a connection to the executor begins: at the scheduler's start, after
 `kill -9`, and when the executor was lost and came back. It is idempotent: a second time finds nothing to do.
@@ -21,6 +22,7 @@ from rota.core.event import Event
 from rota.core.run import CRASH_RECOVERY, Conclusion
 from rota.core.status import Status
 from rota.engine.finish import finish, take_back
+from rota.engine.retry import create_missing
 from rota.engine.work import Work
 from rota.errors import StorageFull, StoreError
 from rota.executor.port import Account, Accounts, Stop
@@ -88,6 +90,7 @@ def reconcile(work: Work, accounts: Accounts) -> Report:
         if not account.has_ended:
             log.warning("%s runs, but the store does not know it; it is stopped", show_run(account.run))
             work.orders.append(Stop(run=account.run))
+    report += Counter(retries_created=create_missing(work, CAUSE))
     if report:
         work.session.emit(Event(kind="scheduler.recovered", at=to_stored(work.now), cause=CAUSE, data=dict(report)))
     return dict(report)

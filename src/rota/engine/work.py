@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from rota.core.pool import ConcurrencyPolicy, Limits
+from rota.core.retry import RetryPolicies
 from rota.core.tick import Plan
 from rota.executor.port import Environment, Order, Start
 from rota.ids import RunId
@@ -16,6 +17,8 @@ from rota.store.claim import OpenRun
 from rota.store.session import Session
 
 T = TypeVar("T")
+Chance = Callable[[], float]
+"""A number between 0 and 1, another one each time."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,15 +29,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     batch_size: int | None
     kill_after: timedelta
     start_timeout: timedelta
+    retry: RetryPolicies = RetryPolicies()
 
 
 class Work:
     """One write transaction. Orders leave for the executor after its commit, never before."""
 
-    def __init__(self, session: Session, settings: Settings, now: datetime) -> None:
+    def __init__(self, session: Session, settings: Settings, now: datetime, chance: Chance) -> None:
         self.session = session
         self.settings = settings
         self.now = now
+        self.chance = chance
         self.orders: list[Order] = []
         self.starts: list[Start | Environment] = []
         self.plan: Plan | None = None

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from rota.core.event import Event
+from rota.core.retry import RetryPolicy
 from rota.core.snapshot import Claim
 from rota.core.status import Status, advance
 from rota.errors import StoreError
@@ -16,6 +17,7 @@ from rota.ids import JobId, RunId
 from rota.store.database import Row
 from rota.store.moment import duration_from_stored, maybe_to_stored, to_stored
 from rota.store.place import Placing
+from rota.store.record import decode_policy
 
 
 class Dispatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +49,9 @@ class OpenRun(msgspec.Struct, frozen=True, kw_only=True):
     has_locks: bool
     has_dependants: bool
     """Some open edge points at its chain."""
+    retries: int
+    """Automatic retries that led to it."""
+    policy: RetryPolicy | None
 
 
 class Claiming(Placing):
@@ -148,4 +153,6 @@ def _open_run(row: Row) -> OpenRun:
         idle_timeout=duration_from_stored(row[7]),
         has_locks=bool(row[8]),
         has_dependants=bool(row[9]),
+        retries=row[10],
+        policy=decode_policy(row[11]),
     )

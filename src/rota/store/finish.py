@@ -14,13 +14,16 @@ from rota.store.moment import to_stored
 
 
 class Finishing(Claiming):
-    def finish(self, run: OpenRun, end: Conclusion, *, at: datetime, now: datetime, cause: str) -> bool:
-        """Book the end of a run, that came `at` that time; false when it is too late to change anything."""
+    def finish(
+        self, run: OpenRun, end: Conclusion, *, at: datetime, now: datetime, cause: str, goes_on: bool = False
+    ) -> bool:
+        """Book the end of a run, that came `at` that time; false when it is too late to change anything. A failure
+        is permanent unless the chain goes on."""
         values = {"now": to_stored(at), "status": advance(run.status, end.status).value, "exit_code": end.exit_code}
         amended = amend(status=values["status"], finished_at=values["now"], exit_code=end.exit_code, error=end.error)
         if not self._db.run("finish_run", run=run.run, **amended):
             return False
-        is_final = int(end.status is Status.FAILED)
+        is_final = int(end.status is Status.FAILED and not goes_on)
         self._db.run("finish_job", job=run.job, reason=end.reason, permanently_failed=is_final, **values)
         if run.has_locks:
             self.leave_locks(run.job)
@@ -61,8 +64,9 @@ class Finishing(Claiming):
             return False
         advance(Status(was), status)
         lanes = self._db.rows(
-            "end_waiting", job=job, status=status.value, now=to_stored(now), exit_code=exit_code, reason=reason
-        )
+            "end_waiting", job=job, status=status.value, now=to_stored(now), exit_code=exit_code, reason=reason,
+            permanently_failed=int(status is Status.FAILED),
+        )  # fmt: skip
         if not lanes:
             return False
         if was_ready:

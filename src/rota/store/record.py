@@ -11,6 +11,7 @@ from rota.core.after import AfterPolicy, Edge
 from rota.core.event import Event
 from rota.core.job import Job, Spec
 from rota.core.lock import Lock, LockMode
+from rota.core.retry import RetryPolicy
 from rota.core.run import Run
 from rota.core.status import ACTIVE, TERMINAL, Status
 from rota.core.wait import WaitKind
@@ -180,8 +181,9 @@ def _job(row: Row, edges: Sequence[Edge], locks: Sequence[Lock], run: Run | None
         last_failure=row[18],
         stop_requested=row[19],
         pid=row[20],
-        draws=decode_draws(row[21]) or {},
-        spec=_spec(row[22:], locks),
+        retries=row[21],
+        draws=decode_draws(row[22]) or {},
+        spec=_spec(row[23:], locks),
         after=tuple(edges),
         run=run,
     )
@@ -202,7 +204,13 @@ def _spec(row: Sequence[Any], locks: Sequence[Lock]) -> Spec:
         timeout=duration_from_stored(row[9]),
         idle_timeout=duration_from_stored(row[10]),
         skip_if=row[11],
+        retry=decode_policy(row[12]),
     )
+
+
+def decode_policy(text: str | None) -> RetryPolicy | None:
+    """One that cannot be read is none: what nobody knows how to retry is not retried."""
+    return None if text is None else _readable(text, RetryPolicy | None, None)  # type: ignore[arg-type]
 
 
 def _known_kinds(text: str) -> tuple[WaitKind, ...]:

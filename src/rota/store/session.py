@@ -13,8 +13,8 @@ from rota.store.database import Bulk, Database
 from rota.store.edit import Editing
 from rota.store.finish import Finishing
 from rota.store.record import Records
+from rota.store.retry import Retrying
 from rota.store.snapshot import Snapshots
-from rota.store.submit import Submitting
 
 
 class Reader(Snapshots, Records):
@@ -32,7 +32,7 @@ class Reader(Snapshots, Records):
         self._db.close()
 
 
-class Session(Finishing, Submitting, Editing, Records):
+class Session(Finishing, Retrying, Editing, Records):
     def begin(self) -> None:
         """After a reconnect every waiting job is looked at again, so that no wake-up can be lost for good."""
         if self._db.begin():

@@ -36,7 +36,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     def as_stored(self, now: datetime) -> Job:
         """The job that a reader finds once this is stored."""
         return Job(
-            id=self.id, spec=self.spec, status=Status.QUEUED, chain=self.id, retry_of=None, attempt=1,
+            id=self.id, spec=self.spec, status=Status.QUEUED, chain=self.id, retry_of=None, attempt=1, retries=0,
             priority=self.priority, position=position_of(self.id), created_at=now, queued_at=now, started_at=None,
             finished_at=None, not_before=self.not_before, exit_code=None, reason=None, wait_kind=None, waited_on=(),
             permanently_failed=False, dispatch_failures=0, last_failure=None, stop_requested=None, pid=None,
@@ -121,6 +121,7 @@ def spec_row(job: JobId, spec: Spec) -> dict[str, object]:
         "timeout": duration_to_stored(spec.timeout),
         "idle_timeout": duration_to_stored(spec.idle_timeout),
         "skip_if": spec.skip_if,
+        "retry": None if spec.retry is None else _encode(spec.retry).decode(),
     }
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from rota.core.job import Job
-from rota.core.status import STARTED, TERMINAL, Status
+from rota.core.retry import show_progress
+from rota.core.status import STARTED, TERMINAL
 from rota.core.verdict import Wait
 from rota.core.wait import WaitKind
 from rota.ids import JobId, show_job
@@ -32,6 +33,13 @@ def _lines(reader: Reader, job: Job, wait: Wait | None, sight: Sight) -> list[st
     """One line for the job, then one for each thing further up that it hangs on."""
     lines = [_line(reader, job, wait, sight)]
     seen = {job.id}
+    last = reader.last_of_chain(job.id) if job.status in TERMINAL else None
+    if last is not None and last[0] != job.id:
+        job = find(reader, last[0])
+        seen.add(job.id)
+        wait = waits(reader, [job], sight).get(job.id)
+        lines = [f"{lines[0]}; retried, and its chain has come to {show_job(job.id)}"]
+        lines.append("  " + _line(reader, job, wait, sight))
     while wait is not None and wait.kind is WaitKind.DEPENDENCIES and len(lines) < _DEEPEST:
         last = reader.last_of_chain(JobId(int(wait.on[0].removeprefix("job:"))))
         if last is None or last[0] in seen:
@@ -45,15 +53,35 @@ def _lines(reader: Reader, job: Job, wait: Wait | None, sight: Sight) -> list[st
 
 def _line(reader: Reader, job: Job, wait: Wait | None, sight: Sight) -> str:
     head = f"{show_job(job.id)} is {job.status.shown}"
+    if job.status in TERMINAL:
+        return f"{head}: {job.reason or 'it has ended'}{_spent(job)}"
+    progress = show_progress(job.spec.retry, job.retries)
+    head = f"{head}: {progress}, " if progress else f"{head}: "
     if wait is not None:
         failed = f", after it could not be started: {job.last_failure}" if job.dispatch_failures else ""
-        return f"{head}: {wait.detail}{_holders(reader, wait)}{failed}"
+        return f"{head}{wait.detail}{_holders(reader, wait)}{failed}{_before(reader, job)}"
     if job.status in STARTED:
         pid = f" as pid {job.pid}" if job.pid is not None else ""
-        return f"{head}: it runs{pid} since {job.started_at:%Y-%m-%d %H:%M:%S} UTC"
-    if job.status is Status.QUEUED:
-        return f"{head}: {sight.held_by or 'nothing holds it; it starts with the next tick'}"
-    return f"{head}: {job.reason}" if job.reason else f"{head}: it has ended"
+        return f"{head}it runs{pid} since {job.started_at:%Y-%m-%d %H:%M:%S} UTC"
+    return f"{head}{sight.held_by or 'nothing holds it; it starts with the next tick'}"
+
+
+def _before(reader: Reader, job: Job) -> str:
+    """What became of the job that it retries."""
+    before = None if job.retry_of is None else reader.job(job.retry_of)
+    return "" if before is None else f"; {show_job(before.id)} {before.status}: {before.reason or 'it has ended'}"
+
+
+def _spent(job: Job) -> str:
+    """Why the chain of a failed job did not go on by itself, where it could have been expected to."""
+    policy = job.spec.retry
+    if not job.permanently_failed or policy is None or not policy.max_retries:
+        return ""
+    if job.retries >= policy.max_retries:
+        return f"; retry {job.retries} of {policy.max_retries} was the last"
+    if job.run is not None and policy.exit_codes and job.exit_code not in policy.exit_codes:
+        return f"; only exit codes {', '.join(map(str, policy.exit_codes))} are retried"
+    return "; not retried"
 
 
 def _holders(reader: Reader, wait: Wait) -> str:

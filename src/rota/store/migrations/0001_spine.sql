@@ -38,7 +38,8 @@ CREATE TABLE spec (                -- what was asked for; frozen once a job of i
     pools TEXT NOT NULL,
     timeout @int,
     idle_timeout @int,
-    skip_if TEXT
+    skip_if TEXT,
+    retry TEXT                     -- its retry policy as it was at submit; none: it is not tried again by itself
 ) @strict;
 
 CREATE TABLE job (
@@ -46,7 +47,9 @@ CREATE TABLE job (
     spec @int NOT NULL,            -- the id of the chain's first job, or of the job that was edited
     chain @int NOT NULL,
     retry_of @int,
+    retried_as @int,               -- the job that followed it in its chain
     attempt @int NOT NULL DEFAULT 1,
+    retries @int NOT NULL DEFAULT 0,       -- automatic ones that led to it, since somebody last began the count anew
     status TEXT NOT NULL CHECK (   -- written out: SQLite builds a table for every IN, at every update
         status = 'QUEUED' OR status = 'DISPATCHED' OR status = 'RUNNING' OR status = 'COMPLETED'
         OR status = 'WAITING_ON_DEPS' OR status = 'WAITING_ON_LOCKS' OR status = 'FAILED'
@@ -82,6 +85,7 @@ CREATE TABLE job (
 ) @strict;
 CREATE INDEX job_chain ON job (chain, id);
 CREATE UNIQUE INDEX job_one_active_in_chain ON job (chain) WHERE finished_at IS NULL;
+CREATE INDEX job_unretried ON job (id) WHERE status = 'FAILED' AND permanently_failed = 0 AND retried_as IS NULL;
 CREATE INDEX job_lane ON job (lane, precedence, position, created_at, id) WHERE ready = 1;
 CREATE INDEX job_stirred ON job (precedence, position, created_at, id) WHERE stirred = 1;
 CREATE INDEX job_held ON job (not_before) WHERE status = 'QUEUED' AND ready = 0;
@@ -98,7 +102,7 @@ CREATE TABLE edge (
     state TEXT NOT NULL CHECK (state = 'open' OR state = 'met' OR state = 'unmeetable'),
     PRIMARY KEY (job, sequence)
 ) @strict;
-CREATE INDEX edge_open ON edge (chain) WHERE state = 'open';
+CREATE INDEX edge_chain ON edge (chain, state, job);
 CREATE INDEX edge_unmet ON edge (job, state, sequence) WHERE state <> 'met';
 
 CREATE TABLE lock (

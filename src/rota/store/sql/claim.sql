@@ -41,19 +41,22 @@ WHERE id = :job AND status IN ('DISPATCHED', 'RUNNING')
 -- name: open_runs
 SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout,
        CASE WHEN EXISTS (SELECT 1 FROM lock WHERE lock.job = job.id) THEN 1 ELSE 0 END,
-       CASE WHEN EXISTS (SELECT 1 FROM edge WHERE edge.chain = job.chain AND edge.state = 'open') THEN 1 ELSE 0 END
+       CASE WHEN EXISTS (SELECT 1 FROM edge WHERE edge.chain = job.chain AND edge.state = 'open') THEN 1 ELSE 0 END,
+       job.retries, spec.retry
 FROM run JOIN job ON job.id = run.job LEFT JOIN spec ON spec.id = job.spec WHERE run.status IS NULL
 
 -- name: open_run
 SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout,
        CASE WHEN EXISTS (SELECT 1 FROM lock WHERE lock.job = job.id) THEN 1 ELSE 0 END,
-       CASE WHEN EXISTS (SELECT 1 FROM edge WHERE edge.chain = job.chain AND edge.state = 'open') THEN 1 ELSE 0 END
+       CASE WHEN EXISTS (SELECT 1 FROM edge WHERE edge.chain = job.chain AND edge.state = 'open') THEN 1 ELSE 0 END,
+       job.retries, spec.retry
 FROM run JOIN job ON job.id = run.job LEFT JOIN spec ON spec.id = job.spec WHERE run.id = :run AND run.status IS NULL
 
 -- name: open_run_of
 SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout,
        CASE WHEN EXISTS (SELECT 1 FROM lock WHERE lock.job = job.id) THEN 1 ELSE 0 END,
-       CASE WHEN EXISTS (SELECT 1 FROM edge WHERE edge.chain = job.chain AND edge.state = 'open') THEN 1 ELSE 0 END
+       CASE WHEN EXISTS (SELECT 1 FROM edge WHERE edge.chain = job.chain AND edge.state = 'open') THEN 1 ELSE 0 END,
+       job.retries, spec.retry
 FROM run JOIN job ON job.id = run.job LEFT JOIN spec ON spec.id = job.spec WHERE run.job = :job AND run.status IS NULL
 
 -- name: finish_run
@@ -76,7 +79,7 @@ WHERE id = :job AND status = 'DISPATCHED'
 
 -- name: end_waiting
 UPDATE job SET status = :status, finished_at = :now, exit_code = :exit_code, reason = :reason, ready = 0, stirred = 0,
-               wait_kind = NULL
+               wait_kind = NULL, permanently_failed = :permanently_failed
 WHERE id = :job AND finished_at IS NULL AND started_at IS NULL
 RETURNING lane
 

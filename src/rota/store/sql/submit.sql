@@ -18,8 +18,8 @@ SELECT id FROM lane WHERE draws = :draws
 INSERT INTO lane (id, draws) SELECT coalesce(max(id), 0) + 1, :draws FROM lane RETURNING id
 
 -- name: add_spec
-INSERT INTO spec (id, command, cwd, surroundings, name, type, params, flow, target, pools, timeout, idle_timeout, skip_if)
-VALUES (:id, :command, :cwd, :surroundings, :name, :type, :params, :flow, :target, :pools, :timeout, :idle_timeout, :skip_if)
+INSERT INTO spec (id, command, cwd, surroundings, name, type, params, flow, target, pools, timeout, idle_timeout, skip_if, retry)
+VALUES (:id, :command, :cwd, :surroundings, :name, :type, :params, :flow, :target, :pools, :timeout, :idle_timeout, :skip_if, :retry)
 
 -- name: add_job
 INSERT INTO job (id, spec, chain, status, precedence, position, created_at, queued_at, not_before, unmet, lane, ready, stirred)

@@ -1,0 +1,107 @@
+"""`retry`: a chain that ended, or waits to try again, tries again now, and its count begins anew."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from rota.core.after import AfterPolicy
+from rota.core.status import STARTED, WAITING, Status
+from rota.engine.retry import CAUSE
+from rota.engine.work import Work
+from rota.errors import Conflict, InvalidInput, NotFound
+from rota.ids import JobId, parse_job, parse_run, show_job
+
+_MOST_NAMES = 5
+_CLEARED = {
+    "not_before": "its delay",
+    "retries": "its count of retries",
+    "dispatch_failures": "its count of failed starts",
+}
+
+
+class Retried(msgspec.Struct, frozen=True, kw_only=True):
+    job: JobId
+    """The chain's last job, which is going to run."""
+    text: str
+    """What was done: a retry never does nothing in silence."""
+    blocked: list[JobId] = []
+    """Jobs after it that were blocked by its failure, and stay so."""
+    advice: str | None = None
+    is_repeat: bool = False
+
+
+def retry(work: Work, what: str, *, actor: str, key: str | None = None) -> Retried:
+    """`what` names a run or any job of the chain. A request that comes again with its key is only answered again."""
+    digest = hashlib.sha256(f"retry {what}".encode()).hexdigest()
+    if key and (told := work.session.answer(key)) is not None:
+        if told[0] != digest:
+            raise Conflict("this Idempotency-Key came with another request before; use a new key for a new request")
+        return msgspec.structs.replace(msgspec.json.decode(told[1], type=Retried), is_repeat=True)
+    retried = _retry(work, find(work, what), actor)
+    if key:
+        work.session.remember_answer(key, digest, msgspec.json.encode(retried).decode(), work.now)
+    return retried
+
+
+def find(work: Work, what: str) -> JobId:
+    """The job that a job's or a run's id stands for."""
+    if what.startswith("run-"):
+        job = work.session.job_of_run(parse_run(what))
+    elif what.startswith("job-"):
+        job = parse_job(what)
+    else:
+        raise InvalidInput(f"not a job or run id: {what!r}; they look like job-24 and run-24")
+    if job is None or work.session.last_of_chain(job) is None:
+        raise NotFound(f"no such {what.partition('-')[0]}: {what}; `rota list --all` shows what there is")
+    return job
+
+
+def _retry(work: Work, job: JobId, actor: str) -> Retried:
+    state = work.session.chains([job])[job]
+    last, name = state.last, show_job(state.last)
+    if state.status in WAITING:
+        return _hurry(work, last, actor)
+    if state.status in STARTED:
+        raise Conflict(f"{name} is running; `rota wait {name}` for its end, or `rota cancel {name}` first")
+    if state.status in (Status.COMPLETED, Status.SKIPPED):
+        raise Conflict(f"{name} ended {state.status}, so there is nothing to retry; `rota rewind {name}` runs it again")
+    _refuse_what_is_blocked(work, last)
+    work.session.reopen(state.chain)
+    successor = work.session.add_retry(last, retries=0, not_before=None, now=work.now, cause=CAUSE, actor=actor)
+    blocked = work.session.blocked_by(state.chain)
+    text = f"{show_job(successor)} retries {name} ({state.status})"
+    return Retried(job=successor, text=text, blocked=blocked, advice=_advice(blocked))
+
+
+def _hurry(work: Work, job: JobId, actor: str) -> Retried:
+    name = show_job(job)
+    cleared = work.session.hurry(job, work.now, actor)
+    if not cleared:
+        return Retried(job=job, text=f"{name} waits already, and not for a delay; `rota why {name}` says what for")
+    return Retried(job=job, text=f"{name} waits already; cleared: {', '.join(_CLEARED[each] for each in cleared)}")
+
+
+def _refuse_what_is_blocked(work: Work, job: JobId) -> None:
+    """A job that would end at once where it stands is not made."""
+    edge = work.session.unmeetable(job)
+    if edge is None:
+        return
+    predecessor, policy, status = edge
+    name, other = show_job(job), show_job(predecessor)
+    if policy is AfterPolicy.FAILED:
+        raise Conflict(f"{name} is not needed: it is for a failure of {other}, which ended {status}")
+    raise Conflict(
+        f"{name} would be blocked again: dependency failed for job {other} ({status}); "
+        f"`rota retry {other}` first, then `rota retry {name}`"
+    )
+
+
+def _advice(blocked: list[JobId]) -> str | None:
+    if not blocked:
+        return None
+    names = [show_job(job) for job in blocked[:_MOST_NAMES]]
+    more = f" and {len(blocked) - len(names)} more" if len(blocked) > len(names) else ""
+    commands = ", ".join(f"`rota rewind {name}`" for name in names)
+    return f"{', '.join(names)}{more} stay BLOCKED_BY_DEPENDENCY; {commands} lets them follow it again"

@@ -1,0 +1,44 @@
+-- name: add_retry: all that is the job's, but for its id, its times and what became of it
+INSERT INTO job (id, spec, chain, retry_of, attempt, retries, status, precedence, position, created_at, queued_at,
+                 not_before, unmet, lane, stirred)
+SELECT :id, spec, chain, id, attempt + 1, :retries, 'QUEUED', precedence, position, :now, :now, :not_before, :unmet, lane, 1
+FROM job WHERE id = :job
+RETURNING chain, attempt, precedence, position
+
+-- name: mark_retried
+UPDATE job SET retried_as = :successor WHERE id = :job
+
+-- name: mark_spent
+UPDATE job SET permanently_failed = 1 WHERE id = :job AND status = 'FAILED'
+
+-- name: unretried: failures that are neither final nor followed by another job of their chain
+SELECT job.id, job.chain, job.retries, job.exit_code, job.reason, job.finished_at, job.stop_requested, spec.retry
+FROM job LEFT JOIN spec ON spec.id = job.spec
+WHERE job.status = 'FAILED' AND job.permanently_failed = 0 AND job.retried_as IS NULL
+  AND NOT EXISTS (SELECT 1 FROM job AS later WHERE later.chain = job.chain AND later.id > job.id)
+
+-- name: patience_of
+SELECT not_before, retries, dispatch_failures FROM job WHERE id = :job
+
+-- name: hurry: a job that waits, with nothing of its delay or its count left
+UPDATE job SET not_before = NULL, retries = 0, dispatch_failures = 0, stirred = 1
+WHERE id = :job AND finished_at IS NULL AND started_at IS NULL
+
+-- name: count_up_successors: those that still wait follow a chain that goes on
+UPDATE job SET unmet = job.unmet + met.edges, stirred = 1
+FROM (SELECT edge.job, count(*) AS edges FROM edge
+      WHERE edge.chain = :chain AND edge.state = 'met' GROUP BY edge.job) AS met
+WHERE job.id = met.job AND job.finished_at IS NULL AND job.started_at IS NULL
+
+-- name: reopen_edges
+UPDATE edge SET state = 'open' WHERE chain = :chain AND state <> 'open'
+  AND EXISTS (SELECT 1 FROM job WHERE job.id = edge.job AND job.finished_at IS NULL AND job.started_at IS NULL)
+
+-- name: blocked_successors
+SELECT DISTINCT edge.job FROM edge JOIN job ON job.id = edge.job
+WHERE edge.chain = :chain AND edge.state = 'unmeetable'
+  AND job.status = 'BLOCKED_BY_DEPENDENCY' AND job.retried_as IS NULL
+ORDER BY edge.job LIMIT :limit
+
+-- name: job_of_run
+SELECT job FROM run WHERE id = :run
