@@ -26,12 +26,9 @@ CHANGES: dict[str, Any] = {
 
 
 def job(status: Status, run: Run | None = None) -> Job:
-    return Job(
-        id=JobId(1), spec=SPEC, status=status, chain=JobId(1), retry_of=None, attempt=1, priority=0, position=100,
-        created_at=NOW, queued_at=NOW, started_at=None, finished_at=None, not_before=None, exit_code=None, reason=None,
-        wait_kind=None, waited_on=(), permanently_failed=False, dispatch_failures=0, last_failure=None,
-        stop_requested=None, pid=None, run=run,
-    )  # fmt: skip
+    """Only what an edit looks at is set."""
+    fields: dict[str, Any] = dict.fromkeys(Job.__struct_fields__)
+    return Job(**{**fields, "id": JobId(1), "spec": SPEC, "status": status, "run": run})
 
 
 def test_inv_001_what_can_be_edited_is_edited_before_dispatch() -> None:
