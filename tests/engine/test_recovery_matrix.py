@@ -168,7 +168,7 @@ def test_a_process_that_the_store_does_not_know_is_stopped(scheduler: Scheduler,
         before = tables(raw)
         restart(scheduler, [ALIVE, stranger])
         assert scheduler.executor.stops == [99]
-        assert scheduler.engine.recovery == {"running_jobs_adopted": 1}
+        assert scheduler.engine.recovery["running_jobs_adopted"] == 1
         assert tables(raw) == before
     scheduler.say(Exited(run=RunId(99), at=AT, signal=15, ended_by="stop"))
     assert scheduler.executor.acknowledged == [99]
@@ -202,7 +202,7 @@ def test_one_that_cannot_be_recovered_keeps_nobody_else_from_it(
     restart(wide, [])
     assert wide.engine.recovery == {"errors": 1, "running_jobs_recovered": 1}
     assert (wide.status(bad), wide.status(good)) == (Status.RUNNING, Status.FAILED)
-    assert "job-1 could not be recovered" in caplog.text
+    assert "could not be recovered" in caplog.text
     wide.clock.advance(hours=1)
     wide.turn()
     assert wide.started() == [waiting], "the rest goes on"
