@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ from rota.engine.loop import Loop
 from rota.engine.mirror import META, Mirror
 from rota.engine.recovery import KEYS
 from rota.engine.work import Request, Settings
-from rota.errors import RotaError, Unavailable
+from rota.errors import RotaError, StorageFull, Unavailable
 from rota.executor.local import LocalExecutor
 from rota.home import Home, short_address
 from rota.ids import show_job
@@ -103,15 +103,32 @@ class Daemon:
         self._config_trouble: str | None = None
         home.jobs.mkdir(mode=0o700, exist_ok=True)  # before anybody makes it on the way, under any umask
         self._store: Store = open_store(self._config.store.url or home.database)
-        self._session: Session = self._store.session()
-        self._session.begin()
-        generation = self._session.raise_epoch()
-        self._session.commit()
-        self._executor = LocalExecutor(home.root, generation)
+        self._session: Session | None = None
+        self._executor = LocalExecutor(home.root, None)
+        with suppress(StorageFull):  # the engine goes on trying, and `status` says so; all else is said at once
+            self._open_session()
         self._mirror = Mirror(self._store, home.jobs, self._remember_mirrored)
         self._grace: timedelta | None = None
         self._signals = 0
         self._has_crashed = False
+
+    def _open_session(self) -> Session:
+        """The store's writing side and the supervisor, both in this scheduler's name."""
+        if self._session is None:
+            session = self._store.session()
+            try:
+                session.begin()
+                generation = session.raise_epoch()
+                session.commit()
+            except BaseException:
+                session.close()
+                raise
+            self._session = session
+            try:
+                self._executor.introduce(generation)
+            except (Unavailable, OSError) as error:
+                log.error("%s", error)  # the engine goes on trying, here too
+        return self._session
 
     @property
     def config(self) -> Config:
@@ -127,7 +144,7 @@ class Daemon:
         self._stopping = asyncio.Event()
         self._hub = Hub(loop)
         self._engine = Engine(
-            session=self._session,
+            open_session=self._open_session,
             executor=self._executor,
             clock=self._clock,
             settings=settings_of(self._config),
@@ -274,7 +291,8 @@ class Daemon:
         self._turns.stop()
         context.close()
         self._executor.close()
-        self._session.close()
+        if self._session is not None:
+            self._session.close()
         log.info("stopped")
 
     def _remember_mirrored(self, position: int) -> None:

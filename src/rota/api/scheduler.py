@@ -14,6 +14,7 @@ from starlette.routing import Route
 from rota.api.context import context_of
 from rota.api.problem import answer, read
 from rota.duration import parse_duration
+from rota.errors import StorageFull, StoreError
 from rota.view.status import pools, status
 
 
@@ -27,8 +28,13 @@ class StopWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def get_scheduler(request: Request) -> Response:
     context = context_of(request)
-    said = await context.look(partial(status, sight=context.sight()))
-    return answer({**said, **context.control.about()})
+    about = context.control.about()
+    try:
+        return answer({**await context.look(partial(status, sight=context.sight())), **about})
+    except (StorageFull, StoreError) as error:
+        # Whoever asks what is wrong is to be told, also when the counts cannot be.
+        about["trouble"] = about["trouble"] or [error.message]
+        return answer(about)
 
 
 async def list_pools(request: Request) -> Response:

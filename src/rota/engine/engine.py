@@ -26,7 +26,20 @@ from rota.engine.dispatch import Starter, choose, look_at_marked
 from rota.engine.recovery import Report, reconcile
 from rota.engine.work import Request, Settings, Work
 from rota.errors import RotaError, StorageFull, StoreError, Unavailable
-from rota.executor.port import Accounts, Executor, Exited, FailedToStart, Lost, Message, Start, Started, Stop
+from rota.executor.port import (
+    Accounts,
+    Executor,
+    Exited,
+    FailedToStart,
+    Lost,
+    Message,
+    Refused,
+    Start,
+    Started,
+    Stop,
+    Trouble,
+)
+from rota.ids import RunId, show_run
 from rota.store.claim import Dispatch
 from rota.store.database import CannotGoOn
 from rota.store.session import Session
@@ -44,14 +57,16 @@ class Engine:
     def __init__(
         self,
         *,
-        session: Session,
+        open_session: Callable[[], Session],
         executor: Executor,
         clock: Clock,
         settings: Settings,
         starter: Starter,
         publish: Callable[[Sequence[Event]], None],
     ) -> None:
-        self._session = session
+        self._session: Session
+        self._open_session = open_session
+        self._has_started = False
         self._executor = executor
         self._clock = clock
         self._starter = starter
@@ -64,6 +79,8 @@ class Engine:
         self._executor_retry_at = 0.0
         self._machine_trouble: str | None = None
         self._machine_retry_at = 0.0
+        self._executor_notice: str | None = None
+        self._unbooked: dict[RunId, str] = {}
         self.settings = settings
         self.is_draining = False
         """Set at shutdown: nothing new starts."""
@@ -77,15 +94,35 @@ class Engine:
         """Work is left that needs no event: another turn should follow at once."""
 
     def start(self) -> None:
-        """Every waiting job is looked at again, so that no wake-up can be lost for good."""
-        self._session.begin()
-        self._session.stir_all_waiting()
-        self._session.commit()
-        self.has_more = True
+        """Every waiting job is looked at again, so that no wake-up can be lost for good. A full disk is no reason to
+        stay away: it is said, and every turn tries again."""
+        session: Session | None = None
+        try:
+            session = self._session = self._open_session()
+            session.begin()
+            session.stir_all_waiting()
+            session.commit()
+        except StorageFull as error:
+            if session is not None:
+                session.rollback()
+            if self.trouble is None:
+                log.error("%s", error.message)
+            self.trouble = error
+            return
+        self.trouble, self._has_started, self.has_more = None, True, True
+
+    def _starts_at_last(self, requests: Sequence[Request[Any]]) -> bool:
+        self.start()
+        if self.trouble is not None:
+            for request in requests:
+                request.done(self.trouble)
+        return self._has_started
 
     def turn(self, requests: Sequence[Request[Any]] = (), *, may_hold: bool = False) -> None:
         """With `may_hold`, confirmations that come alone are kept for a moment: most often the next message or
         request shares their transaction, and nobody waits for them."""
+        if not self._has_started and not self._starts_at_last(requests):
+            return
         messages = self._kept + self._receive()
         if may_hold and not requests and self._hold(messages):
             return
@@ -94,7 +131,7 @@ class Engine:
         try:
             self._session.begin()
             for message in messages:
-                self._guarded(work, partial(self._book, message=message))
+                self._book_alone(work, message)
             overdue = self._awaited.overdue(self._clock.monotonic())
             work.orders.extend(Stop(run=run) for run in overdue)
             replies = [(request, self._guarded(work, request.act)) for request in requests]
@@ -142,7 +179,8 @@ class Engine:
         """What is wrong now, for `status`."""
         store = self.trouble
         said = [] if store is None else [store.message]
-        return said + [trouble for trouble in (self._executor_trouble, self._machine_trouble) if trouble is not None]
+        others = (self._executor_trouble, self._machine_trouble, self._executor_notice, *self._unbooked.values())
+        return said + [trouble for trouble in others if trouble is not None]
 
     @property
     def held_by(self) -> str | None:
@@ -188,6 +226,20 @@ class Engine:
                 log.exception("a defect: this one piece of work was undone")
             return error
 
+    def _book_alone(self, work: Work, message: Message) -> None:
+        """What cannot be booked ends its own job: kept RUNNING it would hold its place and its locks for ever. A start
+        is let be, for its end is still to come."""
+        error = self._guarded(work, partial(self._book, message=message))
+        if not isinstance(message, Exited | FailedToStart):
+            return
+        if isinstance(error, Exception):
+            reason = f"scheduler data error: {error}"
+            error = self._guarded(work, partial(finish.fail_with, message=message, reason=reason))
+        if isinstance(error, Exception):
+            self._unbooked[message.run] = f"the end of {show_run(message.run)} cannot be booked: {error!r}"
+        else:
+            self._unbooked.pop(message.run, None)
+
     def _book(self, work: Work, message: Message) -> None:
         match message:
             case Started():
@@ -204,7 +256,13 @@ class Engine:
                     self._machine_trouble = message.error
                     self._machine_retry_at = self._clock.monotonic() + RETRY_AFTER
                 finish.book_failed_start(work, message)
+            case Refused():
+                self._awaited.ended(message.run)
+                finish.book_refusal(work, message)
+            case Trouble():
+                self._executor_notice = message.trouble
             case Accounts():
+                self._executor_notice = None
                 self._starter.forget()
                 self._awaited.expect(
                     [account.run for account in message.runs if account.pid is None and not account.has_ended],
@@ -216,6 +274,7 @@ class Engine:
             case Lost():
                 log.warning("the supervisor was lost: %s", message.reason)
                 self._is_connected = False
+                self._executor_notice = None
                 self._awaited.forget()
 
     def _claim(self, work: Work) -> bool:

@@ -10,7 +10,7 @@ from rota.core.breaker import CIRCUIT_BROKEN, again_after
 from rota.core.run import CANCELLED, Conclusion, End, Intent, conclude
 from rota.core.status import Status
 from rota.engine.work import Work
-from rota.executor.port import Acknowledge, Exited, FailedToStart, Started
+from rota.executor.port import Acknowledge, Exited, FailedToStart, Refused, Started, Stop
 from rota.ids import JobId, show_run
 from rota.store.claim import OpenRun
 from rota.store.session import Session
@@ -80,6 +80,27 @@ def book_failed_start(work: Work, message: FailedToStart) -> None:
         take_back(work, run, cause="executor")
     else:
         fail_dispatch(work, run, message.error)
+
+
+def book_refusal(work: Work, message: Refused) -> None:
+    """Nothing was started for this claim. If something lives under its number it is not ours to keep."""
+    work.orders.append(Stop(run=message.run))
+    run = work.session.open_run(message.run)
+    if run is None or run.status is not Status.DISPATCHED:
+        log.warning("a start of %s was refused that nobody waits for", show_run(message.run))
+    elif run.stop_requested is not None:
+        take_back(work, run, cause="executor")
+    else:
+        fail_dispatch(work, run, f"the supervisor refused to start it: {message.error}")
+
+
+def fail_with(work: Work, message: Exited | FailedToStart, reason: str) -> None:
+    """The run is over, and what it came to cannot be booked."""
+    work.orders.append(Acknowledge(run=message.run))
+    run = work.session.open_run(message.run)
+    if run is not None:
+        end = Conclusion(status=Status.FAILED, exit_code=1, reason=reason, error=reason)
+        finish(work, run, end, at=work.now, cause="executor")
 
 
 def fail_dispatch(work: Work, run: OpenRun, error: str) -> None:

@@ -70,6 +70,10 @@ class Claiming(Placing):
             )
         return [_dispatch(row, runs) for row in self._db.rows("orders", ids=[claim.job for claim in claims])]
 
+    def spend_ids(self, noun: str, last: int) -> None:
+        """Numbers up to this one are in somebody's hands already."""
+        self._db.run("spend_ids", noun=noun, next=last + 1)
+
     def _leave_lanes(self, claims: Sequence[Claim]) -> None:
         left: dict[int, int] = {}
         for claim in claims:

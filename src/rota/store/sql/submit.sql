@@ -1,6 +1,9 @@
 -- name: next_ids: a block of ids; they are never used again
 UPDATE sequence SET next = next + :count WHERE noun = :noun RETURNING next - :count
 
+-- name: spend_ids: these too are never used again
+UPDATE sequence SET next = :next WHERE noun = :noun AND next < :next
+
 -- name: find_surroundings
 SELECT id FROM surroundings WHERE digest = :digest
 
