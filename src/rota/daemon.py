@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import getpass
 import logging
+import math
 import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -27,6 +28,7 @@ from rota import __version__, config
 from rota.api.app import application
 from rota.api.context import Context, Hub, wait_for
 from rota.clock import SystemClock
+from rota.command.down import end_running
 from rota.command.submit import Surroundings
 from rota.config import Config
 from rota.core.event import Event
@@ -41,7 +43,7 @@ from rota.engine.work import Request, Settings
 from rota.errors import RotaError, StorageFull, Unavailable
 from rota.executor.local import LocalExecutor
 from rota.home import Home, short_address
-from rota.ids import show_job
+from rota.ids import JobId, show_job
 from rota.store.open import open_store
 from rota.store.port import Store
 from rota.store.session import Session
@@ -50,6 +52,8 @@ log = logging.getLogger("rota.daemon")
 
 _LOOK_AT_CONFIG = 2.0
 """A file cannot tell that it was edited: seconds between looks at its time stamp."""
+_LAST_WORD = 30
+"""Seconds in which the engine must have heard that what runs is to be ended."""
 _ANSWERS_LEFT = 1
 """Seconds for answers under way when the scheduler ends; a log that is followed breaks off then."""
 
@@ -109,6 +113,7 @@ class Daemon:
             self._open_session()
         self._mirror = Mirror(self._store, home.jobs, self._remember_mirrored)
         self._grace: timedelta | None = None
+        self._kills = False
         self._signals = 0
         self._has_crashed = False
 
@@ -217,9 +222,10 @@ class Daemon:
         self._engine.settings = settings_of(given)
         self._turns.submit(Request(lambda _: None, lambda _: None))
 
-    def stop(self, grace: timedelta | None) -> None:
-        """Asked again, the later word on how long to wait counts."""
+    def stop(self, grace: timedelta | None, *, kills: bool) -> None:
+        """Asked again, the later word on how long to wait counts; what is to be ended stays so."""
         self._grace = grace
+        self._kills = self._kills or kills
         self._stopping.set()
         self._hub.wake()
 
@@ -266,22 +272,36 @@ class Daemon:
         self._stopping.set()
 
     async def _drain(self) -> None:
-        """No new dispatch; running jobs get the grace period. What still runs then stays with the supervisor."""
+        """No new dispatch; running jobs get the grace period. What still runs then stays with the supervisor, unless
+        it was to be ended. A second signal ends the waiting, whatever it is for."""
         if self._has_crashed:
             return
         self._engine.is_draining = True
         log.info("stopping; running jobs have %s to finish", show_duration(self._patience()))
         begun = self._loop.time()
+        try:
+            left = await self._until_none_runs(lambda: begun + self._patience().total_seconds(), 1)
+            if left and self._kills:
+                log.warning("ending what still runs: %s", _names(left))
+                async with asyncio.timeout(_LAST_WORD):
+                    await self._reading.perform(end_running)
+                left = await self._until_none_runs(lambda: math.inf, max(1, self._signals))
+        except (RotaError, TimeoutError) as error:
+            log.error("what still runs is left to the supervisor: %s", error)
+            return
+        if left:
+            log.warning("still running, left to the supervisor and adopted at the next start: %s", _names(left))
+
+    async def _until_none_runs(self, deadline: Callable[[], float], signals: int) -> list[JobId]:
+        """What runs when the time is over, or when more than so many signals have come."""
         with self._hub.listening(None) as changed:
             while left := await self._reading.look(lambda reader: reader.running_jobs()):
-                remaining = begun + self._patience().total_seconds() - self._loop.time()
-                if self._has_crashed or self._signals > 1 or remaining <= 0:
+                remaining = deadline() - self._loop.time()
+                if self._has_crashed or self._signals > signals or remaining <= 0:
                     break
                 await wait_for(changed, remaining)
                 changed.clear()
-        if left:
-            names = ", ".join(show_job(job) for job in left)
-            log.warning("still running, left to the supervisor and adopted at the next start: %s", names)
+        return left
 
     def _patience(self) -> timedelta:
         return self._grace if self._grace is not None else self._config.scheduler.grace
@@ -311,6 +331,10 @@ class Daemon:
             listening.close()
             if not self._has_crashed:
                 self._home.socket.unlink(missing_ok=True)
+
+
+def _names(jobs: Sequence[JobId]) -> str:
+    return ", ".join(show_job(job) for job in jobs)
 
 
 def _user() -> str:

@@ -24,6 +24,7 @@ class PoolSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class StopWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     grace: str | None = None
+    kill: bool = False
 
 
 async def get_scheduler(request: Request) -> Response:
@@ -56,7 +57,8 @@ async def reload(request: Request) -> Response:
 
 async def stop(request: Request) -> Response:
     wanted = await read(request, StopWanted) if await request.body() else StopWanted()
-    context_of(request).control.stop(None if wanted.grace is None else parse_duration(wanted.grace))
+    grace = None if wanted.grace is None else parse_duration(wanted.grace)
+    context_of(request).control.stop(grace, kills=wanted.kill)
     return answer({}, 202)
 
 

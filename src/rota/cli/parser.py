@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 VERBS = {
     "up": "start the scheduler and say where it is",
-    "down": "stop the scheduler; what still runs then is kept and adopted at the next start",
+    "down": "stop the scheduler; what still runs then is kept and adopted at the next start, or ended with --kill",
     "status": "what runs, what waits, and why nothing runs if nothing does",
     "doctor": "check that everything Rota needs is in order",
     "submit": "submit a command as a job and print its id",

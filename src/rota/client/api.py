@@ -112,8 +112,9 @@ def health(session: Session, *, timeout: float | None = PATIENCE) -> Json:
     return answer
 
 
-def stop(session: Session, *, grace: str | None = None) -> None:
-    session.ask("POST", "/api/scheduler/stop", body={} if grace is None else {"grace": grace})
+def stop(session: Session, *, grace: str | None = None, kill: bool = False) -> None:
+    body = {} if grace is None else {"grace": grace}
+    session.ask("POST", "/api/scheduler/stop", body={**body, "kill": True} if kill else body)
 
 
 def reload(session: Session) -> None:

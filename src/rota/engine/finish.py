@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from rota.core.after import policies_met_by
 from rota.core.breaker import CIRCUIT_BROKEN, again_after
-from rota.core.run import CANCELLED, Conclusion, End, Intent, conclude
+from rota.core.run import CANCELLED, STOPPED_BY_SHUTDOWN, Conclusion, End, Intent, conclude
 from rota.core.status import Status
 from rota.engine.work import Work
 from rota.executor.port import Acknowledge, Exited, FailedToStart, Refused, Started, Stop
@@ -119,7 +119,7 @@ def take_back(work: Work, run: OpenRun, *, cause: str) -> None:
     """The claim came to nothing through no fault of the job: it stands at its old place again, or has ended there
     if somebody cancelled it meanwhile."""
     work.session.requeue(run, failures=run.dispatch_failures, error=None, not_before=None, now=work.now, cause=cause)
-    if run.stop_requested is not None:
+    if run.stop_requested not in (None, STOPPED_BY_SHUTDOWN):
         cancel_waiting(work, run.job, run.chain, reason=run.stop_requested, actor=None)
 
 
