@@ -30,6 +30,8 @@ VERBS = {
     "pool": "list pools or set a pool's size",
     "config": "list, read or change the configuration",
     "store": "migrate the store, or copy it to another database",
+    "backup": "write the home's records to one file, while jobs run",
+    "restore": "make a home what it was when a backup was made",
     "completion": "print a shell's completion script",
     "serve": "run the scheduler in the foreground (commands start it by themselves)",
     "supervise": "run the supervisor (the scheduler starts it by itself)",
