@@ -62,6 +62,7 @@ def test_dec_011_con_002_one_job_at_a_time_and_one_user_of_ollama_unless_told_ot
         "scheduler.kill_after": "5s",
         "scheduler.start_timeout": "5m",
         "store.url": None,
+        "log.max_bytes": None,
     }
 
 

@@ -11,10 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from rota.api.context import context_of
+from rota.api.context import Context, context_of
 from rota.api.problem import answer, read
 from rota.duration import parse_duration
 from rota.errors import StorageFull, StoreError
+from rota.view.log import oversize
 from rota.view.status import pools, status
 
 
@@ -31,11 +32,21 @@ async def get_scheduler(request: Request) -> Response:
     context = context_of(request)
     about = context.control.about()
     try:
-        return answer({**await context.look(partial(status, sight=context.sight())), **about})
+        said = await context.look(partial(status, sight=context.sight()))
+        about["trouble"] += await _oversize(context)
+        return answer({**said, **about})
     except (StorageFull, StoreError) as error:
         # Whoever asks what is wrong is to be told, also when the counts cannot be.
         about["trouble"] = about["trouble"] or [error.message]
         return answer(about)
+
+
+async def _oversize(context: Context) -> list[str]:
+    """Of what runs: what has ended says so itself."""
+    most = context.control.config.log.max_bytes
+    if most is None:
+        return []
+    return await context.look(lambda reader: oversize(context.home.jobs, reader.running_jobs(), most))
 
 
 async def list_pools(request: Request) -> Response:
