@@ -195,6 +195,7 @@ def test_an_end_that_cannot_even_be_failed_is_said_and_told_again(
         scheduler.say(end)
     assert scheduler.executor.acknowledged == []
     assert scheduler.engine.troubles == ["the end of run-1 cannot be booked: ZeroDivisionError('division by zero')"]
+    assert scheduler.engine.held_by is None, "the others start"
     scheduler.say(end)  # as at the next connection
     assert (scheduler.status(job), scheduler.job(job).exit_code) == (Status.FAILED, 4)
     assert scheduler.engine.troubles == []

@@ -177,17 +177,20 @@ class Engine:
     @property
     def troubles(self) -> list[str]:
         """What is wrong now, for `status`."""
-        store = self.trouble
-        said = [] if store is None else [store.message]
-        others = (self._executor_trouble, self._machine_trouble, self._executor_notice, *self._unbooked.values())
-        return said + [trouble for trouble in others if trouble is not None]
+        return [*self._obstacles, *self._unbooked.values()]
+
+    @property
+    def _obstacles(self) -> list[str]:
+        store = None if self.trouble is None else self.trouble.message
+        found = (store, self._executor_trouble, self._machine_trouble, self._executor_notice)
+        return [trouble for trouble in found if trouble is not None]
 
     @property
     def held_by(self) -> str | None:
         """Why nothing at all starts, whatever the gates say."""
         if self.is_draining:
             return "the scheduler is stopping"
-        return next(iter(self.troubles), None)
+        return next(iter(self._obstacles), None)
 
     def _hold(self, messages: list[Message]) -> bool:
         if self.has_more or not messages or not all(isinstance(message, Started) for message in messages):
