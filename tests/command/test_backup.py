@@ -240,6 +240,22 @@ def test_a_restored_home_may_have_its_records_on_a_server(
         load(other, file, force=True)
 
 
+def test_a_damaged_database_is_replaced_and_kept_with_its_journal(home: Home, file: Path) -> None:
+    """The likeliest reason for a restore; a journal left beside the new database would spoil it."""
+    with closing(scheduler_of(home)) as scheduler:
+        job = scheduler.submit()
+    save(home, file)
+    wal = home.database.with_name("rota.db-wal")
+    home.database.write_bytes(b"rubbish" * 1000)
+    wal.write_bytes(b"more of it")
+    kept = Path(load(home, file, force=True).kept or "")
+    assert (kept / "rota.db").read_bytes() == b"rubbish" * 1000
+    assert (kept / "rota.db-wal").read_bytes() == b"more of it"
+    assert not wal.exists()
+    with closing(scheduler_of(home)) as scheduler:
+        assert scheduler.started() == [job]
+
+
 @pytest.mark.parametrize("damage", ["none", "directory", "text", "other database", "cut", "flipped", "newer"])
 def test_what_is_not_a_backup_is_refused_and_nothing_is_touched(
     home: Home, other: Home, file: Path, damage: str

@@ -30,12 +30,11 @@ from rota.executor.supervisor.history import History
 from rota.home import Home
 from rota.ids import JobId
 from rota.occupancy import sole_occupant
-from rota.store.backup import Numbers, higher, numbers_of
 from rota.store.copy import Progress, copy
 from rota.store.moment import to_stored
 from rota.store.open import open_store
 from rota.store.session import Session
-from rota.store.sqlite.backup import archive, copy_file, fold, look_through
+from rota.store.sqlite.backup import Numbers, archive, copy_file, fold, look_through, numbers_in
 from rota.store.sqlite.store import SqliteStore
 
 _NEW = "rota.db.restored"
@@ -168,14 +167,14 @@ def _take_up(new: Path, home: Home, contents: Contents, now: datetime) -> None:
     """The restored records, in this version's schema, with all numbers beyond those that are known to be used."""
     with archive(new, writes=True) as backup:
         backup.drop()
-    store = SqliteStore(new)
-    with closing(store.session()) as session:
-        here, there = numbers_of(store), _known_numbers(home)
+    numbers = numbers_in(new)
+    numbers.raise_to(_known_numbers(home))
+    with closing(SqliteStore(new).session()) as session:
         session.begin()
-        for noun, last in there.ids.items():
+        for noun, last in numbers.ids.items():
             session.spend_ids(noun, last)
-        session.bulk().set_counters(higher(here.counters, there.counters))
-        session.set_meta("epoch", str(max(here.epoch, there.epoch)))
+        session.bulk().set_counters(numbers.counters)
+        session.set_meta("epoch", str(numbers.epoch))
         session.set_meta(MIRRORED, "0")  # the jobs' files are written anew, behind
         _tell(session, contents, now)
         session.commit()
@@ -190,7 +189,7 @@ def _known_numbers(home: Home) -> Numbers:
     numbers = Numbers()
     if home.database.exists():
         with suppress(StoreError):  # damaged, perhaps: that may be why it is restored
-            numbers = numbers_of(SqliteStore(home.database))
+            numbers = numbers_in(home.database)
     for job in _job_directories(home):
         numbers.have("job", job)
     history = History()
@@ -227,6 +226,7 @@ def _put_in_place(new: Path, home: Home, kept: Path) -> None:
     old = home.database
     if old.exists():
         with suppress(StoreError):
+            numbers_in(old)  # SQLite would throw away the journal of what it cannot read
             fold(old)
         kept.mkdir(mode=0o700, exist_ok=True)
         os.link(old, kept / old.name)

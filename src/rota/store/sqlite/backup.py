@@ -131,3 +131,37 @@ def fold(path: Path) -> None:
     """Take what lies in the journal beside it into the file itself."""
     with _opened(path, "mode=rw") as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+class Numbers:
+    """What has been given out: after a restore it is not given out again where that can be known."""
+
+    def __init__(self) -> None:
+        self.ids: dict[str, int] = {}
+        """The last id of each noun."""
+        self.counters: dict[str, int] = {}
+        self.epoch = 0
+
+    def have(self, noun: str, last: int) -> None:
+        self.ids[noun] = max(last, self.ids.get(noun, 0))
+
+    def raise_to(self, others: Numbers) -> None:
+        """Whatever either of them has given out."""
+        for noun, last in others.ids.items():
+            self.have(noun, last)
+        self.counters = {
+            name: max(self.counters.get(name, 0), others.counters.get(name, 0))
+            for name in {*self.counters, *others.counters}
+        }
+        self.epoch = max(self.epoch, others.epoch)
+
+
+def numbers_in(path: Path) -> Numbers:
+    numbers = Numbers()
+    with _opened(path, "mode=ro") as connection:
+        for noun, following in connection.execute("SELECT noun, next FROM sequence"):
+            numbers.have(noun, following - 1)
+        for (epoch,) in connection.execute("SELECT value FROM meta WHERE key = 'epoch'"):
+            numbers.epoch = int(epoch)
+        numbers.counters = dict(connection.execute("SELECT name, seq FROM sqlite_sequence"))
+    return numbers
