@@ -53,7 +53,7 @@ class Bench:
     def __init__(self, store: Store, home: Path, sizes: dict[str, int]) -> None:
         self.executor = Instant()
         self._engine = Engine(
-            session=store.session(),
+            open_session=store.session,
             executor=self.executor,
             clock=SystemClock(),
             settings=_settings({"global": 0}),

@@ -120,7 +120,7 @@ class Scheduler:
         """A new engine on the same store, as after a crash."""
         self.session = self.store.session()
         self.engine = Engine(
-            session=self.session,
+            open_session=lambda: self.session,
             executor=self.executor,
             clock=self.clock,
             settings=self.settings,

@@ -51,6 +51,8 @@ PoolSize = Annotated[
 ]
 Count = Annotated[int, Meta(ge=1, le=_MOST, description=f"a whole number from 1 to {_MOST}")]
 
+ByteCount = Annotated[int, Meta(ge=1, le=2**62, description="a whole number of bytes, from 1")]
+
 Url = Annotated[str, Meta(pattern=r"^postgres(ql)?://", description="the address of a database, postgresql://…")]
 
 Retries = Annotated[int, Meta(ge=0, le=1000, description="a whole number from 0 to 1000")]
@@ -110,6 +112,13 @@ class Store(msgspec.Struct, frozen=True, kw_only=True):
     """`postgresql://…`; absent, the file in the home."""
 
 
+class Log(msgspec.Struct, frozen=True, kw_only=True):
+    """`[log]`: what the jobs write."""
+
+    max_bytes: ByteCount | None = None
+    """A stream with more than this is warned of; nothing is cut off, and nobody is ended. Absent, never."""
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """The whole of `rota.toml`, with defaults where it is silent."""
 
@@ -120,6 +129,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     policies: Mapping[str, Retry] = msgspec.field(default_factory=lambda: _policies(Retry(), {}))
     """`[retry.NAME]` by name, whole."""
     store: Store = Store()
+    log: Log = Log()
 
 
 def _required(kind: Any) -> Any:

@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import getpass
 import logging
+import math
 import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from rota import __version__, config
 from rota.api.app import application
 from rota.api.context import Context, Hub, wait_for
 from rota.clock import SystemClock
+from rota.command.down import end_running
 from rota.command.submit import Surroundings
 from rota.config import Config
 from rota.core.event import Event
@@ -40,10 +42,10 @@ from rota.engine.loop import Loop
 from rota.engine.mirror import META, Mirror
 from rota.engine.recovery import KEYS
 from rota.engine.work import Request, Settings
-from rota.errors import RotaError, Unavailable
+from rota.errors import RotaError, StorageFull, Unavailable
 from rota.executor.local import LocalExecutor
 from rota.home import Home, short_address
-from rota.ids import show_job
+from rota.ids import JobId, show_job
 from rota.store.open import open_store
 from rota.store.port import Store
 from rota.store.session import Session
@@ -52,6 +54,8 @@ log = logging.getLogger("rota.daemon")
 
 _LOOK_AT_CONFIG = 2.0
 """A file cannot tell that it was edited: seconds between looks at its time stamp."""
+_LAST_WORD = 30
+"""Seconds in which the engine must have heard that what runs is to be ended."""
 _ANSWERS_LEFT = 1
 """Seconds for answers under way when the scheduler ends; a log that is followed breaks off then."""
 
@@ -112,15 +116,33 @@ class Daemon:
         self._config_trouble: str | None = None
         home.jobs.mkdir(mode=0o700, exist_ok=True)  # before anybody makes it on the way, under any umask
         self._store: Store = open_store(self._config.store.url or home.database)
-        self._session: Session = self._store.session()
-        self._session.begin()
-        generation = self._session.raise_epoch()
-        self._session.commit()
-        self._executor = LocalExecutor(home.root, generation)
+        self._session: Session | None = None
+        self._executor = LocalExecutor(home.root, None)
+        with suppress(StorageFull):  # the engine goes on trying, and `status` says so; all else is said at once
+            self._open_session()
         self._mirror = Mirror(self._store, home.jobs, self._remember_mirrored)
         self._grace: timedelta | None = None
+        self._kills = False
         self._signals = 0
         self._has_crashed = False
+
+    def _open_session(self) -> Session:
+        """The store's writing side and the supervisor, both in this scheduler's name."""
+        if self._session is None:
+            session = self._store.session()
+            try:
+                session.begin()
+                generation = session.raise_epoch()
+                session.commit()
+            except BaseException:
+                session.close()
+                raise
+            self._session = session
+            try:
+                self._executor.introduce(generation)
+            except (Unavailable, OSError) as error:
+                log.error("%s", error)  # the engine goes on trying, here too
+        return self._session
 
     @property
     def config(self) -> Config:
@@ -136,14 +158,14 @@ class Daemon:
         self._stopping = asyncio.Event()
         self._hub = Hub(loop)
         self._engine = Engine(
-            session=self._session,
+            open_session=self._open_session,
             executor=self._executor,
             clock=self._clock,
             settings=settings_of(self._config),
             starter=Starter(self._home.root, self._home.jobs),
             publish=self._publish,
         )
-        self._turns = Loop(self._engine, self._session, self._executor, self._clock, self._on_crash)
+        self._turns = Loop(self._engine, self._executor, self._clock, self._on_crash)
         context = self._reading = self._context()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
@@ -211,9 +233,10 @@ class Daemon:
         self._engine.settings = settings_of(given)
         self._turns.submit(Request(lambda _: None, lambda _: None))
 
-    def stop(self, grace: timedelta | None) -> None:
-        """Asked again, the later word on how long to wait counts."""
+    def stop(self, grace: timedelta | None, *, kills: bool) -> None:
+        """Asked again, the later word on how long to wait counts; what is to be ended stays so."""
         self._grace = grace
+        self._kills = self._kills or kills
         self._stopping.set()
         self._hub.wake()
 
@@ -260,22 +283,36 @@ class Daemon:
         self._stopping.set()
 
     async def _drain(self) -> None:
-        """No new dispatch; running jobs get the grace period. What still runs then stays with the supervisor."""
+        """No new dispatch; running jobs get the grace period. What still runs then stays with the supervisor, unless
+        it was to be ended. A second signal ends the waiting, whatever it is for."""
         if self._has_crashed:
             return
         self._engine.is_draining = True
         log.info("stopping; running jobs have %s to finish", show_duration(self._patience()))
         begun = self._loop.time()
+        try:
+            left = await self._until_none_runs(lambda: begun + self._patience().total_seconds(), 1)
+            if left and self._kills:
+                log.warning("ending what still runs: %s", _names(left))
+                async with asyncio.timeout(_LAST_WORD):
+                    await self._reading.perform(end_running)
+                left = await self._until_none_runs(lambda: math.inf, max(1, self._signals))
+        except (RotaError, TimeoutError) as error:
+            log.error("what still runs is left to the supervisor: %s", error)
+            return
+        if left:
+            log.warning("still running, left to the supervisor and adopted at the next start: %s", _names(left))
+
+    async def _until_none_runs(self, deadline: Callable[[], float], signals: int) -> list[JobId]:
+        """What runs when the time is over, or when more than so many signals have come."""
         with self._hub.listening(None) as changed:
             while left := await self._reading.look(lambda reader: reader.running_jobs()):
-                remaining = begun + self._patience().total_seconds() - self._loop.time()
-                if self._has_crashed or self._signals > 1 or remaining <= 0:
+                remaining = deadline() - self._loop.time()
+                if self._has_crashed or self._signals > signals or remaining <= 0:
                     break
                 await wait_for(changed, remaining)
                 changed.clear()
-        if left:
-            names = ", ".join(show_job(job) for job in left)
-            log.warning("still running, left to the supervisor and adopted at the next start: %s", names)
+        return left
 
     def _patience(self) -> timedelta:
         return self._grace if self._grace is not None else self._config.scheduler.grace
@@ -285,7 +322,8 @@ class Daemon:
         self._turns.stop()
         context.close()
         self._executor.close()
-        self._session.close()
+        if self._session is not None:
+            self._session.close()
         log.info("stopped")
 
     def _remember_mirrored(self, position: int) -> None:
@@ -304,6 +342,10 @@ class Daemon:
             listening.close()
             if not self._has_crashed:
                 self._home.socket.unlink(missing_ok=True)
+
+
+def _names(jobs: Sequence[JobId]) -> str:
+    return ", ".join(show_job(job) for job in jobs)
 
 
 def _user() -> str:

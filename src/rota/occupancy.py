@@ -8,7 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from rota.errors import Conflict
 from rota.home import Home
@@ -23,7 +23,8 @@ def sole_occupant(home: Home) -> Iterator[None]:
         except BlockingIOError:
             holder = lock.read().strip() or "?"
             raise Conflict(f"another scheduler (pid {holder}) has {home.root}; use it, or `rota down` first") from None
-        lock.truncate(0)
-        lock.write(f"{os.getpid()}\n")
-        lock.flush()
+        with suppress(OSError):  # on a full disk nobody can read whose it is; it is held all the same
+            lock.truncate(0)
+            lock.write(f"{os.getpid()}\n")
+            lock.flush()
         yield

@@ -20,6 +20,7 @@ from rota.cli.logs import last_lines
 from rota.cli.main import main
 from rota.cli.outcome import exit_code
 from rota.client.api import ACTIVE, TERMINAL
+from rota.client.session import Session
 from rota.core import status
 from rota.home import Home
 from rota.store.sqlite.store import SqliteStore
@@ -96,7 +97,9 @@ def test_logs_follow_after_a_tail_begins_where_the_tail_ended(
     server: Server, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     server.routes = {
-        "GET /api/jobs/job-1/logs/stdout?offset=0&limit=1048576": chunked(b"1\n2\n3\n", b""),
+        "GET /api/jobs/job-1/logs": answer({"job": "job-1", "stdout": {"size": 6}, "stderr": {"size": 0}}),
+        "GET /api/jobs/job-1/logs/stdout?offset=0&limit=6": chunked(b"1\n2\n3\n", b""),
+        "GET /api/jobs/job-1/logs/stdout?offset=2&limit=1048576": chunked(b"2\n3\n", b""),
         "GET /api/jobs/job-1/logs/stdout?offset=6&follow=1": chunked(b"4\n", b""),
         "GET /api/jobs/job-1?wait=0": answer({"id": "job-1", "status": "COMPLETED"}),
     }
@@ -114,18 +117,33 @@ def test_logs_as_json(server: Server, capsys: pytest.CaptureFixture[str]) -> Non
     }
 
 
+@pytest.mark.parametrize("piece", [1, 2, 3, 1 << 16])
 @pytest.mark.parametrize(
-    ("pieces", "count", "kept"),
+    ("log", "count", "kept"),
     [
-        ([b"a\nb\n", b"c"], 2, b"b\nc"),
-        ([b"a\nb", b"c\n", b"d\n"], 2, b"bc\nd\n"),
-        ([b"a"], 5, b"a"),
-        ([b"a\nb\n"], 0, b""),
-        ([], 3, b""),
+        (b"a\nb\nc", 2, b"b\nc"),
+        (b"a\nbc\nd\n", 2, b"bc\nd\n"),
+        (b"a\n\n\n", 2, b"\n\n"),
+        (b"a", 5, b"a"),
+        (b"a\nb\n", 0, b""),
+        (b"\n", 1, b"\n"),
+        (b"", 3, b""),
     ],
 )
-def test_last_lines(pieces: list[bytes], count: int, kept: bytes) -> None:
-    assert b"".join(last_lines(pieces, count)) == kept
+def test_last_lines(
+    home: Home, monkeypatch: pytest.MonkeyPatch, log: bytes, count: int, kept: bytes, piece: int
+) -> None:
+    asked: list[int] = []
+
+    def part(_session: Session, _job: str, _name: str, offset: int, limit: int) -> bytes:
+        asked.append(limit)
+        return log[offset : offset + limit]
+
+    monkeypatch.setattr("rota.client.api.log_part", part)
+    monkeypatch.setattr("rota.cli.logs._PIECE", piece)
+    begin = last_lines(Session(home), "job-1", "stdout", len(log), count)
+    assert log[begin:] == kept
+    assert all(limit <= piece for limit in asked)
 
 
 @pytest.mark.parametrize(

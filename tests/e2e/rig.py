@@ -197,6 +197,10 @@ class Rota:
 
     # The socket.
 
+    def connection(self) -> http.client.HTTPConnection:
+        """For an answer that is not read as a whole."""
+        return _Connection(self.socket)
+
     def api(self, method: str, target: str, body: Any = None, **headers: str) -> Answer:
         connection = _Connection(self.socket)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 
@@ -118,3 +119,77 @@ def test_who_waits_outlasts_a_crash(rota: Rota, stage: Stage) -> None:
     rota.crash()
     stage.release("long", 8)
     assert rota.end(waiting).code == 8
+
+
+def test_kill_ends_what_runs_and_waits_until_it_is_gone(rota: Rota, stage: Stage) -> None:
+    """§6: FAILED `stopped by shutdown`, on disk before the scheduler leaves."""
+    rota.ask("config", "set", "scheduler.kill_after", "300ms")
+    rota.start()
+    rota.set_global(2)
+    gate = stage.gate("never")
+    script = f"sh -c 'trap : TERM; echo deep > {stage.pipe}; while :; do read x < {gate}; done' & wait"
+    deep = rota.post(["sh", "-c", script], name="deep")
+    job, queued = rota.post(stage.actor("long"), name="long one"), rota.post(stage.walk_on("queued"))
+    assert sorted(stage.hear(2)) == ["deep", "long begins"]
+    pids = [rota.running(each)["pid"] for each in (deep, job)]
+    scheduler, supervisor = rota.scheduler, rota.supervisor
+    said = rota.ask("down", "--kill", "--grace", "0s")
+    assert "left running" not in said.err
+    assert said.err.endswith("rota: stopped\n")
+    assert not any(map(lives, (scheduler, *pids)))
+    assert ends_within(supervisor)
+    assert rota.processes() == {}, "its whole tree"
+    outcome = json.loads((rota.home / "jobs/2/outcome.json").read_text())
+    assert (outcome["status"], outcome["error"]) == ("FAILED", "stopped by shutdown")
+    assert stage.heard() == []
+    rota.start()
+    assert rota.status()["recovery"] == dict.fromkeys(rota.status()["recovery"], 0), "nothing was left to recover"
+    for each in (deep, job):
+        shown = rota.ended(each)
+        assert (shown["status"], shown["exit_code"], shown["reason"]) == ("FAILED", 143, "stopped by shutdown")
+    rota.wait(queued)
+
+
+def test_kill_gives_the_grace_first(rota: Rota, stage: Stage) -> None:
+    rota.start()
+    job = rota.post(stage.actor("last"))
+    assert stage.hear() == ["last begins"]
+    stopping = rota.begin("down", "--kill", "--grace", "60s")
+    eventually(lambda: rota.status()["stopping"], what="stopping")
+    stage.release("last", 4)
+    assert rota.end(stopping).code == 0
+    rota.start()
+    assert rota.ended(job)["exit_code"] == 4
+
+
+def test_kill_may_be_asked_for_later_and_a_second_signal_does_not_wait(rota: Rota, stage: Stage) -> None:
+    """Who will not go keeps nobody from leaving: it is named, kept, and its end is still the shutdown's."""
+    rota.ask("config", "set", "scheduler.kill_after", "1h")
+    pid = rota.start()
+    gate = stage.gate("gate")
+    script = f"trap 'echo told > {stage.pipe}' TERM; echo up > {stage.pipe}; read x < {gate} || read x < {gate}"
+    job = rota.post(["sh", "-c", script])
+    assert stage.hear() == ["up"]
+    child = rota.running(job)["pid"]
+    os.kill(pid, signal.SIGTERM)
+    eventually(lambda: rota.status()["stopping"], what="stopping")
+    stopping = rota.begin("down", "--kill", "--grace", "0s")
+    assert stage.hear() == ["told"]
+    assert lives(pid)
+    os.kill(pid, signal.SIGTERM)
+    assert ends_within(pid, 20)
+    assert f"rota: left running: {job}" in rota.end(stopping).err
+    assert lives(child)
+    assert "running jobs adopted: 1" in rota.ask("up").out
+    stage.release("gate")
+    shown = rota.ended(job)
+    assert (shown["status"], shown["reason"]) == ("FAILED", "stopped by shutdown")
+
+
+def test_up_and_down_of_a_home_with_nothing_in_it(rota: Rota) -> None:
+    for _ in range(2):
+        pid = rota.start()
+        assert rota.start() == pid
+        for stopped in (True, False):
+            assert rota.json("down", "--kill") == {"stopped": stopped, "left_running": []}
+    assert rota.processes() == {} or ends_within(next(iter(rota.processes())))

@@ -115,6 +115,8 @@ def test_a_full_disk_is_survived(disk: Disk, stage: Stage) -> None:
 
     stage.release("running", 5)
     assert stage.hear() == ["running ends"]
+    if isinstance(disk, FileSizeLimit):  # on the other a line still fits into the journal's last block
+        eventually(lambda: any("not told until it can: run-1" in text for text in rota.status()["trouble"]), PATIENCE)
     rota.ask("wait", running, "--timeout", "1200ms", code=124)
     assert rota.show(running)["status"] == "RUNNING", "an end that is not on disk has not happened"
     rota.ask("cancel", queued[1], code=1)
@@ -147,3 +149,30 @@ def test_a_crash_on_a_full_disk_loses_nothing(disk: Disk, stage: Stage) -> None:
     rota.ask("list", code=None)
     disk.empty()
     rota.wait(running, code=6)
+
+
+def test_it_comes_up_on_a_full_disk_and_goes_on_when_there_is_room(disk: Disk, stage: Stage) -> None:
+    if not isinstance(disk, Tmpfs):
+        pytest.skip("a limit on a process does not hold for the scheduler that comes after it")
+    rota = disk.rota
+    rota.start()
+    waiting = rota.submit("--delay", "1s", *stage.walk_on("waiting"))
+    rota.ask("down")
+    disk.fill()
+
+    said = rota.ask("up")
+    assert "pid " in said.out
+    assert disk.words in said.err
+    pid = rota.scheduler
+    (trouble,) = rota.status()["trouble"]
+    assert disk.words in trouble
+    assert "0 running" not in rota.ask("status").out, "what cannot be counted is not said to be nothing"
+    for words in (["submit", "--", "true"], ["cancel", waiting]):
+        assert disk.words in rota.ask(*words, code=1).err
+    assert stage.heard() == []
+
+    disk.empty()
+    assert stage.hear(2) == ["waiting begins", "waiting ends"]
+    rota.wait(waiting)
+    assert rota.status()["trouble"] == []
+    assert rota.scheduler == pid

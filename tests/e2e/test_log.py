@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from e2e.rig import PATIENCE, Rota, Stage
+from e2e.rig import PATIENCE, Rota, Stage, eventually
 
 
 def _read(descriptor: int, size: int) -> bytes:
@@ -150,3 +150,122 @@ def test_a_reader_that_does_not_read_holds_nobody_up(rota: Rota, stage: Stage) -
     assert following.stderr is not None
     following.stderr.close()
     assert following.wait(PATIENCE) == 141, "as SIGPIPE would have it"
+
+
+HUGE = 300_000_000
+
+
+def _asked(rota: Rota, job: str, part: str) -> tuple[int, str | None, int, bytes]:
+    """Status, `Content-Range`, how many bytes came, and the last of them; read a piece at a time here too."""
+    connection = rota.connection()
+    connection.request("GET", f"/api/jobs/{job}/logs/stdout", headers={"Range": part} if part else {})
+    response = connection.getresponse()
+    size, last = 0, b""
+    while piece := response.read(1 << 20):
+        size, last = size + len(piece), piece[-8:]
+    connection.close()
+    return response.status, response.headers["Content-Range"], size, last
+
+
+def test_a_huge_log_costs_a_piece_of_it(rota: Rota, stage: Stage) -> None:
+    """LESSONS Processes: whole log read into memory. 300 MB, most of it a hole."""
+    pid = rota.start()
+    script = f'truncate -s {HUGE} "$ROTA_HOME/jobs/1/stdout.log"; echo; echo the end; echo done > {stage.pipe}'
+    job = rota.post(["sh", "-c", script])
+    assert stage.hear() == ["done"]
+    rota.ended(job)
+    size = HUGE + len("\nthe end\n")
+    Path(f"/proc/{pid}/clear_refs").write_text("5")  # the peak counts from here
+    before = _memory(pid, "VmRSS")
+    assert rota.ask("logs", job, "--tail", "1").out == "the end\n"
+    assert rota.ask("logs", job, "--bytes", "4").out == "end\n"
+    assert rota.json("logs", job, "--bytes", "4")["stdout"] == "end\n"
+    assert rota.ask("logs", job, "--tail", "1", "--follow").out == "the end\n"
+    assert _asked(rota, job, "bytes=-8") == (206, f"bytes {size - 8}-{size - 1}/{size}", 8, b"the end\n")
+    assert _asked(rota, job, f"bytes={HUGE + 1}-{HUGE + 3}") == (206, f"bytes {HUGE + 1}-{HUGE + 3}/{size}", 3, b"the")
+    assert _asked(rota, job, f"bytes={HUGE + 5}-") == (206, f"bytes {HUGE + 5}-{size - 1}/{size}", 4, b"end\n")
+    assert _asked(rota, job, f"bytes={HUGE + 5}-{size * 9}")[1] == f"bytes {HUGE + 5}-{size - 1}/{size}"
+    assert _asked(rota, job, f"bytes={size}-")[:2] == (416, f"bytes */{size}")
+    assert _asked(rota, job, "lines=1-2")[0] == 200, "what is not understood is passed over"
+    assert _asked(rota, job, "") == (200, None, size, b"the end\n")
+    assert _memory(pid, "VmHWM") - before < 30_000, "kilobytes, of 300,000"
+    assert rota.api("GET", f"/api/jobs/{job}/logs").json() == {
+        "job": job,
+        "stdout": {"path": str(rota.home / "jobs/1/stdout.log"), "size": size},
+        "stderr": {"path": str(rota.home / "jobs/1/stderr.log"), "size": 0},
+        "warning": None,
+    }
+
+
+def test_following_what_is_cut_off_or_replaced(rota: Rota, stage: Stage) -> None:
+    rota.start()
+    gates = [stage.gate(f"g{number}") for number in range(3)]
+    script = f"""
+        log=$ROTA_HOME/jobs/1/stdout.log
+        echo before; read x < {gates[0]}
+        : > $log; echo cut; read x < {gates[1]}
+        mv $log $log.1; echo rest of the old one; echo new > $log; read x < {gates[2]}
+        printf '\\000\\377' >> $log
+    """
+    job = rota.post(["sh", "-c", script])
+    rota.running(job)
+    following = rota.begin("logs", job, "--follow", "--stream", "stdout")
+    assert following.stdout is not None
+    heard = following.stdout.fileno()
+    assert _read(heard, 7) == b"before\n"
+    stage.release("g0")
+    assert _read(heard, 4) == b"cut\n"
+    stage.release("g1")
+    assert _read(heard, 24) == b"rest of the old one\nnew\n"
+    stage.release("g2")
+    out, err = following.communicate(timeout=PATIENCE)
+    assert (following.returncode, out, err) == (0, b"\x00\xff", b"")
+
+
+def test_following_what_never_wrote_and_what_never_ran(rota: Rota, stage: Stage) -> None:
+    rota.start()
+    silent = rota.post(stage.actor("silent"))
+    queued = rota.post(["true"])
+    assert stage.hear() == ["silent begins"]
+    following = [rota.begin("logs", job, "--follow") for job in (silent, queued)]
+    rota.ask("cancel", queued)
+    said = rota.end(following[1])
+    assert (said.code, said.out, said.err) == (0, "", "")
+    assert following[0].poll() is None
+    stage.release("silent")
+    said = rota.end(following[0])
+    assert (said.code, said.out, said.err) == (0, "", "")
+
+
+def test_a_fifo_in_the_place_of_a_log_holds_nobody_up(rota: Rota, stage: Stage) -> None:
+    rota.start()
+    job = rota.post(["sh", "-c", f'cd "$ROTA_HOME/jobs/1"; rm stdout.log; mkfifo stdout.log; echo x > {stage.pipe}'])
+    assert stage.hear() == ["x"]
+    rota.ended(job)
+    for words in ((), ("--tail", "3"), ("--follow",)):
+        assert rota.ask("logs", job, *words).out == ""
+
+
+def test_output_beyond_the_limit_is_warned_of_and_kept(rota: Rota, stage: Stage) -> None:
+    rota.start()
+    job = rota.post(
+        ["sh", "-c", f"head -c 5000 /dev/zero >&2; echo said > {stage.pipe}; read x < {stage.gate('gate')}"]
+    )
+    assert stage.hear() == ["said"]
+    rota.running(job)
+    assert rota.status()["trouble"] == []
+    rota.ask("config", "set", "log.max_bytes", "4999")
+    warning = f"{job} has written 5,000 bytes to stderr, more than log.max_bytes (4,999); it is kept whole"
+    eventually(lambda: rota.status()["trouble"] == [warning], what="the warning")
+    assert f"trouble        {warning}" in rota.ask("status").out
+    said = rota.ask("show", job)
+    assert said.err == f"rota: warning: {warning}\n"
+    assert rota.json("show", job)["status"] == "RUNNING", "it goes on"
+    stage.release("gate")
+    assert rota.ended(job)["status"] == "COMPLETED"
+    assert rota.ask("show", job).err == f"rota: warning: {warning}\n", "also when it has ended"
+    assert rota.status()["trouble"] == []
+    assert (rota.home / "jobs/1/stderr.log").stat().st_size == 5000
+    assert "log.max_bytes cannot be" in rota.ask("config", "set", "log.max_bytes", "0", code=2).err
+    rota.ask("config", "set", "log.max_bytes", "5000")
+    eventually(lambda: rota.ask("show", job).err == "", what="no warning: it is no more than that")

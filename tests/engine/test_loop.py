@@ -46,7 +46,7 @@ def crashed() -> threading.Event:
 
 @pytest.fixture
 def loop(scheduler: Scheduler, crashed: threading.Event) -> Iterator[Loop]:
-    loop = Loop(scheduler.engine, scheduler.session, scheduler.executor, scheduler.clock, crashed.set)
+    loop = Loop(scheduler.engine, scheduler.executor, scheduler.clock, crashed.set)
     loop.start()
     yield loop
     loop.stop()
@@ -98,7 +98,7 @@ def test_requests_that_wait_while_a_turn_is_under_way_share_the_next_commit(loop
 
 
 def test_the_last_turn_is_taken_and_what_comes_after_is_refused(scheduler: Scheduler, crashed: threading.Event) -> None:
-    loop = Loop(scheduler.engine, scheduler.session, scheduler.executor, scheduler.clock, crashed.set)
+    loop = Loop(scheduler.engine, scheduler.executor, scheduler.clock, crashed.set)
     loop.start()
     accepted = ask(loop, submission)
     loop.stop()
@@ -115,7 +115,7 @@ def test_an_engine_that_breaks_says_so(scheduler: Scheduler, crashed: threading.
             raise ZeroDivisionError
 
     scheduler.engine._clock = BrokenClock()
-    loop = Loop(scheduler.engine, scheduler.session, scheduler.executor, scheduler.clock, crashed.set)
+    loop = Loop(scheduler.engine, scheduler.executor, scheduler.clock, crashed.set)
     loop.start()
     assert crashed.wait(WAIT)
     loop.stop()
@@ -142,7 +142,7 @@ def test_it_says_when_it_is_known_what_was_recovered(scheduler: Scheduler, crash
         reports.append(dict(scheduler.engine.recovery))
         begun.set()
 
-    loop = Loop(scheduler.engine, scheduler.session, scheduler.executor, scheduler.clock, crashed.set)
+    loop = Loop(scheduler.engine, scheduler.executor, scheduler.clock, crashed.set)
     loop.start(note)
     assert begun.wait(WAIT)
     loop.stop()
@@ -154,7 +154,7 @@ def test_who_waits_for_its_first_turn_does_not_wait_for_one_that_crashed(
 ) -> None:
     monkeypatch.setattr(scheduler.engine, "start", lambda: 1 / 0)
     begun = threading.Event()
-    loop = Loop(scheduler.engine, scheduler.session, scheduler.executor, scheduler.clock, crashed.set)
+    loop = Loop(scheduler.engine, scheduler.executor, scheduler.clock, crashed.set)
     loop.start(begun.set)
     assert begun.wait(WAIT)
     assert crashed.is_set()

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from harness import FakeExecutor, Raw, Scheduler
 from rota.core.status import Status
+from rota.engine import recovery
+from rota.engine.work import Work
 from rota.executor.port import Account, Accounts, Exited, Lost, Started
+from rota.ids import JobId, RunId
+from rota.store.claim import OpenRun
 
 
 def test_what_lives_is_adopted_and_goes_on(scheduler: Scheduler) -> None:
@@ -170,6 +176,53 @@ def test_recovery_leaves_an_event_that_says_what_it_did(wide: Scheduler) -> None
     (event,) = [event for event in wide.events if event.kind == "scheduler.recovered"]
     assert event.data == {"running_jobs_recovered": 1, "requeued": 1}
     assert {event.cause for event in wide.events if event.kind == "job.failed"} == {"recovery"}
+
+
+def test_a_process_without_a_run_row_is_stopped_and_its_number_is_spent(scheduler: Scheduler) -> None:
+    """As after a restore: the supervisor keeps what the store has never heard of."""
+    known = scheduler.submit()
+    stray, ended = RunId(70), RunId(71)
+    accounts = [
+        Account(run=scheduler.run_of(known), pid=7),
+        Account(run=stray, pid=8),
+        Account(run=ended, pid=None, has_ended=True),
+    ]
+    for _ in range(2):
+        scheduler.crash(accounts)
+        assert scheduler.executor.stops == [stray]
+        assert scheduler.engine.recovery == {"running_jobs_adopted": 1, "errors": 1}
+    for run in (stray, ended):
+        scheduler.say(Exited(run=run, at=0, code=0))
+    assert scheduler.executor.acknowledged == [stray, ended]
+    assert [job.id for job in scheduler.reader.jobs([JobId(1), JobId(2)])] == [known], "nothing was made up for it"
+    scheduler.say(Exited(run=accounts[0].run, at=0, code=0))
+    scheduler.submit()
+    assert scheduler.executor.starts[-1].run == 72, "what is told of the stray can never be taken for a job's"
+
+
+def test_one_run_that_cannot_be_settled_keeps_no_other_back(
+    wide: Scheduler, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad, lost, waiting = wide.submit(), wide.submit(), wide.submit(delay="1s")
+    for job in (bad, lost):
+        wide.start(job)
+    broken = wide.run_of(bad)
+    adopt = recovery.adopt
+
+    def fail(work: Work, run: OpenRun, account: Account) -> None:
+        adopt(work, run, account)
+        raise ValueError("its record is damaged")
+
+    monkeypatch.setattr(recovery, "adopt", fail)
+    wide.crash([Account(run=broken, pid=1)])
+    assert wide.engine.recovery == {"errors": 1, "running_jobs_recovered": 1}
+    assert wide.status(lost) is Status.FAILED
+    assert "run-1 could not be recovered" in caplog.text
+    wide.clock.advance(seconds=2)
+    wide.turn()
+    assert wide.started() == [waiting]
+    wide.say(Exited(run=broken, at=0, code=0))
+    assert wide.status(bad) is Status.COMPLETED
 
 
 def test_many_crashes_lose_nothing_and_repeat_nothing(wide: Scheduler) -> None:

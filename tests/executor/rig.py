@@ -28,6 +28,7 @@ from rota.executor.port import (
 )
 from rota.executor.starter import Starter
 from rota.executor.supervisor import process
+from rota.executor.supervisor.protocol import PROTOCOL
 from rota.ids import JobId, RunId
 
 PATIENCE = 20.0
@@ -227,7 +228,7 @@ class Wire:
     def say_at_once(self, *messages: dict[str, Any]) -> None:
         self.sock.sendall(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
 
-    def hello(self, generation: int, protocol: int = 1, **more: Any) -> dict[str, Any]:
+    def hello(self, generation: int, protocol: int = PROTOCOL, **more: Any) -> dict[str, Any]:
         self.say(type="hello", protocol=protocol, generation=generation, version="test", **more)
         answer = self.hear()
         assert answer is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
@@ -15,8 +16,9 @@ import pytest
 from executor.rig import Fifo, Rig, Wire, lives
 from rota.errors import Conflict
 from rota.executor.local import LocalExecutor
-from rota.executor.port import Account, Exited, Lost, Started
+from rota.executor.port import Account, Exited, Lost, Refused, Started
 from rota.executor.supervisor import protocol
+from rota.ids import RunId
 
 MakeFifo = Callable[[str], Fifo]
 
@@ -138,7 +140,9 @@ def test_a_second_start_is_refused(rig: Rig, fifo: MakeFifo, caplog: pytest.LogC
     with caplog.at_level(logging.WARNING):
         rig.shell(1, f"echo second > {told.path}")
         said = rig.barrier()
-    assert [m for m in said if getattr(m, "run", 0) == 1] == []
+    (refused,) = [m for m in said if getattr(m, "run", 0) == 1]
+    assert isinstance(refused, Refused)
+    assert "known already" in refused.error
     assert "known already" in caplog.text
     assert lives(pid)
     rig.stop(1)
@@ -148,6 +152,33 @@ def test_a_second_start_is_refused(rig: Rig, fifo: MakeFifo, caplog: pytest.LogC
     rig.acknowledge(1)
     rig.shell(1, f"echo fourth > {told.path}")
     assert told.line() == "fourth"
+
+
+def test_only_a_refused_start_is_the_engines_business(rig: Rig) -> None:
+    """A refused stop or acknowledgement changes nothing for anybody."""
+    rig.stop(77)
+    rig.start(1, ["sleep", "1000"])
+    rig.started(1)
+    rig.acknowledge(1)
+    assert not [message for message in rig.barrier() if isinstance(message, Refused)]
+
+
+@pytest.mark.parametrize(
+    ("error", "is_told"),
+    [
+        ({"error": "this run is known already; it is not started a second time"}, True),
+        ({"error": "not understood: KeyError('argv')"}, True),
+        ({"error": "no such run"}, False),
+        ({"error": "this run has not ended"}, False),
+        ({"error": "no such run", "order": "start"}, True),
+        ({"error": "unknown message: dance", "order": "dance"}, False),
+    ],
+)
+def test_errors_of_protocol_1_are_told_apart_too(rig: Rig, error: dict[str, Any], is_told: bool) -> None:
+    rig.executor._take(json.dumps({"type": "error", "run": 5, **error}).encode())
+    assert [m for m in rig.executor._inbox if isinstance(m, Refused)] == (
+        [Refused(run=RunId(5), error=error["error"])] if is_told else []
+    )
 
 
 def test_a_newer_generation_takes_over(rig: Rig, wire: Callable[[], Wire]) -> None:
@@ -235,6 +266,7 @@ def test_the_same_generation_may_come_back(rig: Rig) -> None:
     ("offer", "is_taken"),
     [
         ({"protocol": protocol.PROTOCOL}, True),
+        ({"protocol": protocol.PROTOCOL - 1}, True),
         ({"protocol": protocol.PROTOCOL + 1}, False),  # names no oldest version: speaks only that
         ({"protocol": protocol.PROTOCOL + 1, "oldest": protocol.PROTOCOL}, True),
         ({"protocol": protocol.PROTOCOL + 2, "oldest": protocol.PROTOCOL + 1}, False),
@@ -247,7 +279,7 @@ def test_protocol_versions(rig: Rig, wire: Callable[[], Wire], offer: dict[str, 
     answer = peer.hello(generation=5, **offer)
     assert (answer["type"] == "hello") is is_taken
     if is_taken:
-        assert answer["protocol"] == protocol.PROTOCOL
+        assert answer["protocol"] == min(offer["protocol"], protocol.PROTOCOL)
     else:
         assert peer.hear() is None
 

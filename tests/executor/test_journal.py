@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from executor.rig import Fifo, Rig, lives, rig_in
+from rota.executor.port import Trouble
 from rota.executor.supervisor import protocol
 from rota.executor.supervisor.history import History
 from rota.executor.supervisor.journal import Journal
@@ -168,7 +169,14 @@ def test_an_end_that_cannot_be_written_is_told_once_it_can(
     while not _complained(rig):
         said += rig.barrier()
     assert [m for m in said if getattr(m, "run", 0) == 1] == []
+    trouble = rig.wait_for(Trouble).trouble
+    assert trouble is not None
+    assert trouble.startswith("the supervisor's journal cannot be written")
+    assert trouble.endswith("; ended, and not told until it can: run-1")
+    rig.reconnect()
+    assert rig.wait_for(Trouble).trouble == trouble, "who comes later is told too"
     full(False)
+    assert rig.wait_for(Trouble).trouble is None
     assert rig.exited(1).code == 8
     assert lives(alive)
     rig.kill_supervisor()

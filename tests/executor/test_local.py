@@ -229,6 +229,21 @@ def test_a_supervisor_that_cannot_be_had(home: Path) -> None:
         LocalExecutor(home, 1)
 
 
+def test_while_there_is_none_nobody_is_called_over_and_over(home: Path) -> None:
+    """The loop waits on the descriptor: readable for nothing, it would spin until a supervisor can be had."""
+    executor = LocalExecutor(home, None)
+    (home / protocol.JOURNAL).mkdir()
+    try:
+        assert executor.receive() == [], "nobody is spoken to before it is known for whom"
+        with pytest.raises(Unavailable):
+            executor.introduce(1)
+        with pytest.raises(Unavailable):
+            executor.receive()
+        assert select.select([executor.fileno()], [], [], 0)[0] == []
+    finally:
+        executor.close()
+
+
 def test_a_supervisor_that_does_not_answer(rig: Rig) -> None:
     pid = rig.executor.supervisor_pid
     os.kill(pid, signal.SIGSTOP)

@@ -68,7 +68,7 @@ def test_a_scheduler_at_rest_acts_on_what_somebody_else_wrote(
         job = scheduler.submit(delay="1h")
         begun = threading.Event()
         scheduler.executor.send = lambda orders: begun.set() if orders else None  # type: ignore[method-assign]
-        loop = Loop(scheduler.engine, scheduler.session, scheduler.executor, scheduler.clock, lambda: None)
+        loop = Loop(scheduler.engine, scheduler.executor, scheduler.clock, lambda: None)
         loop.start()
         postgres_schema.raw(f"UPDATE job SET not_before = NULL, stirred = 1 WHERE id = {job}")
         notify(postgres_schema)

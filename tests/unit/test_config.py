@@ -70,6 +70,7 @@ def test_dec_011_con_002_one_job_at_a_time_and_one_user_of_ollama_unless_told_ot
         **policy("retry", max_retries=3, base="10s"),
         **policy("retry.fleet", max_retries=5, base="30s"),
         "store.url": None,
+        "log.max_bytes": None,
     }
 
 

@@ -111,8 +111,8 @@ class Control(Protocol):
         ...
 
     def set_pool(self, name: str, size: int) -> None: ...
-    def stop(self, grace: timedelta | None) -> None:
-        """Begin to stop."""
+    def stop(self, grace: timedelta | None, *, kills: bool) -> None:
+        """Begin to stop; whether what still runs after the grace period is ended."""
         ...
 
     def about(self) -> dict[str, Any]:

@@ -7,81 +7,116 @@ changes. Nothing is ever read whole.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from rota.api.context import Context, context_of, wait_for
-from rota.api.problem import number
+from rota.api.problem import answer, number, problem
 from rota.core.status import TERMINAL
 from rota.errors import InvalidInput
-from rota.ids import JobId, parse_job
+from rota.ids import JobId, parse_job, show_job
 from rota.view import job as view
+from rota.view.log import STREAMS, Output, oversize, path_of, pieces, size_of
 
-_CHUNK = 64 * 1024
 _LOOK_EVERY = 0.1
 _MOST = 2**62
-_STREAMS = ("stdout", "stderr")
+_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
 
-def _read(path: Path, offset: int, limit: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            file.seek(offset)
-            return file.read(limit)
-    except FileNotFoundError:
-        return b""
+class Part(NamedTuple):
+    offset: int
+    limit: int
 
 
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
+async def _threaded(content: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Each piece when the one before is on its way: a reader that does not read costs one piece."""
+    while piece := await asyncio.to_thread(next, content, b""):
+        yield piece
 
 
-async def _range(path: Path, offset: int, limit: int) -> AsyncIterator[bytes]:
-    while limit > 0:
-        chunk = await asyncio.to_thread(_read, path, offset, min(_CHUNK, limit))
-        if not chunk:
-            return
-        yield chunk
-        offset += len(chunk)
-        limit -= len(chunk)
+async def _has_ended(context: Context, job: JobId) -> bool:
+    """Whether nothing more is to come of what is followed."""
+    return (await context.look(partial(view.find, job=job))).status in TERMINAL
 
 
-async def _follow(context: Context, job: JobId, path: Path, offset: int) -> AsyncIterator[bytes]:
+async def _follow(context: Context, job: JobId, output: Output) -> AsyncIterator[bytes]:
     """First whether it has ended, then what is there: in this order nothing written last is missed."""
-    with context.hub.listening(job) as changed:
-        has_ended = False
-        while not has_ended:
-            changed.clear()
-            has_ended = (await context.look(partial(view.find, job=job))).status in TERMINAL
-            async for chunk in _range(path, offset, _MOST):
-                yield chunk
-                offset += len(chunk)
-            while not has_ended and not await wait_for(changed, _LOOK_EVERY) and _size(path) <= offset:
-                pass
+    try:
+        with context.hub.listening(job) as changed:
+            is_over = False
+            while not is_over:
+                changed.clear()
+                is_over = await _has_ended(context, job)
+                while piece := await asyncio.to_thread(output.read):
+                    yield piece
+                while not is_over and not await wait_for(changed, _LOOK_EVERY) and not output.has_more():
+                    pass
+    finally:
+        output.close()
+
+
+def _ranged(header: str | None, size: int) -> Part | None:
+    """What a `Range` asks for; none where there is none to obey. An empty part cannot be given."""
+    found = _RANGE.fullmatch(header or "")
+    if found is None or not any(found.groups()):
+        return None  # RFC 9110: what is not understood is passed over, and so are several ranges at once
+    first, last = found.groups()
+    if not first:
+        length = min(int(last), size)
+        return Part(size - length, length)
+    return Part(int(first), max(0, min(size, int(last) + 1 if last else size) - int(first)))
+
+
+def _part(path: Path, part: Part, size: int) -> Response:
+    if part.limit <= 0:
+        refused = problem("range", 416, f"the log has {size} bytes; ask for a part of these")
+        refused.headers["Content-Range"] = f"bytes */{size}"
+        return refused
+    headers = {"Content-Range": f"bytes {part.offset}-{part.offset + part.limit - 1}/{size}"}
+    return _stream(_threaded(pieces(path, *part)), 206, headers)
+
+
+def _stream(body: AsyncIterator[bytes], status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    headers = {"Accept-Ranges": "bytes", **(headers or {})}
+    return StreamingResponse(body, status, headers, media_type="application/octet-stream")
 
 
 async def get_log(request: Request) -> Response:
     context, job = context_of(request), parse_job(request.path_params["job"])
     stream = request.path_params["stream"]
-    if stream not in _STREAMS:
+    if stream not in STREAMS:
         raise InvalidInput(f"no such stream: {stream}; the streams are stdout and stderr")
     await context.look(partial(view.find, job=job))
-    path = context.home.jobs / str(job) / f"{stream}.log"
+    path = path_of(context.home.jobs, job, stream)
+    size = size_of(path)
     offset = int(number(request, "offset", 0, least=-_MOST, most=_MOST))
-    if offset < 0:
-        offset = max(0, _size(path) + offset)
+    offset = max(0, size + offset) if offset < 0 else offset
     limit = int(number(request, "limit", _MOST, least=0, most=_MOST))
-    is_followed = request.query_params.get("follow") in ("1", "true")
-    body = _follow(context, job, path, offset) if is_followed else _range(path, offset, limit)
-    return StreamingResponse(body, media_type="application/octet-stream")
+    if request.query_params.get("follow") in ("1", "true"):
+        return _stream(_follow(context, job, Output(path, offset)))
+    part = _ranged(request.headers.get("range"), size)
+    return _stream(_threaded(pieces(path, offset, limit))) if part is None else _part(path, part, size)
 
 
-ROUTES = [Route("/api/jobs/{job}/logs/{stream}", get_log, methods=["GET"])]
+async def get_logs(request: Request) -> Response:
+    """How much there is of each stream, and a word where that is more than it should be."""
+    context, job = context_of(request), parse_job(request.path_params["job"])
+    await context.look(partial(view.find, job=job))
+    paths = {stream: path_of(context.home.jobs, job, stream) for stream in STREAMS}
+    most = context.control.config.log.max_bytes
+    warnings = [] if most is None else oversize(context.home.jobs, [job], most)
+    said = {stream: {"path": str(path), "size": size_of(path)} for stream, path in paths.items()}
+    return answer({"job": show_job(job), **said, "warning": "; ".join(warnings) or None})
+
+
+ROUTES = [
+    Route("/api/jobs/{job}/logs", get_logs, methods=["GET"]),
+    Route("/api/jobs/{job}/logs/{stream}", get_log, methods=["GET"]),
+]

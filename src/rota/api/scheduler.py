@@ -11,9 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from rota.api.context import context_of
+from rota.api.context import Context, context_of
 from rota.api.problem import answer, read
 from rota.duration import parse_duration
+from rota.errors import StorageFull, StoreError
+from rota.view.log import oversize
 from rota.view.status import pools, status
 
 
@@ -23,12 +25,28 @@ class PoolSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class StopWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     grace: str | None = None
+    kill: bool = False
 
 
 async def get_scheduler(request: Request) -> Response:
     context = context_of(request)
-    said = await context.look(partial(status, sight=context.sight()))
-    return answer({**said, **context.control.about()})
+    about = context.control.about()
+    try:
+        said = await context.look(partial(status, sight=context.sight()))
+        about["trouble"] += await _oversize(context)
+        return answer({**said, **about})
+    except (StorageFull, StoreError) as error:
+        # Whoever asks what is wrong is to be told, also when the counts cannot be.
+        about["trouble"] = about["trouble"] or [error.message]
+        return answer(about)
+
+
+async def _oversize(context: Context) -> list[str]:
+    """Of what runs: what has ended says so itself."""
+    most = context.control.config.log.max_bytes
+    if most is None:
+        return []
+    return await context.look(lambda reader: oversize(context.home.jobs, reader.running_jobs(), most))
 
 
 async def list_pools(request: Request) -> Response:
@@ -50,7 +68,8 @@ async def reload(request: Request) -> Response:
 
 async def stop(request: Request) -> Response:
     wanted = await read(request, StopWanted) if await request.body() else StopWanted()
-    context_of(request).control.stop(None if wanted.grace is None else parse_duration(wanted.grace))
+    grace = None if wanted.grace is None else parse_duration(wanted.grace)
+    context_of(request).control.stop(grace, kills=wanted.kill)
     return answer({}, 202)
 
 

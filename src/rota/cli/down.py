@@ -1,7 +1,8 @@
 """`rota down`: stop the scheduler and stay until it is gone.
 
 Its process is watched by a pidfd: the one sign of its end that can neither come early nor be mistaken. Jobs that
-outlast the grace period are not killed; the supervisor keeps them, and they are named here.
+outlast the grace period are not killed; the supervisor keeps them, and they are named here. With `--kill` they are
+ended, and the scheduler stays until the last of them is gone.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ _SILENCE = 30.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--grace", metavar="D", help="how long running jobs may take to finish; 30s unless configured")
+    parser.add_argument("--kill", action="store_true", help="end what still runs then: FAILED, stopped by shutdown")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -46,16 +48,16 @@ def run(args: argparse.Namespace) -> int:
         return _report(args, stopped=False, left=[])
     try:
         running = _running(session)
-        _ask_to_stop(session, args.grace)
+        _ask_to_stop(session, args.grace, kill=args.kill)
         running = _await_end(session, home, pid, descriptor, running)
     finally:
         os.close(descriptor)
     return _report(args, stopped=True, left=[job for job in running or () if _lives(job)])
 
 
-def _ask_to_stop(session: Session, grace: str | None) -> None:
+def _ask_to_stop(session: Session, grace: str | None, *, kill: bool) -> None:
     with suppress(Broken, NotRunning):  # Then it was already on its way.
-        api.stop(session, grace=grace)
+        api.stop(session, grace=grace, kill=kill)
 
 
 def _await_end(session: Session, home: Home, pid: int, descriptor: int, running: list[Json] | None) -> list[Json]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections import deque
-from collections.abc import Iterable
 
 from rota.cli.follow import follow_chain, write
 from rota.cli.parser import Usage, job_id
@@ -14,13 +12,17 @@ from rota.client.session import Session
 from rota.home import find_home
 
 _STREAMS = {"stdout": ("stdout",), "stderr": ("stderr",), "both": ("stdout", "stderr")}
+_PIECE = 1 << 16
+"""Bytes asked for at a time on the way back from the end."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", metavar="JOB")
     parser.add_argument("--stream", choices=_STREAMS, default="both", help="which of its streams; both unless given")
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the job and its retries have ended")
-    parser.add_argument("--tail", type=int, metavar="N", help="begin with the last N lines of each stream")
+    end = parser.add_mutually_exclusive_group()
+    end.add_argument("--tail", type=int, metavar="N", help="begin with the last N lines of each stream")
+    end.add_argument("--bytes", type=int, metavar="N", help="begin with the last N bytes of each stream")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -28,55 +30,53 @@ def run(args: argparse.Namespace) -> int:
         raise Usage("--follow and --json do not go together: JSON is complete or nothing")
     if args.tail is not None and args.tail < 0:
         raise Usage("--tail takes the number of lines to show, 0 or more")
+    if args.bytes is not None and args.bytes < 0:
+        raise Usage("--bytes takes the number of bytes to show, 0 or more")
     job, session = job_id(args.job), Session(find_home(args.home))
     streams = _STREAMS[args.stream]
+    offsets = _beginnings(session, job, streams, args)
     if args.json:
-        texts = {name: b"".join(_now(session, job, name, args.tail)[0]).decode("utf-8", "replace") for name in streams}
-        say_json({"job": job, **texts})
+        whole = {name: b"".join(api.log(session, job, name, offset=offsets.get(name, 0))) for name in streams}
+        say_json({"job": job, **{name: text.decode("utf-8", "replace") for name, text in whole.items()}})
         return 0
-    offsets: dict[str, int] = {}
-    if not args.follow or args.tail is not None:
+    if not args.follow or offsets:
         for name in streams:
-            offsets[name] = _print_now(session, job, name, args.tail)
+            offsets[name] = _print(session, job, name, offsets.get(name, 0))
     if args.follow:
         follow_chain(session, job, streams, offsets)
     return 0
 
 
-def _print_now(session: Session, job: str, name: str, tail: int | None) -> int:
-    """Print what is there; the number of bytes read so far."""
-    if tail is not None:
-        pieces, size = _now(session, job, name, tail)
-        write(name, b"".join(pieces))
-        return size
-    size = 0
-    for piece in api.log(session, job, name):
+def _print(session: Session, job: str, name: str, offset: int) -> int:
+    """Print what is there from here on; where that ends."""
+    for piece in api.log(session, job, name, offset=offset):
         write(name, piece)
-        size += len(piece)
-    return size
+        offset += len(piece)
+    return offset
 
 
-def _now(session: Session, job: str, name: str, tail: int | None) -> tuple[Iterable[bytes], int]:
-    size = 0
-
-    def counted() -> Iterable[bytes]:
-        nonlocal size
-        for piece in api.log(session, job, name):
-            size += len(piece)
-            yield piece
-
-    pieces = list(counted()) if tail is None else last_lines(counted(), tail)
-    return pieces, size
+def _beginnings(session: Session, job: str, streams: tuple[str, ...], args: argparse.Namespace) -> dict[str, int]:
+    """Where each stream is to begin, if not at its beginning."""
+    if args.tail is None and args.bytes is None:
+        return {}
+    sizes = {name: int(log["size"]) for name, log in api.logs(session, job).items() if name in streams}
+    if args.bytes is not None:
+        return {name: max(0, size - args.bytes) for name, size in sizes.items()}
+    return {name: last_lines(session, job, name, size, args.tail) for name, size in sizes.items()}
 
 
-def last_lines(pieces: Iterable[bytes], count: int) -> list[bytes]:
-    """The last lines of a log of any size, with no more of it in memory than these and one piece."""
-    kept: deque[bytes] = deque(maxlen=count)
-    unfinished = b""
-    for piece in pieces:
-        lines = (unfinished + piece).splitlines(keepends=True)
-        unfinished = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
-        kept.extend(lines)
-    if unfinished:
-        kept.append(unfinished)
-    return list(kept)
+def last_lines(session: Session, job: str, name: str, size: int, count: int) -> int:
+    """Where the last lines of a log of this size begin: found from its end, with one piece of it in memory."""
+    if not count:
+        return size
+    end = size
+    while end > 0:
+        start = max(0, end - _PIECE)
+        piece = api.log_part(session, job, name, start, end - start)
+        at = len(piece) - (end == size)  # the log's last byte ends its last line, and begins none
+        while (at := piece.rfind(b"\n", 0, at)) >= 0:
+            count -= 1
+            if not count:
+                return start + at + 1
+        end = start
+    return 0

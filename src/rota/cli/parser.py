@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 VERBS = {
     "up": "start the scheduler and say where it is",
-    "down": "stop the scheduler; what still runs then is kept and adopted at the next start",
+    "down": "stop the scheduler; what still runs then is kept and adopted at the next start, or ended with --kill",
     "status": "what runs, what waits, and why nothing runs if nothing does",
     "doctor": "check that everything Rota needs is in order",
     "submit": "submit a command as a job and print its id",
@@ -31,6 +31,8 @@ VERBS = {
     "pool": "list pools or set a pool's size",
     "config": "list, read or change the configuration",
     "store": "migrate the store, or copy it to another database",
+    "backup": "write the home's records to one file, while jobs run",
+    "restore": "make a home what it was when a backup was made",
     "completion": "print a shell's completion script",
     "serve": "run the scheduler in the foreground (commands start it by themselves)",
     "supervise": "run the supervisor (the scheduler starts it by itself)",

@@ -138,6 +138,7 @@ def _wait_text(wait: Json) -> str:
 def status_block(status: Json, *, now: datetime) -> list[str]:
     waiting = ", ".join(f"{kind} {count}" for kind, count in (status.get("waiting") or {}).items() if count)
     counts = [f"{status.get('running', 0)} running, {status.get('queued', 0)} queued ({status.get('ready', 0)} ready)"]
+    counts = counts if "mode" in status else []  # a store that cannot be read was not counted
     counts += [f"{status['finished']} finished"] if status.get("finished") else []
     pairs = [
         ("mode", status.get("mode")),

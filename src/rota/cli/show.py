@@ -7,7 +7,7 @@ import sys
 
 from rota.cli.parser import job_id
 from rota.cli.render import job_block
-from rota.cli.terminal import has_colour, say, say_json
+from rota.cli.terminal import has_colour, say, say_json, talk
 from rota.client import api
 from rota.client.session import Session
 from rota.home import find_home
@@ -18,9 +18,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    job = api.job(Session(find_home(args.home)), job_id(args.job))
+    session = Session(find_home(args.home))
+    job = api.job(session, job_id(args.job))
     if args.json:
         say_json(job)
     else:
         say("\n".join(job_block(job, colour=has_colour(sys.stdout))))
+    if job.get("run") and (warning := api.logs(session, job["id"]).get("warning")):
+        talk(f"warning: {warning}")
     return 0

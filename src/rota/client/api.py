@@ -90,11 +90,21 @@ def why(session: Session, job: str) -> Json:
     return answer
 
 
+def logs(session: Session, job: str) -> Json:
+    """Path and size of each stream."""
+    answer: Json = session.ask("GET", f"/api/jobs/{quote(job)}/logs").json()
+    return answer
+
+
+def log_part(session: Session, job: str, stream: str, offset: int, limit: int) -> bytes:
+    query = _query((("offset", offset), ("limit", limit)))
+    return session.ask("GET", f"/api/jobs/{quote(job)}/logs/{quote(stream)}{query}").body
+
+
 def log(session: Session, job: str, stream: str, *, offset: int = 0) -> Iterator[bytes]:
     """What the log holds now, from `offset`, piece by piece."""
     while True:
-        query = _query((("offset", offset), ("limit", LOG_PIECE)))
-        piece = session.ask("GET", f"/api/jobs/{quote(job)}/logs/{quote(stream)}{query}").body
+        piece = log_part(session, job, stream, offset, LOG_PIECE)
         if piece:
             yield piece
         offset += len(piece)
@@ -129,8 +139,9 @@ def health(session: Session, *, timeout: float | None = PATIENCE) -> Json:
     return answer
 
 
-def stop(session: Session, *, grace: str | None = None) -> None:
-    session.ask("POST", "/api/scheduler/stop", body={} if grace is None else {"grace": grace})
+def stop(session: Session, *, grace: str | None = None, kill: bool = False) -> None:
+    body = {} if grace is None else {"grace": grace}
+    session.ask("POST", "/api/scheduler/stop", body={**body, "kill": True} if kill else body)
 
 
 def reload(session: Session) -> None:

@@ -18,6 +18,7 @@ CANCELLED = 143
 CRASH_RECOVERY = "Scheduler crash recovery"
 UNKNOWN_EXIT = "exit status unknown"
 STOPPED_BY_SHUTDOWN = "stopped by shutdown"
+"""As the reason of a stop: unlike a cancel it is a failure, so that the job has its retries."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,6 +98,8 @@ def conclude(end: End, intent: Intent) -> Conclusion:
     """One end, one meaning. A result that came before a stop took effect stands."""
     if end.skipped is not None:
         return Conclusion(status=Status.SKIPPED, exit_code=0, reason=end.skipped or "skip_if exited 0")
+    if end.ended_by == "stop" and intent.stop_requested == STOPPED_BY_SHUTDOWN:
+        return _failed(CANCELLED, STOPPED_BY_SHUTDOWN, end.tail)
     if end.ended_by == "stop" and intent.stop_requested is not None:
         return Conclusion(
             status=Status.CANCELLED, exit_code=CANCELLED, reason=intent.stop_requested, error=intent.stop_requested

@@ -17,6 +17,11 @@ class AwaitedStarts:
         self._deadlines: dict[RunId, float] = {}
         self._called_back: set[RunId] = set()
 
+    def copy(self) -> AwaitedStarts:
+        copied = AwaitedStarts()
+        copied._deadlines, copied._called_back = dict(self._deadlines), set(self._called_back)
+        return copied
+
     def forget(self) -> None:
         self._deadlines.clear()
         self._called_back.clear()

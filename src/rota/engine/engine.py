@@ -27,8 +27,20 @@ from rota.engine.dispatch import Starter, choose, look_at_marked
 from rota.engine.recovery import Report, reconcile
 from rota.engine.work import Chance, Request, Settings, Work
 from rota.errors import RotaError, StorageFull, StoreError, Unavailable
-from rota.executor.port import Accounts, Executor, Exited, FailedToStart, Lost, Message, Start, Started, Stop
-from rota.ids import show_job
+from rota.executor.port import (
+    Accounts,
+    Executor,
+    Exited,
+    FailedToStart,
+    Lost,
+    Message,
+    Refused,
+    Start,
+    Started,
+    Stop,
+    Trouble,
+)
+from rota.ids import RunId, show_job, show_run
 from rota.store.claim import Dispatch
 from rota.store.database import CannotGoOn
 from rota.store.session import Session
@@ -44,7 +56,7 @@ class Engine:
     def __init__(
         self,
         *,
-        session: Session,
+        open_session: Callable[[], Session],
         executor: Executor,
         clock: Clock,
         settings: Settings,
@@ -52,7 +64,9 @@ class Engine:
         publish: Callable[[Sequence[Event]], None],
         chance: Chance = random.random,
     ) -> None:
-        self._session = session
+        self._session: Session
+        self._open_session = open_session
+        self._has_started = False
         self._executor = executor
         self._clock = clock
         self._starter = starter
@@ -65,6 +79,8 @@ class Engine:
         self._executor_retry_at = 0.0
         self._machine_trouble: str | None = None
         self._machine_retry_at = 0.0
+        self._executor_notice: str | None = None
+        self._unbooked: dict[RunId, str] = {}
         self.settings = settings
         self.is_draining = False
         """Set at shutdown: nothing new starts."""
@@ -78,27 +94,47 @@ class Engine:
         """Work is left that needs no event: another turn should follow at once."""
 
     def start(self) -> None:
-        """Every waiting job is looked at again, so that no wake-up can be lost for good."""
-        self._session.begin()
-        self._session.stir_all_waiting()
-        self._session.commit()
-        self.has_more = True
+        """Every waiting job is looked at again, so that no wake-up can be lost for good. A full disk is no reason to
+        stay away: it is said, and every turn tries again."""
+        session: Session | None = None
+        try:
+            session = self._session = self._open_session()
+            session.begin()
+            session.stir_all_waiting()
+            session.commit()
+        except StorageFull as error:
+            if session is not None:
+                session.rollback()
+            if self.trouble is None:
+                log.error("%s", error.message)
+            self.trouble = error
+            return
+        self.trouble, self._has_started, self.has_more = None, True, True
+
+    def _starts_at_last(self, requests: Sequence[Request[Any]]) -> bool:
+        self.start()
+        if self.trouble is not None:
+            for request in requests:
+                request.done(self.trouble)
+        return self._has_started
 
     def turn(self, requests: Sequence[Request[Any]] = ()) -> None:
+        if not self._has_started and not self._starts_at_last(requests):
+            return
         messages = self._kept + self._receive()
         work = Work(self._session, self.settings, self._clock.now(), self._chance)
         acts = [request.act for request in requests]
         replies: list[tuple[Request[Any], Any]] = []
         try:
             self._session.begin()
-            results = self._perform(work, [*(partial(self._book, message=each) for each in messages), *acts])
+            results = self._perform(work, messages, acts)
             overdue = self._awaited.overdue(self._clock.monotonic())
             work.orders.extend(Stop(run=run) for run in overdue)
             if self._is_due(work.now):
                 self._session.stir_due(work.now)
             is_left = look_at_marked(work, "tick")
             has_more = self._claim(work, is_left=is_left) or is_left
-            replies = self._see(work, requests, results[len(messages) :])
+            replies = self._see(work, requests, results)
             next_due = self._session.next_due()
             events = self._session.commit()
         except (StorageFull, StoreError) as error:
@@ -139,16 +175,20 @@ class Engine:
     @property
     def troubles(self) -> list[str]:
         """What is wrong now, for `status`."""
-        store = self.trouble
-        said = [] if store is None else [store.message]
-        return said + [trouble for trouble in (self._executor_trouble, self._machine_trouble) if trouble is not None]
+        return [*self._obstacles, *self._unbooked.values()]
+
+    @property
+    def _obstacles(self) -> list[str]:
+        store = None if self.trouble is None else self.trouble.message
+        found = (store, self._executor_trouble, self._machine_trouble, self._executor_notice)
+        return [trouble for trouble in found if trouble is not None]
 
     @property
     def held_by(self) -> str | None:
         """Why nothing at all starts, whatever the gates say."""
         if self.is_draining:
             return "the scheduler is stopping"
-        return next(iter(self.troubles), None)
+        return next(iter(self._obstacles), None)
 
     def _start_deadline(self) -> float:
         return self._clock.monotonic() + self.settings.start_timeout.total_seconds()
@@ -166,17 +206,24 @@ class Engine:
     def _is_due(self, now: datetime) -> bool:
         return self.next_due is not None and self.next_due <= now
 
-    def _perform(self, work: Work, acts: Sequence[Callable[[Work], Any]]) -> list[Any]:
-        """All of them at first without savepoints, for nearly always all go well. When one does not, everything is
-        undone and done again, each under a savepoint of its own, so that only that one is refused."""
+    def _perform(self, work: Work, messages: Sequence[Message], acts: Sequence[Callable[[Work], Any]]) -> list[Any]:
+        """All of it at first without savepoints, for nearly always all goes well; what the acts came to. When something
+        does not, everything is undone and done again, each piece under a savepoint of its own, so that only that one
+        is refused."""
+        before = self._awaited.copy()
         try:
+            for message in messages:
+                self._book(work, message)
             return [act(work) for act in acts]
         except (StorageFull, StoreError):
             raise
         except Exception:  # noqa: BLE001 - what it is, is found out below
             self._session.rollback()
             self._session.begin()
+            self._awaited = before
             work.forget()
+            for message in messages:
+                self._book_alone(work, message)
             return [self._guarded(work, act) for act in acts]
 
     def _see(self, work: Work, requests: Sequence[Request[Any]], results: list[Any]) -> list[tuple[Request[Any], Any]]:
@@ -216,6 +263,20 @@ class Engine:
                 log.exception("a defect: this one piece of work was undone")
             return error
 
+    def _book_alone(self, work: Work, message: Message) -> None:
+        """What cannot be booked ends its own job: kept RUNNING it would hold its place and its locks for ever. A start
+        is let be, for its end is still to come."""
+        error = self._guarded(work, partial(self._book, message=message))
+        if not isinstance(message, Exited | FailedToStart):
+            return
+        if isinstance(error, Exception):
+            reason = f"scheduler data error: {error}"
+            error = self._guarded(work, partial(finish.fail_with, message=message, reason=reason))
+        if isinstance(error, Exception):
+            self._unbooked[message.run] = f"the end of {show_run(message.run)} cannot be booked: {error!r}"
+        else:
+            self._unbooked.pop(message.run, None)
+
     def _book(self, work: Work, message: Message) -> None:
         match message:
             case Started():
@@ -225,6 +286,7 @@ class Engine:
                     finish.book_start(work, message)
             case Exited():
                 self._awaited.ended(message.run)
+                self._unbooked.pop(message.run, None)
                 finish.book_exit(work, message)
             case FailedToStart():
                 self._awaited.ended(message.run)
@@ -232,7 +294,13 @@ class Engine:
                     self._machine_trouble = message.error
                     self._machine_retry_at = self._clock.monotonic() + RETRY_AFTER
                 finish.book_failed_start(work, message)
+            case Refused():
+                self._awaited.ended(message.run)
+                finish.book_refusal(work, message)
+            case Trouble():
+                self._executor_notice = message.trouble
             case Accounts():
+                self._executor_notice = None
                 self._starter.forget()
                 self._awaited.expect(
                     [account.run for account in message.runs if account.pid is None and not account.has_ended],
@@ -245,6 +313,7 @@ class Engine:
             case Lost():
                 log.warning("the supervisor was lost: %s", message.reason)
                 self._is_connected = False
+                self._executor_notice = None
                 self._awaited.forget()
 
     def _claim(self, work: Work, *, is_left: bool) -> bool:
@@ -289,6 +358,14 @@ class Engine:
         self._starter.forget()
         for request in requests:
             request.done(error)
+
+    def fileno(self) -> int:
+        """Readable when the store has something to say unasked; -1 where it never has."""
+        return self._session.fileno() if self._has_started else -1
+
+    def hear(self) -> bool:
+        """Whether what the store said is news."""
+        return self._session.hear()
 
     def refuse(self, requests: Sequence[Request[Any]]) -> None:
         for request in requests:

@@ -9,11 +9,11 @@ import msgspec
 
 from rota.core.after import policies_met_by
 from rota.core.breaker import CIRCUIT_BROKEN, again_after
-from rota.core.run import CANCELLED, Conclusion, End, Intent, conclude
+from rota.core.run import CANCELLED, STOPPED_BY_SHUTDOWN, Conclusion, End, Intent, conclude
 from rota.core.status import Status
 from rota.engine.retry import delay_after, go_on
 from rota.engine.work import Work
-from rota.executor.port import Acknowledge, Exited, FailedToStart, Started
+from rota.executor.port import Acknowledge, Exited, FailedToStart, Refused, Started, Stop
 from rota.ids import JobId, show_run
 from rota.store.claim import OpenRun
 from rota.store.session import Session
@@ -94,6 +94,27 @@ def book_failed_start(work: Work, message: FailedToStart) -> None:
         fail_dispatch(work, run, message.error)
 
 
+def book_refusal(work: Work, message: Refused) -> None:
+    """Nothing was started for this claim. If something lives under its number it is not ours to keep."""
+    work.orders.append(Stop(run=message.run))
+    run = work.session.open_run(message.run)
+    if run is None or run.status is not Status.DISPATCHED:
+        log.warning("a start of %s was refused that nobody waits for", show_run(message.run))
+    elif run.stop_requested is not None:
+        take_back(work, run, cause="executor")
+    else:
+        fail_dispatch(work, run, f"the supervisor refused to start it: {message.error}")
+
+
+def fail_with(work: Work, message: Exited | FailedToStart, reason: str) -> None:
+    """The run is over, and what it came to cannot be booked."""
+    work.orders.append(Acknowledge(run=message.run))
+    run = work.session.open_run(message.run)
+    if run is not None:
+        end = Conclusion(status=Status.FAILED, exit_code=1, reason=reason, error=reason)
+        finish(work, run, end, at=work.now, cause="executor")
+
+
 def fail_dispatch(work: Work, run: OpenRun, error: str) -> None:
     """Not a run: the job is tried again after a short while, or given up."""
     failures = run.dispatch_failures + 1
@@ -110,7 +131,7 @@ def take_back(work: Work, run: OpenRun, *, cause: str) -> None:
     """The claim came to nothing through no fault of the job: it stands at its old place again, or has ended there
     if somebody cancelled it meanwhile."""
     work.session.requeue(run, failures=run.dispatch_failures, error=None, not_before=None, now=work.now, cause=cause)
-    if run.stop_requested is not None:
+    if run.stop_requested not in (None, STOPPED_BY_SHUTDOWN):
         cancel_waiting(work, run.job, run.chain, reason=run.stop_requested, actor=None)
 
 

@@ -19,7 +19,6 @@ from rota.clock import Clock
 from rota.engine.engine import RETRY_AFTER, Engine
 from rota.engine.work import Request
 from rota.executor.port import Executor
-from rota.store.session import Session
 
 log = logging.getLogger("rota.engine")
 
@@ -29,11 +28,8 @@ LONGEST_WAIT = 60.0
 
 
 class Loop:
-    def __init__(
-        self, engine: Engine, session: Session, executor: Executor, clock: Clock, on_crash: Callable[[], None]
-    ) -> None:
+    def __init__(self, engine: Engine, executor: Executor, clock: Clock, on_crash: Callable[[], None]) -> None:
         self._engine = engine
-        self._session = session
         self._executor = executor
         self._clock = clock
         self._on_crash = on_crash
@@ -85,7 +81,7 @@ class Loop:
             heard = {
                 self._wake: self._clear,
                 self._executor.fileno(): _always,
-                self._session.fileno(): self._session.hear,
+                self._engine.fileno(): self._engine.hear,
             }
             for descriptor in heard:
                 if descriptor >= 0:

@@ -6,7 +6,7 @@
     DISPATCHED       knows it, alive               adopted
     DISPATCHED       does not know it              QUEUED at its old place: it was never started
     RUNNING          does not know it              FAILED `Scheduler crash recovery` (DEC-008 as the fallback)
-    no such run      knows it, alive               stopped: nobody would ever book its end
+    no open run      knows it, alive               stopped: nobody asked for it (a restored store, say)
     FAILED, its chain to go on, and no job that does: the retry is made
 
 It enters by the same message whenever a connection to the executor begins: at the scheduler's start, after
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Sequence
 
 from rota.core.event import Event
 from rota.core.run import CRASH_RECOVERY, Conclusion
@@ -26,7 +27,7 @@ from rota.engine.retry import create_missing
 from rota.engine.work import Work
 from rota.errors import StorageFull, StoreError
 from rota.executor.port import Account, Accounts, Stop
-from rota.ids import show_job, show_run
+from rota.ids import show_run
 from rota.store.claim import OpenRun
 from rota.store.moment import to_stored
 
@@ -55,8 +56,8 @@ def _became(account: Account) -> str:
     return "running_jobs_recovered" if account.is_lost else "finished_while_away"
 
 
-def _settle(work: Work, run: OpenRun, account: Account | None) -> str:
-    """What becomes of one open run, by its key in the report."""
+def settle(work: Work, run: OpenRun, account: Account | None) -> str:
+    """What became of one open run."""
     if account is not None:
         adopt(work, run, account)
         return _became(account)
@@ -68,16 +69,28 @@ def _settle(work: Work, run: OpenRun, account: Account | None) -> str:
     return "running_jobs_recovered"
 
 
-def _carefully(work: Work, run: OpenRun, account: Account | None) -> str:
-    """One that cannot be settled stays as it is until the next time, and keeps nobody else from being settled."""
+def _settle_alone(work: Work, run: OpenRun, account: Account | None) -> str:
+    """One record that cannot be used must not keep the others from being settled."""
+    orders = len(work.orders)
     try:
         with work.session.savepoint():
-            return _settle(work, run, account)
+            return settle(work, run, account)
     except (StorageFull, StoreError):
         raise
     except Exception:
-        log.exception("a defect: %s could not be recovered", show_job(run.job))
+        log.exception("%s could not be recovered", show_run(run.run))
+        del work.orders[orders:]
         return "errors"
+
+
+def stop_strays(work: Work, strays: Sequence[Account]) -> None:
+    """What lives and has no open run is not wanted: it would work on beside its job's next run, unseen and outside
+    every limit. Its end is told and acknowledged like any other. Its number is not given out again."""
+    work.session.spend("run", max(stray.run for stray in strays))
+    for stray in strays:
+        if not stray.has_ended:
+            log.warning("%s lives and is not known to the store: stopped", show_run(stray.run))
+            work.orders.append(Stop(run=stray.run))
 
 
 def reconcile(work: Work, accounts: Accounts) -> Report:
@@ -85,11 +98,10 @@ def reconcile(work: Work, accounts: Accounts) -> Report:
     known = {account.run: account for account in accounts.runs}
     report: Counter[str] = Counter()
     for run in work.session.open_runs():
-        report[_carefully(work, run, known.pop(run.run, None))] += 1
-    for account in known.values():
-        if not account.has_ended:
-            log.warning("%s runs, but the store does not know it; it is stopped", show_run(account.run))
-            work.orders.append(Stop(run=account.run))
+        report[_settle_alone(work, run, known.pop(run.run, None))] += 1
+    if known:
+        stop_strays(work, list(known.values()))
+        report["errors"] += sum(not stray.has_ended for stray in known.values())
     report += Counter(retries_created=create_missing(work, CAUSE))
     if report:
         work.session.emit(Event(kind="scheduler.recovered", at=to_stored(work.now), cause=CAUSE, data=dict(report)))

@@ -38,11 +38,14 @@ from rota.executor.port import (
     Lost,
     Message,
     Order,
+    Refused,
     Start,
     Started,
     Stop,
+    Trouble,
 )
 from rota.executor.supervisor.protocol import ACCEPTED, PROTOCOL, Lines
+from rota.ids import RunId
 
 CONNECT_WAIT = 10.0
 _CHUNK = 1 << 18
@@ -62,6 +65,8 @@ class _Error(msgspec.Struct):
     error: str
     run: int | None = None
     protocol: int | None = None
+    order: str | None = None
+    """Which order it answers; protocol 1 does not say."""
 
 
 class _Head(msgspec.Struct):
@@ -76,7 +81,10 @@ _body: dict[str, Callable[[bytes], Message | _Hello | _Error]] = {
     "started": msgspec.json.Decoder(Started).decode,
     "failed_to_start": msgspec.json.Decoder(FailedToStart).decode,
     "exited": msgspec.json.Decoder(Exited).decode,
+    "trouble": msgspec.json.Decoder(Trouble).decode,
 }
+_NOT_OF_A_START = ("no such run", "this run has not ended")
+"""What protocol 1 answers to the other orders."""
 _PREFIX = {
     Start: b'{"type":"start",',
     Environment: b'{"type":"environment",',
@@ -92,7 +100,10 @@ class LocalExecutor:
     when there is none to be had, and Conflict when a newer scheduler has taken over; the next call tries again.
     """
 
-    def __init__(self, home: Path, generation: int, *, version: str = __version__, wait: float = CONNECT_WAIT) -> None:
+    def __init__(
+        self, home: Path, generation: int | None, *, version: str = __version__, wait: float = CONNECT_WAIT
+    ) -> None:
+        """Without a generation nobody is spoken to before `introduce`."""
         self._home = home.resolve()
         self._generation = generation
         self._version = version
@@ -101,7 +112,7 @@ class LocalExecutor:
         self._inbox: list[Message] = []
         self._lines = Lines()
         self._sock: socket.socket | None = None
-        self._is_broken = False
+        self._is_broken = True
         self._wants_room = False
         """The socket was full: `fileno` says when it takes more."""
         self._starter = starter.Starter(self._home)
@@ -110,10 +121,16 @@ class LocalExecutor:
         self._epoll.register(self._news, select.EPOLLIN)
         self.supervisor_pid = 0
         try:
-            self._connect()
+            if generation is not None:
+                self._connect()
         except BaseException:
             self.close()
             raise
+
+    def introduce(self, generation: int) -> None:
+        """Speak for this generation, from the next connection on, which is tried now."""
+        self._generation = generation
+        self._connect()
 
     def fileno(self) -> int:
         return self._epoll.fileno()
@@ -126,8 +143,14 @@ class LocalExecutor:
         self._flush()
 
     def receive(self) -> list[Message]:
+        if self._generation is None:
+            return []
         if self._is_broken:
-            self._connect()
+            try:
+                self._connect()
+            except BaseException:
+                self._clear_news()  # there is none: who waits on `fileno` must not be called at once, over and over
+                raise
         else:
             self._flush()
             reason = self._read()
@@ -214,8 +237,8 @@ class LocalExecutor:
     def _refused(self, answer: _Error) -> None:
         if answer.protocol is not None and answer.protocol not in ACCEPTED:
             raise Unavailable(
-                f"the running supervisor is of another version ({answer.error}); "
-                "let its jobs end and stop it, or go back to the version that started it"
+                f"the running supervisor is of another version of Rota ({answer.error}); it leaves when its jobs have "
+                "ended, and a new one takes over by itself: wait for that, or go back to the version that started it"
             )
         raise Conflict(f"the supervisor does not take orders from this scheduler: {answer.error}")
 
@@ -264,6 +287,8 @@ class LocalExecutor:
         message = _decode(line)
         if isinstance(message, _Error):
             _log.warning("the supervisor refused an order for run %s: %s", message.run, message.error)
+            if message.run is not None and _is_of_a_start(message):
+                self._inbox.append(Refused(run=RunId(message.run), error=message.error))
         elif message is not None and not isinstance(message, _Hello):
             self._inbox.append(message)
 
@@ -272,6 +297,10 @@ class LocalExecutor:
             os.eventfd_read(self._news)
         except BlockingIOError:
             return
+
+
+def _is_of_a_start(answer: _Error) -> bool:
+    return answer.error not in _NOT_OF_A_START if answer.order is None else answer.order == "start"
 
 
 def _encoded(order: Order) -> bytes:

@@ -1,9 +1,9 @@
 """The executor port is made of messages, so that a remote executor fits it as well as the local one.
 
 The scheduler says `Start`, `Stop`, `Acknowledge`; the executor says `Accounts` (once for each connection,
-before anything else), `Started`, `FailedToStart`, `Exited` and `Lost`. An `Exited` is repeated on every new
-connection until it is acknowledged, and the scheduler acknowledges only after its commit: an end can be
-told twice and never be lost.
+before anything else), `Started`, `FailedToStart`, `Exited`, `Refused`, `Trouble` and `Lost`. An `Exited` is
+repeated on every new connection until it is acknowledged, and the scheduler acknowledges only after its
+commit: an end can be told twice and never be lost.
 """
 
 from __future__ import annotations
@@ -109,13 +109,26 @@ class Exited(msgspec.Struct, frozen=True, kw_only=True):
     """The end of stderr, when the run did not succeed."""
 
 
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
+    """The start of this run was not understood, or its number is taken: nothing was started for it."""
+
+    run: RunId
+    error: str
+
+
+class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+    """What keeps the executor from telling what it knows; none when that is over."""
+
+    trouble: str | None
+
+
 class Lost(msgspec.Struct, frozen=True, kw_only=True):
     """The connection broke; `Accounts` follows as soon as there is a new one."""
 
     reason: str
 
 
-Message = Accounts | Started | FailedToStart | Exited | Lost
+Message = Accounts | Started | FailedToStart | Exited | Refused | Trouble | Lost
 Order = Environment | Start | Stop | Acknowledge
 
 

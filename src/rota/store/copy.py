@@ -33,7 +33,13 @@ def migrate(store: Store) -> int:
 
 def copy(source: Store, target: Store, progress: Progress = lambda _table, _done, _all: None) -> Mapping[str, int]:
     """How many rows of each table were copied."""
-    with closing(source.session()), closing(source.reader()) as reader, closing(target.session()) as session:
+    with closing(source.session()):
+        return copy_snapshot(source, target, progress)
+
+
+def copy_snapshot(source: Store, target: Store, progress: Progress) -> Mapping[str, int]:
+    """The same of a source that a scheduler may be at work on: what is copied is of one moment."""
+    with closing(source.reader()) as reader, closing(target.session()) as session:
         with reader.reading():
             session.begin()
             try:

@@ -20,6 +20,11 @@ class Numbering:
         self._next[noun] = first + count
         return first
 
+    def spend(self, noun: str, last: int) -> None:
+        """Numbers up to this one are known to be used: they are not given out again."""
+        first = self.take(noun, 0)
+        self._next[noun] = max(first, last + 1)
+
     def _write_numbers(self) -> None:
         self._db.run_many("set_next_number", [{"noun": noun, "next": n} for noun, n in self._next.items()])
         self._next = {}

@@ -34,7 +34,8 @@ class Journal:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._size = os.fstat(self._fd).st_size
         self._backlog: list[bytes] = []
-        self._has_complained = False
+        self.trouble: OSError | None = None
+        """Why lines are kept in memory, while they are."""
 
     def read(self) -> bytes:
         """Every whole line; what a killed writer left of its last one is cut off."""
@@ -71,12 +72,12 @@ class Journal:
         try:
             self._write(b"".join(self._backlog))
         except OSError as error:
-            if not self._has_complained:
+            if self.trouble is None:
                 say(f"cannot write {self._path}: {error.strerror}; trying again each second")
-            self._has_complained = True
+            self.trouble = error
             return False
         self._backlog.clear()
-        self._has_complained = False
+        self.trouble = None
         return True
 
     @property

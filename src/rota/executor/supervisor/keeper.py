@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 
 RETRY = 1.0
+_NAMED = 5
 _PEEK = os.WEXITED | os.WNOHANG | os.WNOWAIT
 _REAP = os.WEXITED | os.WNOHANG
 
@@ -66,6 +67,8 @@ class Keeper:
         self.ending = Ending(loop, tree, self._cleared)
         self.limits = Limits(loop, self.end)
         self.tell: Tell = _tell_nobody
+        self.trouble: str | None = None
+        """Why ends that are known are not told: nobody else could know that they are waited for."""
 
     # --- what the scheduler asks for ---
 
@@ -253,6 +256,7 @@ class Keeper:
         run.is_written = self._record(run.end)
         if not run.is_written:
             self._unwritten.append(run)
+            self._tell_trouble()
 
     def _cleared(self, run: Run) -> None:
         if run.launch is not None and run.ended_by is None:
@@ -284,6 +288,12 @@ class Keeper:
             self.live.discard(run.number)
             self.tell(run.end, can_wait=False)
 
+    def _tell_trouble(self) -> None:
+        held = [protocol.tag(run.number) for run in self._unwritten]
+        error = self._journal.trouble
+        self.trouble = f"{_explain_journal(error)}; ended, and not told until it can: {_few(held)}" if error else None
+        self.tell(protocol.line(type="trouble", trouble=self.trouble), can_wait=False)
+
     def _record(self, line: bytes) -> bool:
         is_written = self._journal.record(line)
         if not is_written:
@@ -300,6 +310,7 @@ class Keeper:
             return
         say("the journal can be written again")
         waiting, self._unwritten = self._unwritten, []
+        self._tell_trouble()
         for run in waiting:
             run.is_written = True
             if run.phase is Phase.ENDED:
@@ -316,6 +327,10 @@ def _peek() -> os.waitid_result | None:
         return os.waitid(os.P_ALL, 0, _PEEK)
     except ChildProcessError:
         return None
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
 
 
 def _explain_journal(error: OSError) -> str:

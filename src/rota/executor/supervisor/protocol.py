@@ -6,14 +6,18 @@
                   ◄─ exited … failed_to_start …       every end that is not acknowledged yet
       environment {surroundings, variables} ─►
       start {run, argv, …} ─►
-                  ◄─ started {run, pid, start_time} | failed_to_start {run, error} | error {error, run}
+                  ◄─ started {run, pid, start_time} | failed_to_start {run, error} | error {error, run, order}
       stop {run} ─►
                   ◄─ exited {run, at, code, signal, ended_by, skipped, tail, watched}
       acknowledge {run} ─►
+                  ◄─ trouble {trouble}                what keeps ends from being told; null when it is over
 
 Either side may be the newer one: after an upgrade the new scheduler meets the old supervisor, which still
 has children. So a hello names the newest and the oldest version its sender speaks, and the highest that
 both know is used. Each side knows its own version and the one before.
+
+    2   `order` in an error (which of the orders it answers), `trouble`
+    1   the first
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ TYPE_CHECKING = False  # the typing module would cost half a megabyte
 if TYPE_CHECKING:
     from typing import Any
 
-PROTOCOL = 1
+PROTOCOL = 2
 ACCEPTED = range(max(1, PROTOCOL - 1), PROTOCOL + 1)
 
 SOCKET = "supervisor.sock"

@@ -172,9 +172,10 @@ class Server:
     def _take(self, connection: Connection, text: bytes) -> None:
         """One message. What cannot be understood is said so and costs nobody else anything."""
         number: object = None
+        order: object = None
         try:
             message = protocol.parse(text)
-            number = message.get("run")
+            number, order = message.get("run"), message.get("type")
             if connection is self.scheduler:
                 problem = self._obey(connection, message)
             else:
@@ -184,7 +185,8 @@ class Server:
             say(f"{problem}: {text[:200]!r}")
         if problem is not None:
             self._is_urgent = True
-            connection.out.append(protocol.line(type="error", error=problem, run=number, protocol=protocol.PROTOCOL))
+            answer = protocol.line(type="error", error=problem, run=number, order=order, protocol=protocol.PROTOCOL)
+            connection.out.append(answer)
             if connection is not self.scheduler:
                 self._send(connection)
                 self._close(connection)
@@ -228,5 +230,7 @@ class Server:
             )
         )
         connection.out.extend(self._keeper.ends())
+        if self._keeper.trouble is not None:
+            connection.out.append(protocol.line(type="trouble", trouble=self._keeper.trouble))
         self._is_urgent = True
         return None

@@ -72,7 +72,7 @@ WHERE id = :job AND status IN ('DISPATCHED', 'RUNNING')
 DELETE FROM run WHERE id = :run AND status IS NULL
 
 -- name: requeue
-UPDATE job SET status = :status, stirred = 1, started_at = NULL, pid = NULL, pid_started = NULL,
+UPDATE job SET status = :status, stirred = 1, started_at = NULL, pid = NULL, pid_started = NULL, stop_requested = NULL,
                dispatch_failures = :dispatch_failures, last_failure = coalesce(:last_failure, last_failure),
                not_before = coalesce(:not_before, not_before)
 WHERE id = :job AND status = 'DISPATCHED'
@@ -92,8 +92,9 @@ WHERE id = :job AND status = 'DISPATCHED'
 -- name: standing_of
 SELECT ready, status FROM job WHERE id = :job
 
--- name: request_stop
-UPDATE job SET stop_requested = :reason WHERE id = :job AND stop_requested IS NULL AND status IN ('DISPATCHED', 'RUNNING')
+-- name: request_stop: who cancels a job that a shutdown ends means that it shall not be retried
+UPDATE job SET stop_requested = :reason
+WHERE id = :job AND (stop_requested IS NULL OR stop_requested = 'stopped by shutdown') AND status IN ('DISPATCHED', 'RUNNING')
 
 -- name: last_of_chain
 SELECT last.id, last.status FROM job AS named JOIN job AS last ON last.chain = named.chain

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,12 +57,29 @@ def _statements() -> Mapping[str, Statement]:
     return statement.load(_statement)
 
 
+_PERHAPS_FULL = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
+"""How SQLite calls it when there is no room for the files beside the database."""
+_ROOM = 64 * 1024
+
+
+def _is_full(path: Path) -> bool:
+    try:
+        found = os.statvfs(path.parent)
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize < _ROOM
+
+
+def _full(path: Path) -> StorageFull:
+    return StorageFull(f"the disk that holds {path} is full; nothing was stored: free some space and try again")
+
+
 def _trouble(error: sqlite3.Error, path: Path) -> Exception:
     if isinstance(error, sqlite3.IntegrityError):
         return error  # a broken invariant is a defect of the caller, not trouble with the database
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code == sqlite3.SQLITE_FULL:
-        return StorageFull(f"the disk that holds {path} is full; nothing was stored: free some space and try again")
+    if code == sqlite3.SQLITE_FULL or (code in _PERHAPS_FULL and _is_full(path)):
+        return _full(path)
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return StoreError(f"{path} is damaged or not a Rota database ({error}); restore it from a backup")
     return StoreError(f"the database {path} cannot be used: {error}")
@@ -88,6 +107,8 @@ class SqliteDatabase:
         except sqlite3.Error as error:
             raise _trouble(error, path) from error
         except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise _full(path) from error
             raise StoreError(f"the database {path} cannot be made: {error.strerror}") from error
 
     def rows(self, name: str, /, **values: Any) -> list[Row]:

@@ -11,21 +11,21 @@ from rota.store.sqlite.schema import migrate
 
 class SqliteStore:
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
 
     @property
     def name(self) -> str:
-        return str(self._path)
+        return str(self.path)
 
     def session(self) -> Session:
         """The writing side, with the schema brought up to date."""
-        database = SqliteDatabase(self._path)
+        database = SqliteDatabase(self.path)
         try:
-            migrate(database, self._path)
+            migrate(database, self.path)
         except BaseException:
             database.close()
             raise
         return Session(database)
 
     def reader(self) -> Reader:
-        return Reader(SqliteDatabase(self._path, readonly=True))
+        return Reader(SqliteDatabase(self.path, readonly=True))

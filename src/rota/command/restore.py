@@ -1,0 +1,240 @@
+"""`restore`: a home becomes what it was when the backup was made, and nothing that was there is lost.
+
+    the file            checked whole before anything is touched
+    rota.db             the backup's; the one that was there is kept
+    rota.toml           the backup's where the home has none, without `store.url`; else the home's own stays
+    jobs/<id>           files that are there stay; those of a job that had not started then are kept aside
+
+Numbers that were given out since are not given out again where that can be known: from the database that was there,
+from the jobs' directories, and from the supervisor's journal, whose generation the next scheduler must exceed.
+What was running then is for recovery to settle, at the next start.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable
+from contextlib import closing, suppress
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+from rota import config
+from rota.command.backup import CONFIG, Contents, contents_of, sync
+from rota.core.event import Event
+from rota.engine.mirror import META as MIRRORED
+from rota.errors import Conflict, InvalidInput, NotFound, RotaError, StoreError
+from rota.executor.supervisor.history import History
+from rota.home import Home
+from rota.ids import JobId
+from rota.occupancy import sole_occupant
+from rota.store.copy import Progress, copy
+from rota.store.moment import to_stored
+from rota.store.open import open_store
+from rota.store.session import Session
+from rota.store.sqlite.backup import Numbers, archive, copy_file, fold, look_through, numbers_in
+from rota.store.sqlite.store import SqliteStore
+
+_NEW = "rota.db.restored"
+_PAGE = 500
+
+
+class Restored(msgspec.Struct, frozen=True, kw_only=True):
+    contents: Contents
+    store: str
+    kept: str | None
+    """The directory with what was there before."""
+    config: str | None
+    """Where the backup's settings are now; none when it has none or they are the same as the home's."""
+    is_url_dropped: bool
+
+
+def restore(home: Home, file: Path, *, force: bool, now: datetime, progress: Progress) -> Restored:
+    _check_file(file)
+    home.prepare()
+    with sole_occupant(home):
+        url = config.load(home.config).store.url
+        if url is None and home.database.exists() and not force:
+            raise Conflict(f"{home.root} has a database already; --force restores all the same, and keeps it beside")
+        contents = contents_of(file)
+        new, kept = home.root / _NEW, _place_for_the_old(home, now)
+        _remove(new)
+        try:
+            copy_file(file, new, lambda done, total: progress("pages", done, total), is_still=True)
+            _take_up(new, home, contents, now)
+            if url is not None:
+                copy(SqliteStore(new), open_store(url), progress)
+            _keep_jobs(new, home, kept)
+            settings, is_url_dropped = _take_files(file, home)
+            if url is None:
+                _put_in_place(new, home, kept)
+        finally:
+            _remove(new)
+        return Restored(
+            contents=contents,
+            store=str(home.database) if url is None else open_store(url).name,
+            kept=str(kept) if kept.exists() else None,
+            config=settings,
+            is_url_dropped=is_url_dropped,
+        )
+
+
+def _check_file(file: Path) -> None:
+    if not file.exists():
+        raise NotFound(f"there is no file {file}")
+    if not file.is_file():
+        raise InvalidInput(f"{file} is not a file")
+    try:
+        look_through(file)
+    except OSError as error:
+        raise StoreError(f"{file} cannot be read: {error.strerror}") from error
+
+
+def _place_for_the_old(home: Home, now: datetime) -> Path:
+    place = home.root / f"before-restore-{now:%Y%m%dT%H%M%S}"
+    others = (place.with_name(f"{place.name}-{number}") for number in itertools.count(2))
+    return next(each for each in itertools.chain([place], others) if not each.exists())
+
+
+def _remove(new: Path) -> None:
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        new.with_name(new.name + suffix).unlink(missing_ok=True)
+
+
+# What comes with the records.
+
+
+def _take_files(file: Path, home: Home) -> tuple[str | None, bool]:
+    """Where the settings are now, and whether they lost a URL."""
+    settings, is_url_dropped = None, False
+    with archive(file) as backup:
+        for name in backup.files():
+            if name == CONFIG:
+                settings, is_url_dropped = _take_config(b"".join(backup.parts(name)), home)
+            else:
+                _write(home.root / _safe(name), backup.parts(name))
+    return settings, is_url_dropped
+
+
+def _take_config(content: bytes, home: Home) -> tuple[str | None, bool]:
+    has_own = home.config.exists()
+    if has_own and home.config.read_bytes() == content:
+        return None, False
+    place = home.root / f"{CONFIG}.backup" if has_own else home.config
+    beside = home.root / f"{CONFIG}.restored"
+    _write_whole(beside, content)
+    url = None
+    with suppress(RotaError):  # settings that cannot be used are for their owner to mend
+        url = config.load(beside).store.url
+        if url is not None and not has_own:
+            # The records are in the home now; pointed at where they were, two schedulers would share one queue.
+            config.edit(beside, "store.url", config.UNSET)
+    beside.replace(place)
+    return str(place), url is not None and not has_own
+
+
+def _safe(name: str) -> str:
+    """A backup is somebody's file: it must not write outside of the jobs' directories."""
+    parts = PurePosixPath(name).parts
+    if len(parts) != 3 or parts[0] != "jobs" or not parts[1].isdecimal() or parts[2] in (".", ".."):
+        raise InvalidInput(f"the backup holds a file that is no job's: {name!r}")
+    return name
+
+
+def _write(path: Path, parts: Iterable[bytes]) -> None:
+    if path.exists():
+        return
+    for directory in (path.parent.parent, path.parent):
+        directory.mkdir(mode=0o700, exist_ok=True)
+    beside = path.with_name(f"{path.name}.tmp")
+    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+        for part in parts:
+            file.write(part)
+    beside.replace(path)
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    path.unlink(missing_ok=True)
+    _write(path, [content])
+
+
+# Numbers.
+
+
+def _take_up(new: Path, home: Home, contents: Contents, now: datetime) -> None:
+    """The restored records, in this version's schema, with all numbers beyond those that are known to be used."""
+    with archive(new, writes=True) as backup:
+        backup.drop()
+    numbers = numbers_in(new)
+    numbers.raise_to(_known_numbers(home))
+    with closing(SqliteStore(new).session()) as session:
+        session.begin()
+        for noun, last in numbers.ids.items():
+            session.spend(noun, last)
+        session.bulk().set_counters(numbers.counters)
+        session.set_meta("epoch", str(numbers.epoch))
+        session.set_meta(MIRRORED, "0")  # the jobs' files are written anew, behind
+        _tell(session, contents, now)
+        session.commit()
+
+
+def _tell(session: Session, contents: Contents, now: datetime) -> None:
+    data = {"made_at": contents.made_at, "home": contents.home, "jobs": contents.jobs}
+    session.emit(Event(kind="scheduler.restored", at=to_stored(now), cause="restore", data=data))
+
+
+def _known_numbers(home: Home) -> Numbers:
+    numbers = Numbers()
+    if home.database.exists():
+        with suppress(StoreError):  # damaged, perhaps: that may be why it is restored
+            numbers = numbers_in(home.database)
+    for job in _job_directories(home):
+        numbers.have("job", job)
+    history = History()
+    with suppress(OSError):
+        history.replay(home.supervisor_journal.read_bytes())
+    for run in history.runs:
+        numbers.have("run", run)
+    numbers.epoch = max(numbers.epoch, history.generation)
+    return numbers
+
+
+def _job_directories(home: Home) -> list[int]:
+    if not home.jobs.exists():
+        return []
+    return sorted(int(entry.name) for entry in home.jobs.iterdir() if entry.name.isdecimal())
+
+
+# What was there.
+
+
+def _keep_jobs(new: Path, home: Home, kept: Path) -> None:
+    """A job that had not started when the backup was made starts with empty logs, not behind what it wrote since."""
+    directories = _job_directories(home)
+    with closing(SqliteStore(new).reader()) as reader:
+        for first in range(0, len(directories), _PAGE):
+            for job in reader.jobs([JobId(number) for number in directories[first : first + _PAGE]]):
+                if job.run is None:
+                    (kept / "jobs").mkdir(mode=0o700, parents=True, exist_ok=True)
+                    (home.jobs / str(job.id)).rename(kept / "jobs" / str(job.id))
+
+
+def _put_in_place(new: Path, home: Home, kept: Path) -> None:
+    """There is a database at every moment: the old one, or the new one."""
+    old = home.database
+    if old.exists():
+        with suppress(StoreError):
+            numbers_in(old)  # SQLite would throw away the journal of what it cannot read
+            fold(old)
+        kept.mkdir(mode=0o700, exist_ok=True)
+        os.link(old, kept / old.name)
+        wal = old.with_name(f"{old.name}-wal")
+        if wal.exists():  # it could not be taken in: it belongs to the old one
+            wal.rename(kept / wal.name)
+    old.with_name(f"{old.name}-shm").unlink(missing_ok=True)
+    fold(new)
+    sync(new)
+    new.replace(old)
+    sync(home.root)
