@@ -173,7 +173,6 @@ def _take_up(new: Path, home: Home, contents: Contents, now: datetime) -> None:
         session.begin()
         for noun, last in numbers.ids.items():
             session.spend(noun, last)
-        session.bulk().set_counters(numbers.counters)
         session.set_meta("epoch", str(numbers.epoch))
         session.set_meta(MIRRORED, "0")  # the jobs' files are written anew, behind
         _tell(session, contents, now)

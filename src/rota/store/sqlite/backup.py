@@ -139,7 +139,6 @@ class Numbers:
     def __init__(self) -> None:
         self.ids: dict[str, int] = {}
         """The last id of each noun."""
-        self.counters: dict[str, int] = {}
         self.epoch = 0
 
     def have(self, noun: str, last: int) -> None:
@@ -149,10 +148,6 @@ class Numbers:
         """Whatever either of them has given out."""
         for noun, last in others.ids.items():
             self.have(noun, last)
-        self.counters = {
-            name: max(self.counters.get(name, 0), others.counters.get(name, 0))
-            for name in {*self.counters, *others.counters}
-        }
         self.epoch = max(self.epoch, others.epoch)
 
 
@@ -163,5 +158,4 @@ def numbers_in(path: Path) -> Numbers:
             numbers.have(noun, following - 1)
         for (epoch,) in connection.execute("SELECT value FROM meta WHERE key = 'epoch'"):
             numbers.epoch = int(epoch)
-        numbers.counters = dict(connection.execute("SELECT name, seq FROM sqlite_sequence"))
     return numbers
