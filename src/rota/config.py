@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -47,6 +47,8 @@ PoolSize = Annotated[
 ]
 Count = Annotated[int, Meta(ge=1, le=_MOST, description=f"a whole number from 1 to {_MOST}")]
 
+OffOrCount = Annotated[Count | Literal["off"], Meta(description=f'a whole number from 1 to {_MOST}, or "off"')]
+
 Url = Annotated[str, Meta(pattern=r"^postgres(ql)?://", description="the address of a database, postgresql://…")]
 
 DEFAULT_POOLS: Mapping[str, int] = {"global": 1, "flow/*": 1, "resource/ollama": 1}
@@ -65,6 +67,19 @@ class Scheduler(msgspec.Struct, frozen=True, kw_only=True):
     """A start that is not confirmed for so long has failed."""
 
 
+class Breaker(msgspec.Struct, frozen=True, kw_only=True):
+    """`[breaker]`: when starts that fail are given up, and when a type or target whose runs fail is held."""
+
+    dispatch_failures: Count = 3
+    """A job is given up when it could not be started so often in a row."""
+    window: timedelta = timedelta(minutes=10)
+    """Failures older than this do not count."""
+    failures: OffOrCount = 20
+    """Failed runs of one type or target within the window that open its breaker."""
+    cool_down: timedelta = timedelta(minutes=10)
+    """How long an open breaker holds its jobs before it lets one try."""
+
+
 class Store(msgspec.Struct, frozen=True, kw_only=True):
     """`[store]`: where the records are kept."""
 
@@ -78,6 +93,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     pools: Mapping[str, int] = msgspec.field(default_factory=lambda: dict(DEFAULT_POOLS))
     """Size by pool name; `flow/*` holds for each flow without a line of its own."""
     scheduler: Scheduler = Scheduler()
+    breaker: Breaker = Breaker()
     store: Store = Store()
 
 

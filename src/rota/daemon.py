@@ -32,6 +32,7 @@ from rota.config import Config
 from rota.core.event import Event
 from rota.core.pool import Limits, PoolPolicy
 from rota.duration import show_duration
+from rota.engine.breaker import policy_of
 from rota.engine.dispatch import Starter
 from rota.engine.engine import Engine
 from rota.engine.loop import Loop
@@ -89,6 +90,7 @@ def settings_of(given: Config) -> Settings:
         batch_size=given.scheduler.batch_size,
         kill_after=given.scheduler.kill_after,
         start_timeout=given.scheduler.start_timeout,
+        breaker=policy_of(given.breaker),
     )
 
 

@@ -61,6 +61,10 @@ def test_dec_011_con_002_one_job_at_a_time_and_one_user_of_ollama_unless_told_ot
         "scheduler.grace": "30s",
         "scheduler.kill_after": "5s",
         "scheduler.start_timeout": "5m",
+        "breaker.dispatch_failures": 3,
+        "breaker.window": "10m",
+        "breaker.failures": 20,
+        "breaker.cool_down": "10m",
         "store.url": None,
     }
 

@@ -28,6 +28,7 @@ VERBS = {
     "wait": "wait for jobs to end and return their exit code",
     "cancel": "cancel jobs; running ones are gone when this returns",
     "pool": "list pools or set a pool's size",
+    "breaker": "list what is held because its runs fail, or let it begin anew",
     "config": "list, read or change the configuration",
     "store": "migrate the store, or copy it to another database",
     "completion": "print a shell's completion script",

@@ -9,6 +9,7 @@ from rota.core.after import policies_met_by
 from rota.core.breaker import CIRCUIT_BROKEN, again_after
 from rota.core.run import CANCELLED, Conclusion, End, Intent, conclude
 from rota.core.status import Status
+from rota.engine import breaker
 from rota.engine.work import Work
 from rota.executor.port import Acknowledge, Exited, FailedToStart, Started
 from rota.ids import JobId, show_run
@@ -63,6 +64,7 @@ def _clean(text: str) -> str:
 
 def finish(work: Work, run: OpenRun, end: Conclusion, *, at: datetime, cause: str) -> None:
     if work.session.finish(run, end, at=at, now=work.now, cause=cause):
+        breaker.book_end(work, run, end, at=at)
         end_chain(work.session, run.chain, end.status)
 
 
@@ -85,25 +87,28 @@ def book_failed_start(work: Work, message: FailedToStart) -> None:
 def fail_dispatch(work: Work, run: OpenRun, error: str) -> None:
     """Not a run: the job is tried again after a short while, or given up."""
     failures = run.dispatch_failures + 1
-    delay = again_after(failures)
+    delay = again_after(failures, work.settings.breaker.dispatch_failures)
     if delay is None:
         give_up(work, run, failures=failures, error=error, reason=f"{CIRCUIT_BROKEN}: {error}")
         return
     work.session.requeue(
         run, failures=failures, error=error, not_before=work.now + delay, now=work.now, cause="executor"
     )
+    breaker.book_nothing(work, run)
 
 
 def take_back(work: Work, run: OpenRun, *, cause: str) -> None:
     """The claim came to nothing through no fault of the job: it stands at its old place again, or has ended there
     if somebody cancelled it meanwhile."""
     work.session.requeue(run, failures=run.dispatch_failures, error=None, not_before=None, now=work.now, cause=cause)
+    breaker.book_nothing(work, run)
     if run.stop_requested is not None:
         cancel_waiting(work, run.job, run.chain, reason=run.stop_requested, actor=None)
 
 
 def give_up(work: Work, run: OpenRun, *, failures: int, error: str, reason: str) -> None:
     work.session.abandon(run, failures=failures, error=error, reason=reason, now=work.now, cause="executor")
+    breaker.book_nothing(work, run)
     end_chain(work.session, run.chain, Status.FAILED)
 
 

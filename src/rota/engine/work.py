@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from rota.core.breaker import BreakerPolicy
 from rota.core.pool import ConcurrencyPolicy, Limits
 from rota.executor.port import Order
 from rota.store.session import Session
@@ -23,6 +24,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     batch_size: int | None
     kill_after: timedelta
     start_timeout: timedelta
+    breaker: BreakerPolicy = BreakerPolicy()
 
 
 class Work:

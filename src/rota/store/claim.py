@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from rota.core.breaker import keys_of
 from rota.core.event import Event
 from rota.core.snapshot import Claim
 from rota.core.status import Status, advance
@@ -44,6 +45,10 @@ class OpenRun(msgspec.Struct, frozen=True, kw_only=True):
     stop_requested: str | None
     timeout: timedelta | None
     idle_timeout: timedelta | None
+    keys: tuple[str, ...] = ()
+    """The breakers its job stands under."""
+    is_probe: bool = False
+    """A breaker waits for how it ends."""
 
 
 class Claiming(Placing):
@@ -142,4 +147,6 @@ def _open_run(row: Row) -> OpenRun:
         stop_requested=row[5],
         timeout=duration_from_stored(row[6]),
         idle_timeout=duration_from_stored(row[7]),
+        keys=keys_of(row[8], row[9]),
+        is_probe=bool(row[10]),
     )

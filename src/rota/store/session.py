@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from rota.core.event import Event
+from rota.store.breaker import BreakerRecords, Breaking
 from rota.store.database import Bulk, Database
 from rota.store.finish import Finishing
 from rota.store.record import Records
@@ -16,7 +17,7 @@ from rota.store.snapshot import Snapshots
 from rota.store.submit import Submitting
 
 
-class Reader(Snapshots, Records):
+class Reader(Snapshots, Records, BreakerRecords):
     def __init__(self, database: Database) -> None:
         self._db = database
 
@@ -31,7 +32,7 @@ class Reader(Snapshots, Records):
         self._db.close()
 
 
-class Session(Finishing, Submitting, Records):
+class Session(Finishing, Submitting, Breaking, Records):
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self._events: list[Event] = []

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from rota.core.breaker import BreakerPolicy
 from rota.core.gate import Facts, first_verdict
 from rota.core.job import Job
 from rota.core.lock import LockBoard
@@ -29,6 +30,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     batch_size: int | None
     now: datetime
     jobs: Path
+    breaker: BreakerPolicy = BreakerPolicy()
     held_by: str | None = None
     """Why nothing at all starts, whatever the gates say."""
 
@@ -43,7 +45,7 @@ def waits(reader: Reader, jobs: Sequence[Job], sight: Sight) -> dict[JobId, Wait
     starting = {claim.job for claim in planned.claims}
     facts = Facts(
         now=sight.now,
-        pauses=reader.pauses(),
+        pauses=planned.pauses,
         locks=LockBoard(reader.fronts(lock.key for standing in standings for lock in standing.locks)),
         pools=planned.pools,
     )

@@ -4,7 +4,7 @@ FROM run JOIN job ON job.id = run.job JOIN lane ON lane.id = job.lane
 WHERE run.status IS NULL
 
 -- name: lanes: in the order of their first jobs
-SELECT id, draws, ready, precedence, position, created_at, job FROM lane WHERE ready > 0
+SELECT id, draws, type, target, ready, precedence, position, created_at, job FROM lane WHERE ready > 0
 ORDER BY precedence, position, created_at, job LIMIT :limit
 
 -- name: heads
@@ -39,15 +39,18 @@ WHERE id = (SELECT job FROM run WHERE run.id = :run AND run.status IS NULL) AND 
 RETURNING id
 
 -- name: open_runs
-SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout
+SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout,
+       spec.type, spec.target, (SELECT count(*) FROM breaker WHERE breaker.probe = run.job)
 FROM run JOIN job ON job.id = run.job LEFT JOIN spec ON spec.id = job.spec WHERE run.status IS NULL
 
 -- name: open_run
-SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout
+SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout,
+       spec.type, spec.target, (SELECT count(*) FROM breaker WHERE breaker.probe = run.job)
 FROM run JOIN job ON job.id = run.job LEFT JOIN spec ON spec.id = job.spec WHERE run.id = :run AND run.status IS NULL
 
 -- name: open_run_of
-SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout
+SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout,
+       spec.type, spec.target, (SELECT count(*) FROM breaker WHERE breaker.probe = run.job)
 FROM run JOIN job ON job.id = run.job LEFT JOIN spec ON spec.id = job.spec WHERE run.job = :job AND run.status IS NULL
 
 -- name: finish_run
@@ -90,8 +93,9 @@ UPDATE job SET stop_requested = :reason WHERE id = :job AND stop_requested IS NU
 SELECT last.id, last.status FROM job AS named JOIN job AS last ON last.chain = named.chain
 WHERE named.id = :job ORDER BY last.id DESC LIMIT 1
 
--- name: pauses
-SELECT scope, paused_by, paused_at FROM pause
+-- name: pauses: by people, and by breakers that are not closed
+SELECT scope, paused_by, paused_at, NULL AS state, NULL AS probe FROM pause
+UNION ALL SELECT key, NULL, until, state, probe FROM breaker
 
 -- name: add_event
 INSERT INTO event (at, kind, cause, actor, job, run, data) VALUES (:at, :kind, :cause, :actor, :job, :run, :data)
