@@ -197,8 +197,7 @@ def pool_table(pools: Json, *, width: int | None) -> list[str]:
 def breaker_text(breaker: Json) -> str:
     if breaker["state"] == "open":
         return f"{breaker['key']} open until {breaker['until']}"
-    tries = f", {breaker['probe']} tries" if breaker.get("probe") else ", the next job tries"
-    return f"{breaker['key']} {breaker['state']}{tries if breaker['state'] == 'half-open' else ''}"
+    return f"{breaker['key']} {breaker['state']}, {breaker.get('probe') or 'the next job'} tries"
 
 
 def breaker_table(breakers: Sequence[Json], *, width: int | None) -> list[str]:
