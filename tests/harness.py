@@ -13,6 +13,7 @@ import msgspec
 
 from rota.command.cancel import cancel
 from rota.command.submit import Submission, Submitted, Surroundings, missing_things, needs_of, submit
+from rota.core.breaker import BreakerPolicy
 from rota.core.event import Event
 from rota.core.job import Job
 from rota.core.pool import Limits, PoolPolicy
@@ -207,9 +208,20 @@ class Scheduler:
         self.engine.settings = self.settings
         self.turn()
 
+    def set_breaker(self, **figures: Any) -> None:
+        self.settings = msgspec.structs.replace(self.settings, breaker=BreakerPolicy(**figures))
+        self.engine.settings = self.settings
+        self.turn()
+
     @property
     def sight(self) -> Sight:
-        return Sight(limits=self.settings.limits, batch_size=None, now=self.clock.now(), jobs=self.home / "jobs")
+        return Sight(
+            limits=self.settings.limits,
+            batch_size=None,
+            now=self.clock.now(),
+            jobs=self.home / "jobs",
+            breaker=self.settings.breaker,
+        )
 
     def job(self, job: JobId) -> Job:
         found = self.reader.job(job)

@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -52,6 +52,7 @@ PoolSize = Annotated[
 Count = Annotated[int, Meta(ge=1, le=_MOST, description=f"a whole number from 1 to {_MOST}")]
 
 ByteCount = Annotated[int, Meta(ge=1, le=2**62, description="a whole number of bytes, from 1")]
+OffOrCount = Annotated[Count | Literal["off"], Meta(description=f'a whole number from 1 to {_MOST}, or "off"')]
 
 Url = Annotated[str, Meta(pattern=r"^postgres(ql)?://", description="the address of a database, postgresql://…")]
 
@@ -105,6 +106,19 @@ def _policies(retry: Retry, lines: Mapping[str, Mapping[str, Any]]) -> dict[str,
     }
 
 
+class Breaker(msgspec.Struct, frozen=True, kw_only=True):
+    """`[breaker]`: when starts that fail are given up, and when a type or target whose runs fail is held."""
+
+    dispatch_failures: Count = 3
+    """A job is given up when it could not be started so often in a row."""
+    window: timedelta = timedelta(minutes=10)
+    """Failures older than this do not count."""
+    failures: OffOrCount = 20
+    """Failed runs of one type or target within the window that open its breaker."""
+    cool_down: timedelta = timedelta(minutes=10)
+    """How long an open breaker holds its jobs before it lets one try."""
+
+
 class Store(msgspec.Struct, frozen=True, kw_only=True):
     """`[store]`: where the records are kept."""
 
@@ -128,6 +142,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     retry: Retry = Retry()
     policies: Mapping[str, Retry] = msgspec.field(default_factory=lambda: _policies(Retry(), {}))
     """`[retry.NAME]` by name, whole."""
+    breaker: Breaker = Breaker()
     store: Store = Store()
     log: Log = Log()
 

@@ -36,6 +36,7 @@ from rota.core.event import Event
 from rota.core.pool import Limits, PoolPolicy
 from rota.core.retry import RetryPolicies, RetryPolicy
 from rota.duration import show_duration
+from rota.engine.breaker import policy_of
 from rota.engine.dispatch import Starter
 from rota.engine.engine import Engine
 from rota.engine.loop import Loop
@@ -98,6 +99,7 @@ def settings_of(given: Config) -> Settings:
         retry=RetryPolicies(
             default=_policy(given.retry), named={name: _policy(each) for name, each in given.policies.items()}
         ),
+        breaker=policy_of(given.breaker),
     )
 
 

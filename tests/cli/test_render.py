@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rota.cli import table
-from rota.cli.render import elapsed, job_block, job_table, pool_table, recovery_lines, status_block
+from rota.cli.render import breaker_text, elapsed, job_block, job_table, pool_table, recovery_lines, status_block
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -184,3 +184,17 @@ def test_wide_characters_keep_columns() -> None:
     assert table.fit("日本語", 4) == "日… "
     assert table.columns("日本e\u0301") == 5
     assert table.render([["A", "B"], ["日本", "x"]]) == ["A     B", "日本  x"]
+
+
+@pytest.mark.parametrize(
+    ("state", "fields", "text"),
+    [
+        ("open", {"until": "2026-03-01T12:00:00Z"}, "type/x open until 2026-03-01T12:00:00Z"),
+        ("half-open", {"probe": "job-9"}, "type/x half-open, job-9 tries"),
+        ("half-open", {"probe": None}, "type/x half-open, the next job tries"),
+    ],
+)
+def test_a_breaker_in_the_status(state: str, fields: dict[str, Any], text: str) -> None:
+    breaker = {"key": "type/x", "state": state, **fields}
+    assert breaker_text(breaker) == text
+    assert f"breaker        {text}" in status_block({"mode": "direct", "breakers": [breaker]}, now=NOW)

@@ -387,3 +387,55 @@ def test_doctor_warns_of_a_scheduler_in_trouble(server: Server, capsys: pytest.C
     assert "warn  scheduler   runs version 0.0.1" in out
     assert "warn  scheduler   TCP is off" in out
     assert "warn  supervisor" in out
+
+
+BREAKER = {"key": "type/x", "state": "open", "failures": 20, "until": "2026-03-01T12:00:00Z", "probe": None}
+
+
+def test_breaker_lists_by_default(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    server.routes["GET /api/breakers"] = answer({"breakers": [BREAKER]})
+    assert main(["breaker"]) == 0
+    listed = capsys.readouterr().out
+    assert main(["breaker", "list"]) == 0
+    assert capsys.readouterr().out == listed
+    assert listed.splitlines() == [
+        "BREAKER  STATE  FAILURES  UNTIL/PROBE",
+        "type/x   open   20        2026-03-01T12:00:00Z",
+    ]
+    assert main(["breaker", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"breakers": [BREAKER]}
+
+
+@pytest.mark.parametrize(
+    ("word", "target"),
+    [
+        ("type/x", "type/x"),
+        ("target/a/b", "target/a/b"),
+        ("type/50%?#ä", "type/50%25%3F%23%C3%A4"),
+        ("job-7", "job-7"),
+        ("7", "job-7"),
+    ],
+)
+def test_breaker_reset_names_a_key_or_a_job(server: Server, word: str, target: str) -> None:
+    server.replies = [answer({"key": word, "state": "closed", "failures_forgotten": 2})]
+    assert main(["breaker", "reset", word]) == 0
+    assert (server.requests[0].method, server.requests[0].target) == ("POST", f"/api/breakers/{target}/reset")
+
+
+@pytest.mark.parametrize(
+    ("status", "goes_at_once", "said"),
+    [
+        ("QUEUED", True, "failed starts forgotten: 2; it goes at once"),
+        ("QUEUED", False, "failed starts forgotten: 2"),
+        ("FAILED", False, "failed starts forgotten: 2; it has ended, and stays so: `rota retry job-7` tries again"),
+    ],
+)
+def test_breaker_reset_says_what_follows_from_it(
+    server: Server, capsys: pytest.CaptureFixture[str], status: str, goes_at_once: bool, said: str
+) -> None:
+    told = {"job": "job-7", "status": status, "failures_forgotten": 2, "goes_at_once": goes_at_once}
+    server.replies = [answer(told), answer(told)]
+    assert main(["breaker", "reset", "7"]) == 0
+    assert capsys.readouterr() == (f"job-7 {status}\n", f"rota: {said}\n")
+    assert main(["breaker", "reset", "7", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == told

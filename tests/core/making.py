@@ -71,8 +71,10 @@ def facts(
     )
 
 
-def lane(number: int, draws: Mapping[str, int], *heads: Rank, has_more: bool = False) -> Lane:
-    return Lane(id=LaneId(number), draws=draws, heads=heads, has_more=has_more)
+def lane(
+    number: int, draws: Mapping[str, int], *heads: Rank, has_more: bool = False, keys: tuple[str, ...] = ()
+) -> Lane:
+    return Lane(id=LaneId(number), draws=draws, keys=keys, heads=heads, has_more=has_more)
 
 
 def snapshot(*lanes: Lane, **fields: Any) -> Snapshot:

@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.making import NOW
+from rota.core.breaker import Breakers, Open, Probed
 from rota.core.control import Pause, Pauses, judge_delay, judge_pause, show_time
 from rota.core.status import Status
 from rota.core.verdict import PASS, Wait
 from rota.core.wait import WaitKind
+from rota.ids import JobId
 
 MOMENT = timedelta(microseconds=1)
 TOKYO = timezone(timedelta(hours=9))
@@ -97,3 +99,33 @@ def test_of_several_pauses_the_widest_speaks() -> None:
     pauses = _pauses(flow__plan="eve", type__story="bob", **{"global": "ann"})
     assert judge_pause(pauses, DRAWS) == _paused_by("ann")
     assert judge_pause(_pauses(flow__plan="eve", type__story="bob"), DRAWS) == _paused_by("bob")
+
+
+OPEN = Breakers({"type/x": Open(datetime(2026, 2, 1, 0, 10, tzinfo=UTC)), "target/y": Probed(JobId(9))})
+
+
+@pytest.mark.parametrize(
+    ("keys", "detail", "topic"),
+    [
+        (("type/x",), "breaker open for type/x until 2026-02-01T00:10:00Z", "breaker:type/x"),
+        (("type/a", "target/y"), "breaker open for target/y until job-9 has ended", "breaker:target/y"),
+        (("type/x", "target/y"), "breaker open for type/x until 2026-02-01T00:10:00Z", "breaker:type/x"),
+    ],
+)
+def test_an_open_breaker_says_for_what_and_until_when(keys: tuple[str, ...], detail: str, topic: str) -> None:
+    said = judge_pause(Pauses(breakers=OPEN), {"global": 1}, keys)
+    assert said == Wait(status=Status.QUEUED, kind=WaitKind.PAUSED, detail=detail, on=(topic,))
+    assert Pauses(breakers=OPEN).are_over({"global": 1}, keys)
+
+
+@pytest.mark.parametrize("keys", [(), ("type/other",), ("target/x", "type/y")])
+def test_a_breaker_holds_nobody_else_not_even_who_draws_from_its_pool(keys: tuple[str, ...]) -> None:
+    assert judge_pause(Pauses(breakers=OPEN), {"global": 1, "type/x": 1}, keys) == PASS
+    assert not Pauses(breakers=OPEN).are_over({"global": 1, "type/x": 1}, keys)
+
+
+def test_a_person_speaks_before_a_breaker() -> None:
+    pauses = Pauses({"global": Pause(by="ann", at=NOW)}, OPEN)
+    said = judge_pause(pauses, {"global": 1}, ("type/x",))
+    assert isinstance(said, Wait)
+    assert said.detail == "paused by ann"

@@ -254,3 +254,21 @@ def test_ready_jobs_never_want_the_same_key_against_each_other_or_a_holder(
         assert not any(a.key == b.key and EXCLUSIVE in (a.mode, b.mode) for a in one for b in other)
     for locks in ready:
         assert all(wanted.key not in held or held[wanted.key] is wanted.mode is SHARED for wanted in locks)
+
+
+def test_what_is_paused_waits_in_its_lane_and_with_locks_it_waits_outside_of_their_queues() -> None:
+    """So nothing is to be written for those without locks, however many, when a pause begins or ends."""
+    paused = facts(paused=["global"])
+    _expect(_look(standing(1), paused), to=Status.QUEUED, is_ready=True, has_waited=False)
+    _expect(_look(standing(1, locks=["k"]), paused), to=Status.QUEUED, is_ready=False, joins=False, has_changed=False)
+    waiting = standing(1, locks=["k"], status=Status.WAITING_ON_LOCKS, wait_kind=LOCKS, contends=True)
+    _expect(_look(waiting, paused), to=Status.QUEUED, is_ready=False, leaves=True, wait_kind=None)
+    _expect(_look(standing(1, locks=["k"], is_ready=True, contends=True), paused), is_ready=False, leaves=True)
+
+
+def test_a_delay_that_is_over_is_forgotten_where_something_else_holds_the_job() -> None:
+    """Else its timer would wake it again and again."""
+    paused = facts(paused=["global"])
+    _expect(_look(standing(1, locks=["k"], not_before=NOW), paused), is_ready=False, has_waited=True)
+    _expect(_look(standing(1, locks=["k"], not_before=LATER), paused), is_ready=False, has_waited=False)
+    _expect(_look(standing(1, not_before=NOW), paused), is_ready=True, has_waited=False)

@@ -12,12 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.making import NOW, lane, rank, snapshot
+from rota.core.breaker import HALF_OPEN, Breakers, Open, Probed
 from rota.core.control import Pause, Pauses
 from rota.core.pool import Limits
 from rota.core.queue import Rank
 from rota.core.snapshot import Lane, Snapshot
 from rota.core.tick import Plan, plan
 from rota.core.verdict import Pass
+from rota.ids import JobId
 
 ONE = {"global": 1}
 
@@ -149,6 +151,50 @@ def test_a_paused_lane_does_not_start_and_closes_nothing() -> None:
     plan_ = _limited(paused, light, sizes={"resource/gpu": 2}, pauses=pauses)
     assert _started(plan_) == [2]
     assert _started(_limited(light, sizes={}, pauses=Pauses({"global": Pause(by="ann", at=NOW)}))) == []
+
+
+X, Y, BOTH = ("type/x",), ("target/y",), ("type/x", "target/y")
+
+
+@pytest.mark.parametrize("state", [Open(NOW), Probed(JobId(99))])
+def test_a_lane_under_an_open_breaker_does_not_start_and_closes_nothing(state: Open | Probed) -> None:
+    pauses = Pauses(breakers=Breakers({"type/x": state}))
+    held = [lane(1, {"resource/gpu": 3}, rank(1), keys=X), lane(2, {"resource/gpu": 1}, rank(2), keys=BOTH)]
+    free = [lane(3, {"resource/gpu": 1}, rank(3), keys=Y), lane(4, {"type/x": 1}, rank(4))]
+    assert _started(_limited(*held, *free, sizes={"resource/gpu": 2}, pauses=pauses)) == [3, 4]
+
+
+def test_a_half_open_breaker_lets_the_first_in_the_order_through_over_all_its_lanes_and_no_other() -> None:
+    pauses = Pauses(breakers=Breakers({"type/x": HALF_OPEN}))
+    lanes = [
+        lane(1, ONE, rank(2), rank(4), keys=X),
+        lane(2, ONE, rank(1), rank(5), keys=("type/x", "target/z")),
+        lane(3, ONE, rank(3), rank(6)),
+    ]
+    chosen = plan(snapshot(*lanes, pauses=pauses))
+    assert [(claim.job, claim.probes) for claim in chosen.claims] == [(1, X), (3, ()), (6, ())]
+    assert chosen.pauses.breakers.states == {"type/x": Probed(JobId(1))}
+    assert not chosen.is_cut_short
+
+
+def test_one_job_can_try_for_its_type_and_its_target() -> None:
+    pauses = Pauses(breakers=Breakers({"type/x": HALF_OPEN, "target/y": HALF_OPEN}))
+    chosen = plan(snapshot(lane(1, ONE, rank(1), rank(2), keys=BOTH), lane(2, ONE, rank(3), keys=Y), pauses=pauses))
+    assert [(claim.job, claim.probes) for claim in chosen.claims] == [(1, BOTH)]
+
+
+def test_one_that_may_not_try_for_its_target_does_not_try_for_its_type() -> None:
+    pauses = Pauses(breakers=Breakers({"type/x": HALF_OPEN, "target/y": Open(NOW)}))
+    chosen = plan(snapshot(lane(1, ONE, rank(1), keys=BOTH), lane(2, ONE, rank(2), keys=X), pauses=pauses))
+    assert [(claim.job, claim.probes) for claim in chosen.claims] == [(2, X)]
+
+
+def test_one_that_finds_no_room_is_not_the_one_that_tries() -> None:
+    pauses = Pauses(breakers=Breakers({"type/x": HALF_OPEN}))
+    lanes = (lane(1, {"resource/gpu": 3}, rank(1), keys=X), lane(2, ONE, rank(2), keys=X))
+    assert [
+        (claim.job, claim.probes) for claim in _limited(*lanes, sizes={"resource/gpu": 2}, pauses=pauses).claims
+    ] == [(2, X)]
 
 
 def test_inv_003_workers_are_the_smallest_free_numbers() -> None:

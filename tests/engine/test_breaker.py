@@ -63,6 +63,42 @@ def test_meanwhile_others_go_and_it_keeps_its_place(scheduler: Scheduler) -> Non
     assert scheduler.job(first).position < scheduler.job(third).position
 
 
+def test_its_locks_are_free_while_it_waits_to_be_tried_again(wide: Scheduler) -> None:
+    first, second = wide.submit(locks=["repo"]), wide.submit(locks=["repo"])
+    assert wide.started() == [first]
+    fail(wide, first)
+    assert wide.started() == [first, second]
+    wide.clock.advance(seconds=1)
+    wide.turn()
+    assert wide.detail(first) == "waiting on locks"
+    wide.end(second)
+    assert wide.started() == [first, second, first]
+
+
+def test_everybody_is_told_how_often_and_why(scheduler: Scheduler) -> None:
+    job = scheduler.submit()
+    fail(scheduler, job)
+    shown = scheduler.show(job)
+    assert (shown.dispatch_failures, shown.last_failure, shown.run) == (1, "no such program", None)
+    assert scheduler.why(job)["text"] == (
+        "job-1 is QUEUED: not before 2026-01-01T00:00:01Z, after it could not be started: no such program"
+    )
+
+
+def test_how_often_is_configurable(scheduler: Scheduler) -> None:
+    scheduler.set_breaker(dispatch_failures=1)
+    once = scheduler.submit()
+    fail(scheduler, once)
+    assert (scheduler.status(once), scheduler.job(once).dispatch_failures) == (Status.FAILED, 1)
+    scheduler.set_breaker(dispatch_failures=5)
+    often = scheduler.submit()
+    for seconds in (1, 2, 4, 8):
+        fail(scheduler, often)
+        wait_out(scheduler, seconds)
+    fail(scheduler, often)
+    assert scheduler.job(often).reason == "circuit-broken: no such program"
+
+
 def test_the_count_survives_a_crash(scheduler: Scheduler) -> None:
     job = scheduler.submit()
     fail(scheduler, job)

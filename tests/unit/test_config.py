@@ -69,6 +69,10 @@ def test_dec_011_con_002_one_job_at_a_time_and_one_user_of_ollama_unless_told_ot
         "scheduler.start_timeout": "5m",
         **policy("retry", max_retries=3, base="10s"),
         **policy("retry.fleet", max_retries=5, base="30s"),
+        "breaker.dispatch_failures": 3,
+        "breaker.window": "10m",
+        "breaker.failures": 20,
+        "breaker.cool_down": "10m",
         "store.url": None,
         "log.max_bytes": None,
     }

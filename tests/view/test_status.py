@@ -29,6 +29,7 @@ def test_an_empty_scheduler(scheduler: Scheduler) -> None:
         "queued": 0,
         "ready": 0,
         "waiting": {},
+        "breakers": [],
         "running": 0,
         "finished": 0,
         "pools": {"global": {"size": 1, "used": 0}, "resource/ollama": {"size": 1, "used": 0}},

@@ -18,6 +18,7 @@ from rota.command.submit import Submitted, Surroundings
 from rota.config import Config
 from rota.core.event import Event
 from rota.core.pool import Limits
+from rota.engine.breaker import policy_of
 from rota.engine.loop import Loop
 from rota.engine.work import Request, Work
 from rota.home import Home
@@ -145,6 +146,7 @@ class Context:
         return Sight(
             limits=Limits(config.pools),
             batch_size=config.scheduler.batch_size,
+            breaker=policy_of(config.breaker),
             now=self.clock.now(),
             jobs=self._jobs,
             held_by=self.control.held_by,

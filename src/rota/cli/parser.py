@@ -29,6 +29,7 @@ VERBS = {
     "cancel": "cancel jobs; running ones are gone when this returns",
     "retry": "try a failed or cancelled job again, as a new job in its chain",
     "pool": "list pools or set a pool's size",
+    "breaker": "list what is held because its runs fail, or let it begin anew",
     "config": "list, read or change the configuration",
     "store": "migrate the store, or copy it to another database",
     "backup": "write the home's records to one file, while jobs run",

@@ -156,6 +156,7 @@ def status_block(status: Json, *, now: datetime) -> list[str]:
     ]
     lines = [f"{name:<14} {value}" for name, value in pairs if value]
     lines += [f"{'pool':<14} {line}" for line in pool_lines(status.get("pools") or {})]
+    lines += [f"{'breaker':<14} {breaker_text(breaker)}" for breaker in status.get("breakers") or ()]
     lines += [f"{'trouble':<14} {text}" for text in status.get("trouble") or ()]
     return lines + [f"{'recovered':<14} {line}" for line in recovery_lines(status.get("recovery") or {})]
 
@@ -196,6 +197,21 @@ def size_text(size: int | None) -> str:
 def pool_table(pools: Json, *, width: int | None) -> list[str]:
     rows = [["POOL", "USED", "SIZE"]]
     rows += [[name, str(pool.get("used", 0)), size_text(pool.get("size"))] for name, pool in pools.items()]
+    return table.render(rows, width=width, flexible=(0,))
+
+
+def breaker_text(breaker: Json) -> str:
+    if breaker["state"] == "open":
+        return f"{breaker['key']} open until {breaker['until']}"
+    return f"{breaker['key']} {breaker['state']}, {breaker.get('probe') or 'the next job'} tries"
+
+
+def breaker_table(breakers: Sequence[Json], *, width: int | None) -> list[str]:
+    rows = [["BREAKER", "STATE", "FAILURES", "UNTIL/PROBE"]]
+    rows += [
+        [each["key"], each["state"], str(each["failures"]), each.get("until") or each.get("probe") or ""]
+        for each in breakers
+    ]
     return table.render(rows, width=width, flexible=(0,))
 
 

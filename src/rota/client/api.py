@@ -128,6 +128,16 @@ def set_pool(session: Session, name: str, size: int) -> None:
     session.ask("PUT", f"/api/pools/{quote(name, keep='/')}", body={"size": size})
 
 
+def breakers(session: Session) -> Json:
+    answer: Json = session.ask("GET", "/api/breakers").json()
+    return answer
+
+
+def reset_breaker(session: Session, key: str) -> Json:
+    answer: Json = session.ask("POST", f"/api/breakers/{quote(key, keep='/')}/reset").json()
+    return answer
+
+
 def scheduler(session: Session) -> Json:
     answer: Json = session.ask("GET", "/api/scheduler").json()
     return answer

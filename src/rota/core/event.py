@@ -12,7 +12,7 @@ from rota.ids import JobId, RunId
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
-    """`job.submitted`, `job.queued`, `job.dispatched` …, `pool.set`, `scheduler.recovered`."""
+    """`job.submitted`, `job.queued`, `job.dispatched` …, `breaker.opened`, `scheduler.recovered`."""
     at: int
     """Microseconds since the epoch."""
     cause: str

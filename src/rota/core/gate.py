@@ -38,6 +38,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     not_before: datetime | None
     lane: LaneId
     draws: Draws
+    keys: tuple[str, ...] = ()
+    """The breakers it stands under."""
     locks: tuple[Lock, ...]
     edges: tuple[EdgeFact, ...]
     """Those not met that may speak: one that cannot be met any more, else the first open one."""
@@ -59,11 +61,12 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
 
 AFTER = Gate(name="after", judge=lambda job, _: judge_edges(job.edges))
 DELAY = Gate(name="delay", judge=lambda job, facts: judge_delay(job.not_before, facts.now))
-PAUSED = Gate(name="paused", judge=lambda job, facts: judge_pause(facts.pauses, job.draws))
+PAUSED = Gate(name="paused", judge=lambda job, facts: judge_pause(facts.pauses, job.draws, job.keys))
 LOCKS = Gate(name="locks", judge=lambda job, facts: facts.locks.judge(job.rank, job.locks))
 POOLS = Gate(name="pools", judge=lambda job, facts: facts.pools.judge(job.draws))
 
 GATES = (AFTER, DELAY, PAUSED, LOCKS, POOLS)
+BEFORE_PAUSED = GATES[: GATES.index(PAUSED)]
 BEFORE_LOCKS = GATES[: GATES.index(LOCKS)]
 """A job held at one of these does not stand in the queues of its locks: later ones pass it."""
 

@@ -13,10 +13,12 @@ from rota.ids import JobId, LaneId
 
 
 class Lane(msgspec.Struct, frozen=True, kw_only=True):
-    """Ready jobs with the same draws, in queue order: a full pool in front is not walked over."""
+    """Ready jobs with the same draws, type and target, in queue order: a full pool in front is not walked over."""
 
     id: LaneId
     draws: Draws
+    keys: tuple[str, ...] = ()
+    """The breakers its jobs stand under."""
     heads: tuple[Rank, ...]
     has_more: bool
     """There are ready jobs behind these heads."""
@@ -42,3 +44,5 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     job: JobId
     lane: LaneId
     worker: int
+    probes: tuple[str, ...] = ()
+    """The breakers for which it is the one that tries."""

@@ -16,8 +16,8 @@ from typing import Literal
 
 import msgspec
 
-from rota.core.control import judge_pause
-from rota.core.gate import BEFORE_LOCKS, LOCKS, Facts, Standing, first_verdict
+from rota.core.control import Pauses
+from rota.core.gate import BEFORE_LOCKS, BEFORE_PAUSED, LOCKS, Facts, Standing, first_verdict
 from rota.core.lock import Lock
 from rota.core.pool import PoolBoard
 from rota.core.snapshot import Claim, Lane, Snapshot
@@ -51,6 +51,8 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """Something of it is to be written: a job that stands where it stood is left alone."""
     reason: str | None = None
     """Set when the look ends the job: blocked, or not needed."""
+    has_waited: bool = False
+    """Its delay is over and it is held by something else: no timer is to wake it any more."""
 
 
 def _place(job: Standing, verdict: Verdict, *, contends: bool) -> Placement:
@@ -80,6 +82,7 @@ def _place(job: Standing, verdict: Verdict, *, contends: bool) -> Placement:
         leaves=job.contends and not contends,
         has_changed=(to, kind, is_ready) != (job.status, job.wait_kind, job.is_ready),
         reason=reason,
+        has_waited=job.not_before is not None and isinstance(verdict, Wait) and verdict.kind is WaitKind.PAUSED,
     )
 
 
@@ -90,8 +93,9 @@ def is_free(*, unmet: int, not_before: datetime | None, locks: Sequence[Lock]) -
 
 def look(jobs: Sequence[Standing], facts: Facts) -> list[Placement]:
     """Ask the stored gates of each job. All that pass those before locks join the queues of their locks first,
-    so that within one look the order of the queue decides, not the order of asking."""
-    early = [(job, first_verdict(job, facts, BEFORE_LOCKS)) for job in jobs]
+    so that within one look the order of the queue decides, not the order of asking. A job without locks sits out a
+    pause in its lane, which the plan passes over as a whole; one with locks must not stand in their queues."""
+    early = [(job, first_verdict(job, facts, BEFORE_LOCKS if job.locks else BEFORE_PAUSED)) for job in jobs]
     for job, verdict in early:
         if isinstance(verdict, Pass):
             facts.locks.join(job.rank, job.locks)
@@ -109,6 +113,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What kept the number of claims from being larger."""
     pools: PoolBoard
     """Room as it is after these claims, with the pools that were closed on the way."""
+    pauses: Pauses
+    """As they are after these claims."""
     is_cut_short: bool = False
     """The snapshot or the batch ended before the queue did: another tick should follow."""
     wants_more_lanes: bool = False
@@ -121,7 +127,7 @@ def _free_workers(taken: frozenset[int]) -> Iterator[int]:
 
 def plan(snapshot: Snapshot) -> Plan:
     """Go down the queue order over all lanes at once and claim what fits."""
-    pools = PoolBoard(snapshot.limits, snapshot.used)
+    pools, pauses = PoolBoard(snapshot.limits, snapshot.used), snapshot.pauses
     workers = _free_workers(snapshot.workers)
     claims: list[Claim] = []
     bound_by: BoundBy = "none" if not snapshot.has_ready else "ready" if snapshot.lanes else "capacity"
@@ -130,34 +136,38 @@ def plan(snapshot: Snapshot) -> Plan:
     while queue:
         rank, index, lane = queue[0]
         if snapshot.horizon is not None and rank >= snapshot.horizon:
-            return Plan(claims=tuple(claims), bound_by=bound_by, pools=pools, is_cut_short=True)
+            return Plan(claims=tuple(claims), bound_by=bound_by, pools=pools, pauses=pauses, is_cut_short=True)
         if snapshot.frontier is not None and rank >= snapshot.frontier:
             break
-        if not _may_start(lane, snapshot, pools):
+        if not _may_start(lane, pauses, pools):
             bound_by = "capacity"
             heapq.heappop(queue)
             continue
         if len(claims) == snapshot.batch_size:
-            return Plan(claims=tuple(claims), bound_by="batch", pools=pools, is_cut_short=True)
+            return Plan(claims=tuple(claims), bound_by="batch", pools=pools, pauses=pauses, is_cut_short=True)
         pools.take(lane.draws)
-        claims.append(Claim(job=rank.job, lane=lane.id, worker=next(workers)))
+        probes = pauses.breakers.awaiting(lane.keys)
+        if probes:
+            pauses = Pauses(pauses.scopes, pauses.breakers.probed(probes, rank.job))
+        claims.append(Claim(job=rank.job, lane=lane.id, worker=next(workers), probes=probes))
         if index + 1 < len(lane.heads):
             heapq.heapreplace(queue, (lane.heads[index + 1], index + 1, lane))
         elif lane.has_more:
-            return Plan(claims=tuple(claims), bound_by=bound_by, pools=pools, is_cut_short=True)
+            return Plan(claims=tuple(claims), bound_by=bound_by, pools=pools, pauses=pauses, is_cut_short=True)
         else:
             heapq.heappop(queue)
     # Marked jobs that have not had their look are owed one, even where nothing ready stands before them.
     wants_more = snapshot.frontier is not None
     is_cut_short = snapshot.horizon is not None or wants_more
     return Plan(
-        claims=tuple(claims), bound_by=bound_by, pools=pools, is_cut_short=is_cut_short, wants_more_lanes=wants_more
-    )
+        claims=tuple(claims), bound_by=bound_by, pools=pools, pauses=pauses, is_cut_short=is_cut_short,
+        wants_more_lanes=wants_more,
+    )  # fmt: skip
 
 
-def _may_start(lane: Lane, snapshot: Snapshot, pools: PoolBoard) -> bool:
+def _may_start(lane: Lane, pauses: Pauses, pools: PoolBoard) -> bool:
     """Whether the next job of this lane fits now; if it lacks room somewhere, that pool is closed behind it."""
-    if not isinstance(judge_pause(snapshot.pauses, lane.draws), Pass):
+    if pauses.are_over(lane.draws, lane.keys):
         return False
     if pools.is_closed(lane.draws):
         return False

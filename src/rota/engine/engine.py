@@ -21,7 +21,7 @@ from typing import Any
 
 from rota.clock import Clock
 from rota.core.event import Event
-from rota.engine import finish
+from rota.engine import breaker, finish
 from rota.engine.awaited import AwaitedStarts
 from rota.engine.dispatch import Starter, choose, look_at_marked
 from rota.engine.recovery import Report, reconcile
@@ -89,7 +89,8 @@ class Engine:
         self.recovery: Report = {}
         """What the first reconciliation found."""
         self.next_due: datetime | None = None
-        """When a delayed job is to be looked at."""
+        """When a delayed job, or a breaker, is to be looked at."""
+        self._breaker_due: datetime | None = None
         self.has_more = False
         """Work is left that needs no event: another turn should follow at once."""
 
@@ -101,6 +102,7 @@ class Engine:
             session = self._session = self._open_session()
             session.begin()
             session.stir_all_waiting()
+            session.forget_old_failures(self._clock.now() - self.settings.breaker.window)
             session.commit()
         except StorageFull as error:
             if session is not None:
@@ -132,10 +134,11 @@ class Engine:
             work.orders.extend(Stop(run=run) for run in overdue)
             if self._is_due(work.now):
                 self._session.stir_due(work.now)
+            self._book_time(work)
             is_left = look_at_marked(work, "tick")
             has_more = self._claim(work, is_left=is_left) or is_left
             replies = self._see(work, requests, results)
-            next_due = self._session.next_due()
+            next_due = _earliest(self._session.next_due(), self._breaker_due)
             events = self._session.commit()
         except (StorageFull, StoreError) as error:
             self._fail(error, messages, requests)
@@ -316,6 +319,12 @@ class Engine:
                 self._executor_notice = None
                 self._awaited.forget()
 
+    def _book_time(self, work: Work) -> None:
+        """When the next breaker is due comes with each plan, so a turn that fails forgets nothing."""
+        if self._breaker_due is not None and self._breaker_due <= work.now:
+            self._breaker_due = None
+            breaker.book_time(work)
+
     def _claim(self, work: Work, *, is_left: bool) -> bool:
         """Claim what fits; whether there may be more to do at once."""
         if self._machine_trouble is not None and self._clock.monotonic() >= self._machine_retry_at:
@@ -325,8 +334,10 @@ class Engine:
         chosen = choose(work.session, work.settings.limits, work.settings.batch_size, is_left=is_left)
         work.plan = chosen
         dispatches = self._session.claim(chosen.claims, NODE, work.now, "tick")
+        has_probes = breaker.book_probes(work, chosen.claims)
         ordered = [self._order(work, dispatch) for dispatch in dispatches]
-        return chosen.is_cut_short or not all(ordered)
+        self._breaker_due = due = chosen.pauses.breakers.next_due(work.settings.breaker, work.now)
+        return chosen.is_cut_short or not all(ordered) or has_probes or (due is not None and due <= work.now)
 
     def _order(self, work: Work, dispatch: Dispatch) -> bool:
         """A job whose own record cannot be used fails alone; then there is room again for another."""
@@ -370,3 +381,7 @@ class Engine:
     def refuse(self, requests: Sequence[Request[Any]]) -> None:
         for request in requests:
             request.done(Unavailable("the scheduler is stopping; try again when it is back"))
+
+
+def _earliest(one: datetime | None, other: datetime | None) -> datetime | None:
+    return min((moment for moment in (one, other) if moment is not None), default=None)

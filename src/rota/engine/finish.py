@@ -11,6 +11,7 @@ from rota.core.after import policies_met_by
 from rota.core.breaker import CIRCUIT_BROKEN, again_after
 from rota.core.run import CANCELLED, STOPPED_BY_SHUTDOWN, Conclusion, End, Intent, conclude
 from rota.core.status import Status
+from rota.engine import breaker
 from rota.engine.retry import delay_after, go_on
 from rota.engine.work import Work
 from rota.executor.port import Acknowledge, Exited, FailedToStart, Refused, Started, Stop
@@ -70,6 +71,7 @@ def finish(work: Work, run: OpenRun, end: Conclusion, *, at: datetime, cause: st
     delay = delay_after(work, run, end)
     if not work.session.finish(run, end, at=at, now=work.now, cause=cause, goes_on=delay is not None):
         return
+    breaker.book_end(work, run, end, at=at)
     if delay is None:
         if run.has_dependants:
             end_chain(work.session, run.chain, end.status)
@@ -118,25 +120,28 @@ def fail_with(work: Work, message: Exited | FailedToStart, reason: str) -> None:
 def fail_dispatch(work: Work, run: OpenRun, error: str) -> None:
     """Not a run: the job is tried again after a short while, or given up."""
     failures = run.dispatch_failures + 1
-    delay = again_after(failures)
+    delay = again_after(failures, work.settings.breaker.dispatch_failures)
     if delay is None:
         give_up(work, run, failures=failures, error=error, reason=f"{CIRCUIT_BROKEN}: {error}")
         return
     work.session.requeue(
         run, failures=failures, error=error, not_before=work.now + delay, now=work.now, cause="executor"
     )
+    breaker.book_nothing(work, run)
 
 
 def take_back(work: Work, run: OpenRun, *, cause: str) -> None:
     """The claim came to nothing through no fault of the job: it stands at its old place again, or has ended there
     if somebody cancelled it meanwhile."""
     work.session.requeue(run, failures=run.dispatch_failures, error=None, not_before=None, now=work.now, cause=cause)
+    breaker.book_nothing(work, run)
     if run.stop_requested not in (None, STOPPED_BY_SHUTDOWN):
         cancel_waiting(work, run.job, run.chain, reason=run.stop_requested, actor=None)
 
 
 def give_up(work: Work, run: OpenRun, *, failures: int, error: str, reason: str) -> None:
     work.session.abandon(run, failures=failures, error=error, reason=reason, now=work.now, cause="executor")
+    breaker.book_nothing(work, run)
     end_chain(work.session, run.chain, Status.FAILED)
 
 

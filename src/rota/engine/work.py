@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from rota.core.breaker import BreakerPolicy
 from rota.core.pool import ConcurrencyPolicy, Limits
 from rota.core.retry import RetryPolicies
 from rota.core.tick import Plan
@@ -30,6 +31,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     kill_after: timedelta
     start_timeout: timedelta
     retry: RetryPolicies = RetryPolicies()
+    breaker: BreakerPolicy = BreakerPolicy()
 
 
 class Work:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from rota.core.breaker import keys_of
 from rota.core.event import Event
 from rota.core.retry import RetryPolicy
 from rota.core.snapshot import Claim
@@ -52,6 +53,10 @@ class OpenRun(msgspec.Struct, frozen=True, kw_only=True):
     retries: int
     """Automatic retries that led to it."""
     policy: RetryPolicy | None
+    keys: tuple[str, ...] = ()
+    """The breakers its job stands under."""
+    is_probe: bool = False
+    """A breaker waits for how it ends."""
 
 
 class Claiming(Placing):
@@ -155,4 +160,6 @@ def _open_run(row: Row) -> OpenRun:
         has_dependants=bool(row[9]),
         retries=row[10],
         policy=decode_policy(row[11]),
+        keys=keys_of(row[12], row[13]),
+        is_probe=bool(row[14]),
     )

@@ -40,6 +40,8 @@ class Placing(Snapshots, Emitting):
         """Write where each job now stands; of one that stands where it stood, only the mark is taken away."""
         changed = [placement for placement in placements if placement.has_changed]
         self._db.run("unstir", ids=[placement.job for placement in placements if not placement.has_changed])
+        if any(placement.has_waited for placement in placements):
+            self._db.run("forget_delay", ids=[placement.job for placement in placements if placement.has_waited])
         rows = [_place_row(placement, to_stored(now)) for placement in changed]
         if rows and self._db.run_many("place", rows) != len(rows):
             raise StoreError("a job changed while it was looked at; is a second scheduler writing to this store?")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from rota.core.event import Event
+from rota.store.breaker import BreakerRecords, Breaking
 from rota.store.database import Bulk, Database
 from rota.store.edit import Editing
 from rota.store.finish import Finishing
@@ -17,7 +18,7 @@ from rota.store.retry import Retrying
 from rota.store.snapshot import Snapshots
 
 
-class Reader(Snapshots, Records):
+class Reader(Snapshots, Records, BreakerRecords):
     def __init__(self, database: Database) -> None:
         self._db = database
 
@@ -32,7 +33,7 @@ class Reader(Snapshots, Records):
         self._db.close()
 
 
-class Session(Finishing, Retrying, Editing, Records):
+class Session(Finishing, Retrying, Editing, Breaking, Records):
     def begin(self) -> None:
         """After a reconnect every waiting job is looked at again, so that no wake-up can be lost for good."""
         if self._db.begin():

@@ -8,6 +8,7 @@ from functools import lru_cache
 import msgspec
 
 from rota.core.after import AfterPolicy, Edge, EdgeFact
+from rota.core.breaker import HALF_OPEN, Breakers, HalfOpen, Open, Probed, keys_of
 from rota.core.control import Pause, Pauses
 from rota.core.gate import Standing
 from rota.core.lock import Front, Lock, LockMode
@@ -108,7 +109,13 @@ class Snapshots:
         return fronts
 
     def pauses(self) -> Pauses:
-        return Pauses({scope: Pause(by=by, at=from_stored(at)) for scope, by, at in self._db.rows("pauses")})
+        scopes, states = {}, {}
+        for scope, by, at, state, probe in self._db.rows("pauses"):
+            if state is None:
+                scopes[scope] = Pause(by=by, at=from_stored(at))
+            else:
+                states[scope] = breaker_state(state, at, probe)
+        return Pauses(scopes, Breakers(states))
 
     def used(self) -> tuple[dict[str, int], frozenset[int]]:
         """What running jobs draw from each pool, and the numbers of the workers that run them."""
@@ -137,21 +144,27 @@ class Snapshots:
             pauses=pauses,
             batch_size=batch_size,
             has_ready=bool(rows),
-            frontier=Rank(*rows[most_lanes][3:]) if len(rows) > most_lanes else None,
+            frontier=Rank(*rows[most_lanes][5:]) if len(rows) > most_lanes else None,
             horizon=Rank(*horizon[0]) if horizon else None,
         )
 
     def _lanes(self, rows: Sequence[Row], limits: Limits, used: Mapping[str, int], pauses: Pauses) -> Iterator[Lane]:
         """The lanes with ready jobs. One that a full pool closes shows its first job only: that job may still
         close other pools to those behind it. One whose draws cannot be read is left out."""
-        for lane, text, ready, *_ in rows:
-            draws = decode_draws(text)
-            if draws is None or pauses.over(draws) is not None:
+        for lane, text, type_, target, ready, *_ in rows:
+            draws, keys = decode_draws(text), keys_of(type_, target)
+            if draws is None or pauses.are_over(draws, keys):
                 continue
             heads = self._db.rows("heads", lane=lane, limit=_room(limits, used, draws))
             if heads:
                 ranks = tuple(Rank(*head) for head in heads)
-                yield Lane(id=LaneId(lane), draws=draws, heads=ranks, has_more=ready > len(heads))
+                yield Lane(id=LaneId(lane), draws=draws, keys=keys, heads=ranks, has_more=ready > len(heads))
+
+
+def breaker_state(state: str, until: int, probe: int | None) -> Open | HalfOpen | Probed:
+    if state == "open":
+        return Open(from_stored(until))
+    return HALF_OPEN if probe is None else Probed(JobId(probe))
 
 
 def _standing(row: Row, locks: tuple[Lock, ...], edges: tuple[EdgeFact, ...], contends: bool) -> Standing:
@@ -169,6 +182,7 @@ def _standing(row: Row, locks: tuple[Lock, ...], edges: tuple[EdgeFact, ...], co
         not_before=maybe_from_stored(row[8]),
         lane=LaneId(row[9]),
         draws=draws,
+        keys=keys_of(row[13], row[14]),
         locks=locks,
         edges=edges,
     )

@@ -14,7 +14,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 _NAME = re.compile(r"^-- name: (\w+).*$", re.MULTILINE)
-_FILES = ("submit", "look", "claim", "retry", "edit", "view")
+_FILES = ("submit", "look", "claim", "retry", "edit", "breaker", "view")
 
 
 def load(translate: Callable[[str], T]) -> Mapping[str, T]:

@@ -64,9 +64,10 @@ class Submitting(Emitting):
         )
         return int(rows[0][0])
 
-    def _lane(self, draws: Draws) -> LaneId:
-        text = msgspec.json.encode(draws).decode()
-        rows = self._db.rows("find_lane", draws=text) or self._db.rows("add_lane", draws=text)
+    def _lane(self, job: NewJob) -> LaneId:
+        text = msgspec.json.encode(job.draws).decode()
+        values = {"draws": text, "type": job.spec.type or "", "target": job.spec.target or ""}
+        rows = self._db.rows("find_lane", **values) or self._db.rows("add_lane", **values)
         return LaneId(rows[0][0])
 
     def chains(self, jobs: Sequence[JobId]) -> dict[JobId, ChainState]:
@@ -86,14 +87,14 @@ class Submitting(Emitting):
 
     def add(self, jobs: Sequence[NewJob], now: datetime, actor: str | None) -> None:
         stored_now = to_stored(now)
-        lanes: dict[str, LaneId] = {}
+        lanes: dict[tuple[str, str | None, str | None], LaneId] = {}
         ready: dict[LaneId, int] = {}
         rows = []
         for job in jobs:
-            name = str(job.draws)
+            name = (str(job.draws), job.spec.type, job.spec.target)
             lane = lanes.get(name)
             if lane is None:
-                lane = lanes[name] = self._lane(job.draws)
+                lane = lanes[name] = self._lane(job)
             if job.is_ready:
                 ready[lane] = ready.get(lane, 0) + 1
             rows.append(_job_row(job, lane, stored_now))

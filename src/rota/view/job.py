@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from rota.core.breaker import BreakerPolicy
 from rota.core.gate import Facts, Standing, first_verdict
 from rota.core.job import Job
 from rota.core.lock import LockBoard
@@ -33,6 +34,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     batch_size: int | None
     now: datetime
     jobs: Path
+    breaker: BreakerPolicy = BreakerPolicy()
     held_by: str | None = None
     """Why nothing at all starts, whatever the gates say."""
 
@@ -47,7 +49,7 @@ def waits(reader: Looking, jobs: Sequence[Job], sight: Sight) -> dict[JobId, Wai
     starting = {claim.job for claim in planned.claims}
     facts = Facts(
         now=sight.now,
-        pauses=reader.pauses(),
+        pauses=planned.pauses,
         locks=LockBoard(reader.fronts(lock.key for standing in standings for lock in standing.locks)),
         pools=planned.pools,
     )
@@ -112,7 +114,7 @@ def _fresh(new: NewJob, work: Work, plan: Plan, sight: Sight) -> JobForm:
         locks=(),
         edges=(),
     )
-    facts = Facts(now=work.now, pauses=work.session.pauses(), locks=LockBoard({}), pools=plan.pools)
+    facts = Facts(now=work.now, pauses=plan.pauses, locks=LockBoard({}), pools=plan.pools)
     verdict = first_verdict(standing, facts)
     return job_form(job, sight.jobs, wait=verdict if isinstance(verdict, Wait) else None)
 

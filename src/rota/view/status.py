@@ -6,10 +6,12 @@ from typing import Any
 
 from rota.core.pool import Limits
 from rota.core.status import STARTED, TERMINAL, WAITING, Status
+from rota.core.wait import WaitKind
 from rota.ids import show_job
 from rota.names import GLOBAL
 from rota.store.moment import from_stored
 from rota.store.session import Reader
+from rota.view.breaker import tripped
 from rota.view.job import Sight, waits
 
 
@@ -29,7 +31,11 @@ def status(reader: Reader, sight: Sight) -> dict[str, Any]:
     ready = sum(count for _, count in lanes)
     running = sum(counts.get(status, 0) for status in STARTED)
     waiting = {kind.value: count for kind, count in reader.waiting_counts().items()}
-    pause = reader.pauses().scopes.get(GLOBAL)
+    pauses = reader.pauses()
+    pause = pauses.scopes.get(GLOBAL)
+    in_lanes, parked = reader.count_paused(pauses)
+    if in_lanes + parked:
+        waiting[WaitKind.PAUSED.value] = in_lanes + parked
     last = reader.last_dispatch()
     return {
         "mode": "direct" if sight.limits.size(GLOBAL) is None else "deferred",
@@ -38,8 +44,9 @@ def status(reader: Reader, sight: Sight) -> dict[str, Any]:
         "paused_at": None if pause is None else pause.at,
         "depth": {"total": ready, "soft": None, "hard": None, "by_flow": _by_flow(lanes)},
         "queued": counts.get(Status.QUEUED, 0),
-        "ready": ready,
+        "ready": ready - in_lanes,
         "waiting": waiting,
+        "breakers": tripped(reader, sight),
         "running": running,
         "finished": sum(counts.get(status, 0) for status in TERMINAL),
         "pools": pools(reader, sight.limits),

@@ -13,14 +13,17 @@ CREATE TABLE surroundings (        -- environments, once for each distinct conte
     variables TEXT NOT NULL
 ) @strict;
 
-CREATE TABLE lane (                -- one for each distinct set of pool draws
+CREATE TABLE lane (                -- one for each distinct set of pool draws, of each type and target
     id @int PRIMARY KEY,
-    draws TEXT NOT NULL UNIQUE,
+    draws TEXT NOT NULL,
+    type TEXT NOT NULL DEFAULT '', -- whose breakers hold it; a job can draw from the pool of a type that is not its own
+    target TEXT NOT NULL DEFAULT '',
     ready @int NOT NULL DEFAULT 0 CHECK (ready >= 0),
     precedence @int,               -- the rank of its first ready job
     position @int,
     created_at @int,
     job @int,
+    UNIQUE (draws, type, target),
     CHECK ((ready = 0) = (job IS NULL))
 ) @strict;
 CREATE INDEX lane_order ON lane (precedence, position, created_at, job) WHERE ready > 0;
@@ -170,6 +173,23 @@ CREATE TABLE pause (
     scope TEXT PRIMARY KEY,
     paused_by TEXT NOT NULL,
     paused_at @int NOT NULL
+) @strict;
+
+CREATE TABLE breaker (             -- those that are not closed
+    key TEXT PRIMARY KEY,          -- type/… or target/…
+    state TEXT NOT NULL CHECK (state = 'open' OR state = 'half_open'),
+    opened_at @int NOT NULL,
+    until @int NOT NULL,
+    probe @int,                    -- the job that tries whether it can close
+    CHECK (state = 'half_open' OR probe IS NULL)
+) @strict;
+CREATE INDEX breaker_probe ON breaker (probe) WHERE probe IS NOT NULL;
+
+CREATE TABLE breaker_failure (     -- the latest failed runs of a key, as many as it takes to open its breaker
+    key TEXT NOT NULL,
+    slot @int NOT NULL,
+    at @int NOT NULL,
+    PRIMARY KEY (key, slot)
 ) @strict;
 
 CREATE TABLE idempotency (

@@ -4,7 +4,7 @@ FROM run JOIN job ON job.id = run.job JOIN lane ON lane.id = job.lane
 WHERE run.status IS NULL
 
 -- name: lanes: in the order of their first jobs
-SELECT id, draws, ready, precedence, position, created_at, job FROM lane WHERE ready > 0
+SELECT id, draws, type, target, ready, precedence, position, created_at, job FROM lane WHERE ready > 0
 ORDER BY precedence, position, created_at, job LIMIT :limit
 
 -- name: heads
@@ -42,21 +42,24 @@ WHERE id = :job AND status IN ('DISPATCHED', 'RUNNING')
 SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout,
        CASE WHEN EXISTS (SELECT 1 FROM lock WHERE lock.job = job.id) THEN 1 ELSE 0 END,
        CASE WHEN EXISTS (SELECT 1 FROM edge WHERE edge.chain = job.chain AND edge.state = 'open') THEN 1 ELSE 0 END,
-       job.retries, spec.retry
+       job.retries, spec.retry,
+       spec.type, spec.target, (SELECT count(*) FROM breaker WHERE breaker.probe = run.job)
 FROM run JOIN job ON job.id = run.job LEFT JOIN spec ON spec.id = job.spec WHERE run.status IS NULL
 
 -- name: open_run
 SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout,
        CASE WHEN EXISTS (SELECT 1 FROM lock WHERE lock.job = job.id) THEN 1 ELSE 0 END,
        CASE WHEN EXISTS (SELECT 1 FROM edge WHERE edge.chain = job.chain AND edge.state = 'open') THEN 1 ELSE 0 END,
-       job.retries, spec.retry
+       job.retries, spec.retry,
+       spec.type, spec.target, (SELECT count(*) FROM breaker WHERE breaker.probe = run.job)
 FROM run JOIN job ON job.id = run.job LEFT JOIN spec ON spec.id = job.spec WHERE run.id = :run AND run.status IS NULL
 
 -- name: open_run_of
 SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout,
        CASE WHEN EXISTS (SELECT 1 FROM lock WHERE lock.job = job.id) THEN 1 ELSE 0 END,
        CASE WHEN EXISTS (SELECT 1 FROM edge WHERE edge.chain = job.chain AND edge.state = 'open') THEN 1 ELSE 0 END,
-       job.retries, spec.retry
+       job.retries, spec.retry,
+       spec.type, spec.target, (SELECT count(*) FROM breaker WHERE breaker.probe = run.job)
 FROM run JOIN job ON job.id = run.job LEFT JOIN spec ON spec.id = job.spec WHERE run.job = :job AND run.status IS NULL
 
 -- name: finish_run
@@ -100,8 +103,9 @@ WHERE id = :job AND (stop_requested IS NULL OR stop_requested = 'stopped by shut
 SELECT last.id, last.status FROM job AS named JOIN job AS last ON last.chain = named.chain
 WHERE named.id = :job ORDER BY last.id DESC LIMIT 1
 
--- name: pauses
-SELECT scope, paused_by, paused_at FROM pause
+-- name: pauses: by people, and by breakers that are not closed
+SELECT scope, paused_by, paused_at, NULL AS state, NULL AS probe FROM pause
+UNION ALL SELECT key, NULL, until, state, probe FROM breaker
 
 -- name: add_event
 INSERT INTO event (seq, at, kind, cause, actor, job, run, data) VALUES (:seq, :at, :kind, :cause, :actor, :job, :run, :data)

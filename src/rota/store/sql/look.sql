@@ -10,14 +10,14 @@ UPDATE job SET stirred = 1 WHERE stirred = 0 AND ready = 0 AND finished_at IS NU
 
 -- name: stirred
 SELECT job.precedence, job.position, job.created_at, job.id, job.status, job.wait_kind, job.waited_on, job.ready,
-       job.not_before, job.lane, lane.draws, job.unmet, job.chain
+       job.not_before, job.lane, lane.draws, job.unmet, job.chain, lane.type, lane.target
 FROM job JOIN lane ON lane.id = job.lane
 WHERE job.stirred = 1
 ORDER BY job.precedence, job.position, job.created_at, job.id LIMIT :limit
 
 -- name: standing
 SELECT job.precedence, job.position, job.created_at, job.id, job.status, job.wait_kind, job.waited_on, job.ready,
-       job.not_before, job.lane, lane.draws, job.unmet, job.chain
+       job.not_before, job.lane, lane.draws, job.unmet, job.chain, lane.type, lane.target
 FROM job JOIN lane ON lane.id = job.lane
 WHERE job.id @in(ids)
 
@@ -49,6 +49,9 @@ ORDER BY precedence, position, created_at, job LIMIT 1
 UPDATE job SET status = :to, wait_kind = :wait_kind, waited_on = :waited_on, ready = :ready, stirred = 0,
                reason = :reason, finished_at = :finished_at
 WHERE id = :job AND status = :was
+
+-- name: forget_delay: it is over, and something else holds the job now
+UPDATE job SET not_before = NULL WHERE id @in(ids)
 
 -- name: unstir
 UPDATE job SET stirred = 0 WHERE id @in(ids)

@@ -12,10 +12,10 @@ INSERT INTO surroundings (id, digest, variables)
 SELECT coalesce(max(id), 0) + 1, :digest, :variables FROM surroundings RETURNING id
 
 -- name: find_lane
-SELECT id FROM lane WHERE draws = :draws
+SELECT id FROM lane WHERE draws = :draws AND type = :type AND target = :target
 
 -- name: add_lane
-INSERT INTO lane (id, draws) SELECT coalesce(max(id), 0) + 1, :draws FROM lane RETURNING id
+INSERT INTO lane (id, draws, type, target) SELECT coalesce(max(id), 0) + 1, :draws, :type, :target FROM lane RETURNING id
 
 -- name: add_spec
 INSERT INTO spec (id, command, cwd, surroundings, name, type, params, flow, target, pools, timeout, idle_timeout, skip_if, retry)

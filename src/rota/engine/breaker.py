@@ -1,0 +1,106 @@
+"""Breakers, inside a transaction: what ends, starts and time make of them.
+
+A run that is no probe costs nothing when it does not fail, and one statement when it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from rota import config
+from rota.core.breaker import (
+    BreakerPolicy,
+    Closed,
+    HalfOpen,
+    Open,
+    Probed,
+    State,
+    Told,
+    after_end,
+    after_while,
+    told_by,
+)
+from rota.core.run import Conclusion
+from rota.core.snapshot import Claim
+from rota.engine.work import Work
+from rota.ids import JobId
+from rota.store.claim import OpenRun
+
+PROBES = 100
+"""Parked jobs that are looked at when one may try: some of them may still have to wait for their locks."""
+
+
+def policy_of(given: config.Breaker) -> BreakerPolicy:
+    return BreakerPolicy(
+        dispatch_failures=given.dispatch_failures,
+        failures=None if given.failures == "off" else given.failures,
+        window=given.window,
+        cool_down=given.cool_down,
+    )
+
+
+def book_end(work: Work, run: OpenRun, end: Conclusion, *, at: datetime) -> None:
+    """A run has ended."""
+    told = told_by(end)
+    failures = work.settings.breaker.failures
+    if told is Told.BAD and run.keys and failures is not None:
+        since = work.now - work.settings.breaker.window
+        for tally in work.session.add_failure(run.keys, at, since=since, most=failures):
+            _book(work, tally.key, tally.state, run.job, told, recent=tally.others + (at > since))
+    elif run.is_probe:
+        _book_probe(work, run.job, told)
+
+
+def book_nothing(work: Work, run: OpenRun) -> None:
+    """A claim came to nothing: if it was to try, another may."""
+    if run.is_probe:
+        _book_probe(work, run.job, Told.NOTHING)
+
+
+def book_probes(work: Work, claims: Iterable[Claim]) -> bool:
+    """Of what was just claimed, these are the ones that try; whether there were any. The others of their kind, which
+    may have come as far as their locks meanwhile, are held again."""
+    probes = [(key, claim.job) for claim in claims for key in claim.probes]
+    for key, job in probes:
+        _change(work, key, Probed(job), cause="tick", job=job)
+    return bool(probes)
+
+
+def book_time(work: Work) -> None:
+    """What is over its time, or not wanted any more, changes."""
+    for record in work.session.breakers():
+        after = after_while(record.state, work.settings.breaker, work.now)
+        if after != record.state:
+            _change(work, record.key, after, cause="tick")
+
+
+def close(work: Work, key: str, *, actor: str) -> None:
+    """By hand."""
+    _change(work, key, Closed(), cause="breaker", actor=actor)
+
+
+def _book_probe(work: Work, job: JobId, told: Told) -> None:
+    for record in work.session.breakers():
+        if record.state == Probed(job):
+            _book(work, record.key, record.state, job, told, recent=0)
+
+
+def _book(work: Work, key: str, state: State, job: JobId, told: Told, *, recent: int) -> None:
+    after = after_end(state, job, told, recent=recent, policy=work.settings.breaker, now=work.now)
+    if after != state:
+        _change(work, key, after, cause="executor", job=job)
+
+
+def _change(
+    work: Work, key: str, after: State, *, cause: str, actor: str | None = None, job: JobId | None = None
+) -> None:
+    """Store it, and mark whom it concerns beyond the lanes: jobs with locks."""
+    work.session.set_breaker(key, after, now=work.now, cause=cause, actor=actor, job=job)
+    match after:
+        case Open() | Probed():
+            work.session.stir_contending(key)
+        case HalfOpen():
+            work.session.stir_parked(key, PROBES)
+        case Closed():
+            work.session.stir_parked(key)

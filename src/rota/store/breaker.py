@@ -1,0 +1,124 @@
+"""Stores breakers: the few that are not closed, and of each key the latest failures.
+
+Times are wall time, for both have to outlast the process: a window that was half over before a restart is half over
+after it. What is held is not written to each job. A job without locks stands in its lane, which the plan passes over;
+one with locks is parked (queued, in no lane) and marked when its breaker lets somebody try or closes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+
+from rota.core.breaker import CLOSED, Closed, Open, Probed, State, keys_of
+from rota.core.control import Pauses
+from rota.core.event import Event
+from rota.ids import JobId, show_job
+from rota.store.database import Database
+from rota.store.event import Emitting
+from rota.store.moment import from_stored, to_stored
+from rota.store.snapshot import breaker_state, decode_draws
+
+ALL = 2**31
+
+
+class BreakerRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One that is not closed."""
+
+    key: str
+    state: State
+    opened_at: datetime
+
+
+class Tally(msgspec.Struct, frozen=True, kw_only=True):
+    key: str
+    others: int
+    """Failures since a given time, without the one just added."""
+    state: State
+
+
+class BreakerRecords:
+    _db: Database
+
+    def breakers(self) -> list[BreakerRecord]:
+        return [
+            BreakerRecord(key=key, state=breaker_state(state, until, probe), opened_at=from_stored(opened_at))
+            for key, state, until, probe, opened_at in self._db.rows("breakers")
+        ]
+
+    def recent_failures(self, since: datetime) -> Mapping[str, int]:
+        """How many of each key that has any."""
+        counts: dict[str, int] = {}
+        for key, _at in self._db.rows("recent_failures", since=to_stored(since)):
+            counts[key] = counts.get(key, 0) + 1
+        return counts
+
+    def count_paused(self, pauses: Pauses) -> tuple[int, int]:
+        """Jobs that a pause or a breaker holds: those in lanes, and those that are parked."""
+        if not pauses.scopes and not pauses.breakers.states:
+            return 0, 0
+        in_lanes = sum(
+            ready
+            for draws, type_, target, ready in self._db.rows("held_lanes")
+            if pauses.are_over(decode_draws(draws) or {}, keys_of(type_, target))
+        )
+        return in_lanes, int(self._db.rows("count_parked")[0][0])
+
+
+class Breaking(Emitting, BreakerRecords):
+    def add_failure(self, keys: tuple[str, ...], at: datetime, *, since: datetime, most: int) -> list[Tally]:
+        """Remember that a run under these failed; `most` are kept of each, enough to open it."""
+        first, second = (*keys, None)[:2]
+        return [
+            Tally(key=key, others=others, state=CLOSED if state is None else breaker_state(state, until, probe))
+            for key, others, state, until, probe in self._db.rows(
+                "add_failure", first=first, second=second, at=to_stored(at), since=to_stored(since), most=most
+            )
+        ]
+
+    def forget_old_failures(self, until: datetime) -> None:
+        self._db.run("forget_old_failures", until=to_stored(until))
+
+    def set_breaker(
+        self, key: str, state: State, *, now: datetime, cause: str, actor: str | None = None, job: JobId | None = None
+    ) -> None:
+        """`job` is the one whose end or turn it was."""
+        data: dict[str, object] = {"key": key}
+        match state:
+            case Open():
+                kind = "opened"
+                data["until"] = state.until.isoformat()
+                self._db.run("open_breaker", key=key, opened_at=to_stored(now), until=to_stored(state.until))
+            case Closed():
+                kind = "closed"
+                self._db.run("close_breaker", key=key)
+                self._db.run("forget_failures", key=key)
+            case _:
+                probe = state.by if isinstance(state, Probed) else None
+                kind = "half_opened" if probe is None else "probed"
+                self._db.run("half_open_breaker", key=key, probe=probe)
+        if job is not None:
+            data["job"] = show_job(job)
+        self.emit(Event(kind=f"breaker.{kind}", at=to_stored(now), cause=cause, actor=actor, data=data))
+
+    def stir_contending(self, key: str) -> None:
+        """What is held gives up its turn in the queues of its locks, so that others pass it."""
+        if lanes := self._lanes_under(key):
+            self._db.run("stir_contending", lanes=lanes)
+
+    def stir_parked(self, key: str, limit: int = ALL) -> None:
+        if lanes := self._lanes_under(key):
+            self._db.run("stir_parked", lanes=lanes, limit=limit)
+
+    def _lanes_under(self, key: str) -> list[int]:
+        return [row[0] for row in self._db.rows("lanes_under", key=key)]
+
+    def reset_starts(self, job: JobId, *, now: datetime, actor: str | None) -> bool:
+        """Forget its failed starts, and do not let it wait on account of them; false where there are none."""
+        if not self._db.run("reset_starts", job=job):
+            return False
+        event = Event(kind="job.starts_reset", at=to_stored(now), cause="breaker", actor=actor, job=job)
+        self.emit(event)
+        return True

@@ -1,0 +1,63 @@
+-- name: add_failure: in the place of the oldest, once there are enough; how many others are recent, and what stands now
+INSERT INTO breaker_failure (key, slot, at)
+SELECT wanted.key,
+       (SELECT CASE WHEN count(*) < :most THEN count(*)
+                    ELSE (SELECT oldest.slot FROM breaker_failure AS oldest WHERE oldest.key = wanted.key
+                          ORDER BY oldest.at, oldest.slot LIMIT 1) END
+        FROM breaker_failure AS kept WHERE kept.key = wanted.key),
+       :at
+FROM (SELECT :first AS key UNION ALL SELECT :second) AS wanted
+WHERE wanted.key IS NOT NULL
+ON CONFLICT (key, slot) DO UPDATE SET at = excluded.at
+RETURNING key,
+          (SELECT count(*) FROM breaker_failure AS other
+           WHERE other.key = breaker_failure.key AND other.slot <> breaker_failure.slot AND other.at > :since),
+          (SELECT state FROM breaker WHERE breaker.key = breaker_failure.key),
+          (SELECT until FROM breaker WHERE breaker.key = breaker_failure.key),
+          (SELECT probe FROM breaker WHERE breaker.key = breaker_failure.key)
+
+-- name: breakers
+SELECT key, state, until, probe, opened_at FROM breaker ORDER BY key
+
+-- name: recent_failures
+SELECT key, at FROM breaker_failure WHERE at > :since ORDER BY key, slot
+
+-- name: open_breaker
+INSERT INTO breaker (key, state, opened_at, until) VALUES (:key, 'open', :opened_at, :until)
+ON CONFLICT (key) DO UPDATE SET state = 'open', opened_at = excluded.opened_at, until = excluded.until, probe = NULL
+
+-- name: half_open_breaker
+UPDATE breaker SET state = 'half_open', probe = :probe WHERE key = :key
+
+-- name: close_breaker
+DELETE FROM breaker WHERE key = :key
+
+-- name: forget_failures
+DELETE FROM breaker_failure WHERE key = :key
+
+-- name: forget_old_failures
+DELETE FROM breaker_failure WHERE at <= :until
+
+-- name: lanes_under
+SELECT id FROM lane WHERE 'type/' || type = :key OR 'target/' || target = :key
+
+-- name: stir_contending: of these lanes, the jobs that stand in the queues of their locks
+UPDATE job SET stirred = 1
+WHERE stirred = 0 AND lane @in(lanes) AND id IN (SELECT job FROM lock WHERE state = 'contending')
+
+-- name: stir_parked: of these lanes, the first jobs that wait for nothing stored: something held them
+UPDATE job SET stirred = 1 WHERE id IN (
+    SELECT id FROM job WHERE status = 'QUEUED' AND ready = 0 AND not_before IS NULL AND stirred = 0 AND lane @in(lanes)
+    ORDER BY precedence, position, created_at, id LIMIT :limit)
+
+-- name: count_parked
+SELECT count(*) FROM job WHERE status = 'QUEUED' AND ready = 0 AND not_before IS NULL AND stirred = 0
+
+-- name: held_lanes
+SELECT draws, type, target, ready FROM lane WHERE ready > 0
+
+-- name: reset_starts: of a waiting job also the wait that follows a failed start, which is the last it was given
+UPDATE job SET dispatch_failures = 0,
+               not_before = CASE WHEN finished_at IS NULL AND started_at IS NULL THEN NULL ELSE not_before END,
+               stirred = CASE WHEN finished_at IS NULL AND started_at IS NULL THEN 1 ELSE stirred END
+WHERE id = :job AND dispatch_failures > 0
