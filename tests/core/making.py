@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rota.core.after import AfterPolicy, Edge, EdgeFact
+from rota.core.breaker import Breakers, HalfOpen, Open, Probed
 from rota.core.control import Pause, Pauses
 from rota.core.gate import Facts, Standing
 from rota.core.lock import Front, Lock, LockBoard, LockMode
@@ -58,6 +59,7 @@ def standing(job: int = 1, *, locks: Sequence[str] = (), priority: int = 0, **fi
 def facts(
     *,
     paused: Sequence[str] = (),
+    breakers: Mapping[str, Open | HalfOpen | Probed] | None = None,
     fronts: Mapping[str, Front] | None = None,
     sizes: Mapping[str, int] | None = None,
     used: Mapping[str, int] | None = None,
@@ -65,7 +67,7 @@ def facts(
     """A world in which nothing is in the way, unless the fields say otherwise."""
     return Facts(
         now=NOW,
-        pauses=Pauses({scope: Pause(by="ann", at=NOW) for scope in paused}),
+        pauses=Pauses({scope: Pause(by="ann", at=NOW) for scope in paused}, Breakers(breakers or {})),
         locks=LockBoard(fronts or {}),
         pools=PoolBoard(Limits(sizes or {}), used or {}),
     )

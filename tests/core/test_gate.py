@@ -12,6 +12,7 @@ import pytest
 
 from core.making import EXCLUSIVE, NOW, edge, facts, standing
 from rota.core.after import AfterPolicy
+from rota.core.breaker import Open
 from rota.core.gate import BEFORE_LOCKS, GATES, first_verdict
 from rota.core.lock import Front
 from rota.core.status import Status
@@ -103,6 +104,8 @@ def test_the_docs_have_the_gates_in_order_with_their_exact_texts() -> None:
     ]
     said = [_said("after", first_verdict(standing(edges=(fact,)), facts())) for fact in edges]
     said += [_said(gate, _ask((gate,))) for gate in ORDER[1:]]
+    broken = facts(breakers={"type/story": Open(NOW + timedelta(minutes=70))})
+    said.insert(7, _said("paused", first_verdict(standing(keys=("type/story",)), broken)))
     assert _documented() == [(gate, status, kind, text.replace("job-9", "job-N")) for gate, status, kind, text in said]
 
 

@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from harness import Raw, Scheduler
 from rota.command.breaker import reset
+from rota.command.submit import Submission, Surroundings, submit
 from rota.core.status import Status
 from rota.errors import Conflict, NotFound
 from rota.executor.port import Account, Exited, FailedToStart
@@ -135,6 +137,24 @@ def test_what_ended_while_the_scheduler_was_away_counts_when_it_ended(wide: Sche
     assert states(wide) == {}
     fail_runs(wide, 2)
     assert states(wide)["type/x"] == ("closed", 2, None)
+
+
+def test_one_that_ended_before_the_window_does_not_fill_it(wide: Scheduler) -> None:
+    away = wide.submit(type="x")
+    at = wide.clock.moment.timestamp()
+    wide.clock.advance(minutes=10)
+    fail_runs(wide, 2)
+    wide.say(Exited(run=wide.run_of(away), at=at, code=1))
+    assert states(wide)["type/x"] == ("closed", 2, None)
+
+
+def test_jobs_of_one_batch_with_the_same_draws_are_told_apart_by_their_type(wide: Scheduler) -> None:
+    fail_runs(wide)
+    bodies = [{"command": ["true"], "type": "x"}, {"command": ["true"], "pools": {"type/x": 1}}]
+    members = [msgspec.convert(body, Submission) for body in bodies]
+    around = Surroundings(cwd="/", variables={})
+    told = wide.do(lambda work: submit(work, members, around, actor="tester"))
+    assert [is_running(wide, job) for job in told.jobs] == [False, True]
 
 
 def test_after_cool_down_one_is_let_through_and_the_others_wait_for_its_end(wide: Scheduler) -> None:
