@@ -56,7 +56,9 @@ def test_follow_goes_on_with_the_chain(server: Server, capfdbinary: pytest.Captu
     second = {**ended, "id": "job-4", "reason": "timed out after 2m", "retry_of": "job-1", "permanently_failed": False}
     third = {"id": "job-6", "status": "COMPLETED", "reason": None, "retry_of": "job-4"}
     server.routes = {
-        "GET /api/jobs/job-1/logs/stdout?offset=0&limit=1048576": chunked(b"1\n2\n", b""),
+        "GET /api/jobs/job-1/logs": answer({"stdout": {"size": 4}}),
+        "GET /api/jobs/job-1/logs/stdout?offset=0&limit=4": chunked(b"1\n2\n", b""),
+        "GET /api/jobs/job-1/logs/stdout?offset=2&limit=1048576": chunked(b"2\n", b""),
         "GET /api/jobs/job-1/logs/stdout?offset=4&follow=1": chunked(b"3\n", b""),
         "GET /api/jobs/job-4/logs/stdout?offset=0&follow=1": chunked(b"4\n", b""),
         "GET /api/jobs/job-6/logs/stdout?offset=0&follow=1": chunked(b"5\n", b""),
