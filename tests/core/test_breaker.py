@@ -27,7 +27,7 @@ from rota.core.breaker import (
     keys_of,
     told_by,
 )
-from rota.core.run import CRASH_RECOVERY, UNKNOWN_EXIT, Conclusion
+from rota.core.run import CRASH_RECOVERY, STOPPED_BY_SHUTDOWN, UNKNOWN_EXIT, Conclusion
 from rota.core.status import Status
 from rota.ids import JobId
 
@@ -68,6 +68,7 @@ def test_the_figures_are_those_of_the_design() -> None:
         (Status.FAILED, "killed by SIGSEGV", Told.BAD),
         (Status.FAILED, CRASH_RECOVERY, Told.NOTHING),
         (Status.FAILED, UNKNOWN_EXIT, Told.NOTHING),
+        (Status.FAILED, STOPPED_BY_SHUTDOWN, Told.NOTHING),
         (Status.CANCELLED, "cancelled by ann", Told.NOTHING),
         (Status.SKIPPED, "nothing to do", Told.NOTHING),
     ],

@@ -140,7 +140,7 @@ def test_kill_ends_what_runs_and_waits_until_it_is_gone(rota: Rota, stage: Stage
     assert ends_within(supervisor)
     assert rota.processes() == {}, "its whole tree"
     outcome = json.loads((rota.home / "jobs/2/outcome.json").read_text())
-    assert (outcome["status"], outcome["error"]) == ("FAILED", "stopped by shutdown")
+    assert (outcome["status"], outcome["run"]["error"]) == ("FAILED", "stopped by shutdown")
     assert stage.heard() == []
     rota.start()
     assert rota.status()["recovery"] == dict.fromkeys(rota.status()["recovery"], 0), "nothing was left to recover"

@@ -172,8 +172,8 @@ def test_files_that_a_crash_left_by_half(rota: Rota, stage: Stage) -> None:
         rota.start()
         assert rota.show(job) == shown
         assert recovered(rota) == {}
-        eventually(lambda: files(rota, job).get("outcome.json") == shown["run"], what="outcome.json whole again")
+        eventually(lambda: files(rota, job).get("outcome.json") == shown, what="outcome.json whole again")
         assert files(rota, job) == {
-            "job.json": shown, "outcome.json": shown["run"], "stdout.log": None, "stderr.log": None,
+            "job.json": shown, "outcome.json": shown, "stdout.log": None, "stderr.log": None,
         }  # fmt: skip
         rota.crash()

@@ -21,7 +21,7 @@ from enum import Enum, auto
 
 import msgspec
 
-from rota.core.run import CRASH_RECOVERY, UNKNOWN_EXIT, Conclusion
+from rota.core.run import CRASH_RECOVERY, STOPPED_BY_SHUTDOWN, UNKNOWN_EXIT, Conclusion
 from rota.core.status import Status
 from rota.ids import JobId
 
@@ -30,7 +30,7 @@ KEY_KINDS = ("type", "target")
 
 _FIRST_DELAY = timedelta(seconds=1)
 _LONGEST_DELAY = timedelta(minutes=1)
-_NOBODYS_FAULT = frozenset({CRASH_RECOVERY, UNKNOWN_EXIT})
+_NOBODYS_FAULT = frozenset({CRASH_RECOVERY, STOPPED_BY_SHUTDOWN, UNKNOWN_EXIT})
 
 
 class BreakerPolicy(msgspec.Struct, frozen=True, kw_only=True):
