@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -18,7 +19,8 @@ from rota.engine.work import Request
 from rota.errors import StorageFull, StoreError
 from rota.executor.port import Exited
 from rota.store.session import Session
-from rota.store.sqlite import schema
+from rota.store.sqlite import checkpoint, database, schema
+from rota.store.sqlite.checkpoint import LARGE
 from rota.store.sqlite.database import SqliteDatabase, translate
 from rota.store.sqlite.store import SqliteStore
 from rota.store.statement import migrations
@@ -241,3 +243,28 @@ def test_everybody_in_a_turn_that_could_not_be_stored_is_told(tight: Scheduler, 
     assert tight.status(first) is Status.DISPATCHED
     assert tight.executor.stops == []
     check_store(sqlite_raw(path))
+
+
+def test_the_log_is_copied_back_beside_the_writer(tmp_path: Path) -> None:
+    """And stays small while the writer goes on, without a commit that has to wait for it."""
+    path = tmp_path / "rota.db"
+    with closing(SqliteStore(path).session()) as session:
+        before = path.stat().st_size
+        until = time.monotonic() + 60
+        while path.stat().st_size == before:
+            assert time.monotonic() < until
+            session.begin()
+            session.set_meta(str(time.monotonic_ns()), "x" * 2000)
+            session.commit()
+        assert (tmp_path / "rota.db-wal").stat().st_size < LARGE * 4096
+
+
+def test_a_writer_that_never_rests_sees_to_its_log_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "EVERY", 1 << 60)
+    monkeypatch.setattr(database, "LARGE", 20)
+    with closing(SqliteStore(tmp_path / "rota.db").session()) as session:
+        for n in range(100):
+            session.begin()
+            session.set_meta(str(n), "x" * 4000)
+            session.commit()
+        assert (tmp_path / "rota.db-wal").stat().st_size < 60 * 4096

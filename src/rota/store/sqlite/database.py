@@ -18,6 +18,7 @@ from rota.store import statement
 from rota.store.database import Bulk, Row
 from rota.store.guard import REFUSAL
 from rota.store.sqlite.bulk import SqliteBulk
+from rota.store.sqlite.checkpoint import LARGE, Checkpointer
 
 _IN = re.compile(r"@in\((\w+)\)")
 _REFUSAL = r"CREATE TRIGGER \g<name> BEFORE \g<event> WHEN \g<when> BEGIN SELECT RAISE(ABORT, \g<text>); END;"
@@ -90,12 +91,13 @@ class SqliteDatabase:
         self._path = path
         self._statements = _statements()
         self._depth = 0
-        mode = "ro" if readonly else "rwc"
+        address = f"file:{_escaped(path)}?mode={'ro' if readonly else 'rwc'}"
+        self._checkpointer = None if readonly else Checkpointer(address)
         try:
             if not readonly:
                 path.touch(mode=0o600)
             self._connection = sqlite3.connect(
-                f"file:{_escaped(path)}?mode={mode}", uri=True, isolation_level=None, cached_statements=256,
+                address, uri=True, isolation_level=None, cached_statements=256,
                 check_same_thread=False,
             )  # fmt: skip
             self._execute = self._connection.execute
@@ -103,6 +105,7 @@ class SqliteDatabase:
             if not readonly:
                 self._connection.execute("PRAGMA journal_mode = WAL")
                 self._connection.execute("PRAGMA synchronous = FULL")
+                self._connection.execute(f"PRAGMA wal_autocheckpoint = {LARGE}")
                 self._connection.execute("PRAGMA foreign_keys = ON")
         except sqlite3.Error as error:
             raise _trouble(error, path) from error
@@ -161,6 +164,8 @@ class SqliteDatabase:
 
     def commit(self) -> None:
         self._do("COMMIT")
+        if self._checkpointer is not None:
+            self._checkpointer.committed()
 
     def rollback(self) -> None:
         # A full disk makes SQLite roll back by itself; asking again would be an error of its own.
@@ -205,6 +210,8 @@ class SqliteDatabase:
         return SqliteBulk(self._connection)
 
     def close(self) -> None:
+        if self._checkpointer is not None:
+            self._checkpointer.close()
         self._connection.close()
 
 
