@@ -5,6 +5,8 @@ acknowledged are safe in the journal, and the next supervisor tells them. SIGINT
 dropped, as is SIGTERM while anything runs: whoever wants the jobs ended says so to the scheduler.
 """
 
+# pathlib would cost a megabyte:
+# ruff: noqa: PTH208
 from __future__ import annotations
 
 import contextlib
@@ -133,6 +135,9 @@ def _take_lock(path: str) -> int | None:
 
 def _prepare_process() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # children inherit it
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            os.set_inheritable(int(name), int(name) <= 2)  # whatever we were started with is not the children's
     libc = ctypes.CDLL(None)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         say("cannot become a subreaper: processes that leave their session may be missed")

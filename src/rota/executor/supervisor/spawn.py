@@ -10,12 +10,14 @@ delays other starts but no end, no stop and no timeout.
 """
 
 # pathlib would cost a megabyte:
-# ruff: noqa: PTH110, PTH118, PTH120
+# ruff: noqa: PTH110, PTH113, PTH118, PTH120
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
+import signal
 import subprocess
 import threading
 from collections import deque
@@ -31,6 +33,11 @@ if TYPE_CHECKING:
 _MACHINE = frozenset(
     (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 )
+
+
+_CLONE_FS = 0x200
+_PYTHONS_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
+"""Ignored by Python, and not to be by children."""
 
 
 class Launch:
@@ -76,6 +83,7 @@ class Spawner:
         self.bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.in_flight = 0
         self._spare: logs.Spare | None = None
+        self._has_own_directory = False
         threading.Thread(target=self._work, name="spawner", daemon=True).start()
 
     def ask(self, run: int, launch: Launch, *, is_check: bool) -> None:
@@ -93,6 +101,7 @@ class Spawner:
         return done
 
     def _work(self) -> None:
+        self._has_own_directory = _take_own_directory()
         while True:
             run, launch, is_check = self._asked.get()
             try:
@@ -126,23 +135,60 @@ class Spawner:
             raise ValueError("the command is empty")
         stdout, stderr = (self._check_streams if is_check else self._streams)(launch.directory)
         argv = ["/bin/sh", "-c", launch.skip_if or ""] if is_check else launch.argv
+        variables = launch.variables(run, self._home)
+        make = _make_child if self._has_own_directory else _make_child_slowly
         try:
-            child = subprocess.Popen(
-                argv,
-                cwd=launch.cwd,
-                env=launch.variables(run, self._home),
-                stdin=self._null,
-                stdout=stdout,
-                stderr=stderr,
-                start_new_session=True,
-            )
+            pid = make(argv, launch.cwd, variables, (self._null, stdout, stderr))
         finally:
             os.close(stdout)
             if stderr != stdout:
                 os.close(stderr)
-        child.returncode = 0  # the loop reaps it: Popen must neither wait nor warn
-        found = process.look(child.pid)  # it cannot be gone: nobody has reaped it
-        return Spawned(run, pid=child.pid, start_time=found.start_time if found else 0)
+        found = process.look(pid)  # it cannot be gone: nobody has reaped it
+        return Spawned(run, pid=pid, start_time=found.start_time if found else 0)
+
+
+def _take_own_directory() -> bool:
+    """From here on the calling thread's working directory is its own: it can go where a child is to start. Some
+    sandboxes do not allow it."""
+    return bool(ctypes.CDLL(None).unshare(_CLONE_FS) == 0)
+
+
+def _make_child(argv: list[str], cwd: str, variables: dict[str, str], streams: tuple[int, int, int]) -> int:
+    """`posix_spawn` knows no working directory, hence ours. It takes half of what Popen takes."""
+    try:
+        os.chdir(cwd)
+        path = _find(argv[0], variables)
+        actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(streams)]
+        return os.posix_spawn(
+            path, argv, variables, file_actions=actions, setsid=True, setsigmask=(), setsigdef=_PYTHONS_SIGNALS
+        )
+    except OSError as error:
+        # By the names that its author gave, not by where it was found.
+        name = cwd if error.filename == cwd else argv[0]
+        raise OSError(error.errno, error.strerror, name) from None
+    finally:
+        os.chdir("/")  # a mount that a job has left can be taken away
+
+
+def _make_child_slowly(argv: list[str], cwd: str, variables: dict[str, str], streams: tuple[int, int, int]) -> int:
+    stdin, stdout, stderr = streams
+    child = subprocess.Popen(
+        argv, cwd=cwd, env=variables, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True
+    )
+    child.returncode = 0  # the loop reaps it: Popen must neither wait nor warn
+    return child.pid
+
+
+def _find(program: str, variables: dict[str, str]) -> str:
+    """The first on the child's own search path that can be executed."""
+    if "/" in program or "\0" in program:
+        return program  # what is wrong with the second is for `posix_spawn` to say
+    found = [path for place in os.get_exec_path(variables) if os.path.isfile(path := os.path.join(place, program))]
+    for path in found:
+        if os.access(path, os.X_OK):
+            return path
+    number = errno.EACCES if found else errno.ENOENT
+    raise OSError(number, os.strerror(number), program)
 
 
 def explain(error: OSError, launch: Launch) -> str:

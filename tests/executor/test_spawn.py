@@ -1,0 +1,77 @@
+"""The two ways of making a child: they differ in speed only."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rota.executor.supervisor import spawn
+
+Make = Callable[[list[str], str, dict[str, str], tuple[int, int, int]], int]
+
+
+def made(make: Make, argv: list[str], cwd: str, variables: dict[str, str], out: Path) -> str:
+    """What the child wrote, or why there is none; in a thread, for the quick way takes a directory of its own."""
+    said: list[str] = []
+
+    def work() -> None:
+        if make is spawn._make_child:
+            assert spawn._take_own_directory()
+        streams = os.open(os.devnull, os.O_RDONLY), os.open(out, os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            pid = make(argv, cwd, variables, (*streams, streams[1]))
+            os.waitpid(pid, 0)
+            said.append(out.read_text())
+        except OSError as error:
+            said.append(f"{error.errno} {error.filename}")
+        finally:
+            for fd in streams:
+                os.close(fd)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    return said[0]
+
+
+def script(path: Path, text: str, mode: int = 0o755) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(mode)
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["pwd"], "{cwd}\n"),
+        (["sh", "-c", 'echo "$V" $0', "x"], "value x\n"),
+        (["./mine"], "mine in {cwd}\n"),
+        (["both"], "second\n"),  # the first of that name on the search path cannot be executed
+        (["locked"], "13 locked"),
+        (["./locked"], "13 ./locked"),
+        (["nowhere"], "2 nowhere"),
+        (["./nowhere"], "2 ./nowhere"),
+    ],
+)
+@pytest.mark.parametrize("make", [spawn._make_child, spawn._make_child_slowly])
+def test_both_ways_find_and_start_the_same(tmp_path: Path, make: Make, argv: list[str], said: str) -> None:
+    cwd = tmp_path / "cwd"
+    script(cwd / "mine", "echo mine in $(pwd)")
+    script(cwd / "locked", "echo no", 0o600)
+    script(tmp_path / "one" / "both", "echo first", 0o600)
+    script(tmp_path / "one" / "locked", "echo no", 0o600)
+    script(tmp_path / "two" / "both", "echo second")
+    here = os.getcwd()  # noqa: PTH109
+    variables = {"PATH": f"{tmp_path}/one:{tmp_path}/two:/usr/bin:/bin", "V": "value"}
+    assert made(make, argv, str(cwd), variables, tmp_path / "out") == said.format(cwd=cwd)
+    assert os.getcwd() == here, "other threads stay where they are"  # noqa: PTH109
+
+
+@pytest.mark.parametrize("make", [spawn._make_child, spawn._make_child_slowly])
+def test_both_ways_name_a_directory_that_is_not_there(tmp_path: Path, make: Make) -> None:
+    nowhere = str(tmp_path / "nowhere")
+    assert made(make, ["true"], nowhere, {"PATH": "/usr/bin:/bin"}, tmp_path / "out") == f"2 {nowhere}"
