@@ -57,6 +57,9 @@ _LOOK_AT_CONFIG = 2.0
 """A file cannot tell that it was edited: seconds between looks at its time stamp."""
 _LAST_WORD = 30
 """Seconds in which the engine must have heard that what runs is to be ended."""
+_TURN_OF_A_THREAD = 0.001
+"""Seconds that a busy thread may keep the others waiting: with Python's own five, a view of many jobs would hold up a
+start for as long as the start takes."""
 _ANSWERS_LEFT = 1
 """Seconds for answers under way when the scheduler ends; a log that is followed breaks off then."""
 
@@ -67,6 +70,7 @@ def main(home: Home) -> int:
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
     )
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # that it started and ended is ours to say
+    sys.setswitchinterval(_TURN_OF_A_THREAD)
     return asyncio.run(Daemon(home).serve())
 
 

@@ -396,6 +396,7 @@ def test_recovery_makes_a_missing_retry_and_only_once(wide: Scheduler, raw: Raw)
     failed_at = wide.clock.moment
     lose_retry(raw, job, fail(wide, job))
     wide.clock.advance(seconds=4)
+    wide.events.clear()
     wide.crash()
     assert wide.engine.recovery == {"retries_created": 1}
     assert "retries_created" in KEYS

@@ -79,7 +79,7 @@ def test_numbers_that_were_given_once_are_not_given_again(stores: tuple[Store, S
     source, target = stores
     with closing(source.session()) as session:
         session.begin()
-        session.take("event", 500)
+        session.spend("event", 500)
         session.commit()
     copy(source, target)
     with closing(Scheduler(target, tmp_path)) as scheduler:

@@ -126,8 +126,7 @@ def test_ids_come_in_blocks_that_only_grow(desk: Desk) -> None:
     with desk.writing() as session:
         assert session.next_job_ids(3) == [1, 2, 3]
         assert session.next_job_ids(1) == [4]
-    with desk.writing() as session:
-        assert session.next_job_ids(2) == [5, 6]
+    assert [desk.add(), desk.add()] == [1, 2], "nobody has seen those"
 
 
 def test_an_id_that_anybody_may_have_seen_is_never_used_again(desk: Desk) -> None:
@@ -142,6 +141,9 @@ def test_an_id_that_anybody_may_have_seen_is_never_used_again(desk: Desk) -> Non
     assert desk.run_of(first).run > forgotten.run
 
     second = desk.add()
+    with desk.writing() as session:
+        session.spend("job", second)
+        session.spend("job", first)  # the lower one changes nothing
     desk.raw(f"DELETE FROM event WHERE job = {second}")
     desk.raw(f"DELETE FROM job WHERE id = {second}")
     desk.raw("UPDATE lane SET ready = 0, precedence = NULL, position = NULL, created_at = NULL, job = NULL")

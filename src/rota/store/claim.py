@@ -113,6 +113,11 @@ class Claiming(Placing):
             data = {"from": "DISPATCHED", "pid": pid}
             self.emit(Event(kind="job.running", at=to_stored(now), cause=cause, job=run.job, run=run.run, data=data))
 
+    def _forget_run(self, run: RunId) -> None:
+        """A claim that came to nothing is no run; the executor may still speak of its number."""
+        self.spend("run", run)
+        self._db.run("forget_run", run=run)
+
     def requeue(
         self, run: OpenRun, *, failures: int, error: str | None, not_before: datetime | None, now: datetime, cause: str
     ) -> None:
@@ -126,7 +131,7 @@ class Claiming(Placing):
             not_before=maybe_to_stored(not_before),
         )
         if touched:
-            self._db.run("forget_run", run=run.run)
+            self._forget_run(run.run)
             self.leave_locks(run.job)
             data = {"from": "DISPATCHED", "error": error} if error else {"from": "DISPATCHED"}
             self.emit(Event(kind="job.queued", at=to_stored(now), cause=cause, job=run.job, data=data))

@@ -42,7 +42,7 @@ class Finishing(Claiming):
         )  # fmt: skip
         if not touched:
             return
-        self._db.run("forget_run", run=run.run)
+        self._forget_run(run.run)
         self.leave_locks(run.job)
         data = {"from": run.status.value, "reason": reason, "error": error}
         self._ended(run.job, Status.FAILED, now, cause, actor=None, run=None, data=data)

@@ -1,7 +1,8 @@
 """Ids: each noun counts up, and no number is ever used again.
 
-Within a transaction the next number is read once and stored once, however many are taken. What is undone gives
-its numbers back.
+The next number is the one after the last row. Where the last rows are taken away their numbers are written down
+first (`spend`), so nothing is written as long as rows are only added. Within a transaction the next number is read
+once; what is undone gives its numbers back.
 """
 
 from __future__ import annotations
@@ -16,15 +17,14 @@ class Numbering:
 
     def take(self, noun: str, count: int) -> int:
         """The first of so many numbers in a row."""
-        first = self._next[noun] if noun in self._next else int(self._db.rows("next_number", noun=noun)[0][0])
+        first = self._next[noun] if noun in self._next else self._first(noun)
         self._next[noun] = first + count
         return first
 
-    def spend(self, noun: str, last: int) -> None:
-        """Numbers up to this one are known to be used: they are not given out again."""
-        first = self.take(noun, 0)
-        self._next[noun] = max(first, last + 1)
+    def _first(self, noun: str) -> int:
+        return max(int(number) for (number,) in self._db.rows(f"next_{noun}") if number is not None)
 
-    def _write_numbers(self) -> None:
-        self._db.run_many("set_next_number", [{"noun": noun, "next": n} for noun, n in self._next.items()])
-        self._next = {}
+    def spend(self, noun: str, last: int) -> None:
+        """Numbers up to this one are used, though there may be no row to show it."""
+        self._db.run("spend", noun=noun, next=last + 1)
+        self._next[noun] = max(self.take(noun, 0), last + 1)

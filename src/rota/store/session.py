@@ -43,8 +43,8 @@ class Session(Finishing, Retrying, Editing, Breaking, Records):
         """Make it durable; what happened is returned for those who listen."""
         if self._events:
             self._write_events()
-        self._write_numbers()
         self._db.commit()
+        self._next = {}
         events, self._events = self._events, []
         return events
 

@@ -1,7 +1,7 @@
 -- Times are microseconds since the epoch, UTC. Durations are microseconds. Flags are 0 or 1.
 -- Words that start with `@` are those in which the databases differ; the store replaces them (`store/guard.py` has `@refuse`).
 
-CREATE TABLE sequence (            -- the next id of each noun; they are never used again
+CREATE TABLE sequence (            -- no number of a noun below this is used again, though its row be gone
     noun TEXT PRIMARY KEY,
     next @int NOT NULL
 ) @strict;

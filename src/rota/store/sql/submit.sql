@@ -1,8 +1,14 @@
--- name: next_number
-SELECT next FROM sequence WHERE noun = :noun
+-- name: next_job
+SELECT next FROM sequence WHERE noun = 'job' UNION ALL SELECT max(id) + 1 FROM job
 
--- name: set_next_number
-UPDATE sequence SET next = :next WHERE noun = :noun
+-- name: next_run
+SELECT next FROM sequence WHERE noun = 'run' UNION ALL SELECT max(id) + 1 FROM run
+
+-- name: next_event
+SELECT next FROM sequence WHERE noun = 'event' UNION ALL SELECT max(seq) + 1 FROM event
+
+-- name: spend
+UPDATE sequence SET next = :next WHERE noun = :noun AND next < :next
 
 -- name: find_surroundings
 SELECT id FROM surroundings WHERE digest = :digest

@@ -154,8 +154,10 @@ class Numbers:
 def numbers_in(path: Path) -> Numbers:
     numbers = Numbers()
     with _opened(path, "mode=ro") as connection:
-        for noun, following in connection.execute("SELECT noun, next FROM sequence"):
-            numbers.have(noun, following - 1)
+        for noun, column in (("job", "id"), ("run", "id"), ("event", "seq")):
+            ((last,),) = connection.execute(f"SELECT max({column}) FROM {noun}")
+            ((following,),) = connection.execute("SELECT next FROM sequence WHERE noun = ?", (noun,))
+            numbers.have(noun, max(last or 0, following - 1))
         for (epoch,) in connection.execute("SELECT value FROM meta WHERE key = 'epoch'"):
             numbers.epoch = int(epoch)
     return numbers
