@@ -155,6 +155,10 @@ class Daemon:
         return self._config
 
     @property
+    def settings(self) -> Settings:
+        return self._engine.settings
+
+    @property
     def held_by(self) -> str | None:
         return self._engine.held_by
 

@@ -47,6 +47,7 @@ def standing(job: int = 1, *, locks: Sequence[str] = (), priority: int = 0, **fi
         "wait_kind": None,
         "waited_on": (),
         "is_ready": False,
+        "keys": (),
         "contends": False,
         "not_before": None,
         "lane": LaneId(1),

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
 
 from harness import FakeExecutor, Raw, Scheduler, SchemaRefused
+from rota.command.retry import retry
 from rota.core.retry import RetryPolicies, RetryPolicy
 from rota.core.status import TERMINAL, Status
 from rota.engine.recovery import KEYS
 from rota.errors import InvalidInput, StorageFull
-from rota.executor.port import Account, Accounts, Exited, FailedToStart
+from rota.executor.port import Account, Accounts, Exited, FailedToStart, Started
 from rota.ids import JobId
 
 
@@ -487,3 +489,44 @@ def test_a_failed_commit_loses_neither_the_failure_nor_its_retry(
     assert last(wide, job) == job
     wide.turn()
     assert (wide.status(job), wide.job(last(wide, job)).attempt) == (Status.FAILED, 2)
+
+
+def test_a_retry_waits_for_each_chain_that_goes_on_though_one_ends_in_the_same_turn(wide: Scheduler) -> None:
+    """What was read of a run at the beginning of a turn may not be so at its end: a retry opens edges meanwhile."""
+    one, other = wide.submit(), wide.submit()
+    job = wide.submit(after=[f"job-{one}:finished", f"job-{other}:finished"], retries=1)
+    for each in (one, other):
+        wide.start(each)
+        wide.end(each, 1)
+    wide.start(job)
+    again = [wide.do(partial(retry, what=f"job-{each}", actor="me")).job for each in (one, other)]
+    wide.start(again[1])
+    now = wide.clock.moment.timestamp()
+    wide.say(
+        Started(run=wide.run_of(again[0]), pid=7, start_time=7),
+        Exited(run=wide.run_of(job), at=now, code=1),
+        Exited(run=wide.run_of(again[0]), at=now, code=0),
+    )
+    wide.clock.advance(hours=1)
+    wide.turn()
+    member = last(wide, job)
+    assert wide.status(member) is Status.WAITING_ON_DEPS
+    assert wide.detail(member) == f"waiting on job job-{other}"
+    wide.end(again[1], 0)
+    assert wide.status(member) is Status.DISPATCHED
+
+
+def test_an_end_that_cannot_be_booked_is_final_and_counts_against_nobody(
+    wide: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide.set_breaker(failures=1)
+    wide.engine.settings = wide.settings
+    job = wide.submit(type="t", retries=3)
+    wide.start(job)
+    monkeypatch.setattr(wide.session, "add_retry", lambda *_, **__: 1 / 0)
+    wide.end(job, 1)
+    assert wide.status(job) is Status.FAILED
+    assert wide.job(job).permanently_failed
+    assert (wide.job(job).reason or "").startswith("scheduler data error: ")
+    assert last(wide, job) == job
+    assert wide.reader.breakers() == []

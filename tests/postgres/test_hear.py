@@ -14,6 +14,7 @@ from harness import Scheduler
 from postgres_server import Schema
 from rota.core.status import Status
 from rota.engine.loop import Loop
+from rota.engine.work import Request, Work
 from rota.store.postgres.address import parse
 from rota.store.postgres.store import PostgresStore
 from rota.store.session import Session
@@ -50,6 +51,23 @@ def test_somebody_elses_change_is(session: Session, postgres_schema: Schema) -> 
     assert says_something(session)
     assert session.hear()
     assert not session.hear()
+
+
+def test_so_is_one_that_came_while_it_was_busy_itself(
+    postgres_store: PostgresStore, postgres_schema: Schema, tmp_path: Path
+) -> None:
+    """It comes in with the answers to its own statements, and nothing on the socket tells of it afterwards."""
+    with closing(Scheduler(postgres_store, tmp_path)) as scheduler:
+        job = scheduler.submit(delay="1h")
+
+        def meanwhile(_: Work) -> None:
+            notify(postgres_schema)
+
+        scheduler.engine.turn([Request(meanwhile, lambda _: None)])
+        postgres_schema.raw(f"UPDATE job SET not_before = NULL, stirred = 1 WHERE id = {job}")
+        assert scheduler.engine.has_more
+        scheduler.turn()
+        assert scheduler.status(job) is Status.DISPATCHED
 
 
 def test_so_is_the_end_of_the_session(session: Session, postgres_schema: Schema) -> None:

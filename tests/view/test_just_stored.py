@@ -53,10 +53,22 @@ BODIES: list[dict[str, Any]] = [
 def test_the_answer_is_what_a_look_finds(
     make_scheduler: Callable[..., Scheduler], body: dict[str, Any], size: int
 ) -> None:
-    scheduler = make_scheduler(pools={"global": size})
+    scheduler = make_scheduler(**{"global": size})
     first = scheduler.submit(flow="f")
     (form,) = answered(scheduler, body)
     assert form == scheduler.show(JobId(first + 1))
+
+
+def test_a_job_under_an_open_breaker_is_answered_so(scheduler: Scheduler) -> None:
+    scheduler.set_breaker(failures=1)
+    scheduler.engine.settings = scheduler.settings
+    failed = scheduler.submit(type="t")
+    scheduler.start(failed)
+    scheduler.end(failed, 1)
+    (form,) = answered(scheduler, {"type": "t"})
+    assert form == scheduler.show(JobId(failed + 1))
+    assert form.wait is not None
+    assert form.wait["detail"].startswith("breaker open for type/t until")
 
 
 def test_many_in_one_turn_are_each_answered_their_own(scheduler: Scheduler) -> None:

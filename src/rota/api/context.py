@@ -17,10 +17,8 @@ from rota.clock import Clock
 from rota.command.submit import Submitted, Surroundings
 from rota.config import Config
 from rota.core.event import Event
-from rota.core.pool import Limits
-from rota.engine.breaker import policy_of
 from rota.engine.loop import Loop
-from rota.engine.work import Request, Work
+from rota.engine.work import Request, Settings, Work
 from rota.home import Home
 from rota.ids import JobId
 from rota.store.port import Store
@@ -103,6 +101,8 @@ class Control(Protocol):
     @property
     def config(self) -> Config: ...
     @property
+    def settings(self) -> Settings: ...
+    @property
     def held_by(self) -> str | None:
         """Why nothing at all starts."""
         ...
@@ -142,11 +142,11 @@ class Context:
         self._is_waking = False
 
     def sight(self) -> Sight:
-        config = self.control.config
+        settings = self.control.settings
         return Sight(
-            limits=Limits(config.pools),
-            batch_size=config.scheduler.batch_size,
-            breaker=policy_of(config.breaker),
+            limits=settings.limits,
+            batch_size=settings.batch_size,
+            breaker=settings.breaker,
             now=self.clock.now(),
             jobs=self._jobs,
             held_by=self.control.held_by,

@@ -71,7 +71,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     variables: Mapping[str, str]
 
 
-class Submitted(msgspec.Struct, frozen=True, kw_only=True):
+class Submitted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     jobs: list[JobId]
     warnings: list[str]
     is_repeat: bool = False

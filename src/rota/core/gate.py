@@ -38,7 +38,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     not_before: datetime | None
     lane: LaneId
     draws: Draws
-    keys: tuple[str, ...] = ()
+    keys: tuple[str, ...]
     """The breakers it stands under."""
     locks: tuple[Lock, ...]
     edges: tuple[EdgeFact, ...]

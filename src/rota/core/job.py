@@ -73,7 +73,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     dispatch_failures: int
     last_failure: str | None
     stop_requested: str | None
-    """Why a running job is being ended: set by cancel, cleared by nothing but rewind."""
+    """Why a running job is being ended: by cancel or by a shutdown."""
     pid: int | None
     draws: Mapping[str, int] = {}
     """What it takes from which pool while it runs."""

@@ -1,9 +1,9 @@
 """The engine: one turn is one write transaction.
 
     messages from the executor ┐
-    requests from commands     ├─▶ BEGIN · each under its savepoint · look · claim · COMMIT
-    timers that are due        ┘                                                     │
-                     replies, start orders, acknowledgements, events ◀───────────────┘
+    requests from commands     ├─▶ BEGIN · do each · look · claim · COMMIT
+    timers that are due        ┘                                      │
+      start orders, acknowledgements, replies, events ◀───────────────┘
 
 Everything that leaves the engine leaves after the commit. If the commit fails all are told, nothing is
 spawned, and what the executor said is kept for the next try. The engine is single-threaded and takes clock,
@@ -149,7 +149,8 @@ class Engine:
             log.exception("a defect: the turn was undone")
             self._fail(StoreError(f"a defect in Rota: {error!r}; rota.log has the details"), messages, requests)
             return
-        self.trouble, self._kept, self.has_more = None, [], has_more
+        # What somebody else did meanwhile came in with our own answers: nothing would wake us for it again.
+        self.trouble, self._kept, self.has_more = None, [], self._session.hear() or has_more
         self.next_due = next_due
         self._awaited.call_back(overdue)
         self._awaited.expect([start.run for start in work.starts if isinstance(start, Start)], self._start_deadline())

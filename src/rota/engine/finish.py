@@ -73,8 +73,7 @@ def finish(work: Work, run: OpenRun, end: Conclusion, *, at: datetime, cause: st
         return
     breaker.book_end(work, run, end, at=at)
     if delay is None:
-        if run.has_dependants:
-            end_chain(work.session, run.chain, end.status)
+        end_chain(work.session, run.chain, end.status)
     else:
         go_on(work, run, delay)
 
@@ -113,8 +112,15 @@ def fail_with(work: Work, message: Exited | FailedToStart, reason: str) -> None:
     work.orders.append(Acknowledge(run=message.run))
     run = work.session.open_run(message.run)
     if run is not None:
-        end = Conclusion(status=Status.FAILED, exit_code=1, reason=reason, error=reason)
-        finish(work, run, end, at=work.now, cause="executor")
+        fail_for_good(work, run, reason, cause="executor")
+
+
+def fail_for_good(work: Work, run: OpenRun, reason: str, *, cause: str) -> None:
+    """Its own record cannot be used: it is not retried, and says nothing of its kind."""
+    end = Conclusion(status=Status.FAILED, exit_code=1, reason=reason, error=reason)
+    if work.session.finish(run, end, at=work.now, now=work.now, cause=cause, goes_on=False):
+        breaker.book_nothing(work, run)
+        end_chain(work.session, run.chain, Status.FAILED)
 
 
 def fail_dispatch(work: Work, run: OpenRun, error: str) -> None:

@@ -48,8 +48,6 @@ class OpenRun(msgspec.Struct, frozen=True, kw_only=True):
     timeout: timedelta | None
     idle_timeout: timedelta | None
     has_locks: bool
-    has_dependants: bool
-    """Some open edge points at its chain."""
     retries: int
     """Automatic retries that led to it."""
     policy: RetryPolicy | None
@@ -162,9 +160,8 @@ def _open_run(row: Row) -> OpenRun:
         timeout=duration_from_stored(row[6]),
         idle_timeout=duration_from_stored(row[7]),
         has_locks=bool(row[8]),
-        has_dependants=bool(row[9]),
-        retries=row[10],
-        policy=decode_policy(row[11]),
-        keys=keys_of(row[12], row[13]),
-        is_probe=bool(row[14]),
+        retries=row[9],
+        policy=decode_policy(row[10]),
+        keys=keys_of(row[11], row[12]),
+        is_probe=bool(row[13]),
     )

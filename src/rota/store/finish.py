@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from rota.core.event import Event
-from rota.core.run import Conclusion, amend
+from rota.core.run import STOPPED_BY_SHUTDOWN, Conclusion, amend
 from rota.core.status import WAITING, Status, advance
 from rota.ids import JobId, LaneId
 from rota.store.claim import Claiming, OpenRun
@@ -77,7 +77,7 @@ class Finishing(Claiming):
 
     def request_stop(self, job: JobId, reason: str, now: datetime, actor: str | None) -> bool:
         """Remember that a running job is to be ended; false when somebody asked before or it has ended."""
-        if not self._db.run("request_stop", job=job, reason=reason):
+        if not self._db.run("request_stop", job=job, reason=reason, weaker=STOPPED_BY_SHUTDOWN):
             return False
         event = Event(
             kind="job.stop_requested", at=to_stored(now), cause="cancel", actor=actor, job=job, data={"reason": reason}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from rota.core.breaker import BreakerPolicy
+from rota.core.breaker import BreakerPolicy, keys_of
 from rota.core.gate import Facts, Standing, first_verdict
 from rota.core.job import Job
 from rota.core.lock import LockBoard
@@ -107,6 +107,7 @@ def _fresh(new: NewJob, work: Work, plan: Plan, sight: Sight) -> JobForm:
         wait_kind=None,
         waited_on=(),
         is_ready=True,
+        keys=keys_of(job.spec.type, job.spec.target),
         contends=False,
         not_before=None,
         lane=LaneId(0),

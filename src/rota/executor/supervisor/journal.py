@@ -77,7 +77,6 @@ class Journal:
             self.trouble = error
             return False
         self._backlog.clear()
-        self.trouble = None
         return True
 
     @property
@@ -131,3 +130,4 @@ class Journal:
                 os.ftruncate(self._fd, self._size)
             raise
         self._size += len(lines)
+        self.trouble = None

@@ -136,7 +136,6 @@ class WritingDatabase(PostgresDatabase):
                 raise StoreError(f"the connection to {self._address.shown} was lost; nothing was stored") from error
         else:
             self._confirm(answer.command_status)
-            self._live().hear()  # our own voice comes back with the answer
 
     def _is_stored(self, mark: str) -> bool:
         """Nobody is answered before this is known. If the server stays away the scheduler stops instead, and its

@@ -41,7 +41,6 @@ WHERE id = :job AND status IN ('DISPATCHED', 'RUNNING')
 -- name: open_runs
 SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout,
        CASE WHEN EXISTS (SELECT 1 FROM lock WHERE lock.job = job.id) THEN 1 ELSE 0 END,
-       CASE WHEN EXISTS (SELECT 1 FROM edge WHERE edge.chain = job.chain AND edge.state = 'open') THEN 1 ELSE 0 END,
        job.retries, spec.retry,
        spec.type, spec.target, (SELECT count(*) FROM breaker WHERE breaker.probe = run.job)
 FROM run JOIN job ON job.id = run.job LEFT JOIN spec ON spec.id = job.spec WHERE run.status IS NULL
@@ -49,7 +48,6 @@ FROM run JOIN job ON job.id = run.job LEFT JOIN spec ON spec.id = job.spec WHERE
 -- name: open_run
 SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout,
        CASE WHEN EXISTS (SELECT 1 FROM lock WHERE lock.job = job.id) THEN 1 ELSE 0 END,
-       CASE WHEN EXISTS (SELECT 1 FROM edge WHERE edge.chain = job.chain AND edge.state = 'open') THEN 1 ELSE 0 END,
        job.retries, spec.retry,
        spec.type, spec.target, (SELECT count(*) FROM breaker WHERE breaker.probe = run.job)
 FROM run JOIN job ON job.id = run.job LEFT JOIN spec ON spec.id = job.spec WHERE run.id = :run AND run.status IS NULL
@@ -57,7 +55,6 @@ FROM run JOIN job ON job.id = run.job LEFT JOIN spec ON spec.id = job.spec WHERE
 -- name: open_run_of
 SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout,
        CASE WHEN EXISTS (SELECT 1 FROM lock WHERE lock.job = job.id) THEN 1 ELSE 0 END,
-       CASE WHEN EXISTS (SELECT 1 FROM edge WHERE edge.chain = job.chain AND edge.state = 'open') THEN 1 ELSE 0 END,
        job.retries, spec.retry,
        spec.type, spec.target, (SELECT count(*) FROM breaker WHERE breaker.probe = run.job)
 FROM run JOIN job ON job.id = run.job LEFT JOIN spec ON spec.id = job.spec WHERE run.job = :job AND run.status IS NULL
@@ -97,7 +94,7 @@ SELECT ready, status FROM job WHERE id = :job
 
 -- name: request_stop: who cancels a job that a shutdown ends means that it shall not be retried
 UPDATE job SET stop_requested = :reason
-WHERE id = :job AND (stop_requested IS NULL OR stop_requested = 'stopped by shutdown') AND status IN ('DISPATCHED', 'RUNNING')
+WHERE id = :job AND (stop_requested IS NULL OR stop_requested = :weaker) AND status IN ('DISPATCHED', 'RUNNING')
 
 -- name: last_of_chain
 SELECT last.id, last.status FROM job AS named JOIN job AS last ON last.chain = named.chain
