@@ -140,6 +140,7 @@ class Context:
         self._readers: list[Reader] = []
         self._settled: deque[tuple[asyncio.Future[Any], Any]] = deque()
         self._is_waking = False
+        self._outbox: list[Request[Any]] = []
 
     def sight(self) -> Sight:
         settings = self.control.settings
@@ -172,8 +173,14 @@ class Context:
                 self._is_waking = True
                 loop.call_soon_threadsafe(self._settle)
 
-        self._engine.submit(Request(act, done, see))
+        if not self._outbox:  # all that this round of the event loop asks for goes over together
+            loop.call_soon(self._hand_over)
+        self._outbox.append(Request(act, done, see))
         return await answer
+
+    def _hand_over(self) -> None:
+        requests, self._outbox = self._outbox, []
+        self._engine.submit(*requests)
 
     def _settle(self) -> None:
         self._is_waking = False

@@ -44,9 +44,9 @@ class Loop:
         self._on_begun = on_begun
         self._thread.start()
 
-    def submit(self, request: Request[Any]) -> None:
+    def submit(self, *requests: Request[Any]) -> None:
         """From any thread."""
-        self._requests.append(request)
+        self._requests.extend(requests)
         os.eventfd_write(self._wake, 1)
 
     def stop(self) -> None:

@@ -30,13 +30,13 @@ class Emitting(Numbering):
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        kept, numbers = len(self._events), dict(self._next)
+        kept = len(self._events)
         try:
             with self._db.savepoint():
                 yield
         except BaseException:
             del self._events[kept:]
-            self._next = numbers
+            self._forget_numbers()
             raise
 
 

@@ -14,6 +14,13 @@ class Numbering:
     def __init__(self, database: Database) -> None:
         self._db = database
         self._next: dict[str, int] = {}
+        self._known: dict[object, int] = {}
+        """Ids of environments and lanes that this transaction has found or made: its submits share most of them."""
+
+    def _forget_numbers(self) -> None:
+        """The transaction is over, or a part of it was undone."""
+        self._next = {}
+        self._known = {}
 
     def take(self, noun: str, count: int) -> int:
         """The first of so many numbers in a row."""

@@ -44,13 +44,13 @@ class Session(Finishing, Retrying, Editing, Breaking, Records):
         if self._events:
             self._write_events()
         self._db.commit()
-        self._next = {}
+        self._forget_numbers()
         events, self._events = self._events, []
         return events
 
     def rollback(self) -> None:
         self._events = []
-        self._next = {}
+        self._forget_numbers()
         self._db.rollback()
 
     def raise_epoch(self) -> int:

@@ -58,17 +58,22 @@ class Submitting(Emitting):
     def surroundings(self, variables: Mapping[str, str]) -> int:
         """The id under which this environment is stored, once for each distinct content."""
         text = _encode(variables)
-        digest = hashlib.sha256(text).hexdigest()
-        rows = self._db.rows("find_surroundings", digest=digest) or self._db.rows(
-            "add_surroundings", digest=digest, variables=text.decode()
-        )
-        return int(rows[0][0])
+        if text not in self._known:
+            digest = hashlib.sha256(text).hexdigest()
+            rows = self._db.rows("find_surroundings", digest=digest) or self._db.rows(
+                "add_surroundings", digest=digest, variables=text.decode()
+            )
+            self._known[text] = int(rows[0][0])
+        return self._known[text]
 
     def _lane(self, job: NewJob) -> LaneId:
-        text = msgspec.json.encode(job.draws).decode()
-        values = {"draws": text, "type": job.spec.type or "", "target": job.spec.target or ""}
-        rows = self._db.rows("find_lane", **values) or self._db.rows("add_lane", **values)
-        return LaneId(rows[0][0])
+        place = (job.spec.type or "", job.spec.target or "", *job.draws.items())
+        if place not in self._known:
+            text = msgspec.json.encode(job.draws).decode()
+            values = {"draws": text, "type": place[0], "target": place[1]}
+            rows = self._db.rows("find_lane", **values) or self._db.rows("add_lane", **values)
+            self._known[place] = rows[0][0]
+        return LaneId(self._known[place])
 
     def chains(self, jobs: Sequence[JobId]) -> dict[JobId, ChainState]:
         """What the chains of these jobs have come to; a job that does not exist is not in the answer."""
@@ -87,14 +92,10 @@ class Submitting(Emitting):
 
     def add(self, jobs: Sequence[NewJob], now: datetime, actor: str | None) -> None:
         stored_now = to_stored(now)
-        lanes: dict[tuple[str, str | None, str | None], LaneId] = {}
         ready: dict[LaneId, int] = {}
         rows = []
         for job in jobs:
-            name = (str(job.draws), job.spec.type, job.spec.target)
-            lane = lanes.get(name)
-            if lane is None:
-                lane = lanes[name] = self._lane(job)
+            lane = self._lane(job)
             if job.is_ready:
                 ready[lane] = ready.get(lane, 0) + 1
             rows.append(_job_row(job, lane, stored_now))

@@ -15,7 +15,6 @@ from rota.core.lock import LockBoard
 from rota.core.pool import Limits
 from rota.core.queue import Rank
 from rota.core.status import WAITING
-from rota.core.tick import Plan
 from rota.core.verdict import Wait
 from rota.engine.dispatch import choose
 from rota.engine.work import Work
@@ -88,8 +87,9 @@ def just_stored(
     plan = work.plan
     if plan is not None:
         chosen = {claim.job for claim in plan.claims}
+        facts = Facts(now=work.now, pauses=plan.pauses, locks=LockBoard({}), pools=plan.pools)
         shown = {
-            job: _fresh(new[job], work, plan, sight)
+            job: _fresh(new[job], work.now, facts, sight)
             for job in jobs
             if job in new and new[job].is_ready and job not in chosen
         }
@@ -97,9 +97,9 @@ def just_stored(
     return shown | dict(zip((job.id for job in rest), forms(work.session, rest, sight), strict=True))
 
 
-def _fresh(new: NewJob, work: Work, plan: Plan, sight: Sight) -> JobForm:
+def _fresh(new: NewJob, now: datetime, facts: Facts, sight: Sight) -> JobForm:
     """A job that was stored in this very turn, ready, and not chosen to start: all of it is at hand."""
-    job = new.as_stored(work.now)
+    job = new.as_stored(now)
     standing = Standing(
         rank=Rank(-job.priority, job.position, 0, job.id),
         chain=job.chain,
@@ -115,7 +115,6 @@ def _fresh(new: NewJob, work: Work, plan: Plan, sight: Sight) -> JobForm:
         locks=(),
         edges=(),
     )
-    facts = Facts(now=work.now, pauses=plan.pauses, locks=LockBoard({}), pools=plan.pools)
     verdict = first_verdict(standing, facts)
     return job_form(job, sight.jobs, wait=verdict if isinstance(verdict, Wait) else None)
 
