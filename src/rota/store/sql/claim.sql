@@ -38,26 +38,21 @@ SELECT variables FROM surroundings WHERE id = :id
 UPDATE job SET status = 'RUNNING', pid = :pid, pid_started = :pid_started, dispatch_failures = 0
 WHERE id = :job AND status IN ('DISPATCHED', 'RUNNING')
 
--- name: open_runs
+-- part: open_run
 SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout,
        CASE WHEN EXISTS (SELECT 1 FROM lock WHERE lock.job = job.id) THEN 1 ELSE 0 END,
        job.retries, spec.retry,
        spec.type, spec.target, (SELECT count(*) FROM breaker WHERE breaker.probe = run.job)
-FROM run JOIN job ON job.id = run.job LEFT JOIN spec ON spec.id = job.spec WHERE run.status IS NULL
+FROM run JOIN job ON job.id = run.job LEFT JOIN spec ON spec.id = job.spec
+
+-- name: open_runs
+@part(open_run) WHERE run.status IS NULL
 
 -- name: open_run
-SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout,
-       CASE WHEN EXISTS (SELECT 1 FROM lock WHERE lock.job = job.id) THEN 1 ELSE 0 END,
-       job.retries, spec.retry,
-       spec.type, spec.target, (SELECT count(*) FROM breaker WHERE breaker.probe = run.job)
-FROM run JOIN job ON job.id = run.job LEFT JOIN spec ON spec.id = job.spec WHERE run.id = :run AND run.status IS NULL
+@part(open_run) WHERE run.id = :run AND run.status IS NULL
 
 -- name: open_run_of
-SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout,
-       CASE WHEN EXISTS (SELECT 1 FROM lock WHERE lock.job = job.id) THEN 1 ELSE 0 END,
-       job.retries, spec.retry,
-       spec.type, spec.target, (SELECT count(*) FROM breaker WHERE breaker.probe = run.job)
-FROM run JOIN job ON job.id = run.job LEFT JOIN spec ON spec.id = job.spec WHERE run.job = :job AND run.status IS NULL
+@part(open_run) WHERE run.job = :job AND run.status IS NULL
 
 -- name: finish_run
 UPDATE run SET status = :status, finished_at = :finished_at, exit_code = :exit_code, error = :error

@@ -8,17 +8,18 @@ SELECT not_before FROM job WHERE status = 'QUEUED' AND ready = 0 AND not_before 
 -- name: stir_all_waiting: at start every waiting job is looked at again, so that no wake-up is lost for good
 UPDATE job SET stirred = 1 WHERE stirred = 0 AND ready = 0 AND finished_at IS NULL AND started_at IS NULL
 
--- name: stirred
+-- part: standing
 SELECT job.precedence, job.position, job.created_at, job.id, job.status, job.wait_kind, job.waited_on, job.ready,
        job.not_before, job.lane, lane.draws, job.unmet, job.chain, lane.type, lane.target
 FROM job JOIN lane ON lane.id = job.lane
+
+-- name: stirred
+@part(standing)
 WHERE job.stirred = 1
 ORDER BY job.precedence, job.position, job.created_at, job.id LIMIT :limit
 
 -- name: standing
-SELECT job.precedence, job.position, job.created_at, job.id, job.status, job.wait_kind, job.waited_on, job.ready,
-       job.not_before, job.lane, lane.draws, job.unmet, job.chain, lane.type, lane.target
-FROM job JOIN lane ON lane.id = job.lane
+@part(standing)
 WHERE job.id @in(ids)
 
 -- name: speaking_edges: of the edges not met, one that cannot be met any more, else the first open one
