@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from rota import config, names
 from rota.config import UNSET, Config, Retry, Scheduler, edit, get, listing, load
+from rota.config.key import POLICY_FORMS, POOL_FORMS
 from rota.core import pool
 from rota.duration import parse_duration, show_duration
 from rota.errors import ConfigError, InvalidInput, StorageFull
@@ -137,13 +138,13 @@ def test_the_listing_is_plain_data() -> None:
         ("[retry.night]\nbse = 1", "unknown key retry.night.bse in rota.toml; did you mean retry.night.base?"),
         (
             "[retry.default]\nbase = 1",
-            f"unknown key retry.default in rota.toml; {config.POLICY_FORMS}",
+            f"unknown key retry.default in rota.toml; {POLICY_FORMS}",
         ),
         ('[pools]\n"flows/x" = 1', "unknown key pools.flows/x in rota.toml; did you mean pools.flow/x?"),
-        ("[pools]\ngpu = 1", f"unknown key pools.gpu in rota.toml; {config.POOL_FORMS}"),
-        ('[pools]\n"flow/" = 1', f"unknown key pools.flow/ in rota.toml; {config.POOL_FORMS}"),
-        ('[pools]\n"flow/im*" = 1', f"unknown key pools.flow/im* in rota.toml; {config.POOL_FORMS}"),
-        ('[pools]\n"global/*" = 1', f"unknown key pools.global/* in rota.toml; {config.POOL_FORMS}"),
+        ("[pools]\ngpu = 1", f"unknown key pools.gpu in rota.toml; {POOL_FORMS}"),
+        ('[pools]\n"flow/" = 1', f"unknown key pools.flow/ in rota.toml; {POOL_FORMS}"),
+        ('[pools]\n"flow/im*" = 1', f"unknown key pools.flow/im* in rota.toml; {POOL_FORMS}"),
+        ('[pools]\n"global/*" = 1', f"unknown key pools.global/* in rota.toml; {POOL_FORMS}"),
     ],
 )
 def test_an_unknown_key_is_named_with_the_nearest_known_one(toml: Path, text: str, message: str) -> None:

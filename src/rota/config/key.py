@@ -1,0 +1,76 @@
+"""Keys by name: where each stands, what it takes, and which was meant."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from difflib import get_close_matches
+from typing import Any
+
+from msgspec import Meta
+
+from rota.config.section import DEFAULT_POOLS, SECTIONS, TYPES, PoolSize, Retry
+from rota.names import POOL_KINDS, is_name, is_pool_name
+
+POOL_FORMS = "a pool is global, or type/…, flow/…, target/… or resource/… with a name or * for each one"
+POLICY_FORMS = "[retry] itself is the policy called default, and [retry.NAME] adds one with the same keys"
+_DURATION = 'a duration such as "300ms", "1.5s" or "2m30s"'
+
+
+def path_of(key: str) -> tuple[str, ...]:
+    """Where a key stands: its section, in `[retry.NAME]` that name too, and its own name."""
+    section, _, name = key.partition(".")
+    policy, _, own = name.rpartition(".")
+    return (section, policy, own) if section == "retry" and policy else (section, name)
+
+
+def type_of(key: str) -> Any:
+    """What the key takes; none when there is no such key."""
+    section, *between, name = path_of(key)
+    if section == "pools":
+        return PoolSize if is_pool_name(name, wildcard=True) else None
+    if between and not is_policy_name(between[0]):
+        return None
+    return TYPES.get(f"{section}.{name}")
+
+
+def is_policy_name(name: str) -> bool:
+    """`default` is what `[retry]` itself is called."""
+    return is_name(name) and name != "default" and name not in Retry.__struct_fields__
+
+
+def accepted_by(kind: Any) -> str:
+    if kind is timedelta:
+        return _DURATION
+    return str(next(meta.description for meta in kind.__metadata__ if isinstance(meta, Meta)))
+
+
+def hint_for(key: str) -> str:
+    """The nearest known key: by its last name, in its own section if there is one."""
+    section, *between, name = path_of(key)
+    if section == "pools":
+        return _pool_hint(name)
+    if between and is_policy_name(between[0]):
+        return hint_for(f"{section}.{name}").replace(f"{section}.", f"{section}.{between[0]}.")
+    if section == "retry" and name not in TYPES and (between or name == "default"):
+        return POLICY_FORMS
+    known = [known for known in TYPES if known.startswith(f"{section}.")]
+    known = known or ["pools", *SECTIONS, "pools.global", *TYPES]
+    by_name = {known.rpartition(".")[2]: known for known in reversed(known)}
+    near = get_close_matches(name or section, by_name, n=1)
+    return f"did you mean {by_name[near[0]]}?" if near else f"known are {', '.join(known)}"
+
+
+def _pool_hint(name: str) -> str:
+    kind, slash, own = name.partition("/")
+    if slash:
+        near = [f"{known}/{own}" for known in get_close_matches(kind, POOL_KINDS, n=1)]
+    else:
+        near = get_close_matches(name, ["global"]) or [known for known in DEFAULT_POOLS if known.endswith(f"/{name}")]
+    usable = [pool for pool in near if is_pool_name(pool, wildcard=True) and pool != name]
+    return f"did you mean pools.{usable[0]}?" if usable else POOL_FORMS
+
+
+def shown(raw: object) -> str:
+    shown = json.dumps(raw, ensure_ascii=False, default=str)
+    return shown if len(shown) <= 60 else shown[:59] + "…"

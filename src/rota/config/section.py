@@ -1,0 +1,128 @@
+"""The sections: what each key takes, and what holds when its line is absent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated, Any, Literal, get_args
+
+import msgspec
+from msgspec import Meta
+
+_MOST = 2**31 - 1
+
+PoolSize = Annotated[
+    int, Meta(ge=-1, le=_MOST, description=f"a whole number up to {_MOST}; -1 is no limit, 0 lets nothing new start")
+]
+Count = Annotated[int, Meta(ge=1, le=_MOST, description=f"a whole number from 1 to {_MOST}")]
+
+ByteCount = Annotated[int, Meta(ge=1, le=2**62, description="a whole number of bytes, from 1")]
+OffOrCount = Annotated[Count | Literal["off"], Meta(description=f'a whole number from 1 to {_MOST}, or "off"')]
+
+Url = Annotated[str, Meta(pattern=r"^postgres(ql)?://", description="the address of a database, postgresql://…")]
+
+Retries = Annotated[int, Meta(ge=0, le=1000, description="a whole number from 0 to 1000")]
+Multiplier = Annotated[float, Meta(ge=1, le=100, description="a number from 1 to 100")]
+Jitter = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1, as a part of the delay")]
+ExitCodes = Annotated[
+    tuple[Annotated[int, Meta(ge=1, le=255)], ...],
+    Meta(description="exit codes from 1 to 255, as [1, 75]; [] is every failure"),
+]
+
+DEFAULT_POOLS: Mapping[str, int] = {"global": 1, "flow/*": 1, "resource/ollama": 1}
+
+
+class Scheduler(msgspec.Struct, frozen=True, kw_only=True):
+    """`[scheduler]`: the pace of the tick, and how long the scheduler waits for processes."""
+
+    batch_size: Count | None = None
+    """The most jobs one tick starts; absent, as many as there is room for."""
+    grace: timedelta = timedelta(seconds=30)
+    """How long running jobs may go on after a shutdown was asked for, before they are left to the supervisor."""
+    kill_after: timedelta = timedelta(seconds=5)
+    """From TERM to KILL when a job is ended."""
+    start_timeout: timedelta = timedelta(minutes=5)
+    """A start that is not confirmed for so long has failed."""
+
+
+class Retry(msgspec.Struct, frozen=True, kw_only=True):
+    """`[retry]`: how a job that failed is tried again, if it is."""
+
+    max_retries: Retries = 3
+    """Automatic retries after the first run, for jobs that do not say how many."""
+    base: timedelta = timedelta(seconds=10)
+    """How long after the first failure; each further delay is `multiplier` times the one before."""
+    multiplier: Multiplier = 2.0
+    jitter: Jitter = 0.1
+    cap: timedelta = timedelta(minutes=5)
+    """No delay is longer."""
+    exit_codes: ExitCodes = ()
+    """Failures with other codes are final; empty, none is."""
+
+
+DEFAULT_POLICIES: Mapping[str, Mapping[str, Any]] = {"fleet": {"max_retries": 5, "base": timedelta(seconds=30)}}
+"""`fleet` is what a job with a flow gets unless it says otherwise."""
+
+
+def policies_of(retry: Retry, lines: Mapping[str, Mapping[str, Any]]) -> dict[str, Retry]:
+    return {
+        name: msgspec.structs.replace(retry, **{**DEFAULT_POLICIES.get(name, {}), **lines.get(name, {})})
+        for name in sorted({*DEFAULT_POLICIES, *lines})
+    }
+
+
+class Breaker(msgspec.Struct, frozen=True, kw_only=True):
+    """`[breaker]`: when starts that fail are given up, and when a type or target whose runs fail is held."""
+
+    dispatch_failures: Count = 3
+    """A job is given up when it could not be started so often in a row."""
+    window: timedelta = timedelta(minutes=10)
+    """Failures older than this do not count."""
+    failures: OffOrCount = 20
+    """Failed runs of one type or target within the window that open its breaker."""
+    cool_down: timedelta = timedelta(minutes=10)
+    """How long an open breaker holds its jobs before it lets one try."""
+
+
+class Store(msgspec.Struct, frozen=True, kw_only=True):
+    """`[store]`: where the records are kept."""
+
+    url: Url | None = None
+    """`postgresql://…`; absent, the file in the home."""
+
+
+class Log(msgspec.Struct, frozen=True, kw_only=True):
+    """`[log]`: what the jobs write."""
+
+    max_bytes: ByteCount | None = None
+    """A stream with more than this is warned of; nothing is cut off, and nobody is ended. Absent, never."""
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole of `rota.toml`, with defaults where it is silent."""
+
+    pools: Mapping[str, int] = msgspec.field(default_factory=lambda: dict(DEFAULT_POOLS))
+    """Size by pool name; `flow/*` holds for each flow without a line of its own."""
+    scheduler: Scheduler = Scheduler()
+    retry: Retry = Retry()
+    policies: Mapping[str, Retry] = msgspec.field(default_factory=lambda: policies_of(Retry(), {}))
+    """`[retry.NAME]` by name, whole."""
+    breaker: Breaker = Breaker()
+    store: Store = Store()
+    log: Log = Log()
+
+
+def _required(kind: Any) -> Any:
+    """An optional key takes its type: TOML has no null, and a key is left unset by leaving it out."""
+    parts = get_args(kind)
+    return parts[0] if type(None) in parts else kind
+
+
+SECTIONS: Mapping[str, type[msgspec.Struct]] = {
+    field.name: field.type for field in msgspec.structs.fields(Config) if field.name not in ("pools", "policies")
+}
+TYPES: Mapping[str, Any] = {
+    f"{section}.{field.name}": _required(field.type)
+    for section, struct in SECTIONS.items()
+    for field in msgspec.structs.fields(struct)
+}
