@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from contextlib import closing
 from functools import partial
@@ -54,17 +53,15 @@ class Load:
         wanted = [Submission(command=["true"], locks=[])]
         act: Any = partial(_submit, wanted)
         scheduler.engine.turn([Request(act, self._told) for _ in range(submits)])
-        if scheduler.engine.trouble is not None:
-            time.sleep(0.02)
 
 
 def _submit(wanted: list[Submission], work: Work) -> Submitted:
     return submit(work, wanted, AROUND, actor="tester")
 
 
-def restart(server: Server, mode: str) -> None:
+def restart(server: Server, mode: str, go: threading.Semaphore) -> None:
     for _ in range(3):
-        time.sleep(0.2)
+        assert go.acquire(timeout=60)
         server.restart(mode)
 
 
@@ -72,10 +69,15 @@ def restart(server: Server, mode: str) -> None:
 def test_the_server_restarted_under_load(tmp_path: Path, mode: str) -> None:
     with own_server() as server, closing(Scheduler(PostgresStore(server.url()), tmp_path, {"global": 16})) as scheduler:
         load = Load(scheduler)
-        restarts = threading.Thread(target=restart, args=(server, mode))
+        go = threading.Semaphore(0)
+        restarts = threading.Thread(target=restart, args=(server, mode, go))
         restarts.start()
+        asked = 0
         while restarts.is_alive():
             load.turn(submits=5)
+            if len(load.accepted) // 100 > asked:
+                asked += 1
+                go.release()
         restarts.join()
         assert load.refused  # the load was there
         for _ in range(10_000):
