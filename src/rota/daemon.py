@@ -264,7 +264,7 @@ class Daemon:
             "supervisor_pid": self._executor.supervisor_pid,
             "stopping": self._stopping.is_set(),
             "trouble": trouble,
-            "recovery": {key: self._engine.recovery.get(key, 0) for key in KEYS},
+            "recovery": {key: (self._engine.recovery or {}).get(key, 0) for key in KEYS},
         }
 
     # Configuration changed by hand.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -15,6 +16,7 @@ import pytest
 
 from harness import Scheduler, sqlite_raw
 from rota import config
+from rota.command import restore as restoring
 from rota.command.backup import Contents, back_up
 from rota.command.restore import Restored, restore
 from rota.core.status import Status
@@ -323,6 +325,112 @@ def test_a_file_outside_the_jobs_directories_is_not_written(home: Home, other: H
         with pytest.raises(InvalidInput, match="no job's"):
             load(other, file)
     assert not other.database.exists()
+
+
+def spoilt(file: Path, name: str = "jobs/1/../x") -> Path:
+    """The same backup with one file more, that may not be."""
+    bad = file.with_name("spoilt.db")
+    shutil.copy(file, bad)
+    sqlite_raw(bad)(f"INSERT INTO backup_file VALUES ('{name}', 0, x'00')")
+    return bad
+
+
+def contents(home: Home) -> dict[str, bytes]:
+    files = (path for path in home.root.rglob("*") if path.is_file() and path != home.lock)
+    return {str(path): path.read_bytes() for path in files}
+
+
+@pytest.mark.parametrize("name", ["jobs/1/../x", "zz", "jobs/1/a' || char(0) || 'b"])
+def test_a_file_that_is_no_jobs_is_found_before_anything_is_touched(
+    home: Home, other: Home, file: Path, name: str
+) -> None:
+    with closing(scheduler_of(home)) as scheduler:
+        queued = scheduler.submit(delay="1h")
+        save(home, file)
+    (home.jobs / str(queued)).mkdir(parents=True)
+    (home.jobs / str(queued) / "stdout.log").write_text("since")
+    before = contents(home)
+    bad = spoilt(file, name)
+    with pytest.raises(InvalidInput, match="no job's"):
+        load(home, bad, force=True)
+    assert contents(home) == before
+    with pytest.raises(InvalidInput, match="no job's"):
+        load(other, bad)
+    assert not other.root.exists()
+
+
+def test_no_record_goes_to_a_server_before_the_whole_file_is_checked(
+    home: Home, other: Home, file: Path, postgres_url: str
+) -> None:
+    with closing(scheduler_of(home)) as scheduler:
+        scheduler.submit()
+    save(home, file)
+    other.prepare()
+    config.edit(other.config, "store.url", postgres_url)
+    with pytest.raises(InvalidInput, match="no job's"):
+        load(other, spoilt(file))
+    assert load(other, file).contents.jobs == 1, "it is still empty"
+
+
+def test_a_restore_that_fails_half_way_leaves_the_home_as_good_as_before(
+    home: Home, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(scheduler_of(home)) as scheduler:
+        job, queued = scheduler.submit(), scheduler.submit(delay="1h")
+        scheduler.start(job)
+    (home.jobs / str(job)).mkdir(parents=True)
+    (home.jobs / str(job) / "stdout.log").write_text("then")
+    save(home, file, with_logs=True)
+    shutil.rmtree(home.jobs / str(job))
+    (home.jobs / str(queued)).mkdir(parents=True)
+    (home.jobs / str(queued) / "stdout.log").write_text("since")
+    before = contents(home)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(restoring, "_write", full)
+        with pytest.raises(OSError, match="no room"):
+            load(home, file, force=True)
+    assert contents(home) == before
+    load(home, file, force=True)
+    assert (home.jobs / str(job) / "stdout.log").read_text() == "then"
+    assert not (home.jobs / str(queued)).exists()
+
+
+def test_what_a_job_wrote_since_gives_way_to_no_file_of_the_backup(home: Home, file: Path) -> None:
+    """The directory of a job that had not started is kept as it was, and its logs begin empty."""
+    with closing(scheduler_of(home)) as scheduler:
+        queued = scheduler.submit(delay="1h")
+    directory = home.jobs / str(queued)
+    directory.mkdir(parents=True)
+    (directory / "stderr.log").write_text("a start that came to nothing")
+    save(home, file, with_logs=True)
+    (directory / "stderr.log").unlink()
+    (directory / "stdout.log").write_text("since")
+    kept = Path(load(home, file, force=True).kept or "") / "jobs" / str(queued)
+    assert [path.name for path in kept.iterdir()] == ["stdout.log"]
+    assert not directory.exists()
+
+
+def test_the_old_database_is_kept_where_there_are_no_hard_links(
+    home: Home, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(scheduler_of(home)) as scheduler:
+        scheduler.submit()
+        save(home, file)
+        scheduler.submit()
+
+    def link(*_: object) -> None:
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", link)
+    old = home.database.read_bytes()
+    kept = Path(load(home, file, force=True).kept or "") / "rota.db"
+    assert kept.read_bytes() == old
+    assert stat.S_IMODE(kept.stat().st_mode) & 0o077 == 0
+    assert sqlite_raw(home.database)("SELECT count(*) FROM job") == [(1,)]
 
 
 def test_a_live_home_is_refused(home: Home, file: Path) -> None:

@@ -135,11 +135,12 @@ def test_it_says_when_it_is_known_what_was_recovered(scheduler: Scheduler, crash
     job = scheduler.submit()
     scheduler.start(job)
     scheduler.executor.inbox = [Accounts(runs=[Account(run=scheduler.run_of(job), pid=4242)])]
-    reports: list[dict[str, int]] = []
+    scheduler.engine.recovery = None  # as in a scheduler that has heard of nobody yet
+    reports: list[dict[str, int] | None] = []
     begun = threading.Event()
 
     def note() -> None:
-        reports.append(dict(scheduler.engine.recovery))
+        reports.append(scheduler.engine.recovery)
         begun.set()
 
     loop = Loop(scheduler.engine, scheduler.executor, scheduler.clock, crashed.set)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from harness import FakeExecutor, Raw, Scheduler
 from rota.core.status import Status
 from rota.engine import recovery
 from rota.engine.work import Work
-from rota.executor.port import Account, Accounts, Exited, Lost, Started
+from rota.errors import StoreError
+from rota.executor.port import Account, Accounts, Exited, FailedToStart, Lost, Message, Started
 from rota.ids import JobId, RunId
 from rota.store.claim import OpenRun
 
@@ -198,6 +201,183 @@ def test_a_process_without_a_run_row_is_stopped_and_its_number_is_spent(schedule
     scheduler.say(Exited(run=accounts[0].run, at=0, code=0))
     scheduler.submit()
     assert scheduler.executor.starts[-1].run == 72, "what is told of the stray can never be taken for a job's"
+
+
+@pytest.mark.parametrize("start", [None, Started(run=RunId(9), pid=5, start_time=1)])
+@pytest.mark.parametrize("end", [Exited(run=RunId(9), at=0, code=0), FailedToStart(run=RunId(9), error="no")])
+def test_a_stray_and_its_own_job_never_run_at_once(wide: Scheduler, start: Message | None, end: Message) -> None:
+    """As after a restore to a moment at which the job still waited: its run of then lives on."""
+    job = wide.submit(delay="1s")
+    wide.clock.advance(seconds=1)
+    wide.crash([Account(run=RunId(9), pid=None if start is None else 5)])
+    assert (wide.started(), wide.executor.stops) == ([], [9])
+    held = "nothing starts before what the store does not know has ended: run-9"
+    assert (wide.engine.held_by, wide.engine.troubles) == (held, [held])
+    other = wide.submit()
+    if start is not None:
+        wide.say(start)
+    assert wide.started() == []
+    assert (wide.engine.has_more, wide.engine.next_deadline is not None) == (False, start is None), "it does not spin"
+    wide.say(end)
+    assert wide.started() == [job, other]
+    assert wide.executor.acknowledged == [9]
+    assert (wide.engine.held_by, wide.engine.troubles) == (None, [])
+
+
+def test_a_stray_is_not_waited_for_longer_than_its_executor_knows_it(wide: Scheduler) -> None:
+    wide.crash([Account(run=RunId(9), pid=5), Account(run=RunId(8), pid=4)])
+    job = wide.submit()
+    wide.say(Lost(reason="it was killed"))
+    assert wide.engine.troubles == []
+    wide.say(Accounts(runs=[Account(run=RunId(8), pid=4), Account(run=RunId(9), pid=None, has_ended=True)]))
+    assert "run-8" in str(wide.engine.held_by)
+    assert "run-9" not in str(wide.engine.held_by)
+    assert wide.started() == []
+    wide.say(Lost(reason="it was killed"), Accounts(runs=[]))
+    assert wide.started() == [job]
+
+
+def test_the_report_is_of_the_first_connection_also_if_that_found_nothing(wide: Scheduler) -> None:
+    wide.start(wide.submit())
+    assert wide.engine.recovery == {}
+    wide.say(Lost(reason="it was killed"), Accounts(runs=[]))
+    assert wide.engine.recovery == {}, "what was lost since is no part of it"
+    wide.session.close()
+    wide.executor = FakeExecutor()
+    wide.executor.inbox = []
+    wide.boot()
+    assert wide.engine.recovery is None, "nobody knows yet"
+
+
+UNUSABLE = '{"max_retries":3,"base":"P999999999D","cap":"P999999999D"}'
+"""A retry policy that can be read, and leads beyond the end of time."""
+
+
+def test_a_lost_run_whose_record_cannot_be_used_is_failed_for_good(wide: Scheduler, raw: Raw) -> None:
+    bad = wide.submit(retries=3, locks=["k"])
+    wide.start(bad)
+    behind, dependant = wide.submit(locks=["k"]), wide.submit(after=[bad])
+    raw(f"UPDATE spec SET retry = '{UNUSABLE}' WHERE id = (SELECT spec FROM job WHERE id = {bad})")
+    wide.crash()
+    found = wide.job(bad)
+    assert (found.status, found.exit_code, found.permanently_failed) == (Status.FAILED, 1, True)
+    assert str(found.reason).startswith("scheduler data error: ")
+    assert found.run is not None
+    assert found.run.error == found.reason
+    assert wide.engine.recovery == {"errors": 1}
+    assert wide.status(dependant) is Status.BLOCKED_BY_DEPENDENCY
+    assert wide.started() == [behind], "its locks are free"
+    wide.crash([Account(run=wide.run_of(behind), pid=1)])
+    assert wide.engine.recovery == {"running_jobs_adopted": 1}
+
+
+def test_a_claim_that_cannot_be_taken_back_is_given_up(wide: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad = wide.submit()
+    monkeypatch.setattr(recovery, "take_back", lambda *_, **__: 1 / 0)
+    wide.crash()
+    found = wide.job(bad)
+    assert (found.status, found.reason, found.run) == (Status.FAILED, "scheduler data error: division by zero", None)
+    assert wide.engine.recovery == {"errors": 1}
+
+
+def test_a_run_that_cannot_even_be_failed_is_left_and_keeps_no_other_back(
+    wide: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, waiting = wide.submit(), wide.submit(delay="1s")
+    wide.start(bad)
+    wide.clock.advance(seconds=1)
+    with monkeypatch.context() as broken:
+        broken.setattr(recovery, "finish", lambda *_, **__: 1 / 0)
+        broken.setattr(recovery, "fail_for_good", lambda *_, **__: 1 / 0)
+        wide.crash()
+    assert (wide.status(bad), wide.started()) == (Status.RUNNING, [waiting])
+    assert wide.engine.recovery == {"errors": 1}
+    wide.crash([Account(run=wide.run_of(waiting), pid=1)])
+    assert wide.status(bad) is Status.FAILED, "the next connection tries again"
+
+
+@pytest.fixture
+def unsettled(wide: Scheduler, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Connect with accounts that cannot be settled, and let these messages follow."""
+
+    def connect(accounts: list[Account], *messages: Message) -> None:
+        with monkeypatch.context() as broken:
+            broken.setattr("rota.engine.engine.reconcile", lambda *_: 1 / 0)
+            wide.crash(accounts)
+            wide.say(*messages)
+
+    return connect
+
+
+SAID = "nothing can be started: what the executor runs cannot be settled: ZeroDivisionError('division by zero')"
+
+
+def test_accounts_that_cannot_be_settled_are_said_and_tried_again(
+    wide: Scheduler, unsettled: Callable[..., None]
+) -> None:
+    running, waiting = wide.submit(), wide.submit(delay="1s")
+    wide.start(running)
+    run = wide.run_of(running)
+    wide.clock.advance(seconds=1)
+    unsettled([Account(run=run, pid=1)])
+    assert (wide.engine.held_by, wide.engine.troubles) == (SAID, [SAID])
+    assert (wide.started(), wide.engine.recovery) == ([], None)
+    assert wide.engine.next_deadline == wide.clock.monotonic() + 10
+    wide.turn()
+    assert wide.started() == [], "not at every turn"
+    wide.clock.advance(seconds=10)
+    wide.turn()
+    assert (wide.engine.held_by, wide.engine.troubles) == (None, [])
+    assert (wide.started(), wide.status(running)) == ([waiting], Status.RUNNING)
+    assert wide.engine.recovery == {"running_jobs_adopted": 1}
+
+
+def test_what_is_heard_after_unsettled_accounts_counts(wide: Scheduler, unsettled: Callable[..., None]) -> None:
+    starting, ended = wide.submit(), wide.submit()
+    first, second = wide.run_of(starting), wide.run_of(ended)
+    accounts = [Account(run=first, pid=None), Account(run=second, pid=2), Account(run=RunId(9), pid=3)]
+    ends = [Exited(run=run, at=0, code=0) for run in (second, RunId(9))]
+    unsettled(accounts, Started(run=first, pid=7, start_time=1), *ends)
+    assert wide.status(ended) is Status.COMPLETED, "everything but starting goes on"
+    wide.clock.advance(seconds=10)
+    wide.turn()
+    assert wide.engine.troubles == [], "the stray has ended already"
+    wide.clock.advance(minutes=6)
+    wide.turn()
+    assert wide.executor.stops == [], "the start was confirmed"
+    assert (wide.status(starting), wide.job(starting).pid) == (Status.RUNNING, 7)
+
+
+def test_unsettled_accounts_end_with_their_connection(
+    wide: Scheduler, unsettled: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = wide.submit(delay="1s")
+    unsettled([Account(run=RunId(9), pid=3)])
+    wide.say(Lost(reason="it was killed"))
+    assert wide.engine.troubles == []
+    wide.clock.advance(minutes=1)
+    wide.turn()
+    assert (wide.executor.stops, wide.started()) == ([], []), "what was true then may not be true now"
+    wide.say(Accounts(runs=[]))
+    assert wide.started() == [job]
+
+
+def test_unsettled_accounts_outlast_trouble_with_the_store(
+    wide: Scheduler, unsettled: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = wide.submit(delay="1s")
+    unsettled([])
+    wide.clock.advance(seconds=10)
+
+    def fail(*_: object) -> None:
+        raise StoreError("it is away")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("rota.engine.engine.reconcile", fail)
+        wide.engine.turn()
+        assert "it is away" in wide.engine.troubles
+    wide.turn()
+    assert (wide.started(), wide.engine.troubles) == ([job], [])
 
 
 def test_one_run_that_cannot_be_settled_keeps_no_other_back(

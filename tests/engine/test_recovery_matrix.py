@@ -168,7 +168,7 @@ def test_a_process_that_the_store_does_not_know_is_stopped(scheduler: Scheduler,
         before = tables(raw)
         restart(scheduler, [ALIVE, stranger])
         assert scheduler.executor.stops == [99]
-        assert scheduler.engine.recovery["running_jobs_adopted"] == 1
+        assert scheduler.engine.recovery == {"running_jobs_adopted": 1, "errors": 1}
         assert tables(raw) == before
     scheduler.say(Exited(run=RunId(99), at=AT, signal=15, ended_by="stop"))
     assert scheduler.executor.acknowledged == [99]

@@ -424,6 +424,58 @@ def test_a_missing_retry_that_nobody_has_left_is_a_final_failure(wide: Scheduler
     assert wide.status(dependant) is Status.BLOCKED_BY_DEPENDENCY
 
 
+def test_one_chain_that_cannot_be_mended_keeps_nothing_back(
+    wide: Scheduler, raw: Raw, caplog: pytest.LogCaptureFixture
+) -> None:
+    """LESSONS Dispatch: one bad record stopped the tick for all."""
+    bad, good, waiting = wide.submit(retries=2), wide.submit(retries=2), wide.submit(delay="1s")
+    dependant = wide.submit(after=[bad])
+    for job in (bad, good):
+        lose_retry(raw, job, fail(wide, job))
+    beyond = '{"max_retries":3,"base":"P999999999D","cap":"P999999999D"}'
+    raw(f"UPDATE spec SET retry = '{beyond}' WHERE id = (SELECT spec FROM job WHERE id = {bad})")
+    wide.clock.advance(seconds=1)
+    wide.crash()
+    assert wide.engine.recovery == {"retries_created": 1, "errors": 1}
+    assert wide.started() == [waiting]
+    assert (wide.engine.troubles, wide.engine.held_by) == ([], None)
+    assert last(wide, good) != good
+    assert f"the chain of job-{bad} could not be recovered" in caplog.text
+    assert wide.job(bad).permanently_failed, "nobody is to wait for it"
+    assert wide.status(dependant) is Status.BLOCKED_BY_DEPENDENCY
+    wide.crash([Account(run=wide.run_of(waiting), pid=1)])
+    assert wide.engine.recovery == {"running_jobs_adopted": 1}
+
+
+def test_a_chain_that_can_neither_go_on_nor_end_keeps_nothing_back(
+    wide: Scheduler, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, waiting = wide.submit(retries=2), wide.submit(delay="1s")
+    lose_retry(raw, bad, fail(wide, bad))
+    wide.clock.advance(seconds=1)
+    with monkeypatch.context() as broken:
+        broken.setattr("rota.engine.retry.decide", lambda *_, **__: 1 / 0)
+        broken.setattr("rota.engine.retry.policies_met_by", lambda *_: 1 / 0)
+        wide.crash()
+    assert (wide.engine.recovery, wide.started()) == ({"errors": 1}, [waiting])
+    assert not wide.job(bad).permanently_failed, "nothing of it is half stored"
+    wide.crash([Account(run=wide.run_of(waiting), pid=1)])
+    assert wide.engine.recovery == {"running_jobs_adopted": 1, "retries_created": 1}
+
+
+def test_a_chain_that_cannot_be_read_stops_no_dispatch(wide: Scheduler, raw: Raw) -> None:
+    bad, waiting = wide.submit(retries=2), wide.submit(delay="1s")
+    lose_retry(raw, bad, fail(wide, bad))
+    (before,) = raw(f"SELECT finished_at FROM job WHERE id = {bad}")
+    raw(f"UPDATE job SET finished_at = {2**62} WHERE id = {bad}")
+    wide.clock.advance(seconds=1)
+    wide.crash()
+    assert (wide.engine.recovery, wide.started()) == ({"errors": 1}, [waiting])
+    raw(f"UPDATE job SET finished_at = {before[0]} WHERE id = {bad}")
+    wide.crash([Account(run=wide.run_of(waiting), pid=1)])
+    assert wide.engine.recovery == {"running_jobs_adopted": 1, "retries_created": 1}
+
+
 def test_lessons_a_restart_does_not_recover_history(wide: Scheduler, raw: Raw) -> None:
     """LESSONS: every restart "recovered" all of history."""
     job = wide.submit(retries=3)

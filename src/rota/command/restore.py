@@ -1,6 +1,6 @@
 """`restore`: a home becomes what it was when the backup was made, and nothing that was there is lost.
 
-    the file            checked whole before anything is touched
+    the file            checked whole, with the names of the files in it, before anything is touched
     rota.db             the backup's; the one that was there is kept
     rota.toml           the backup's where the home has none, without `store.url`; else the home's own stays
     jobs/<id>           files that are there stay; those of a job that had not started then are kept aside
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 from collections.abc import Iterable
 from contextlib import closing, suppress
 from datetime import datetime
@@ -66,8 +67,9 @@ def restore(home: Home, file: Path, *, force: bool, now: datetime, progress: Pro
             _take_up(new, home, contents, now)
             if url is not None:
                 copy(SqliteStore(new), open_store(url), progress)
-            _keep_jobs(new, home, kept)
-            settings, is_url_dropped = _take_files(file, home)
+            unstarted = _unstarted(new, home)
+            settings, is_url_dropped = _take_files(file, home, without=unstarted)
+            _keep_jobs(unstarted, home, kept)
             if url is None:
                 _put_in_place(new, home, kept)
         finally:
@@ -88,6 +90,9 @@ def _check_file(file: Path) -> None:
         raise InvalidInput(f"{file} is not a file")
     try:
         look_through(file)
+        with archive(file) as backup:
+            for name in backup.files():
+                _job_of(name)
     except OSError as error:
         raise StoreError(f"{file} cannot be read: {error.strerror}") from error
 
@@ -106,15 +111,15 @@ def _remove(new: Path) -> None:
 # What comes with the records.
 
 
-def _take_files(file: Path, home: Home) -> tuple[str | None, bool]:
-    """Where the settings are now, and whether they lost a URL."""
+def _take_files(file: Path, home: Home, *, without: set[int]) -> tuple[str | None, bool]:
+    """Where the settings are now, and whether they lost a URL. What is there stays, so this may fail half-way."""
     settings, is_url_dropped = None, False
     with archive(file) as backup:
         for name in backup.files():
             if name == CONFIG:
                 settings, is_url_dropped = _take_config(b"".join(backup.parts(name)), home)
-            else:
-                _write(home.root / _safe(name), backup.parts(name))
+            elif _job_of(name) not in without:
+                _write(home.root / name, backup.parts(name))
     return settings, is_url_dropped
 
 
@@ -135,12 +140,15 @@ def _take_config(content: bytes, home: Home) -> tuple[str | None, bool]:
     return str(place), url is not None and not has_own
 
 
-def _safe(name: str) -> str:
-    """A backup is somebody's file: it must not write outside of the jobs' directories."""
+def _job_of(name: str) -> int | None:
+    """Whose file it is; none for the settings. A backup is somebody's file: it must not write outside of the jobs'
+    directories."""
+    if name == CONFIG:
+        return None
     parts = PurePosixPath(name).parts
-    if len(parts) != 3 or parts[0] != "jobs" or not parts[1].isdecimal() or parts[2] in (".", ".."):
+    if len(parts) != 3 or parts[0] != "jobs" or not parts[1].isdecimal() or parts[2] in (".", "..") or "\0" in name:
         raise InvalidInput(f"the backup holds a file that is no job's: {name!r}")
-    return name
+    return int(parts[1])
 
 
 def _write(path: Path, parts: Iterable[bytes]) -> None:
@@ -209,15 +217,22 @@ def _job_directories(home: Home) -> list[int]:
 # What was there.
 
 
-def _keep_jobs(new: Path, home: Home, kept: Path) -> None:
-    """A job that had not started when the backup was made starts with empty logs, not behind what it wrote since."""
+def _unstarted(new: Path, home: Home) -> set[int]:
+    """Those that have a directory and had not started when the backup was made."""
     directories = _job_directories(home)
+    found: set[int] = set()
     with closing(SqliteStore(new).reader()) as reader:
         for first in range(0, len(directories), _PAGE):
-            for job in reader.jobs([JobId(number) for number in directories[first : first + _PAGE]]):
-                if job.run is None:
-                    (kept / "jobs").mkdir(mode=0o700, parents=True, exist_ok=True)
-                    (home.jobs / str(job.id)).rename(kept / "jobs" / str(job.id))
+            page = [JobId(number) for number in directories[first : first + _PAGE]]
+            found.update(job.id for job in reader.jobs(page) if job.run is None)
+    return found
+
+
+def _keep_jobs(unstarted: set[int], home: Home, kept: Path) -> None:
+    """They start with empty logs, not behind what they wrote since."""
+    for job in sorted(unstarted):
+        (kept / "jobs").mkdir(mode=0o700, parents=True, exist_ok=True)
+        (home.jobs / str(job)).rename(kept / "jobs" / str(job))
 
 
 def _put_in_place(new: Path, home: Home, kept: Path) -> None:
@@ -228,7 +243,7 @@ def _put_in_place(new: Path, home: Home, kept: Path) -> None:
             numbers_in(old)  # SQLite would throw away the journal of what it cannot read
             fold(old)
         kept.mkdir(mode=0o700, exist_ok=True)
-        os.link(old, kept / old.name)
+        _keep_database(old, kept / old.name)
         wal = old.with_name(f"{old.name}-wal")
         if wal.exists():  # it could not be taken in: it belongs to the old one
             wal.rename(kept / wal.name)
@@ -237,3 +252,11 @@ def _put_in_place(new: Path, home: Home, kept: Path) -> None:
     sync(new)
     new.replace(old)
     sync(home.root)
+
+
+def _keep_database(old: Path, place: Path) -> None:
+    try:
+        os.link(old, place)
+    except OSError:  # a file system without links; moved away, it would be missing for a moment
+        shutil.copy(old, place)
+        sync(place)

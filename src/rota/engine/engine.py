@@ -24,7 +24,7 @@ from rota.core.event import Event
 from rota.engine import breaker, finish
 from rota.engine.awaited import AwaitedStarts
 from rota.engine.dispatch import Starter, choose, look_at_marked
-from rota.engine.recovery import Report, reconcile
+from rota.engine.recovery import Report, Unsettled, reconcile
 from rota.engine.work import Chance, Request, Settings, Work
 from rota.errors import RotaError, StorageFull, StoreError, Unavailable
 from rota.executor.port import (
@@ -75,6 +75,7 @@ class Engine:
         self._kept: list[Message] = []
         self._is_connected = False
         self._awaited = AwaitedStarts()
+        self._unsettled = Unsettled()
         self._executor_trouble: str | None = None
         self._executor_retry_at = 0.0
         self._machine_trouble: str | None = None
@@ -86,8 +87,8 @@ class Engine:
         """Set at shutdown: nothing new starts."""
         self.trouble: RotaError | None = None
         """Why the store cannot be written to, while it cannot."""
-        self.recovery: Report = {}
-        """What the first reconciliation found."""
+        self.recovery: Report | None = None
+        """What the first reconciliation found; none before it."""
         self.next_due: datetime | None = None
         """When a delayed job, or a breaker, is to be looked at."""
         self._breaker_due: datetime | None = None
@@ -123,7 +124,7 @@ class Engine:
     def turn(self, requests: Sequence[Request[Any]] = ()) -> None:
         if not self._has_started and not self._starts_at_last(requests):
             return
-        messages = self._kept + self._receive()
+        messages = [*self._kept, *self._unsettled.due(self._clock.monotonic()), *self._receive()]
         work = Work(self._session, self.settings, self._clock.now(), self._chance)
         acts = [request.act for request in requests]
         replies: list[tuple[Request[Any], Any]] = []
@@ -172,6 +173,7 @@ class Engine:
             self._executor_trouble = f"nothing can be started: {error}"
             self._executor_retry_at = self._clock.monotonic() + RETRY_AFTER
             self._is_connected = False
+            self._unsettled.forget()
             return []
         self._executor_trouble = None
         return messages
@@ -184,7 +186,13 @@ class Engine:
     @property
     def _obstacles(self) -> list[str]:
         store = None if self.trouble is None else self.trouble.message
-        found = (store, self._executor_trouble, self._machine_trouble, self._executor_notice)
+        found = (
+            store,
+            self._executor_trouble,
+            self._unsettled.trouble,
+            self._machine_trouble,
+            self._executor_notice,
+        )
         return [trouble for trouble in found if trouble is not None]
 
     @property
@@ -202,6 +210,7 @@ class Engine:
         """On the monotonic clock, when a turn is wanted though nothing happens."""
         due = [
             self._awaited.next_deadline,
+            self._unsettled.next_deadline,
             None if self._executor_trouble is None else self._executor_retry_at,
             None if self._machine_trouble is None else self._machine_retry_at,
         ]
@@ -269,8 +278,11 @@ class Engine:
 
     def _book_alone(self, work: Work, message: Message) -> None:
         """What cannot be booked ends its own job: kept RUNNING it would hold its place and its locks for ever. A start
-        is let be, for its end is still to come."""
+        is let be, for its end is still to come. Accounts are kept: without them nothing is ever started."""
         error = self._guarded(work, partial(self._book, message=message))
+        if isinstance(message, Accounts) and isinstance(error, Exception):
+            self._is_connected = False
+            self._unsettled.keep(message, error, self._clock.monotonic())
         if not isinstance(message, Exited | FailedToStart):
             return
         if isinstance(error, Exception):
@@ -285,15 +297,18 @@ class Engine:
         match message:
             case Started():
                 self._machine_trouble = None
+                self._unsettled.hear(message)
                 if not self._awaited.is_called_back(message.run):
                     self._awaited.heard_of(message.run)
                     finish.book_start(work, message)
             case Exited():
                 self._awaited.ended(message.run)
+                self._unsettled.hear(message)
                 self._unbooked.pop(message.run, None)
                 finish.book_exit(work, message)
             case FailedToStart():
                 self._awaited.ended(message.run)
+                self._unsettled.hear(message)
                 if message.is_machine:
                     self._machine_trouble = message.error
                     self._machine_retry_at = self._clock.monotonic() + RETRY_AFTER
@@ -310,13 +325,15 @@ class Engine:
                     [account.run for account in message.runs if account.pid is None and not account.has_ended],
                     self._start_deadline(),
                 )
-                report = reconcile(work, message)
+                report, strays = reconcile(work, message)
                 work.runs.clear()
-                self.recovery = self.recovery or report
+                self._unsettled.forget(strays)
+                self.recovery = report if self.recovery is None else self.recovery
                 self._is_connected = True
             case Lost():
                 log.warning("the supervisor was lost: %s", message.reason)
                 self._is_connected = False
+                self._unsettled.forget()
                 self._executor_notice = None
                 self._awaited.forget()
 
@@ -331,6 +348,8 @@ class Engine:
         if self._machine_trouble is not None and self._clock.monotonic() >= self._machine_retry_at:
             self._machine_trouble = None  # tried again; if it is still so, the next start says so
         if self.is_draining or not self._is_connected or self._machine_trouble is not None:
+            return False
+        if self._unsettled.trouble is not None:
             return False
         chosen = choose(work.session, work.settings.limits, work.settings.batch_size, is_left=is_left)
         work.plan = chosen
