@@ -192,6 +192,7 @@ def test_an_end_that_cannot_even_be_failed_is_said_and_told_again(
     end = Exited(run=scheduler.run_of(job), at=scheduler.clock.moment.timestamp(), code=4)
     with monkeypatch.context() as broken:
         broken.setattr("rota.engine.finish.finish", lambda *_, **__: 1 / 0)
+        broken.setattr("rota.engine.finish.fail_for_good", lambda *_, **__: 1 / 0)
         scheduler.say(end)
     assert scheduler.executor.acknowledged == []
     assert scheduler.engine.troubles == ["the end of run-1 cannot be booked: ZeroDivisionError('division by zero')"]
