@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rota.executor.supervisor import process
+from rota.executor.supervisor.ending import Ending
+from rota.executor.supervisor.loop import Loop
 from rota.executor.supervisor.process import Process
 from rota.executor.supervisor.run import Phase, Run
 from rota.executor.supervisor.tree import Tree
@@ -42,6 +45,30 @@ def test_a_handle_is_had_only_with_the_right_start_time(sleeper: subprocess.Pope
     fd = process.handle(sleeper.pid, found.start_time)
     assert fd is not None
     os.close(fd)
+
+
+def test_a_process_that_we_may_not_look_at_is_not_inside_an_exec() -> None:
+    """It shows no environment, now and for ever: nobody waits for that. (As root another user's is open to us.)"""
+    script = "import ctypes, os; ctypes.CDLL(None).prctl(4, 0); print(flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as made:
+        assert made.stdout is not None
+        made.stdout.readline()
+        for pid in (made.pid, 1):
+            found = process.look(pid)
+            assert found is not None
+            assert not process.is_in_exec(found)
+        made.kill()
+
+
+def test_an_end_with_nothing_left_waits_for_nobody_elses_exec() -> None:
+    """The doubt is that of an earlier look, about another run."""
+    ended: list[int] = []
+    tree = Tree({}, "/nowhere")
+    tree.is_certain = False
+    run = Run(7, directory="/nowhere", kill_after=5.0, deadline=None, idle_timeout=None)
+    run.pid, run.phase = 2**22 - 1, Phase.CLEARING  # no such group
+    Ending(Loop(), tree, lambda run: ended.append(run.number)).clear(run)
+    assert ended == [7]
 
 
 def test_no_handle_of_a_zombie(sleeper: subprocess.Popen[bytes]) -> None:

@@ -206,19 +206,34 @@ def test_the_same_run_of_another_home_is_not_ours(rig: Rig, tmp_path: Path, fifo
         assert all(lives(pid) for pid in others)
 
 
-def test_a_stray_that_nothing_names_is_left_alone(rig: Rig, fifo: MakeFifo) -> None:
+def test_a_stray_that_nothing_names_ends_with_the_only_run_that_can_have_left_it(rig: Rig, fifo: MakeFifo) -> None:
+    """It left its session, its parents and its environment behind, and does not listen either."""
+    told, gate = fifo("told"), fifo("gate")
+    script = rig.home / "stray"
+    script.write_text(f"trap : TERM; echo $$ > {told.path}; while :; do read x < {gate.path}; done")
+    rig.shell(1, f"setsid env -i sh -c '(sh {script} &)'; exit 3", kill_after=0.1)
+    stray = told.number()
+    assert rig.exited(1).code == 3
+    assert not lives(stray)
+
+
+def test_a_stray_that_two_runs_can_have_left_ends_with_the_last_of_them(rig: Rig, fifo: MakeFifo) -> None:
     told, gate = fifo("told"), fifo("gate")
     script = rig.home / "stray"
     script.write_text(f"echo $$ > {told.path}; read x < {gate.path}")
-    rig.shell(1, f"setsid env -i sh -c '(sh {script} &)'; exit 0")
+    rig.start(1, ["sleep", "1000"])
+    rig.started(1)
+    rig.shell(2, f"setsid env -i sh -c '(sh {script} &)'; exit 0")
     stray = told.number()
-    try:
-        assert rig.exited(1).code == 0
-        assert lives(stray)
-    finally:
-        gate.release()
-    assert ends_within(stray)
-    assert "left alone" in (rig.home / "supervisor.log").read_text()
+    assert rig.exited(2).code == 0
+    assert lives(stray)
+    assert "it ends with the last of them" in (rig.home / "supervisor.log").read_text()
+    rig.shell(3, "exit 0")  # begun later than the stray: it cannot have left it
+    assert rig.exited(3).code == 0
+    assert lives(stray)
+    rig.stop(1)
+    rig.exited(1)
+    assert not lives(stray)
 
 
 def test_zombies_of_strays_do_not_pile_up(rig: Rig, fifo: MakeFifo) -> None:

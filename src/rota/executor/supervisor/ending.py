@@ -47,8 +47,8 @@ class Ending:
         """The main process is gone, and reaped: end what it left behind, then say so."""
         if run.phase is not Phase.CLEARING:
             return
-        if left is None:
-            left = self._tree.of(run) if _shows_something(run) else []
+        if left is None and _shows_something(run):
+            left = self._tree.of(run)
             if not left and not self._tree.is_certain and run.doubts < MOST_DOUBTS:
                 run.doubts += 1
                 self._loop.at(time.monotonic() + LOOK_AGAIN, lambda: self.clear(run))

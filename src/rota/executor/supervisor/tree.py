@@ -4,7 +4,8 @@
                 │                               └─ setsid tool             parent is run-7  run-7
                 ├─ daemon that forked twice, environ ROTA_RUN=run-7        tag              run-7
                 │    └─ env -i helper                                      parent is run-7  run-7
-                └─ nothing says where it is from                                            left alone
+                ├─ nothing says where it is from, one run can have left it                  that run
+                └─ several can have                                                         left alone, until one can
 
 The first that answers decides: the session, the process group, the tag in the environment it was started
 with (run and home: another home's run-7 is none of ours), then the same question about its parent. A process
@@ -27,6 +28,7 @@ from rota.executor.supervisor.protocol import HOME_TAG, RUN_TAG, tag
 from rota.executor.supervisor.run import Phase, Run
 
 _RUN_TAG = os.fsencode(f"{RUN_TAG}={tag(0)}"[:-1])
+_HOME_TAG = os.fsencode(f"{HOME_TAG}=")
 
 
 class Tree:
@@ -62,9 +64,25 @@ class Tree:
                 found.setdefault(owner, []).append(each)
             elif process.is_in_exec(each):
                 self.is_certain = False
-            elif each.parent == self._me:
-                self._wonder_about(each, live.values())
+            elif each.parent == self._me and pid not in self.schedulers and not self._is_elsewheres(pid):
+                self._guess(each, list(live.values()), found)
         return found
+
+    def _is_elsewheres(self, pid: int) -> bool:
+        """It says of itself that it is another home's: a scheduler that a job has started."""
+        return any(variable.startswith(_HOME_TAG) and variable != self._home for variable in process.variables(pid))
+
+    def _guess(self, stray: Process, live: list[Run], found: dict[int, list[Process]]) -> None:
+        """It has left its session and its environment behind. It ends with the last run that can have left it."""
+        if any(run.phase is Phase.STARTING for run in live):
+            self.is_certain = False  # it may be the very child that is being started
+            return
+        able = [run for run in live if run.start_time is not None and run.start_time <= stray.start_time]
+        if len(able) == 1:
+            found.setdefault(able[0].number, []).append(stray)
+        elif stray.identity not in self._strangers:
+            self._strangers.add(stray.identity)
+            say(f"process {stray.pid} was left behind by one of {len(able)} runs; it ends with the last of them")
 
     def tagged(self, pid: int, live: dict[int, Run]) -> int | None:
         """The run whose tag the process carries, if it is one of these."""
@@ -79,13 +97,6 @@ class Tree:
 
     def is_nobodys(self, pid: int) -> bool:
         return pid == self._me or pid in self.schedulers
-
-    def _wonder_about(self, stray: Process, live: Iterable[Run]) -> None:
-        is_perhaps_starting = any(run.phase is Phase.STARTING for run in live)
-        if stray.identity in self._strangers or is_perhaps_starting or stray.pid in self.schedulers:
-            return
-        self._strangers.add(stray.identity)
-        say(f"process {stray.pid} was left behind by a run that cannot be told; left alone")
 
 
 class _Owners:
