@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from executor.rig import Fifo, Rig, ends_within, lives, rig_in
-from rota.executor.port import Exited
+from rota.executor.port import Exited, Stop
 from rota.executor.supervisor import process
+from rota.ids import RunId
 
 MakeFifo = Callable[[str], Fifo]
 
@@ -256,3 +257,13 @@ def test_sigterm_and_interrupts_do_not_end_a_supervisor_that_has_children(rig: R
     assert lives(pid)
     assert len(rig.supervisors) == 1
     assert "SIGTERM ignored" in (rig.home / "supervisor.log").read_text()
+
+
+def test_a_stop_says_how_long_it_waits(rig: Rig, fifo: MakeFifo) -> None:
+    """The setting may be another one than when the run began."""
+    ready = fifo("ready")
+    rig.shell(1, f"trap '' TERM; echo > {ready.path}; while :; do sleep 1000; done", kill_after=1000.0)
+    ready.line()
+    rig.send(Stop(run=RunId(1), kill_after=0.1))
+    end = rig.exited(1)
+    assert (end.signal, end.ended_by) == (9, "stop")

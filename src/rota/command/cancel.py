@@ -24,7 +24,7 @@ def cancel(work: Work, job: JobId, *, actor: str) -> JobId:
         work.session.request_stop(member, reason, work.now, actor)
         run = work.session.open_run_of(member)
         if run is not None:
-            work.orders.append(Stop(run=run.run))
+            work.orders.append(Stop(run=run.run, kill_after=work.settings.kill_after.total_seconds()))
     elif status is not Status.CANCELLED:
         raise Conflict(f"{show_job(member)} has already ended ({status}); nothing was changed")
     return member

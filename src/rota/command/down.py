@@ -15,5 +15,5 @@ def end_running(work: Work) -> list[JobId]:
     for run in runs:
         if run.stop_requested is None:
             work.session.request_stop(run.job, STOPPED_BY_SHUTDOWN, work.now, None)
-        work.orders.append(Stop(run=run.run))
+        work.orders.append(Stop(run=run.run, kill_after=work.settings.kill_after.total_seconds()))
     return [run.job for run in runs]

@@ -53,7 +53,7 @@ def adopt(work: Work, run: OpenRun, account: Account) -> None:
     if account.pid is not None:
         work.session.confirm(run, account.pid, account.start_time or 0, work.now, CAUSE)
     if run.stop_requested is not None:
-        work.orders.append(Stop(run=run.run))
+        work.orders.append(Stop(run=run.run, kill_after=work.settings.kill_after.total_seconds()))
 
 
 def _became(account: Account) -> str:

@@ -48,6 +48,8 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
     """End this run's whole tree: TERM, then KILL after `kill_after`."""
 
     run: RunId
+    kill_after: float | None = None
+    """None for what its start said."""
 
 
 class Acknowledge(msgspec.Struct, frozen=True, kw_only=True):

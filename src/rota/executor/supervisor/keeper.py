@@ -100,12 +100,15 @@ class Keeper:
             self._launch(run, launch, is_check=launch.skip_if is not None)
         return True
 
-    def stop(self, number: int) -> bool:
+    def stop(self, number: int, kill_after: float | None = None) -> bool:
         """False when no such run is known. A run that has ended already keeps its result."""
         run = self.runs.get(number)
-        if run is not None:
-            self.end(run, "stop")
-        return run is not None
+        if run is None:
+            return False
+        if kill_after is not None and run.ended_by is None:
+            run.kill_after = kill_after
+        self.end(run, "stop")
+        return True
 
     def acknowledge(self, number: int) -> bool:
         run = self.runs.get(number)

@@ -7,7 +7,7 @@
       environment {surroundings, variables} ─►
       start {run, argv, …} ─►
                   ◄─ started {run, pid, start_time} | failed_to_start {run, error} | error {error, run, order}
-      stop {run} ─►
+      stop {run, kill_after} ─►
                   ◄─ exited {run, at, code, signal, ended_by, skipped, tail, watched}
       acknowledge {run} ─►
                   ◄─ trouble {trouble}                what keeps ends from being told; null when it is over

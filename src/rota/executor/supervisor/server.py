@@ -201,7 +201,7 @@ class Server:
                 connection.surroundings[message["surroundings"]] = message["variables"]
                 return None
             case "stop":
-                return None if self._keeper.stop(message["run"]) else "no such run"
+                return None if self._keeper.stop(message["run"], message.get("kill_after")) else "no such run"
             case "acknowledge":
                 return None if self._keeper.acknowledge(message["run"]) else "this run has not ended"
             case unknown:
