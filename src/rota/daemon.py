@@ -32,11 +32,11 @@ from rota.clock import SystemClock
 from rota.command.down import end_running
 from rota.command.submit import Surroundings
 from rota.config import Config
+from rota.core.breaker import BreakerPolicy
 from rota.core.event import Event
 from rota.core.pool import Limits, PoolPolicy
 from rota.core.retry import RetryPolicies, RetryPolicy
 from rota.duration import show_duration
-from rota.engine.breaker import policy_of
 from rota.engine.dispatch import Starter
 from rota.engine.engine import Engine
 from rota.engine.loop import Loop
@@ -103,7 +103,12 @@ def settings_of(given: Config) -> Settings:
         retry=RetryPolicies(
             default=_policy(given.retry), named={name: _policy(each) for name, each in given.policies.items()}
         ),
-        breaker=policy_of(given.breaker),
+        breaker=BreakerPolicy(
+            dispatch_failures=given.breaker.dispatch_failures,
+            failures=None if given.breaker.failures == "off" else given.breaker.failures,
+            window=given.breaker.window,
+            cool_down=given.breaker.cool_down,
+        ),
     )
 
 

@@ -319,6 +319,77 @@ def test_many_with_locks_are_all_let_go_when_it_closes(wide: Scheduler) -> None:
     assert all(is_running(wide, job) for job in jobs[1:])
 
 
+# Half-open: whoever can try is found, however many stand before it that cannot.
+
+
+def test_one_who_can_try_is_found_behind_any_number_who_wait_for_their_locks(wide: Scheduler) -> None:
+    fail_runs(wide)
+    holder = wide.submit(locks=["k"])
+    waiting = [wide.submit(type="x", locks=["k"]) for _ in range(230)]
+    free = wide.submit(type="x", locks=["free"])
+    wait(wide, minutes=5)
+    assert states(wide)["type/x"] == ("half-open", 3, f"job-{free}")
+    cancel(wide, free)
+    assert wide.detail(waiting[-1]) == "waiting on locks"
+    for job in waiting[:-1]:
+        wide.cancel(job)
+    wide.end(holder)
+    assert is_running(wide, waiting[-1])
+
+
+def test_one_who_can_try_is_found_behind_any_number_whom_another_breaker_holds(wide: Scheduler) -> None:
+    fail_runs(wide, target="y")
+    wait(wide, minutes=1)
+    fail_runs(wide)
+    wait(wide, minutes=4)
+    wide.end(wide.submit(target="y"), 1)
+    for n in range(120):
+        wide.submit(type="x", target="y", locks=[f"k{n}"])
+    free = wide.submit(type="x", locks=["free"])
+    wait(wide, minutes=1)
+    assert states(wide) == {"type/x": ("half-open", 3, f"job-{free}"), "target/y": ("open", 3, None)}
+
+
+def test_when_those_leave_who_could_have_tried_the_next_are_looked_at(wide: Scheduler, raw: Raw) -> None:
+    """While some are ready and only their pool is full, nobody behind them is looked at: they would go first."""
+    wide.set_pools(resource__a=1)
+    fail_runs(wide)
+    busy = wide.submit(pools={"resource/a": 1})
+    jobs = [wide.submit(type="x", pools={"resource/a": 1}, locks=[f"k{n}"]) for n in range(130)]
+    wait(wide, minutes=5)
+    ready = "SELECT count(*) FROM job WHERE ready = 1"
+    assert raw(ready) == [(100,)]
+    wide.turn()
+    assert raw(ready) == [(100,)]
+    for job in jobs[:100]:
+        wide.cancel(job)
+    assert raw(ready) == [(30,)]
+    wide.end(busy)
+    assert is_running(wide, jobs[100])
+
+
+def test_one_who_can_try_is_found_behind_any_number_whose_pool_is_full(wide: Scheduler) -> None:
+    wide.set_pools(resource__a=1)
+    fail_runs(wide)
+    wide.submit(pools={"resource/a": 1})
+    for n in range(130):
+        wide.submit(type="x", pools={"resource/a": 1}, locks=[f"k{n}"])
+    free = wide.submit(type="x", locks=["free"])
+    wait(wide, minutes=5)
+    assert is_running(wide, free)
+
+
+def test_those_whom_a_person_held_are_looked_at_when_nobody_has_tried_yet(wide: Scheduler, raw: Raw) -> None:
+    fail_runs(wide)
+    raw("INSERT INTO pause (scope, paused_by, paused_at) VALUES ('type/x', 'ada', 0)")
+    jobs = [wide.submit(type="x", locks=[f"k{n}"]) for n in range(3)]
+    wait(wide, minutes=5)
+    assert wide.detail(jobs[0]) == "paused by ada"
+    raw("DELETE FROM pause")
+    wide.turn()
+    assert [is_running(wide, job) for job in jobs] == [True, False, False]
+
+
 def test_what_becomes_due_or_free_while_it_is_open_is_held_and_keeps_nobody_awake(wide: Scheduler) -> None:
     fail_runs(wide)
     predecessor = wide.submit()
@@ -361,6 +432,41 @@ def test_it_survives_a_restart_open_half_open_and_half_full(wide: Scheduler) -> 
     wide.say(Exited(run=run, at=wide.clock.moment.timestamp(), code=0))
     assert is_running(wide, free)
     assert states(wide) == {}
+
+
+def test_what_a_restart_forgets_makes_room_and_hides_nothing(wide: Scheduler, raw: Raw) -> None:
+    """Failures of before the window are forgotten at a restart: those that are kept count on, and new ones join."""
+    wide.set_breaker(failures=4, window=WINDOW, cool_down=COOL_DOWN)
+    fail_runs(wide, 2)
+    wait(wide, minutes=6)
+    fail_runs(wide, 1)
+    wait(wide, minutes=5)
+    wide.crash()
+    assert states(wide)["type/x"] == ("closed", 1, None)
+    fail_runs(wide, 2)
+    assert states(wide)["type/x"] == ("closed", 3, None)
+    fail_runs(wide, 1)
+    assert states(wide)["type/x"] == ("open", 4, None)
+    assert raw("SELECT count(*) FROM breaker_failure") == [(4,)]
+
+
+def test_figures_changed_over_gaps_hide_nothing(wide: Scheduler, raw: Raw) -> None:
+    wide.set_breaker(failures=5, window=WINDOW, cool_down=COOL_DOWN)
+    fail_runs(wide, 3)
+    wait(wide, minutes=6)
+    fail_runs(wide, 1)
+    wait(wide, minutes=5)
+    wide.crash()
+    wide.set_breaker(failures=2, window=timedelta(minutes=1), cool_down=COOL_DOWN)
+    for _ in range(6):
+        fail_runs(wide, 1)
+        wait(wide, minutes=1)
+    assert raw("SELECT count(*) FROM breaker_failure") == [(2,)]
+    wide.set_breaker(failures=4, window=WINDOW, cool_down=COOL_DOWN)
+    fail_runs(wide, 1)
+    assert states(wide)["type/x"] == ("closed", 3, None)
+    fail_runs(wide, 1)
+    assert states(wide)["type/x"] == ("open", 4, None)
 
 
 def test_a_probe_that_was_lost_with_everything_frees_its_place(wide: Scheduler) -> None:
@@ -542,6 +648,19 @@ def test_an_open_breaker_costs_others_nothing(wide: Scheduler, monkeypatch: pyte
         wide.submit(type="x", locks=["k"] if n % 2 else [])
     assert life(wide, monkeypatch, 1) == plain
     assert life(wide, monkeypatch, 0, type="z") == other
+
+
+def test_what_one_that_nobody_has_tried_costs(wide: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One statement a turn, which finds nobody, however many other breakers hold."""
+    plain = life(wide, monkeypatch, 0)
+    fail_runs(wide)
+    wait(wide, minutes=5)
+    fail_runs(wide, type="z")
+    for n in range(20):
+        wide.submit(type="z", locks=[f"k{n}"])
+    with_untried = life(wide, monkeypatch, 0)
+    assert [name for name in with_untried if name != "idle_lanes"] == plain
+    assert with_untried.count("idle_lanes") == plain.count("lanes")
 
 
 def test_only_so_many_failures_are_kept(wide: Scheduler, raw: Raw) -> None:

@@ -133,6 +133,11 @@ class Breakers(msgspec.Struct, frozen=True):
         """Those of these that wait for a job to try."""
         return tuple(key for key in keys if isinstance(self.states.get(key), HalfOpen))
 
+    @property
+    def untried(self) -> tuple[str, ...]:
+        """All that wait for a job to try."""
+        return self.awaiting(tuple(self.states))
+
     def probed(self, keys: tuple[str, ...], job: JobId) -> Breakers:
         return Breakers({**self.states, **dict.fromkeys(keys, Probed(job))})
 

@@ -1,16 +1,13 @@
 """Breakers, inside a transaction: what ends, starts and time make of them.
 
-A run that is no probe costs nothing when it does not fail, and one statement when it does.
+A run that is no probe costs nothing when it does not fail, and one statement when it does, unless that opens a breaker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
 
-from rota import config
 from rota.core.breaker import (
-    BreakerPolicy,
     Closed,
     HalfOpen,
     Open,
@@ -22,22 +19,13 @@ from rota.core.breaker import (
     told_by,
 )
 from rota.core.run import Conclusion
-from rota.core.snapshot import Claim
+from rota.core.tick import Plan
 from rota.engine.work import Work
 from rota.ids import JobId
 from rota.store.claim import OpenRun
 
 PROBES = 100
-"""Parked jobs that are looked at when one may try: some of them may still have to wait for their locks."""
-
-
-def policy_of(given: config.Breaker) -> BreakerPolicy:
-    return BreakerPolicy(
-        dispatch_failures=given.dispatch_failures,
-        failures=None if given.failures == "off" else given.failures,
-        window=given.window,
-        cool_down=given.cool_down,
-    )
+"""Parked jobs that are looked at in one go when one may try: some of them may still have to wait for their locks."""
 
 
 def book_end(work: Work, run: OpenRun, end: Conclusion, *, at: datetime) -> None:
@@ -58,13 +46,16 @@ def book_nothing(work: Work, run: OpenRun) -> None:
         _book_probe(work, run.job, Told.NOTHING)
 
 
-def book_probes(work: Work, claims: Iterable[Claim]) -> bool:
-    """Of what was just claimed, these are the ones that try; whether there were any. The others of their kind, which
-    may have come as far as their locks meanwhile, are held again."""
-    probes = [(key, claim.job) for claim in claims for key in claim.probes]
+def book_plan(work: Work, chosen: Plan) -> bool:
+    """Of what was just claimed some may be the ones that try: the others of their kind, which may have come as far as
+    their locks meanwhile, are held again. Where nobody could try, the next that are parked have their look. Whether
+    somebody was marked, so that another turn should follow."""
+    probes = [(key, claim.job) for claim in chosen.claims for key in claim.probes]
     for key, job in probes:
         _change(work, key, Probed(job), cause="tick", job=job)
-    return bool(probes)
+    untried = () if chosen.is_cut_short else chosen.pauses.breakers.untried
+    has_next = bool(untried) and work.session.stir_idle(untried, chosen.pauses, PROBES)
+    return has_next or bool(probes)
 
 
 def book_time(work: Work) -> None:

@@ -354,10 +354,10 @@ class Engine:
         chosen = choose(work.session, work.settings.limits, work.settings.batch_size, is_left=is_left)
         work.plan = chosen
         dispatches = self._session.claim(chosen.claims, NODE, work.now, "tick")
-        has_probes = breaker.book_probes(work, chosen.claims)
+        has_marked = breaker.book_plan(work, chosen)
         ordered = [self._order(work, dispatch) for dispatch in dispatches]
         self._breaker_due = due = chosen.pauses.breakers.next_due(work.settings.breaker, work.now)
-        return chosen.is_cut_short or not all(ordered) or has_probes or (due is not None and due <= work.now)
+        return chosen.is_cut_short or not all(ordered) or has_marked or (due is not None and due <= work.now)
 
     def _order(self, work: Work, dispatch: Dispatch) -> bool:
         """A job whose own record cannot be used fails alone; then there is room again for another."""

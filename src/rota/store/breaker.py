@@ -69,7 +69,8 @@ class BreakerRecords:
 
 class Breaking(Emitting, BreakerRecords):
     def add_failure(self, keys: tuple[str, ...], at: datetime, *, since: datetime, most: int) -> list[Tally]:
-        """Remember that a run under these failed; `most` are kept of each, enough to open it."""
+        """Remember that a run under these failed; `most` are kept of each, enough to open it. Their slots have gaps
+        where old ones were forgotten, and more than `most` are taken where it was lowered meanwhile."""
         first, second = (*keys, None)[:2]
         return [
             Tally(key=key, others=others, state=CLOSED if state is None else breaker_state(state, until, probe))
@@ -111,6 +112,16 @@ class Breaking(Emitting, BreakerRecords):
     def stir_parked(self, key: str, limit: int = ALL) -> None:
         if lanes := self._lanes_under(key):
             self._db.run("stir_parked", lanes=lanes, limit=limit)
+
+    def stir_idle(self, keys: tuple[str, ...], pauses: Pauses, limit: int) -> bool:
+        """Mark the next parked jobs under these that nothing else holds; whether there were any. None of them is parked
+        any more once it has had its look, so this comes to an end."""
+        lanes = [
+            lane
+            for lane, draws, type_, target in self._db.rows("idle_lanes", keys=list(keys))
+            if not pauses.are_over(decode_draws(draws) or {}, keys_of(type_, target))
+        ]
+        return bool(lanes and self._db.run("stir_parked", lanes=lanes, limit=limit))
 
     def _lanes_under(self, key: str) -> list[int]:
         return [row[0] for row in self._db.rows("lanes_under", key=key)]

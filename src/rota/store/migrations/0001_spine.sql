@@ -91,7 +91,7 @@ CREATE UNIQUE INDEX job_one_active_in_chain ON job (chain) WHERE finished_at IS 
 CREATE INDEX job_unretried ON job (id) WHERE status = 'FAILED' AND permanently_failed = 0 AND retried_as IS NULL;
 CREATE INDEX job_lane ON job (lane, precedence, position, created_at, id) WHERE ready = 1;
 CREATE INDEX job_stirred ON job (precedence, position, created_at, id) WHERE stirred = 1;
-CREATE INDEX job_held ON job (not_before) WHERE status = 'QUEUED' AND ready = 0;
+CREATE INDEX job_held ON job (not_before, lane) WHERE status = 'QUEUED' AND ready = 0;
 CREATE INDEX job_waiting ON job (wait_kind, status) WHERE wait_kind IS NOT NULL;
 CREATE INDEX job_active ON job (precedence, position, created_at, id) WHERE finished_at IS NULL;
 CREATE INDEX job_ended ON job (status, id) WHERE finished_at IS NOT NULL;

@@ -1,7 +1,7 @@
--- name: add_failure: in the place of the oldest, once there are enough; how many others are recent, and what stands now
+-- name: add_failure: behind the last, or once there are enough in place of the oldest; how many others are recent, what stands
 INSERT INTO breaker_failure (key, slot, at)
 SELECT wanted.key,
-       (SELECT CASE WHEN count(*) < :most THEN count(*)
+       (SELECT CASE WHEN count(*) < :most THEN coalesce(max(kept.slot) + 1, 0)
                     ELSE (SELECT oldest.slot FROM breaker_failure AS oldest WHERE oldest.key = wanted.key
                           ORDER BY oldest.at, oldest.slot LIMIT 1) END
         FROM breaker_failure AS kept WHERE kept.key = wanted.key),
@@ -40,6 +40,12 @@ DELETE FROM breaker_failure WHERE at <= :until
 
 -- name: lanes_under
 SELECT id FROM lane WHERE 'type/' || type = :key OR 'target/' || target = :key
+
+-- name: idle_lanes: of those under these keys, where jobs are parked and none is ready: one that is goes before them
+SELECT id, draws, type, target FROM lane
+WHERE ready = 0 AND ('type/' || type @in(keys) OR 'target/' || target @in(keys))
+  AND EXISTS (SELECT 1 FROM job WHERE job.status = 'QUEUED' AND job.ready = 0 AND job.not_before IS NULL
+                                  AND job.stirred = 0 AND job.lane = lane.id)
 
 -- name: stir_contending: of these lanes, the jobs that stand in the queues of their locks
 UPDATE job SET stirred = 1
