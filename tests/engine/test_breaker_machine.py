@@ -351,16 +351,24 @@ class Machine(RuleBasedStateMachine):
 class Paged(Machine):
     """Those who may try are looked at one by one: which of them comes first is not as exact, that one comes is."""
 
+    @rule(crowd=st.lists(wishes, min_size=2, max_size=5))
+    def crowd_an_open_one(self, crowd: list[Wish]) -> None:
+        """Some of them want a lock that is taken by one of another kind."""
+        self.submit_many([Wish(type=None, target=None, locks={"a": "exclusive"}, delay=0, priority=0)])
+        self.fail([(0, False)] * self.model.most)
+        self.submit_many(crowd)
+        self.advance(30)
+
     def keep_up(self, started: set[JobId]) -> None:
         latest = list(dict.fromkeys(reversed(self.scheduler.started())))[::-1]
         self.model.follow([job for job in latest if job in started and job not in self.model.running])
 
 
-def run(machine: type[Machine]) -> None:
+def run(machine: type[Machine], examples: int) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=120,
+            max_examples=examples,
             stateful_step_count=40,
             deadline=None,
             derandomize=True,
@@ -370,9 +378,9 @@ def run(machine: type[Machine]) -> None:
 
 
 def test_whatever_happens_the_right_jobs_are_held_and_no_others() -> None:
-    run(Machine)
+    run(Machine, 120)
 
 
 def test_whatever_happens_somebody_tries_who_can(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(breaker, "PROBES", 1)
-    run(Paged)
+    run(Paged, 40)
