@@ -185,6 +185,8 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
         loop.add_signal_handler(signal.SIGHUP, self._try_reload)
+        for number in (signal.SIGUSR1, signal.SIGUSR2):  # they mean nothing here, and would end the process
+            loop.add_signal_handler(number, lambda: None)
         server = Server(_server_config(application(context)))
         with self._bound_socket() as listening:
             begun = asyncio.Event()
@@ -277,8 +279,11 @@ class Daemon:
     async def _watch_config(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_AT_CONFIG)
-            if _stamp(self._home.config) != self._config_seen:
-                await asyncio.to_thread(self._try_reload)
+            self.look_at_config()
+
+    def look_at_config(self) -> None:
+        if _stamp(self._home.config) != self._config_seen:
+            self._try_reload()
 
     def _try_reload(self) -> None:
         try:

@@ -197,7 +197,8 @@ def test_dependants_that_are_blocked_already_are_named_with_what_frees_them(wide
     told = again(wide, job)
     assert told.blocked == blocked, "what is behind them comes free with them"
     assert told.advice == (
-        "job-2, job-3 stay BLOCKED_BY_DEPENDENCY; `rota rewind job-2`, `rota rewind job-3` lets them follow it again"
+        "job-2, job-3 stay BLOCKED_BY_DEPENDENCY; "
+        "`rota rewind job-2`, `rota rewind job-3` let them follow the chain again"
     )
     wide.end(told.job, 0)
     assert {wide.status(each) for each in (*blocked, beyond)} == {Status.BLOCKED_BY_DEPENDENCY}

@@ -231,7 +231,8 @@ def test_what_may_not_work_is_accepted_with_a_warning(
 def test_a_program_is_looked_for_from_the_working_directory(busy: Scheduler, tmp_path: Path) -> None:
     program = tmp_path / "tool"
     program.write_text("#!/bin/sh\n")
-    assert ask(busy, command=["./tool"], cwd=str(tmp_path)).warnings == ["program not found (yet): ./tool"]
+    assert ask(busy, command=["./tool"], cwd=str(tmp_path)).warnings == ["program not executable (yet): ./tool"]
+    assert ask(busy, command=["./other"], cwd=str(tmp_path)).warnings == ["program not found (yet): ./other"]
     program.chmod(0o755)
     assert ask(busy, command=["./tool"], cwd=str(tmp_path)).warnings == []
 

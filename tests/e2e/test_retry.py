@@ -118,7 +118,9 @@ def test_cancel_ends_a_chain_in_its_backoff(rota: Rota) -> None:
     assert rota.ended(after)["status"] == "BLOCKED_BY_DEPENDENCY"
     rota.wait(job, code=143)
     again = rota.ask("retry", job)
-    assert f"rota: {after} stay BLOCKED_BY_DEPENDENCY; `rota rewind {after}` lets them follow it again" in again.err
+    assert (
+        f"rota: {after} stays BLOCKED_BY_DEPENDENCY; `rota rewind {after}` lets it follow the chain again" in again.err
+    )
 
 
 def test_retry_by_hand(rota: Rota, stage: Stage) -> None:

@@ -91,15 +91,30 @@ GUARDED = [
 def test_inv_002_the_schema_guards_every_field_that_the_code_does_not_let_through() -> None:
     """A field that joins the record later is guarded too, or is said to be mutable."""
     assert [column for column, table in GUARDED if table == "run"] == [
-        field for field in Run.__struct_fields__ if field not in MUTABLE
+        "status",  # until it is set
+        *(field for field in Run.__struct_fields__ if field not in MUTABLE),
     ]
 
 
-def test_only_an_edit_sets_a_guarded_column() -> None:
-    """A trigger on columns that a statement does not set costs it nothing: so a plain job pays nothing on its way."""
+@pytest.mark.parametrize("value", ["'FAILED'", "NULL, finished_at = NULL"])
+def test_a_run_that_has_ended_stays_what_it_came_to(job: Desk, value: str) -> None:
+    """LESSONS: a COMPLETED run was overwritten to FAILED."""
+    job.claim()
+    job.finish(JobId(1))
+    refuses(job.raw, f"UPDATE run SET status = {value} WHERE id = 1", "Cannot modify immutable fields: status")
+    job.raw("UPDATE run SET status = 'COMPLETED' WHERE id = 1")  # which says nothing new
+
+
+def test_a_job_stays_in_its_chain(job: Desk) -> None:
+    job.add()
+    refuses(job.raw, "UPDATE job SET chain = 1 WHERE id = 2", "Cannot modify immutable fields: chain")
+
+
+def test_only_an_edit_and_an_end_set_a_guarded_column() -> None:
+    """A trigger on columns that a statement does not set costs it nothing: so a plain job pays for its end alone."""
     setting = set()
     for name, text in load(str).items():
         for table, clause in re.findall(r"UPDATE (\w+) SET (.+?)(?: WHERE |$)", text.replace("\n", " ")):
             columns = re.findall(r"(?:^|, )\s*(\w+) = ", clause)
             setting |= {name for column in columns if (column, table) in GUARDED}
-    assert setting == {"own_spec", "edit_spec"}
+    assert setting == {"own_spec", "edit_spec", "finish_run"}

@@ -403,6 +403,7 @@ pool_names = st.one_of(
 )
 sizes = st.integers(-1, 2**31 - 1)
 durations = st.timedeltas(timedelta(0), timedelta(days=3650))
+spans = st.timedeltas(timedelta(microseconds=1000), timedelta(days=3650))
 policies = st.builds(
     Retry,
     max_retries=st.integers(0, 1000),
@@ -426,7 +427,7 @@ configs = st.builds(
         batch_size=st.none() | st.integers(1, 2**31 - 1),
         grace=durations,
         kill_after=durations,
-        start_timeout=durations,
+        start_timeout=spans,
     ),
     policies,
     policies,
@@ -472,3 +473,11 @@ def test_a_duration_is_listed_as_it_can_be_written(duration: timedelta) -> None:
     listed = listing(Config(scheduler=Scheduler(grace=duration)))["scheduler.grace"]
     assert listed == show_duration(duration)
     assert parse_duration(str(listed)) == duration
+
+
+@pytest.mark.parametrize("key", ["scheduler.start_timeout", "breaker.window", "breaker.cool_down"])
+def test_a_limit_of_nothing_is_refused_where_it_would_let_nothing_pass(tmp_path: Path, key: str) -> None:
+    path = tmp_path / "rota.toml"
+    with pytest.raises(InvalidInput, match=f'{key} cannot be "0s"; it takes a duration longer than nothing'):
+        edit(path, key, "0s")
+    assert not path.exists()

@@ -107,6 +107,10 @@ class Control(Protocol):
         """Why nothing at all starts."""
         ...
 
+    def look_at_config(self) -> None:
+        """Take up the configuration if somebody has edited the file since; what cannot be used is left, and said."""
+        ...
+
     def reload(self) -> None:
         """Take up the configuration as it is on disk; raises when it cannot be used."""
         ...

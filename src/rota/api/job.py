@@ -20,7 +20,7 @@ from rota.command.submit import Needs, Submission, Submitted, Surroundings, miss
 from rota.core.job import Job
 from rota.core.status import TERMINAL, Status
 from rota.engine.work import Work
-from rota.errors import InvalidInput
+from rota.errors import InvalidInput, StorageFull
 from rota.ids import JobId, parse_job, show_job
 from rota.store.session import Reader
 from rota.view import job as view
@@ -39,6 +39,7 @@ _seen: dict[Needs, tuple[float, list[str]]] = {}
 
 async def _prepared(request: Request, members: Sequence[Submission]) -> Callable[[Work], Submitted]:
     context = context_of(request)
+    context.control.look_at_config()  # what was just written holds for what is submitted after it
     key = request.headers.get("idempotency-key")
     warnings = await _missing_things(members, context.around)
     return partial(submit, wanted=members, around=context.around, actor=context.actor, key=key, warnings=warnings)
@@ -165,10 +166,21 @@ async def _await_end(context: Context, job: JobId, seconds: float, seen: str | N
         member = parse_job(form.id)
 
 
+def _by_hand(reader: Reader, job: JobId) -> str:
+    """What nobody can write down nobody may do; but a job that fills the disk must be stopped all the same."""
+    found = reader.job(_last_of_chain(reader, job))
+    if found is None or found.pid is None or found.status in TERMINAL:
+        return ""
+    return f"; to end it without a record: kill -- -{found.pid}"
+
+
 async def cancel_job(request: Request) -> Response:
     """Answers when the job is gone; a tree that needs SIGKILL takes a while."""
     context, job = context_of(request), parse_job(request.path_params["job"])
-    member = await context.perform(partial(cancel, job=job, actor=context.actor))
+    try:
+        member = await context.perform(partial(cancel, job=job, actor=context.actor))
+    except StorageFull as error:
+        raise StorageFull(f"{error.message}{await context.look(partial(_by_hand, job=job))}") from error
     return answer(await _await_end(context, member, _LONGEST_WAIT, None))
 
 

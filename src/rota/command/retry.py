@@ -104,4 +104,5 @@ def _advice(blocked: list[JobId]) -> str | None:
     names = [show_job(job) for job in blocked[:_MOST_NAMES]]
     more = f" and {len(blocked) - len(names)} more" if len(blocked) > len(names) else ""
     commands = ", ".join(f"`rota rewind {name}`" for name in names)
-    return f"{', '.join(names)}{more} stay BLOCKED_BY_DEPENDENCY; {commands} lets them follow it again"
+    stay, let, them = ("stays", "lets", "it") if len(blocked) == 1 else ("stay", "let", "them")
+    return f"{', '.join(names)}{more} {stay} BLOCKED_BY_DEPENDENCY; {commands} {let} {them} follow the chain again"

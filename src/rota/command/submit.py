@@ -339,4 +339,8 @@ def _missing_thing(cwd: str, program: str, search_path: str) -> str | None:
     if not Path(cwd).is_dir():
         return f"the working directory {cwd} does not exist (yet)"
     found = shutil.which(str(Path(cwd) / program)) if "/" in program else shutil.which(program, path=search_path)
-    return None if found else f"program not found (yet): {program}"
+    if found:
+        return None
+    if "/" in program and (Path(cwd) / program).is_file():
+        return f"program not executable (yet): {program}"
+    return f"program not found (yet): {program}"

@@ -20,10 +20,9 @@ from typing import Any
 
 import msgspec
 
-from rota.config.key import accepted_by, hint_for, path_of, shown, type_of
-from rota.config.reading import _table, document_of, source_of, understand
-from rota.config.section import Config, ExitCodes
-from rota.duration import parse_duration
+from rota.config.key import accepted_by, duration, hint_for, path_of, shown, type_of
+from rota.config.reading import document_of, source_of, table_of, understand
+from rota.config.section import Config, ExitCodes, Span
 from rota.errors import ConfigError, InvalidInput, RotaError, StorageFull
 
 UNSET = "default"
@@ -55,8 +54,8 @@ def edit(path: Path, key: str, text: str) -> Config:
 
 def _raw(text: str, kind: Any) -> object:
     """The TOML value that a text typed on the command line stands for."""
-    if kind is timedelta:
-        parse_duration(text)
+    if kind in (timedelta, Span):
+        duration(text, kind)
         return text
     if kind is ExitCodes:
         return list(msgspec.json.decode(text if text.startswith("[") else f"[{text}]", type=kind))
@@ -71,7 +70,7 @@ def _rewritten(source: str, file: str, key: str, value: object) -> str:
     document = document_of(source, file)
     table: dict[str, Any] = document
     for depth, each in enumerate(tables):
-        table = _table(table.get(each, {}), ".".join(tables[: depth + 1]), file)
+        table = table_of(table.get(each, {}), ".".join(tables[: depth + 1]), file)
     wanted = {known: raw for known, raw in table.items() if known != name}
     if value is not None:
         wanted[name] = value

@@ -9,7 +9,9 @@ from typing import Any
 
 from msgspec import Meta
 
-from rota.config.section import DEFAULT_POOLS, SECTIONS, TYPES, PoolSize, Retry
+from rota.config.section import DEFAULT_POOLS, SECTIONS, TYPES, PoolSize, Retry, Span
+from rota.duration import parse_duration
+from rota.errors import InvalidInput
 from rota.names import POOL_KINDS, is_name, is_pool_name
 
 POOL_FORMS = "a pool is global, or type/…, flow/…, target/… or resource/… with a name or * for each one"
@@ -37,6 +39,13 @@ def type_of(key: str) -> Any:
 def is_policy_name(name: str) -> bool:
     """`default` is what `[retry]` itself is called."""
     return is_name(name) and name != "default" and name not in Retry.__struct_fields__
+
+
+def duration(text: str, kind: Any) -> timedelta:
+    found = parse_duration(text)
+    if kind is Span and not found:
+        raise InvalidInput("too short")
+    return found
 
 
 def accepted_by(kind: Any) -> str:

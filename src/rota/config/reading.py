@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from rota.config.key import accepted_by, hint_for, path_of, shown, type_of
-from rota.config.section import DEFAULT_POOLS, SECTIONS, Config, policies_of
-from rota.duration import parse_duration, show_duration
+from rota.config.key import accepted_by, duration, hint_for, path_of, shown, type_of
+from rota.config.section import DEFAULT_POOLS, SECTIONS, Config, Span, policies_of
+from rota.duration import show_duration
 from rota.errors import ConfigError, InvalidInput
 from rota.names import POOL_KINDS
 
@@ -89,7 +89,7 @@ def _values(document: Mapping[str, Any], file: str) -> Iterator[tuple[str, Any]]
     for section, table in document.items():
         if section != "pools" and section not in SECTIONS:
             raise ConfigError(f"unknown key {section} in {file}; {hint_for(section)}")
-        for key, raw in _lines(_table(table, section, file), section):
+        for key, raw in _lines(table_of(table, section, file), section):
             if (kind := type_of(key)) is None:
                 raise ConfigError(f"unknown key {key} in {file}; {hint_for(key)}")
             try:
@@ -108,7 +108,7 @@ def _lines(table: Mapping[str, Any], section: str) -> Iterator[tuple[str, Any]]:
             yield key, raw
 
 
-def _table(raw: object, section: str, file: str) -> dict[str, Any]:
+def table_of(raw: object, section: str, file: str) -> dict[str, Any]:
     if not isinstance(raw, dict):
         raise ConfigError(f"{section} = {shown(raw)} in {file} cannot be used; write it as a table, [{section}]")
     return raw
@@ -116,11 +116,11 @@ def _table(raw: object, section: str, file: str) -> dict[str, Any]:
 
 def _value(raw: object, kind: Any) -> object:
     """The value that a TOML value stands for. A bare number is no duration: of what?"""
-    if kind is not timedelta:
+    if kind not in (timedelta, Span):
         return msgspec.convert(raw, kind)
     if not isinstance(raw, str):
         raise InvalidInput("not a duration")
-    return parse_duration(raw)
+    return duration(raw, kind)
 
 
 def _pool_order(name: str) -> tuple[int, str]:

@@ -21,6 +21,9 @@ OffOrCount = Annotated[Count | Literal["off"], Meta(description=f'a whole number
 
 Url = Annotated[str, Meta(pattern=r"^postgres(ql)?://", description="the address of a database, postgresql://…")]
 
+Span = Annotated[timedelta, Meta(description='a duration longer than nothing, such as "300ms" or "2m30s"')]
+"""One that would make no sense as nought."""
+
 Retries = Annotated[int, Meta(ge=0, le=1000, description="a whole number from 0 to 1000")]
 Multiplier = Annotated[float, Meta(ge=1, le=100, description="a number from 1 to 100")]
 Jitter = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1, as a part of the delay")]
@@ -41,7 +44,7 @@ class Scheduler(msgspec.Struct, frozen=True, kw_only=True):
     """How long running jobs may go on after a shutdown was asked for, before they are left to the supervisor."""
     kill_after: timedelta = timedelta(seconds=5)
     """From TERM to KILL when a job is ended."""
-    start_timeout: timedelta = timedelta(minutes=5)
+    start_timeout: Span = timedelta(minutes=5)
     """A start that is not confirmed for so long has failed."""
 
 
@@ -76,11 +79,11 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True):
 
     dispatch_failures: Count = 3
     """A job is given up when it could not be started so often in a row."""
-    window: timedelta = timedelta(minutes=10)
+    window: Span = timedelta(minutes=10)
     """Failures older than this do not count."""
     failures: OffOrCount = 20
     """Failed runs of one type or target within the window that open its breaker."""
-    cool_down: timedelta = timedelta(minutes=10)
+    cool_down: Span = timedelta(minutes=10)
     """How long an open breaker holds its jobs before it lets one try."""
 
 

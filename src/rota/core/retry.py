@@ -69,7 +69,7 @@ class RetryPolicies(msgspec.Struct, frozen=True, kw_only=True):
         """
         if retries is not None and not 0 <= retries <= MOST_RETRIES:
             raise InvalidInput(f"retries go from 0 to {MOST_RETRIES}, not {retries}")
-        chosen = name or (FLEET if flow is not None else otherwise)
+        chosen = name if name is not None else (FLEET if flow is not None else otherwise)
         if chosen is None:
             return None if retries is None else msgspec.structs.replace(self.default, max_retries=retries)
         policy = self._find(chosen)

@@ -151,6 +151,9 @@ SAY 'Cannot modify params after dispatch';
 @refuse job_spec UPDATE OF spec ON job WHEN NEW.spec <> OLD.spec AND (
     OLD.started_at IS NOT NULL OR EXISTS (SELECT 1 FROM run WHERE run.job = OLD.id))
 SAY 'Cannot modify params after dispatch';
+@refuse job_chain UPDATE OF chain ON job WHEN NEW.chain <> OLD.chain SAY 'Cannot modify immutable fields: chain';
+@refuse run_status UPDATE OF status ON run WHEN OLD.status IS NOT NULL AND coalesce(NEW.status, '') <> OLD.status
+SAY 'Cannot modify immutable fields: status';
 @refuse run_id UPDATE OF id ON run WHEN NEW.id <> OLD.id SAY 'Cannot modify immutable fields: id';
 @refuse run_job UPDATE OF job ON run WHEN NEW.job <> OLD.job SAY 'Cannot modify immutable fields: job';
 @refuse run_worker UPDATE OF worker ON run WHEN NEW.worker <> OLD.worker SAY 'Cannot modify immutable fields: worker';
