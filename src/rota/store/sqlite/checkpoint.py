@@ -2,18 +2,41 @@
 
 Left to itself SQLite does this inside every sixtieth commit or so, and whoever waits for that commit waits for two
 more writes to reach the disk. A writer that never rests leaves this thread always a little behind, and the log is begun
-anew only when nothing is left in it: so at a much larger size the writer still does the rest itself.
+anew only when nothing is left in it: so at some size the writer still does the rest itself, which is little by then.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
+from contextlib import suppress
+from pathlib import Path
 
-EVERY = 50
+EVERY = 25
 """Commits, of a dozen pages each."""
-LARGE = 4000
+LARGE = 1000
 """Pages of log at which the writer sees to it."""
+_FRAME = 4096 + 24
+_ROOM = (LARGE + 200) * _FRAME
+_PIECE = 1 << 20
+
+
+def make_room(log: Path) -> None:
+    """Inside a transaction. Let the log be as long from the start as it gets: a commit that makes it longer waits for
+    the new length to reach the disk as well, which takes as long again. What follows the last commit is never read.
+    A full disk has no room to make; then it is left as it is."""
+    length = log.stat().st_size if log.exists() else _ROOM  # none is made where nothing was written yet
+    try:
+        with log.open("r+b") as file:
+            file.seek(length)
+            for start in range(length, _ROOM, _PIECE):
+                file.write(bytes(min(_PIECE, _ROOM - start)))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        with suppress(OSError):
+            os.truncate(log, length)
 
 
 class Checkpointer:

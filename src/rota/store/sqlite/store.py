@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rota.store.session import Reader, Session
+from rota.store.sqlite.checkpoint import make_room
 from rota.store.sqlite.database import SqliteDatabase
 from rota.store.sqlite.schema import migrate
 
@@ -22,6 +23,9 @@ class SqliteStore:
         database = SqliteDatabase(self.path)
         try:
             migrate(database, self.path)
+            database.begin()  # nobody else writes to the log meanwhile
+            make_room(self.path.with_name(f"{self.path.name}-wal"))
+            database.rollback()
         except BaseException:
             database.close()
             raise
