@@ -241,9 +241,12 @@ def main() -> None:
         "scaling": lambda place: scaling(report, place, args.rounds),
         "rest": lambda place: at_rest(report, place, args.idle),
     }
-    for name in args.only or parts:
-        with tempfile.TemporaryDirectory(prefix="rota-bench-", dir=args.where, ignore_cleanup_errors=True) as place:
-            parts[name](Path(place))
+    # Removed at the very end: some file systems are slow to make new files for a while after many were removed.
+    with tempfile.TemporaryDirectory(prefix="rota-bench-", dir=args.where, ignore_cleanup_errors=True) as place:
+        Path(place).chmod(0o711)  # PostgreSQL's user has to get through
+        for name in args.only or parts:
+            (Path(place) / name).mkdir(mode=0o711)
+            parts[name](Path(place) / name)
     if args.write:
         head = _HEAD.format(rounds=args.rounds, machine=_machine())
         args.write.write_text(f"{head}\n{report.text()}")
