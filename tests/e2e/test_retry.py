@@ -80,7 +80,7 @@ def test_wait_returns_the_code_of_the_chains_last_job(rota: Rota) -> None:
 
 
 def test_the_scheduler_is_killed_during_backoff(rota: Rota) -> None:
-    """The delay and the count are in the store."""
+    """The delay and the count are in the store. LESSONS Retry: backoff computed, logged, never applied."""
     job = rota.submit("--retries", "3", *flaky(rota, base="1h"))
     waiting = attempt(rota, 2)
     until = waiting["not_before"]

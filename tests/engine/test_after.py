@@ -48,6 +48,7 @@ def test_a_successor_is_decided_in_the_transaction_of_the_end(wide: Scheduler) -
 
 @pytest.mark.parametrize("depth", [200])
 def test_the_whole_cascade_falls_in_one_pass(wide: Scheduler, depth: int) -> None:
+    """LESSONS Retry: dependency cascade only one level deep."""
     root = wide.submit()
     jobs = [root]
     for _ in range(depth):

@@ -491,6 +491,7 @@ def test_a_probe_that_ends_after_the_breaker_was_reset_is_a_run_like_any_other(w
 
 
 def test_lessons_three_strikes_can_be_healed_by_hand(wide: Scheduler) -> None:
+    """LESSONS Retry: three strikes and never healed."""
     fail_runs(wide)
     jobs = [wide.submit(type="x"), wide.submit(type="x", locks=["k"])]
     wide.do(lambda work: reset(work, "type/x", actor="ada"))
