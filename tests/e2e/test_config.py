@@ -55,6 +55,22 @@ def test_a_hand_edit_is_taken_up_and_a_broken_one_is_not(rota: Rota, stage: Stag
     rota.ended("job-4")
 
 
+def test_what_was_written_holds_for_what_is_submitted_after_it(rota: Rota) -> None:
+    rota.start()
+    (rota.home / "rota.toml").write_text('[retry.night]\nbase = "1h"\n')
+    job = rota.post(["sh", "-c", "exit 1"], retry="night", retries=1)
+    rota.api("GET", f"/api/jobs/{job}?wait=60&seen=QUEUED")
+    eventually(lambda: rota.show("job-2")["wait"], what="the retry of a policy that was not there a moment ago")
+
+
+def test_a_signal_that_means_nothing_ends_nothing(rota: Rota) -> None:
+    scheduler = rota.start()
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        os.kill(scheduler, number)
+    rota.ended(rota.post(["true"]))
+    assert rota.scheduler == scheduler
+
+
 def test_commands_change_it_and_keep_what_else_is_there(rota: Rota) -> None:
     rota.home.mkdir(mode=0o700)
     toml = rota.home / "rota.toml"

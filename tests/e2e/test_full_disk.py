@@ -99,10 +99,12 @@ def test_a_full_disk_is_survived(disk: Disk, stage: Stage) -> None:
     running = rota.submit(*stage.actor("running"))
     queued = [rota.submit("--after", running, *stage.walk_on(name)) for name in ("queued", "last")]
     assert stage.hear() == ["running begins"]
-    rota.running(running)
+    pid_of_it = rota.running(running)["pid"]
     before = rota.jobs()
     disk.fill()
 
+    by_hand = rota.ask("cancel", running, code=1).err
+    assert f"to end it without a record: kill -- -{pid_of_it}" in by_hand, "what fills the disk can be ended"
     refused = rota.ask("submit", *stage.walk_on("refused"), code=1)
     assert refused.out == ""
     assert disk.words in refused.err
