@@ -81,8 +81,8 @@ class Rota:
         return ids
 
     def commands(self, count: int, concurrency: int) -> float:
-        """Commands a second, from the claim of the first in a full queue to the last end, by their own records: how long
-        it takes to change the limit that lets them go is another matter."""
+        """Commands a second, from the claim of the first in a full queue to the last end, by their own records: to
+        change the limit that lets them go takes time too, and is another matter."""
         self.limit(0)
         ids = self.queue(count)
         self.limit(concurrency)
