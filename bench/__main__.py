@@ -177,7 +177,7 @@ def _sizes(store: str, shape: str) -> tuple[int, int]:
 
 def _measured(shape: str, count: int) -> int:
     """A fan is measured whole, since its cost lies in its ends; of the others, so many jobs of the queue."""
-    return count if shape.startswith("fan") else 90 if "pool" in shape else 500
+    return count if shape.startswith("fan") else min(90 if "pool" in shape else 500, count // 2)
 
 
 def at_rest(report: Report, directory: Path, seconds: float) -> None:
