@@ -109,7 +109,7 @@ def test_in_place_with_jobs_that_the_backup_does_not_know(rota: Rota, stage: Sta
     rota.ask("down", "--grace", "0s")
     assert "has a database already" in rota.ask("restore", str(file), code=4).err
     said = rota.ask("restore", str(file), "--force")
-    assert "jobs of this home still run" in said.err
+    assert "if jobs of this home still run" in said.err
     assert "what was there before is in" in said.err
     assert lives(stray)
     said = rota.ask("up")

@@ -54,5 +54,5 @@ def _remarks(done: Restored, *, has_supervisor: bool) -> list[str]:
     if done.is_url_dropped:
         lines.append("store.url was left out of rota.toml: the records are in rota.db now; see `rota store copy`")
     if has_supervisor:
-        lines.append("jobs of this home still run; what the backup does not know of is ended at the next start")
+        lines.append("if jobs of this home still run, what the backup does not know of is ended at the next start")
     return lines

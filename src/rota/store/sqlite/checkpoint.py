@@ -20,13 +20,21 @@ LARGE = 1000
 _FRAME = 4096 + 24
 _ROOM = (LARGE + 200) * _FRAME
 _PIECE = 1 << 20
+_SPARE = 10
+"""The room is made where the disk has so many times as much."""
 
 
 def make_room(log: Path) -> None:
     """Inside a transaction. Let the log be as long from the start as it gets: a commit that makes it longer waits for
     the new length to reach the disk as well, which takes as long again. What follows the last commit is never read.
-    A full disk has no room to make; then it is left as it is."""
-    length = log.stat().st_size if log.exists() else _ROOM  # none is made where nothing was written yet
+    A disk that is nearly full has no room to make; then it is left as it is."""
+    try:
+        length = log.stat().st_size
+        disk = os.statvfs(log)
+    except OSError:
+        return
+    if disk.f_bavail * disk.f_frsize < _SPARE * _ROOM:
+        return
     try:
         with log.open("r+b") as file:
             file.seek(length)
