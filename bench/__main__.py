@@ -226,7 +226,8 @@ _HEAD = """# Benchmarks
 
 Written by `make bench`. Every figure is the median of {rounds} rounds, with the middle half of them in brackets; the
 cases of one table take turns within each round, and a ratio is taken round by round, so that what slows the machine
-down slows both sides. A server's queues are measured in three rounds. All of Rota is on: logs, sessions, run and event rows, `synchronous=FULL` commits.
+down slows both sides. A server's queues are measured in three rounds. All of Rota is on: logs, sessions, run and event
+rows, `synchronous=FULL` commits.
 
 Measured on {machine}.
 """
