@@ -20,7 +20,7 @@ from rota.command.submit import Needs, Submission, Submitted, Surroundings, miss
 from rota.core.job import Job
 from rota.core.status import TERMINAL, Status
 from rota.engine.work import Work
-from rota.errors import InvalidInput, StorageFull
+from rota.errors import InvalidInput, StorageFull, StoreError
 from rota.ids import JobId, parse_job, show_job
 from rota.store.session import Reader
 from rota.view import job as view
@@ -179,8 +179,8 @@ async def cancel_job(request: Request) -> Response:
     context, job = context_of(request), parse_job(request.path_params["job"])
     try:
         member = await context.perform(partial(cancel, job=job, actor=context.actor))
-    except StorageFull as error:
-        raise StorageFull(f"{error.message}{await context.look(partial(_by_hand, job=job))}") from error
+    except (StorageFull, StoreError) as error:
+        raise type(error)(f"{error.message}{await context.look(partial(_by_hand, job=job))}") from error
     return answer(await _await_end(context, member, _LONGEST_WAIT, None))
 
 
