@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -69,6 +70,22 @@ def test_both_ways_find_and_start_the_same(tmp_path: Path, make: Make, argv: lis
     variables = {"PATH": f"{tmp_path}/one:{tmp_path}/two:/usr/bin:/bin", "V": "value"}
     assert made(make, argv, str(cwd), variables, tmp_path / "out") == said.format(cwd=cwd)
     assert os.getcwd() == here, "other threads stay where they are"  # noqa: PTH109
+
+
+def test_children_have_the_umask_of_the_time_when_the_spawner_was_made(tmp_path: Path) -> None:
+    """The socket is bound under another one, right after."""
+    before = os.umask(0o027)
+    try:
+        spawner = spawn.Spawner(str(tmp_path))
+        os.umask(0o177)
+        order = {"argv": ["sh", "-c", "umask"], "cwd": "/", "directory": f"{tmp_path}/job", "overlay": {}}
+        spawner.ask(1, spawn.Launch(order, {"PATH": "/usr/bin:/bin"}), is_check=False)
+        select.select([spawner.bell], [], [], 60)
+        (spawned,) = spawner.collect()
+        os.waitpid(spawned.pid, 0)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "job" / "stdout.log").read_text() == "0027\n"
 
 
 @pytest.mark.parametrize("make", [spawn._make_child, spawn._make_child_slowly])

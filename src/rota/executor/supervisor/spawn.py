@@ -84,7 +84,10 @@ class Spawner:
         self.in_flight = 0
         self._spare: logs.Spare | None = None
         self._has_own_directory = False
+        self._is_ready = threading.Event()
         threading.Thread(target=self._work, name="spawner", daemon=True).start()
+        # With the directory the thread takes a umask of its own: the user's, and not one that is set for a moment.
+        self._is_ready.wait()
 
     def ask(self, run: int, launch: Launch, *, is_check: bool) -> None:
         self.in_flight += 1
@@ -102,6 +105,7 @@ class Spawner:
 
     def _work(self) -> None:
         self._has_own_directory = _take_own_directory()
+        self._is_ready.set()
         while True:
             run, launch, is_check = self._asked.get()
             try:
