@@ -209,11 +209,12 @@ def test_the_same_run_of_another_home_is_not_ours(rig: Rig, tmp_path: Path, fifo
 
 def test_a_stray_that_nothing_names_ends_with_the_only_run_that_can_have_left_it(rig: Rig, fifo: MakeFifo) -> None:
     """It left its session, its parents and its environment behind, and does not listen either."""
-    told, gate = fifo("told"), fifo("gate")
+    told, gate, go = fifo("told"), fifo("gate"), fifo("go")
     script = rig.home / "stray"
     script.write_text(f"trap : TERM; echo $$ > {told.path}; while :; do read x < {gate.path}; done")
-    rig.shell(1, f"setsid env -i sh -c '(sh {script} &)'; exit 3", kill_after=0.1)
+    rig.shell(1, f"setsid env -i sh -c '(sh {script} &)'; read x < {go.path}; exit 3", kill_after=0.1)
     stray = told.number()
+    go.release()
     assert rig.exited(1).code == 3
     assert not lives(stray)
 
