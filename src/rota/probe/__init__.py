@@ -1,0 +1,1 @@
+"""Looking at the world outside for gates: branches, documents in their tips, files."""
