@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from rota.clock import SystemClock
-from rota.command.submit import AfterWanted, LockWanted, Submission, Surroundings, submit
+from rota.command.submission import AfterWanted, LockWanted, Submission, Surroundings
+from rota.command.submit import submit
 from rota.core.pool import Limits, PoolPolicy
 from rota.engine.dispatch import Starter
 from rota.engine.engine import Engine
@@ -59,6 +60,7 @@ class Bench:
             settings=_settings({"global": 0}),
             starter=Starter(home, home / "jobs"),
             publish=lambda _: None,
+            ask=lambda _: None,
         )
         self._sizes = sizes
         self._engine.start()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,15 +12,21 @@ from typing import Any
 import msgspec
 
 from rota.command.cancel import cancel
-from rota.command.submit import Submission, Submitted, Surroundings, missing_things, needs_of, submit
+from rota.command.submission import Submission, Surroundings
+from rota.command.submit import Submitted, missing_things, needs_of, submit
+from rota.command.survey import NOTHING, names_something
+from rota.command.survey import survey as look_around
+from rota.core.artifact import Outside, Places
 from rota.core.breaker import BreakerPolicy
 from rota.core.event import Event
+from rota.core.fact import Fact, Head, Seen
 from rota.core.job import Job
 from rota.core.pool import Limits, PoolPolicy
 from rota.core.status import Status
 from rota.engine.dispatch import Starter
 from rota.engine.engine import Engine
-from rota.engine.work import Request, Settings, Work
+from rota.engine.outside import Sighting, changes, observe, survey
+from rota.engine.work import Question, Request, Settings, Work
 from rota.executor.port import Account, Accounts, Acknowledge, Exited, Message, Order, Start, Started, Stop
 from rota.ids import JobId, RunId, show_job
 from rota.store.port import Store
@@ -98,6 +104,34 @@ class FakeExecutor:
         return [order.run for order in self.orders if isinstance(order, Acknowledge)]
 
 
+class FakeProbe:
+    """A world outside that the test owns: what is not in it is not there."""
+
+    def __init__(self) -> None:
+        self.world: dict[Fact, Seen] = {}
+        self.repository: str | None = "/repo/.git"
+        self.looks = 0
+
+    def look(self, facts: Collection[Fact]) -> dict[Fact, Seen]:
+        self.looks += 1
+        return {fact: self.world.get(fact, None if isinstance(fact, Head) else False) for fact in facts}
+
+    def repository_of(self, _directory: str) -> str | None:
+        return self.repository
+
+    def top_of(self, _directory: str) -> str | None:
+        return None if self.repository is None else "/repo"
+
+    def branch(self, _directory: str) -> str | None:
+        return "main"
+
+    def resolve(self, _repository: str, rev: str) -> str | None:
+        return rev.ljust(40, "0")
+
+    def has_merge_in_progress(self, _repository: str) -> bool:
+        return False
+
+
 class Scheduler:
     def __init__(self, store: Store, home: Path, pools: Mapping[str, int] | None = None) -> None:
         self.store = store
@@ -110,8 +144,12 @@ class Scheduler:
             batch_size=None,
             kill_after=timedelta(seconds=5),
             start_timeout=timedelta(minutes=5),
+            places=Places(jobs=str(home / "jobs"), sentinels=str(home / "tmp/merge-conflicts")),
         )
         self.events: list[Event] = []
+        self.probe = FakeProbe()
+        self.questions: list[Question] = []
+        """What the engine wants to know of the world outside; `turn` has it looked up."""
         self.chance = 0.5
         """Half is no jitter."""
         self.boot()
@@ -127,6 +165,7 @@ class Scheduler:
             settings=self.settings,
             starter=Starter(self.home, self.home / "jobs"),
             publish=self.events.extend,
+            ask=self.questions.extend,
             chance=lambda: self.chance,
         )
         self.engine.start()
@@ -146,15 +185,31 @@ class Scheduler:
     def turn(self) -> None:
         """Until nothing is left to do without a new event."""
         self.engine.turn()
-        while self.engine.has_more:
-            self.engine.turn()
+        self._settle()
+
+    def _settle(self) -> None:
+        while self.engine.has_more or self.questions:
+            self.engine.turn(self._answers())
+
+    def _answers(self) -> list[Request[None]]:
+        questions, self.questions[:] = list(self.questions), []
+        if not questions:
+            return []
+        seen = self.probe.look({fact for question in questions for fact in question.facts})
+        sighting = Sighting(seen=seen, questions=questions)
+        return [Request(lambda work: observe(work, sighting), lambda _: None)]
+
+    def look_outside(self) -> None:
+        """As the prober does once a second."""
+        news = changes(survey(self.reader, self.probe, self.settings.places), self.engine.known)
+        if news.seen:
+            self.do(lambda work: observe(work, news))
 
     def do(self, act: Any) -> Any:
         """One request; what it is answered, or the refusal raised."""
         answers: list[Any] = []
         self.engine.turn([Request(act, answers.append)])
-        while self.engine.has_more:
-            self.engine.turn()
+        self._settle()
         if isinstance(answers[0], Exception):
             raise answers[0]
         return answers[0]
@@ -178,10 +233,13 @@ class Scheduler:
         wanted = [msgspec.convert(body, Submission)]
         around = Surroundings(cwd="/", variables={"PATH": "/usr/bin:/bin"})
 
+        found = NOTHING
+        if any(names_something(member) for member in wanted):
+            found = look_around(wanted, around, self.probe, self.settings.places)
+
         def act(work: Work) -> Submitted:
-            return submit(
-                work, wanted, around, actor="tester", key=key, warnings=missing_things(needs_of(wanted, around))
-            )
+            missing = missing_things(needs_of(wanted, around))
+            return submit(work, wanted, around, actor="tester", key=key, warnings=missing, survey=found)
 
         result: Submitted = self.do(act)
         return result
@@ -221,6 +279,7 @@ class Scheduler:
             now=self.clock.now(),
             jobs=self.home / "jobs",
             breaker=self.settings.breaker,
+            outside=Outside(seen=self.engine.known, places=self.settings.places),
         )
 
     def job(self, job: JobId) -> Job:

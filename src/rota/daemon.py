@@ -3,6 +3,7 @@
 main thread     asyncio: HTTP on the socket, signals
 rota-engine     the only writer: turns of one transaction each, the supervisor's socket
 rota-reader     views, each at one moment of the store
+rota-prober     repositories and files outside, looked at for jobs that wait for them
 rota-mirror     files for people and tools, written behind
 """
 
@@ -30,8 +31,9 @@ from rota.api.app import application
 from rota.api.context import Context, Hub, wait_for
 from rota.clock import SystemClock
 from rota.command.down import end_running
-from rota.command.submit import Surroundings
+from rota.command.submission import Surroundings
 from rota.config import Config
+from rota.core.artifact import MissingProducer, Places
 from rota.core.breaker import BreakerPolicy
 from rota.core.event import Event
 from rota.core.pool import Limits, PoolPolicy
@@ -41,12 +43,15 @@ from rota.engine.dispatch import Starter
 from rota.engine.engine import Engine
 from rota.engine.loop import Loop
 from rota.engine.mirror import META, Mirror
+from rota.engine.prober import Prober
 from rota.engine.recovery import KEYS
 from rota.engine.work import Request, Settings
 from rota.errors import RotaError, StorageFull, Unavailable
 from rota.executor.local import LocalExecutor
 from rota.home import Home, short_address
 from rota.ids import JobId, show_job
+from rota.probe.local import LocalProbe
+from rota.probe.port import Probe
 from rota.store.open import open_store
 from rota.store.port import Store
 from rota.store.session import Session
@@ -93,7 +98,7 @@ class Server(uvicorn.Server):
         yield
 
 
-def settings_of(given: Config) -> Settings:
+def settings_of(given: Config, home: Home) -> Settings:
     return Settings(
         limits=Limits(given.pools),
         policy=PoolPolicy(),
@@ -109,6 +114,10 @@ def settings_of(given: Config) -> Settings:
             window=given.breaker.window,
             cool_down=given.breaker.cool_down,
         ),
+        places=Places(
+            jobs=str(home.jobs), sentinels=str(home.root / "tmp/merge-conflicts"), plan_doc=given.artifacts.plan_doc
+        ),
+        missing_producer=MissingProducer(given.artifacts.missing_producer),
     )
 
 
@@ -132,6 +141,7 @@ class Daemon:
         with suppress(StorageFull):  # the engine goes on trying, and `status` says so; all else is said at once
             self._open_session()
         self._mirror = Mirror(self._store, home.jobs, self._remember_mirrored)
+        self._probe: Probe = LocalProbe()
         self._grace: timedelta | None = None
         self._kills = False
         self._signals = 0
@@ -176,11 +186,19 @@ class Daemon:
             open_session=self._open_session,
             executor=self._executor,
             clock=self._clock,
-            settings=settings_of(self._config),
+            settings=settings_of(self._config, self._home),
             starter=Starter(self._home.root, self._home.jobs),
             publish=self._publish,
+            ask=lambda questions: self._prober.ask(questions),
         )
         self._turns = Loop(self._engine, self._executor, self._clock, self._on_crash)
+        self._prober = Prober(
+            self._store,
+            self._probe,
+            places=lambda: self._engine.settings.places,
+            known=self._engine.known,
+            submit=self._turns.submit,
+        )
         context = self._reading = self._context()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
@@ -192,6 +210,7 @@ class Daemon:
             begun = asyncio.Event()
             self._turns.start(lambda: loop.call_soon_threadsafe(begun.set))
             self._mirror.start()
+            self._prober.start()
             await begun.wait()  # who asks at once is told what was recovered
             serving = asyncio.create_task(server.serve(sockets=[listening]))
             watching = asyncio.create_task(self._watch_config())
@@ -216,6 +235,8 @@ class Daemon:
             hub=self._hub,
             control=self,
             actor=_user(),
+            probe=self._probe,
+            known=self._engine.known,
             around=Surroundings(
                 cwd=str(root.parent if root.name == ".rota" else Path.home()),
                 variables={name: value for name, value in os.environ.items() if not name.startswith("ROTA_")},
@@ -247,7 +268,7 @@ class Daemon:
         is_moved = given.store != self._config_at_start.store
         self._config_trouble = "store.url takes effect at the next start" if is_moved else None
         self._config = given
-        self._engine.settings = settings_of(given)
+        self._engine.settings = settings_of(given, self._home)
         self._turns.submit(Request(lambda _: None, lambda _: None))
 
     def stop(self, grace: timedelta | None, *, kills: bool) -> None:
@@ -339,6 +360,7 @@ class Daemon:
 
     def _close(self, context: Context) -> None:
         self._mirror.stop()
+        self._prober.stop()
         self._turns.stop()
         context.close()
         self._executor.close()

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from harness import Raw, Scheduler
-from rota.command.submit import Submission, Submitted, Surroundings, missing_things, needs_of, submit
+from rota.command.submission import Submission, Surroundings
+from rota.command.submit import Submitted, missing_things, needs_of, submit
 from rota.core.status import Status
 from rota.engine.work import Work
 from rota.errors import Conflict, InvalidInput, NotFound, RotaError

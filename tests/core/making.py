@@ -7,10 +7,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rota.core.after import AfterPolicy, Edge, EdgeFact
+from rota.core.artifact import MissingProducer, Need, Outside, Places, Producer, parse_artifact
 from rota.core.breaker import Breakers, HalfOpen, Open, Probed
 from rota.core.control import Pause, Pauses
+from rota.core.fact import Fact, Seen
 from rota.core.gate import Facts, Standing
 from rota.core.lock import Front, Lock, LockBoard, LockMode
+from rota.core.pinned_head import Pin, PinnedHead
 from rota.core.pool import Limits, PoolBoard
 from rota.core.queue import Rank
 from rota.core.snapshot import Lane, Snapshot
@@ -31,6 +34,24 @@ def edge(
     job: int, status: Status | None, policy: AfterPolicy = AfterPolicy.SUCCESS, error: str | None = None
 ) -> EdgeFact:
     return EdgeFact(edge=Edge(predecessor=JobId(job), chain=JobId(job), policy=policy), status=status, error=error)
+
+
+REPOSITORY = "/repo/.git"
+
+
+def need(name: str, *producers: Status, is_rewound: bool = False, may_wait: bool = False, **fields: Any) -> Need:
+    """An artifact of the repository, with producers that have come to this."""
+    return Need(
+        artifact=parse_artifact(name),
+        scope=REPOSITORY,
+        producers=tuple(Producer(status=status, is_rewound=is_rewound) for status in producers),
+        missing_producer=MissingProducer.WAIT if may_wait else MissingProducer.BLOCK,
+        **fields,
+    )
+
+
+def pin(branch: str, oid: str) -> Pin:
+    return Pin(repository=REPOSITORY, head=PinnedHead(branch=branch, oid=oid))
 
 
 def lock(text: str) -> Lock:
@@ -64,6 +85,7 @@ def facts(
     fronts: Mapping[str, Front] | None = None,
     sizes: Mapping[str, int] | None = None,
     used: Mapping[str, int] | None = None,
+    seen: Mapping[Fact, Seen] | None = None,
 ) -> Facts:
     """A world in which nothing is in the way, unless the fields say otherwise."""
     return Facts(
@@ -71,6 +93,7 @@ def facts(
         pauses=Pauses({scope: Pause(by="ann", at=NOW) for scope in paused}, Breakers(breakers or {})),
         locks=LockBoard(fronts or {}),
         pools=PoolBoard(Limits(sizes or {}), used or {}),
+        outside=Outside(seen=seen or {}, places=Places(jobs="/home/jobs", sentinels="/home/tmp/merge-conflicts")),
     )
 
 

@@ -10,31 +10,37 @@ from typing import Any
 
 import pytest
 
-from core.making import EXCLUSIVE, NOW, edge, facts, standing
+from core.making import EXCLUSIVE, NOW, REPOSITORY, edge, facts, need, pin, standing
 from rota.core.after import AfterPolicy
 from rota.core.breaker import Open
+from rota.core.fact import Fact, File, Head, Seen
 from rota.core.gate import BEFORE_LOCKS, GATES, first_verdict
 from rota.core.lock import Front
 from rota.core.status import Status
-from rota.core.verdict import PASS, Block, Pass, Skip, Verdict, Wait
+from rota.core.verdict import PASS, Block, Pass, Skip, Unknown, Verdict, Wait
 from rota.core.wait import WaitKind
 
 PAGE = (Path(__file__).parents[2] / "docs/job.md").read_text()
-ORDER = ("after", "delay", "paused", "locks", "pools")
+ORDER = ("after", "artifacts", "pinned head", "delay", "paused", "locks", "pools")
 
 # How to fail each gate, and what it then says.
 JOB: dict[str, dict[str, Any]] = {
     "after": {"edges": (edge(9, Status.RUNNING),)},
+    "artifacts": {"needs": (need("file:/plan.md", Status.RUNNING),)},
+    "pinned head": {"pin": pin("main", "a" * 40)},
     "delay": {"not_before": NOW + timedelta(hours=1)},
     "locks": {"locks": ["repo"]},
 }
 WORLD: dict[str, dict[str, Any]] = {
+    "pinned head": {"seen": {Head(REPOSITORY, "main"): "b" * 40}},
     "paused": {"paused": ["global"]},
     "locks": {"fronts": {"repo": Front(held=EXCLUSIVE)}},
     "pools": {"sizes": {"global": 1}, "used": {"global": 1}},
 }
 SAYS = {
     "after": (Status.WAITING_ON_DEPS, WaitKind.DEPENDENCIES, "waiting on job job-9"),
+    "artifacts": (Status.WAITING_ON_DEPS, WaitKind.DEPENDENCIES, "waiting on file:/plan.md"),
+    "pinned head": (Status.WAITING_ON_DEPS, WaitKind.PINNED_HEAD, "pinned head mismatch on main"),
     "delay": (Status.QUEUED, WaitKind.DELAY, "not before 2026-01-31T13:00:00Z"),
     "paused": (Status.QUEUED, WaitKind.PAUSED, "paused by ann"),
     "locks": (Status.WAITING_ON_LOCKS, WaitKind.LOCKS, "waiting on locks"),
@@ -82,11 +88,11 @@ def test_each_gate_fails_by_itself_and_no_other_does() -> None:
 
 
 def test_a_job_held_at_a_gate_before_locks_gives_up_its_turn_there() -> None:
-    assert [gate.name for gate in BEFORE_LOCKS] == ["after", "delay", "paused"]
+    assert [gate.name for gate in BEFORE_LOCKS] == ["after", "artifacts", "pinned head", "delay", "paused"]
 
 
 def _documented() -> list[tuple[str, str, str, str]]:
-    rows = re.findall(r"^\| ([a-z]*) ?\| `([A-Z_]+)` \| (?:`([a-z]+)`)? ?\| `([^`]+)` \|$", PAGE, re.MULTILINE)
+    rows = re.findall(r"^\| ([a-z ]*?) ?\| `([A-Z_]+)` \| (?:`([a-z_]+)`)? ?\| `([^`]+)` \|$", PAGE, re.MULTILINE)
     gate, named = "", []
     for name, status, kind, text in rows:
         gate = name or gate
@@ -103,10 +109,21 @@ def test_the_docs_have_the_gates_in_order_with_their_exact_texts() -> None:
         edge(9, Status.COMPLETED, AfterPolicy.FAILED),
     ]
     said = [_said("after", first_verdict(standing(edges=(fact,)), facts())) for fact in edges]
-    said += [_said(gate, _ask((gate,))) for gate in ORDER[1:]]
+    missing: dict[Fact, Seen] = {File("/a"): False}
+    needs = [
+        need("file:/a", Status.QUEUED),
+        need("file:/a", may_wait=True),
+        need("file:/a"),
+        need("file:/a", Status.FAILED),
+    ]
+    said += [_said("artifacts", first_verdict(standing(needs=(each,)), facts(seen=missing))) for each in needs]
+    said += [_said(gate, _ask((gate,))) for gate in ORDER[2:]]
     broken = facts(breakers={"type/story": Open(NOW + timedelta(minutes=70))})
-    said.insert(7, _said("paused", first_verdict(standing(keys=("type/story",)), broken)))
-    assert _documented() == [(gate, status, kind, text.replace("job-9", "job-N")) for gate, status, kind, text in said]
+    said.insert(12, _said("paused", first_verdict(standing(keys=("type/story",)), broken)))
+    assert _documented() == [
+        (gate, status, kind, text.replace("job-9", "job-N").replace("file:/a", "<artifact>"))
+        for gate, status, kind, text in said
+    ]
 
 
 def _said(gate: str, verdict: Verdict) -> tuple[str, str, str, str]:
@@ -117,5 +134,5 @@ def _said(gate: str, verdict: Verdict) -> tuple[str, str, str, str]:
             return (gate, "BLOCKED_BY_DEPENDENCY", "", verdict.detail)
         case Skip():
             return (gate, "SKIPPED", "", verdict.reason)
-        case Pass():
+        case Pass() | Unknown():
             return (gate, "", "", "")

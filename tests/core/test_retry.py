@@ -15,6 +15,7 @@ from rota.core.run import CRASH_RECOVERY, STOPPED_BY_SHUTDOWN, UNKNOWN_EXIT, Con
 from rota.core.status import Status
 from rota.daemon import settings_of
 from rota.errors import InvalidInput
+from rota.home import Home
 
 MIDDLE = 0.5
 """No jitter."""
@@ -172,10 +173,10 @@ def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
 
 
 def test_the_configuration_has_the_defaults_of_the_rules() -> None:
-    assert settings_of(Config()).retry == RetryPolicies()
+    assert settings_of(Config(), Home("/home")).retry == RetryPolicies()
     assert RetryPolicies().named[FLEET].max_retries == DEFAULT_POLICIES[FLEET]["max_retries"] == 5
     given = Config(policies={"night": Retry(max_retries=1, exit_codes=(75,))})
-    assert settings_of(given).retry.named == {"night": RetryPolicy(max_retries=1, exit_codes=(75,))}
+    assert settings_of(given, Home("/home")).retry.named == {"night": RetryPolicy(max_retries=1, exit_codes=(75,))}
 
 
 def test_the_page_has_the_figures_of_the_configuration() -> None:

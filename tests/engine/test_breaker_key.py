@@ -12,7 +12,8 @@ import pytest
 
 from harness import Raw, Scheduler
 from rota.command.breaker import reset
-from rota.command.submit import Submission, Surroundings, submit
+from rota.command.submission import Submission, Surroundings
+from rota.command.submit import submit
 from rota.core.status import Status
 from rota.errors import Conflict, NotFound
 from rota.executor.port import Account, Exited, FailedToStart

@@ -10,7 +10,8 @@ import pytest
 
 from harness import FakeExecutor, Raw, Scheduler
 from rota.command.cancel import cancel
-from rota.command.submit import Submission, Surroundings, submit
+from rota.command.submission import Submission, Surroundings
+from rota.command.submit import submit
 from rota.core.event import Event
 from rota.core.status import STARTED, TERMINAL, Status
 from rota.engine.work import Request, Work

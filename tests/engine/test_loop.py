@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from harness import FakeClock, Scheduler
-from rota.command.submit import Submission, Submitted, Surroundings, submit
+from rota.command.submission import Submission, Surroundings
+from rota.command.submit import Submitted, submit
 from rota.core.event import Event
 from rota.core.status import Status
 from rota.engine.loop import Loop

@@ -146,6 +146,7 @@ def test_a_start_without_room_is_made_up_for(scheduler: Scheduler) -> None:
         settings=scheduler.settings,
         starter=Starter(scheduler.home, scheduler.home / "jobs"),
         publish=scheduler.events.extend,
+        ask=scheduler.questions.extend,
     )
     engine.start()
     answers: list[object] = []

@@ -13,7 +13,8 @@ import pytest
 
 from harness import Scheduler
 from postgres_server import Server, own_server
-from rota.command.submit import Submission, Submitted, Surroundings, submit
+from rota.command.submission import Submission, Surroundings
+from rota.command.submit import Submitted, submit
 from rota.core.status import Status
 from rota.engine.work import Request, Work
 from rota.errors import RotaError

@@ -19,19 +19,21 @@ HOT = (
     "heads", "stirred", "first_stirred", "next_due", "stir_due", "front_held", "front_first",
     "front_first_exclusive", "exclusive_behind", "running", "lanes", "chains", "speaking_edges", "active_ids",
     "ended_ids", "standing", "claim", "place", "unstir", "open_run", "open_run_of", "open_runs", "last_of_chain",
-    "has_open_edges", "stir_successors", "count_down_successors", "close_edges", "stir_job", "stir_contenders",
+    "awaited", "stir_successors", "count_down_successors", "close_edges", "stir_job", "stir_contenders",
     "leave_locks", "hold_locks", "finish_job", "finish_run", "request_stop", "end_waiting", "jobs", "edges_of",
     "locks_of", "latest_runs", "orders", "events_since", "events_of_job", "find_answer",
     "add_retry", "mark_retried", "mark_spent", "unretried", "hurry", "patience_of", "count_up_successors",
     "reopen_edges", "blocked_successors", "job_of_run",
     "find_lane", "find_surroundings", "count_waiting", "count_held", "count_started", "count_ready_now",
     "add_failure", "stir_contending", "stir_parked", "count_parked", "half_open_breaker", "close_breaker",
+    "find_artifact", "needs_of", "producers_of", "pins_of", "named_by", "watched_artifacts", "watched_heads",
+    "stir_needing", "stir_pinned", "made_by", "made_anew", "take_back_put", "needed", "makers_of", "open_edges_of",
 )  # fmt: skip
 SORTED_BY_AN_INDEX = (
     "heads", "stirred", "first_stirred", "next_due", "front_first", "front_first_exclusive", "exclusive_behind",
     "active_ids", "events_since", "events_of_job", "last_of_chain", "last_dispatch",
 )  # fmt: skip
-LISTS = ("ids", "keys", "lanes", "policies", "statuses")
+LISTS = ("artifacts", "chains", "ids", "keys", "lanes", "names", "policies", "statuses")
 
 
 @pytest.fixture(scope="module")

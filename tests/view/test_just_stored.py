@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from harness import Scheduler
-from rota.command.submit import Submission, Submitted, Surroundings, submit
+from rota.command.submission import Submission, Surroundings
+from rota.command.submit import Submitted, submit
 from rota.engine.work import Request, Work
 from rota.ids import JobId
 from rota.view.job import just_stored

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
@@ -14,13 +14,17 @@ from typing import Any, Protocol, TypeVar
 from starlette.requests import Request as HttpRequest
 
 from rota.clock import Clock
-from rota.command.submit import Submitted, Surroundings
+from rota.command.submission import Surroundings
+from rota.command.submit import Submitted
 from rota.config import Config
+from rota.core.artifact import Outside
 from rota.core.event import Event
+from rota.core.fact import Fact, Seen
 from rota.engine.loop import Loop
 from rota.engine.work import Request, Settings, Work
 from rota.home import Home
 from rota.ids import JobId
+from rota.probe.port import Probe
 from rota.store.port import Store
 from rota.store.session import Reader
 from rota.view.job import Sight, just_stored
@@ -128,7 +132,7 @@ class Control(Protocol):
 class Context:
     def __init__(
         self, *, home: Home, store: Store, clock: Clock, engine: Loop, hub: Hub, control: Control, actor: str,
-        around: Surroundings,
+        around: Surroundings, probe: Probe, known: Mapping[Fact, Seen],
     ) -> None:  # fmt: skip
         self.home = home
         self.clock = clock
@@ -136,6 +140,8 @@ class Context:
         self.control = control
         self.actor = actor
         self.around = around
+        self.probe = probe
+        self._known = known
         self._jobs = home.jobs
         self._store = store
         self._engine = engine
@@ -155,6 +161,7 @@ class Context:
             now=self.clock.now(),
             jobs=self._jobs,
             held_by=self.control.held_by,
+            outside=Outside(seen=self._known, places=settings.places),
         )
 
     async def perform(self, act: Callable[[Work], T]) -> T:

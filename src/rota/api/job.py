@@ -16,11 +16,13 @@ from starlette.routing import Route
 from rota.api.context import Context, context_of
 from rota.api.problem import answer, number, read
 from rota.command.cancel import cancel
-from rota.command.submit import Needs, Submission, Submitted, Surroundings, missing_things, needs_of, submit
+from rota.command.submission import Submission, Surroundings
+from rota.command.submit import Needs, Submitted, missing_things, needs_of, submit
+from rota.command.survey import NOTHING, Survey, names_something, survey
 from rota.core.job import Job
 from rota.core.status import TERMINAL, Status
 from rota.engine.work import Work
-from rota.errors import InvalidInput, StorageFull, StoreError
+from rota.errors import InvalidInput, StorageFull, StoreError, Unavailable
 from rota.ids import JobId, parse_job, show_job
 from rota.store.session import Reader
 from rota.view import job as view
@@ -31,6 +33,8 @@ _LONGEST_WAIT = 60.0
 _MOST_LISTED = 1000
 _LOOK_AROUND = 2.0
 """Seconds for a look at the file system before a submit."""
+_LOOK_OUTSIDE = 20.0
+"""Seconds for a look at repositories and artifacts."""
 _REMEMBERED = 1.0
 _MOST_SEEN = 1000
 _seen: dict[Needs, tuple[float, list[str]]] = {}
@@ -42,7 +46,21 @@ async def _prepared(request: Request, members: Sequence[Submission]) -> Callable
     context.control.look_at_config()  # what was just written holds for what is submitted after it
     key = request.headers.get("idempotency-key")
     warnings = await _missing_things(members, context.around)
-    return partial(submit, wanted=members, around=context.around, actor=context.actor, key=key, warnings=warnings)
+    return partial(
+        submit, wanted=members, around=context.around, actor=context.actor, key=key, warnings=warnings,
+        survey=await _survey(context, members),
+    )  # fmt: skip
+
+
+async def _survey(context: Context, members: Sequence[Submission]) -> Survey:
+    """What the jobs name outside, if any does: here a file system that does not answer leaves nothing to go by."""
+    if not any(names_something(member) for member in members):
+        return NOTHING
+    looking = asyncio.to_thread(survey, members, context.around, context.probe, context.control.settings.places)
+    try:
+        return await asyncio.wait_for(looking, _LOOK_OUTSIDE)
+    except TimeoutError:
+        raise Unavailable("the file system does not answer; nothing was stored, so submit it again later") from None
 
 
 async def _missing_things(members: Sequence[Submission], around: Surroundings) -> list[str]:

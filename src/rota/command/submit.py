@@ -7,13 +7,15 @@ import shutil
 from collections.abc import Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
+from rota.command.ring import refuse_rings
+from rota.command.submission import LockWanted, Submission, Surroundings
+from rota.command.survey import NOTHING, Found, Survey
 from rota.core.after import AfterPolicy, Edge, EdgeState, find_cycle, state_of
 from rota.core.job import Spec
-from rota.core.lock import Lock, LockMode
+from rota.core.lock import Lock
 from rota.core.pool import Draws
 from rota.core.tick import is_free
 from rota.duration import parse_duration
@@ -25,50 +27,7 @@ from rota.store.submit import ChainState, NewJob
 
 _MOST_PRIORITY = 1_000_000
 _MOST_WEIGHT = 1_000_000
-
-
-class AfterWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    job: str
-    policy: AfterPolicy = AfterPolicy.SUCCESS
-
-
-class LockWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    key: str
-    mode: LockMode = LockMode.EXCLUSIVE
-
-
-class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A job as asked for."""
-
-    command: list[str]
-    name: str | None = None
-    type: str | None = None
-    params: dict[str, Any] = {}
-    priority: int = 0
-    after: list[AfterWanted] = []
-    locks: list[LockWanted] = []
-    pools: dict[str, int] = {}
-    flow: str | None = None
-    target: str | None = None
-    delay: str | None = None
-    timeout: str | None = None
-    idle_timeout: str | None = None
-    skip_if: str | None = None
-    retries: int | None = None
-    retry: str | None = None
-    cwd: str | None = None
-    env: dict[str, str] = {}
-    inherit_env: bool = True
-    """Whether `env` goes on top of the scheduler's own environment; the CLI sends the caller's whole."""
-    local: str | None = None
-    """In a batch, the name by which the others can say `after` before it has an id."""
-
-
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job gets that does not bring its own."""
-
-    cwd: str
-    variables: Mapping[str, str]
+_NOTHING_FOUND = Found()
 
 
 class Submitted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -87,15 +46,23 @@ def submit(
     actor: str | None,
     key: str | None = None,
     warnings: Sequence[str] = (),
+    survey: Survey = NOTHING,
 ) -> Submitted:
     """Store the jobs, all or none. A request that comes again with its key is answered, not stored again."""
     digest = hashlib.sha256(msgspec.json.encode(wanted)).hexdigest() if key else ""
     if key and (told := _told_before(work, key, digest)) is not None:
         return told
+    if survey.refusal is not None:
+        raise survey.refusal
+    work.learn(survey.seen)
     ids = work.session.next_job_ids(len(wanted))
     checker = _Checker(work, around)
     edges = _edges(work, ids, wanted)
-    jobs = [checker.check(job, member, edges[job]) for job, member in zip(ids, wanted, strict=True)]
+    found = survey.found or [_NOTHING_FOUND] * len(ids)
+    jobs = [checker.check(job, member, edges[job], each) for job, member, each in zip(ids, wanted, found, strict=True)]
+    if survey.found:
+        _refuse_unknown_patches(work, jobs)
+        refuse_rings(work, jobs)
     work.session.add(jobs, work.now, actor)
     told = Submitted(jobs=ids, warnings=[*warnings, *checker.warnings])
     if key:
@@ -114,8 +81,10 @@ class _Checker:
         """The environment of the job before and where it is stored: most often it is this one's too."""
         self.warnings: dict[str, None] = {}
 
-    def check(self, job: JobId, wanted: Submission, edges: tuple[tuple[Edge, EdgeState], ...]) -> NewJob:
-        spec = self._spec(wanted)
+    def check(
+        self, job: JobId, wanted: Submission, edges: tuple[tuple[Edge, EdgeState], ...], found: Found
+    ) -> NewJob:  # fmt: skip
+        spec = self._spec(wanted, found)
         draws = self._draws_of(spec)
         not_before = _not_before(wanted.delay, self._work.now)
         unmet = sum(1 for _, state in edges if state is not EdgeState.MET)
@@ -126,7 +95,12 @@ class _Checker:
             not_before=not_before,
             edges=edges,
             draws=draws,
-            is_ready=is_free(unmet=unmet, not_before=not_before, locks=spec.locks),
+            is_ready=is_free(
+                unmet=unmet, not_before=not_before, locks=spec.locks, asks=bool(found.needs or found.pinned_head)
+            ),
+            needs=found.needs,
+            products=found.products,
+            missing_producer=wanted.missing_producer or self._work.settings.missing_producer,
         )
 
     def _draws_of(self, spec: Spec) -> Draws:
@@ -138,7 +112,7 @@ class _Checker:
             self.warnings.update(dict.fromkeys(settings.limits.warnings(draws, spec.pools)))
         return draws
 
-    def _spec(self, wanted: Submission) -> Spec:
+    def _spec(self, wanted: Submission, found: Found) -> Spec:
         _check_command(wanted.command)
         _check_text("name", wanted.name)
         _check_text("skip_if", wanted.skip_if)
@@ -166,6 +140,10 @@ class _Checker:
             idle_timeout=_limit("idle_timeout", wanted.idle_timeout),
             skip_if=wanted.skip_if,
             retry=self._work.settings.retry.choose(name=wanted.retry, retries=wanted.retries, flow=wanted.flow),
+            repository=found.repository,
+            needs=tuple(str(artifact) for artifact in found.needs),
+            produces=tuple(str(artifact) for artifact in found.products),
+            pinned_head=found.pinned_head,
         )
 
     def _surroundings(self, wanted: Submission) -> int:
@@ -300,6 +278,15 @@ def _edges(
     if any(within.values()) and (cycle := find_cycle(within)) is not None:
         raise InvalidInput(f"invalid --after cycle: {' -> '.join(show_job(job) for job in cycle)}")
     return resolved
+
+
+def _refuse_unknown_patches(work: Work, jobs: Sequence[NewJob]) -> None:
+    """A patch is of a job that exists, or of one that comes along."""
+    named = {artifact.job: artifact for job in jobs for artifact in job.needs if artifact.job is not None}
+    known = {job.id for job in jobs} | work.session.chains(sorted(named.keys())).keys() if named else set()
+    for job, artifact in named.items():
+        if job not in known:
+            raise NotFound(f"unknown job in --needs {artifact}; `rota list --all` shows what there is")
 
 
 def _local_names(ids: Sequence[JobId], wanted: Sequence[Submission]) -> dict[str, JobId]:

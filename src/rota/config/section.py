@@ -21,6 +21,10 @@ OffOrCount = Annotated[Count | Literal["off"], Meta(description=f'a whole number
 
 Url = Annotated[str, Meta(pattern=r"^postgres(ql)?://", description="the address of a database, postgresql://…")]
 
+PlanDoc = Annotated[
+    str, Meta(pattern=r"^[^/\x00][^\x00]*\{slug\}[^\x00]*$", description="a path in the repository, with {slug} in it")
+]
+
 Span = Annotated[timedelta, Meta(description='a duration longer than nothing, such as "300ms" or "2m30s"')]
 """One that would make no sense as nought."""
 
@@ -94,6 +98,15 @@ class Store(msgspec.Struct, frozen=True, kw_only=True):
     """`postgresql://…`; absent, the file in the home."""
 
 
+class Artifacts(msgspec.Struct, frozen=True, kw_only=True):
+    """`[artifacts]`: where they are looked for, and what becomes of a job when nobody is to produce what it needs."""
+
+    plan_doc: PlanDoc = "plans/{slug}.md"
+    """The path of a plan in the tree of its branch."""
+    missing_producer: Literal["block", "wait"] = "block"
+    """For jobs that do not say it themselves."""
+
+
 class Log(msgspec.Struct, frozen=True, kw_only=True):
     """`[log]`: what the jobs write."""
 
@@ -112,6 +125,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """`[retry.NAME]` by name, whole."""
     breaker: Breaker = Breaker()
     store: Store = Store()
+    artifacts: Artifacts = Artifacts()
     log: Log = Log()
 
 

@@ -13,8 +13,11 @@ from datetime import datetime
 import msgspec
 
 from rota.core.after import EdgeFact, judge_edges
+from rota.core.artifact import Need, Outside, facts_of, judge_needs
 from rota.core.control import Pauses, judge_delay, judge_pause
+from rota.core.fact import Fact
 from rota.core.lock import Lock, LockBoard
+from rota.core.pinned_head import Pin, judge_pin
 from rota.core.pool import Draws, PoolBoard
 from rota.core.queue import Rank
 from rota.core.status import Status
@@ -43,6 +46,13 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     locks: tuple[Lock, ...]
     edges: tuple[EdgeFact, ...]
     """Those not met that may speak: one that cannot be met any more, else the first open one."""
+    needs: tuple[Need, ...] = ()
+    pin: Pin | None = None
+
+    def facts(self, outside: Outside) -> list[Fact]:
+        """What has to be looked at outside before it may start."""
+        pinned = [] if self.pin is None else [self.pin.fact]
+        return facts_of(self.needs, outside.places) + pinned
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +62,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     pauses: Pauses
     locks: LockBoard
     pools: PoolBoard
+    outside: Outside = Outside()
 
 
 class Gate(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,12 +71,14 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 AFTER = Gate(name="after", judge=lambda job, _: judge_edges(job.edges))
+ARTIFACTS = Gate(name="artifacts", judge=lambda job, facts: judge_needs(job.needs, facts.outside))
+PINNED_HEAD = Gate(name="pinned head", judge=lambda job, facts: judge_pin(job.pin, facts.outside))
 DELAY = Gate(name="delay", judge=lambda job, facts: judge_delay(job.not_before, facts.now))
 PAUSED = Gate(name="paused", judge=lambda job, facts: judge_pause(facts.pauses, job.draws, job.keys))
 LOCKS = Gate(name="locks", judge=lambda job, facts: facts.locks.judge(job.rank, job.locks))
 POOLS = Gate(name="pools", judge=lambda job, facts: facts.pools.judge(job.draws))
 
-GATES = (AFTER, DELAY, PAUSED, LOCKS, POOLS)
+GATES = (AFTER, ARTIFACTS, PINNED_HEAD, DELAY, PAUSED, LOCKS, POOLS)
 BEFORE_PAUSED = GATES[: GATES.index(PAUSED)]
 BEFORE_LOCKS = GATES[: GATES.index(LOCKS)]
 """A job held at one of these does not stand in the queues of its locks: later ones pass it."""

@@ -14,6 +14,7 @@ import msgspec
 
 from rota.core.after import Edge
 from rota.core.lock import Lock
+from rota.core.pinned_head import PinnedHead
 from rota.core.retry import RetryPolicy
 from rota.core.run import Run
 from rota.core.status import STARTED, Status
@@ -43,6 +44,11 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     skip_if: str | None = None
     retry: RetryPolicy | None = None
     """As it was at submit; none for a job that is not tried again by itself."""
+    repository: str | None = None
+    """The git common directory around its cwd, where something of the job belongs to it."""
+    needs: tuple[str, ...] = ()
+    produces: tuple[str, ...] = ()
+    pinned_head: PinnedHead | None = None
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

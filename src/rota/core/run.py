@@ -32,6 +32,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     finished_at: datetime | None
     exit_code: int | None
     error: str | None
+    artifacts: tuple[str, ...] = ()
+    """What it has put."""
 
 
 MUTABLE = frozenset({"finished_at", "status", "exit_code", "error", "artifacts"})

@@ -22,6 +22,8 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
     heads: tuple[Rank, ...]
     has_more: bool
     """There are ready jobs behind these heads."""
+    asks: bool = False
+    """Its jobs need artifacts or have a pinned head: what they saw is looked at once more before they start."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,3 +48,5 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     worker: int
     probes: tuple[str, ...] = ()
     """The breakers for which it is the one that tries."""
+    asks: bool = False
+    """As its lane says."""

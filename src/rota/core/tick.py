@@ -22,7 +22,7 @@ from rota.core.lock import Lock
 from rota.core.pool import PoolBoard
 from rota.core.snapshot import Claim, Lane, Snapshot
 from rota.core.status import Status, advance
-from rota.core.verdict import Block, Pass, Skip, Verdict, Wait
+from rota.core.verdict import Block, Pass, Skip, Unknown, Verdict, Wait
 from rota.core.wait import WaitKind
 from rota.ids import JobId, LaneId
 
@@ -53,6 +53,8 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """Set when the look ends the job: blocked, or not needed."""
     has_waited: bool = False
     """Its delay is over and it is held by something else: no timer is to wake it any more."""
+    is_undecided: bool = False
+    """Somebody has to look outside first, and then it is looked at again."""
 
 
 def _place(job: Standing, verdict: Verdict, *, contends: bool) -> Placement:
@@ -67,6 +69,8 @@ def _place(job: Standing, verdict: Verdict, *, contends: bool) -> Placement:
             to, reason = Status.SKIPPED, verdict.reason
         case Pass():
             pass
+        case Unknown():
+            return _stay(job)
     is_ready = isinstance(verdict, Pass)
     return Placement(
         job=job.rank.job,
@@ -86,9 +90,18 @@ def _place(job: Standing, verdict: Verdict, *, contends: bool) -> Placement:
     )
 
 
-def is_free(*, unmet: int, not_before: datetime | None, locks: Sequence[Lock]) -> bool:
+def _stay(job: Standing) -> Placement:
+    """It stands where it stood until somebody has looked outside."""
+    return Placement(
+        job=job.rank.job, chain=job.chain, was=job.status, to=job.status, wait_kind=job.wait_kind,
+        waited_on=job.waited_on, lane=job.lane, was_ready=job.is_ready, is_ready=job.is_ready, joins=False,
+        leaves=False, has_changed=False, is_undecided=True,
+    )  # fmt: skip
+
+
+def is_free(*, unmet: int, not_before: datetime | None, locks: Sequence[Lock], asks: bool = False) -> bool:
     """No stored gate has anything to ask of a job like this: a look would only find it ready."""
-    return unmet == 0 and not_before is None and not locks
+    return unmet == 0 and not_before is None and not locks and not asks
 
 
 def look(jobs: Sequence[Standing], facts: Facts) -> list[Placement]:
@@ -149,7 +162,7 @@ def plan(snapshot: Snapshot) -> Plan:
         probes = pauses.breakers.awaiting(lane.keys)
         if probes:
             pauses = Pauses(pauses.scopes, pauses.breakers.probed(probes, rank.job))
-        claims.append(Claim(job=rank.job, lane=lane.id, worker=next(workers), probes=probes))
+        claims.append(Claim(job=rank.job, lane=lane.id, worker=next(workers), probes=probes, asks=lane.asks))
         if index + 1 < len(lane.heads):
             heapq.heapreplace(queue, (lane.heads[index + 1], index + 1, lane))
         elif lane.has_more:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from rota.core.fact import Fact
 from rota.core.status import Status
 from rota.core.wait import WaitKind
 
@@ -33,5 +34,13 @@ class Skip(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-Verdict = Pass | Wait | Block | Skip
+class Unknown(msgspec.Struct, frozen=True, kw_only=True):
+    """It cannot be told before somebody has looked outside: the job stays where it stands until then."""
+
+    facts: tuple[Fact, ...]
+    meanwhile: Wait
+    """What is said to whoever asks before that."""
+
+
+Verdict = Pass | Wait | Block | Skip | Unknown
 PASS = Pass()

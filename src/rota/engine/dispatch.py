@@ -14,6 +14,7 @@ from rota.core.pool import Limits, PoolBoard
 from rota.core.status import TERMINAL, Status
 from rota.core.tick import Plan, look, plan
 from rota.engine.finish import end_chain
+from rota.engine.outside import ask_for
 from rota.engine.work import Work
 from rota.executor.port import Environment, Start
 from rota.ids import show_job, show_run
@@ -42,12 +43,14 @@ def look_at_marked(work: Work, cause: str) -> bool:
             pauses=work.session.pauses(),
             locks=LockBoard(work.session.fronts(lock.key for job in jobs for lock in job.locks)),
             pools=PoolBoard(work.settings.limits, {}),
+            outside=work.outside,
         )
         placements = look(jobs, facts)
         work.session.place(placements, work.now, cause)
+        ask_for(work, jobs, placements)
         for placement in placements:
             if placement.to in TERMINAL:
-                end_chain(work.session, placement.chain, placement.to)
+                end_chain(work, placement.chain, placement.to)
     return True
 
 
@@ -55,7 +58,7 @@ def fail_unreadable(work: Work, job: Unreadable) -> None:
     """A job whose own record cannot be used ends alone."""
     reason = f"scheduler data error: {job.error}"
     work.session.end_waiting(job.job, Status.FAILED, exit_code=1, reason=reason, now=work.now, cause="tick", actor=None)
-    end_chain(work.session, job.chain, Status.FAILED)
+    end_chain(work, job.chain, Status.FAILED)
 
 
 def choose(store: Snapshots, limits: Limits, batch_size: int | None, *, is_left: bool = True) -> Plan:

@@ -19,13 +19,17 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from rota.clock import Clock
 from rota.core.event import Event
+from rota.core.fact import Fact, Seen
 from rota.engine import breaker, finish
 from rota.engine.awaited import AwaitedStarts
 from rota.engine.dispatch import Starter, choose, look_at_marked
+from rota.engine.outside import certain, disturb
 from rota.engine.recovery import Report, Unsettled, reconcile
-from rota.engine.work import Chance, Request, Settings, Work
+from rota.engine.work import Chance, Question, Request, Settings, Work
 from rota.errors import RotaError, StorageFull, StoreError, Unavailable
 from rota.executor.port import (
     Accounts,
@@ -62,6 +66,7 @@ class Engine:
         settings: Settings,
         starter: Starter,
         publish: Callable[[Sequence[Event]], None],
+        ask: Callable[[Sequence[Question]], None],
         chance: Chance = random.random,
     ) -> None:
         self._session: Session
@@ -72,6 +77,9 @@ class Engine:
         self._starter = starter
         self._publish = publish
         self._chance = chance
+        self._ask = ask
+        self.known: dict[Fact, Seen] = {}
+        """What was seen outside; others may read it."""
         self._kept: list[Message] = []
         self._is_connected = False
         self._awaited = AwaitedStarts()
@@ -125,7 +133,7 @@ class Engine:
         if not self._has_started and not self._starts_at_last(requests):
             return
         messages = [*self._kept, *self._unsettled.due(self._clock.monotonic()), *self._receive()]
-        work = Work(self._session, self.settings, self._clock.now(), self._chance)
+        work = Work(self._session, self.settings, self._clock.now(), self._chance, self.known)
         acts = [request.act for request in requests]
         replies: list[tuple[Request[Any], Any]] = []
         try:
@@ -153,6 +161,7 @@ class Engine:
         # What somebody else did meanwhile came in with our own answers: nothing would wake us for it again.
         self.trouble, self._kept, self.has_more = None, [], self._session.hear() or has_more
         self.next_due = next_due
+        work.keep()
         self._awaited.call_back(overdue)
         self._awaited.expect([start.run for start in work.starts if isinstance(start, Start)], self._start_deadline())
         self._executor.send([*work.starts, *work.orders])  # what somebody waits for goes first
@@ -160,6 +169,8 @@ class Engine:
             request.done(result)
         if events:
             self._publish(events)
+        if work.questions:
+            self._ask(work.questions)
 
     def _receive(self) -> list[Message]:
         """What the executor says. While there is none to be had, nothing starts, and everything else goes on."""
@@ -352,12 +363,24 @@ class Engine:
         if self._unsettled.trouble is not None:
             return False
         chosen = choose(work.session, work.settings.limits, work.settings.batch_size, is_left=is_left)
+        claims = certain(work, chosen.claims)
+        if len(claims) < len(chosen.claims):
+            chosen = msgspec.structs.replace(chosen, claims=claims)
         work.plan = chosen
         dispatches = self._session.claim(chosen.claims, NODE, work.now, "tick")
         has_marked = breaker.book_plan(work, chosen)
         ordered = [self._order(work, dispatch) for dispatch in dispatches]
+        makers = [dispatch.maker for dispatch in dispatches if dispatch.maker is not None]
+        for maker in makers:
+            disturb(work, maker)
         self._breaker_due = due = chosen.pauses.breakers.next_due(work.settings.breaker, work.now)
-        return chosen.is_cut_short or not all(ordered) or has_marked or (due is not None and due <= work.now)
+        return (
+            chosen.is_cut_short
+            or not all(ordered)
+            or has_marked
+            or bool(makers)
+            or (due is not None and due <= work.now)
+        )
 
     def _order(self, work: Work, dispatch: Dispatch) -> bool:
         """A job whose own record cannot be used fails alone; then there is room again for another."""

@@ -12,22 +12,26 @@ from rota.core.breaker import CIRCUIT_BROKEN, again_after
 from rota.core.run import CANCELLED, STOPPED_BY_SHUTDOWN, Conclusion, End, Intent, conclude
 from rota.core.status import Status
 from rota.engine import breaker
+from rota.engine.outside import disturb
 from rota.engine.retry import delay_after, go_on
 from rota.engine.work import Work
 from rota.executor.port import Acknowledge, Exited, FailedToStart, Refused, Started, Stop
 from rota.ids import JobId, show_run
 from rota.store.claim import OpenRun
-from rota.store.session import Session
 
 NOT_STARTED = 127
 """What a shell answers for a program it cannot start."""
 
 log = logging.getLogger("rota.engine")
 
+_UNDONE = frozenset({Status.FAILED, Status.CANCELLED})
+"""What a run had put is taken back when it ended so."""
 
-def end_chain(session: Session, chain: JobId, status: Status) -> None:
-    """A chain's last job has ended: its edges are decided."""
-    session.settle(chain, policies_met_by(status))
+
+def end_chain(work: Work, chain: JobId, status: Status) -> None:
+    """A chain's last job has ended: its edges are decided, and whether what it made is there."""
+    if work.session.settle(chain, policies_met_by(status)):
+        disturb(work, chain)
 
 
 def book_start(work: Work, message: Started) -> None:
@@ -72,10 +76,19 @@ def finish(work: Work, run: OpenRun, end: Conclusion, *, at: datetime, cause: st
     if not work.session.finish(run, end, at=at, now=work.now, cause=cause, goes_on=delay is not None):
         return
     breaker.book_end(work, run, end, at=at)
+    if run.makes and end.status in _UNDONE:
+        work.session.take_back_put(run.job)
     if delay is None:
-        end_chain(work.session, run.chain, end.status)
+        end_chain(work, run.chain, end.status)
     else:
         go_on(work, run, delay)
+        _let_go(work, run)
+
+
+def _let_go(work: Work, run: OpenRun) -> None:
+    """Nobody is at work any more on what the run was to make, and its chain is not over."""
+    if run.makes:
+        disturb(work, run.chain)
 
 
 def book_failed_start(work: Work, message: FailedToStart) -> None:
@@ -120,7 +133,9 @@ def fail_for_good(work: Work, run: OpenRun, reason: str, *, cause: str) -> None:
     end = Conclusion(status=Status.FAILED, exit_code=1, reason=reason, error=reason)
     if work.session.finish(run, end, at=work.now, now=work.now, cause=cause, goes_on=False):
         breaker.book_nothing(work, run)
-        end_chain(work.session, run.chain, Status.FAILED)
+        if run.makes:
+            work.session.take_back_put(run.job)
+        end_chain(work, run.chain, Status.FAILED)
 
 
 def fail_dispatch(work: Work, run: OpenRun, error: str) -> None:
@@ -134,6 +149,7 @@ def fail_dispatch(work: Work, run: OpenRun, error: str) -> None:
         run, failures=failures, error=error, not_before=work.now + delay, now=work.now, cause="executor"
     )
     breaker.book_nothing(work, run)
+    _let_go(work, run)
 
 
 def take_back(work: Work, run: OpenRun, *, cause: str) -> None:
@@ -141,6 +157,7 @@ def take_back(work: Work, run: OpenRun, *, cause: str) -> None:
     if somebody cancelled it meanwhile."""
     work.session.requeue(run, failures=run.dispatch_failures, error=None, not_before=None, now=work.now, cause=cause)
     breaker.book_nothing(work, run)
+    _let_go(work, run)
     if run.stop_requested not in (None, STOPPED_BY_SHUTDOWN):
         cancel_waiting(work, run.job, run.chain, reason=run.stop_requested, actor=None)
 
@@ -148,7 +165,7 @@ def take_back(work: Work, run: OpenRun, *, cause: str) -> None:
 def give_up(work: Work, run: OpenRun, *, failures: int, error: str, reason: str) -> None:
     work.session.abandon(run, failures=failures, error=error, reason=reason, now=work.now, cause="executor")
     breaker.book_nothing(work, run)
-    end_chain(work.session, run.chain, Status.FAILED)
+    end_chain(work, run.chain, Status.FAILED)
 
 
 def cancel_waiting(work: Work, job: JobId, chain: JobId, *, reason: str, actor: str | None) -> bool:
@@ -157,5 +174,5 @@ def cancel_waiting(work: Work, job: JobId, chain: JobId, *, reason: str, actor: 
         job, Status.CANCELLED, exit_code=CANCELLED, reason=reason, now=work.now, cause="cancel", actor=actor
     )
     if is_ended:
-        end_chain(work.session, chain, Status.CANCELLED)
+        end_chain(work, chain, Status.CANCELLED)
     return is_ended

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from rota.core.artifact import MissingProducer, Outside, Places
 from rota.core.breaker import BreakerPolicy
+from rota.core.fact import Fact, Seen
 from rota.core.pool import ConcurrencyPolicy, Limits
 from rota.core.retry import RetryPolicies
 from rota.core.tick import Plan
 from rota.executor.port import Environment, Order, Start
-from rota.ids import RunId
+from rota.ids import JobId, RunId
 from rota.store.claim import OpenRun
 from rota.store.session import Session
 
@@ -32,12 +35,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     start_timeout: timedelta
     retry: RetryPolicies = RetryPolicies()
     breaker: BreakerPolicy = BreakerPolicy()
+    places: Places = Places(jobs="", sentinels="")
+    missing_producer: MissingProducer = MissingProducer.BLOCK
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What has to be looked at outside for a job."""
+
+    job: JobId
+    facts: tuple[Fact, ...]
+    is_undecided: bool
+    """It was looked at, and nothing could be decided; else it was chosen to start, if it is still so."""
 
 
 class Work:
     """One write transaction. Orders leave for the executor after its commit, never before."""
 
-    def __init__(self, session: Session, settings: Settings, now: datetime, chance: Chance) -> None:
+    def __init__(
+        self, session: Session, settings: Settings, now: datetime, chance: Chance, known: dict[Fact, Seen] | None = None
+    ) -> None:  # fmt: skip
         self.session = session
         self.settings = settings
         self.now = now
@@ -48,11 +64,39 @@ class Work:
         """What was chosen to start, once that is done; none where nothing may start."""
         self.runs: dict[RunId, OpenRun | None] = {}
         """What is known of the open runs that messages speak of: several may speak of one."""
+        self._known: dict[Fact, Seen] = {} if known is None else known
+        self.learned: dict[Fact, Seen] = {}
+        """What was seen outside a moment ago; it joins what is known after the commit."""
+        self.questions: list[Question] = []
+        """What is to be looked at outside; asked after the commit."""
 
     def forget(self) -> None:
         """The transaction was undone."""
         self.orders.clear()
         self.runs.clear()
+        self.learned.clear()
+        self.questions.clear()
+
+    @property
+    def outside(self) -> Outside:
+        return Outside(seen=ChainMap(self.learned, self._known), places=self.settings.places)
+
+    def learn(self, seen: Mapping[Fact, Seen]) -> set[Fact]:
+        """What of it is news."""
+        before = ChainMap(self.learned, self._known)
+        changed = {fact for fact, value in seen.items() if fact not in before or before[fact] != value}
+        self.learned.update(seen)
+        return changed
+
+    def overlook(self, facts: Iterable[Fact]) -> None:
+        """What was seen of these counts no more; a turn that is undone only has them looked at once too often."""
+        for fact in facts:
+            self.learned.pop(fact, None)
+            self._known.pop(fact, None)
+
+    def keep(self) -> None:
+        """The turn is committed."""
+        self._known.update(self.learned)
 
     def run(self, number: RunId) -> OpenRun | None:
         """None when it is not open any more."""

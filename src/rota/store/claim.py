@@ -34,6 +34,8 @@ class Dispatch(msgspec.Struct, frozen=True, kw_only=True):
     timeout: timedelta | None
     idle_timeout: timedelta | None
     skip_if: str | None
+    maker: JobId | None = None
+    """Its chain, where it makes artifacts."""
 
 
 class OpenRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +57,8 @@ class OpenRun(msgspec.Struct, frozen=True, kw_only=True):
     """The breakers its job stands under."""
     is_probe: bool = False
     """A breaker waits for how it ends."""
+    makes: bool = False
+    """Its chain makes artifacts."""
 
 
 class Claiming(Placing):
@@ -146,6 +150,7 @@ def _dispatch(row: Row, runs: Mapping[JobId, RunId]) -> Dispatch:
         timeout=duration_from_stored(row[5]),
         idle_timeout=duration_from_stored(row[6]),
         skip_if=row[7],
+        maker=row[9],
     )
 
 
@@ -164,4 +169,5 @@ def _open_run(row: Row) -> OpenRun:
         policy=decode_policy(row[10]),
         keys=keys_of(row[11], row[12]),
         is_probe=bool(row[13]),
+        makes=bool(row[14]),
     )

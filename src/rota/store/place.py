@@ -18,13 +18,13 @@ from rota.core.status import TERMINAL
 from rota.core.tick import Placement
 from rota.errors import StoreError
 from rota.ids import JobId, LaneId
-from rota.store.event import Emitting
+from rota.store.artifact import Crafting
 from rota.store.moment import from_stored, to_stored
 from rota.store.record import FIRST_RANK, LAST_RANK
 from rota.store.snapshot import Snapshots
 
 
-class Placing(Snapshots, Emitting):
+class Placing(Snapshots, Crafting):
     def stir_due(self, now: datetime) -> None:
         self._db.run("stir_due", now=to_stored(now))
 
@@ -94,14 +94,19 @@ class Placing(Snapshots, Emitting):
     def stir(self, job: JobId) -> None:
         self._db.run("stir_job", job=job)
 
-    def settle(self, chain: JobId, met: Sequence[AfterPolicy]) -> None:
-        """A chain has ended: close the edges that point at it, and mark the jobs this decides."""
+    def settle(self, chain: JobId, met: Sequence[AfterPolicy]) -> bool:
+        """A chain has ended: close the edges that point at it, and mark the jobs this decides. Whether it was to make
+        artifacts."""
         policies = [policy.value for policy in met]
-        if not self._db.rows("has_open_edges", chain=chain):
-            return
+        ((is_awaited, makes),) = self._db.rows("awaited", chain=chain)
+        if makes:
+            self.made_anew(chain)
+        if not is_awaited:
+            return bool(makes)
         self._db.run("stir_successors", chain=chain, policies=policies)
         self._db.run("count_down_successors", chain=chain, policies=policies)
         self._db.run("close_edges", chain=chain, policies=policies)
+        return bool(makes)
 
 
 def _place_row(placement: Placement, now: int) -> dict[str, object]:

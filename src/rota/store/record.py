@@ -17,19 +17,19 @@ from rota.core.status import ACTIVE, TERMINAL, Status
 from rota.core.wait import WaitKind
 from rota.ids import JobId, RunId
 from rota.names import GLOBAL
-from rota.store.database import Database, Row
+from rota.store.artifact import ArtifactRecords, Named
+from rota.store.database import Row
 from rota.store.moment import duration_from_stored, from_stored, maybe_from_stored
 from rota.store.snapshot import decode_draws, decode_waited_on
 
 T = TypeVar("T")
 
 FIRST_RANK = (-(2**62), -(2**62), 0, 0)
+_NAMELESS = Named()
 LAST_RANK = (2**62, 2**62, 2**62, 2**62)
 
 
-class Records:
-    _db: Database
-
+class Records(ArtifactRecords):
     def jobs(self, ids: Sequence[JobId]) -> list[Job]:
         """The jobs that exist of these, in the order asked for."""
         wanted = list(ids)
@@ -43,9 +43,13 @@ class Records:
         for job, key, mode, _state in self._db.rows("locks_of", ids=wanted):
             locks.setdefault(job, []).append(Lock(key=key, mode=LockMode(mode)))
         runs = {row[1]: _run(row) for row in self._db.rows("latest_runs", ids=wanted)}
+        rows = self._db.rows("jobs", ids=wanted)
+        named = self.named_by(sorted({row[1] for row in rows}))
         found = {
-            row[0]: _job(row, edges.get(row[0], ()), locks.get(row[0], ()), runs.get(row[0]))
-            for row in self._db.rows("jobs", ids=wanted)
+            row[0]: _job(
+                row, edges.get(row[0], ()), locks.get(row[0], ()), runs.get(row[0]), named.get(row[1], _NAMELESS)
+            )
+            for row in rows
         }
         return [found[job] for job in wanted if job in found]
 
@@ -155,10 +159,11 @@ def _run(row: Row) -> Run:
         finished_at=maybe_from_stored(row[5]),
         exit_code=row[6],
         error=row[7],
+        artifacts=() if row[8] is None else _readable(row[8], tuple[str, ...], ()),
     )
 
 
-def _job(row: Row, edges: Sequence[Edge], locks: Sequence[Lock], run: Run | None) -> Job:
+def _job(row: Row, edges: Sequence[Edge], locks: Sequence[Lock], run: Run | None, named: Named) -> Job:
     return Job(
         id=JobId(row[0]),
         chain=JobId(row[1]),
@@ -183,13 +188,13 @@ def _job(row: Row, edges: Sequence[Edge], locks: Sequence[Lock], run: Run | None
         pid=row[20],
         retries=row[21],
         draws=decode_draws(row[22]) or {},
-        spec=_spec(row[23:], locks),
+        spec=_spec(row[23:], locks, named),
         after=tuple(edges),
         run=run,
     )
 
 
-def _spec(row: Sequence[Any], locks: Sequence[Lock]) -> Spec:
+def _spec(row: Sequence[Any], locks: Sequence[Lock], named: Named) -> Spec:
     return Spec(
         command=_readable(row[0], tuple[str, ...], ()),
         cwd=row[1],
@@ -205,6 +210,10 @@ def _spec(row: Sequence[Any], locks: Sequence[Lock]) -> Spec:
         idle_timeout=duration_from_stored(row[10]),
         skip_if=row[11],
         retry=decode_policy(row[12]),
+        repository=row[13],
+        needs=named.needs,
+        produces=named.produces,
+        pinned_head=named.pinned_head,
     )
 
 

@@ -19,7 +19,8 @@ from rota.core.status import Status
 from rota.core.wait import WaitKind
 from rota.ids import JobId, LaneId
 from rota.names import GLOBAL
-from rota.store.database import Database, Row
+from rota.store.artifact import ArtifactRecords
+from rota.store.database import Row
 from rota.store.moment import from_stored, maybe_from_stored
 
 LANES = 32
@@ -49,9 +50,7 @@ class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
     error: str
 
 
-class Snapshots:
-    _db: Database
-
+class Snapshots(ArtifactRecords):
     def stirred(self, limit: int) -> tuple[list[Standing], list[Unreadable]]:
         """Jobs marked for a look, in queue order; apart from them those whose own record cannot be read."""
         return self._standings(self._db.rows("stirred", limit=limit))
@@ -64,6 +63,8 @@ class Snapshots:
         ids = [row[3] for row in rows]
         edges = self._speaking_edges([row[3] for row in rows if row[11] > 0])
         locks: dict[int, list[Lock]] = {}
+        asking = [row[12] for row in rows if row[15]]
+        needs, pins = (self.needs_of(asking), self.pins_of(asking)) if asking else ({}, {})
         contending: set[int] = set()
         for job, key, mode, state in self._db.rows("locks_of", ids=ids) if ids else ():
             locks.setdefault(job, []).append(Lock(key=key, mode=LockMode(mode)))
@@ -73,7 +74,11 @@ class Snapshots:
         for row in rows:
             job = row[3]
             try:
-                standings.append(_standing(row, tuple(locks.get(job, ())), edges.get(job, ()), job in contending))
+                standing = _standing(row, tuple(locks.get(job, ())), edges.get(job, ()), job in contending)
+                if row[15]:
+                    chain = row[12]
+                    standing = msgspec.structs.replace(standing, needs=needs.get(chain, ()), pin=pins.get(chain))
+                standings.append(standing)
             except ValueError as error:
                 unreadable.append(Unreadable(job=JobId(job), chain=JobId(row[12]), error=str(error)))
         return standings, unreadable
@@ -144,21 +149,22 @@ class Snapshots:
             pauses=pauses,
             batch_size=batch_size,
             has_ready=bool(rows),
-            frontier=Rank(*rows[most_lanes][5:]) if len(rows) > most_lanes else None,
+            frontier=Rank(*rows[most_lanes][6:]) if len(rows) > most_lanes else None,
             horizon=Rank(*horizon[0]) if horizon else None,
         )
 
     def _lanes(self, rows: Sequence[Row], limits: Limits, used: Mapping[str, int], pauses: Pauses) -> Iterator[Lane]:
         """The lanes with ready jobs. One that a full pool closes shows its first job only: that job may still
         close other pools to those behind it. One whose draws cannot be read is left out."""
-        for lane, text, type_, target, ready, *_ in rows:
+        for lane, text, type_, target, asks, ready, *_ in rows:
             draws, keys = decode_draws(text), keys_of(type_, target)
             if draws is None or pauses.are_over(draws, keys):
                 continue
             heads = self._db.rows("heads", lane=lane, limit=_room(limits, used, draws))
             if heads:
                 ranks = tuple(Rank(*head) for head in heads)
-                yield Lane(id=LaneId(lane), draws=draws, keys=keys, heads=ranks, has_more=ready > len(heads))
+                has_more = ready > len(heads)
+                yield Lane(id=LaneId(lane), draws=draws, keys=keys, heads=ranks, has_more=has_more, asks=bool(asks))
 
 
 def breaker_state(state: str, until: int, probe: int | None) -> Open | HalfOpen | Probed:

@@ -9,13 +9,14 @@ from datetime import datetime
 import msgspec
 
 from rota.core.after import Edge, EdgeState
+from rota.core.artifact import Artifact, MissingProducer
 from rota.core.event import Event
 from rota.core.job import Job, Spec
 from rota.core.pool import Draws
 from rota.core.queue import position_of
 from rota.core.status import Status
 from rota.ids import JobId, LaneId
-from rota.store.event import Emitting
+from rota.store.artifact import Crafting
 from rota.store.moment import duration_to_stored, maybe_to_stored, to_stored
 
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -32,6 +33,14 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     draws: Draws
     is_ready: bool
     """No gate up to locks has anything to ask of it: it goes straight to its lane."""
+    needs: tuple[Artifact, ...] = ()
+    products: tuple[Artifact, ...] = ()
+    missing_producer: MissingProducer = MissingProducer.BLOCK
+
+    @property
+    def asks(self) -> bool:
+        """The gates of artifacts and pinned heads have something to ask of it."""
+        return bool(self.needs) or self.spec.pinned_head is not None
 
     def as_stored(self, now: datetime) -> Job:
         """The job that a reader finds once this is stored."""
@@ -50,7 +59,7 @@ class ChainState(msgspec.Struct, frozen=True, kw_only=True):
     status: Status
 
 
-class Submitting(Emitting):
+class Submitting(Crafting):
     def next_job_ids(self, count: int) -> list[JobId]:
         first = self.take("job", count)
         return [JobId(first + n) for n in range(count)]
@@ -67,10 +76,10 @@ class Submitting(Emitting):
         return self._known[text]
 
     def _lane(self, job: NewJob) -> LaneId:
-        place = (job.spec.type or "", job.spec.target or "", *job.draws.items())
+        place = (job.spec.type or "", job.spec.target or "", int(job.asks), *job.draws.items())
         if place not in self._known:
             text = msgspec.json.encode(job.draws).decode()
-            values = {"draws": text, "type": place[0], "target": place[1]}
+            values = {"draws": text, "type": place[0], "target": place[1], "asks": place[2]}
             rows = self._db.rows("find_lane", **values) or self._db.rows("add_lane", **values)
             self._known[place] = rows[0][0]
         return LaneId(self._known[place])
@@ -105,6 +114,12 @@ class Submitting(Emitting):
         self._db.run_many("add_lock", [row for job in jobs for row in _lock_rows(job, stored_now)])
         self._db.run_many("count_ready", [{"lane": lane, "change": count} for lane, count in ready.items()])
         for job in jobs:
+            if job.products:
+                self.add_products(job.id, job.spec, job.products)
+        for job in jobs:
+            if job.asks:
+                self.add_needs(job.id, job.spec, job.needs, job.missing_producer)
+        for job in jobs:
             self.emit(Event(kind="job.submitted", at=stored_now, cause="submit", actor=actor, job=job.id))
 
 
@@ -124,6 +139,7 @@ def spec_row(job: JobId, spec: Spec) -> dict[str, object]:
         "idle_timeout": duration_to_stored(spec.idle_timeout),
         "skip_if": spec.skip_if,
         "retry": None if spec.retry is None else _encode(spec.retry).decode(),
+        "repository": spec.repository,
     }
 
 
@@ -136,6 +152,7 @@ def _job_row(job: NewJob, lane: LaneId, now: int) -> dict[str, object]:
         "not_before": maybe_to_stored(job.not_before),
         "unmet": sum(1 for _, state in job.edges if state is not EdgeState.MET),
         "lane": lane,
+        "asks": int(job.asks),
         "ready": int(job.is_ready),
         "stirred": int(not job.is_ready),
     }

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from rota.core.artifact import Outside
 from rota.core.breaker import BreakerPolicy, keys_of
 from rota.core.gate import Facts, Standing, first_verdict
 from rota.core.job import Job
@@ -15,7 +16,7 @@ from rota.core.lock import LockBoard
 from rota.core.pool import Limits
 from rota.core.queue import Rank
 from rota.core.status import WAITING
-from rota.core.verdict import Wait
+from rota.core.verdict import Unknown, Verdict, Wait
 from rota.engine.dispatch import choose
 from rota.engine.work import Work
 from rota.errors import NotFound
@@ -36,6 +37,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     breaker: BreakerPolicy = BreakerPolicy()
     held_by: str | None = None
     """Why nothing at all starts, whatever the gates say."""
+    outside: Outside = Outside()
 
 
 def waits(reader: Looking, jobs: Sequence[Job], sight: Sight) -> dict[JobId, Wait]:
@@ -51,11 +53,24 @@ def waits(reader: Looking, jobs: Sequence[Job], sight: Sight) -> dict[JobId, Wai
         pauses=planned.pauses,
         locks=LockBoard(reader.fronts(lock.key for standing in standings for lock in standing.locks)),
         pools=planned.pools,
+        outside=sight.outside,
     )
-    verdicts = {
-        standing.rank.job: first_verdict(standing, facts) for standing in standings if standing.rank.job not in starting
+    said = {
+        standing.rank.job: _said(first_verdict(standing, facts))
+        for standing in standings
+        if standing.rank.job not in starting
     }
-    return {job: verdict for job, verdict in verdicts.items() if isinstance(verdict, Wait)}
+    return {job: wait for job, wait in said.items() if wait is not None}
+
+
+def _said(verdict: Verdict) -> Wait | None:
+    match verdict:
+        case Wait():
+            return verdict
+        case Unknown():
+            return verdict.meanwhile
+        case _:
+            return None
 
 
 def find(reader: Looking, job: JobId) -> Job:
@@ -115,8 +130,7 @@ def _fresh(new: NewJob, now: datetime, facts: Facts, sight: Sight) -> JobForm:
         locks=(),
         edges=(),
     )
-    verdict = first_verdict(standing, facts)
-    return job_form(job, sight.jobs, wait=verdict if isinstance(verdict, Wait) else None)
+    return job_form(job, sight.jobs, wait=_said(first_verdict(standing, facts)))
 
 
 def show(reader: Looking, job: JobId, sight: Sight) -> JobForm:

@@ -41,14 +41,27 @@ def _lines(reader: Reader, job: Job, wait: Wait | None, sight: Sight) -> list[st
         lines = [f"{lines[0]}; retried, and its chain has come to {show_job(job.id)}"]
         lines.append("  " + _line(reader, job, wait, sight))
     while wait is not None and wait.kind is WaitKind.DEPENDENCIES and len(lines) < _DEEPEST:
-        last = reader.last_of_chain(JobId(int(wait.on[0].removeprefix("job:"))))
-        if last is None or last[0] in seen:
+        following = _held_up_by(reader, job, wait)
+        if following is None or following in seen:
             break
-        job = find(reader, last[0])
+        job = find(reader, following)
         seen.add(job.id)
         wait = waits(reader, [job], sight).get(job.id)
         lines.append("  " * len(lines) + _line(reader, job, wait, sight))
     return lines
+
+
+def _held_up_by(reader: Reader, job: Job, wait: Wait) -> JobId | None:
+    """The job that this one waits for: its predecessor, or the first that is to make what it needs."""
+    kind, _, name = wait.on[0].partition(":")
+    if kind == "job":
+        last = reader.last_of_chain(JobId(int(name)))
+        return None if last is None else last[0]
+    needs = reader.needs_of([job.chain]).get(job.chain, ())
+    keys = [(need.scope, name) for need in needs if str(need.artifact) == name]
+    makers = [maker for maker in reader.makers_of(keys) if maker != job.chain]
+    last = reader.last_of_chain(makers[0]) if makers else None
+    return None if last is None else last[0]
 
 
 def _line(reader: Reader, job: Job, wait: Wait | None, sight: Sight) -> str:

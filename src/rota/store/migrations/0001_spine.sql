@@ -18,12 +18,13 @@ CREATE TABLE lane (                -- one for each distinct set of pool draws, o
     draws TEXT NOT NULL,
     type TEXT NOT NULL DEFAULT '', -- whose breakers hold it; a job can draw from the pool of a type that is not its own
     target TEXT NOT NULL DEFAULT '',
+    asks @int NOT NULL DEFAULT 0,  -- its jobs need artifacts or have a pinned head: looked at once more before they start
     ready @int NOT NULL DEFAULT 0 CHECK (ready >= 0),
     precedence @int,               -- the rank of its first ready job
     position @int,
     created_at @int,
     job @int,
-    UNIQUE (draws, type, target),
+    UNIQUE (draws, type, target, asks),
     CHECK ((ready = 0) = (job IS NULL))
 ) @strict;
 CREATE INDEX lane_order ON lane (precedence, position, created_at, job) WHERE ready > 0;
@@ -42,7 +43,8 @@ CREATE TABLE spec (                -- what was asked for; frozen once a job of i
     timeout @int,
     idle_timeout @int,
     skip_if TEXT,
-    retry TEXT                     -- its retry policy as it was at submit; none: it is not tried again by itself
+    retry TEXT,                    -- its retry policy as it was at submit; none: it is not tried again by itself
+    repository TEXT                -- the git common directory around cwd, where something of the job belongs to it
 ) @strict;
 
 CREATE TABLE job (
@@ -70,6 +72,7 @@ CREATE TABLE job (
     waited_on TEXT NOT NULL DEFAULT '',
     unmet @int NOT NULL DEFAULT 0 CHECK (unmet >= 0),
     lane @int NOT NULL,
+    asks @int NOT NULL DEFAULT 0,  -- it needs artifacts, or has a pinned head
     ready @int NOT NULL DEFAULT 0,         -- stands in its lane
     stirred @int NOT NULL DEFAULT 0,       -- something happened to it: to be looked at
     permanently_failed @int NOT NULL DEFAULT 0,
@@ -93,6 +96,7 @@ CREATE INDEX job_lane ON job (lane, precedence, position, created_at, id) WHERE 
 CREATE INDEX job_stirred ON job (precedence, position, created_at, id) WHERE stirred = 1;
 CREATE INDEX job_held ON job (not_before, lane) WHERE status = 'QUEUED' AND ready = 0;
 CREATE INDEX job_waiting ON job (wait_kind, status) WHERE wait_kind IS NOT NULL;
+CREATE INDEX job_asking ON job (chain) WHERE asks = 1 AND finished_at IS NULL AND started_at IS NULL;
 CREATE INDEX job_active ON job (precedence, position, created_at, id) WHERE finished_at IS NULL;
 CREATE INDEX job_ended ON job (status, id) WHERE finished_at IS NOT NULL;
 
@@ -107,6 +111,45 @@ CREATE TABLE edge (
 ) @strict;
 CREATE INDEX edge_chain ON edge (chain, state, job);
 CREATE INDEX edge_unmet ON edge (job, state, sequence) WHERE state <> 'met';
+
+-- Artifacts and pinned heads belong to the chain, by the id of its first job, as its spec does.
+
+CREATE TABLE artifact (            -- every one that a job has named, once for each that it can belong to
+    id @int PRIMARY KEY,
+    scope TEXT NOT NULL,           -- the repository it belongs to; empty where it belongs to none
+    name TEXT NOT NULL,
+    payload TEXT,                  -- what came with it when it was put
+    put_at @int,                   -- somebody has declared that it is there
+    put_by @int,                   -- the job that did
+    UNIQUE (name, scope)
+) @strict;
+CREATE INDEX artifact_put_by ON artifact (put_by) WHERE put_by IS NOT NULL;
+
+CREATE TABLE need (
+    chain @int NOT NULL REFERENCES job (id),
+    sequence @int NOT NULL,
+    artifact @int NOT NULL REFERENCES artifact (id),
+    missing_producer TEXT NOT NULL CHECK (missing_producer = 'block' OR missing_producer = 'wait'),
+    PRIMARY KEY (chain, sequence)
+) @strict;
+CREATE INDEX need_artifact ON need (artifact, chain);
+
+CREATE TABLE product (
+    chain @int NOT NULL REFERENCES job (id),
+    artifact @int NOT NULL REFERENCES artifact (id),
+    sequence @int,                 -- its place among those the job said it produces; none where it follows from its name
+    is_rewound @int NOT NULL DEFAULT 0,    -- until the chain ends again, what is there is of before
+    PRIMARY KEY (chain, artifact)
+) @strict;
+CREATE INDEX product_artifact ON product (artifact, chain);
+
+CREATE TABLE pin (
+    chain @int PRIMARY KEY REFERENCES job (id),
+    repository TEXT NOT NULL,
+    branch TEXT NOT NULL,
+    oid TEXT NOT NULL
+) @strict;
+CREATE INDEX pin_head ON pin (repository, branch);
 
 CREATE TABLE lock (
     job @int NOT NULL REFERENCES job (id),
@@ -133,6 +176,7 @@ CREATE TABLE run (                 -- an audit row (INV-002)
     finished_at @int,
     exit_code @int,
     error TEXT,
+    artifacts TEXT,                -- what it has put
     CHECK ((status IS NULL) = (finished_at IS NULL))
 ) @strict;
 CREATE INDEX run_job ON run (job, id);

@@ -4,7 +4,7 @@ FROM run JOIN job ON job.id = run.job JOIN lane ON lane.id = job.lane
 WHERE run.status IS NULL
 
 -- name: lanes: in the order of their first jobs
-SELECT id, draws, type, target, ready, precedence, position, created_at, job FROM lane WHERE ready > 0
+SELECT id, draws, type, target, asks, ready, precedence, position, created_at, job FROM lane WHERE ready > 0
 ORDER BY precedence, position, created_at, job LIMIT :limit
 
 -- name: heads
@@ -28,7 +28,8 @@ UPDATE lock SET state = 'held' WHERE job = :job
 
 -- name: orders: what the executor needs to start a job
 SELECT job.id, spec.command, spec.cwd, spec.surroundings, spec.params, spec.timeout, spec.idle_timeout, spec.skip_if,
-       CASE WHEN EXISTS (SELECT 1 FROM lock WHERE lock.job = job.id) THEN 1 ELSE 0 END
+       CASE WHEN EXISTS (SELECT 1 FROM lock WHERE lock.job = job.id) THEN 1 ELSE 0 END,
+       CASE WHEN EXISTS (SELECT 1 FROM product WHERE product.chain = job.chain) THEN job.chain END
 FROM job LEFT JOIN spec ON spec.id = job.spec WHERE job.id @in(ids)
 
 -- name: variables
@@ -42,7 +43,8 @@ WHERE id = :job AND status IN ('DISPATCHED', 'RUNNING')
 SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_requested, spec.timeout, spec.idle_timeout,
        CASE WHEN EXISTS (SELECT 1 FROM lock WHERE lock.job = job.id) THEN 1 ELSE 0 END,
        job.retries, spec.retry,
-       spec.type, spec.target, (SELECT count(*) FROM breaker WHERE breaker.probe = run.job)
+       spec.type, spec.target, (SELECT count(*) FROM breaker WHERE breaker.probe = run.job),
+       CASE WHEN EXISTS (SELECT 1 FROM product WHERE product.chain = job.chain) THEN 1 ELSE 0 END
 FROM run JOIN job ON job.id = run.job LEFT JOIN spec ON spec.id = job.spec
 
 -- name: open_runs

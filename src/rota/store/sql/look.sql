@@ -10,7 +10,7 @@ UPDATE job SET stirred = 1 WHERE stirred = 0 AND ready = 0 AND finished_at IS NU
 
 -- part: standing
 SELECT job.precedence, job.position, job.created_at, job.id, job.status, job.wait_kind, job.waited_on, job.ready,
-       job.not_before, job.lane, lane.draws, job.unmet, job.chain, lane.type, lane.target
+       job.not_before, job.lane, lane.draws, job.unmet, job.chain, lane.type, lane.target, job.asks
 FROM job JOIN lane ON lane.id = job.lane
 
 -- name: stirred
@@ -102,5 +102,6 @@ WHERE job.id = met.job
 UPDATE edge SET state = CASE WHEN policy @in(policies) THEN 'met' ELSE 'unmeetable' END
 WHERE chain = :chain AND state = 'open'
 
--- name: has_open_edges
-SELECT 1 FROM edge WHERE chain = :chain AND state = 'open' LIMIT 1
+-- name: awaited: whether somebody waits for this chain's end, and whether it was to make something
+SELECT CASE WHEN EXISTS (SELECT 1 FROM edge WHERE chain = :chain AND state = 'open') THEN 1 ELSE 0 END,
+       CASE WHEN EXISTS (SELECT 1 FROM product WHERE chain = :chain) THEN 1 ELSE 0 END

@@ -18,18 +18,21 @@ INSERT INTO surroundings (id, digest, variables)
 SELECT coalesce(max(id), 0) + 1, :digest, :variables FROM surroundings RETURNING id
 
 -- name: find_lane
-SELECT id FROM lane WHERE draws = :draws AND type = :type AND target = :target
+SELECT id FROM lane WHERE draws = :draws AND type = :type AND target = :target AND asks = :asks
 
 -- name: add_lane
-INSERT INTO lane (id, draws, type, target) SELECT coalesce(max(id), 0) + 1, :draws, :type, :target FROM lane RETURNING id
+INSERT INTO lane (id, draws, type, target, asks)
+SELECT coalesce(max(id), 0) + 1, :draws, :type, :target, :asks FROM lane RETURNING id
 
 -- name: add_spec
-INSERT INTO spec (id, command, cwd, surroundings, name, type, params, flow, target, pools, timeout, idle_timeout, skip_if, retry)
-VALUES (:id, :command, :cwd, :surroundings, :name, :type, :params, :flow, :target, :pools, :timeout, :idle_timeout, :skip_if, :retry)
+INSERT INTO spec (id, command, cwd, surroundings, name, type, params, flow, target, pools, timeout, idle_timeout, skip_if,
+                  retry, repository)
+VALUES (:id, :command, :cwd, :surroundings, :name, :type, :params, :flow, :target, :pools, :timeout, :idle_timeout, :skip_if,
+        :retry, :repository)
 
 -- name: add_job
-INSERT INTO job (id, spec, chain, status, precedence, position, created_at, queued_at, not_before, unmet, lane, ready, stirred)
-VALUES (:id, :id, :id, 'QUEUED', :precedence, :position, :now, :now, :not_before, :unmet, :lane, :ready, :stirred)
+INSERT INTO job (id, spec, chain, status, precedence, position, created_at, queued_at, not_before, unmet, lane, asks, ready, stirred)
+VALUES (:id, :id, :id, 'QUEUED', :precedence, :position, :now, :now, :not_before, :unmet, :lane, :asks, :ready, :stirred)
 
 -- name: add_edge
 INSERT INTO edge (job, sequence, predecessor, chain, policy, state)

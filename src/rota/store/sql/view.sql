@@ -4,7 +4,8 @@ SELECT job.id, job.chain, job.retry_of, job.attempt, job.status, job.precedence,
        job.waited_on, job.permanently_failed, job.dispatch_failures, job.last_failure, job.stop_requested, job.pid,
        job.retries, lane.draws,
        spec.command, spec.cwd, spec.surroundings, spec.name, spec.type, spec.params, spec.flow, spec.target,
-       spec.pools, spec.timeout, spec.idle_timeout, spec.skip_if, spec.retry
+       spec.pools, spec.timeout, spec.idle_timeout, spec.skip_if, spec.retry,
+       spec.repository
 FROM job JOIN spec ON spec.id = job.spec JOIN lane ON lane.id = job.lane
 WHERE job.id @in(ids)
 
@@ -23,7 +24,7 @@ SELECT precedence, position, created_at, id FROM job WHERE id = :job
 SELECT job, predecessor, chain, policy FROM edge WHERE job @in(ids) ORDER BY job, sequence
 
 -- name: latest_runs
-SELECT id, job, worker, status, started_at, finished_at, exit_code, error FROM run
+SELECT id, job, worker, status, started_at, finished_at, exit_code, error, artifacts FROM run
 WHERE id IN (SELECT max(id) FROM run WHERE job @in(ids) GROUP BY job)
 
 -- name: count_ended

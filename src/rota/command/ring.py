@@ -1,0 +1,57 @@
+"""Jobs that would wait for each other for ever are refused: over `after`, and over what they need and produce."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from rota.core.after import EdgeState, find_cycle
+from rota.core.artifact import Artifact
+from rota.core.status import WAITING
+from rota.engine.work import Work
+from rota.errors import InvalidInput
+from rota.ids import JobId, show_job
+from rota.store.artifact import scope_of
+from rota.store.submit import NewJob
+
+Key = tuple[str, str]
+"""What an artifact belongs to, and its name."""
+
+
+def refuse_rings(work: Work, jobs: Sequence[NewJob]) -> None:
+    """Over all that wait already, where one of them needs what is to be produced now; else over the new ones alone."""
+    made: dict[Key, list[JobId]] = {}
+    for job in jobs:
+        for key in _keys(job.products, job.spec.repository):
+            made.setdefault(key, []).append(job.id)
+    if not made:
+        return
+    graph = {job.id: _before(job, made) for job in jobs}
+    if work.session.is_needed(made):
+        _add_older(work, graph, jobs, made)
+    ring = find_cycle(graph)
+    if ring is not None:
+        raise InvalidInput(f"invalid --needs cycle: {' -> '.join(show_job(job) for job in ring)}")
+
+
+def _keys(artifacts: Iterable[Artifact], repository: str | None) -> list[Key]:
+    return [(scope_of(artifact, repository), str(artifact)) for artifact in artifacts]
+
+
+def _before(job: NewJob, made: Mapping[Key, Sequence[JobId]]) -> list[JobId]:
+    """The new jobs that it waits for."""
+    makers = [maker for key in _keys(job.needs, job.spec.repository) for maker in made.get(key, ()) if maker != job.id]
+    return [edge.chain for edge, state in job.edges if state is EdgeState.OPEN] + makers
+
+
+def _add_older(
+    work: Work, graph: dict[JobId, list[JobId]], jobs: Sequence[NewJob], made: Mapping[Key, Sequence[JobId]]
+) -> None:
+    """What the new ones wait for, and what that waits for in its turn, as far as it has not started."""
+    for job in jobs:
+        graph[job.id] += work.session.makers_of(_keys(job.needs, job.spec.repository))
+    ahead = {chain for before in graph.values() for chain in before} - graph.keys()
+    while ahead:
+        states = work.session.chains(sorted(ahead))
+        waiting = {state.chain: state.last for state in states.values() if state.status in WAITING}
+        graph.update(work.session.waits_for(waiting, made))
+        ahead = {chain for known in waiting for chain in graph.get(known, ())} - graph.keys()

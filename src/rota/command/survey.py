@@ -1,0 +1,100 @@
+"""What a submit has to see outside before it is stored: the repository, the pinned head, the artifacts it needs.
+
+Asks the file system, which may take its time: never inside a transaction. A submit that names nothing of the kind sees
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from rota.command.submission import Submission, Surroundings
+from rota.core.artifact import Artifact, Belongs, Need, Places, facts_of, parse_artifact
+from rota.core.fact import Fact, Head, Seen
+from rota.core.pinned_head import PinnedHead, parse_pin
+from rota.errors import InvalidInput, RotaError
+from rota.probe.port import Probe
+from rota.store.artifact import scope_of
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found for one job."""
+
+    repository: str | None = None
+    needs: tuple[Artifact, ...] = ()
+    products: tuple[Artifact, ...] = ()
+    pinned_head: PinnedHead | None = None
+
+
+class Survey(msgspec.Struct, frozen=True, kw_only=True):
+    found: Sequence[Found] = ()
+    """For each job of the submit; empty where none of them names anything outside."""
+    seen: Mapping[Fact, Seen] = {}
+    refusal: RotaError | None = None
+    """Raised only when the submit is not one that was taken before."""
+
+
+NOTHING = Survey()
+
+
+def names_something(wanted: Submission) -> bool:
+    return bool(wanted.needs or wanted.produces or wanted.pin is not None)
+
+
+def survey(wanted: Sequence[Submission], around: Surroundings, probe: Probe, places: Places) -> Survey:
+    try:
+        found = [_find(member, around, probe) for member in wanted]
+    except RotaError as error:
+        return Survey(refusal=error)
+    facts: set[Fact] = set()
+    for each in found:
+        needs = [Need(artifact=need, scope=scope_of(need, each.repository)) for need in each.needs if need.job is None]
+        facts.update(facts_of(needs, places))
+        if each.pinned_head is not None and each.repository is not None:
+            facts.add(Head(each.repository, each.pinned_head.branch))
+    return Survey(found=found, seen=probe.look(facts) if facts else {})
+
+
+def _find(wanted: Submission, around: Surroundings, probe: Probe) -> Found:
+    if not names_something(wanted):
+        return Found()
+    cwd = wanted.cwd if wanted.cwd is not None else around.cwd
+    needs, products = _parsed(wanted.needs, cwd), _parsed(wanted.produces, cwd)
+    repository = probe.repository_of(cwd)
+    if repository is None:
+        _refuse_without_repository(cwd, wanted.pin, (*needs, *products))
+    return Found(
+        repository=repository,
+        needs=needs,
+        products=products,
+        pinned_head=None if wanted.pin is None or repository is None else _pin(repository, wanted.pin, probe),
+    )
+
+
+def _parsed(texts: Sequence[str], cwd: str) -> tuple[Artifact, ...]:
+    """Repeats are dropped, order kept. A patch may be named by a local name, which the submit resolves."""
+    return tuple(dict.fromkeys(parse_artifact(text, cwd=cwd) for text in texts))
+
+
+def _refuse_without_repository(cwd: str, pin: str | None, artifacts: Sequence[Artifact]) -> None:
+    named = [f"--pin {pin}"] if pin is not None else []
+    named += [str(artifact) for artifact in artifacts if artifact.kind.belongs is Belongs.REPOSITORY]
+    if named:
+        raise InvalidInput(
+            f"{cwd} is not in a git repository, and {named[0]} belongs to one; submit it from inside one, or with --cwd"
+        )
+
+
+def _pin(repository: str, text: str, probe: Probe) -> PinnedHead:
+    branch, given = parse_pin(text)
+    head = Head(repository, branch)
+    oid = probe.look([head])[head] if given is None else probe.resolve(repository, given)
+    if given is None and not oid:
+        raise InvalidInput(
+            f"no branch {branch} in {repository}, so there is no head to pin; name a commit: --pin {branch}@OID"
+        )
+    if given is not None and not oid:
+        raise InvalidInput(f"no commit {given} in {repository}; --pin {branch} takes the head as it is now")
+    return PinnedHead(branch=branch, oid=str(oid))

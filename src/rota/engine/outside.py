@@ -1,0 +1,114 @@
+"""What the engine knows of the world outside, and how it learns of changes there.
+
+The tick does no I/O: artifacts and heads are looked at by the prober, in a thread of its own, and what it saw comes
+back as a request.
+
+    look ── undecided ──▶ prober ──▶ observe ──▶ the job is looked at again
+    plan ── to be certain ──▶ prober ──▶ observe ──▶ claimed, if it is still so
+    a timer, or `rota tick` ──▶ survey ──▶ observe what has changed
+
+A job that needs artifacts or is pinned starts only in a turn that brings what was seen after the turn that chose it:
+however old the sight that let it pass, what starts was looked at a moment before. What was seen is kept in memory
+only, for nobody knows what happened outside while no scheduler ran.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import msgspec
+
+from rota.core.artifact import Places, fact_of
+from rota.core.fact import Fact, Head, Seen
+from rota.core.gate import Standing
+from rota.core.snapshot import Claim
+from rota.core.tick import Placement
+from rota.engine.work import Question, Work
+from rota.ids import JobId
+from rota.probe.port import Probe
+from rota.store.session import Looking
+
+
+class Sighting(msgspec.Struct, frozen=True, kw_only=True):
+    """What was seen, and whom it concerns."""
+
+    seen: Mapping[Fact, Seen]
+    questions: Sequence[Question] = ()
+    """Who wanted to know."""
+    artifacts: Mapping[Fact, Sequence[int]] = {}
+    """The artifacts, by number, that hang on a fact."""
+
+
+def survey(reader: Looking, probe: Probe, places: Places) -> Sighting:
+    """Look at all that the jobs which wait need."""
+    artifacts: dict[Fact, list[int]] = {}
+    for made in reader.watched_artifacts():
+        fact = fact_of(made.need, places)
+        if fact is not None:
+            artifacts.setdefault(fact, []).append(made.id)
+    facts: set[Fact] = {*artifacts, *reader.watched_heads()}
+    return Sighting(seen=probe.look(facts) if facts else {}, artifacts=artifacts)
+
+
+def changes(sighting: Sighting, known: Mapping[Fact, Seen]) -> Sighting:
+    """Only what is news."""
+    seen = {fact: seen for fact, seen in sighting.seen.items() if fact not in known or known[fact] != seen}
+    return msgspec.structs.replace(sighting, seen=seen)
+
+
+def observe(work: Work, sighting: Sighting) -> None:
+    """Take up what was seen; the jobs that this concerns are looked at again."""
+    changed = work.learn(sighting.seen)
+    work.session.stir_needing(sorted({n for fact in changed for n in sighting.artifacts.get(fact, ())}))
+    for fact in changed:
+        if isinstance(fact, Head):
+            work.session.stir_pinned(fact)
+    for question in sighting.questions:
+        if question.is_undecided or not changed.isdisjoint(question.facts):
+            work.session.stir(question.job)
+
+
+def disturb(work: Work, chain: JobId) -> None:
+    """Something happened to a chain that makes artifacts: what was seen of them counts no more, and who needs them
+    is looked at again."""
+    made = work.session.made_by(chain)
+    work.overlook(fact for each in made if (fact := fact_of(each.need, work.settings.places)) is not None)
+    work.session.stir_needing([each.id for each in made])
+
+
+def ask_for(work: Work, standings: Iterable[Standing], placements: Iterable[Placement]) -> None:
+    """Let those facts be looked at without which the look could not decide."""
+    for standing, placement in zip(standings, placements, strict=True):
+        if placement.is_undecided:
+            _ask(work, standing, is_undecided=True)
+
+
+def _ask(work: Work, standing: Standing, *, is_undecided: bool) -> None:
+    facts = tuple(standing.facts(work.outside))
+    work.questions.append(Question(job=standing.rank.job, facts=facts, is_undecided=is_undecided))
+
+
+def certain(work: Work, claims: Sequence[Claim]) -> tuple[Claim, ...]:
+    """Of what was chosen, what may start in this turn; of the rest, what it hangs on is looked at now. Its room is kept
+    meanwhile: nobody behind it takes it."""
+    asking = [claim.job for claim in claims if claim.asks]
+    if not asking:
+        return tuple(claims)
+    standings = {standing.rank.job: standing for standing in work.session.standings(asking)}
+    being_made: set[tuple[str, str]] = set()
+    sure = []
+    for claim in claims:
+        standing = standings.get(claim.job)
+        if standing is not None and not _is_certain(work, standing, being_made):
+            _ask(work, standing, is_undecided=False)
+            continue
+        sure.append(claim)
+        made = work.session.made_by(work.session.chains([claim.job])[claim.job].chain)
+        being_made |= {(each.scope, str(each.artifact)) for each in made if not each.artifact.kind.counts_while_made}
+    return tuple(sure)
+
+
+def _is_certain(work: Work, standing: Standing, being_made: Collection[tuple[str, str]]) -> bool:
+    if any((need.scope, str(need.artifact)) in being_made for need in standing.needs):
+        return False
+    return all(fact in work.learned for fact in standing.facts(work.outside))

@@ -1,0 +1,231 @@
+"""Stores artifacts and pinned heads, and marks the jobs that a change of them concerns.
+
+Whether a thing is there is looked up outside, by the probe; the store knows who needs it, who makes it and what
+their chains have come to, and, of what jobs put themselves, that it was put.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from rota.core.artifact import Artifact, Belongs, MissingProducer, Need, Producer, parse_artifact
+from rota.core.event import Event
+from rota.core.fact import Head
+from rota.core.job import Spec
+from rota.core.pinned_head import Pin, PinnedHead
+from rota.core.run import amend
+from rota.core.status import Status
+from rota.ids import JobId, RunId
+from rota.store.database import Database
+from rota.store.event import Emitting
+from rota.store.moment import from_stored, to_stored
+
+
+class Made(msgspec.Struct, frozen=True, kw_only=True):
+    """An artifact as the store names it."""
+
+    id: int
+    scope: str
+    artifact: Artifact
+
+    @property
+    def need(self) -> Need:
+        return Need(artifact=self.artifact, scope=self.scope)
+
+
+class Named(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job has said of artifacts and heads."""
+
+    needs: tuple[str, ...] = ()
+    produces: tuple[str, ...] = ()
+    pinned_head: PinnedHead | None = None
+
+
+class Put(msgspec.Struct, frozen=True, kw_only=True):
+    """An artifact that somebody has declared to be there."""
+
+    artifact: str
+    scope: str
+    payload: str | None
+    at: datetime
+    job: JobId | None
+
+
+def scope_of(artifact: Artifact, repository: str | None) -> str:
+    return "" if artifact.kind.belongs is Belongs.HOME else repository or ""
+
+
+class ArtifactRecords:
+    _db: Database
+
+    def needs_of(self, chains: Sequence[int]) -> Mapping[int, tuple[Need, ...]]:
+        """What each of these chains needs, in order, with what the producers of it have come to."""
+        rows = self._db.rows("needs_of", chains=list(chains)) if chains else ()
+        makers = self._makers(sorted({row[1] for row in rows}))
+        needs: dict[int, tuple[Need, ...]] = {}
+        for chain, artifact, scope, name, put_at, missing_producer in rows:
+            producers = tuple(producer for maker, producer in makers.get(artifact, ()) if maker != chain)
+            parsed = parse_artifact(name)
+            is_done = parsed.job is not None and any(each.status is Status.COMPLETED for each in producers)
+            need = Need(
+                artifact=parsed, scope=scope, is_declared=put_at is not None or is_done, producers=producers,
+                missing_producer=MissingProducer(missing_producer),
+            )  # fmt: skip
+            needs[chain] = (*needs.get(chain, ()), need)
+        return needs
+
+    def _makers(self, artifacts: Sequence[int]) -> Mapping[int, list[tuple[int, Producer]]]:
+        """By artifact the chains that make it."""
+        makers: dict[int, list[tuple[int, Producer]]] = {}
+        for artifact, chain, is_rewound, status in (
+            self._db.rows("producers_of", artifacts=list(artifacts)) if artifacts else ()
+        ):
+            if status is not None:
+                producer = Producer(status=Status(status), is_rewound=bool(is_rewound))
+                makers.setdefault(artifact, []).append((chain, producer))
+        return makers
+
+    def pins_of(self, chains: Sequence[int]) -> Mapping[int, Pin]:
+        return {
+            chain: Pin(repository=repository, head=PinnedHead(branch=branch, oid=oid))
+            for chain, repository, branch, oid in (self._db.rows("pins_of", chains=list(chains)) if chains else ())
+        }
+
+    def named_by(self, chains: Sequence[int]) -> Mapping[int, Named]:
+        """What these chains have said that they need, make and are pinned to; one that named nothing is not here."""
+        named: dict[int, Named] = {}
+        for chain, what, _, name, oid in self._db.rows("named_by", chains=list(chains)):
+            known = named.get(chain, Named())
+            match what:
+                case "need":
+                    named[chain] = msgspec.structs.replace(known, needs=(*known.needs, name))
+                case "product":
+                    named[chain] = msgspec.structs.replace(known, produces=(*known.produces, name))
+                case _:
+                    named[chain] = msgspec.structs.replace(known, pinned_head=PinnedHead(branch=name, oid=oid))
+        return named
+
+    def is_needed(self, artifacts: Collection[tuple[str, str]]) -> bool:
+        """Whether a job that waits needs one of these, given by scope and name."""
+        rows = self._db.rows("needed", names=sorted({name for _, name in artifacts}))
+        return any((scope, name) in artifacts for scope, name in rows)
+
+    def makers_of(self, artifacts: Collection[tuple[str, str]]) -> list[JobId]:
+        """The chains that make one of these and have not ended."""
+        names = sorted({name for _, name in artifacts})
+        rows = self._db.rows("makers_of", names=names) if names else ()
+        return [JobId(chain) for scope, name, chain in rows if (scope, name) in artifacts]
+
+    def waits_for(
+        self, jobs: Mapping[JobId, JobId], made: Mapping[tuple[str, str], Sequence[JobId]]
+    ) -> Mapping[JobId, list[JobId]]:
+        """What these chains, given each with its last job, wait for: other chains, and the makers that are to come."""
+        before: dict[JobId, list[JobId]] = {chain: [] for chain in jobs}
+        for chain, predecessor in self._db.rows("open_edges_of", ids=list(jobs.values())) if jobs else ():
+            before[JobId(chain)].append(JobId(predecessor))
+        for chain, needs in self.needs_of(list(jobs)).items():
+            keys = [(need.scope, str(need.artifact)) for need in needs]
+            makers = [*self.makers_of(keys), *(maker for key in keys for maker in made.get(key, ()))]
+            before[JobId(chain)] += [maker for maker in makers if maker != chain]
+        return before
+
+    def watched_artifacts(self) -> list[Made]:
+        """What the jobs that wait need."""
+        return [
+            Made(id=artifact, scope=scope, artifact=parse_artifact(name))
+            for artifact, scope, name in self._db.rows("watched_artifacts")
+        ]
+
+    def watched_heads(self) -> list[Head]:
+        return [Head(repository, branch) for repository, branch in self._db.rows("watched_heads")]
+
+    def artifacts_put(self) -> list[Put]:
+        return [
+            Put(
+                artifact=name, scope=scope, payload=payload, at=from_stored(at), job=None if job is None else JobId(job)
+            )
+            for scope, name, payload, at, job in self._db.rows("list_put")
+        ]
+
+
+class Crafting(ArtifactRecords, Emitting):
+    """The part of the session that changes artifacts."""
+
+    def _artifact(self, artifact: Artifact, repository: str | None) -> int:
+        """The number under which it is stored, once for each that it can belong to."""
+        scope, name = scope_of(artifact, repository), str(artifact)
+        place = ("artifact", scope, name)
+        if place not in self._known:
+            values = {"scope": scope, "name": name}
+            rows = self._db.rows("find_artifact", **values) or self._db.rows("add_artifact", **values)
+            self._known[place] = rows[0][0]
+        return self._known[place]
+
+    def add_needs(
+        self, chain: JobId, spec: Spec, needs: Sequence[Artifact], missing_producer: MissingProducer
+    ) -> None:  # fmt: skip
+        """What a new job needs and is pinned to."""
+        for n, need in enumerate(needs):
+            number = self._artifact(need, spec.repository)
+            self._db.run("add_need", chain=chain, sequence=n, artifact=number, missing_producer=missing_producer.value)
+            if need.job is not None:
+                self._add_patch(need.job, number)
+        if spec.pinned_head is not None and spec.repository is not None:
+            pin = msgspec.structs.asdict(spec.pinned_head)
+            self._db.run("add_pin", chain=chain, repository=spec.repository, **pin)
+
+    def _add_patch(self, job: JobId, artifact: int) -> None:
+        """A job that is to leave a patch makes it, though it did not say so."""
+        ((chain,),) = self._db.rows("chain_of", job=job)
+        self._db.run("add_product", chain=chain, artifact=artifact, sequence=None)
+
+    def add_products(self, chain: JobId, spec: Spec, products: Sequence[Artifact]) -> None:
+        for n, artifact in enumerate(products):
+            self.add_product(chain, artifact, spec.repository, sequence=n)
+
+    def add_product(self, chain: JobId, artifact: Artifact, repository: str | None, *, sequence: int | None) -> int:
+        number = self._artifact(artifact, repository)
+        self._db.run("add_product", chain=chain, artifact=number, sequence=sequence)
+        return number
+
+    def stir_needing(self, artifacts: Sequence[int]) -> None:
+        if artifacts:
+            self._db.run("stir_needing", artifacts=list(artifacts))
+
+    def stir_pinned(self, head: Head) -> None:
+        self._db.run("stir_pinned", repository=head.repository, branch=head.branch)
+
+    def made_by(self, chain: JobId) -> list[Made]:
+        return [
+            Made(id=artifact, scope=scope, artifact=parse_artifact(name))
+            for artifact, scope, name in self._db.rows("made_by", chain=chain)
+        ]
+
+    def made_anew(self, chain: JobId) -> None:
+        """The chain has ended again: from now on what is there counts."""
+        self._db.run("made_anew", chain=chain)
+
+    def put(self, artifact: int, payload: str | None, job: JobId | None, now: datetime) -> None:
+        self._db.run("put", artifact=artifact, payload=payload, job=job, now=to_stored(now))
+
+    def take_back_put(self, job: JobId) -> None:
+        """What a job has put does not outlast its failure."""
+        self.stir_needing([row[0] for row in self._db.rows("take_back_put", job=job)])
+
+    def note_put(self, run: RunId, artifact: str) -> None:
+        """The run says what it has put, each thing once."""
+        ((text,),) = self._db.rows("artifacts_of_run", run=run)
+        known = msgspec.json.decode(text, type=list[str]) if text else []
+        if artifact not in known:
+            amended = amend(artifacts=msgspec.json.encode([*known, artifact]).decode())
+            self._db.run("set_artifacts_of_run", run=run, **amended)
+
+    def emit_put(self, artifact: str, job: JobId | None, run: RunId | None, now: datetime, actor: str | None) -> None:
+        event = Event(
+            kind="artifact.put", at=to_stored(now), cause="artifact", actor=actor, job=job, run=run,
+            data={"artifact": artifact},
+        )  # fmt: skip
+        self.emit(event)

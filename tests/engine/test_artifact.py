@@ -1,0 +1,247 @@
+"""Artifacts between jobs: what is there, who makes it, and when it is looked at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness import Scheduler
+from rota.core.fact import Document, Fact, File, Head
+from rota.core.status import Status
+from rota.errors import InvalidInput, NotFound
+from rota.executor.port import FailedToStart
+from rota.ids import JobId
+
+PLAN = File("/plan.md")
+REPOSITORY = "/repo/.git"
+OID = "a" * 40
+
+
+def test_what_is_there_is_passed_whatever_its_producer_did(scheduler: Scheduler) -> None:
+    scheduler.set_pools(**{"global": 2})
+    scheduler.probe.world[PLAN] = True
+    maker = scheduler.submit("false", produces=["file:/plan.md"])
+    scheduler.end(maker, 1)
+    job = scheduler.submit(needs=["file:/plan.md"])
+    assert scheduler.status(job) is Status.DISPATCHED
+    assert scheduler.show(job).needs == ["file:/plan.md"]
+    assert scheduler.show(maker).produces == ["file:/plan.md"]
+
+
+def test_it_waits_for_its_producer_and_starts_when_the_artifact_is_there(scheduler: Scheduler) -> None:
+    scheduler.set_pools(**{"global": 2})
+    maker = scheduler.submit(produces=["file:/plan.md"])
+    job = scheduler.submit(needs=["file:/plan.md"])
+    assert (scheduler.status(job), scheduler.detail(job)) == (Status.WAITING_ON_DEPS, "waiting on file:/plan.md")
+    assert scheduler.show(job).wait == {
+        "kind": "dependencies",
+        "detail": "waiting on file:/plan.md",
+        "on": ["artifact:file:/plan.md"],
+    }
+    scheduler.probe.world[PLAN] = True
+    scheduler.look_outside()
+    assert scheduler.status(job) is Status.WAITING_ON_DEPS, "it is still being written"
+    scheduler.end(maker)
+    assert scheduler.status(job) is Status.DISPATCHED
+    assert scheduler.show(job).waited_on == ["dependencies"]
+
+
+@pytest.mark.parametrize(("code", "reason"), [(0, "missing file:/plan.md"), (1, "dependency failed for file:/plan.md")])
+def test_a_producer_that_ends_without_producing_blocks(scheduler: Scheduler, code: int, reason: str) -> None:
+    maker = scheduler.submit(produces=["file:/plan.md"])
+    job = scheduler.submit(needs=["file:/plan.md"])
+    scheduler.end(maker, code)
+    assert (scheduler.status(job), scheduler.job(job).reason) == (Status.BLOCKED_BY_DEPENDENCY, reason)
+
+
+def test_without_a_producer_it_is_blocked_or_waits_as_it_says(scheduler: Scheduler) -> None:
+    blocked = scheduler.submit(needs=["file:/plan.md"])
+    waiting = scheduler.submit(needs=["file:/plan.md"], missing_producer="wait")
+    assert scheduler.job(blocked).reason == "missing file:/plan.md"
+    assert scheduler.detail(waiting) == "awaiting producer for file:/plan.md"
+    scheduler.probe.world[PLAN] = True
+    scheduler.look_outside()
+    assert scheduler.status(waiting) is Status.DISPATCHED
+
+
+def test_a_chain_that_still_retries_is_waited_for(scheduler: Scheduler) -> None:
+    maker = scheduler.submit("false", produces=["file:/plan.md"], retries=1)
+    job = scheduler.submit(needs=["file:/plan.md"])
+    scheduler.end(maker, 1)
+    assert scheduler.detail(job) == "waiting on file:/plan.md"
+    scheduler.clock.advance(seconds=20)
+    scheduler.turn()
+    scheduler.probe.world[PLAN] = True
+    scheduler.end(JobId(3))
+    assert scheduler.status(job) is Status.DISPATCHED
+
+
+def test_of_several_producers_any_that_is_active_is_waited_for(scheduler: Scheduler) -> None:
+    scheduler.set_pools(**{"global": 2})
+    first, second = (scheduler.submit(produces=["file:/plan.md"]) for _ in range(2))
+    job = scheduler.submit(needs=["file:/plan.md"])
+    scheduler.end(first)
+    assert scheduler.detail(job) == "waiting on file:/plan.md"
+    scheduler.end(second, 1)
+    assert scheduler.job(job).reason == "missing file:/plan.md", "one succeeded"
+
+
+def test_what_was_there_when_it_was_chosen_is_looked_at_once_more(scheduler: Scheduler) -> None:
+    """It stood ready for an hour while another ran; the branch moved, and no timer had told of it yet."""
+    scheduler.probe.world[Head(REPOSITORY, "main")] = OID
+    other = scheduler.submit()
+    job = scheduler.submit(pin="main")
+    assert scheduler.status(job) is Status.QUEUED
+    scheduler.probe.world[Head(REPOSITORY, "main")] = "b" * 40
+    scheduler.end(other)
+    assert scheduler.started() == [other]
+    assert (scheduler.status(job), scheduler.detail(job)) == (Status.WAITING_ON_DEPS, "pinned head mismatch on main")
+    assert scheduler.show(job).pinned_head == {"branch": "main", "oid": OID}
+    scheduler.probe.world[Head(REPOSITORY, "main")] = OID
+    scheduler.look_outside()
+    assert scheduler.status(job) is Status.DISPATCHED
+    assert scheduler.show(job).waited_on == ["pinned_head"]
+
+
+def test_a_deleted_branch_waits_and_stops_nobody_else(scheduler: Scheduler) -> None:
+    head = Head(REPOSITORY, "main")
+    scheduler.probe.world[head] = OID
+    other = scheduler.submit()
+    job = scheduler.submit(pin=f"main@{OID[:8]}")
+    behind = scheduler.submit()
+    del scheduler.probe.world[head]
+    scheduler.end(other)
+    assert scheduler.detail(job) == "pinned head mismatch on main"
+    assert scheduler.status(behind) is Status.DISPATCHED
+
+
+def test_a_producer_that_starts_takes_back_what_is_there(scheduler: Scheduler) -> None:
+    """A file is not there while somebody writes it anew, though its reader stood ready."""
+    scheduler.probe.world[PLAN] = True
+    other = scheduler.submit()
+    job = scheduler.submit(needs=["file:/plan.md"])
+    maker = scheduler.submit(produces=["file:/plan.md"], priority=1)
+    scheduler.end(other)
+    assert scheduler.started() == [other, maker]
+    assert scheduler.detail(job) == "waiting on file:/plan.md"
+    scheduler.end(maker)
+    assert scheduler.started() == [other, maker, job]
+
+
+def test_both_chosen_in_one_turn_the_reader_comes_after_the_writer(scheduler: Scheduler) -> None:
+    scheduler.set_pools(**{"global": 2})
+    scheduler.probe.world[PLAN] = True
+    others = [scheduler.submit() for _ in range(2)]
+    maker = scheduler.submit(produces=["file:/plan.md"])
+    job = scheduler.submit(needs=["file:/plan.md"])
+    scheduler.set_pools(**{"global": 4})
+    assert scheduler.started() == [*others, maker]
+    assert scheduler.detail(job) == "waiting on file:/plan.md"
+
+
+def test_a_failed_start_of_its_producer_leaves_it_waiting(scheduler: Scheduler) -> None:
+    maker = scheduler.submit(produces=["file:/plan.md"])
+    job = scheduler.submit(needs=["file:/plan.md"])
+    scheduler.say(FailedToStart(run=scheduler.run_of(maker), error="no such program"))
+    assert scheduler.detail(job) == "waiting on file:/plan.md"
+
+
+@pytest.mark.parametrize(
+    ("artifact", "fact"),
+    [
+        ("plan_branch:foo (draft/foo)", Head(REPOSITORY, "draft/foo")),
+        ("plan_commits:foo (draft/foo)", Head(REPOSITORY, "draft/foo")),
+        ("plan_doc:foo (draft/foo)", Document(REPOSITORY, "draft/foo", "plans/foo.md")),
+        ("target_branch:main", Head(REPOSITORY, "main")),
+    ],
+)
+def test_the_types_that_git_knows(scheduler: Scheduler, artifact: str, fact: Fact) -> None:
+    job = scheduler.submit(needs=[artifact], missing_producer="wait")
+    assert scheduler.detail(job) == f"awaiting producer for {artifact}"
+    scheduler.probe.world[fact] = True
+    scheduler.look_outside()
+    assert scheduler.status(job) is Status.DISPATCHED
+
+
+def test_the_types_of_the_home(scheduler: Scheduler) -> None:
+    scheduler.set_pools(**{"global": 4})
+    first = scheduler.submit()
+    job = scheduler.submit(needs=["merge_sentinel:foo"], missing_producer="wait")
+    patch = scheduler.submit(needs=[f"command_patch:job-{first}"])
+    assert scheduler.detail(job) == "awaiting producer for merge_sentinel:foo"
+    assert scheduler.detail(patch) == f"waiting on command_patch:job-{first}", "the job that it names makes it"
+    scheduler.probe.world[File(str(scheduler.home / "tmp/merge-conflicts/foo.json"))] = True
+    scheduler.look_outside()
+    assert scheduler.status(job) is Status.DISPATCHED
+    scheduler.end(first)
+    assert scheduler.status(patch) is Status.DISPATCHED, "it COMPLETED"
+    assert scheduler.show(first).produces == []
+
+
+def test_the_patch_of_a_job_that_failed(scheduler: Scheduler) -> None:
+    scheduler.set_pools(**{"global": 4})
+    first = scheduler.submit()
+    patch = scheduler.submit(needs=[f"command_patch:job-{first}"])
+    scheduler.probe.world[File(str(scheduler.home / f"jobs/{first}/command.patch"))] = True
+    scheduler.end(first, 1)
+    assert scheduler.status(patch) is Status.DISPATCHED, "it left its patch"
+
+
+def test_after_a_crash_everything_is_looked_at_anew(scheduler: Scheduler) -> None:
+    job = scheduler.submit(needs=["file:/plan.md"], missing_producer="wait")
+    scheduler.probe.world[PLAN] = True
+    scheduler.crash()
+    assert scheduler.status(job) is Status.DISPATCHED
+
+
+def test_a_stable_world_writes_nothing(scheduler: Scheduler) -> None:
+    scheduler.probe.world[Head(REPOSITORY, "main")] = OID
+    scheduler.submit(needs=["file:/plan.md"], missing_producer="wait")
+    scheduler.submit(pin="main")
+    scheduler.submit(pin=f"main@{'b' * 40}")
+    before = len(scheduler.events)
+    for _ in range(3):
+        scheduler.look_outside()
+        scheduler.turn()
+    assert len(scheduler.events) == before
+    assert not scheduler.questions
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"needs": ["plan:foo"]}, "unknown artifact type in 'plan:foo'; the types are plan_branch:<slug> (<branch>)"),
+        ({"produces": ["plan_doc:"]}, "malformed artifact: 'plan_doc:'; it is written plan_doc:<slug> (<branch>)"),
+        ({"pin": "main@xyz"}, "malformed pin: 'main@xyz'"),
+        ({"pin": "gone"}, "no branch gone in /repo/.git"),
+    ],
+)
+def test_bad_input_is_refused_by_name(scheduler: Scheduler, fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInput, match=r".*") as refused:
+        scheduler.submit(**fields)
+    assert refused.value.message.startswith(said)
+    assert scheduler.reader.list_jobs(list(Status), limit=5) == []
+
+
+def test_a_folder_outside_a_repository_is_refused(scheduler: Scheduler) -> None:
+    scheduler.probe.repository = None
+    with pytest.raises(InvalidInput, match="/ is not in a git repository, and plan_doc:foo"):
+        scheduler.submit(needs=["plan_doc:foo"])
+    with pytest.raises(InvalidInput, match="/ is not in a git repository, and --pin main"):
+        scheduler.submit(pin="main")
+    assert scheduler.submit(produces=["file:x"]) == 1, "a file needs none"
+
+
+def test_the_patch_of_an_unknown_job_is_refused(scheduler: Scheduler) -> None:
+    with pytest.raises(NotFound, match="unknown job in --needs command_patch:job-9"):
+        scheduler.submit(needs=["command_patch:job-9"])
+
+
+def test_a_ring_over_artifacts_is_refused(scheduler: Scheduler) -> None:
+    scheduler.submit(needs=["file:/a"], produces=["file:/b"], missing_producer="wait")
+    with pytest.raises(InvalidInput, match="invalid --needs cycle: job-2 -> job-1 -> job-2"):
+        scheduler.submit(needs=["file:/b"], produces=["file:/a"])
+    with pytest.raises(InvalidInput, match="invalid --needs cycle: job-2 -> job-1 -> job-2"):
+        scheduler.submit(after=[JobId(1)], produces=["file:/a"])
+    assert scheduler.submit(produces=["file:/a"]) == 2, "nothing was stored, and no number spent"
