@@ -25,7 +25,7 @@ from rota.core.pool import Limits, PoolPolicy
 from rota.core.status import Status
 from rota.engine.dispatch import Starter
 from rota.engine.engine import Engine
-from rota.engine.outside import Sighting, changes, observe, survey
+from rota.engine.outside import Sighting, changes, observe, watched
 from rota.engine.work import Question, Request, Settings, Work
 from rota.executor.port import Account, Accounts, Acknowledge, Exited, Message, Order, Start, Started, Stop
 from rota.ids import JobId, RunId, show_job
@@ -201,7 +201,7 @@ class Scheduler:
 
     def look_outside(self) -> None:
         """As the prober does once a second."""
-        news = changes(survey(self.reader, self.probe, self.settings.places), self.engine.known)
+        news = changes(watched(self.reader, self.settings.places).look(self.probe), self.engine.known)
         if news.seen:
             self.do(lambda work: observe(work, news))
 

@@ -28,6 +28,8 @@ VERBS = {
     "wait": "wait for jobs to end and return their exit code",
     "cancel": "cancel jobs; running ones are gone when this returns",
     "retry": "try a failed or cancelled job again, as a new job in its chain",
+    "artifact": "declare what is there, for the jobs that need it",
+    "tick": "look at everything now, and start what may start",
     "pool": "list pools or set a pool's size",
     "breaker": "list what is held because its runs fail, or let it begin anew",
     "config": "list, read or change the configuration",

@@ -28,6 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--type", help="its kind; draws from the pool type/TYPE")
     add("--priority", type=int, metavar="N", help="higher goes first; 0 unless given")
     add("--after", action="append", metavar="JOB[:POLICY]", help=f"wait for JOB; POLICY is {', '.join(_POLICIES)}")
+    add("--needs", action="append", metavar="ARTIFACT", help="wait until it is there, as file:plan.md or plan_doc:NAME")
+    add("--produces", action="append", metavar="ARTIFACT", help="what it makes; those who need it wait for it")
+    add("--missing-producer", choices=("block", "wait"), help="if nobody is to produce what it needs; block unless set")
+    add("--pin", metavar="BRANCH[@OID]", help="run only while the branch stands where it is now, or at OID")
     add("--lock", action="append", metavar="KEY[:shared]", help="hold this key while it runs")
     add("--pool", action="append", metavar="NAME[=W]", help="draw W (1) from this pool")
     add("--flow", help="its flow; draws from the pool flow/FLOW")
@@ -98,6 +102,10 @@ def body(args: argparse.Namespace) -> Json:
         "type": args.type,
         "priority": args.priority,
         "after": [_edge(text) for text in args.after or ()],
+        "needs": args.needs or (),
+        "produces": args.produces or (),
+        "missing_producer": args.missing_producer,
+        "pin": args.pin,
         "locks": [_lock(text) for text in args.lock or ()],
         "pools": dict(_draw(text) for text in args.pool or ()),
         "flow": args.flow,
@@ -110,7 +118,7 @@ def body(args: argparse.Namespace) -> Json:
         "retry": args.retry,
         "params": dict(_param(text) for text in args.param or ()),
     }
-    request: Json = {name: value for name, value in options.items() if value is not None and value not in ([], {})}
+    request: Json = {name: value for name, value in options.items() if value is not None and value not in ([], (), {})}
     request["command"] = command
     request["cwd"] = _directory(args.cwd)
     _refuse_bytes(request)

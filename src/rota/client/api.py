@@ -128,6 +128,31 @@ def set_pool(session: Session, name: str, size: int) -> None:
     session.ask("PUT", f"/api/pools/{quote(name, keep='/')}", body={"size": size})
 
 
+def put_artifact(session: Session, wanted: Json) -> Json:
+    answer: Json = session.ask("POST", "/api/artifacts", body=wanted).json()
+    return answer
+
+
+def artifacts(session: Session) -> Json:
+    answer: Json = session.ask("GET", "/api/artifacts").json()
+    return answer
+
+
+def artifact(session: Session, name: str, cwd: str) -> Json:
+    answer: Json = session.ask("GET", f"/api/artifacts/{quote(name, keep='/')}{_query([('cwd', cwd)])}").json()
+    return answer
+
+
+def remove_artifact(session: Session, name: str, cwd: str) -> Json:
+    answer: Json = session.ask("DELETE", f"/api/artifacts/{quote(name, keep='/')}{_query([('cwd', cwd)])}").json()
+    return answer
+
+
+def tick(session: Session) -> Json:
+    answer: Json = session.ask("POST", "/api/scheduler/tick").json()
+    return answer
+
+
 def breakers(session: Session) -> Json:
     answer: Json = session.ask("GET", "/api/breakers").json()
     return answer

@@ -169,7 +169,7 @@ class Engine:
             request.done(result)
         if events:
             self._publish(events)
-        if work.questions:
+        if work.questions or work.watches:
             self._ask(work.questions)
 
     def _receive(self) -> list[Message]:

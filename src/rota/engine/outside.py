@@ -39,15 +39,24 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
     """The artifacts, by number, that hang on a fact."""
 
 
-def survey(reader: Looking, probe: Probe, places: Places) -> Sighting:
-    """Look at all that the jobs which wait need."""
+class Watched(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the jobs which wait hang on."""
+
+    artifacts: Mapping[Fact, Sequence[int]]
+    heads: Sequence[Head]
+
+    def look(self, probe: Probe) -> Sighting:
+        facts: set[Fact] = {*self.artifacts, *self.heads}
+        return Sighting(seen=probe.look(facts) if facts else {}, artifacts=self.artifacts)
+
+
+def watched(reader: Looking, places: Places) -> Watched:
     artifacts: dict[Fact, list[int]] = {}
     for made in reader.watched_artifacts():
         fact = fact_of(made.need, places)
         if fact is not None:
             artifacts.setdefault(fact, []).append(made.id)
-    facts: set[Fact] = {*artifacts, *reader.watched_heads()}
-    return Sighting(seen=probe.look(facts) if facts else {}, artifacts=artifacts)
+    return Watched(artifacts=artifacts, heads=reader.watched_heads())
 
 
 def changes(sighting: Sighting, known: Mapping[Fact, Seen]) -> Sighting:
@@ -79,6 +88,7 @@ def disturb(work: Work, chain: JobId) -> None:
 def ask_for(work: Work, standings: Iterable[Standing], placements: Iterable[Placement]) -> None:
     """Let those facts be looked at without which the look could not decide."""
     for standing, placement in zip(standings, placements, strict=True):
+        work.watches |= bool(standing.needs) or standing.pin is not None
         if placement.is_undecided:
             _ask(work, standing, is_undecided=True)
 

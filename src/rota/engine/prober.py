@@ -15,7 +15,7 @@ from typing import Any
 
 from rota.core.artifact import Places
 from rota.core.fact import Fact, Seen
-from rota.engine.outside import Sighting, changes, observe, survey
+from rota.engine.outside import Sighting, changes, observe, watched
 from rota.engine.work import Question, Request
 from rota.errors import RotaError
 from rota.probe.port import Probe
@@ -63,11 +63,12 @@ class Prober:
         self._thread.join(AGAIN)
 
     def ask(self, questions: Sequence[Question]) -> None:
-        """From the engine, after its commit."""
+        """From the engine, after its commit; without a question, that somebody waits for something outside."""
         with self._news:
             self._questions.extend(questions)
-            self._is_watching = True
-            self._news.notify()
+            is_awake, self._is_watching = self._is_watching, True
+            if questions or not is_awake:
+                self._news.notify()
 
     def _run(self) -> None:
         reader: Reader | None = None
@@ -105,7 +106,8 @@ class Prober:
             self._post(Sighting(seen=seen, questions=questions))
         if time.monotonic() >= self._due:
             with reader.reading():
-                sighting = survey(reader, self._probe, self._places())
+                all_of_it = watched(reader, self._places())
+            sighting = all_of_it.look(self._probe)
             self._due = time.monotonic() + PERIOD
             with self._news:
                 self._is_watching = bool(sighting.seen) or bool(self._questions)

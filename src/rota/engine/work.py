@@ -69,6 +69,8 @@ class Work:
         """What was seen outside a moment ago; it joins what is known after the commit."""
         self.questions: list[Question] = []
         """What is to be looked at outside; asked after the commit."""
+        self.watches = False
+        """A job was looked at that hangs on something outside."""
 
     def forget(self) -> None:
         """The transaction was undone."""

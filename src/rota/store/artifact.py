@@ -143,18 +143,21 @@ class ArtifactRecords:
         return [Head(repository, branch) for repository, branch in self._db.rows("watched_heads")]
 
     def artifacts_put(self) -> list[Put]:
+        return self._puts("list_put")
+
+    def _puts(self, statement: str, **values: object) -> list[Put]:
         return [
             Put(
                 artifact=name, scope=scope, payload=payload, at=from_stored(at), job=None if job is None else JobId(job)
             )
-            for scope, name, payload, at, job in self._db.rows("list_put")
+            for scope, name, payload, at, job in self._db.rows(statement, **values)
         ]
 
 
 class Crafting(ArtifactRecords, Emitting):
     """The part of the session that changes artifacts."""
 
-    def _artifact(self, artifact: Artifact, repository: str | None) -> int:
+    def number_of(self, artifact: Artifact, repository: str | None) -> int:
         """The number under which it is stored, once for each that it can belong to."""
         scope, name = scope_of(artifact, repository), str(artifact)
         place = ("artifact", scope, name)
@@ -169,7 +172,7 @@ class Crafting(ArtifactRecords, Emitting):
     ) -> None:  # fmt: skip
         """What a new job needs and is pinned to."""
         for n, need in enumerate(needs):
-            number = self._artifact(need, spec.repository)
+            number = self.number_of(need, spec.repository)
             self._db.run("add_need", chain=chain, sequence=n, artifact=number, missing_producer=missing_producer.value)
             if need.job is not None:
                 self._add_patch(need.job, number)
@@ -180,16 +183,14 @@ class Crafting(ArtifactRecords, Emitting):
     def _add_patch(self, job: JobId, artifact: int) -> None:
         """A job that is to leave a patch makes it, though it did not say so."""
         ((chain,),) = self._db.rows("chain_of", job=job)
-        self._db.run("add_product", chain=chain, artifact=artifact, sequence=None)
+        self.add_product(chain, artifact, sequence=None)
 
     def add_products(self, chain: JobId, spec: Spec, products: Sequence[Artifact]) -> None:
         for n, artifact in enumerate(products):
-            self.add_product(chain, artifact, spec.repository, sequence=n)
+            self.add_product(chain, self.number_of(artifact, spec.repository), sequence=n)
 
-    def add_product(self, chain: JobId, artifact: Artifact, repository: str | None, *, sequence: int | None) -> int:
-        number = self._artifact(artifact, repository)
-        self._db.run("add_product", chain=chain, artifact=number, sequence=sequence)
-        return number
+    def add_product(self, chain: JobId, artifact: int, *, sequence: int | None) -> None:
+        self._db.run("add_product", chain=chain, artifact=artifact, sequence=sequence)
 
     def stir_needing(self, artifacts: Sequence[int]) -> None:
         if artifacts:
@@ -215,6 +216,14 @@ class Crafting(ArtifactRecords, Emitting):
         """What a job has put does not outlast its failure."""
         self.stir_needing([row[0] for row in self._db.rows("take_back_put", job=job)])
 
+    def take_back(self, artifact: int) -> Put | None:
+        """What was put by that number; none when nothing was."""
+        taken = next((put for put in self._puts("put_as", artifact=artifact)), None)
+        if taken is not None:
+            self._db.run("put", artifact=artifact, payload=None, job=None, now=None)
+            self.stir_needing([artifact])
+        return taken
+
     def note_put(self, run: RunId, artifact: str) -> None:
         """The run says what it has put, each thing once."""
         ((text,),) = self._db.rows("artifacts_of_run", run=run)
@@ -223,9 +232,11 @@ class Crafting(ArtifactRecords, Emitting):
             amended = amend(artifacts=msgspec.json.encode([*known, artifact]).decode())
             self._db.run("set_artifacts_of_run", run=run, **amended)
 
-    def emit_put(self, artifact: str, job: JobId | None, run: RunId | None, now: datetime, actor: str | None) -> None:
-        event = Event(
-            kind="artifact.put", at=to_stored(now), cause="artifact", actor=actor, job=job, run=run,
-            data={"artifact": artifact},
-        )  # fmt: skip
+    def emit_put(
+        self, artifact: str, job: JobId | None, run: RunId | None, now: datetime, actor: str | None, *,
+        is_back: bool = False,
+    ) -> None:  # fmt: skip
+        kind = "artifact.removed" if is_back else "artifact.put"
+        data = {"artifact": artifact}
+        event = Event(kind=kind, at=to_stored(now), cause="artifact", actor=actor, job=job, run=run, data=data)
         self.emit(event)

@@ -75,6 +75,9 @@ UPDATE artifact SET payload = NULL, put_at = NULL, put_by = NULL WHERE put_by = 
 -- name: list_put
 SELECT scope, name, payload, put_at, put_by FROM artifact WHERE put_at IS NOT NULL ORDER BY name, scope
 
+-- name: put_as
+SELECT scope, name, payload, put_at, put_by FROM artifact WHERE put_at IS NOT NULL AND id = :artifact
+
 -- name: artifacts_of_run
 SELECT artifacts FROM run WHERE id = :run
 

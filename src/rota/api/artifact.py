@@ -1,0 +1,88 @@
+"""Artifacts that jobs and people put, over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from rota.api.context import Context, context_of
+from rota.api.problem import answer, read
+from rota.command.artifact import PutWanted, parse_putable, put, put_form, remove
+from rota.core.artifact import parse_artifact
+from rota.core.fact import File
+from rota.errors import InvalidInput, NotFound
+from rota.ids import JobId, parse_job
+from rota.store.artifact import scope_of
+from rota.store.session import Reader
+from rota.view import job as view
+
+
+async def _repository(context: Context, cwd: str) -> str | None:
+    return await asyncio.to_thread(context.probe.repository_of, cwd)
+
+
+async def _place(context: Context, job: JobId | None, cwd: str | None) -> str:
+    """The directory that an artifact is of: the job's, else the caller's."""
+    if job is not None:
+        return await context.look(lambda reader: view.find(reader, job).spec.cwd)
+    if cwd is not None and not cwd.startswith("/"):
+        raise InvalidInput(f"cwd must be an absolute path, not {cwd!r}")
+    return cwd or context.around.cwd
+
+
+async def put_artifact(request: Request) -> Response:
+    context = context_of(request)
+    wanted = await read(request, PutWanted)
+    job = None if wanted.job is None else parse_job(wanted.job)
+    place = await _place(context, job, wanted.cwd)
+    artifact = parse_putable(wanted, wanted.cwd or place)
+    if artifact.type == "file":
+        there = File(artifact.name)
+        if not (await asyncio.to_thread(context.probe.look, [there]))[there]:
+            raise InvalidInput(f"{artifact} is not there; write the file first, then put it")
+    act = partial(
+        put, artifact=artifact, payload=wanted.payload, job=job, repository=await _repository(context, place),
+        actor=context.actor,
+    )  # fmt: skip
+    return answer(await context.perform(act), 201)
+
+
+async def list_artifacts(request: Request) -> Response:
+    """What was put, without the payloads."""
+    puts = await context_of(request).look(lambda reader: reader.artifacts_put())
+    return answer({"artifacts": [put_form(each, is_whole=False) for each in puts]})
+
+
+async def get_artifact(request: Request) -> Response:
+    context, cwd = context_of(request), request.query_params.get("cwd")
+    place = await _place(context, None, cwd)
+    artifact = parse_artifact(request.path_params["artifact"], cwd=place)
+    wanted = scope_of(artifact, await _repository(context, place)), str(artifact)
+
+    def find(reader: Reader) -> Response:
+        for each in reader.artifacts_put():
+            if (each.scope, each.artifact) == wanted:
+                return answer(put_form(each))
+        raise NotFound(f"nobody has put {artifact}; `rota artifact list` shows what was put")
+
+    return await context.look(find)
+
+
+async def remove_artifact(request: Request) -> Response:
+    context = context_of(request)
+    place = await _place(context, None, request.query_params.get("cwd"))
+    artifact = parse_artifact(request.path_params["artifact"], cwd=place)
+    repository = await _repository(context, place)
+    return answer(await context.perform(partial(remove, artifact=artifact, repository=repository, actor=context.actor)))
+
+
+ROUTES = [
+    Route("/api/artifacts", put_artifact, methods=["POST"]),
+    Route("/api/artifacts", list_artifacts, methods=["GET"]),
+    Route("/api/artifacts/{artifact:path}", get_artifact, methods=["GET"]),
+    Route("/api/artifacts/{artifact:path}", remove_artifact, methods=["DELETE"]),
+]
