@@ -27,6 +27,8 @@ log = logging.getLogger("rota.prober")
 PERIOD = 1.0
 """Seconds between two looks at everything: a change made by hand is noticed within two."""
 AGAIN = 1.0
+_SPARE = 1000
+"""So many things that nobody waits for any more are remembered before they are forgotten together."""
 
 
 class Prober:
@@ -114,6 +116,8 @@ class Prober:
             news = changes(sighting, self._known)
             if news.seen:
                 self._post(news)
+            if len(self._known) > 2 * len(sighting.seen) + _SPARE:
+                self._forget(set(self._known) - sighting.seen.keys())
 
     def _post(self, sighting: Sighting) -> None:
         def done(result: object) -> None:
@@ -121,6 +125,10 @@ class Prober:
                 self._again(sighting.questions)
 
         self._submit(Request(lambda work: observe(work, sighting), done))
+
+    def _forget(self, facts: set[Fact]) -> None:
+        """Nobody waits for these any more; who began to meanwhile has them looked at again."""
+        self._submit(Request(lambda work: work.overlook(facts), lambda _: None))
 
     def _again(self, questions: Sequence[Question]) -> None:
         """In a while, from a timer: the engine's thread may be the one that says so."""
