@@ -1,16 +1,20 @@
-"""`rota list`: jobs as a table, those that are not finished unless more is asked for."""
+"""`rota list`: jobs as a table, as blocks or as JSON, those that are not finished unless more is asked for."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from rota.cli import by, display
+from rota.cli.field import MARKS
 from rota.cli.parser import Usage
-from rota.cli.render import job_table
+from rota.cli.render import job_block, job_table
 from rota.cli.terminal import has_colour, say, say_json, talk, width_of
 from rota.client import api
 from rota.client.session import Session
+from rota.display import COLUMNS
 from rota.home import find_home
 
 TYPE_CHECKING = False
@@ -32,19 +36,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"only jobs with this status; may be repeated. One of {', '.join(_STATUSES)}",
     )  # fmt: skip
     parser.add_argument("--limit", type=int, metavar="N", help="at most N jobs")
+    parser.add_argument(
+        "--by", choices=by.KEYS,
+        help="under a heading for each, with what is not ready marked; by pool, under each one that has a limit",
+    )  # fmt: skip
+    display.add_arguments(parser, "list")
 
 
 def run(args: argparse.Namespace) -> int:
     if args.limit is not None and args.limit < 1:
         raise Usage("--limit takes the number of jobs to list, 1 or more")
-    statuses = args.status or (() if args.all else api.ACTIVE)
-    answer = collect(Session(find_home(args.home)), statuses, args.limit)
-    if args.json:
-        say_json(answer)
+    display.check(args)
+    session = Session(find_home(args.home))
+    answer = collect(session, args.status or (() if args.all else api.ACTIVE), args.limit)
+    chosen, fields = display.choose(args, session, "list")
+    pools = api.pools(session) if args.by == "pool" else None
+    groups: by.Groups = [(None, answer["jobs"])]
+    groups = by.groups(answer["jobs"], args.by, pools) if args.by else groups
+    if chosen == "json":
+        _say_json(answer, groups, args.by, fields)
         return 0
+    heads = [by.heading(args.by, key, jobs, pools) for key, jobs in groups] if args.by else []
     if answer["jobs"]:
-        width, colour = width_of(sys.stdout), has_colour(sys.stdout)
-        say("\n".join(job_table(answer["jobs"], now=datetime.now(UTC), width=width, colour=colour)))
+        shape = _blocks if chosen == "block" else _table
+        say("\n".join(shape([jobs for _, jobs in groups], heads, fields)))
+    if answer["jobs"] and (args.by or "mark" in (fields or ())):
+        talk(", ".join(f"{sign} {meaning}" for sign, meaning in MARKS.items()))
     _footer(args, answer)
     return 0
 
@@ -62,6 +79,47 @@ def collect(session: Session, statuses: tuple[str, ...] | list[str], limit: int 
             return {"jobs": found[:limit], "next": cursor, "counts": page.get("counts") or {}}
 
 
+def _say_json(answer: Json, groups: by.Groups, key: str | None, fields: Sequence[str] | None) -> None:
+    now = datetime.now(UTC)
+    shown = [
+        {"key": name, "counts": by.counts(jobs), "jobs": [display.pick(job, fields, now) for job in jobs]}
+        for name, jobs in groups
+    ]
+    rest = {name: value for name, value in answer.items() if name != "jobs"}
+    say_json({"by": key, "groups": shown, **rest} if key else {"jobs": shown[0]["jobs"], **rest})
+
+
+def _table(groups: Sequence[Sequence[Json]], heads: Sequence[str], fields: Sequence[str] | None) -> list[str]:
+    """One table, so that the columns of all groups stand below each other."""
+    width, colour, now = width_of(sys.stdout), has_colour(sys.stdout), datetime.now(UTC)
+    jobs = [job for group in groups for job in group]
+    columns = _marked(fields or COLUMNS) if heads else fields or COLUMNS
+    lines = job_table(jobs, columns, now=now, width=width, colour=colour)
+    if not heads:
+        return lines
+    shown, place = lines[:1], 1
+    for head, group in zip(heads, groups, strict=True):
+        shown += ["", head, *lines[place : place + len(group)]]
+        place += len(group)
+    return shown
+
+
+def _blocks(groups: Sequence[Sequence[Json]], heads: Sequence[str], fields: Sequence[str] | None) -> list[str]:
+    colour, now = has_colour(sys.stdout), datetime.now(UTC)
+    shown: list[str] = []
+    for number, group in enumerate(groups):
+        shown += ["", heads[number]] if heads else []
+        for job in group:
+            block = job_block(job, _marked(fields) if heads and fields else fields, now=now, colour=colour)
+            mark = job_block(job, ("mark",), now=now) if heads and not fields else []
+            shown += ["", *mark, *block]
+    return shown[1:]
+
+
+def _marked(fields: Sequence[str]) -> Sequence[str]:
+    return fields if "mark" in fields else ("mark", *fields)
+
+
 def _footer(args: argparse.Namespace, answer: Json) -> None:
     if answer["next"] is not None:
         talk(f"there are more; --limit {args.limit * 2} shows further ones")
@@ -69,8 +127,9 @@ def _footer(args: argparse.Namespace, answer: Json) -> None:
         if not answer["jobs"]:
             talk("no such jobs")
         return
-    finished = sum(answer["counts"].get(status, 0) for status in api.TERMINAL)
     if not answer["jobs"]:
         talk("no active jobs")
-    if finished:
-        talk(f"{finished} finished job{'s' * (finished != 1)} hidden; --all shows them")
+    ended = {status: count for status in api.TERMINAL if (count := answer["counts"].get(status, 0))}
+    if ended:
+        total, parts = sum(ended.values()), ", ".join(f"{count} {status}" for status, count in ended.items())
+        talk(f"{total} finished job{'s' * (total != 1)} hidden ({parts}); --all shows them")

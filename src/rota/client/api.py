@@ -128,6 +128,12 @@ def set_pool(session: Session, name: str, size: int) -> None:
     session.ask("PUT", f"/api/pools/{quote(name, keep='/')}", body={"size": size})
 
 
+def display(session: Session) -> Json:
+    """What the home's configuration says of `rota list` and `rota show`."""
+    answer: Json = session.ask("GET", "/api/display").json()
+    return answer
+
+
 def breakers(session: Session) -> Json:
     answer: Json = session.ask("GET", "/api/breakers").json()
     return answer
