@@ -189,6 +189,14 @@ def test_json_is_whole_whatever_people_have_configured(
     assert [request.target for request in server.requests if "display" in request.target] == []
 
 
+def test_some_jobs_only(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    given(server)
+    assert main(["list", "--type", "a/b", "--target", "web", "--status", "queued", "--limit", "5"]) == 0
+    assert server.requests[0].target == "/api/jobs?status=QUEUED&type=a%2Fb&target=web&limit=5"
+    assert main(["list", "--name", "x"]) == 0
+    assert capsys.readouterr().err == "rota: finished jobs are left out; --all lists them too\n"
+
+
 def test_json_as_configured_format_is_whole_too(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     given(server, {"list": {"format": "json", "fields": ["id"]}})
     assert main(["list"]) == 0

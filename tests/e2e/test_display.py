@@ -146,6 +146,17 @@ def test_what_is_configured_holds_at_once(busy: Rota) -> None:
     assert busy.ask("list").lines[0].split() == ["ID", "STATUS", "NAME/COMMAND", "PRIO", "WAIT/REASON", "TIME"]
 
 
+def test_some_jobs_only(busy: Rota) -> None:
+    def ids(*words: str) -> list[str]:
+        return [line.split()[0] for line in busy.ask("list", "--fields", "id", *words).lines[1:]]
+
+    assert ids("--target", "web") == ["job-2", "job-4"]
+    assert ids("--flow", "impl", "--target", "web") == ["job-2"]
+    assert ids("--name", "done") == []
+    assert ids("--name", "done", "--all") == ["job-1"]
+    assert ids("--target", "web", "--status", "running") == ["job-2"]
+
+
 def test_times_are_those_of_the_place(busy: Rota) -> None:
     created = busy.show("job-1")["created_at"]
     here = busy.ask("show", "1", "--fields", "created_at", "--format", "table", env={"TZ": "XYZ-5"}).lines[1]

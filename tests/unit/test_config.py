@@ -268,6 +268,8 @@ def test_a_refused_edit_names_the_nearest_key_or_what_the_key_takes(toml: Path) 
         edit(toml, "pools.global", "many")
     with pytest.raises(InvalidInput, match=r'scheduler\.grace cannot be "30"; it takes a duration'):
         edit(toml, "scheduler.grace", "30")
+    with pytest.raises(InvalidInput, match=r'cannot be "id,lock": there is no field \'lock\'; did you mean locks'):
+        edit(toml, "display.list.fields", "id,lock")
     with pytest.raises(InvalidInput, match="a pool is global, or"):
         edit(toml, "pools.flow/\udcff", "1")  # bytes of an argument that are not UTF-8
     assert not toml.exists()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser, verb: str) -> None:
     parser.add_argument("--format", choices=FORMATS, help=f"instead of display.{verb}.format of the configuration")
     parser.add_argument(
-        "--fields", type=_fields, metavar="F,…",
+        "--fields", type=_fields, metavar="A,B",
         help="only these, in this order: any field of the job's JSON, part of one as run.exit_code, or mark, title, "
         f"why, time; instead of display.{verb}.fields",
     )  # fmt: skip

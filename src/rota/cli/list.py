@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rota.client.api import Json
 
 _STATUSES = (*api.ACTIVE, *api.TERMINAL)
+_FILTERS = ("name", "type", "flow", "target")
 _PAGE = 500
 
 
@@ -35,6 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--status", action="append", type=_status, choices=_STATUSES, metavar="S",
         help=f"only jobs with this status; may be repeated. One of {', '.join(_STATUSES)}",
     )  # fmt: skip
+    for name in _FILTERS:
+        parser.add_argument(f"--{name}", metavar="X", help=f"only jobs of this {name}")
     parser.add_argument("--limit", type=int, metavar="N", help="at most N jobs")
     parser.add_argument(
         "--by", choices=by.KEYS,
@@ -48,7 +51,8 @@ def run(args: argparse.Namespace) -> int:
         raise Usage("--limit takes the number of jobs to list, 1 or more")
     display.check(args)
     session = Session(find_home(args.home))
-    answer = collect(session, args.status or (() if args.all else api.ACTIVE), args.limit)
+    only = [(name, getattr(args, name)) for name in _FILTERS if getattr(args, name) is not None]
+    answer = collect(session, args.status or (() if args.all else api.ACTIVE), args.limit, only)
     chosen, fields = display.choose(args, session, "list")
     pools = api.pools(session) if args.by == "pool" else None
     groups: by.Groups = [(None, answer["jobs"])]
@@ -62,17 +66,17 @@ def run(args: argparse.Namespace) -> int:
         say("\n".join(shape([jobs for _, jobs in groups], heads, fields)))
     if answer["jobs"] and (args.by or "mark" in (fields or ())):
         talk(", ".join(f"{sign} {meaning}" for sign, meaning in MARKS.items()))
-    _footer(args, answer)
+    _footer(args, answer, is_filtered=bool(only))
     return 0
 
 
-def collect(session: Session, statuses: tuple[str, ...] | list[str], limit: int | None) -> Json:
+def collect(session: Session, statuses: Sequence[str], limit: int | None, only: Sequence[tuple[str, str]] = ()) -> Json:
     """All pages as one, up to `limit` jobs."""
     found: list[Json] = []
     cursor: str | None = None
     while True:
         size = _PAGE if limit is None else min(_PAGE, limit - len(found))
-        page = api.jobs(session, statuses=statuses, limit=size, cursor=cursor)
+        page = api.jobs(session, statuses=statuses, only=only, limit=size, cursor=cursor)
         found += page["jobs"]
         cursor = page.get("next")
         if cursor is None or (limit is not None and len(found) >= limit):
@@ -120,7 +124,7 @@ def _marked(fields: Sequence[str]) -> Sequence[str]:
     return fields if "mark" in fields else ("mark", *fields)
 
 
-def _footer(args: argparse.Namespace, answer: Json) -> None:
+def _footer(args: argparse.Namespace, answer: Json, *, is_filtered: bool) -> None:
     if answer["next"] is not None:
         talk(f"there are more; --limit {args.limit * 2} shows further ones")
     if args.all or args.status:
@@ -128,7 +132,10 @@ def _footer(args: argparse.Namespace, answer: Json) -> None:
             talk("no such jobs")
         return
     if not answer["jobs"]:
-        talk("no active jobs")
+        talk("no such active jobs" if is_filtered else "no active jobs")
+    if is_filtered:  # Those the scheduler counts are all that there are, not these.
+        talk("finished jobs are left out; --all lists them too")
+        return
     ended = {status: count for status in api.TERMINAL if (count := answer["counts"].get(status, 0))}
     if ended:
         total, parts = sum(ended.values()), ", ".join(f"{count} {status}" for status, count in ended.items())
