@@ -64,6 +64,8 @@ class Server:
                 request = Request(raw)
                 self.requests.append(request)
                 reply = self.routes.get(f"{request.method} {request.target}")
+                if reply is None and request.target == "/api/display":
+                    reply = answer({})  # nothing is configured, unless a test says so
                 if reply is None:
                     reply = self.replies.pop(0) if self.replies else problem(404, "not-found", f"no {request.target}")
                 connection.sendall(reply if isinstance(reply, bytes) else reply(request))

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from rota.cli import table
-from rota.cli.render import breaker_text, elapsed, job_block, job_table, pool_table, recovery_lines, status_block
+from rota.cli.field import elapsed
+from rota.cli.render import breaker_text, job_block, job_table, pool_table, recovery_lines, status_block
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -62,7 +63,46 @@ def test_a_table_fits_its_terminal() -> None:
 
 
 def test_a_table_is_not_squeezed_beyond_reading() -> None:
-    assert job_table(JOBS, now=NOW, width=10) == job_table(JOBS, now=NOW, width=56)
+    narrow = job_table(JOBS, now=NOW, width=10)
+    assert narrow == job_table(JOBS, now=NOW, width=50) != job_table(JOBS, now=NOW, width=51)
+    assert narrow[2] == "job-12   WAITING…  merge     0     waiting…  1h00m"
+
+
+def test_statuses_give_way_before_texts_cannot_be_read() -> None:
+    blocked = job(9, "BLOCKED_BY_DEPENDENCY", name="a name of many words", reason="dependency failed for job job-1")
+    assert job_table([JOBS[1], blocked], now=NOW, width=66) == lines(
+        """
+        ID      STATUS           NAME/COMMAND   PRIO  WAIT/REASON    TIME
+        job-12  WAITING_ON_DEPS  merge          0     waiting on j…  1h00m
+        job-9   BLOCKED_BY_DEP…  a name of ma…  0     dependency f…
+        """
+    )
+
+
+def test_columns_that_were_asked_for() -> None:
+    fields = ("id", "mark", "after", "locks", "created_at", "run.exit_code")
+    jobs = [{**JOBS[0], "after": [{"job": "job-1", "policy": "success"}], "run": {"exit_code": 0}}, JOBS[1]]
+    assert job_table(jobs, fields, now=NOW, width=None, zone=UTC) == lines(
+        """
+        ID         AFTER  LOCKS  CREATED_AT           RUN.EXIT_CODE
+        job-3   *  job-1         2026-03-01 11:00:00  0
+        job-12  -                2026-03-01 11:00:00
+        """
+    )
+
+
+def test_a_page_of_text_is_whole_in_a_pipe_and_makes_no_other_line_longer() -> None:
+    prompt = "word " * 1000
+    shown = job_table([job(1, "QUEUED", name=prompt), JOBS[0]], ("name", "id"), now=NOW, width=None)
+    assert shown[1] == f"{prompt}  job-1"
+    assert shown[2] == f"{'build':<100}  job-3"
+    assert job_table([job(1, "QUEUED", name=prompt)], ("name", "id"), now=NOW, width=20)[1] == "word word wo…  job-1"
+
+
+def test_ids_numbers_and_times_are_never_cut() -> None:
+    fields = ("id", "created_at", "priority", "status")
+    shown = job_table([job(123456789, "QUEUED", priority=-1_000_000)], fields, now=NOW, width=10, zone=UTC)
+    assert shown[1] == "job-123456789  2026-03-01 11:00:00  -1000000  QUEUED"
 
 
 def test_colours_do_not_move_columns() -> None:
@@ -91,7 +131,7 @@ def test_show_leaves_out_what_is_empty() -> None:
         "run": {"id": "run-3", "status": None, "exit_code": 0, "log_paths": {"stdout": "/h/out"}, "superseded": False},
         "from_a_newer_server": {"a": 1},
     }
-    assert job_block(full) == lines(
+    assert job_block(full, now=NOW, zone=UTC) == lines(
         """
         id                 job-3
         name               build
@@ -102,9 +142,9 @@ def test_show_leaves_out_what_is_empty() -> None:
         command            true
         params             {"n": 3, "t": "é"}
         priority           0
-        created_at         2026-03-01T11:00:00Z
-        started_at         2026-03-01T11:57:55Z
-        after              job-1:success, job-2:finished
+        created_at         2026-03-01 11:00:00 +0000 (1h00m ago)
+        started_at         2026-03-01 11:57:55 +0000 (2m05s ago)
+        after              job-1, job-2:finished
         locks              repo:shared
         pools              global=1, resource/gpu=2
         attempt            1
@@ -114,6 +154,25 @@ def test_show_leaves_out_what_is_empty() -> None:
           exit_code          0
           log_paths          stdout=/h/out
         from_a_newer_server {"a": 1}
+        """
+    )
+
+
+def test_a_block_of_what_was_asked_for_says_what_is_empty_too() -> None:
+    failed = job(1, "FAILED", run={"error": "exit code 2\nlast \033[1mwords", "status": "FAILED"}, needs=[])
+    fields = ("mark", "needs", "run.error", "run.worker", "run", "params.plan")
+    assert job_block(failed, fields, now=NOW) == lines(
+        r"""
+        mark               . ended
+        needs              -
+        run.error          exit code 2
+                           last \x1b[1mwords
+        run.worker         -
+        run
+          error              exit code 2
+                             last \x1b[1mwords
+          status             FAILED
+        params.plan        -
         """
     )
 
@@ -183,6 +242,7 @@ def test_elapsed(seconds: float, text: str) -> None:
 def test_wide_characters_keep_columns() -> None:
     assert table.fit("日本語", 4) == "日… "
     assert table.columns("日本e\u0301") == 5
+    assert table.columns("\u2713\ufe0f") == 1, "what follows only says how it looks"
     assert table.render([["A", "B"], ["日本", "x"]]) == ["A     B", "日本  x"]
 
 

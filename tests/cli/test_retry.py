@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cli.stand_in import Server, answer, chunked, problem
+from rota.cli.field import excuse
 from rota.cli.main import main
-from rota.cli.render import excuse
 
 TOLD: dict[str, Any] = {"job": {"id": "job-9"}, "text": "job-9 retries job-7 (FAILED)", "blocked": [], "warning": None}
 

@@ -41,14 +41,15 @@ def test_list_hides_what_is_finished_and_says_so(server: Server, capsys: pytest.
     assert main(["list"]) == 0
     captured = capsys.readouterr()
     assert captured.out.splitlines()[1].startswith("job-1  QUEUED")
-    assert captured.err == "rota: 3 finished jobs hidden; --all shows them\n"
+    assert captured.err == "rota: 3 finished jobs hidden (2 COMPLETED, 1 FAILED); --all shows them\n"
     assert server.requests[0].target.count("status=") == 4
 
 
 def test_list_of_nothing_has_no_head(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     server.replies = [answer({"jobs": [], "next": None, "counts": {"FAILED": 1}})]
     assert main(["list"]) == 0
-    assert capsys.readouterr() == ("", "rota: no active jobs\nrota: 1 finished job hidden; --all shows them\n")
+    hidden = "rota: 1 finished job hidden (1 FAILED); --all shows them\n"
+    assert capsys.readouterr() == ("", f"rota: no active jobs\n{hidden}")
 
 
 def test_list_all_reads_every_page(server: Server, capsys: pytest.CaptureFixture[str]) -> None:

@@ -46,7 +46,8 @@ def test_every_look_at_a_job(rota: Rota, stage: Stage) -> None:
     stage.release("first")
     rota.wait(first, second)
     empty = rota.ask("list")
-    assert (empty.out, empty.err) == ("", "rota: no active jobs\nrota: 2 finished jobs hidden; --all shows them\n")
+    hidden = "rota: 2 finished jobs hidden (2 COMPLETED); --all shows them\n"
+    assert (empty.out, empty.err) == ("", f"rota: no active jobs\n{hidden}")
     assert len(rota.ask("list", "--all").lines) == 3
     assert [job["id"] for job in rota.json("list", "--status", "completed")["jobs"]] == ["job-2", "job-1"]
     shown = rota.ask("show", second).out

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from rota.core.job import Spec
 from rota.core.status import ACTIVE, TERMINAL, Status
 from rota.ids import JobId
-from store.desk import BROKEN, Desk
+from store.desk import BROKEN, Desk, add_job
 
 
 @pytest.fixture
@@ -55,6 +57,33 @@ def test_pages_joined_are_the_whole_list(full: Desk, size: int) -> None:
 )
 def test_a_list_has_only_the_statuses_asked_for(full: Desk, statuses: set[Status], expected: list[int]) -> None:
     assert full.reader.list_jobs(statuses, limit=100) == expected
+
+
+def test_a_list_has_only_the_name_type_flow_and_target_asked_for(desk: Desk) -> None:
+    with desk.writing() as session:
+        plain = Spec(command=("true",), cwd="/", surroundings=session.surroundings({}))
+        for fields in (
+            {"type": "a", "flow": "f"},
+            {"type": "a", "target": "w"},
+            {"type": "b", "name": "a"},
+            {"type": "a", "flow": "f"},
+            {},
+        ):
+            add_job(session, spec=msgspec.structs.replace(plain, **fields))
+    desk.claim(**{"global": 2})
+    desk.finish(JobId(1))
+
+    def listed(limit: int = 9, after: JobId | None = None, **only: str) -> list[int]:
+        return list(desk.reader.list_jobs(Status, limit=limit, after=after, only=only))
+
+    assert listed() == [2, 3, 4, 5, 1]
+    assert listed(type="a") == [2, 4, 1]
+    assert listed(type="a", limit=1, after=JobId(2)) == [4]
+    assert listed(type="a", flow="f") == [4, 1]
+    assert listed(target="w") == [2]
+    assert listed(name="a") == [3]
+    assert listed(name="a", type="a") == []
+    assert listed(type="") == []
 
 
 def test_a_page_goes_on_behind_a_job_that_ended_meanwhile_without_losing_active_ones(full: Desk) -> None:

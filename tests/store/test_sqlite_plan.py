@@ -18,6 +18,7 @@ STATEMENTS = load(translate)
 HOT = (
     "heads", "stirred", "first_stirred", "next_due", "stir_due", "front_held", "front_first",
     "front_first_exclusive", "exclusive_behind", "running", "lanes", "chains", "speaking_edges", "active_ids",
+    "active_ids_of", "ended_ids_of",
     "ended_ids", "standing", "claim", "place", "unstir", "open_run", "open_run_of", "open_runs", "last_of_chain",
     "awaited", "stir_successors", "count_down_successors", "close_edges", "stir_job", "stir_contenders",
     "leave_locks", "hold_locks", "finish_job", "finish_run", "request_stop", "end_waiting", "jobs", "edges_of",
@@ -31,7 +32,7 @@ HOT = (
 )  # fmt: skip
 SORTED_BY_AN_INDEX = (
     "heads", "stirred", "first_stirred", "next_due", "front_first", "front_first_exclusive", "exclusive_behind",
-    "active_ids", "events_since", "events_of_job", "last_of_chain", "last_dispatch",
+    "active_ids", "active_ids_of", "events_since", "events_of_job", "last_of_chain", "last_dispatch",
 )  # fmt: skip
 LISTS = ("artifacts", "chains", "ids", "keys", "lanes", "names", "policies", "statuses")
 

@@ -24,6 +24,8 @@ from rota.core import pool
 from rota.duration import parse_duration, show_duration
 from rota.errors import ConfigError, InvalidInput, StorageFull
 
+DISPLAY = ("display.list.format", "display.list.fields", "display.show.format", "display.show.fields")
+
 COMMENTED = """\
 # The house rules.
 
@@ -64,6 +66,8 @@ def test_dec_011_con_002_one_job_at_a_time_and_one_user_of_ollama_unless_told_ot
         "pools.global": 1,
         "pools.flow/*": 1,
         "pools.resource/ollama": 1,
+        "artifacts.plan_doc": "plans/{slug}.md",
+        "artifacts.missing_producer": "block",
         "scheduler.batch_size": None,
         "scheduler.grace": "30s",
         "scheduler.kill_after": "5s",
@@ -76,6 +80,10 @@ def test_dec_011_con_002_one_job_at_a_time_and_one_user_of_ollama_unless_told_ot
         "breaker.cool_down": "10m",
         "store.url": None,
         "log.max_bytes": None,
+        "display.list.format": "table",
+        "display.list.fields": None,
+        "display.show.format": "block",
+        "display.show.fields": None,
     }
 
 
@@ -140,6 +148,17 @@ def test_the_listing_is_plain_data() -> None:
             "[retry.default]\nbase = 1",
             f"unknown key retry.default in rota.toml; {POLICY_FORMS}",
         ),
+        ("[displays]\n", "unknown key displays in rota.toml; did you mean display?"),
+        ("[display.lst]\n", "unknown key display.lst in rota.toml; did you mean display.list?"),
+        (
+            "[display.show]\nfield = []",
+            "unknown key display.show.field in rota.toml; did you mean display.show.fields?",
+        ),
+        ("[display.lists.jobs]\n", "unknown key display.lists in rota.toml; did you mean display.list?"),
+        (
+            "[display]\nlist = 3",
+            f"unknown key display.list in rota.toml; known are {', '.join(DISPLAY)}",
+        ),
         ('[pools]\n"flows/x" = 1', "unknown key pools.flows/x in rota.toml; did you mean pools.flow/x?"),
         ("[pools]\ngpu = 1", f"unknown key pools.gpu in rota.toml; {POOL_FORMS}"),
         ('[pools]\n"flow/" = 1', f"unknown key pools.flow/ in rota.toml; {POOL_FORMS}"),
@@ -185,6 +204,16 @@ def test_a_section_that_has_no_effect_yet_is_refused(toml: Path) -> None:
         ("[retry]\nexit_codes = 75", "retry.exit_codes = 75 in rota.toml cannot be used; it takes exit codes"),
         ("[retry.night]\ncap = 5", "retry.night.cap = 5 in rota.toml cannot be used; it takes a duration"),
         ("[retry.base]\ncap = 5", 'retry.base = {"cap": 5} in rota.toml cannot be used; it takes a duration'),
+        (
+            '[display.list]\nfields = ["id", "stauts"]',
+            'display.list.fields = ["id", "stauts"] in rota.toml cannot be used: there is no field \'stauts\'; did',
+        ),
+        (
+            "[display.list]\nfields = []",
+            "display.list.fields = [] in rota.toml cannot be used; it takes fields of a job",
+        ),
+        ("[display.list]\nfields = 'id'", 'display.list.fields = "id" in rota.toml cannot be used; it takes fields of'),
+        ("[display.show]\nformat = 'xml'", 'display.show.format = "xml" in rota.toml cannot be used; it takes table,'),
         ("pools = 3", "pools = 3 in rota.toml cannot be used; write it as a table, [pools]"),
         ("[[scheduler]]", "scheduler = [{}] in rota.toml cannot be used; write it as a table, [scheduler]"),
     ],
@@ -241,6 +270,8 @@ def test_a_refused_edit_names_the_nearest_key_or_what_the_key_takes(toml: Path) 
         edit(toml, "pools.global", "many")
     with pytest.raises(InvalidInput, match=r'scheduler\.grace cannot be "30"; it takes a duration'):
         edit(toml, "scheduler.grace", "30")
+    with pytest.raises(InvalidInput, match=r'cannot be "id,lock": there is no field \'lock\'; did you mean locks'):
+        edit(toml, "display.list.fields", "id,lock")
     with pytest.raises(InvalidInput, match="a pool is global, or"):
         edit(toml, "pools.flow/\udcff", "1")  # bytes of an argument that are not UTF-8
     assert not toml.exists()
@@ -292,6 +323,15 @@ def test_comments_and_layout_stay(toml: Path) -> None:
             "retry = {night = {base = '1s',cap = \"2s\"}}\n",
         ),
         ("[retry.night]\nbase = '1s'\n", "retry.night.base", UNSET, "[retry.night]\n"),
+        ("", "display.list.fields", "id, run.exit_code", '[display.list]\nfields = ["id", "run.exit_code"]\n'),
+        ("[display.list] # c\n", "display.list.fields", '["id"]', '[display.list] # c\nfields = ["id"]\n'),
+        (
+            "[display.list]\nformat = 'block'\n",
+            "display.show.format",
+            "table",
+            "[display.list]\nformat = 'block'\n\n[display.show]\nformat = \"table\"\n",
+        ),
+        ("[display.show]\nfields = ['id']\n", "display.show.fields", UNSET, "[display.show]\n"),
     ],
 )
 def test_edits_in_many_layouts(toml: Path, before: str, key: str, text: str, after: str) -> None:
@@ -312,6 +352,10 @@ def test_edits_in_many_layouts(toml: Path, before: str, key: str, text: str, aft
         (b"retry = {base = '1s'}\n", "retry.night.base", "2s"),
         (b"[retry]\nbase = '1s'\n", "retry.default.base", "2s"),
         (b"[retry]\nbase = '1s'\n", "retry.exit_codes", "zero"),
+        (b"[display.list]\nfields = ['id']\n", "display.list.fields", "id,stauts"),
+        (b"[display.list]\nfields = ['id']\n", "display.list.fields", "id,,status"),
+        (b"[display.list]\nfields = ['id']\n", "display.list.fields", "[]"),
+        (b"[display.list]\nfields = ['id']\n", "display.list.fields", '["id"'),
         (b"# \xff\n", "pools.global", "2"),
     ],
 )

@@ -24,6 +24,7 @@ from rota.core.status import TERMINAL, Status
 from rota.engine.work import Work
 from rota.errors import InvalidInput, StorageFull, StoreError, Unavailable
 from rota.ids import JobId, parse_job, show_job
+from rota.store.record import LISTED_BY
 from rota.store.session import Reader
 from rota.view import job as view
 from rota.view.why import why
@@ -130,11 +131,12 @@ async def list_jobs(request: Request) -> Response:
     statuses = _statuses(request)
     limit = int(number(request, "limit", 100, least=1, most=_MOST_LISTED))
     after, is_past_active = _cursor(request)
+    only = {name: request.query_params[name] for name in LISTED_BY if name in request.query_params}
 
     def look(reader: Reader) -> dict[str, object]:
         if after is not None:
             view.find(reader, after)
-        ids = reader.list_jobs(statuses, limit=limit + 1, after=after, is_past_active=is_past_active)
+        ids = reader.list_jobs(statuses, limit=limit + 1, after=after, is_past_active=is_past_active, only=only)
         jobs = reader.jobs(ids[:limit])
         counts: dict[str, int] = {}
         for status, count in reader.counts().items():

@@ -50,8 +50,11 @@ async def _oversize(context: Context) -> list[str]:
 
 
 async def list_pools(request: Request) -> Response:
+    """`each` has the size of every pool of a kind that has no line of its own."""
     context = context_of(request)
-    return answer({"pools": await context.look(partial(pools, limits=context.sight().limits))})
+    limits = context.sight().limits
+    each = {name.removesuffix("/*"): size for name, size in limits.sizes.items() if name.endswith("/*")}
+    return answer({"pools": await context.look(partial(pools, limits=limits)), "each": each})
 
 
 async def set_pool(request: Request) -> Response:

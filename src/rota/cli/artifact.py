@@ -98,6 +98,8 @@ def _list(answer: Json, *, as_json: bool) -> None:
         rows = [[each["artifact"], each["job"] or "by hand", each["put_at"], each["scope"] or ""] for each in puts]
         say(
             "\n".join(
-                render([["ARTIFACT", "BY", "PUT", "REPOSITORY"], *rows], width=width_of(sys.stdout), flexible=[3])
+                render(
+                    [["ARTIFACT", "BY", "PUT", "REPOSITORY"], *rows], width=width_of(sys.stdout), flexible=[((3, 0), 8)]
+                )
             )
         )

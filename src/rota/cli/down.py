@@ -14,8 +14,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from rota.cli.field import label
 from rota.cli.parser import seconds
-from rota.cli.render import label
 from rota.cli.terminal import say_json, talk
 from rota.client import api
 from rota.client.problem import Broken, NotRunning

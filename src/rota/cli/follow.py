@@ -30,7 +30,7 @@ def follow_chain(session: Session, job: str, streams: Sequence[str], offsets: Ma
 
 
 def _announce(ended: Json, following: Json) -> None:
-    from rota.cli.render import excuse
+    from rota.cli.field import excuse
 
     note = excuse(following)
     outcome = f"{ended['id']} {ended['status']}: {ended['reason']}" if ended["reason"] else f"{ended['id']} ended"

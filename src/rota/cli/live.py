@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from rota.cli import table
-from rota.cli.render import excuse, label, time_of
+from rota.cli.field import excuse, label, time_of
 from rota.cli.terminal import has_colour, height_of, paint, talk, width_of
 from rota.client.api import TERMINAL
 

@@ -2,137 +2,89 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from datetime import datetime, tzinfo
 
 from rota.cli import table
+from rota.cli.field import cell, elapsed, is_time, line, moment, value_of
 from rota.cli.terminal import paint
-from rota.client.api import TERMINAL
+from rota.display import COLUMNS, FIELDS
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from rota.client.api import Json
 
-JOB_FIELDS = (
-    "id", "name", "type", "status", "exit_code", "reason", "wait", "waited_on", "command", "params", "priority",
-    "position", "created_at", "queued_at", "started_at", "finished_at", "not_before", "after", "needs",
-    "produces", "locks", "pools", "pinned_head", "flow", "phase", "target", "unique", "group", "sequence",
-    "template", "schedule", "work", "retry_of", "chain", "attempt", "permanently_failed", "dispatch_failures",
-    "last_failure", "timeout", "idle_timeout", "skip_if", "cwd", "worktree", "pid", "session_path",
-    "outcome_path", "run",
-)  # fmt: skip
-
-_LONGEST_LABEL = 100
-_STATUS_COLUMN = 1
+_IDS = ("id", "retry_of", "chain", "run.id", "run.job")
+_STATUSES = ("status", "run.status")
+_NUMBERS = ("mark", "time", "priority", "position", "exit_code", "sequence", "attempt", "dispatch_failures", "pid")
+_HEADS = {"mark": "", "title": "NAME/COMMAND", "priority": "PRIO", "why": "WAIT/REASON"}
 
 
-def job_table(jobs: Sequence[Json], *, now: datetime, width: int | None, colour: bool = False) -> list[str]:
-    rows = [["ID", "STATUS", "NAME/COMMAND", "PRIO", "WAIT/REASON", "TIME"]]
-    rows += [
-        [job["id"], job["status"], label(job), str(job.get("priority", 0)), excuse(job), time_of(job, now)]
-        for job in jobs
-    ]
+def job_table(
+    jobs: Sequence[Json],
+    fields: Sequence[str] = COLUMNS,
+    *,
+    now: datetime,
+    width: int | None,
+    zone: tzinfo | None = None,
+    colour: bool = False,
+) -> list[str]:
+    """Where there is not enough room texts give way, and statuses too; ids, numbers and times are never cut."""
+    rows = [[_HEADS.get(field, field.upper()) for field in fields]]
+    rows += [[cell(job, field, now=now, zone=zone) for field in fields] for job in jobs]
+    firm = (*_IDS, *_STATUSES, *_NUMBERS, "run.exit_code")
+    texts = [index for index, field in enumerate(fields) if field not in firm and not is_time(field)]
+    statuses = [index for index, field in enumerate(fields) if field in _STATUSES]
 
-    def colourful(column: int, cell: str, padded: str) -> str:
-        return paint(padded, cell, colour=colour and column == _STATUS_COLUMN)
+    def colourful(column: int, text: str, padded: str) -> str:
+        return paint(padded, text, colour=colour and column in statuses)
 
-    return table.render(rows, width=width, flexible=(2, 4), paint=colourful)
-
-
-def label(job: Json) -> str:
-    """What a person calls the job: a prompt of many pages is told by its beginning."""
-    text = table.printable(str(job.get("name") or shlex.join(job.get("command") or ())))
-    return text if len(text) <= _LONGEST_LABEL else f"{text[: _LONGEST_LABEL - 1]}…"
-
-
-def excuse(job: Json) -> str:
-    """Why it waits, or why it ended as it did; of a retry also which one it is."""
-    detail, reason = (job.get("wait") or {}).get("detail"), job.get("reason")
-    if job["status"] in TERMINAL:
-        is_retried = job["status"] == "FAILED" and job.get("permanently_failed") is False
-        return table.printable(f"{detail or reason or ''}" + "; retried" * is_retried)
-    if not reason and (job.get("attempt") or 1) > 1:
-        reason = f"attempt {job['attempt']}"
-    return table.printable(", ".join(str(each) for each in (reason, detail) if each))
+    ways = ((texts, 16), (statuses, len("WAITING_ON_DEPS")), (texts, 8), (statuses, 8))
+    return table.render(rows, width=width, flexible=ways, paint=colourful)
 
 
-def time_of(job: Json, now: datetime) -> str:
-    """How long it ran, has been running, or has been waiting."""
-    started, finished = _time(job.get("started_at")), _time(job.get("finished_at"))
-    if job["status"] in TERMINAL:
-        return _took((finished - started).total_seconds()) if started and finished else ""
-    since = started if job["status"] == "RUNNING" else None
-    since = since or _time(job.get("queued_at")) or _time(job.get("created_at"))
-    return elapsed((now - since).total_seconds()) if since else ""
+def job_block(
+    job: Json,
+    fields: Sequence[str] | None = None,
+    *,
+    now: datetime,
+    zone: tzinfo | None = None,
+    colour: bool = False,
+) -> list[str]:
+    """One field a line. Unless some are named: all that is known and not empty, those of a newer server last."""
 
+    def texts(name: str) -> list[str]:
+        if name == "run.error":
+            return [table.printable(each) for each in str(value_of(job, name) or "").splitlines()]
+        text = line(job, name, now=now, zone=zone)
+        return [paint(text, text, colour=colour and name in _STATUSES)]
 
-def _took(seconds: float) -> str:
-    return f"{max(0.0, seconds):.1f}s" if seconds < 10 else elapsed(seconds)
-
-
-def _time(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None
-
-
-def elapsed(seconds: float) -> str:
-    """Two units are enough for a glance: `4s`, `2m05s`, `1h02m`, `3d04h`."""
-    whole = max(0, int(seconds))
-    for size, unit, below, lower in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
-        if whole >= size:
-            return f"{whole // size}{unit}{whole % size // below:02d}{lower}"
-    return f"{whole}s"
-
-
-def job_block(job: Json, *, colour: bool = False) -> list[str]:
-    """All that is known and not empty, one field a line; fields of a newer server come last."""
-    names = [name for name in JOB_FIELDS if name in job] + [name for name in job if name not in JOB_FIELDS]
     lines = []
-    for name in names:
-        value = job[name]
-        if not is_empty(value) and (name, value) != ("dispatch_failures", 0):
-            lines += _field(name, value, colour=colour)
+    for name in _worth_saying(job) if fields is None else fields:
+        if name == "run" and job.get("run"):
+            parts = [part for part, each in job["run"].items() if not is_empty(each)]
+            lines += ["run", *(f"  {each}" for part in parts for each in _labelled(part, texts(f"run.{part}")))]
+        else:
+            lines += _labelled(name, texts(name))
     return lines
 
 
-def _field(name: str, value: Any, *, colour: bool) -> list[str]:
-    if name == "run":
-        inner = [line for key, each in value.items() if not is_empty(each) for line in _field(key, each, colour=colour)]
-        return ["run", *("  " + line for line in inner)]
-    if name == "error":
-        first, *rest = (table.printable(line) for line in str(value).splitlines())
-        return [f"{name:<18} {first}", *(f"{'':<18} {line}" for line in rest)]
-    text = field_text(name, value)
-    return [f"{name:<18} {paint(text, text, colour=colour and name == 'status')}"]
+def _worth_saying(job: Json) -> list[str]:
+    names = [name for name in FIELDS if name in job] + [name for name in job if name not in FIELDS]
+    return [name for name in names if not is_empty(job[name]) and (name, job[name]) != ("dispatch_failures", 0)]
+
+
+def _labelled(name: str, texts: Sequence[str]) -> list[str]:
+    """A field that is asked for by name and has nothing to say says so."""
+    first, *rest = texts or ("",)
+    return [f"{name:<18} {first or '-'}", *(f"{'':<18} {each}" for each in rest)]
 
 
 def is_empty(value: Any) -> bool:
     """Nothing to say. Zero is something: an exit code of 0 is the best news there is."""
     return value is None or value is False or (isinstance(value, str | list | dict) and not value)
-
-
-def field_text(name: str, value: Any) -> str:
-    if name == "command":
-        return table.printable(shlex.join(value))
-    if name in ("after", "locks"):
-        named = (f"{each.get('job') or each.get('key')}:{each.get('policy') or each.get('mode')}" for each in value)
-        return table.printable(", ".join(named))
-    if name in ("pools", "log_paths"):
-        return table.printable(", ".join(f"{key}={each}" for key, each in value.items()))
-    if name == "wait":
-        return _wait_text(value)
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        return table.printable(", ".join(value))
-    if isinstance(value, dict | list):
-        return table.printable(json.dumps(value, ensure_ascii=False))
-    return "yes" if value is True else table.printable(str(value))
-
-
-def _wait_text(wait: Json) -> str:
-    text = f"{wait.get('kind')}: {wait.get('detail')}"
-    topics = ", ".join(str(each) if isinstance(each, str) else json.dumps(each) for each in wait.get("on") or ())
-    return table.printable(f"{text} (on {topics})" if topics else text)
 
 
 def status_block(status: Json, *, now: datetime) -> list[str]:
@@ -175,8 +127,8 @@ def _depth_text(depth: Json) -> str:
 
 
 def _ago(text: str | None, now: datetime) -> str:
-    moment = _time(text)
-    return f"{text} ({elapsed((now - moment).total_seconds())} ago)" if moment else ""
+    at = moment(text)
+    return f"{text} ({elapsed((now - at).total_seconds())} ago)" if at else ""
 
 
 def _pids(status: Json) -> str:
@@ -197,7 +149,7 @@ def size_text(size: int | None) -> str:
 def pool_table(pools: Json, *, width: int | None) -> list[str]:
     rows = [["POOL", "USED", "SIZE"]]
     rows += [[name, str(pool.get("used", 0)), size_text(pool.get("size"))] for name, pool in pools.items()]
-    return table.render(rows, width=width, flexible=(0,))
+    return table.render(rows, width=width, flexible=(((0,), 8),))
 
 
 def breaker_text(breaker: Json) -> str:
@@ -212,7 +164,7 @@ def breaker_table(breakers: Sequence[Json], *, width: int | None) -> list[str]:
         [each["key"], each["state"], str(each["failures"]), each.get("until") or each.get("probe") or ""]
         for each in breakers
     ]
-    return table.render(rows, width=width, flexible=(0,))
+    return table.render(rows, width=width, flexible=(((0,), 8),))
 
 
 def recovery_lines(recovery: Json) -> list[str]:

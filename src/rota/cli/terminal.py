@@ -27,13 +27,18 @@ _COLOURS = {
 
 def say(text: str) -> None:
     """Data, for people and programs."""
-    sys.stdout.write(text + "\n")
+    try:
+        sys.stdout.write(text + "\n")
+    except UnicodeEncodeError:  # A terminal of another encoding sees what it has no letters for as escapes.
+        encoding = sys.stdout.encoding
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
 
 
 def say_json(value: Any) -> None:
     import json
 
-    say(json.dumps(value, indent=2, ensure_ascii=False))
+    is_unicode = (sys.stdout.encoding or "").lower().startswith("utf")
+    say(json.dumps(value, indent=2, ensure_ascii=not is_unicode))
 
 
 def talk(text: str) -> None:

@@ -34,10 +34,15 @@ def submit(session: Session, request: Json) -> Json:
 
 
 def jobs(
-    session: Session, *, statuses: Sequence[str] = (), limit: int | None = None, cursor: str | None = None
+    session: Session,
+    *,
+    statuses: Sequence[str] = (),
+    only: Iterable[tuple[str, str | None]] = (),
+    limit: int | None = None,
+    cursor: str | None = None,
 ) -> Json:
-    """One page of jobs."""
-    pairs = [*(("status", status) for status in statuses), ("limit", limit), ("cursor", cursor)]
+    """One page of jobs; `only` has the name, type, flow or target they must have."""
+    pairs = [*(("status", status) for status in statuses), *only, ("limit", limit), ("cursor", cursor)]
     answer: Json = session.ask("GET", f"/api/jobs{_query(pairs)}").json()
     return answer
 
@@ -150,6 +155,12 @@ def remove_artifact(session: Session, name: str, cwd: str) -> Json:
 
 def tick(session: Session) -> Json:
     answer: Json = session.ask("POST", "/api/scheduler/tick").json()
+    return answer
+
+
+def display(session: Session) -> Json:
+    """What the home's configuration says of `rota list` and `rota show`."""
+    answer: Json = session.ask("GET", "/api/display").json()
     return answer
 
 

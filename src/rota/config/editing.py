@@ -20,9 +20,9 @@ from typing import Any
 
 import msgspec
 
-from rota.config.key import accepted_by, duration, hint_for, path_of, shown, type_of
+from rota.config.key import checked, duration, hint_for, objection, path_of, shown, type_of
 from rota.config.reading import document_of, source_of, table_of, understand
-from rota.config.section import Config, ExitCodes, Span
+from rota.config.section import Config, ExitCodes, Fields, Span
 from rota.errors import ConfigError, InvalidInput, RotaError, StorageFull
 
 UNSET = "default"
@@ -40,8 +40,8 @@ def edit(path: Path, key: str, text: str) -> Config:
         raise InvalidInput(f"unknown key {key}; {hint_for(key)}")
     try:
         value = None if text == UNSET else _raw(text, kind)
-    except (msgspec.DecodeError, InvalidInput):
-        raise InvalidInput(f"{key} cannot be {shown(text)}; it takes {accepted_by(kind)}") from None
+    except (msgspec.DecodeError, InvalidInput) as trouble:
+        raise InvalidInput(f"{key} cannot be {shown(text)}{objection(kind, trouble)}") from None
     path = path.resolve()  # a linked file is changed where it is, not replaced by a copy beside the link
     with _failures_named(path), _alone(path.parent):
         before = source_of(path)
@@ -59,6 +59,10 @@ def _raw(text: str, kind: Any) -> object:
         return text
     if kind is ExitCodes:
         return list(msgspec.json.decode(text if text.startswith("[") else f"[{text}]", type=kind))
+    if kind is Fields:
+        words: Any = [word.strip() for word in text.split(",")]
+        words = msgspec.json.decode(text) if text.startswith("[") else words
+        return list(checked(msgspec.convert(words, kind), kind))
     return msgspec.convert(text, kind, strict=False)
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Meta
 
-from rota.config.section import DEFAULT_POOLS, SECTIONS, TYPES, PoolSize, Retry, Span
+from rota.config.section import DEFAULT_POOLS, SECTIONS, TABLES, TYPES, Fields, PoolSize, Retry, Span
+from rota.display import check_fields
 from rota.duration import parse_duration
 from rota.errors import InvalidInput
 from rota.names import POOL_KINDS, is_name, is_pool_name
+
+T = TypeVar("T")
 
 POOL_FORMS = "a pool is global, or type/…, flow/…, target/… or resource/… with a name or * for each one"
 POLICY_FORMS = "[retry] itself is the policy called default, and [retry.NAME] adds one with the same keys"
@@ -20,10 +23,10 @@ _DURATION = 'a duration such as "300ms", "1.5s" or "2m30s"'
 
 
 def path_of(key: str) -> tuple[str, ...]:
-    """Where a key stands: its section, in `[retry.NAME]` that name too, and its own name."""
+    """Where a key stands: its section, in `[retry.NAME]` and `[display.list]` that name too, and its own name."""
     section, _, name = key.partition(".")
     policy, _, own = name.rpartition(".")
-    return (section, policy, own) if section == "retry" and policy else (section, name)
+    return (section, policy, own) if section in ("retry", "display") and policy else (section, name)
 
 
 def type_of(key: str) -> Any:
@@ -31,9 +34,17 @@ def type_of(key: str) -> Any:
     section, *between, name = path_of(key)
     if section == "pools":
         return PoolSize if is_pool_name(name, wildcard=True) else None
+    if section == "display":
+        return TYPES.get(key)
     if between and not is_policy_name(between[0]):
         return None
     return TYPES.get(f"{section}.{name}")
+
+
+def is_table(key: str) -> bool:
+    """Whether keys can stand below this one: `retry.NAME`, `display.list`."""
+    section, _, name = key.partition(".")
+    return key in SECTIONS or (section == "retry" and is_policy_name(name))
 
 
 def is_policy_name(name: str) -> bool:
@@ -48,6 +59,20 @@ def duration(text: str, kind: Any) -> timedelta:
     return found
 
 
+def checked(value: T, kind: Any) -> T:
+    """What a type cannot say of itself."""
+    if kind is Fields:
+        check_fields(value)  # type: ignore[arg-type]
+    return value
+
+
+def objection(kind: Any, trouble: Exception) -> str:
+    """What is wrong with a value, as the end of a sentence."""
+    if kind is Fields and isinstance(trouble, InvalidInput):
+        return f": {trouble.message}"
+    return f"; it takes {accepted_by(kind)}"
+
+
 def accepted_by(kind: Any) -> str:
     if kind is timedelta:
         return _DURATION
@@ -59,15 +84,23 @@ def hint_for(key: str) -> str:
     section, *between, name = path_of(key)
     if section == "pools":
         return _pool_hint(name)
+    if section == "display":
+        return _display_hint(*between, name)
     if between and is_policy_name(between[0]):
         return hint_for(f"{section}.{name}").replace(f"{section}.", f"{section}.{between[0]}.")
     if section == "retry" and name not in TYPES and (between or name == "default"):
         return POLICY_FORMS
     known = [known for known in TYPES if known.startswith(f"{section}.")]
-    known = known or ["pools", *SECTIONS, "pools.global", *TYPES]
+    known = known or [*TABLES, "pools.global", *TYPES]
     by_name = {known.rpartition(".")[2]: known for known in reversed(known)}
     near = get_close_matches(name or section, by_name, n=1)
     return f"did you mean {by_name[near[0]]}?" if near else f"known are {', '.join(known)}"
+
+
+def _display_hint(*path: str) -> str:
+    key, known = ".".join(("display", *path)), [known for known in TYPES if known.startswith("display.")]
+    near = get_close_matches(key, [*SECTIONS, *known], n=1, cutoff=0.8)
+    return f"did you mean {near[0]}?" if near and near != [key] and all(path) else f"known are {', '.join(known)}"
 
 
 def _pool_hint(name: str) -> str:

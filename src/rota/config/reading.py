@@ -5,13 +5,14 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from rota.config.key import accepted_by, duration, hint_for, path_of, shown, type_of
-from rota.config.section import DEFAULT_POOLS, SECTIONS, Config, Span, policies_of
+from rota.config.key import checked, duration, hint_for, is_table, objection, path_of, shown, type_of
+from rota.config.section import DEFAULT_POOLS, SECTIONS, TABLES, Config, Display, Span, policies_of
 from rota.duration import show_duration
 from rota.errors import ConfigError, InvalidInput
 from rota.names import POOL_KINDS
@@ -26,7 +27,7 @@ def listing(config: Config) -> dict[str, object]:
     """Dotted key to plain value, in a stable order: JSON and `edit` take these values."""
     listed: dict[str, object] = {f"pools.{name}": config.pools[name] for name in sorted(config.pools, key=_pool_order)}
     for section in SECTIONS:
-        listed |= _listing(section, getattr(config, section))
+        listed |= _listing(section, attrgetter(section)(config))
         if section == "retry":
             for name, policy in config.policies.items():
                 listed |= _listing(f"{section}.{name}", policy)
@@ -74,10 +75,13 @@ def understand(source: str, file: str) -> Config:
     document = document_of(source, file)
     values = dict(_values(document, file))
     pools = {key.removeprefix("pools."): value for key, value in values.items() if key.startswith("pools.")}
-    sections: dict[str, Any] = {name: struct(**_under((name,), values)) for name, struct in SECTIONS.items()}
+    sections: dict[str, Any] = {
+        name: struct(**_under(tuple(name.split(".")), values)) for name, struct in SECTIONS.items()
+    }
     named = [name for name, raw in document.get("retry", {}).items() if isinstance(raw, dict)]
     policies = policies_of(sections["retry"], {name: _under(("retry", name), values) for name in named})
-    return Config(pools={**DEFAULT_POOLS, **pools}, policies=policies, **sections)
+    display = Display(list=sections.pop("display.list"), show=sections.pop("display.show"))
+    return Config(pools={**DEFAULT_POOLS, **pools}, policies=policies, display=display, **sections)
 
 
 def _under(table: tuple[str, ...], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,22 +91,22 @@ def _under(table: tuple[str, ...], values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _values(document: Mapping[str, Any], file: str) -> Iterator[tuple[str, Any]]:
     for section, table in document.items():
-        if section != "pools" and section not in SECTIONS:
+        if section not in TABLES:
             raise ConfigError(f"unknown key {section} in {file}; {hint_for(section)}")
         for key, raw in _lines(table_of(table, section, file), section):
             if (kind := type_of(key)) is None:
                 raise ConfigError(f"unknown key {key} in {file}; {hint_for(key)}")
             try:
                 yield key, _value(raw, kind)
-            except (msgspec.ValidationError, InvalidInput):
-                message = f"{key} = {shown(raw)} in {file} cannot be used; it takes {accepted_by(kind)}"
+            except (msgspec.ValidationError, InvalidInput) as trouble:
+                message = f"{key} = {shown(raw)} in {file} cannot be used{objection(kind, trouble)}"
                 raise ConfigError(message) from None
 
 
 def _lines(table: Mapping[str, Any], section: str) -> Iterator[tuple[str, Any]]:
     for name, raw in table.items():
         key = f"{section}.{name}"
-        if section == "retry" and isinstance(raw, dict) and type_of(f"{key}.base") is not None:
+        if isinstance(raw, dict) and is_table(key):
             yield from ((f"{key}.{own}", each) for own, each in raw.items())
         else:
             yield key, raw
@@ -117,7 +121,7 @@ def table_of(raw: object, section: str, file: str) -> dict[str, Any]:
 def _value(raw: object, kind: Any) -> object:
     """The value that a TOML value stands for. A bare number is no duration: of what?"""
     if kind not in (timedelta, Span):
-        return msgspec.convert(raw, kind)
+        return checked(msgspec.convert(raw, kind), kind)
     if not isinstance(raw, str):
         raise InvalidInput("not a duration")
     return duration(raw, kind)

@@ -114,6 +114,35 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
     """A stream with more than this is warned of; nothing is cut off, and nobody is ended. Absent, never."""
 
 
+Format = Annotated[Literal["table", "block", "json"], Meta(description="table, block or json")]
+Fields = Annotated[
+    tuple[str, ...],
+    Meta(min_length=1, description='fields of a job, as id,status,wait or in the file ["id", "status", "wait"]'),
+]
+
+
+class ListDisplay(msgspec.Struct, frozen=True, kw_only=True):
+    """`[display.list]`: what `rota list` prints."""
+
+    format: Format = "table"
+    fields: Fields | None = None
+    """Absent, what suits the format: six columns, or in a block all that is not empty."""
+
+
+class ShowDisplay(msgspec.Struct, frozen=True, kw_only=True):
+    """`[display.show]`: what `rota show` prints."""
+
+    format: Format = "block"
+    fields: Fields | None = None
+
+
+class Display(msgspec.Struct, frozen=True, kw_only=True):
+    """`[display]`: how commands show jobs to people."""
+
+    list: ListDisplay = ListDisplay()
+    show: ShowDisplay = ShowDisplay()
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """The whole of `rota.toml`, with defaults where it is silent."""
 
@@ -127,6 +156,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     store: Store = Store()
     artifacts: Artifacts = Artifacts()
     log: Log = Log()
+    display: Display = Display()
 
 
 def _required(kind: Any) -> Any:
@@ -136,8 +166,11 @@ def _required(kind: Any) -> Any:
 
 
 SECTIONS: Mapping[str, type[msgspec.Struct]] = {
-    field.name: field.type for field in msgspec.structs.fields(Config) if field.name not in ("pools", "policies")
-}
+    field.name: field.type
+    for field in msgspec.structs.fields(Config)
+    if field.name not in ("pools", "policies", "display")
+} | {f"display.{field.name}": field.type for field in msgspec.structs.fields(Display)}
+TABLES = tuple(dict.fromkeys(("pools", *(name.partition(".")[0] for name in SECTIONS))))
 TYPES: Mapping[str, Any] = {
     f"{section}.{field.name}": _required(field.type)
     for section, struct in SECTIONS.items()

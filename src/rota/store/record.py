@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -27,6 +27,7 @@ T = TypeVar("T")
 FIRST_RANK = (-(2**62), -(2**62), 0, 0)
 _NAMELESS = Named()
 LAST_RANK = (2**62, 2**62, 2**62, 2**62)
+LISTED_BY = ("name", "type", "flow", "target")
 
 
 class Records(ArtifactRecords):
@@ -57,12 +58,20 @@ class Records(ArtifactRecords):
         return next(iter(self.jobs([job])), None)
 
     def list_jobs(
-        self, statuses: Iterable[Status], *, limit: int, after: JobId | None = None, is_past_active: bool = False
+        self,
+        statuses: Iterable[Status],
+        *,
+        limit: int,
+        after: JobId | None = None,
+        is_past_active: bool = False,
+        only: Mapping[str, str] | None = None,
     ) -> list[JobId]:
         """Active jobs in queue order, then ended ones from the newest: one page, behind the job `after`.
 
-        `is_past_active` says in which part that job stood when it was listed: it may have ended since.
+        `is_past_active` says in which part that job stood when it was listed: it may have ended since. `only` has the
+        name, type, flow or target that they must have.
         """
+        of, asked = ("_of", {name: only.get(name) for name in LISTED_BY}) if only else ("", {})
         wanted = {status.value for status in statuses}
         rank, below = FIRST_RANK, after if after is not None and is_past_active else 2**62
         if after is not None and not is_past_active:
@@ -70,10 +79,11 @@ class Records(ArtifactRecords):
         ids: list[JobId] = []
         if wanted & {s.value for s in ACTIVE} and not is_past_active:
             names = ("precedence", "position", "created_at", "job")
-            ids += [JobId(row[0]) for row in self._db.rows("active_ids", statuses=list(wanted), limit=limit,
-                                                           **dict(zip(names, rank, strict=True)))]  # fmt: skip
+            behind = dict(zip(names, rank, strict=True))
+            rows = self._db.rows(f"active_ids{of}", statuses=list(wanted), limit=limit, **behind, **asked)
+            ids += [JobId(row[0]) for row in rows]
         if wanted & {s.value for s in TERMINAL} and len(ids) < limit:
-            rows = self._db.rows("ended_ids", statuses=list(wanted), below=below, limit=limit - len(ids))
+            rows = self._db.rows(f"ended_ids{of}", statuses=list(wanted), below=below, limit=limit - len(ids), **asked)
             ids += [JobId(row[0]) for row in rows]
         return ids
 

@@ -17,6 +17,22 @@ ORDER BY precedence, position, created_at, id LIMIT :limit
 SELECT id FROM job WHERE status @in(statuses) AND id < :below AND finished_at IS NOT NULL
 ORDER BY id DESC LIMIT :limit
 
+-- part: asked_for
+(CAST(:name AS TEXT) IS NULL OR spec.name = CAST(:name AS TEXT))
+AND (CAST(:type AS TEXT) IS NULL OR spec.type = CAST(:type AS TEXT))
+AND (CAST(:flow AS TEXT) IS NULL OR spec.flow = CAST(:flow AS TEXT))
+AND (CAST(:target AS TEXT) IS NULL OR spec.target = CAST(:target AS TEXT))
+
+-- name: active_ids_of: the same, of one name, type, flow or target
+SELECT job.id FROM job JOIN spec ON spec.id = job.spec
+WHERE finished_at IS NULL AND status @in(statuses) AND (precedence, position, created_at, job.id) > (:precedence, :position, :created_at, :job) AND @part(asked_for)
+ORDER BY precedence, position, created_at, job.id LIMIT :limit
+
+-- name: ended_ids_of
+SELECT job.id FROM job JOIN spec ON spec.id = job.spec
+WHERE status @in(statuses) AND job.id < :below AND finished_at IS NOT NULL AND @part(asked_for)
+ORDER BY job.id DESC LIMIT :limit
+
 -- name: rank_of
 SELECT precedence, position, created_at, id FROM job WHERE id = :job
 
