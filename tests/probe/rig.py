@@ -15,6 +15,11 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.sta
     "GIT_AUTHOR_EMAIL": "a@example.org",
     "GIT_COMMITTER_NAME": "A",
     "GIT_COMMITTER_EMAIL": "a@example.org",
+    "GIT_CONFIG_COUNT": "2",  # a test's repository need not survive the machine
+    "GIT_CONFIG_KEY_0": "core.fsync",
+    "GIT_CONFIG_VALUE_0": "none",
+    "GIT_CONFIG_KEY_1": "maintenance.auto",
+    "GIT_CONFIG_VALUE_1": "false",
 }
 
 

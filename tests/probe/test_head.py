@@ -50,9 +50,7 @@ def test_a_branch_packed_moved_and_deleted_by_others(probe: LocalProbe, tree: Tr
     assert head(probe, tree, "draft/foo") == first
 
 
-@pytest.mark.parametrize(
-    "branch", ["a/b/c", "größe/ünïcode-日本", "with-#-and-'quotes'", "@", "-dash", "refs/heads/main"]
-)
+@pytest.mark.parametrize("branch", ["a/b/c", "größe/ünïcode-日本", "#'quotes'", "@", "-dash", "refs/heads/main"])
 def test_names(probe: LocalProbe, tree: Tree, branch: str) -> None:
     oid = tree.git("rev-parse", "main")
     tree.git("update-ref", f"refs/heads/{branch}", oid)

@@ -45,7 +45,7 @@ def test_a_replaced_file_is_read_again(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_young_file_is_not_trusted_to_show_that_it_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two replacements within one tick of the file system's clock can look the same."""
-    monkeypatch.setattr(kept, "_stamp", lambda found: (0,))
+    monkeypatch.setattr(kept, "_stamp", lambda _: (0,))
     path = tmp_path / "file"
     replace(path, b"one")
     file = KeptFile(str(path), bytes)

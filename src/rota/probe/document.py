@@ -106,7 +106,8 @@ class Documents:
     def _ask(self, asked: Sequence[Place]) -> dict[Place, frozenset[bytes] | None]:
         # With the slash at its end a path names a folder or nothing: never a document, which could be of any size.
         lines = [f"{commit}:{folder}/" if folder else f"{commit}:" for commit, folder in asked]
-        said = ask(self._repository, ["cat-file", "--batch", "--buffer"], stdin=os.fsencode("\n".join([*lines, ""])))
+        stdin = os.fsencode("\n".join([*lines, ""]))
+        said = ask(self._repository, ["cat-file", "--batch", "--buffer"], stdin=stdin, is_strict=True)
         trees: dict[Place, frozenset[bytes] | None] = {}
         at = 0
         try:

@@ -32,8 +32,14 @@ class GitRefused(GitFailed):
     """git ended with an error; its last words."""
 
 
-def ask(directory: str, arguments: Sequence[str], *, stdin: bytes = b"", cwd: str = "/") -> bytes:
-    """What `git` prints about this git directory."""
+def ask(
+    directory: str, arguments: Sequence[str], *, stdin: bytes = b"", cwd: str = "/", is_strict: bool = False
+) -> bytes:
+    """What `git` prints about this git directory.
+
+    Of an object that it cannot read git may say that it is missing, and why not only beside it: whoever has to know
+    the one from the other asks strictly.
+    """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | _SETTINGS
     try:
         done = subprocess.run(
@@ -49,9 +55,12 @@ def ask(directory: str, arguments: Sequence[str], *, stdin: bytes = b"", cwd: st
         raise GitFailed(f"git cannot be run: {error}") from error
     except subprocess.TimeoutExpired as error:
         raise GitFailed(f"git {arguments[0]} took longer than {_TIMEOUT:.0f} s") from error
+    words = done.stderr.decode("utf-8", "replace").strip().splitlines()
     if done.returncode != 0:
-        words = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise GitRefused(words[-1] if words else f"git {arguments[0]} ended with {done.returncode}")
+    errors = [line for line in words if line.startswith("error:")]
+    if is_strict and errors:
+        raise GitRefused(errors[-1])
     return done.stdout
 
 
