@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from probe.rig import Tree, make, run
+from probe.rig import Tree, make, make_named, run
 from rota.core.fact import Head, Seen
 from rota.probe.local import LocalProbe
 from rota.probe.ref import is_ref_name
@@ -181,3 +181,16 @@ def test_names_are_judged_as_git_does(name: str) -> None:
 def test_a_name_cannot_lead_out_of_the_repository(probe: LocalProbe, plain: Tree) -> None:
     (plain.path / "secret").write_text("1" * 40)
     assert head(probe, plain, "../../../secret") is None
+
+
+def test_a_storage_that_can_be_watched_is_listed_again_when_it_changed(probe: LocalProbe, tmp_path: Path) -> None:
+    tree = make_named(tmp_path / "repo")
+    first = tree.commit()
+    tables = Path(tree.common, "reftable/tables.list")
+    tables.parent.mkdir()
+    tables.write_text("one.ref\n")
+    assert head(probe, tree, "main") == first
+    second = tree.commit()
+    assert head(probe, tree, "main") == first, "git was not asked"
+    tables.write_text("one.ref\ntwo.ref\n")
+    assert head(probe, tree, "main") == second
