@@ -10,7 +10,9 @@ import pytest
 
 from probe.rig import Tree, make
 from rota.core.fact import Document, Head, Seen
+from rota.probe import document
 from rota.probe.local import LocalProbe
+from rota.probe.program import ask_closely
 
 
 def has(probe: LocalProbe, tree: Tree, branch: str, path: str) -> Seen:
@@ -127,11 +129,24 @@ def test_replaced_objects_do_not_count(probe: LocalProbe, plain: Tree) -> None:
     assert has(probe, plain, "main", "new.md") is True
 
 
-def test_a_folder_with_the_name_of_a_large_document_is_not_read(probe: LocalProbe, plain: Tree) -> None:
+def test_a_document_where_a_folder_was_expected_is_not_read(
+    probe: LocalProbe, plain: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (plain.path / "plans").write_bytes(b"\n" * 1_000_000)
     plain.git("add", "plans")
     plain.commit()
+    sizes: list[int] = []
+    real = ask_closely
+
+    def measured(*given: Any, **named: Any) -> tuple[bytes, str | None]:
+        said = real(*given, **named)
+        sizes.append(len(said[0]))
+        return said
+
+    monkeypatch.setattr(document, "ask_closely", measured)
     assert has(probe, plain, "main", "plans/foo.md") is False
+    assert len(sizes) == 1
+    assert sizes[0] < 1000
 
 
 def test_an_unborn_branch_has_no_documents(probe: LocalProbe, tmp_path: Path) -> None:

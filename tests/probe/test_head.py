@@ -75,6 +75,17 @@ def test_a_tag_that_spells_a_whole_ref_does_not_stand_in_for_a_branch(probe: Loc
     assert head(probe, tree, "gone") is None
 
 
+def test_an_empty_folder_does_not_hide_a_packed_branch(
+    probe: LocalProbe, plain: Tree, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain.git("branch", "draft")
+    plain.git("pack-refs", "--all")
+    Path(plain.common, "refs/heads/draft/foo").mkdir(parents=True)
+    assert head(probe, plain, "draft") == plain.git("rev-parse", "draft") == plain.git("rev-parse", "main")
+    assert head(probe, plain, "draft/foo") is None
+    assert not caplog.records
+
+
 def test_symbolic_refs(probe: LocalProbe, tree: Tree) -> None:
     tree.git("symbolic-ref", "refs/heads/alias", "refs/heads/main")
     tree.git("symbolic-ref", "refs/heads/remote", "refs/remotes/origin/main")

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -158,6 +159,30 @@ def test_a_git_file_that_leads_nowhere_ends_the_search(probe: LocalProbe, plain:
     assert probe.repository_of(str(path)) is None
 
 
+def test_a_folder_that_only_looks_like_a_repository(probe: LocalProbe, plain: Tree, tmp_path: Path) -> None:
+    path = below(plain, tmp_path)
+    (path / "HEAD").write_text("of the department")
+    (path / "objects").mkdir()
+    (path / "refs").mkdir()
+    assert Tree(path).common == probe.repository_of(str(path)) == plain.common
+
+
+def test_a_repository_ends_at_its_file_system(
+    probe: LocalProbe, plain: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounted = below(plain, tmp_path)
+    real = os.stat
+
+    def stat(path: str, **named: Any) -> os.stat_result:
+        found = real(path, **named)
+        is_mounted = str(path).startswith(str(mounted))
+        return os.stat_result((*found[:2], found.st_dev + is_mounted, *found[3:10]))
+
+    monkeypatch.setattr(os, "stat", stat)
+    assert probe.repository_of(str(plain.path / "src")) == str(plain.path / ".git")
+    assert probe.repository_of(str(mounted)) is None
+
+
 def test_a_working_tree_set_elsewhere(probe: LocalProbe, plain: Tree, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     plain.git("config", "core.worktree", str(tmp_path / "elsewhere"))
@@ -293,6 +318,13 @@ class TestMerge:
         assert run(side, "merge", "theirs").returncode == 1
         shutil.rmtree(side)
         assert not probe.has_merge_in_progress(tree.common)
+
+    def test_a_locked_one_is_only_away(self, probe: LocalProbe, tree: Tree, tmp_path: Path) -> None:
+        side = linked(tree, tmp_path)
+        assert run(side, "merge", "theirs").returncode == 1
+        tree.git("worktree", "lock", str(side))
+        side.rename(tmp_path / "away")
+        assert probe.has_merge_in_progress(tree.common)
 
     def test_no_repository(self, probe: LocalProbe, tmp_path: Path) -> None:
         assert not probe.has_merge_in_progress(str(tmp_path / "gone"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from probe.rig import Tree, make
+from probe.rig import Tree, make, run
 from rota.core.fact import Document, Fact, File, Head, Seen
 from rota.probe.local import LocalProbe
 from rota.probe.trouble import Troubles
@@ -119,6 +119,25 @@ def test_one_corrupt_commit_spoils_no_other(
     path.write_bytes(whole)
     monkeypatch.setattr("rota.probe.document.time.monotonic", lambda: 1e12)
     assert all(probe.look(facts).values()), "looked at again when some time has passed"
+
+
+def test_what_git_only_mentions_does_not_hide_what_is_there(probe: LocalProbe, plain: Tree) -> None:
+    """Objects borrowed from a repository that is gone: git says so each time and goes on."""
+    Path(plain.common, "objects/info").mkdir(exist_ok=True)
+    Path(plain.common, "objects/info/alternates").write_text("/nowhere/objects\n")
+    assert "error:" in run(plain.path, "cat-file", "-t", "main").stderr
+    facts: list[Fact] = [Document(plain.common, "main", path) for path in ("README.md", "plans/foo.md")]
+    assert list(look_thrice(probe, facts).values()) == [True, False]
+
+
+def test_git_is_not_asked_every_second_for_a_commit_that_it_cannot_read(
+    probe: LocalProbe, plain: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fact = Document(plain.common, "lost", "README.md")
+    Path(plain.common, "refs/heads/lost").write_text("1" * 40)
+    assert probe.look([fact]) == {fact: False}
+    monkeypatch.setattr("rota.probe.document.ask_closely", lambda *_, **__: pytest.fail("asked"))
+    assert look_thrice(probe, [fact]) == {fact: False}
 
 
 def test_a_repository_with_broken_settings(probe: LocalProbe, plain: Tree, caplog: pytest.LogCaptureFixture) -> None:

@@ -32,13 +32,17 @@ class GitRefused(GitFailed):
     """git ended with an error; its last words."""
 
 
-def ask(
-    directory: str, arguments: Sequence[str], *, stdin: bytes = b"", cwd: str = "/", is_strict: bool = False
-) -> bytes:
-    """What `git` prints about this git directory.
+def ask(directory: str, arguments: Sequence[str], *, stdin: bytes = b"", cwd: str = "/") -> bytes:
+    """What `git` prints about this git directory."""
+    return ask_closely(directory, arguments, stdin=stdin, cwd=cwd)[0]
 
-    Of an object that it cannot read git may say that it is missing, and why not only beside it: whoever has to know
-    the one from the other asks strictly.
+
+def ask_closely(
+    directory: str, arguments: Sequence[str], *, stdin: bytes = b"", cwd: str = "/"
+) -> tuple[bytes, str | None]:
+    """What `git` prints, and the last error that it mentions beside it.
+
+    Of an object that it cannot read git may say that it is missing, and only beside it that it is broken.
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | _SETTINGS
     try:
@@ -58,10 +62,7 @@ def ask(
     words = done.stderr.decode("utf-8", "replace").strip().splitlines()
     if done.returncode != 0:
         raise GitRefused(words[-1] if words else f"git {arguments[0]} ended with {done.returncode}")
-    errors = [line for line in words if line.startswith("error:")]
-    if is_strict and errors:
-        raise GitRefused(errors[-1])
-    return done.stdout
+    return done.stdout, next((line for line in reversed(words) if line.startswith("error:")), None)
 
 
 def ask_line(directory: str, arguments: Sequence[str], *, cwd: str = "/") -> str | None:
