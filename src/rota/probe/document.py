@@ -13,11 +13,11 @@ import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 
-from rota.probe.program import GitFailed, GitRefused, ask
+from rota.probe.program import GitFailed, GitRefused, ask_closely
 from rota.probe.trouble import Troubles
 
 _MOST = 10_000
-_PAUSE = 30.0
+_PAUSE = 10.0
 """Seconds until git is asked again about a commit that it could not read."""
 _HEADER = re.compile(rb"[0-9a-f]+ tree ([0-9]+)")
 _NOT_A_DOCUMENT = frozenset({b"40000", b"160000"})
@@ -25,6 +25,8 @@ _NOT_A_DOCUMENT = frozenset({b"40000", b"160000"})
 
 Place = tuple[str, str]
 """A commit and a path in it."""
+Trees = dict[Place, frozenset[bytes] | None]
+"""Names of the documents in each folder; none for a folder that git did not show."""
 
 
 def _split(path: str) -> tuple[str, bytes] | None:
@@ -81,33 +83,42 @@ class Documents:
         asked = [
             (commit, folder) for commit in commits for folder in {"", *(part[0] for part in paths[commit].values())}
         ]
+        trees: Trees = {}
         try:
-            trees = self._ask(asked)
+            trees, broken = self._ask(asked)
         except GitRefused as error:
-            if len(commits) == 1:
-                self._give_up(commits[0], str(error))
-                return
+            broken = str(error)
+        is_doubtful = broken is not None and (not trees or None in trees.values())
+        if is_doubtful and len(commits) > 1:
             half = len(commits) // 2
             self._learn(commits[:half], paths)
             self._learn(commits[half:], paths)
             return
         for commit in commits:
-            if trees[commit, ""] is None:
-                self._give_up(commit, "there is no such commit")
-                continue
+            self._book(commit, paths[commit], trees, broken)
+
+    def _book(self, commit: str, paths: Mapping[str, tuple[str, bytes]], trees: Trees, broken: str | None) -> None:
+        """A folder that git did not show is missing, unless git had trouble or not even the commit is there."""
+        is_whole = broken is None and trees[commit, ""] is not None
+        for path, (folder, name) in paths.items():
+            tree = trees.get((commit, folder))
+            if tree is not None or is_whole:
+                self._known[commit, path] = tree is not None and name in tree
+        if all((commit, path) in self._known for path in paths):
             self._troubles.is_over(f"commit {commit} of {self._repository}")
-            for path, (folder, name) in paths[commit].items():
-                self._known[commit, path] = name in (trees[commit, folder] or ())
+        else:
+            self._give_up(commit, broken or "there is no such commit")
 
     def _give_up(self, commit: str, trouble: str) -> None:
         self._troubles.tell(f"commit {commit} of {self._repository}", trouble)
         self._not_before[commit] = time.monotonic() + _PAUSE
 
-    def _ask(self, asked: Sequence[Place]) -> dict[Place, frozenset[bytes] | None]:
+    def _ask(self, asked: Sequence[Place]) -> tuple[Trees, str | None]:
         # With the slash at its end a path names a folder or nothing: never a document, which could be of any size.
         lines = [f"{commit}:{folder}/" if folder else f"{commit}:" for commit, folder in asked]
-        said = ask(self._repository, ["cat-file", "--batch", "--buffer"], stdin=os.fsencode("\n".join([*lines, ""])))
-        trees: dict[Place, frozenset[bytes] | None] = {}
+        stdin = os.fsencode("\n".join([*lines, ""]))
+        said, broken = ask_closely(self._repository, ["cat-file", "--batch", "--buffer"], stdin=stdin)
+        trees: Trees = {}
         at = 0
         try:
             for place in asked:
@@ -121,4 +132,4 @@ class Documents:
                     at += size + 1
         except ValueError as error:
             raise GitFailed("git cat-file broke off") from error
-        return trees
+        return trees, broken

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rota.core.fact import Document, Fact, Head, Seen
 from rota.probe.document import Documents
-from rota.probe.program import GitFailed, ask, ask_line
+from rota.probe.program import GitFailed, GitRefused, ask, ask_line
 from rota.probe.ref import HEADS, Refs, read_loose, target_of
 from rota.probe.repository import find_repository
 from rota.probe.trouble import Troubles
@@ -93,7 +93,10 @@ class GitProbe:
             named = ask(repository, ["rev-parse", f"--disambiguate={rev}"]).split()
             lines = b"".join(oid + b"^{commit}\n" for oid in named)
             said = ask(repository, ["cat-file", "--batch-check"], stdin=lines).decode().splitlines()
-        except GitFailed:
+        except GitRefused:
+            return None
+        except GitFailed as error:
+            self._troubles.tell(f"repository {repository}", str(error))
             return None
         commits = {line.split()[0] for line in said if " commit " in line}
         return commits.pop() if len(commits) == 1 else None

@@ -34,6 +34,16 @@ class GitRefused(GitFailed):
 
 def ask(directory: str, arguments: Sequence[str], *, stdin: bytes = b"", cwd: str = "/") -> bytes:
     """What `git` prints about this git directory."""
+    return ask_closely(directory, arguments, stdin=stdin, cwd=cwd)[0]
+
+
+def ask_closely(
+    directory: str, arguments: Sequence[str], *, stdin: bytes = b"", cwd: str = "/"
+) -> tuple[bytes, str | None]:
+    """What `git` prints, and the last error that it mentions beside it.
+
+    Of an object that it cannot read git may say that it is missing, and only beside it that it is broken.
+    """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | _SETTINGS
     try:
         done = subprocess.run(
@@ -49,10 +59,10 @@ def ask(directory: str, arguments: Sequence[str], *, stdin: bytes = b"", cwd: st
         raise GitFailed(f"git cannot be run: {error}") from error
     except subprocess.TimeoutExpired as error:
         raise GitFailed(f"git {arguments[0]} took longer than {_TIMEOUT:.0f} s") from error
+    words = done.stderr.decode("utf-8", "replace").strip().splitlines()
     if done.returncode != 0:
-        words = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise GitRefused(words[-1] if words else f"git {arguments[0]} ended with {done.returncode}")
-    return done.stdout
+    return done.stdout, next((line for line in reversed(words) if line.startswith("error:")), None)
 
 
 def ask_line(directory: str, arguments: Sequence[str], *, cwd: str = "/") -> str | None:

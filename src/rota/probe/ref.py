@@ -52,6 +52,8 @@ def read_loose(path: str) -> str:
     """The content of a ref's file. A link into refs/ is how symbolic refs were once written."""
     try:
         target = os.readlink(path)  # noqa: PTH115 - a Path would cost more than the call
+    except FileNotFoundError:
+        raise
     except OSError:
         target = ""
     if target.startswith("refs/"):

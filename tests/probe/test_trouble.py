@@ -1,0 +1,204 @@
+"""What cannot be read counts as not there, is said once, and spoils nothing else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from probe.rig import Tree, make, run
+from rota.core.fact import Document, Fact, File, Head, Seen
+from rota.probe.local import LocalProbe
+from rota.probe.trouble import Troubles
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
+def look_thrice(probe: LocalProbe, facts: list[Fact]) -> dict[Fact, Seen]:
+    seen = [probe.look(facts) for _ in range(3)]
+    assert seen[0] == seen[1] == seen[2]
+    return seen[0]
+
+
+def test_one_bad_repository_spoils_no_other(
+    probe: LocalProbe, plain: Tree, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = Head(plain.common, "main")
+    bad: list[Fact] = [
+        Head(f"{tmp_path}/gone", "main"),
+        Document(f"{tmp_path}/gone", "main", "x"),
+        Head("a\0b", "main"),
+    ]
+    file = File(str(plain.path / "README.md"))
+    seen = look_thrice(probe, [*bad, good, file])
+    assert seen == {bad[0]: None, bad[1]: False, bad[2]: None, good: plain.git("rev-parse", "main"), file: True}
+    assert len(warnings(caplog)) == 2
+    assert f"repository {tmp_path}/gone counts as not there" in caplog.text
+
+
+def test_a_repository_that_comes_back(
+    probe: LocalProbe, plain: Tree, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    head, oid = Head(plain.common, "main"), plain.git("rev-parse", "main")
+    assert probe.look([head]) == {head: oid}
+    plain.path.rename(tmp_path / "away")
+    assert look_thrice(probe, [head]) == {head: None}
+    (tmp_path / "away").rename(plain.path)
+    assert look_thrice(probe, [head]) == {head: oid}
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\0" * 41, b"nonsense\n", b"12345\n", b"ref: /etc/passwd", b"ref: refs/../x"]
+)
+def test_one_bad_ref_spoils_no_other(
+    probe: LocalProbe, plain: Tree, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A machine that lost its power leaves files without content."""
+    Path(plain.common, "refs/heads/bad").write_bytes(content)
+    good, bad = Head(plain.common, "main"), Head(plain.common, "bad")
+    assert look_thrice(probe, [bad, good]) == {bad: None, good: plain.git("rev-parse", "main")}
+    assert len(warnings(caplog)) == 1
+    assert "branch bad of" in caplog.text
+
+
+def test_a_broken_loose_ref_does_not_bring_back_the_packed_one(probe: LocalProbe, plain: Tree) -> None:
+    plain.git("pack-refs", "--all")
+    Path(plain.common, "refs/heads/main").write_bytes(b"")
+    assert probe.look([Head(plain.common, "main")]) == {Head(plain.common, "main"): None}
+
+
+def test_a_pipe_in_the_place_of_a_ref_holds_nobody_up(probe: LocalProbe, plain: Tree) -> None:
+    os.mkfifo(f"{plain.common}/refs/heads/pipe")
+    assert probe.look([Head(plain.common, "pipe")]) == {Head(plain.common, "pipe"): None}
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_refs_that_may_not_be_read(probe: LocalProbe, plain: Tree, caplog: pytest.LogCaptureFixture) -> None:
+    head, refs = Head(plain.common, "main"), Path(plain.common, "refs/heads")
+    refs.chmod(0)
+    assert look_thrice(probe, [head]) == {head: None}
+    refs.chmod(0o700)
+    assert len(warnings(caplog)) == 1
+
+
+def test_a_branch_whose_commit_is_lost(probe: LocalProbe, plain: Tree, caplog: pytest.LogCaptureFixture) -> None:
+    lost = "1" * 40
+    Path(plain.common, "refs/heads/lost").write_text(f"{lost}\n")
+    facts: list[Fact] = [Document(plain.common, branch, "README.md") for branch in ("lost", "main")]
+    assert list(look_thrice(probe, [*facts, Head(plain.common, "lost")]).values()) == [False, True, lost]
+    assert len(warnings(caplog)) == 1
+
+
+def corrupt(tree: Tree, oid: str) -> Path:
+    path = Path(tree.common, "objects", oid[:2], oid[2:])
+    path.chmod(0o600)
+    path.write_bytes(b"nonsense")
+    return path
+
+
+def test_one_corrupt_commit_spoils_no_other(
+    probe: LocalProbe, plain: Tree, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    common = plain.common
+    for number in range(8):
+        plain.git("checkout", "-q", "-b", f"b{number}")
+        plain.commit(f"plans/{number}.md")
+    facts = [Document(common, f"b{number}", f"plans/{number}.md") for number in range(8)]
+    tree = plain.git("rev-parse", "b5:plans")
+    whole = Path(common, "objects", tree[:2], tree[2:]).read_bytes()
+    path = corrupt(plain, tree)
+    expected: dict[Fact, Seen] = {fact: number != 5 for number, fact in enumerate(facts)}
+    assert look_thrice(probe, list(facts)) == expected
+    assert len(warnings(caplog)) == 1
+    path.write_bytes(whole)
+    monkeypatch.setattr("rota.probe.document.time.monotonic", lambda: 1e12)
+    assert all(probe.look(facts).values()), "looked at again when some time has passed"
+
+
+def test_what_git_only_mentions_does_not_hide_what_is_there(probe: LocalProbe, plain: Tree) -> None:
+    """Objects borrowed from a repository that is gone: git says so each time and goes on."""
+    Path(plain.common, "objects/info").mkdir(exist_ok=True)
+    Path(plain.common, "objects/info/alternates").write_text("/nowhere/objects\n")
+    assert "error:" in run(plain.path, "cat-file", "-t", "main").stderr
+    facts: list[Fact] = [Document(plain.common, "main", path) for path in ("README.md", "plans/foo.md")]
+    assert list(look_thrice(probe, facts).values()) == [True, False]
+
+
+def test_git_is_not_asked_every_second_for_a_commit_that_it_cannot_read(
+    probe: LocalProbe, plain: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fact = Document(plain.common, "lost", "README.md")
+    Path(plain.common, "refs/heads/lost").write_text("1" * 40)
+    assert probe.look([fact]) == {fact: False}
+    monkeypatch.setattr("rota.probe.document.ask_closely", lambda *_, **__: pytest.fail("asked"))
+    assert look_thrice(probe, [fact]) == {fact: False}
+
+
+def test_a_repository_with_broken_settings(probe: LocalProbe, plain: Tree, caplog: pytest.LogCaptureFixture) -> None:
+    common = plain.common
+    Path(common, "config").write_text("[nonsense")
+    fact = Document(common, "main", "README.md")
+    assert look_thrice(probe, [fact]) == {fact: False}
+    assert len(warnings(caplog)) == 1
+    assert "bad config" in caplog.text
+    assert probe.top_of(str(plain.path)) is None
+    assert probe.resolve(common, "0" * 40) is None
+
+
+def test_without_git(
+    probe: LocalProbe, plain: Tree, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head, fact = Head(plain.common, "main"), Document(plain.common, "main", "README.md")
+    oid = plain.git("rev-parse", "main")
+    path = os.environ["PATH"]
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert look_thrice(probe, [head, fact]) == {head: oid, fact: False}
+    assert len(warnings(caplog)) == 1
+    assert "git cannot be run" in caplog.text
+    monkeypatch.setenv("PATH", path)
+    assert probe.look([fact]) == {fact: True}
+
+
+def test_a_git_that_takes_too_long(
+    probe: LocalProbe, plain: Tree, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck = tmp_path / "bin/git"
+    stuck.parent.mkdir()
+    stuck.write_text(f"#!/bin/sh\nexec {shutil.which('sleep')} 1000\n")
+    stuck.chmod(0o755)
+    fact = Document(plain.common, "main", "README.md")
+    monkeypatch.setenv("PATH", str(stuck.parent))
+    monkeypatch.setattr("rota.probe.program._TIMEOUT", 0.05)
+    assert probe.look([fact]) == {fact: False}
+    assert "took longer" in caplog.text
+
+
+def test_an_empty_folder_in_the_place_of_a_repository(probe: LocalProbe, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert probe.look([Head(f"{tmp_path}/empty", "main")]) == {Head(f"{tmp_path}/empty", "main"): None}
+
+
+def test_a_new_repository_in_the_place_of_an_old_one(probe: LocalProbe, plain: Tree) -> None:
+    plain.git("pack-refs", "--all")
+    head, fact = Head(plain.common, "main"), Document(plain.common, "main", "new.md")
+    assert probe.look([head, fact]) == {head: plain.git("rev-parse", "main"), fact: False}
+    shutil.rmtree(plain.path)
+    again = make(plain.path)
+    assert probe.look([head, fact]) == {head: None, fact: False}
+    assert probe.look([head, fact]) != {head: again.commit("new.md"), fact: True}
+    assert probe.look([head, fact]) == {head: again.git("rev-parse", "main"), fact: True}
+
+
+def test_troubles_are_not_kept_without_bound(caplog: pytest.LogCaptureFixture) -> None:
+    troubles = Troubles()
+    for number in range(2500):
+        troubles.tell(f"file {number}", "no")
+        troubles.tell(f"file {number}", "no")
+    assert len(warnings(caplog)) == 2500
+    assert len(troubles._told) <= 1000
