@@ -95,24 +95,21 @@ def test_a_branch_whose_commit_is_lost(probe: LocalProbe, plain: Tree, caplog: p
     assert len(warnings(caplog)) == 1
 
 
-def corrupt(tree: Tree, oid: str) -> Path:
-    path = Path(tree.common, "objects", oid[:2], oid[2:])
-    path.chmod(0o600)
-    path.write_bytes(b"nonsense")
-    return path
-
-
+@pytest.mark.parametrize("length", [0, 20, -6], ids=["nothing", "the beginning", "nearly all"])
 def test_one_corrupt_commit_spoils_no_other(
-    probe: LocalProbe, plain: Tree, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    probe: LocalProbe, plain: Tree, length: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of some broken objects git says that they are missing, at others it ends."""
     common = plain.common
     for number in range(8):
         plain.git("checkout", "-q", "-b", f"b{number}")
         plain.commit(f"plans/{number}.md")
     facts = [Document(common, f"b{number}", f"plans/{number}.md") for number in range(8)]
     tree = plain.git("rev-parse", "b5:plans")
-    whole = Path(common, "objects", tree[:2], tree[2:]).read_bytes()
-    path = corrupt(plain, tree)
+    path = Path(common, "objects", tree[:2], tree[2:])
+    whole = path.read_bytes()
+    path.chmod(0o600)
+    path.write_bytes(whole[:length])
     expected: dict[Fact, Seen] = {fact: number != 5 for number, fact in enumerate(facts)}
     assert look_thrice(probe, list(facts)) == expected
     assert len(warnings(caplog)) == 1
