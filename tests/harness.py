@@ -206,9 +206,9 @@ class Scheduler:
             self.do(lambda work: observe(work, news))
 
     def do(self, act: Any) -> Any:
-        """One request; what it is answered, or the refusal raised."""
+        """One request, with what was seen outside meanwhile; what it is answered, or the refusal raised."""
         answers: list[Any] = []
-        self.engine.turn([Request(act, answers.append)])
+        self.engine.turn([*self._answers(), Request(act, answers.append)])
         self._settle()
         if isinstance(answers[0], Exception):
             raise answers[0]

@@ -10,7 +10,7 @@ from harness import Scheduler
 from rota.core.fact import Document, Fact, File, Head
 from rota.core.status import Status
 from rota.errors import InvalidInput, NotFound
-from rota.executor.port import FailedToStart
+from rota.executor.port import Exited, FailedToStart
 from rota.ids import JobId
 
 PLAN = File("/plan.md")
@@ -245,3 +245,27 @@ def test_a_ring_over_artifacts_is_refused(scheduler: Scheduler) -> None:
     with pytest.raises(InvalidInput, match="invalid --needs cycle: job-2 -> job-1 -> job-2"):
         scheduler.submit(after=[JobId(1)], produces=["file:/a"])
     assert scheduler.submit(produces=["file:/a"]) == 2, "nothing was stored, and no number spent"
+
+
+def test_a_file_that_a_failed_attempt_left_is_there_while_nobody_writes_it(scheduler: Scheduler) -> None:
+    """What is there is passed, whatever its producer did; who wants a success says `after`."""
+    maker = scheduler.submit("false", produces=["file:/plan.md"], retries=1)
+    job = scheduler.submit(needs=["file:/plan.md"])
+    scheduler.probe.world[PLAN] = True
+    scheduler.end(maker, 1)
+    assert scheduler.status(job) is Status.DISPATCHED
+    assert scheduler.status(JobId(3)) is Status.QUEUED
+
+
+def test_the_writer_is_claimed_in_the_turn_that_makes_the_reader_certain(scheduler: Scheduler) -> None:
+    scheduler.set_pools(**{"global": 2})
+    scheduler.probe.world[PLAN] = True
+    others = [scheduler.submit() for _ in range(2)]
+    job = scheduler.submit(needs=["file:/plan.md"])
+    scheduler.executor.inbox.append(Exited(run=scheduler.run_of(others[0]), at=0, code=0))
+    scheduler.engine.turn()
+    assert scheduler.questions, "it was chosen, and is looked at once more"
+    scheduler.executor.inbox.append(Exited(run=scheduler.run_of(others[1]), at=0, code=0))
+    maker = scheduler.submit(produces=["file:/plan.md"], priority=1)
+    assert scheduler.started() == [*others, maker]
+    assert scheduler.detail(job) == "waiting on file:/plan.md"
