@@ -18,11 +18,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from rota.core.artifact import Places, fact_of
+from rota.core.artifact import Places, fact_of, judge_needs
 from rota.core.fact import Fact, Head, Seen
 from rota.core.gate import Standing
+from rota.core.pinned_head import judge_pin
 from rota.core.snapshot import Claim
 from rota.core.tick import Placement
+from rota.core.verdict import PASS
 from rota.engine.work import Question, Work
 from rota.ids import JobId
 from rota.probe.port import Probe
@@ -98,27 +100,37 @@ def _ask(work: Work, standing: Standing, *, is_undecided: bool) -> None:
     work.questions.append(Question(job=standing.rank.job, facts=facts, is_undecided=is_undecided))
 
 
-def certain(work: Work, claims: Sequence[Claim]) -> tuple[Claim, ...]:
-    """Of what was chosen, what may start in this turn; of the rest, what it hangs on is looked at now. Its room is kept
-    meanwhile: nobody behind it takes it."""
+def certain(work: Work, claims: Sequence[Claim]) -> tuple[tuple[Claim, ...], bool]:
+    """Of what was chosen, what may start in this turn, and whether somebody was marked for another look instead. Of the
+    rest, what it hangs on is looked at now; its room is kept meanwhile, and nobody behind it takes it."""
     asking = [claim.job for claim in claims if claim.asks]
     if not asking:
-        return tuple(claims)
+        return tuple(claims), False
     standings = {standing.rank.job: standing for standing in work.session.standings(asking)}
     being_made: set[tuple[str, str]] = set()
-    sure = []
+    sure, has_marked = [], False
     for claim in claims:
         standing = standings.get(claim.job)
-        if standing is not None and not _is_certain(work, standing, being_made):
+        if standing is not None and not _is_fresh(work, standing, being_made):
             _ask(work, standing, is_undecided=False)
+            continue
+        if standing is not None and not _passes(work, standing):
+            work.session.stir(claim.job)
+            has_marked = True
             continue
         sure.append(claim)
         made = work.session.made_by(work.session.chains([claim.job])[claim.job].chain)
         being_made |= {(each.scope, str(each.artifact)) for each in made if not each.artifact.kind.counts_while_made}
-    return tuple(sure)
+    return tuple(sure), has_marked
 
 
-def _is_certain(work: Work, standing: Standing, being_made: Collection[tuple[str, str]]) -> bool:
+def _passes(work: Work, standing: Standing) -> bool:
+    """What another wanted to know may have changed it."""
+    outside = work.outside
+    return judge_needs(standing.needs, outside) is PASS and judge_pin(standing.pin, outside) is PASS
+
+
+def _is_fresh(work: Work, standing: Standing, being_made: Collection[tuple[str, str]]) -> bool:
     if any((need.scope, str(need.artifact)) in being_made for need in standing.needs):
         return False
     return all(fact in work.learned for fact in standing.facts(work.outside))
