@@ -116,6 +116,20 @@ def test_a_deleted_branch_waits_and_stops_nobody_else(scheduler: Scheduler) -> N
     assert scheduler.status(behind) is Status.DISPATCHED
 
 
+def test_what_one_of_them_learned_of_holds_for_the_next_as_well(scheduler: Scheduler) -> None:
+    """Both stood ready; the first is looked at once more, and the second has not been told."""
+    head = Head(REPOSITORY, "topic")
+    scheduler.probe.world[head] = OID
+    other = scheduler.submit()
+    pinned = scheduler.submit(pin="topic")
+    needing = scheduler.submit(needs=["plan_branch:x (topic)"])
+    del scheduler.probe.world[head]
+    scheduler.end(other)
+    assert scheduler.started() == [other]
+    assert scheduler.detail(pinned) == "pinned head mismatch on topic"
+    assert scheduler.job(needing).reason == "missing plan_branch:x (topic)"
+
+
 def test_a_producer_that_starts_takes_back_what_is_there(scheduler: Scheduler) -> None:
     """A file is not there while somebody writes it anew, though its reader stood ready."""
     scheduler.probe.world[PLAN] = True

@@ -363,7 +363,7 @@ class Engine:
         if self._unsettled.trouble is not None:
             return False
         chosen = choose(work.session, work.settings.limits, work.settings.batch_size, is_left=is_left)
-        claims = certain(work, chosen.claims)
+        claims, has_doubtful = certain(work, chosen.claims)
         if len(claims) < len(chosen.claims):
             chosen = msgspec.structs.replace(chosen, claims=claims)
         work.plan = chosen
@@ -378,6 +378,7 @@ class Engine:
             chosen.is_cut_short
             or not all(ordered)
             or has_marked
+            or has_doubtful
             or bool(makers)
             or (due is not None and due <= work.now)
         )
