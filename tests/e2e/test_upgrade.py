@@ -19,10 +19,6 @@ import sys
 from rota.executor.supervisor import protocol
 protocol.ACCEPTED = range({oldest}, {newest} + 1)
 protocol.PROTOCOL = {newest}
-if {newest} < 2:
-    line = protocol.line
-    protocol.line = lambda **said: b"" if said["type"] == "trouble" else line(
-        **{{name: value for name, value in said.items() if name != "order"}})
 from rota.executor.supervisor import main
 sys.exit(main.main(sys.argv[1]))
 """

@@ -16,6 +16,7 @@ from rota.core.job import Spec
 from rota.core.lock import Lock, LockMode
 from rota.core.pool import Draws
 from rota.core.tick import is_free
+from rota.core.workspace import Workspace
 from rota.duration import parse_duration
 from rota.engine.work import Work
 from rota.errors import Conflict, InvalidInput, NotFound
@@ -57,6 +58,10 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     retries: int | None = None
     retry: str | None = None
     cwd: str | None = None
+    worktree: bool = False
+    base: str | None = None
+    patch: bool = False
+    with_diff: bool = False
     env: dict[str, str] = {}
     inherit_env: bool = True
     """Whether `env` goes on top of the scheduler's own environment; the CLI sends the caller's whole."""
@@ -87,15 +92,21 @@ def submit(
     actor: str | None,
     key: str | None = None,
     warnings: Sequence[str] = (),
+    workspaces: Sequence[Workspace | None] = (),
 ) -> Submitted:
-    """Store the jobs, all or none. A request that comes again with its key is answered, not stored again."""
+    """Store the jobs, all or none. A request that comes again with its key is answered, not stored again. Where any of
+    them asks for a workspace, `workspaces` has what git said to each."""
     digest = hashlib.sha256(msgspec.json.encode(wanted)).hexdigest() if key else ""
     if key and (told := _told_before(work, key, digest)) is not None:
         return told
     ids = work.session.next_job_ids(len(wanted))
     checker = _Checker(work, around)
     edges = _edges(work, ids, wanted)
-    jobs = [checker.check(job, member, edges[job]) for job, member in zip(ids, wanted, strict=True)]
+    found = workspaces or [None] * len(ids)
+    jobs = [
+        checker.check(job, member, workspace, edges[job])
+        for job, member, workspace in zip(ids, wanted, found, strict=True)
+    ]
     work.session.add(jobs, work.now, actor)
     told = Submitted(jobs=ids, warnings=[*warnings, *checker.warnings])
     if key:
@@ -114,8 +125,10 @@ class _Checker:
         """The environment of the job before and where it is stored: most often it is this one's too."""
         self.warnings: dict[str, None] = {}
 
-    def check(self, job: JobId, wanted: Submission, edges: tuple[tuple[Edge, EdgeState], ...]) -> NewJob:
-        spec = self._spec(wanted)
+    def check(
+        self, job: JobId, wanted: Submission, workspace: Workspace | None, edges: tuple[tuple[Edge, EdgeState], ...]
+    ) -> NewJob:
+        spec = self._spec(wanted, workspace)
         draws = self._draws_of(spec)
         not_before = _not_before(wanted.delay, self._work.now)
         unmet = sum(1 for _, state in edges if state is not EdgeState.MET)
@@ -138,7 +151,7 @@ class _Checker:
             self.warnings.update(dict.fromkeys(settings.limits.warnings(draws, spec.pools)))
         return draws
 
-    def _spec(self, wanted: Submission) -> Spec:
+    def _spec(self, wanted: Submission, workspace: Workspace | None) -> Spec:
         _check_command(wanted.command)
         _check_text("name", wanted.name)
         _check_text("skip_if", wanted.skip_if)
@@ -166,6 +179,7 @@ class _Checker:
             idle_timeout=_limit("idle_timeout", wanted.idle_timeout),
             skip_if=wanted.skip_if,
             retry=self._work.settings.retry.choose(name=wanted.retry, retries=wanted.retries, flow=wanted.flow),
+            workspace=workspace,
         )
 
     def _surroundings(self, wanted: Submission) -> int:

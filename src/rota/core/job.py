@@ -18,6 +18,7 @@ from rota.core.retry import RetryPolicy
 from rota.core.run import Run
 from rota.core.status import STARTED, Status
 from rota.core.wait import WaitKind
+from rota.core.workspace import Workspace
 from rota.errors import Conflict
 from rota.ids import JobId
 
@@ -43,6 +44,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     skip_if: str | None = None
     retry: RetryPolicy | None = None
     """As it was at submit; none for a job that is not tried again by itself."""
+    workspace: Workspace | None = None
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

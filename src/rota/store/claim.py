@@ -34,6 +34,7 @@ class Dispatch(msgspec.Struct, frozen=True, kw_only=True):
     timeout: timedelta | None
     idle_timeout: timedelta | None
     skip_if: str | None
+    workspace: str | None = None
 
 
 class OpenRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,6 +147,7 @@ def _dispatch(row: Row, runs: Mapping[JobId, RunId]) -> Dispatch:
         timeout=duration_from_stored(row[5]),
         idle_timeout=duration_from_stored(row[6]),
         skip_if=row[7],
+        workspace=row[9],
     )
 
 

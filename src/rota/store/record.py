@@ -15,6 +15,7 @@ from rota.core.retry import RetryPolicy
 from rota.core.run import Run
 from rota.core.status import ACTIVE, TERMINAL, Status
 from rota.core.wait import WaitKind
+from rota.core.workspace import Workspace
 from rota.ids import JobId, RunId
 from rota.names import GLOBAL
 from rota.store.database import Database, Row
@@ -205,6 +206,7 @@ def _spec(row: Sequence[Any], locks: Sequence[Lock]) -> Spec:
         idle_timeout=duration_from_stored(row[10]),
         skip_if=row[11],
         retry=decode_policy(row[12]),
+        workspace=None if row[13] is None else _readable(row[13], Workspace | None, None),  # type: ignore[arg-type]
     )
 
 

@@ -124,6 +124,7 @@ def spec_row(job: JobId, spec: Spec) -> dict[str, object]:
         "idle_timeout": duration_to_stored(spec.idle_timeout),
         "skip_if": spec.skip_if,
         "retry": None if spec.retry is None else _encode(spec.retry).decode(),
+        "workspace": None if spec.workspace is None else _encode(spec.workspace).decode(),
     }
 
 

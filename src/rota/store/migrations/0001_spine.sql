@@ -42,7 +42,8 @@ CREATE TABLE spec (                -- what was asked for; frozen once a job of i
     timeout @int,
     idle_timeout @int,
     skip_if TEXT,
-    retry TEXT                     -- its retry policy as it was at submit; none: it is not tried again by itself
+    retry TEXT,                    -- its retry policy as it was at submit; none: it is not tried again by itself
+    workspace TEXT                 -- its worktree and patches; none: it asks for neither
 ) @strict;
 
 CREATE TABLE job (

@@ -24,8 +24,8 @@ SELECT id FROM lane WHERE draws = :draws AND type = :type AND target = :target
 INSERT INTO lane (id, draws, type, target) SELECT coalesce(max(id), 0) + 1, :draws, :type, :target FROM lane RETURNING id
 
 -- name: add_spec
-INSERT INTO spec (id, command, cwd, surroundings, name, type, params, flow, target, pools, timeout, idle_timeout, skip_if, retry)
-VALUES (:id, :command, :cwd, :surroundings, :name, :type, :params, :flow, :target, :pools, :timeout, :idle_timeout, :skip_if, :retry)
+INSERT INTO spec (id, command, cwd, surroundings, name, type, params, flow, target, pools, timeout, idle_timeout, skip_if, retry, workspace)
+VALUES (:id, :command, :cwd, :surroundings, :name, :type, :params, :flow, :target, :pools, :timeout, :idle_timeout, :skip_if, :retry, :workspace)
 
 -- name: add_job
 INSERT INTO job (id, spec, chain, status, precedence, position, created_at, queued_at, not_before, unmet, lane, ready, stirred)

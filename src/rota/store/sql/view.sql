@@ -4,7 +4,7 @@ SELECT job.id, job.chain, job.retry_of, job.attempt, job.status, job.precedence,
        job.waited_on, job.permanently_failed, job.dispatch_failures, job.last_failure, job.stop_requested, job.pid,
        job.retries, lane.draws,
        spec.command, spec.cwd, spec.surroundings, spec.name, spec.type, spec.params, spec.flow, spec.target,
-       spec.pools, spec.timeout, spec.idle_timeout, spec.skip_if, spec.retry
+       spec.pools, spec.timeout, spec.idle_timeout, spec.skip_if, spec.retry, spec.workspace
 FROM job JOIN spec ON spec.id = job.spec JOIN lane ON lane.id = job.lane
 WHERE job.id @in(ids)
 
