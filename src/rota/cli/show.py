@@ -8,6 +8,7 @@ import sys
 from rota.cli.parser import job_id
 from rota.cli.render import job_block
 from rota.cli.terminal import has_colour, say, say_json, talk
+from rota.cli.workspace import workspace_lines
 from rota.client import api
 from rota.client.session import Session
 from rota.home import find_home
@@ -24,6 +25,10 @@ def run(args: argparse.Namespace) -> int:
         say_json(job)
     else:
         say("\n".join(job_block(job, colour=has_colour(sys.stdout))))
-    if job.get("run") and (warning := api.logs(session, job["id"]).get("warning")):
-        talk(f"warning: {warning}")
+    left = api.logs(session, job["id"]) if job.get("run") else {}
+    if not args.json:
+        for line in workspace_lines(left.get("workspace")):
+            say(line)
+    if left.get("warning"):
+        talk(f"warning: {left['warning']}")
     return 0

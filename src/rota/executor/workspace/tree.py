@@ -11,7 +11,7 @@ import contextlib
 import os
 import shutil
 
-from rota.executor.workspace.git import Git
+from rota.executor.workspace.git import Git, GitError
 
 _DIFF = ("diff-tree", "-r", "-p", "--binary", "--full-index", "--no-color", "--no-ext-diff", "--no-textconv",
          "--no-renames", "--src-prefix=a/", "--dst-prefix=b/", "-U3")  # fmt: skip
@@ -35,7 +35,10 @@ class Scratch:
 def snapshot(git: Git, scratch: Scratch, home: str) -> str:
     """The tree object of all that is there, tracked or not, without what is ignored and without the home. `git`
     is at the top of the working tree."""
-    index, beside = git("rev-parse", "--path-format=absolute", "--git-path", "index"), f"{scratch.path}/index"
+    top, index = git("rev-parse", "--path-format=absolute", "--show-toplevel", "--git-path", "index").split("\n")
+    if os.path.realpath(top) != os.path.realpath(git.directory):
+        raise GitError(f"{git.directory} is no working tree any more")
+    beside = f"{scratch.path}/index"
     variables = {**scratch.variables(git), "GIT_INDEX_FILE": beside}
     with contextlib.suppress(FileNotFoundError):
         os.unlink(beside)
