@@ -134,7 +134,7 @@ def test_a_set_up_that_takes_too_long_says_so(
 ) -> None:
     stuck = slow("smudge")
     launch("true", limit=0.5)
-    assert rig.failed(1) == "its workspace could not be made: git worktree did not end in time"
+    assert rig.failed(1) == "its workspace could not be made: git reset did not end in time"
     assert ends_within(stuck.told.number())
     assert (repo.worktrees(), repo.branches()) == ([], ["main"])
 

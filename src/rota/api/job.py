@@ -17,7 +17,7 @@ from rota.api.context import Context, context_of
 from rota.api.problem import answer, number, read
 from rota.command.cancel import cancel
 from rota.command.submit import Needs, Submission, Submitted, Surroundings, missing_things, needs_of, submit
-from rota.command.workspace import asks_for_one, prepare, put_inputs
+from rota.command.workspace import LIMIT, asks_for_one, prepare, show_inputs
 from rota.core.job import Job
 from rota.core.status import TERMINAL, Status
 from rota.core.workspace import Workspace
@@ -61,12 +61,16 @@ async def _workspaces(context: Context, members: Sequence[Submission]) -> Sequen
     """What git says to those that ask for a worktree or a patch; it is asked beside everything else."""
     if not any(map(asks_for_one, members)):
         return ()
-    return await asyncio.to_thread(prepare, members, context.around, context.home.directory)
+    asking = asyncio.to_thread(prepare, members, context.around, context.home.directory)
+    try:
+        return await asyncio.wait_for(asking, LIMIT + _LOOK_AROUND)
+    except TimeoutError:
+        raise InvalidInput("git does not answer about the working directory; nothing was stored") from None
 
 
 async def _show_inputs(context: Context, told: Submitted, workspaces: Sequence[Workspace | None]) -> None:
     if workspaces and not told.is_repeat:
-        await asyncio.to_thread(put_inputs, context.home.directory, told.jobs, workspaces)
+        await asyncio.to_thread(show_inputs, context.home.directory, told.jobs, workspaces)
 
 
 async def _missing_things(members: Sequence[Submission], around: Surroundings) -> list[str]:

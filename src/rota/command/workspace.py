@@ -14,7 +14,7 @@ from rota.command.submit import Submission, Surroundings
 from rota.core.workspace import Workspace
 from rota.errors import InvalidInput
 from rota.executor.workspace.git import Git, GitError, TooLarge
-from rota.executor.workspace.input import path_of, put_input, take_input
+from rota.executor.workspace.input import path_of, show_input, take_input
 from rota.ids import JobId
 
 LIMIT = 30.0
@@ -32,16 +32,16 @@ def prepare(wanted: Sequence[Submission], around: Surroundings, home: str) -> li
     return [asked.workspace(member, member.cwd or around.cwd) if asks_for_one(member) else None for member in wanted]
 
 
-def put_inputs(home: str, jobs: Sequence[JobId], workspaces: Sequence[Workspace | None]) -> None:
-    """Each job's own copy of what it begins with, so that it is to be seen from the start. It is made again when the
-    job starts, so what goes wrong here is no loss."""
+def show_inputs(home: str, jobs: Sequence[JobId], workspaces: Sequence[Workspace | None]) -> None:
+    """What each job begins with is to be seen from the start. It is put there again when the job starts, so what goes
+    wrong here is no loss."""
     for job, workspace in zip(jobs, workspaces, strict=True):
         if workspace is not None and workspace.input is not None:
             directory = f"{home}/jobs/{job}"
             try:
                 os.makedirs(directory, 0o700, exist_ok=True)  # noqa: PTH103
-                put_input(path_of(home, workspace.input), directory)
-            except (OSError, GitError):
+                show_input(path_of(home, workspace.input), directory)
+            except OSError:
                 return
 
 

@@ -64,7 +64,7 @@ class Git:
         with open(path, "wb", opener=_private) as file:
             code, _, err = self._run(words, stdout=file.fileno(), most=most)
             size = os.fstat(file.fileno()).st_size
-        if code == -signal.SIGXFSZ:
+        if code == -signal.SIGXFSZ or (most is not None and size > most):  # it may have been too fast for the limit
             raise TooLarge(f"git {words[0]}: more than {most} bytes")
         if code != 0:
             raise GitError(_explain(words, code, err))
@@ -73,16 +73,16 @@ class Git:
     def _run(
         self, words: tuple[str, ...], *, stdout: int = subprocess.PIPE, most: int | None = None
     ) -> tuple[int, bytes, bytes]:
-        with self._begun(words, stdout) as process:
-            try:
-                if most is not None:
-                    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (most, most))
-                out, err = process.communicate(timeout=self._left())
-            except subprocess.TimeoutExpired:
-                raise GitError(f"git {words[0]} did not end in time") from None
-            finally:
-                if process.poll() is None:
-                    _kill(process)
+        process = self._begun(words, stdout)
+        try:
+            if most is not None:
+                resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (most, most))
+            out, err = process.communicate(timeout=self._left())
+        except subprocess.TimeoutExpired:
+            raise GitError(f"git {words[0]} did not end in time") from None
+        finally:
+            if process.poll() is None:
+                _kill(process)
         return process.returncode, out or b"", err
 
     def _begun(self, words: tuple[str, ...], stdout: int) -> subprocess.Popen[bytes]:
@@ -109,7 +109,10 @@ class Git:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """TERM first: git removes what it has made half."""
+    """TERM first: git removes what it has made half. One that is stuck in the kernel is not waited for."""
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)

@@ -1,8 +1,8 @@
 """`input.patch`: what the user had not committed when he submitted the job.
 
 It is taken once, before the submit is stored, into the home's `patches/` under its digest: so an accepted submit
-has it on disk, whatever dies when, and the jobs of a batch or a chain share it. Each job's directory gets a copy
-of its own, which the job may spoil.
+has it on disk, whatever dies when, and the jobs of a batch or a chain share it. A job that starts gets a copy of its
+own, which it may spoil.
 """
 
 # ruff: noqa: PTH103, PTH105, PTH108, PTH123
@@ -38,6 +38,12 @@ def take_input(git: Git, home: str, *, most: int) -> str:
 
 def path_of(home: str, digest: str) -> str:
     return f"{home}/{FOLDER}/{digest}.patch"
+
+
+def show_input(source: str, directory: str) -> None:
+    """To be seen in the job's directory while it waits: the same file, for a batch may have ten thousand jobs."""
+    with contextlib.suppress(FileExistsError):
+        os.link(source, f"{directory}/{FILE}")
 
 
 def put_input(source: str, directory: str) -> None:

@@ -5,13 +5,15 @@ reachable from its own branch alone. What the user had not committed and gave al
 while it is as it was given: it is the job's input. Nothing is removed by guess: where git does not answer, it stays.
 """
 
-# ruff: noqa: PTH103, PTH112, PTH118
+# ruff: noqa: PTH103, PTH112, PTH118, PTH120
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import os
 import time
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from rota.executor.workspace.git import Git, GitError
@@ -20,6 +22,7 @@ from rota.executor.workspace.tree import Scratch, snapshot
 PATIENCE = 60.0
 """Seconds for a removal that somebody asks for and waits for."""
 _MOST_NAMES = 100
+_LOOK_AGAIN = 0.02
 _NAMED = 3
 
 
@@ -55,8 +58,21 @@ def _is_taken(git: Git, wanted: Worktree) -> bool:
 
 
 def _add(git: Git, wanted: Worktree) -> None:
+    """Its entry first, which is quick and needs the others to wait; then its files, which may take a while."""
     try:
-        git("worktree", "add", "--quiet", "--no-track", "-b", wanted.branch, wanted.path, wanted.base)
+        with _alone(git, wanted):
+            git(
+                "worktree",
+                "add",
+                "--quiet",
+                "--no-checkout",
+                "--no-track",
+                "-b",
+                wanted.branch,
+                wanted.path,
+                wanted.base,
+            )
+        git.at(wanted.path)("reset", "--hard", "--quiet")
     except BaseException:
         undo(wanted)
         raise
@@ -65,7 +81,7 @@ def _add(git: Git, wanted: Worktree) -> None:
 def undo(made: Worktree) -> None:
     """Remove what was just made and nobody has worked in."""
     git = Git(made.repository, time.monotonic() + 5.0)
-    with contextlib.suppress(GitError):
+    with contextlib.suppress(GitError), _alone(git, made):
         git.maybe("worktree", "remove", "--force", made.path)
         git.maybe("update-ref", "-d", f"refs/heads/{made.branch}", made.base)
 
@@ -136,10 +152,36 @@ def _own_commits(git: Git, tree: Worktree, tip: str | None) -> int:
 
 def _remove(git: Git, tree: Worktree, tip: str | None, *, is_forced: bool) -> None:
     """git looks once more itself, unless forced; the branch goes only as it was looked at."""
-    if os.path.lexists(tree.path) or _is_listed(git, tree.path):
-        git("worktree", "remove", *(["--force"] if is_forced else []), tree.path)
+    with _alone(git, tree):
+        if os.path.lexists(tree.path) or _is_listed(git, tree.path):
+            git("worktree", "remove", *(["--force"] if is_forced else []), tree.path)
     if tip is not None:
         git("update-ref", "-d", f"refs/heads/{tree.branch}", tip)
+
+
+@contextlib.contextmanager
+def _alone(git: Git, tree: Worktree) -> Iterator[None]:
+    """One at a time: git reads the entries of all worktrees when it adds one, and stumbles over one that is half made
+    or half removed."""
+    folder = os.path.dirname(tree.path)
+    os.makedirs(folder, 0o700, exist_ok=True)
+    lock = os.open(f"{folder}/.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        while not _is_locked(lock):
+            if time.monotonic() > git.deadline:
+                raise GitError("other worktrees are being made or removed, and that takes too long")
+            time.sleep(_LOOK_AGAIN)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _is_locked(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _is_listed(git: Git, path: str) -> bool:
