@@ -57,11 +57,15 @@ def book_exit(work: Work, message: Exited) -> None:
         ended_by=message.ended_by,
         skipped=None if message.skipped is None else _clean(message.skipped),
         watched=message.watched,
-        tail=_clean(message.tail + message.trouble),
+        tail=_clean(_with_trouble(message)),
     )
     intent = Intent(stop_requested=run.stop_requested, timeout=run.timeout, idle_timeout=run.idle_timeout)
     at = min(datetime.fromtimestamp(message.at, UTC), work.now)
     finish(work, run, conclude(end, intent), at=at, cause="executor")
+
+
+def _with_trouble(message: Exited) -> str:
+    return f"{message.tail.rstrip()}\n{message.trouble}".lstrip() if message.trouble else message.tail
 
 
 def _clean(text: str) -> str:
