@@ -114,8 +114,10 @@ async def get_logs(request: Request) -> Response:
     most = context.control.config.log.max_bytes
     warnings = [] if most is None else oversize(context.home.jobs, [job], most)
     said = {stream: {"path": str(path), "size": size_of(path)} for stream, path in paths.items()}
-    left = None if found.spec.workspace is None else await asyncio.to_thread(workspace, found, context.home.jobs)
-    return answer({"job": show_job(job), **said, "warning": "; ".join(warnings) or None, "workspace": left})
+    body = {"job": show_job(job), **said, "warning": "; ".join(warnings) or None}
+    if found.spec.workspace is not None:
+        body["workspace"] = await asyncio.to_thread(workspace, found, context.home.jobs)
+    return answer(body)
 
 
 ROUTES = [

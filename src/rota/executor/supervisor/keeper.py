@@ -280,10 +280,7 @@ class Keeper:
         if launch is None or launch.workspace is None:
             return
         try:
-            if code != 0:
-                said = logs.tail(run.directory, logs.WORKSPACE).strip()
-                raise ValueError(said or "it did not end in time")
-            launch.cwd = launch.workspace.take_up(run.directory)
+            launch.cwd = launch.workspace.take_up(run.directory, code)
         except (ValueError, KeyError, TypeError, OSError) as error:
             run.error = f"its workspace could not be made: {protocol.clean(str(error))}"
             run.is_machine = code == MACHINE

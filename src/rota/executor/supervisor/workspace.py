@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 
+from rota.executor.supervisor import logs
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -44,8 +46,10 @@ class Workspace:
     def _is_moved(self) -> bool:
         return self._place is not None and self._place.get("worktree") is not None
 
-    def take_up(self, directory: str) -> str:
-        """The working directory, now that it is made. ValueError where nobody can tell."""
+    def take_up(self, directory: str, code: int) -> str:
+        """The working directory, now that `begin` has ended with this code. ValueError where there is none."""
+        if code != 0:
+            raise ValueError(logs.tail(directory, logs.WORKSPACE).strip() or "it did not end in time")
         try:
             fd = os.open(f"{directory}/{RECORD}", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
