@@ -123,7 +123,9 @@ def run_form(run: Run, directory: str) -> RunForm:
     )
 
 
-def job_form(job: Job, jobs: Path, *, wait: Wait | None = None, session_path: str | None = None) -> JobForm:
+def job_form(
+    job: Job, jobs: Path, *, wait: Wait | None = None, session_path: str | None = None, worktree: str | None = None
+) -> JobForm:
     """`jobs` is the home's directory of jobs' files."""
     spec, directory = job.spec, f"{jobs}/{job.id}"
     return JobForm(
@@ -166,7 +168,7 @@ def job_form(job: Job, jobs: Path, *, wait: Wait | None = None, session_path: st
         last_failure=job.last_failure,
         not_before=job.not_before,
         cwd=spec.cwd,
-        worktree=None,
+        worktree=worktree,
         pid=job.pid,
         session_path=session_path,
         outcome_path=f"{directory}/outcome.json" if job.run is not None and job.status in TERMINAL else None,

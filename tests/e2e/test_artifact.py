@@ -32,7 +32,8 @@ def test_a_plan_is_drafted_reviewed_and_merged(rota: Rota, repository: Path) -> 
     review = rota.submit("--needs", "plan_doc:auth", "--", "git", "show", "draft/auth:plans/auth.md", cwd=repository)
     merged = rota.submit(
         "--needs", "plan_branch:auth (draft/auth)", "--after", review, "--lock", "tree",
-        "--produces", "target_branch:main", "--", "sh", "-c", "git checkout -q main && git merge -q draft/auth", cwd=repository,
+        "--produces", "target_branch:main", "--", "sh", "-c", "git checkout -q main && git merge -q draft/auth",
+        cwd=repository,
     )  # fmt: skip
     rota.wait(draft, review, merged)
     assert rota.ask("logs", review).out == "do it\n"

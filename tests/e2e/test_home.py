@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from e2e.rig import Rota, Stage, ends_within
+from e2e.rig import Rota, Stage, ends_within, eventually
 
 _PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH = 24, 1, 2
 
@@ -152,25 +152,36 @@ def _table(heading: str) -> list[Row]:
 
 
 def _matches(pattern: str, path: str) -> bool:
-    return re.fullmatch(re.escape(pattern).replace("<id>", "[0-9]+"), path) is not None
+    known = re.escape(pattern).replace("<id>", "[0-9]+").replace("<digest>", "[0-9a-f]{64}")
+    return re.fullmatch(known, path) is not None
 
 
-def test_the_page_about_the_home_names_every_file_and_no_other(rota: Rota, stage: Stage) -> None:
+def _busy(rota: Rota, repository: Path) -> str:
+    """A job that leaves everything that a job can leave."""
+    (repository / "mine").write_text("not committed\n")
+    script = 'echo x > "$ROTA_SESSION_FILE"; echo y > yours'
+    return rota.submit(
+        "--worktree", "--with-diff", "--skip-if", "exit 1", "--", "sh", "-c", script, cwd=repository
+    )  # fmt: skip
+
+
+def _there(rota: Rota) -> set[str]:
+    """All that is in the home; what a worktree holds is the job's."""
+    found = {str(path.relative_to(rota.home)) + ("/" if path.is_dir() else "") for path in rota.home.rglob("*")}
+    return {path for path in found if not re.match("worktrees/job-[0-9]+/.", path)}
+
+
+def test_the_page_about_the_home_names_every_file_and_no_other(rota: Rota, stage: Stage, repository: Path) -> None:
     """docs/home.md against a home in use."""
     rota.ask("config", "set", "scheduler.grace", "1s")
-    jobs = [
-        rota.submit("--skip-if", "exit 1", "--", "sh", "-c", 'echo x > "$ROTA_SESSION_FILE"'),
-        rota.submit(*stage.actor("one")),
-    ]
+    jobs = [_busy(rota, repository), rota.submit(*stage.actor("one"))]
     rota.wait(jobs[0])
     rota.running(jobs[1])
+    eventually((rota.home / "jobs/1/outcome.json").exists, what="the file that is written behind")
     lasting, passing = _table("Files"), _table("For a moment only")
     assert len(lasting) > 10
     assert len(passing) > 2
-    there = {str(path.relative_to(rota.home)) + ("/" if path.is_dir() else "") for path in rota.home.rglob("*")} - {
-        "jobs/1/",
-        "jobs/2/",
-    }
+    there = _there(rota) - {"jobs/1/", "jobs/2/"}
     unnamed = {path for path in there if not any(_matches(row.pattern, path) for row in (*lasting, *passing))}
     assert unnamed == set(), "add them to docs/home.md"
     invented = {row.pattern for row in lasting if not any(_matches(row.pattern, path) for path in there)}
@@ -201,13 +212,13 @@ def test_what_the_page_says_may_be_deleted_may_be_deleted(rota: Rota) -> None:
     rota.wait(rota.submit("--", "true"))
 
 
-def test_what_the_page_says_survives_a_restart_does(rota: Rota) -> None:
+def test_what_the_page_says_survives_a_restart_does(rota: Rota, repository: Path) -> None:
     rota.ask("config", "set", "scheduler.grace", "1s")
-    rota.wait(rota.submit("--skip-if", "exit 1", "--", "sh", "-c", 'echo x > "$ROTA_SESSION_FILE"'))
+    rota.wait(_busy(rota, repository))
     supervisor = rota.supervisor
     rota.ask("down")
     assert ends_within(supervisor, 20)
-    left = {str(path.relative_to(rota.home)) + ("/" if path.is_dir() else "") for path in rota.home.rglob("*")}
+    left = _there(rota)
     for row in _table("Files"):
         is_left = any(_matches(row.pattern, path) for path in left)
         assert is_left is row.survives.startswith("yes"), row

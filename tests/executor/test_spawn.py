@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rota.executor.supervisor import spawn
+from rota.executor.supervisor.step import Step
 
 Make = Callable[[list[str], str, dict[str, str], tuple[int, int, int]], int]
 
@@ -79,7 +80,7 @@ def test_children_have_the_umask_of_the_time_when_the_spawner_was_made(tmp_path:
         spawner = spawn.Spawner(str(tmp_path))
         os.umask(0o177)
         order = {"argv": ["sh", "-c", "umask"], "cwd": "/", "directory": f"{tmp_path}/job", "overlay": {}}
-        spawner.ask(1, spawn.Launch(order, {"PATH": "/usr/bin:/bin"}), is_check=False)
+        spawner.ask(1, spawn.Launch(order, {"PATH": "/usr/bin:/bin"}), Step.MAIN)
         select.select([spawner.bell], [], [], 60)
         (spawned,) = spawner.collect()
         os.waitpid(spawned.pid, 0)

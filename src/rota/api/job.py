@@ -19,8 +19,10 @@ from rota.command.cancel import cancel
 from rota.command.submission import Submission, Surroundings
 from rota.command.submit import Needs, Submitted, missing_things, needs_of, submit
 from rota.command.survey import NOTHING, Survey, names_something, survey
+from rota.command.workspace import LIMIT, asks_for_one, prepare, show_inputs
 from rota.core.job import Job
 from rota.core.status import TERMINAL, Status
+from rota.core.workspace import Workspace
 from rota.engine.work import Work
 from rota.errors import InvalidInput, StorageFull, StoreError, Unavailable
 from rota.ids import JobId, parse_job, show_job
@@ -42,14 +44,16 @@ _seen: dict[Needs, tuple[float, list[str]]] = {}
 """What a look found, for a moment: scripts submit the same program a thousand times."""
 
 
-async def _prepared(request: Request, members: Sequence[Submission]) -> Callable[[Work], Submitted]:
+async def _prepared(
+    request: Request, members: Sequence[Submission], workspaces: Sequence[Workspace | None] = ()
+) -> Callable[[Work], Submitted]:
     context = context_of(request)
     context.control.look_at_config()  # what was just written holds for what is submitted after it
     key = request.headers.get("idempotency-key")
     warnings = await _missing_things(members, context.around)
     return partial(
         submit, wanted=members, around=context.around, actor=context.actor, key=key, warnings=warnings,
-        survey=await _survey(context, members),
+        survey=await _survey(context, members), workspaces=workspaces,
     )  # fmt: skip
 
 
@@ -62,6 +66,22 @@ async def _survey(context: Context, members: Sequence[Submission]) -> Survey:
         return await asyncio.wait_for(looking, _LOOK_OUTSIDE)
     except TimeoutError:
         raise Unavailable("the file system does not answer; nothing was stored, so submit it again later") from None
+
+
+async def _workspaces(context: Context, members: Sequence[Submission]) -> Sequence[Workspace | None]:
+    """What git says to those that ask for a worktree or a patch; it is asked beside everything else."""
+    if not any(map(asks_for_one, members)):
+        return ()
+    asking = asyncio.to_thread(prepare, members, context.around, context.home.directory)
+    try:
+        return await asyncio.wait_for(asking, LIMIT + _LOOK_AROUND)
+    except TimeoutError:
+        raise InvalidInput("git does not answer about the working directory; nothing was stored") from None
+
+
+async def _show_inputs(context: Context, told: Submitted, workspaces: Sequence[Workspace | None]) -> None:
+    if workspaces and not told.is_repeat:
+        await asyncio.to_thread(show_inputs, context.home.directory, told.jobs, workspaces)
 
 
 async def _missing_things(members: Sequence[Submission], around: Surroundings) -> list[str]:
@@ -80,8 +100,11 @@ async def _missing_things(members: Sequence[Submission], around: Surroundings) -
 
 async def submit_job(request: Request) -> Response:
     context = context_of(request)
-    act = await _prepared(request, [await read(request, Submission)])
+    members = [await read(request, Submission)]
+    workspaces = await _workspaces(context, members)
+    act = await _prepared(request, members, workspaces)
     told, form = await context.perform_and_see(act, context.see_submitted)
+    await _show_inputs(context, told, workspaces)
     body = {"result": "submitted", "job": form, "warning": "; ".join(told.warnings) or None}
     return answer(body, 200 if told.is_repeat else 201)
 
@@ -92,7 +115,10 @@ class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def submit_batch(request: Request) -> Response:
     """One submit, taken or refused whole; the answer has the ids in the order given."""
-    told = await context_of(request).perform(await _prepared(request, (await read(request, Batch)).jobs))
+    context, members = context_of(request), (await read(request, Batch)).jobs
+    workspaces = await _workspaces(context, members)
+    told = await context.perform(await _prepared(request, members, workspaces))
+    await _show_inputs(context, told, workspaces)
     body = {
         "result": "submitted",
         "jobs": [show_job(job) for job in told.jobs],

@@ -24,6 +24,7 @@ from rota.errors import InvalidInput
 from rota.ids import JobId, parse_job, show_job
 from rota.view import job as view
 from rota.view.log import STREAMS, Output, oversize, path_of, pieces, size_of
+from rota.view.workspace import workspace
 
 _LOOK_EVERY = 0.1
 _MOST = 2**62
@@ -106,14 +107,17 @@ async def get_log(request: Request) -> Response:
 
 
 async def get_logs(request: Request) -> Response:
-    """How much there is of each stream, and a word where that is more than it should be."""
+    """How much there is of each stream, a word where that is more than it should be, and what else the job has left."""
     context, job = context_of(request), parse_job(request.path_params["job"])
-    await context.look(partial(view.find, job=job))
+    found = await context.look(partial(view.find, job=job))
     paths = {stream: path_of(context.home.jobs, job, stream) for stream in STREAMS}
     most = context.control.config.log.max_bytes
     warnings = [] if most is None else oversize(context.home.jobs, [job], most)
     said = {stream: {"path": str(path), "size": size_of(path)} for stream, path in paths.items()}
-    return answer({"job": show_job(job), **said, "warning": "; ".join(warnings) or None})
+    body = {"job": show_job(job), **said, "warning": "; ".join(warnings) or None}
+    if found.spec.workspace is not None:
+        body["workspace"] = await asyncio.to_thread(workspace, found, context.home.jobs)
+    return answer(body)
 
 
 ROUTES = [

@@ -10,6 +10,7 @@ from rota.cli import display
 from rota.cli.parser import job_id
 from rota.cli.render import job_block, job_table
 from rota.cli.terminal import has_colour, say, say_json, talk, width_of
+from rota.cli.workspace import workspace_lines
 from rota.client import api
 from rota.client.session import Session
 from rota.display import COLUMNS
@@ -33,6 +34,10 @@ def run(args: argparse.Namespace) -> int:
         say("\n".join(job_table([job], fields or COLUMNS, now=now, width=width_of(sys.stdout), colour=colour)))
     else:
         say("\n".join(job_block(job, fields, now=now, colour=colour)))
-    if job.get("run") and (warning := api.logs(session, job["id"]).get("warning")):
-        talk(f"warning: {warning}")
+    left = api.logs(session, job["id"]) if job.get("run") else {}
+    if chosen == "block" and not fields:
+        for line in workspace_lines(left.get("workspace")):
+            say(line)
+    if left.get("warning"):
+        talk(f"warning: {left['warning']}")
     return 0

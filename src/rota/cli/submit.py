@@ -42,6 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--retries", type=int, metavar="N", help="if it fails, try it again up to N times; 0 unless given")
     add("--retry", metavar="NAME", help="the retry policy: default, fleet, or one of your [retry.NAME]")
     add("--skip-if", metavar="CMD", help="skip it if this shell command exits 0")
+    add("--worktree", action="store_true", help="run it in a git worktree and branch of its own")
+    add("--base", metavar="REF", help="what to make the worktree from; HEAD unless given")
+    add("--patch", action="store_true", help="keep what it changes in the working tree as command.patch")
+    add("--with-diff", action="store_true", help="give it what you have not committed, as $ROTA_INPUT_PATCH")
     add("--env", action="append", metavar="K=V", help="set in its environment, on top of yours")
     add("--cwd", metavar="DIR", help="its working directory instead of yours")
     add("--param", action="append", metavar="K=V", help="a parameter: K=TEXT, or K:=JSON for other than text")
@@ -97,6 +101,8 @@ def body(args: argparse.Namespace) -> Json:
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not command:
         raise Usage("there is no command to submit; write it after --, as in: rota submit -- make test")
+    if args.base is not None and not args.worktree:
+        raise Usage("--base is what a worktree is made from: add --worktree, or leave it out")
     options = {
         "name": args.name,
         "type": args.type,
@@ -116,6 +122,10 @@ def body(args: argparse.Namespace) -> Json:
         "skip_if": args.skip_if,
         "retries": args.retries,
         "retry": args.retry,
+        "worktree": args.worktree or None,
+        "base": args.base,
+        "patch": args.patch or None,
+        "with_diff": args.with_diff or None,
         "params": dict(_param(text) for text in args.param or ()),
     }
     request: Json = {name: value for name, value in options.items() if value is not None and value not in ([], (), {})}

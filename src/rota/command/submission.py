@@ -48,6 +48,10 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     retries: int | None = None
     retry: str | None = None
     cwd: str | None = None
+    worktree: bool = False
+    base: str | None = None
+    patch: bool = False
+    with_diff: bool = False
     env: dict[str, str] = {}
     inherit_env: bool = True
     """Whether `env` goes on top of the scheduler's own environment; the CLI sends the caller's whole."""

@@ -18,6 +18,7 @@ from rota.core.job import Spec
 from rota.core.lock import Lock
 from rota.core.pool import Draws
 from rota.core.tick import is_free
+from rota.core.workspace import Workspace
 from rota.duration import parse_duration
 from rota.engine.work import Work
 from rota.errors import Conflict, InvalidInput, NotFound
@@ -47,8 +48,10 @@ def submit(
     key: str | None = None,
     warnings: Sequence[str] = (),
     survey: Survey = NOTHING,
+    workspaces: Sequence[Workspace | None] = (),
 ) -> Submitted:
-    """Store the jobs, all or none. A request that comes again with its key is answered, not stored again."""
+    """Store the jobs, all or none. A request that comes again with its key is answered, not stored again. Where any of
+    them asks for a workspace, `workspaces` has what git said to each."""
     digest = hashlib.sha256(msgspec.json.encode(wanted)).hexdigest() if key else ""
     if key and (told := _told_before(work, key, digest)) is not None:
         return told
@@ -59,7 +62,11 @@ def submit(
     checker = _Checker(work, around)
     edges = _edges(work, ids, wanted)
     found = survey.found or [_NOTHING_FOUND] * len(ids)
-    jobs = [checker.check(job, member, edges[job], each) for job, member, each in zip(ids, wanted, found, strict=True)]
+    given = workspaces or [None] * len(ids)
+    jobs = [
+        checker.check(job, member, edges[job], each, workspace)
+        for job, member, each, workspace in zip(ids, wanted, found, given, strict=True)
+    ]
     if survey.found:
         _refuse_unknown_patches(work, jobs)
         refuse_rings(work, jobs)
@@ -82,9 +89,10 @@ class _Checker:
         self.warnings: dict[str, None] = {}
 
     def check(
-        self, job: JobId, wanted: Submission, edges: tuple[tuple[Edge, EdgeState], ...], found: Found
+        self, job: JobId, wanted: Submission, edges: tuple[tuple[Edge, EdgeState], ...], found: Found,
+        workspace: Workspace | None,
     ) -> NewJob:  # fmt: skip
-        spec = self._spec(wanted, found)
+        spec = self._spec(wanted, found, workspace)
         draws = self._draws_of(spec)
         not_before = _not_before(wanted.delay, self._work.now)
         unmet = sum(1 for _, state in edges if state is not EdgeState.MET)
@@ -112,7 +120,7 @@ class _Checker:
             self.warnings.update(dict.fromkeys(settings.limits.warnings(draws, spec.pools)))
         return draws
 
-    def _spec(self, wanted: Submission, found: Found) -> Spec:
+    def _spec(self, wanted: Submission, found: Found, workspace: Workspace | None) -> Spec:
         _check_command(wanted.command)
         _check_text("name", wanted.name)
         _check_text("skip_if", wanted.skip_if)
@@ -144,6 +152,7 @@ class _Checker:
             needs=tuple(str(artifact) for artifact in found.needs),
             produces=tuple(str(artifact) for artifact in found.products),
             pinned_head=found.pinned_head,
+            workspace=workspace,
         )
 
     def _surroundings(self, wanted: Submission) -> int:

@@ -19,6 +19,7 @@ from rota.core.retry import RetryPolicy
 from rota.core.run import Run
 from rota.core.status import STARTED, Status
 from rota.core.wait import WaitKind
+from rota.core.workspace import Workspace
 from rota.errors import Conflict
 from rota.ids import JobId
 
@@ -49,6 +50,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     needs: tuple[str, ...] = ()
     produces: tuple[str, ...] = ()
     pinned_head: PinnedHead | None = None
+    workspace: Workspace | None = None
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

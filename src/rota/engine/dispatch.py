@@ -13,6 +13,7 @@ from rota.core.lock import LockBoard
 from rota.core.pool import Limits, PoolBoard
 from rota.core.status import TERMINAL, Status
 from rota.core.tick import Plan, look, plan
+from rota.engine import workspace
 from rota.engine.finish import end_chain
 from rota.engine.outside import ask_for
 from rota.engine.work import Work
@@ -107,11 +108,13 @@ class Starter:
                 idle_timeout=None if dispatch.idle_timeout is None else dispatch.idle_timeout.total_seconds(),
                 kill_after=work.settings.kill_after.total_seconds(),
                 skip_if=dispatch.skip_if,
+                workspace=workspace.order(dispatch, self._home, directory, work.settings.start_timeout),
             )
         )
 
     def _overlay(self, dispatch: Dispatch, directory: str) -> Mapping[str, str]:
         return {
+            **workspace.variables(dispatch, directory),
             "ROTA_HOME": self._home,
             "ROTA_JOB": show_job(dispatch.job),
             "ROTA_RUN": show_run(dispatch.run),

@@ -53,17 +53,23 @@ def book_exit(work: Work, message: Exited) -> None:
     if run.status is Status.DISPATCHED and message.ended_by == "stop" and run.stop_requested is None:
         fail_dispatch(work, run, "its start was not confirmed in time")
         return
+    if message.trouble:
+        log.warning("%s: %s", show_run(message.run), message.trouble)
     end = End(
         code=message.code,
         signal=message.signal,
         ended_by=message.ended_by,
         skipped=None if message.skipped is None else _clean(message.skipped),
         watched=message.watched,
-        tail=_clean(message.tail),
+        tail=_clean(_with_trouble(message)),
     )
     intent = Intent(stop_requested=run.stop_requested, timeout=run.timeout, idle_timeout=run.idle_timeout)
     at = min(datetime.fromtimestamp(message.at, UTC), work.now)
     finish(work, run, conclude(end, intent), at=at, cause="executor")
+
+
+def _with_trouble(message: Exited) -> str:
+    return f"{message.tail.rstrip()}\n{message.trouble}".lstrip() if message.trouble else message.tail
 
 
 def _clean(text: str) -> str:

@@ -20,7 +20,7 @@ from rota.core.event import Event
 from rota.core.job import Job
 from rota.core.status import TERMINAL
 from rota.ids import show_job
-from rota.report import session_path
+from rota.report import session_path, worktree_path
 from rota.store.port import Store
 from rota.store.session import Reader
 from rota.wire import encode, job_form
@@ -110,7 +110,8 @@ class Mirror:
 
     def _write(self, job: Job) -> None:
         directory = f"{self._jobs}/{job.id}"
-        form = job_form(job, self._jobs, session_path=session_path(directory))
+        worktree = None if job.spec.workspace is None else worktree_path(directory)
+        form = job_form(job, self._jobs, session_path=session_path(directory), worktree=worktree)
         try:
             try:
                 _replace(directory, encode(form))

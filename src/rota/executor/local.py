@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
+from msgspec import UNSET
 
 from rota import __version__
 from rota.errors import Conflict, Unavailable
@@ -44,7 +45,7 @@ from rota.executor.port import (
     Stop,
     Trouble,
 )
-from rota.executor.supervisor.protocol import ACCEPTED, PROTOCOL, Lines
+from rota.executor.supervisor.protocol import ACCEPTED, PROTOCOL, WORKSPACES, Lines
 from rota.ids import RunId
 
 CONNECT_WAIT = 10.0
@@ -66,7 +67,7 @@ class _Error(msgspec.Struct):
     run: int | None = None
     protocol: int | None = None
     order: str | None = None
-    """Which order it answers; protocol 1 does not say."""
+    """Which order it answers."""
 
 
 class _Head(msgspec.Struct):
@@ -83,8 +84,10 @@ _body: dict[str, Callable[[bytes], Message | _Hello | _Error]] = {
     "exited": msgspec.json.Decoder(Exited).decode,
     "trouble": msgspec.json.Decoder(Trouble).decode,
 }
-_NOT_OF_A_START = ("no such run", "this run has not ended")
-"""What protocol 1 answers to the other orders."""
+_TOO_OLD = (
+    "the running supervisor is of an older version of Rota, which knows no worktrees and patches; it leaves when its "
+    "jobs have ended and the scheduler is stopped: `rota down`, and then `rota retry` this job"
+)
 _PREFIX = {
     Start: b'{"type":"start",',
     Environment: b'{"type":"environment",',
@@ -120,6 +123,8 @@ class LocalExecutor:
         self._news = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._news, select.EPOLLIN)
         self.supervisor_pid = 0
+        self._spoken = PROTOCOL
+        """The version that this supervisor and we have in common."""
         try:
             if generation is not None:
                 self._connect()
@@ -139,6 +144,10 @@ class LocalExecutor:
         if self._is_broken:
             return  # `Accounts` will say what became of everything; what was not heard was not done
         for order in orders:
+            if self._spoken < WORKSPACES and isinstance(order, Start) and order.workspace is not UNSET:
+                self._inbox.append(FailedToStart(run=order.run, error=_TOO_OLD))
+                os.eventfd_write(self._news, 1)
+                continue
             self._out += _PREFIX[type(order)] + _encoded(order)[1:] + b"\n"
         self._flush()
 
@@ -200,6 +209,7 @@ class LocalExecutor:
         self._out.clear()
         self._is_broken = False
         self.supervisor_pid = hello.pid
+        self._spoken = hello.protocol
         self._inbox.insert(0, Accounts(runs=hello.accounts))
 
     def _greet(self, sock: socket.socket, deadline: float) -> _Hello:
@@ -287,7 +297,7 @@ class LocalExecutor:
         message = _decode(line)
         if isinstance(message, _Error):
             _log.warning("the supervisor refused an order for run %s: %s", message.run, message.error)
-            if message.run is not None and _is_of_a_start(message):
+            if message.run is not None and message.order == "start":
                 self._inbox.append(Refused(run=RunId(message.run), error=message.error))
         elif message is not None and not isinstance(message, _Hello):
             self._inbox.append(message)
@@ -297,10 +307,6 @@ class LocalExecutor:
             os.eventfd_read(self._news)
         except BlockingIOError:
             return
-
-
-def _is_of_a_start(answer: _Error) -> bool:
-    return answer.error not in _NOT_OF_A_START if answer.order is None else answer.order == "start"
 
 
 def _encoded(order: Order) -> bytes:

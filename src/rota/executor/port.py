@@ -9,7 +9,7 @@ commit: an end can be told twice and never be lost.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -35,6 +35,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     idle_timeout: float | None = None
     kill_after: float = 5.0
     skip_if: str | None = None
+    workspace: Mapping[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    """For the children that make and finish its workspace (`executor/workspace/order.py`). Since protocol 3."""
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,6 +111,8 @@ class Exited(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody saw it end; false when it was gone before anybody could look."""
     tail: str = ""
     """The end of stderr, when the run did not succeed."""
+    trouble: str = ""
+    """What went wrong with its workspace after that; the end is what it is all the same."""
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):

@@ -36,6 +36,7 @@ class Dispatch(msgspec.Struct, frozen=True, kw_only=True):
     skip_if: str | None
     maker: JobId | None = None
     """Its chain, where it makes artifacts."""
+    workspace: str | None = None
 
 
 class OpenRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,6 +152,7 @@ def _dispatch(row: Row, runs: Mapping[JobId, RunId]) -> Dispatch:
         idle_timeout=duration_from_stored(row[6]),
         skip_if=row[7],
         maker=row[9],
+        workspace=row[10],
     )
 
 

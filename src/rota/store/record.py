@@ -15,6 +15,7 @@ from rota.core.retry import RetryPolicy
 from rota.core.run import Run
 from rota.core.status import ACTIVE, TERMINAL, Status
 from rota.core.wait import WaitKind
+from rota.core.workspace import Workspace
 from rota.ids import JobId, RunId
 from rota.names import GLOBAL
 from rota.store.artifact import ArtifactRecords, Named
@@ -224,6 +225,7 @@ def _spec(row: Sequence[Any], locks: Sequence[Lock], named: Named) -> Spec:
         needs=named.needs,
         produces=named.produces,
         pinned_head=named.pinned_head,
+        workspace=None if row[14] is None else _readable(row[14], Workspace | None, None),  # type: ignore[arg-type]
     )
 
 

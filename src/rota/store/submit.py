@@ -140,6 +140,7 @@ def spec_row(job: JobId, spec: Spec) -> dict[str, object]:
         "skip_if": spec.skip_if,
         "retry": None if spec.retry is None else _encode(spec.retry).decode(),
         "repository": spec.repository,
+        "workspace": None if spec.workspace is None else _encode(spec.workspace).decode(),
     }
 
 

@@ -21,7 +21,7 @@ from rota.engine.dispatch import choose
 from rota.engine.work import Work
 from rota.errors import NotFound
 from rota.ids import JobId, LaneId, show_job
-from rota.report import session_path
+from rota.report import session_path, worktree_path
 from rota.store.session import Looking
 from rota.store.submit import NewJob
 from rota.wire import JobForm, job_form
@@ -88,6 +88,7 @@ def forms(reader: Looking, jobs: Sequence[Job], sight: Sight) -> list[JobForm]:
             sight.jobs,
             wait=why.get(job.id),
             session_path=None if job.run is None else session_path(f"{sight.jobs}/{job.id}"),
+            worktree=None if job.spec.workspace is None else worktree_path(f"{sight.jobs}/{job.id}"),
         )
         for job in jobs
     ]

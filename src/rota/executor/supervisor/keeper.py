@@ -2,9 +2,9 @@
 
 Each step is first written, then done, then told:
 
-    start        starting ─► journal ─► spawner
+    start        starting ─► journal ─► spawner        (its workspace and `skip_if` first, where it has them)
     spawned      started ─► journal ─► scheduler
-    SIGCHLD      waitid WNOWAIT ─► exited ─► journal ─► reap ─► end what is left ─► scheduler
+    SIGCHLD      waitid WNOWAIT ─► exited ─► journal ─► reap ─► end what is left ─► finish its workspace ─► scheduler
     acknowledge  forgotten
 
 The kernel keeps an exit code until it is reaped, the journal keeps it until it is acknowledged, and there is
@@ -27,7 +27,9 @@ from rota.executor.supervisor.log import say
 from rota.executor.supervisor.loop import Loop
 from rota.executor.supervisor.run import Phase, Run
 from rota.executor.supervisor.spawn import Launch, Spawned, Spawner
+from rota.executor.supervisor.step import Step
 from rota.executor.supervisor.tree import Tree
+from rota.executor.supervisor.workspace import MACHINE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,6 +89,7 @@ class Keeper:
         )
         run.boot = self._boot
         launch = Launch(order, surroundings or {})
+        run.patience = 0.0 if launch.workspace is None else launch.workspace.limit
         self.runs[number] = run
         self.live.add(number)
         try:
@@ -97,7 +100,7 @@ class Keeper:
         if surroundings is None:
             self._failed(run, f"surroundings {order['surroundings']} were not sent on this connection")
         else:
-            self._launch(run, launch, is_check=launch.skip_if is not None)
+            self._launch(run, launch, launch.step_after(None))
         return True
 
     def stop(self, number: int, kill_after: float | None = None) -> bool:
@@ -133,8 +136,8 @@ class Keeper:
         return [
             {
                 "run": run.number,
-                "pid": run.pid if run.phase is Phase.RUNNING else None,
-                "start_time": run.start_time if run.phase is Phase.RUNNING else None,
+                "pid": run.pid if _shows_its_process(run) else None,
+                "start_time": run.start_time if _shows_its_process(run) else None,
                 "has_ended": run.phase is Phase.ENDED,
                 "is_lost": run.end is not None and not protocol.parse(run.end).get("watched", True),
             }
@@ -174,14 +177,22 @@ class Keeper:
     def end(self, run: Run, by: str) -> None:
         """Stop or timeout. Whoever comes first gives the reason; a result that is already there stands."""
         self.reap()
-        is_open = run.phase in (Phase.STARTING, Phase.RUNNING) or run.launch is not None
-        if run.ended_by is not None or run.phase is Phase.ENDED or not is_open:
+        if run.end is not None:
+            self._hurry(run)
+        if run.end is not None or run.ended_by is not None:
             return
         run.ended_by = by
         run.kill_at = time.monotonic() + run.kill_after
         self._record(run.ending())
         if run.phase is Phase.RUNNING:
             self.ending.terminate(run)
+
+    def _hurry(self, run: Run) -> None:
+        """What it came to stands; only the finishing of its workspace can be cut short."""
+        if run.step is Step.FINISH and run.phase is not Phase.ENDED:
+            run.is_hurried = True
+            if run.phase is Phase.RUNNING:
+                self.ending.terminate(run)
 
     def main_lost(self, run: Run, *, watched: bool) -> None:
         """A main process that is not our child is gone, and nobody can know how it ended."""
@@ -208,37 +219,71 @@ class Keeper:
 
     # --- steps ---
 
-    def _launch(self, run: Run, launch: Launch, *, is_check: bool) -> None:
+    def _launch(self, run: Run, launch: Launch, step: Step) -> None:
         run.phase = Phase.STARTING
-        run.is_check = is_check
-        run.launch = launch if is_check else None
-        self._spawner.ask(run.number, launch, is_check=is_check)
+        run.step = step
+        is_last = step is Step.FINISH or (step is Step.MAIN and launch.workspace is None)
+        run.launch = None if is_last else launch
+        self._spawner.ask(run.number, launch, step)
 
     def _started(self, run: Run, spawned: Spawned) -> None:
-        is_first = not run.timers  # the limits are the run's: the main process has what `skip_if` left of them
         run.phase = Phase.RUNNING
         run.pid, run.start_time = spawned.pid, spawned.start_time
         self._children[spawned.pid] = run
         line = run.started()
-        self._record(line)
-        self.tell(line, can_wait=True)
-        if is_first:
-            self.limits.arm(run)
-        if run.ended_by is not None:  # stopped while it was being started
-            self.ending.terminate(run)
+        if run.step is not Step.FINISH:
+            self._record(line)
+        if not run.step.is_ours:
+            self.tell(line, can_wait=True)
+        self._arm(run)
+        if run.is_hurried or (run.ended_by is not None and run.step is not Step.FINISH):
+            self.ending.terminate(run)  # stopped while it was being started
+
+    def _arm(self, run: Run) -> None:
+        if run.step is not Step.FINISH:
+            self.limits.arm(run, has_output=run.step is not Step.SET_UP)
+        if run.step is Step.MAIN and run.launch is not None and run.launch.workspace is not None:
+            run.launch.workspace.has_run = True
+        if run.step.is_ours:
+            run.watchdog = self._loop.at(time.monotonic() + run.patience, lambda: self._overdue(run))
+
+    def _overdue(self, run: Run) -> None:
+        """What makes or finishes a workspace has a limit of its own; this is for when it does not keep it."""
+        say(f"{protocol.tag(run.number)}: its workspace takes too long; ended")
+        self.ending.terminate(run)
 
     def _main_ended(self, run: Run, status: os.waitid_result) -> None:
         run.phase = Phase.CLEARING
+        if run.watchdog is not None:
+            run.watchdog.cancel()
         has_exited = status.si_code == os.CLD_EXITED
-        if run.is_check and run.ended_by is None and not (has_exited and status.si_status == 0):
+        is_good = has_exited and status.si_status == 0
+        if run.step is Step.FINISH:
+            if not is_good:
+                self._note(run, logs.tail(run.directory, logs.WORKSPACE).strip() or "it was ended before it was done")
+            return
+        if run.ended_by is None and run.step is Step.SET_UP:
+            self._set_up_ended(run, status.si_status if has_exited else -1)
+            return
+        if run.ended_by is None and run.step is Step.CHECK and not is_good:
             return  # not skipped: the main process comes next
-        run.launch = None
         self._end(
             run,
             code=status.si_status if has_exited else None,
             signal_number=None if has_exited else status.si_status,
-            skipped=logs.reason(run.directory) if run.is_check and run.ended_by is None else None,
+            skipped=logs.reason(run.directory) if run.step is Step.CHECK and run.ended_by is None else None,
         )
+
+    def _set_up_ended(self, run: Run, code: int) -> None:
+        """The next process is started where it says, or the run has failed to start."""
+        launch = run.launch
+        if launch is None or launch.workspace is None:
+            return
+        try:
+            launch.cwd = launch.workspace.take_up(run.directory, code)
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            run.error = f"its workspace could not be made: {protocol.clean(str(error))}"
+            run.is_machine = code == MACHINE
 
     def _end(
         self, run: Run, *, code: int | None, signal_number: int | None, skipped: str | None = None, watched: bool = True
@@ -262,17 +307,43 @@ class Keeper:
             self._tell_trouble()
 
     def _cleared(self, run: Run) -> None:
-        if run.launch is not None and run.ended_by is None:
-            run.pid = run.start_time = run.kill_at = None
-            self._launch(run, run.launch, is_check=False)
+        if run.error is not None and run.ended_by is None:
+            self._failed(run, run.error, is_machine=run.is_machine)
             return
-        if run.end is None:  # stopped between `skip_if` and the main process
-            run.launch = None
+        if run.end is None and run.ended_by is not None:  # stopped between two of its processes
             self._end(run, code=None, signal_number=int(signal.SIGTERM))
-        run.phase = Phase.ENDED
-        self._tell_end(run)
+        if run.end is None and run.launch is not None:
+            self._go_on(run, run.launch, run.launch.step_after(run.step))
+        elif not self._finishes(run):
+            run.phase = Phase.ENDED
+            self._tell_end(run)
+
+    def _go_on(self, run: Run, launch: Launch, step: Step) -> None:
+        run.pid = run.start_time = run.kill_at = None
+        self._launch(run, launch, step)
+
+    def _finishes(self, run: Run) -> bool:
+        """Its end is known; whether its workspace is looked after before anybody hears of it."""
+        launch, run.launch = run.launch, None
+        if launch is None or launch.workspace is None or not launch.workspace.is_to_finish:
+            return False
+        self._go_on(run, launch, Step.FINISH)
+        return True
+
+    def _note(self, run: Run, trouble: str) -> None:
+        """What went wrong after its end; that is told with it and changes nothing of it."""
+        say(f"{protocol.tag(run.number)}: its workspace was not finished: {trouble}")
+        if run.end is not None:
+            end = {**protocol.parse(run.end), "trouble": f"its workspace was not finished: {protocol.clean(trouble)}"}
+            run.end = protocol.line(**end)
+            self._record(run.end)
 
     def _failed(self, run: Run, error: str, *, is_machine: bool = False) -> None:
+        if run.step is Step.FINISH:
+            self._note(run, error)
+            run.phase = Phase.ENDED
+            self._tell_end(run)
+            return
         self._refuse(run, error, is_machine=is_machine)
         if run.end is not None:
             self._record(run.end)
@@ -280,11 +351,11 @@ class Keeper:
     def _refuse(self, run: Run, error: str, *, is_machine: bool) -> None:
         """Tell a failure whether or not it could be written: there is no process that could be lost."""
         self.limits.disarm(run)
-        run.launch = None
-        run.phase = Phase.ENDED
         run.end = protocol.line(type="failed_to_start", run=run.number, error=error, is_machine=is_machine)
         run.is_written = True
-        self._tell_end(run)
+        if not self._finishes(run):
+            run.phase = Phase.ENDED
+            self._tell_end(run)
 
     def _tell_end(self, run: Run) -> None:
         if run.is_written and run.end is not None:
@@ -318,6 +389,10 @@ class Keeper:
             run.is_written = True
             if run.phase is Phase.ENDED:
                 self._tell_end(run)
+
+
+def _shows_its_process(run: Run) -> bool:
+    return run.phase is Phase.RUNNING and not run.step.is_ours
 
 
 def _tell_nobody(_line: bytes, *, can_wait: bool) -> None:  # noqa: ARG001 - as whoever comes will have it

@@ -20,10 +20,13 @@ class Limits:
         self._loop = loop
         self._end = end
 
-    def arm(self, run: Run) -> None:
-        if run.deadline is not None:
+    def arm(self, run: Run, *, has_output: bool = True) -> None:
+        """Once for each run: the main process has what those before it left. Its output is watched from when there can
+        be some."""
+        if run.deadline is not None and not run.is_timed:
+            run.is_timed = True
             run.timers.append(self._loop.at(run.deadline, lambda: self._end(run, "timeout")))
-        if run.idle_timeout is not None:
+        if run.idle_timeout is not None and has_output and not run.looked_at:
             run.sizes, _ = logs.growth(run.directory)
             run.looked_at = time.monotonic()
             self._look_at(run, run.looked_at + run.idle_timeout, run.idle_timeout)

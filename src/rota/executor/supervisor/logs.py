@@ -10,6 +10,7 @@ import os
 STDOUT = "stdout.log"
 STDERR = "stderr.log"
 CHECK = "skip_if.log"
+WORKSPACE = "workspace.log"
 SPARE = ".spare"
 
 TAIL_BYTES = 4096
@@ -64,6 +65,12 @@ def open_check(directory: str) -> tuple[int, int]:
     return fd, fd
 
 
+def open_workspace(directory: str) -> tuple[int, int]:
+    """Both streams of what makes or finishes the workspace. Emptied: what it holds is why this one failed."""
+    fd = os.open(f"{directory}/{WORKSPACE}", _FLAGS | os.O_TRUNC, 0o600)
+    return fd, fd
+
+
 def growth(directory: str) -> tuple[tuple[int, ...], float]:
     """The sizes of all of them, and the wall time of the last change."""
     sizes = []
@@ -76,10 +83,10 @@ def growth(directory: str) -> tuple[tuple[int, ...], float]:
     return tuple(sizes), changed
 
 
-def tail(directory: str) -> str:
+def tail(directory: str, name: str = STDERR) -> str:
     """The last lines of standard error."""
     try:
-        fd = os.open(f"{directory}/{STDERR}", os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(f"{directory}/{name}", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return ""
     try:

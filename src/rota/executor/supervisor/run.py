@@ -4,7 +4,7 @@ The way of a run:
 
     STARTING ──► RUNNING ──► CLEARING ──► ENDED ──► forgotten once acknowledged
         │           ▲            │          ▲
-        │           └── main ────┘          │        after a `skip_if` that said no
+        │           └── next ────┘          │        step: its workspace, `skip_if`, main, its workspace again
         └───────── failed to start ─────────┘
 """
 
@@ -16,6 +16,7 @@ from rota.executor.supervisor import protocol
 from rota.executor.supervisor.loop import Timer
 from rota.executor.supervisor.process import Process
 from rota.executor.supervisor.spawn import Launch
+from rota.executor.supervisor.step import Step
 
 
 class Phase(enum.Enum):
@@ -33,9 +34,12 @@ class Run:
         "doubts",
         "end",
         "ended_by",
+        "error",
         "idle_timeout",
         "inherited",
-        "is_check",
+        "is_hurried",
+        "is_machine",
+        "is_timed",
         "is_trusted",
         "is_written",
         "kill_after",
@@ -44,13 +48,16 @@ class Run:
         "launch",
         "looked_at",
         "number",
+        "patience",
         "phase",
         "pid",
         "sizes",
         "start_time",
+        "step",
         "timers",
         "victims",
         "warned",
+        "watchdog",
     )
 
     def __init__(
@@ -65,9 +72,20 @@ class Run:
         self.boot = ""
         self.phase = Phase.STARTING
         self.launch: Launch | None = None
-        """What is still to be started: the main process while `skip_if` runs."""
-        self.is_check = False
-        """The process is `skip_if`, not the main one."""
+        """While something of it is still to be started."""
+        self.step = Step.MAIN
+        """Which of its processes it is at."""
+        self.error: str | None = None
+        """Why its workspace could not be made."""
+        self.is_machine = False
+        """That is the machine's trouble, not the job's."""
+        self.is_hurried = False
+        """Somebody does not want to wait for the rest of what follows its end."""
+        self.watchdog: Timer | None = None
+        """For the processes that are not the job's own."""
+        self.patience = 0.0
+        """Seconds that each of these may take."""
+        self.is_timed = False
         self.pid: int | None = None
         self.start_time: int | None = None
         self.inherited = False

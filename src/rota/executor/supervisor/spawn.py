@@ -19,12 +19,15 @@ import errno
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections import deque
 from queue import SimpleQueue
 
 from rota.executor.supervisor import logs, process
 from rota.executor.supervisor.protocol import HOME_TAG, RUN_TAG, clean, tag
+from rota.executor.supervisor.step import Step
+from rota.executor.supervisor.workspace import Workspace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,21 +44,47 @@ _PYTHONS_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class Launch:
-    """Everything needed to make the children of one run: `skip_if` first, where there is one."""
+    """Everything needed to make the children of one run, in the order of `Step`."""
 
-    __slots__ = ("_overlay", "_surroundings", "argv", "cwd", "directory", "skip_if")
+    __slots__ = ("_overlay", "_surroundings", "argv", "cwd", "directory", "skip_if", "workspace")
 
     def __init__(self, order: dict[str, Any], surroundings: dict[str, str]) -> None:
         self.argv: list[str] = order["argv"]
         self.cwd: str = order["cwd"]
         self.directory: str = order["directory"]
         self.skip_if: str | None = order.get("skip_if")
+        workspace = order.get("workspace")
+        self.workspace = None if workspace is None else Workspace(workspace)
         self._surroundings = surroundings
         self._overlay: dict[str, str] = order["overlay"]
 
-    def variables(self, run: int, home: str) -> dict[str, str]:
+    def step_after(self, step: Step | None) -> Step:
+        """The next one of a run that goes on."""
+        if step is None and self.workspace is not None:
+            return Step.SET_UP
+        return Step.CHECK if step in (None, Step.SET_UP) and self.skip_if is not None else Step.MAIN
+
+    def words(self, step: Step) -> list[str]:
+        if step is Step.MAIN:
+            return self.argv
+        if step is Step.CHECK or self.workspace is None:
+            return ["/bin/sh", "-c", self.skip_if or ""]
+        # -P: a json.py in the working directory must not become part of it
+        return [sys.executable, "-P", "-m", "rota.executor.workspace", *self.workspace.words()]
+
+    def place(self, step: Step) -> str:
+        """The working directory."""
+        return "/" if step.is_ours else self.cwd
+
+    def variables(self, run: int, home: str, step: Step = Step.MAIN) -> dict[str, str]:
         # The tag is what the tree is found by, so it is set here whatever was sent.
-        return {**self._surroundings, **self._overlay, HOME_TAG: home, RUN_TAG: tag(run)}
+        tags = {HOME_TAG: home, RUN_TAG: tag(run)}
+        if step.is_ours:
+            return {**os.environ, **tags}
+        return {**self._moved(self._surroundings), **self._overlay, **tags}
+
+    def _moved(self, variables: dict[str, str]) -> dict[str, str]:
+        return variables if self.workspace is None else self.workspace.without_origin(variables, self.cwd)
 
 
 class Spawned:
@@ -78,7 +107,7 @@ class Spawner:
     def __init__(self, home: str) -> None:
         self._home = home
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        self._asked: SimpleQueue[tuple[int, Launch, bool]] = SimpleQueue()
+        self._asked: SimpleQueue[tuple[int, Launch, Step]] = SimpleQueue()
         self._done: deque[Spawned] = deque()
         self.bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.in_flight = 0
@@ -89,9 +118,9 @@ class Spawner:
         # With the directory the thread takes a umask of its own: the user's, and not one that is set for a moment.
         self._is_ready.wait()
 
-    def ask(self, run: int, launch: Launch, *, is_check: bool) -> None:
+    def ask(self, run: int, launch: Launch, step: Step) -> None:
         self.in_flight += 1
-        self._asked.put((run, launch, is_check))
+        self._asked.put((run, launch, step))
 
     def collect(self) -> list[Spawned]:
         """What was made since. Called by the loop when the bell rings."""
@@ -107,9 +136,9 @@ class Spawner:
         self._has_own_directory = _take_own_directory()
         self._is_ready.set()
         while True:
-            run, launch, is_check = self._asked.get()
+            run, launch, step = self._asked.get()
             try:
-                spawned = self._spawn(run, launch, is_check=is_check)
+                spawned = self._spawn(run, launch, step)
             except OSError as error:
                 spawned = Spawned(run, error=explain(error, launch), is_machine=error.errno in _MACHINE)
             except Exception as error:  # noqa: BLE001
@@ -121,28 +150,26 @@ class Spawner:
                 with contextlib.suppress(OSError):
                     self._spare = logs.Spare(os.path.dirname(launch.directory))
 
-    def _streams(self, directory: str) -> tuple[int, int]:
-        """A fresh directory with its two files: the spare one if it can be had, else made now."""
-        streams = None if self._spare is None else self._spare.become(directory)
+    def _streams(self, directory: str, step: Step) -> tuple[int, int]:
+        """A fresh directory with its two files: the spare one if it can be had, else made now. What is not the main
+        process has a file of its own."""
+        streams = None if self._spare is None or step is not Step.MAIN else self._spare.become(directory)
         if streams is not None:
             self._spare = None
             return streams
         logs.make_directory(directory)
-        return logs.open_streams(directory)
+        if step is Step.MAIN:
+            return logs.open_streams(directory)
+        return logs.open_check(directory) if step is Step.CHECK else logs.open_workspace(directory)
 
-    def _check_streams(self, directory: str) -> tuple[int, int]:
-        logs.make_directory(directory)
-        return logs.open_check(directory)
-
-    def _spawn(self, run: int, launch: Launch, *, is_check: bool) -> Spawned:
+    def _spawn(self, run: int, launch: Launch, step: Step) -> Spawned:
         if not launch.argv:
             raise ValueError("the command is empty")
-        stdout, stderr = (self._check_streams if is_check else self._streams)(launch.directory)
-        argv = ["/bin/sh", "-c", launch.skip_if or ""] if is_check else launch.argv
-        variables = launch.variables(run, self._home)
+        stdout, stderr = self._streams(launch.directory, step)
+        variables = launch.variables(run, self._home, step)
         make = _make_child if self._has_own_directory else _make_child_slowly
         try:
-            pid = make(argv, launch.cwd, variables, (self._null, stdout, stderr))
+            pid = make(launch.words(step), launch.place(step), variables, (self._null, stdout, stderr))
         finally:
             os.close(stdout)
             if stderr != stdout:

@@ -44,7 +44,8 @@ CREATE TABLE spec (                -- what was asked for; frozen once a job of i
     idle_timeout @int,
     skip_if TEXT,
     retry TEXT,                    -- its retry policy as it was at submit; none: it is not tried again by itself
-    repository TEXT                -- the git common directory around cwd, where something of the job belongs to it
+    repository TEXT,               -- the git common directory around cwd, where something of the job belongs to it
+    workspace TEXT                 -- its worktree and patches; none: it asks for neither
 ) @strict;
 
 CREATE TABLE job (

@@ -26,9 +26,9 @@ SELECT coalesce(max(id), 0) + 1, :draws, :type, :target, :asks FROM lane RETURNI
 
 -- name: add_spec
 INSERT INTO spec (id, command, cwd, surroundings, name, type, params, flow, target, pools, timeout, idle_timeout, skip_if,
-                  retry, repository)
+                  retry, repository, workspace)
 VALUES (:id, :command, :cwd, :surroundings, :name, :type, :params, :flow, :target, :pools, :timeout, :idle_timeout, :skip_if,
-        :retry, :repository)
+        :retry, :repository, :workspace)
 
 -- name: add_job
 INSERT INTO job (id, spec, chain, status, precedence, position, created_at, queued_at, not_before, unmet, lane, asks, ready, stirred)
