@@ -42,7 +42,11 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
 
 def waits(reader: Looking, jobs: Sequence[Job], sight: Sight) -> dict[JobId, Wait]:
     """Why each of these waits, said by the gates themselves; a job that starts with the next tick is not here."""
-    waiting = [job.id for job in jobs if job.status in WAITING]
+    return waits_of(reader, [job.id for job in jobs if job.status in WAITING], sight)
+
+
+def waits_of(reader: Looking, waiting: Sequence[JobId], sight: Sight) -> dict[JobId, Wait]:
+    """The same of jobs that are known to wait."""
     if not waiting:
         return {}
     standings = reader.standings(waiting)
