@@ -137,7 +137,7 @@ def test_the_shared_part_of_a_diamond_is_drawn_once() -> None:
 
 def test_artifacts_lead_to_all_who_make_them_and_end_where_nobody_does() -> None:
     doc, branch, report, disk = map(need, ("plan_doc:foo", "plan_branch:foo", "custom:report:weekly", "file:/nfs/x"))
-    links = [
+    links: list[Link] = [
         Needed(need=doc, to=vertex(1, R)), Needed(need=doc, to=vertex(2, Status.FAILED)), Needed(need=branch, to=None),
         Needed(need=report, to=None), Needed(need=disk, to=None), after(1, R),
     ]  # fmt: skip

@@ -7,7 +7,7 @@ import os
 import sys
 
 from rota.cli.parser import Usage, job_id
-from rota.cli.terminal import height_of, say, say_json, talk, width_of
+from rota.cli.terminal import height_of, say, talk, width_of
 from rota.client import api
 from rota.client.session import Session
 from rota.home import find_home
@@ -46,10 +46,26 @@ def run(args: argparse.Namespace) -> int:
     if args.watch:
         _watch(session, wanted, _say_line if form == "json" else _easel() if _can_redraw() else _say_page)
     answer = api.graph(session, **wanted).json()
-    say_json(answer) if form == "json" else say(answer["text"])
+    say(as_json(answer) if form == "json" else answer["text"])
     if answer.get("left_out"):
         talk(_rest(answer))
     return 0
+
+
+def as_json(answer: Json) -> str:
+    """One node and one edge a line: ten thousand of them are to be read and written at once."""
+    import json
+
+    return "{\n" + ",\n".join(f"  {json.dumps(name)}: {_lines(part)}" for name, part in answer.items()) + "\n}"
+
+
+def _lines(part: object) -> str:
+    import json
+
+    dump = json.JSONEncoder(ensure_ascii=False).encode
+    if not isinstance(part, list) or not part:
+        return dump(part)
+    return "[\n" + ",\n".join(f"    {dump(each)}" for each in part) + "\n  ]"
 
 
 def _rest(answer: Json) -> str:

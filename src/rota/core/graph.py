@@ -6,9 +6,9 @@
     `-- after:success -> job-3 RUNNING [right]
         `-- after:success -> job-1 COMPLETED (see above)
 
-A tree begins at a job that nothing else in the graph hangs on. One that reaches `max_depth` goes on as a tree of its own,
-so that every job and every edge is seen; `...` stands where more hangs below than is drawn. A job is described where it
-is met first. Trees stand in the order of their numbers: what was submitted first is what is next.
+A tree begins at a job that nothing else in the graph hangs on. One that reaches `max_depth` goes on as a tree of its
+own, so that every job and every edge is seen; `...` stands where more hangs below than is drawn. A job is described
+where it is met first. Trees stand in the order of their numbers: what was submitted first is what is next.
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ from rota.core.status import Status
 from rota.ids import JobId
 from rota.store.artifact import ArtifactRecords
 
+_STATUSES = {status.value: status for status in Status}
+
 
 class Legend(msgspec.Struct, frozen=True, kw_only=True):
     """What there is to say of a job beside its status."""
@@ -107,4 +109,4 @@ def _argv(text: str) -> tuple[str, ...]:
 
 
 def _vertex(job: Any, chain: Any, status: str) -> Vertex:
-    return Vertex(job=JobId(job), chain=JobId(chain), status=Status(status))
+    return Vertex(job=job, chain=chain, status=_STATUSES[status])

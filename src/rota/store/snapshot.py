@@ -28,9 +28,6 @@ LANES = 32
 HEADS = 64
 """How many ready jobs of one lane a snapshot holds at most; the plan says when it wants to see more."""
 
-FEW_KEYS = 16
-"""Keys whose fronts are worth a statement each."""
-
 
 @lru_cache(maxsize=4096)
 def decode_draws(text: str) -> Draws | None:
@@ -104,11 +101,8 @@ class Snapshots(ArtifactRecords):
 
     def fronts(self, keys: Iterable[str]) -> dict[str, Front]:
         """Who stands first for each key, and how it is held: three probes a key, however long its queue."""
-        wanted = set(keys)
-        if len(wanted) > FEW_KEYS:
-            return self._many_fronts(wanted)
         fronts = {}
-        for key in wanted:
+        for key in set(keys):
             held = self._db.rows("front_held", key=key)[0][0]
             first = self._db.rows("front_first", key=key)
             exclusive = self._db.rows("front_first_exclusive", key=key)
@@ -119,15 +113,15 @@ class Snapshots(ArtifactRecords):
             )
         return fronts
 
-    def _many_fronts(self, keys: Iterable[str]) -> dict[str, Front]:
-        """In one statement; a key that nobody holds or wants is not in it."""
+    def fronts_of(self, jobs: Sequence[JobId]) -> dict[str, Front]:
+        """The same of every key that one of these jobs wants, in one statement: for who looks at many at once."""
         return {
             key: Front(
                 held=None if held is None else LockMode(held),
                 first=Rank(*ranks[:4]) if ranks[3] is not None else None,
                 first_exclusive=Rank(*ranks[4:]) if ranks[7] is not None else None,
             )
-            for key, held, *ranks in self._db.rows("fronts", keys=sorted(keys))
+            for key, held, *ranks in self._db.rows("fronts_of", ids=list(jobs))
         }
 
     def pauses(self) -> Pauses:

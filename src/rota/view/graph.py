@@ -58,9 +58,9 @@ class Leaves(msgspec.Struct, frozen=True, kw_only=True):
 
     def unseen(self, outside: Outside) -> set[Fact]:
         """What has to be looked at now to know which of them are there."""
-        watched = {fact for need in self.watched if (fact := fact_of(need, outside.places)) not in outside.seen}
+        watched = {fact_of(need, outside.places) for need in self.watched if not need.is_declared}
         others = {fact_of(need, outside.places) for need in self.others if not need.is_declared}
-        return {fact for fact in watched | others if fact is not None}
+        return {fact for fact in (watched - outside.seen.keys()) | others if fact is not None}
 
     def presence(self, outside: Outside) -> dict[Need, bool | None]:
         return {need: outside.presence(need) for need in self.watched | self.others}

@@ -50,12 +50,13 @@ def waits_of(reader: Looking, waiting: Sequence[JobId], sight: Sight) -> dict[Jo
     if not waiting:
         return {}
     standings = reader.standings(waiting)
+    contending = [standing.rank.job for standing in standings if standing.locks]
     planned = choose(reader, sight.limits, sight.batch_size)
     starting = {claim.job for claim in planned.claims}
     facts = Facts(
         now=sight.now,
         pauses=planned.pauses,
-        locks=LockBoard(reader.fronts(lock.key for standing in standings for lock in standing.locks)),
+        locks=LockBoard(reader.fronts_of(contending) if contending else {}),
         pools=planned.pools,
         outside=sight.outside,
     )
