@@ -283,6 +283,10 @@ def test_what_is_not_read_is_counted(wide: Scheduler, monkeypatch: pytest.Monkey
     said = _said(wide, picture, {})
     assert (said["text"], said["left_out"]) == ("job-1 RUNNING\njob-2 RUNNING\njob-3 RUNNING", 2)
     assert (len(listed(wide)["nodes"]), listed(wide)["left_out"]) == (2, 3)
+    for _ in range(3):
+        wide.submit(after=[JobId(1)])
+    around = listed(wide, focus=JobId(1))
+    assert ([node["id"] for node in around["nodes"]], around["left_out"]) == (["job-1", "job-6"], 2)
 
 
 class Counted:

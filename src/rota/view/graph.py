@@ -178,29 +178,39 @@ def _around(reader: Reader, job: JobId, wanted: Wanted, most: int) -> Graph:
     focus = reader.last_vertex(job)
     if focus is None:
         raise NotFound(f"no such job: {show_job(job)}; `rota list --all` shows what there is")
-    nodes = {focus.job: focus}
+    circle = _Circle(focus, most)
     links: dict[JobId, Sequence[Link]] = {}
     frontier = [focus]
     for _ in range(wanted.max_depth):
         found = reader.links_of(frontier)
         links.update(found)
         targets = {link.to for each in found.values() for link in each if link.to is not None}
-        frontier = _add(nodes, (to for to in targets if wanted.with_ended or to.status in SHOWN), most)
+        frontier = circle.add(to for to in targets if wanted.with_ended or to.status in SHOWN)
     rim, frontier = frontier, [focus]
     for _ in range(wanted.max_depth):
-        consumers = reader.consumers_of(frontier, with_ended=wanted.with_ended, limit=most)
-        frontier = _add(nodes, consumers, most)
+        frontier = circle.add(reader.consumers_of(frontier, with_ended=wanted.with_ended, limit=most + 1))
         rim += frontier
     cut = set()
     for each, found_links in reader.links_of(rim).items():
-        links[each] = [link for link in found_links if link.to is not None and link.to.job in nodes]
+        links[each] = [link for link in found_links if link.to is not None and link.to.job in circle.nodes]
         if len(links[each]) < len(found_links):
             cut.add(each)
-    return Graph(nodes=_in_order(nodes.values()), links=links, cut=frozenset(cut), focus=focus.job)
+    nodes = _in_order(circle.nodes.values())
+    return Graph(nodes=nodes, links=links, cut=frozenset(cut), focus=focus.job, left_out=circle.left_out)
 
 
-def _add(nodes: dict[JobId, Vertex], found: Iterable[Vertex], most: int) -> list[Vertex]:
-    """Of these the ones that are new, while there is room."""
-    new = [vertex for vertex in _in_order(found).values() if vertex.job not in nodes][: most - len(nodes)]
-    nodes.update((vertex.job, vertex) for vertex in new)
-    return new
+class _Circle:
+    """The jobs around one, while there is room."""
+
+    def __init__(self, focus: Vertex, most: int) -> None:
+        self.nodes = {focus.job: focus}
+        self.left_out = 0
+        self._most = most
+
+    def add(self, found: Iterable[Vertex]) -> list[Vertex]:
+        """Of these the ones that are new."""
+        new = [vertex for job, vertex in _in_order(found).items() if job not in self.nodes]
+        room = self._most - len(self.nodes)
+        self.nodes.update((vertex.job, vertex) for vertex in new[:room])
+        self.left_out += len(new[room:])
+        return new[:room]
