@@ -168,6 +168,7 @@ def test_what_has_ended_is_shown_only_where_something_hangs_on_it(wide: Schedule
         ],
         "edges": [{"from": "job-3", "to": "job-2", "after": {"policy": "success"}}],
     }
+    assert [node["id"] for node in listed(wide, focus=second)["nodes"]] == ["job-2", "job-3"]
     assert drawn(wide, with_ended=True) == [
         "job-3 BLOCKED_BY_DEPENDENCY [third] [wait: dependency failed for job job-2 (FAILED)]",
         "`-- after:success -> job-2 FAILED [second]",
@@ -188,6 +189,28 @@ def test_edges_lead_to_the_last_job_of_a_chain(wide: Scheduler) -> None:
     assert drawn(wide, with_ended=True)[0] == "job-1 FAILED [flaky]"
     assert [node["id"] for node in listed(wide)["nodes"]] == ["job-2", "job-3"]
     assert drawn(wide, focus=flaky)[0].startswith("job-2 QUEUED"), "what became of it is what is looked at"
+
+
+def test_of_a_consumer_that_was_retried_the_last_is_around_the_focus(wide: Scheduler) -> None:
+    base = wide.submit()
+    wide.end(base)
+    wide.end(wide.submit(after=[base], retries=1), 7)
+    assert [node["id"] for node in listed(wide, focus=base)["nodes"]] == ["job-1", "job-3"]
+    assert [node["id"] for node in listed(wide, focus=base, with_ended=True)["nodes"]] == ["job-1", "job-2", "job-3"]
+
+
+def test_edges_stand_in_the_order_in_which_they_were_named(scheduler: Scheduler) -> None:
+    one, two = scheduler.submit(), scheduler.submit()
+    scheduler.submit(after=[two, one])
+    assert [edge["to"] for edge in listed(scheduler)["edges"]] == ["job-2", "job-1"]
+
+
+def test_what_was_put_is_present(scheduler: Scheduler) -> None:
+    scheduler.submit(needs=["custom:report:weekly"], missing_producer="wait")
+    assert drawn(scheduler)[1] == "`-- custom:report:weekly [missing]"
+    (report,) = scheduler.reader.watched_artifacts()
+    scheduler.do(lambda work: work.session.put(report.id, None, None, work.now))
+    assert drawn(scheduler)[1] == "`-- custom:report:weekly [present]"
 
 
 def test_a_blocked_job_that_was_tried_again_gives_way(wide: Scheduler, raw: Any) -> None:
@@ -255,6 +278,7 @@ def test_a_focus_that_has_ended_is_there_and_its_past_only_when_asked_for(wide: 
     for job in (first, middle, last):
         wide.end(job)
     assert drawn(wide, focus=middle) == ["job-2 COMPLETED", "`-- after:success -> job-1 COMPLETED"]
+    assert [node["id"] for node in listed(wide, focus=middle)["nodes"]] == ["job-2"]
     assert drawn(wide, focus=middle, with_ended=True) == [
         "job-2 COMPLETED",
         "`-- after:success -> job-1 COMPLETED",

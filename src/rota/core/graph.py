@@ -114,7 +114,7 @@ def _roots(graph: Graph, max_depth: int) -> list[JobId]:
     """Where trees begin: at what nothing hangs on, and at what a tree reaches with its last step."""
     targets = {job: _targets(graph, job) for job in graph.nodes}
     below = set(chain.from_iterable(targets.values()))
-    distance = {job: 0 for job in graph.nodes if job not in below or job == graph.focus}
+    distance = {job: 0 for job in graph.nodes if job not in below}
     frontier = deque(distance)
     while frontier:
         job = frontier.popleft()
