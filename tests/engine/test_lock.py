@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from harness import Scheduler
+from rota.core.lock import Front
 from rota.core.status import Status
 from rota.executor.port import Account, FailedToStart
 
@@ -138,3 +141,18 @@ def test_cancelling_a_waiter_lets_those_behind_it_through(wide: Scheduler) -> No
 def test_a_key_named_twice_is_exclusive_if_either_says_so(wide: Scheduler) -> None:
     job = wide.submit(locks=["repo:shared", "repo", "repo:shared"])
     assert wide.show(job).locks == [{"key": "repo", "mode": "exclusive"}]
+
+
+def test_the_fronts_of_many_keys_are_those_of_each(make_scheduler: Callable[..., Scheduler]) -> None:
+    scheduler = make_scheduler(**{"global": 2})
+    jobs = [
+        scheduler.submit(locks=["held", "shared:shared"]),
+        scheduler.submit(locks=["shared:shared"]),
+        scheduler.submit(locks=["held:shared", "queue:shared"], priority=1),
+        scheduler.submit(locks=["held", "queue"]),
+        scheduler.submit(locks=["queue:shared", "nobody's"], delay="1h"),
+    ]
+    keys = ["held", "shared", "queue", "nobody's"]
+    assert scheduler.reader.fronts_of(jobs) == scheduler.reader.fronts(keys)
+    assert scheduler.reader.fronts_of(jobs[1:2]) == scheduler.reader.fronts(["shared"])
+    assert scheduler.reader.fronts_of(jobs[4:])["nobody's"] == Front()

@@ -29,6 +29,7 @@ HOT = (
     "add_failure", "stir_contending", "stir_parked", "count_parked", "half_open_breaker", "close_breaker",
     "find_artifact", "needs_of", "producers_of", "pins_of", "named_by", "watched_artifacts", "watched_heads",
     "stir_needing", "stir_pinned", "made_by", "made_anew", "take_back_put", "needed", "makers_of", "open_edges_of",
+    "active_vertices", "blocked_vertices", "edges_out", "last_makers", "consumers", "captions", "fronts_of",
 )  # fmt: skip
 SORTED_BY_AN_INDEX = (
     "heads", "stirred", "first_stirred", "next_due", "front_first", "front_first_exclusive", "exclusive_behind",

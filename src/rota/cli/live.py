@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from rota.cli import table
@@ -38,6 +38,22 @@ class Lines:
         """Nothing is left behind."""
 
 
+class Canvas:
+    """Lines of a terminal that are drawn again where they stand."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._drawn = 0
+
+    def draw(self, lines: Sequence[str]) -> None:
+        # One write: a terminal never shows half a view. Each line is cleared to its end, and what the last view
+        # had below is cleared too.
+        up = f"\033[{self._drawn}A" if self._drawn else ""
+        self._stream.write("\r" + up + "".join(f"{line}\033[K\n" for line in lines) + "\033[J")
+        self._stream.flush()
+        self._drawn = len(lines)
+
+
 class Screen:
     """One line for each job, redrawn where it stands."""
 
@@ -46,16 +62,10 @@ class Screen:
     def __init__(self, stream: TextIO, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._stream = stream
         self._clock = clock
-        self._drawn = 0
+        self._canvas = Canvas(stream)
 
     def draw(self, jobs: Mapping[str, Json]) -> None:
-        lines = self._lines(jobs)
-        # One write: a terminal never shows half a view. Each line is cleared to its end, and what the last view
-        # had below is cleared too.
-        up = f"\033[{self._drawn}A" if self._drawn else ""
-        self._stream.write("\r" + up + "".join(f"{line}\033[K\n" for line in lines) + "\033[J")
-        self._stream.flush()
-        self._drawn = len(lines)
+        self._canvas.draw(self._lines(jobs))
 
     def _lines(self, jobs: Mapping[str, Json]) -> list[str]:
         width, room = (width_of(self._stream) or 80) - 1, height_of(self._stream) - 2

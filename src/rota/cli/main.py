@@ -16,7 +16,8 @@ PIPE_CLOSED = 141
 
 _ELSEWHERE = {
     "ls": "list", "ps": "list", "jobs": "list", "add": "submit", "run": "submit", "log": "logs", "tail": "logs",
-    "kill": "cancel", "rm": "cancel", "start": "up", "stop": "down", "info": "show",
+    "kill": "cancel", "rm": "cancel", "start": "up", "stop": "down", "info": "show", "dag": "graph",
+    "tree": "graph",
 }  # fmt: skip
 """What other tools call it."""
 

@@ -24,6 +24,7 @@ VERBS = {
     "list": "list jobs",
     "show": "show everything about a job",
     "why": "say why a job has not started, or how it ended",
+    "graph": "draw which jobs wait for what",
     "logs": "print what a job wrote",
     "wait": "wait for jobs to end and return their exit code",
     "cancel": "cancel jobs; running ones are gone when this returns",

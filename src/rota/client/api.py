@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 
 from rota.client.session import Session
-from rota.client.transport import PATIENCE, Stream, quote
+from rota.client.transport import PATIENCE, Answer, Stream, quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -93,6 +93,18 @@ def retry(session: Session, what: str) -> Json:
 def why(session: Session, job: str) -> Json:
     answer: Json = session.ask("GET", f"/api/jobs/{quote(job)}/why").json()
     return answer
+
+
+def graph(
+    session: Session, *, form: str, everything: bool = False, job: str | None = None, max_depth: int | None = None,
+    wait: float | None = None, seen: str | None = None,
+) -> Answer:  # fmt: skip
+    """As `dag` or `json`; with `wait`, when its tag is no longer `seen`, else, when the seconds are over, 304."""
+    pairs = (("format", form), ("all", 1 if everything else None), ("job", job), ("max_depth", max_depth))
+    seconds = None if wait is None else f"{wait:g}"
+    headers = None if seen is None else {"If-None-Match": seen}
+    target = f"/api/graph{_query((*pairs, ('wait', seconds)))}"
+    return session.ask("GET", target, headers=headers, timeout=PATIENCE + (wait or 0))
 
 
 def logs(session: Session, job: str) -> Json:

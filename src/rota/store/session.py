@@ -13,12 +13,13 @@ from rota.store.breaker import BreakerRecords, Breaking
 from rota.store.database import Bulk, Database
 from rota.store.edit import Editing
 from rota.store.finish import Finishing
+from rota.store.graph import GraphRecords
 from rota.store.record import Records
 from rota.store.retry import Retrying
 from rota.store.snapshot import Snapshots
 
 
-class Reader(Snapshots, Records, BreakerRecords):
+class Reader(Snapshots, Records, BreakerRecords, GraphRecords):
     def __init__(self, database: Database) -> None:
         self._db = database
 

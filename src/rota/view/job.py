@@ -42,16 +42,21 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
 
 def waits(reader: Looking, jobs: Sequence[Job], sight: Sight) -> dict[JobId, Wait]:
     """Why each of these waits, said by the gates themselves; a job that starts with the next tick is not here."""
-    waiting = [job.id for job in jobs if job.status in WAITING]
+    return waits_of(reader, [job.id for job in jobs if job.status in WAITING], sight)
+
+
+def waits_of(reader: Looking, waiting: Sequence[JobId], sight: Sight) -> dict[JobId, Wait]:
+    """The same of jobs that are known to wait."""
     if not waiting:
         return {}
     standings = reader.standings(waiting)
+    contending = [standing.rank.job for standing in standings if standing.locks]
     planned = choose(reader, sight.limits, sight.batch_size)
     starting = {claim.job for claim in planned.claims}
     facts = Facts(
         now=sight.now,
         pauses=planned.pauses,
-        locks=LockBoard(reader.fronts(lock.key for standing in standings for lock in standing.locks)),
+        locks=LockBoard(reader.fronts_of(contending) if contending else {}),
         pools=planned.pools,
         outside=sight.outside,
     )

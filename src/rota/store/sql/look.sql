@@ -46,6 +46,18 @@ SELECT precedence, position, created_at, job FROM lock
 WHERE key = :key AND state = 'contending' AND mode = 'exclusive'
 ORDER BY precedence, position, created_at, job LIMIT 1
 
+-- name: fronts_of: the same three of every key that these jobs want
+SELECT wanted.key, (SELECT min(holder.mode) FROM lock AS holder WHERE holder.key = wanted.key AND holder.state = 'held'),
+       first.precedence, first.position, first.created_at, first.job,
+       exclusive.precedence, exclusive.position, exclusive.created_at, exclusive.job
+FROM (SELECT DISTINCT key FROM lock WHERE job @in(ids)) AS wanted
+LEFT JOIN lock AS first ON first.key = wanted.key AND first.job = (
+    SELECT job FROM lock WHERE lock.key = wanted.key AND state = 'contending'
+    ORDER BY precedence, position, created_at, job LIMIT 1)
+LEFT JOIN lock AS exclusive ON exclusive.key = wanted.key AND exclusive.job = (
+    SELECT job FROM lock WHERE lock.key = wanted.key AND state = 'contending' AND mode = 'exclusive'
+    ORDER BY precedence, position, created_at, job LIMIT 1)
+
 -- name: place
 UPDATE job SET status = :to, wait_kind = :wait_kind, waited_on = :waited_on, ready = :ready, stirred = 0,
                reason = :reason, finished_at = :finished_at
