@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from rota.config.key import accepted_by, duration, hint_for, path_of, shown, type_of
-from rota.config.section import DEFAULT_POOLS, SECTIONS, Config, Span, policies_of
+from rota.config.key import DURATIONS, accepted_by, duration, hint_for, path_of, shown, type_of
+from rota.config.section import DEFAULT_POOLS, SECTIONS, Config, policies_of
 from rota.duration import show_duration
 from rota.errors import ConfigError, InvalidInput
 from rota.names import POOL_KINDS
@@ -116,7 +116,7 @@ def table_of(raw: object, section: str, file: str) -> dict[str, Any]:
 
 def _value(raw: object, kind: Any) -> object:
     """The value that a TOML value stands for. A bare number is no duration: of what?"""
-    if kind not in (timedelta, Span):
+    if kind not in DURATIONS:
         return msgspec.convert(raw, kind)
     if not isinstance(raw, str):
         raise InvalidInput("not a duration")
