@@ -265,7 +265,8 @@ POINTS = ["take", "sync", "delete", "put_back"]
 @contextmanager
 def killed_at(point: str, call: int, *, is_before: bool, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The process ends at the so-many-th call of this step, before or after it."""
-    step, calls = getattr(Trash, point), []
+    step = getattr(Trash, point)
+    calls: list[str] = []
 
     def run(trash: Trash, *args: Any) -> Any:
         if any("killed" in each for each in calls):
@@ -295,9 +296,8 @@ def test_killed_anywhere_rows_and_files_agree_after_the_next_start(
     scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch, raw: Raw, point: str, call: int, is_before: bool
 ) -> None:
     jobs = [ended(scheduler) for _ in range(5)]
-    with killed_at(point, call, is_before=is_before, monkeypatch=monkeypatch):
-        with suppress(Killed):
-            collect(collector_of(scheduler), ALL)
+    with killed_at(point, call, is_before=is_before, monkeypatch=monkeypatch), suppress(Killed):
+        collect(collector_of(scheduler), ALL)
     scheduler.crash()
     collector = collector_of(scheduler)
     collector.recover()

@@ -27,8 +27,8 @@ HOT = (
     "find_lane", "find_surroundings", "count_waiting", "count_held", "count_started", "count_ready_now",
     "add_failure", "stir_contending", "stir_parked", "count_parked", "half_open_breaker", "close_breaker",
     "old_chains", "chain_members", "chain_referrers", "named_chains", "touched_since", "count_runs_of",
-    "count_events_of", "remove_events", "remove_runs", "remove_edges", "remove_locks", "remove_jobs", "remove_specs", "last_event",
-    "jobless_events", "remove_jobless_events", "answers_from", "remove_answers", "uses_from",
+    "count_events_of", "remove_events", "remove_runs", "remove_edges", "remove_locks", "remove_jobs", "remove_specs",
+    "last_event", "jobless_events", "remove_jobless_events", "answers_from", "remove_answers", "uses_from",
 )  # fmt: skip
 SORTED_BY_AN_INDEX = (
     "heads", "stirred", "first_stirred", "next_due", "front_first", "front_first_exclusive", "exclusive_behind",
