@@ -23,21 +23,20 @@ from rota.store.port import Store
 log = logging.getLogger("rota.gc")
 
 AFTER_START = timedelta(minutes=1)
+"""Not sooner, unless the interval itself is shorter."""
 LONGEST_WAIT = timedelta(hours=1)
 """The wall clock can be set, and a machine can sleep: look again at least this often."""
 CAUSE = "timer"
 
 
 class Daily:
-    def __init__(
-        self, *, collector: Collector, store: Store, clock: Clock, policy: Callable[[], GcPolicy],
-        after_start: timedelta = AFTER_START,
-    ) -> None:  # fmt: skip
+    def __init__(self, *, collector: Collector, store: Store, clock: Clock, policy: Callable[[], GcPolicy]) -> None:
         self._collector = collector
         self._store = store
         self._clock = clock
         self._policy = policy
-        self._not_before = clock.now() + after_start
+        self._started_at = clock.now()
+        self._not_before = self._started_at
         self._last: datetime | None = None
         self._has_looked = False
         self._wake = threading.Event()
@@ -72,8 +71,9 @@ class Daily:
         if interval is None:
             return None
         now = self._clock.now()
-        if now < self._not_before:
-            return self._not_before - now
+        not_before = max(self._not_before, self._started_at + min(AFTER_START, interval))
+        if now < not_before:
+            return not_before - now
         try:
             if not self._has_looked:
                 self._last, self._has_looked = self._stored(), True

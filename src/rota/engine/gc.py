@@ -43,7 +43,7 @@ class Perform(Protocol):
     def __call__(self, act: Callable[[Work], T], /) -> T: ...
 
 
-BATCH = 200
+BATCH = 100
 """Chains looked at, and at most removed, in one go: what the engine does for one of these nobody notices."""
 KEYS = 2_000
 """Rows without anything that hangs on them, in one go."""
