@@ -23,6 +23,7 @@ from rota.errors import Conflict, HomeError, NotFound, RotaError, StorageFull, S
 from rota.executor.port import Environment
 from rota.ids import JobId, show_job
 from rota.store.database import OutcomeUnknown
+from rota.store.gc import Removed
 from store.invariants import check_store
 
 WEEK = timedelta(days=7)
@@ -323,6 +324,17 @@ def test_files_written_to_the_old_place_meanwhile_are_kept(scheduler: Scheduler)
     assert (place / "job.json").read_text() == "newer"
 
 
+def test_a_collection_begins_with_what_an_earlier_one_left(scheduler: Scheduler, collector: Collector) -> None:
+    """Whatever kept the start from seeing to it."""
+    job = ended(scheduler)
+    trash = Trash(scheduler.home / "jobs")
+    write_files(scheduler, JobId(77))
+    trash.take([job, JobId(77)])
+    assert collect(collector).rows.jobs == 0
+    assert with_files(scheduler) == with_rows(scheduler) == [job]
+    assert not (scheduler.home / "jobs" / NAME).exists()
+
+
 def test_links_are_not_followed_and_nothing_outside_is_touched(
     scheduler: Scheduler, collector: Collector, tmp_path: Path
 ) -> None:
@@ -430,6 +442,26 @@ def test_other_work_passes_between_two_parts(scheduler: Scheduler, monkeypatch: 
     scheduler.clock.advance(seconds=1)
     assert collect(collector_of(scheduler, between), ALL).rows.jobs == 6
     assert with_rows(scheduler) == started == [7, 8, 9]
+
+
+def test_a_turn_removes_few_jobs_however_long_the_chains_are(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gc, "BATCH", 4)
+    for _ in range(3):
+        job = ended(scheduler, code=1)
+        for _ in range(2):
+            retried = scheduler.do(lambda work, job=job: retry(work, show_job(job), actor="tester"))
+            scheduler.end(retried.job, 1)
+    turns: list[int] = []
+
+    def counted(act: Any) -> Any:
+        result = scheduler.do(act)
+        turns.extend([result.rows.jobs] if isinstance(result, Removed) else [])
+        return result
+
+    assert collect(collector_of(scheduler, counted), ALL).rows.jobs == 9
+    assert turns == [3, 3, 3]
 
 
 def test_an_answer_is_kept_for_an_hour_so_that_asking_again_stores_nothing_twice(

@@ -44,7 +44,7 @@ class Perform(Protocol):
 
 
 BATCH = 100
-"""Chains looked at, and at most removed, in one go: what the engine does for one of these nobody notices."""
+"""Chains looked at in one go, and jobs removed in one turn of the engine, but for a chain that has more by itself."""
 KEYS = 2_000
 """Rows without anything that hangs on them, in one go."""
 MOST_NAMED = 1_000
@@ -202,7 +202,8 @@ class Collector:
                 self._plan(reader, sorted_out.free, weights, found)
                 gone.update(chain.id for chain in sorted_out.free)
             else:
-                gone |= self._remove(sorted_out.free, weights, settled, found)
+                for part in _parts(sorted_out.free):
+                    gone |= self._remove(part, weights, settled, found)
 
     def _sort_out(
         self, chains: Sequence[Chain], gone: set[JobId], found: Collection
@@ -305,6 +306,18 @@ def _book(work: Work, data: dict[str, object], cause: str, actor: str | None) ->
     if cause == "timer":
         work.session.set_meta(DAILY, str(to_stored(work.now)))
     work.session.book_gc(data, breaker=work.settings.breaker, now=work.now, cause=cause, actor=actor)
+
+
+def _parts(chains: Sequence[Chain]) -> Iterator[list[Chain]]:
+    """In the same order, with few jobs in each: a chain may have a thousand."""
+    part: list[Chain] = []
+    for chain in chains:
+        if part and sum(len(each.jobs) for each in part) + len(chain.jobs) > BATCH:
+            yield part
+            part = []
+        part.append(chain)
+    if part:
+        yield part
 
 
 def _apply(work: Work, remove: Callable[[Session, Sequence[T]], int], part: Sequence[T]) -> int:
