@@ -16,7 +16,7 @@ from rota.command.retry import retry
 from rota.command.submit import AfterWanted, Submission, Surroundings, submit
 from rota.core.gc import Kept
 from rota.core.status import Status
-from rota.engine import gc
+from rota.engine import gc, trash
 from rota.engine.gc import Collection, Collector
 from rota.engine.trash import NAME, Trash
 from rota.errors import Conflict, HomeError, NotFound, RotaError, StorageFull, StoreError, Unavailable
@@ -327,12 +327,28 @@ def test_files_written_to_the_old_place_meanwhile_are_kept(scheduler: Scheduler)
 def test_a_collection_begins_with_what_an_earlier_one_left(scheduler: Scheduler, collector: Collector) -> None:
     """Whatever kept the start from seeing to it."""
     job = ended(scheduler)
-    trash = Trash(scheduler.home / "jobs")
     write_files(scheduler, JobId(77))
-    trash.take([job, JobId(77)])
+    Trash(scheduler.home / "jobs").take([job, JobId(77)])
     assert collect(collector).rows.jobs == 0
     assert with_files(scheduler) == with_rows(scheduler) == [job]
     assert not (scheduler.home / "jobs" / NAME).exists()
+
+
+def test_what_has_rows_is_not_deleted_though_it_cannot_be_put_back(
+    scheduler: Scheduler, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = ended(scheduler)
+    Trash(scheduler.home / "jobs").take([job])
+
+    def refused(_here: str, _place: str) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(trash, "_put_back", refused)
+        collect(collector)
+    assert (scheduler.home / "jobs" / NAME / str(job) / "stdout.log").exists()
+    collect(collector)
+    assert with_files(scheduler) == [job]
 
 
 def test_links_are_not_followed_and_nothing_outside_is_touched(
