@@ -5,6 +5,7 @@ rota-engine     the only writer: turns of one transaction each, the supervisor's
 rota-reader     views, each at one moment of the store
 rota-prober     repositories and files outside, looked at for jobs that wait for them
 rota-mirror     files for people and tools, written behind
+rota-gc         once a day, removes what is old
 """
 
 from __future__ import annotations
@@ -36,11 +37,14 @@ from rota.config import Config
 from rota.core.artifact import MissingProducer, Places
 from rota.core.breaker import BreakerPolicy
 from rota.core.event import Event
+from rota.core.gc import GcPolicy
 from rota.core.pool import Limits, PoolPolicy
 from rota.core.retry import RetryPolicies, RetryPolicy
 from rota.duration import show_duration
+from rota.engine.daily import Daily
 from rota.engine.dispatch import Starter
 from rota.engine.engine import Engine
+from rota.engine.gc import Collector
 from rota.engine.loop import Loop
 from rota.engine.mirror import META, Mirror
 from rota.engine.prober import Prober
@@ -65,6 +69,8 @@ _LAST_WORD = 30
 _TURN_OF_A_THREAD = 0.001
 """Seconds that a busy thread may keep the others waiting: with Python's own five, a view of many jobs would hold up a
 start for as long as the start takes."""
+_SETTLED_WITHIN = 5.0
+"""Seconds that a collection gives the files of the latest jobs to be written; it leaves alone what is not."""
 _ANSWERS_LEFT = 1
 """Seconds for answers under way when the scheduler ends; a log that is followed breaks off then."""
 
@@ -119,6 +125,11 @@ def settings_of(given: Config, home: Home) -> Settings:
         ),
         missing_producer=MissingProducer(given.artifacts.missing_producer),
     )
+
+
+def gc_policy(given: config.Gc) -> GcPolicy:
+    interval = None if isinstance(given.interval, str) else given.interval
+    return GcPolicy(older_than=timedelta(days=given.days), interval=interval)
 
 
 def _policy(given: config.Retry) -> RetryPolicy:
@@ -199,6 +210,8 @@ class Daemon:
             known=self._engine.known,
             submit=self._turns.submit,
         )
+        self.collector = self._collector()
+        self._daily = self._daily_collection()
         context = self._reading = self._context()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
@@ -209,14 +222,17 @@ class Daemon:
         with self._bound_socket() as listening:
             begun = asyncio.Event()
             self._turns.start(lambda: loop.call_soon_threadsafe(begun.set))
+            self.collector.recover()
             self._mirror.start()
             self._prober.start()
             await begun.wait()  # who asks at once is told what was recovered
             serving = asyncio.create_task(server.serve(sockets=[listening]))
             watching = asyncio.create_task(self._watch_config())
+            self._daily.start()
             serving.add_done_callback(lambda _: self._stopping.set())
             log.info("rota %s serves %s", __version__, self._home.root)
             await self._stopping.wait()
+            self.collector.is_stopping = True
             await self._drain()
             watching.cancel()
             self._hub.close()
@@ -241,6 +257,24 @@ class Daemon:
                 cwd=str(root.parent if root.name == ".rota" else Path.home()),
                 variables={name: value for name, value in os.environ.items() if not name.startswith("ROTA_")},
             ),
+        )
+
+    def _collector(self) -> Collector:
+        return Collector(
+            store=self._store,
+            jobs=self._home.jobs,
+            worktrees=self._home.worktrees,
+            clock=self._clock,
+            perform=self._turns.perform,
+            settle=lambda: self._mirror.settle(_SETTLED_WITHIN),
+        )
+
+    def _daily_collection(self) -> Daily:
+        return Daily(
+            collector=self.collector,
+            store=self._store,
+            clock=self._clock,
+            policy=lambda: gc_policy(self._config.gc),
         )
 
     def _publish(self, events: Sequence[Event]) -> None:
@@ -269,6 +303,7 @@ class Daemon:
         self._config_trouble = "store.url takes effect at the next start" if is_moved else None
         self._config = given
         self._engine.settings = settings_of(given, self._home)
+        self._daily.wake()
         self._turns.submit(Request(lambda _: None, lambda _: None))
 
     def stop(self, grace: timedelta | None, *, kills: bool) -> None:
@@ -359,6 +394,7 @@ class Daemon:
         return self._grace if self._grace is not None else self._config.scheduler.grace
 
     def _close(self, context: Context) -> None:
+        self._daily.stop()
         self._mirror.stop()
         self._prober.stop()
         self._turns.stop()

@@ -74,6 +74,10 @@ class Home:
         return self.root / "jobs"
 
     @property
+    def worktrees(self) -> Path:
+        return self.root / "worktrees"
+
+    @property
     def socket(self) -> Path:
         return self.root / "rota.sock"
 

@@ -17,6 +17,7 @@ from rota.engine.loop import Loop
 from rota.engine.work import Request, Work
 from rota.errors import Unavailable
 from rota.executor.port import Account, Accounts
+from rota.store.database import OutcomeUnknown
 
 WAIT = 30
 """Seconds after which a test has failed; nothing sleeps for them."""
@@ -161,3 +162,20 @@ def test_who_waits_for_its_first_turn_does_not_wait_for_one_that_crashed(
     assert begun.wait(WAIT)
     assert crashed.is_set()
     loop.stop()
+
+
+def test_a_thread_that_can_wait_gets_the_answer_or_the_refusal(loop: Loop) -> None:
+    assert loop.perform(submission).jobs == [1]
+
+    def refused(_work: Work) -> None:
+        raise Unavailable("not now")
+
+    with pytest.raises(Unavailable, match="not now"):
+        loop.perform(refused)
+
+
+def test_and_does_not_wait_for_an_engine_that_is_gone(loop: Loop) -> None:
+    """What became of its request it cannot know."""
+    loop.stop()
+    with pytest.raises(OutcomeUnknown):
+        loop.perform(submission)

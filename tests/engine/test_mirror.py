@@ -124,3 +124,27 @@ def test_a_disk_that_takes_only_a_part_leaves_the_old_file_whole(tmp_path: Path)
     _replace(str(tmp_path), b"new")
     assert path.read_bytes() == b"new\n"
     assert [each.name for each in tmp_path.iterdir()] == ["job.json"]
+
+
+def test_who_asks_is_told_up_to_which_event_nobody_writes_any_more(scheduler: Scheduler) -> None:
+    mirror = Mirror(scheduler.store, scheduler.home / "jobs", lambda _position: None)
+    mirror.start()
+    for _ in range(2):
+        job = scheduler.submit()
+        scheduler.end(job)
+        scheduler.cancel(scheduler.submit(delay="1h"))
+        assert mirror.settle(30) == scheduler.reader.last_event()
+        assert (scheduler.home / "jobs" / str(job) / "outcome.json").exists()
+    mirror.stop()
+
+
+def test_and_what_could_not_be_written_is_not_promised(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = scheduler.submit()
+    scheduler.end(job)
+    mirror = Mirror(scheduler.store, scheduler.home / "jobs", lambda _position: None)
+    with monkeypatch.context() as patched:
+        patched.setattr(Mirror, "_write", lambda _self, _job: 1 / 0)
+        mirror.start()
+        assert mirror.settle(0.3) == 0
+    assert mirror.settle(30) == scheduler.reader.last_event()
+    mirror.stop()

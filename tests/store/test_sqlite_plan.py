@@ -30,12 +30,16 @@ HOT = (
     "find_artifact", "needs_of", "producers_of", "pins_of", "named_by", "watched_artifacts", "watched_heads",
     "stir_needing", "stir_pinned", "made_by", "made_anew", "take_back_put", "needed", "makers_of", "open_edges_of",
     "active_vertices", "blocked_vertices", "edges_out", "last_makers", "consumers", "captions", "fronts_of",
+    "old_chains", "chain_members", "chain_referrers", "named_chains", "touched_since", "count_runs_of",
+    "count_events_of", "remove_events", "remove_runs", "remove_edges", "remove_locks", "remove_jobs", "remove_specs",
+    "last_event", "jobless_events", "remove_jobless_events", "answers_from", "remove_answers", "uses_from",
 )  # fmt: skip
 SORTED_BY_AN_INDEX = (
     "heads", "stirred", "first_stirred", "next_due", "front_first", "front_first_exclusive", "exclusive_behind",
     "active_ids", "active_ids_of", "events_since", "events_of_job", "last_of_chain", "last_dispatch",
+    "old_chains", "jobless_events", "answers_from", "uses_from",
 )  # fmt: skip
-LISTS = ("artifacts", "chains", "ids", "keys", "lanes", "names", "policies", "statuses")
+LISTS = ("artifacts", "chains", "ids", "keys", "lanes", "names", "policies", "seqs", "statuses")
 
 
 @pytest.fixture(scope="module")

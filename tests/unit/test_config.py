@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rota import config, names
-from rota.config import UNSET, Config, Retry, Scheduler, edit, get, listing, load
+from rota.config import UNSET, Config, Gc, Retry, Scheduler, edit, get, listing, load
 from rota.config.key import POLICY_FORMS, POOL_FORMS
 from rota.core import pool
 from rota.duration import parse_duration, show_duration
@@ -78,6 +78,8 @@ def test_dec_011_con_002_one_job_at_a_time_and_one_user_of_ollama_unless_told_ot
         "breaker.window": "10m",
         "breaker.failures": 20,
         "breaker.cool_down": "10m",
+        "gc.days": 7,
+        "gc.interval": "1d",
         "store.url": None,
         "log.max_bytes": None,
         "display.list.format": "table",
@@ -525,3 +527,17 @@ def test_a_limit_of_nothing_is_refused_where_it_would_let_nothing_pass(tmp_path:
     with pytest.raises(InvalidInput, match=f'{key} cannot be "0s"; it takes a duration longer than nothing'):
         edit(path, key, "0s")
     assert not path.exists()
+
+
+def test_collection_is_daily_or_off(toml: Path) -> None:
+    assert edit(toml, "gc.interval", "off").gc.interval == "off"
+    assert edit(toml, "gc.interval", "12h").gc.interval == timedelta(hours=12)
+    assert edit(toml, "gc.days", "0").gc.days == 0
+    for key, text in (("gc.interval", "0s"), ("gc.interval", "never"), ("gc.days", "-1"), ("gc.days", "1.5")):
+        with pytest.raises(InvalidInput, match=f"{key} cannot be"):
+            edit(toml, key, text)
+    assert load(toml).gc == Gc(days=0, interval=timedelta(hours=12))
+    with pytest.raises(
+        ConfigError, match=r'interval = 24 in rota\.toml cannot be used; it takes a duration such as "24h"'
+    ):
+        load(given_file(toml, "[gc]\ninterval = 24\n"))

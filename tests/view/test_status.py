@@ -34,6 +34,7 @@ def test_an_empty_scheduler(scheduler: Scheduler) -> None:
         "finished": 0,
         "pools": {"global": {"size": 1, "used": 0}, "resource/ollama": {"size": 1, "used": 0}},
         "last_dispatch_at": None,
+        "last_gc": None,
         "idle_because": None,
     }
 

@@ -20,6 +20,7 @@ from rota.config import Config
 from rota.core.artifact import Outside
 from rota.core.event import Event
 from rota.core.fact import Fact, Seen
+from rota.engine.gc import Collector
 from rota.engine.loop import Loop
 from rota.engine.work import Request, Settings, Work
 from rota.home import Home
@@ -110,6 +111,9 @@ class Control(Protocol):
     def held_by(self) -> str | None:
         """Why nothing at all starts."""
         ...
+
+    @property
+    def collector(self) -> Collector: ...
 
     def look_at_config(self) -> None:
         """Take up the configuration if somebody has edited the file since; what cannot be used is left, and said."""

@@ -33,6 +33,7 @@ VERBS = {
     "tick": "look at everything now, and start what may start",
     "pool": "list pools or set a pool's size",
     "breaker": "list what is held because its runs fail, or let it begin anew",
+    "gc": "remove jobs that ended long ago, with their files",
     "config": "list, read or change the configuration",
     "store": "migrate the store, or copy it to another database",
     "backup": "write the home's records to one file, while jobs run",

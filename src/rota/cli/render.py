@@ -100,6 +100,7 @@ def status_block(status: Json, *, now: datetime) -> list[str]:
         ("depth", _depth_text(status.get("depth") or {})),
         ("idle because", status.get("idle_because")),
         ("last dispatch", _ago(status.get("last_dispatch_at"), now)),
+        ("last gc", _gc_text(status.get("last_gc"), now)),
         ("up since", _ago(status.get("started_at"), now)),
         ("home", status.get("home")),
         ("socket", status.get("socket")),
@@ -129,6 +130,10 @@ def _depth_text(depth: Json) -> str:
 def _ago(text: str | None, now: datetime) -> str:
     at = moment(text)
     return f"{text} ({elapsed((now - at).total_seconds())} ago)" if at else ""
+
+
+def _gc_text(last: Json | None, now: datetime) -> str:
+    return f"{_ago(last.get('at'), now)}, {last.get('jobs', 0):,} jobs removed" if last else ""
 
 
 def _pids(status: Json) -> str:

@@ -197,6 +197,18 @@ def health(session: Session, *, timeout: float | None = PATIENCE) -> Json:
     return answer
 
 
+def gc(session: Session, *, days: int | None, dry_run: bool) -> Json:
+    """Answered when it is done, however long that takes."""
+    body = {"days": days, "dry_run": dry_run}
+    answer: Json = session.ask("POST", "/api/scheduler/gc", body=body, timeout=None).json()
+    return answer
+
+
+def gc_progress(session: Session) -> Json:
+    answer: Json = session.ask("GET", "/api/scheduler/gc").json()
+    return answer
+
+
 def stop(session: Session, *, grace: str | None = None, kill: bool = False) -> None:
     body = {} if grace is None else {"grace": grace}
     session.ask("POST", "/api/scheduler/stop", body={**body, "kill": True} if kill else body)

@@ -24,7 +24,6 @@ from rota.store.open import is_url, open_store
 from rota.store.sqlite.backup import PART, Archive, archive
 
 CONFIG = "rota.toml"
-_SPARE = ".spare"
 
 
 class Contents(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,7 +128,7 @@ def sync(path: Path) -> None:
 
 
 def _add_jobs(kept: Archive, jobs: Path, progress: Progress) -> None:
-    directories = [entry for entry in _entries(jobs) if entry.is_dir(follow_symlinks=False) and entry.name != _SPARE]
+    directories = [entry for entry in _entries(jobs) if entry.is_dir(follow_symlinks=False) and entry.name.isdecimal()]
     for done, directory in enumerate(directories):
         progress("logs", done, len(directories))
         for entry in _entries(Path(directory.path)):

@@ -33,7 +33,7 @@ def _reset_key(work: Work, key: str, actor: str) -> dict[str, Any]:
 def _reset_job(work: Work, job: JobId, actor: str) -> dict[str, Any]:
     found = work.session.job(job)
     if found is None:
-        raise NotFound(f"no such job: {show_job(job)}; `rota list --all` shows what there is")
+        raise work.session.no_such_job(job)
     if not work.session.reset_starts(job, now=work.now, actor=actor):
         raise Conflict(f"{show_job(job)} has no failed start to forget ({found.status.shown}); nothing was changed")
     return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rota.core.status import STARTED, WAITING, Status
 from rota.engine.finish import cancel_waiting
 from rota.engine.work import Work
-from rota.errors import Conflict, NotFound
+from rota.errors import Conflict
 from rota.executor.port import Stop
 from rota.ids import JobId, show_job
 
@@ -14,7 +14,7 @@ def cancel(work: Work, job: JobId, *, actor: str) -> JobId:
     """Acts on the job's chain; the answer is the member it acted on."""
     last = work.session.last_of_chain(job)
     if last is None:
-        raise NotFound(f"no such job: {show_job(job)}; `rota list --all` shows what there is")
+        raise work.session.no_such_job(job)
     member, status = last
     reason = f"cancelled by {actor}"
     if status in WAITING:

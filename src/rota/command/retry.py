@@ -53,7 +53,9 @@ def find(work: Work, what: str) -> JobId:
         job = parse_job(what)
     else:
         raise InvalidInput(f"not a job or run id: {what!r}; they look like job-24 and run-24")
-    if job is None or work.session.last_of_chain(job) is None:
+    if job is not None and work.session.last_of_chain(job) is None:
+        raise work.session.no_such_job(job)
+    if job is None:
         raise NotFound(f"no such {what.partition('-')[0]}: {what}; `rota list --all` shows what there is")
     return job
 

@@ -198,7 +198,10 @@ def _told_before(work: Work, key: str, digest: str) -> Submitted | None:
         return None
     if answer[0] != digest:
         raise Conflict("this Idempotency-Key came with another request before; use a new key for a new request")
-    return msgspec.structs.replace(msgspec.json.decode(answer[1], type=Submitted), is_repeat=True)
+    told = msgspec.json.decode(answer[1], type=Submitted)
+    if not work.session.has_jobs(told.jobs[:1]):
+        raise work.session.no_such_job(told.jobs[0])
+    return msgspec.structs.replace(told, is_repeat=True)
 
 
 def _check_command(command: Sequence[str]) -> None:

@@ -14,15 +14,14 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from rota.config.key import checked, duration, hint_for, objection, path_of, shown, type_of
+from rota.config.key import DURATIONS, checked, duration, hint_for, objection, path_of, shown, type_of
 from rota.config.reading import document_of, source_of, table_of, understand
-from rota.config.section import Config, ExitCodes, Fields, Span
+from rota.config.section import Config, ExitCodes, Fields
 from rota.errors import ConfigError, InvalidInput, RotaError, StorageFull
 
 UNSET = "default"
@@ -54,7 +53,7 @@ def edit(path: Path, key: str, text: str) -> Config:
 
 def _raw(text: str, kind: Any) -> object:
     """The TOML value that a text typed on the command line stands for."""
-    if kind in (timedelta, Span):
+    if kind in DURATIONS:
         duration(text, kind)
         return text
     if kind is ExitCodes:

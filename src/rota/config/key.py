@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from msgspec import Meta
 
-from rota.config.section import DEFAULT_POOLS, SECTIONS, TABLES, TYPES, Fields, PoolSize, Retry, Span
+from rota.config.section import DEFAULT_POOLS, SECTIONS, TABLES, TYPES, Fields, OffOrSpan, PoolSize, Retry, Span
 from rota.display import check_fields
 from rota.duration import parse_duration
 from rota.errors import InvalidInput
@@ -52,9 +52,15 @@ def is_policy_name(name: str) -> bool:
     return is_name(name) and name != "default" and name not in Retry.__struct_fields__
 
 
-def duration(text: str, kind: Any) -> timedelta:
+DURATIONS = (timedelta, Span, OffOrSpan)
+"""What takes a duration, be it among other things."""
+
+
+def duration(text: str, kind: Any) -> timedelta | str:
+    if kind is OffOrSpan and text == "off":
+        return text
     found = parse_duration(text)
-    if kind is Span and not found:
+    if kind is not timedelta and not found:
         raise InvalidInput("too short")
     return found
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from rota.config.key import checked, duration, hint_for, is_table, objection, path_of, shown, type_of
-from rota.config.section import DEFAULT_POOLS, SECTIONS, TABLES, Config, Display, Span, policies_of
+from rota.config.key import DURATIONS, checked, duration, hint_for, is_table, objection, path_of, shown, type_of
+from rota.config.section import DEFAULT_POOLS, SECTIONS, TABLES, Config, Display, policies_of
 from rota.duration import show_duration
 from rota.errors import ConfigError, InvalidInput
 from rota.names import POOL_KINDS
@@ -120,7 +120,7 @@ def table_of(raw: object, section: str, file: str) -> dict[str, Any]:
 
 def _value(raw: object, kind: Any) -> object:
     """The value that a TOML value stands for. A bare number is no duration: of what?"""
-    if kind not in (timedelta, Span):
+    if kind not in DURATIONS:
         return checked(msgspec.convert(raw, kind), kind)
     if not isinstance(raw, str):
         raise InvalidInput("not a duration")

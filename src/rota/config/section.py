@@ -27,6 +27,9 @@ PlanDoc = Annotated[
 
 Span = Annotated[timedelta, Meta(description='a duration longer than nothing, such as "300ms" or "2m30s"')]
 """One that would make no sense as nought."""
+OffOrSpan = Annotated[timedelta | Literal["off"], Meta(description='a duration such as "24h", or "off"')]
+
+Days = Annotated[int, Meta(ge=0, le=36_500, description="a whole number of days from 0 to 36500")]
 
 Retries = Annotated[int, Meta(ge=0, le=1000, description="a whole number from 0 to 1000")]
 Multiplier = Annotated[float, Meta(ge=1, le=100, description="a number from 1 to 100")]
@@ -91,6 +94,15 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True):
     """How long an open breaker holds its jobs before it lets one try."""
 
 
+class Gc(msgspec.Struct, frozen=True, kw_only=True):
+    """`[gc]`: how long what has ended is kept."""
+
+    days: Days = 7
+    """What ended longer ago is removed, unless something that stays refers to it."""
+    interval: OffOrSpan = timedelta(days=1)
+    """How often that is done unasked, or never."""
+
+
 class Store(msgspec.Struct, frozen=True, kw_only=True):
     """`[store]`: where the records are kept."""
 
@@ -153,6 +165,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     policies: Mapping[str, Retry] = msgspec.field(default_factory=lambda: policies_of(Retry(), {}))
     """`[retry.NAME]` by name, whole."""
     breaker: Breaker = Breaker()
+    gc: Gc = Gc()
     store: Store = Store()
     artifacts: Artifacts = Artifacts()
     log: Log = Log()

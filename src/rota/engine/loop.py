@@ -13,16 +13,21 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from rota.clock import Clock
 from rota.engine.engine import RETRY_AFTER, Engine
-from rota.engine.work import Request
+from rota.engine.work import Request, Work
 from rota.executor.port import Executor
+from rota.store.database import OutcomeUnknown
 
 log = logging.getLogger("rota.engine")
 
+T = TypeVar("T")
+
 MOST_IN_A_TURN = 1000
+_STILL_THERE = 1.0
+"""Seconds after which who waits for a turn looks whether the engine is still there."""
 LONGEST_WAIT = 60.0
 """The wall clock can be set under a timer: look again at least this often while one is pending."""
 
@@ -48,6 +53,24 @@ class Loop:
         """From any thread."""
         self._requests.extend(requests)
         os.eventfd_write(self._wake, 1)
+
+    def perform(self, act: Callable[[Work], T]) -> T:
+        """From a thread that can wait: do it in a turn, and return what it came to after the commit."""
+        answers: list[Any] = []
+        answered = threading.Event()
+
+        def done(result: Any) -> None:
+            answers.append(result)
+            answered.set()
+
+        self.submit(Request(act, done))
+        while not answered.wait(_STILL_THERE):
+            if not self._thread.is_alive():
+                raise OutcomeUnknown("the engine stopped before it had answered")
+        if isinstance(answers[0], Exception):
+            raise answers[0]
+        result: T = answers[0]
+        return result
 
     def stop(self) -> None:
         """Take the last turn, refuse what comes after it, and end."""

@@ -50,6 +50,8 @@ class Mirror:
         self._reader: Reader | None = None
         self._position = 0
         self._remembered = 0
+        self._settled = 0
+        self._asked: list[threading.Event] = []
 
     def start(self) -> None:
         self._something.set()
@@ -59,6 +61,14 @@ class Mirror:
         """From the engine's thread, after its commit."""
         if any(event.kind in _CAUSES for event in events):
             self._something.set()
+
+    def settle(self, patience: float) -> int:
+        """From any thread: the event up to which the files are written, as soon as that is the last one there was when
+        this was asked, or when the time is over."""
+        done = threading.Event()
+        self._asked.append(done)
+        self._something.set()
+        return self._settled if done.wait(patience) else self._position
 
     def stop(self) -> None:
         """Write what is outstanding, then end."""
@@ -82,17 +92,22 @@ class Mirror:
         self._close()
 
     def _try_to_catch_up(self) -> Exception | None:
+        asked, self._asked = self._asked, []
         try:
-            self._catch_up()
+            self._catch_up(settles=bool(asked))
         except Exception as error:  # noqa: BLE001 - whatever it is, this thread goes on, and says so
             self._close()
+            self._asked += asked
             return error
+        for done in asked:
+            done.set()
         return None
 
-    def _catch_up(self) -> None:
+    def _catch_up(self, *, settles: bool) -> None:
         if self._reader is None:
             self._reader = self._store.reader()
             self._position = max(self._position, int(self._reader.meta(META) or 0))
+        newest = self._reader.last_event() if settles else 0
         while events := self._reader.touches_since(self._position, _PAGE):
             touched = {job for _, kind, job in events if kind in _CAUSES}
             for job in self._reader.jobs(sorted(touched)):
@@ -102,6 +117,7 @@ class Mirror:
             if self._position - self._remembered >= _REMEMBER_EVERY:
                 self._remember(self._position)
                 self._remembered = self._position
+        self._settled = max(self._settled, newest)
 
     def _close(self) -> None:
         if self._reader is not None:

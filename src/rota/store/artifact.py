@@ -97,7 +97,9 @@ class ArtifactRecords:
     def named_by(self, chains: Sequence[int]) -> Mapping[int, Named]:
         """What these chains have said that they need, make and are pinned to; one that named nothing is not here."""
         named: dict[int, Named] = {}
-        for chain, what, _, name, oid in self._db.rows("named_by", chains=list(chains)):
+        for chain, what, _, name, oid in sorted(
+            self._db.rows("named_by", chains=list(chains)), key=lambda row: row[:3]
+        ):
             known = named.get(chain, Named())
             match what:
                 case "need":
@@ -117,7 +119,7 @@ class ArtifactRecords:
         """The chains that make one of these and have not ended."""
         names = sorted({name for _, name in artifacts})
         rows = self._db.rows("makers_of", names=names) if names else ()
-        return [JobId(chain) for scope, name, chain in rows if (scope, name) in artifacts]
+        return list(dict.fromkeys(JobId(chain) for scope, name, chain in rows if (scope, name) in artifacts))
 
     def waits_for(
         self, jobs: Mapping[JobId, JobId], made: Mapping[tuple[str, str], Sequence[JobId]]
@@ -136,11 +138,11 @@ class ArtifactRecords:
         """What the jobs that wait need."""
         return [
             Made(id=artifact, scope=scope, artifact=parse_artifact(name))
-            for artifact, scope, name in self._db.rows("watched_artifacts")
+            for artifact, scope, name in dict.fromkeys(map(tuple, self._db.rows("watched_artifacts")))
         ]
 
     def watched_heads(self) -> list[Head]:
-        return [Head(repository, branch) for repository, branch in self._db.rows("watched_heads")]
+        return list(dict.fromkeys(Head(repository, branch) for repository, branch in self._db.rows("watched_heads")))
 
     def artifacts_put(self) -> list[Put]:
         return self._puts("list_put")

@@ -9,17 +9,18 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from rota.core.event import Event
-from rota.store.breaker import BreakerRecords, Breaking
+from rota.store.breaker import BreakerRecords
 from rota.store.database import Bulk, Database
 from rota.store.edit import Editing
 from rota.store.finish import Finishing
+from rota.store.gc import Collecting, GcRecords
 from rota.store.graph import GraphRecords
 from rota.store.record import Records
 from rota.store.retry import Retrying
 from rota.store.snapshot import Snapshots
 
 
-class Reader(Snapshots, Records, BreakerRecords, GraphRecords):
+class Reader(Snapshots, Records, BreakerRecords, GraphRecords, GcRecords):
     def __init__(self, database: Database) -> None:
         self._db = database
 
@@ -34,7 +35,7 @@ class Reader(Snapshots, Records, BreakerRecords, GraphRecords):
         self._db.close()
 
 
-class Session(Finishing, Retrying, Editing, Breaking, Records):
+class Session(Finishing, Retrying, Editing, Collecting, Records):
     def begin(self) -> None:
         """After a reconnect every waiting job is looked at again, so that no wake-up can be lost for good."""
         if self._db.begin():

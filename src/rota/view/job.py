@@ -19,8 +19,7 @@ from rota.core.status import WAITING
 from rota.core.verdict import Unknown, Verdict, Wait
 from rota.engine.dispatch import choose
 from rota.engine.work import Work
-from rota.errors import NotFound
-from rota.ids import JobId, LaneId, show_job
+from rota.ids import JobId, LaneId
 from rota.report import session_path, worktree_path
 from rota.store.session import Looking
 from rota.store.submit import NewJob
@@ -81,7 +80,7 @@ def _said(verdict: Verdict) -> Wait | None:
 def find(reader: Looking, job: JobId) -> Job:
     found = reader.job(job)
     if found is None:
-        raise NotFound(f"no such job: {show_job(job)}; `rota list --all` shows what there is")
+        raise reader.no_such_job(job)
     return found
 
 

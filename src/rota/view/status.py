@@ -12,6 +12,7 @@ from rota.names import GLOBAL
 from rota.store.moment import from_stored
 from rota.store.session import Reader
 from rota.view.breaker import tripped
+from rota.view.gc import last_gc
 from rota.view.job import Sight, waits
 
 
@@ -51,6 +52,7 @@ def status(reader: Reader, sight: Sight) -> dict[str, Any]:
         "finished": sum(counts.get(status, 0) for status in TERMINAL),
         "pools": pools(reader, sight.limits),
         "last_dispatch_at": None if last is None else from_stored(last),
+        "last_gc": last_gc(reader),
         "idle_because": _idle_because(reader, sight) if not running and any(counts.get(s) for s in WAITING) else None,
     }
 

@@ -35,18 +35,17 @@ FROM product JOIN artifact ON artifact.id = product.artifact
 WHERE product.chain @in(chains) AND product.sequence IS NOT NULL
 UNION ALL
 SELECT chain, 'pin', 0, branch, oid FROM pin WHERE chain @in(chains)
-ORDER BY 1, 2, 3
 
 -- name: chain_of
 SELECT chain FROM job WHERE id = :job
 
 -- name: watched_artifacts: what the jobs that wait need
-SELECT DISTINCT artifact.id, artifact.scope, artifact.name
+SELECT artifact.id, artifact.scope, artifact.name
 FROM job JOIN need ON need.chain = job.chain JOIN artifact ON artifact.id = need.artifact
 WHERE job.asks = 1 AND job.finished_at IS NULL AND job.started_at IS NULL
 
 -- name: watched_heads
-SELECT DISTINCT pin.repository, pin.branch FROM job JOIN pin ON pin.chain = job.chain
+SELECT pin.repository, pin.branch FROM job JOIN pin ON pin.chain = job.chain
 WHERE job.asks = 1 AND job.finished_at IS NULL AND job.started_at IS NULL
 
 -- name: stir_needing
@@ -90,7 +89,7 @@ JOIN job ON job.chain = need.chain
 WHERE artifact.name @in(names) AND job.asks = 1 AND job.finished_at IS NULL AND job.started_at IS NULL
 
 -- name: makers_of: the chains that make one of these and have not ended
-SELECT DISTINCT artifact.scope, artifact.name, product.chain FROM artifact JOIN product ON product.artifact = artifact.id
+SELECT artifact.scope, artifact.name, product.chain FROM artifact JOIN product ON product.artifact = artifact.id
 JOIN job ON job.chain = product.chain
 WHERE artifact.name @in(names) AND job.finished_at IS NULL
 

@@ -1,0 +1,97 @@
+-- name: old_chains: the highest number first; the first job of a chain ended no later than the last
+SELECT id FROM job WHERE id < :below AND chain = id AND finished_at < :until ORDER BY id DESC LIMIT :limit
+
+-- name: chain_members
+SELECT chain, id, finished_at FROM job WHERE chain @in(chains)
+
+-- name: chain_referrers: chains with a job that comes after one of these
+SELECT edge.chain, job.chain FROM edge JOIN job ON job.id = edge.job
+WHERE edge.chain @in(chains) AND job.chain <> edge.chain
+
+-- name: named_chains: of these, those that something other than an edge refers to
+SELECT job.chain FROM breaker JOIN job ON job.id = breaker.probe
+WHERE breaker.probe IS NOT NULL AND job.chain @in(chains)
+UNION ALL
+SELECT product.chain FROM product JOIN need ON need.artifact = product.artifact
+JOIN job ON job.chain = need.chain AND job.finished_at IS NULL
+WHERE product.chain @in(chains) AND need.chain <> product.chain
+
+-- name: touched_since: of these jobs, those that something happened to after this event
+SELECT job FROM event WHERE job @in(ids) AND seq > :seq
+
+-- name: count_runs_of
+SELECT count(*) FROM run WHERE job @in(ids)
+
+-- name: count_events_of
+SELECT count(*) FROM event WHERE job @in(ids)
+
+-- name: remove_events
+DELETE FROM event WHERE job @in(ids) RETURNING seq
+
+-- name: remove_runs
+DELETE FROM run WHERE job @in(ids) RETURNING id
+
+-- name: remove_edges
+DELETE FROM edge WHERE job @in(ids)
+
+-- name: remove_locks
+DELETE FROM lock WHERE job @in(ids)
+
+-- name: remove_needs
+DELETE FROM need WHERE chain @in(ids)
+
+-- name: remove_products
+DELETE FROM product WHERE chain @in(ids)
+
+-- name: remove_pins
+DELETE FROM pin WHERE chain @in(ids)
+
+-- name: forget_putters: what was put stays, though who put it goes
+UPDATE artifact SET put_by = NULL WHERE put_by @in(ids)
+
+-- name: idle_artifacts: nobody needs, makes or has put them
+SELECT id FROM artifact WHERE put_at IS NULL
+  AND NOT EXISTS (SELECT 1 FROM need WHERE need.artifact = artifact.id)
+  AND NOT EXISTS (SELECT 1 FROM product WHERE product.artifact = artifact.id)
+
+-- name: remove_artifacts: the last stays, so that no number is used again
+DELETE FROM artifact WHERE id @in(ids) AND put_at IS NULL AND id < (SELECT max(id) FROM artifact)
+  AND NOT EXISTS (SELECT 1 FROM need WHERE need.artifact = artifact.id)
+  AND NOT EXISTS (SELECT 1 FROM product WHERE product.artifact = artifact.id)
+
+-- name: remove_jobs
+DELETE FROM job WHERE id @in(ids)
+
+-- name: remove_specs: each has the number of the first job that it is the spec of
+DELETE FROM spec WHERE id @in(ids)
+
+-- name: last_event
+SELECT max(seq) FROM event
+
+-- name: jobless_events: in order; `job` is there for the index
+SELECT seq, at FROM event WHERE job IS NULL AND seq > :seq ORDER BY job, seq LIMIT :limit
+
+-- name: remove_jobless_events
+DELETE FROM event WHERE seq @in(seqs)
+
+-- name: answers_from
+SELECT key, at FROM idempotency WHERE key > :key ORDER BY key LIMIT :limit
+
+-- name: remove_answers
+DELETE FROM idempotency WHERE key @in(keys)
+
+-- name: uses_from: what jobs from this one on use of what is stored once for many
+SELECT job.id, job.lane, spec.surroundings FROM job LEFT JOIN spec ON spec.id = job.spec
+WHERE job.id > :job ORDER BY job.id LIMIT :limit
+
+-- name: lane_ids
+SELECT id FROM lane
+
+-- name: surroundings_ids
+SELECT id FROM surroundings
+
+-- name: remove_lanes: the last stays, so that no number is used again
+DELETE FROM lane WHERE id @in(ids) AND ready = 0 AND id < (SELECT max(id) FROM lane)
+
+-- name: remove_surroundings: the last stays: the executor knows them by number, and a number never means another
+DELETE FROM surroundings WHERE id @in(ids) AND id < (SELECT max(id) FROM surroundings)
