@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 
-from rota.api import breaker, job, log, retry, scheduler
+from rota.api import breaker, job, log, retry, rewind, scheduler
 from rota.api.context import Context
 from rota.api.problem import on_defect, on_http_error, on_rota_error
 from rota.errors import RotaError
@@ -13,7 +13,7 @@ from rota.errors import RotaError
 
 def application(context: Context) -> Starlette:
     app = Starlette(
-        routes=[*job.ROUTES, *log.ROUTES, *retry.ROUTES, *scheduler.ROUTES, *breaker.ROUTES],
+        routes=[*job.ROUTES, *log.ROUTES, *retry.ROUTES, *rewind.ROUTES, *scheduler.ROUTES, *breaker.ROUTES],
         exception_handlers={RotaError: on_rota_error, HTTPException: on_http_error, Exception: on_defect},
     )
     app.state.context = context

@@ -28,6 +28,7 @@ VERBS = {
     "wait": "wait for jobs to end and return their exit code",
     "cancel": "cancel jobs; running ones are gone when this returns",
     "retry": "try a failed or cancelled job again, as a new job in its chain",
+    "rewind": "put a job and everything downstream of it back in the queue, in place",
     "pool": "list pools or set a pool's size",
     "breaker": "list what is held because its runs fail, or let it begin anew",
     "config": "list, read or change the configuration",

@@ -96,6 +96,13 @@ def job_block(job: Json, *, colour: bool = False) -> list[str]:
     return lines
 
 
+def earlier_runs(runs: Sequence[Json], current: Json | None) -> list[str]:
+    """A line for each that a rewind has left behind."""
+    past = [run for run in runs if current is None or run["id"] != current["id"]]
+    lines = [f"{run['id']} {run['status']}, exit code {run['exit_code']}, {run['finished_at']}" for run in past]
+    return [f"{'earlier runs' if not n else '':<18} {table.printable(line)}" for n, line in enumerate(lines)]
+
+
 def _field(name: str, value: Any, *, colour: bool) -> list[str]:
     if name == "run":
         inner = [line for key, each in value.items() if not is_empty(each) for line in _field(key, each, colour=colour)]

@@ -107,6 +107,7 @@ class Starter:
                 idle_timeout=None if dispatch.idle_timeout is None else dispatch.idle_timeout.total_seconds(),
                 kill_after=work.settings.kill_after.total_seconds(),
                 skip_if=dispatch.skip_if,
+                aside=dispatch.rewound_run,
             )
         )
 

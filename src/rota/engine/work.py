@@ -69,6 +69,8 @@ class Work:
         """What was seen outside a moment ago; it joins what is known after the commit."""
         self.questions: list[Question] = []
         """What is to be looked at outside; asked after the commit."""
+        self.afterwards: list[Callable[[], None]] = []
+        """What is to be done to files: right after the commit, before anything starts. It says its own trouble."""
 
     def forget(self) -> None:
         """The transaction was undone."""
@@ -76,6 +78,7 @@ class Work:
         self.runs.clear()
         self.learned.clear()
         self.questions.clear()
+        self.afterwards.clear()
 
     @property
     def outside(self) -> Outside:

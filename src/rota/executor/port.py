@@ -35,6 +35,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     idle_timeout: float | None = None
     kill_after: float = 5.0
     skip_if: str | None = None
+    aside: RunId | None = None
+    """The earlier run of this job whose files are to be aside before any are opened (`leftover.py`)."""
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):

@@ -36,6 +36,8 @@ class Dispatch(msgspec.Struct, frozen=True, kw_only=True):
     skip_if: str | None
     maker: JobId | None = None
     """Its chain, where it makes artifacts."""
+    rewound_run: RunId | None = None
+    """The run whose files are to be aside when it starts."""
 
 
 class OpenRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,6 +153,7 @@ def _dispatch(row: Row, runs: Mapping[JobId, RunId]) -> Dispatch:
         idle_timeout=duration_from_stored(row[6]),
         skip_if=row[7],
         maker=row[9],
+        rewound_run=row[10],
     )
 
 

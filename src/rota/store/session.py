@@ -15,10 +15,11 @@ from rota.store.edit import Editing
 from rota.store.finish import Finishing
 from rota.store.record import Records
 from rota.store.retry import Retrying
+from rota.store.rewind import Rewinding, RewindRecords
 from rota.store.snapshot import Snapshots
 
 
-class Reader(Snapshots, Records, BreakerRecords):
+class Reader(Snapshots, Records, BreakerRecords, RewindRecords):
     def __init__(self, database: Database) -> None:
         self._db = database
 
@@ -33,7 +34,7 @@ class Reader(Snapshots, Records, BreakerRecords):
         self._db.close()
 
 
-class Session(Finishing, Retrying, Editing, Breaking, Records):
+class Session(Finishing, Retrying, Rewinding, Editing, Breaking, Records):
     def begin(self) -> None:
         """After a reconnect every waiting job is looked at again, so that no wake-up can be lost for good."""
         if self._db.begin():

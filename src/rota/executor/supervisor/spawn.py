@@ -23,6 +23,7 @@ import threading
 from collections import deque
 from queue import SimpleQueue
 
+from rota import leftover
 from rota.executor.supervisor import logs, process
 from rota.executor.supervisor.protocol import HOME_TAG, RUN_TAG, clean, tag
 
@@ -43,13 +44,14 @@ _PYTHONS_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
 class Launch:
     """Everything needed to make the children of one run: `skip_if` first, where there is one."""
 
-    __slots__ = ("_overlay", "_surroundings", "argv", "cwd", "directory", "skip_if")
+    __slots__ = ("_overlay", "_surroundings", "argv", "aside", "cwd", "directory", "skip_if")
 
     def __init__(self, order: dict[str, Any], surroundings: dict[str, str]) -> None:
         self.argv: list[str] = order["argv"]
         self.cwd: str = order["cwd"]
         self.directory: str = order["directory"]
         self.skip_if: str | None = order.get("skip_if")
+        self.aside: int | None = order.get("aside")
         self._surroundings = surroundings
         self._overlay: dict[str, str] = order["overlay"]
 
@@ -137,6 +139,9 @@ class Spawner:
     def _spawn(self, run: int, launch: Launch, *, is_check: bool) -> Spawned:
         if not launch.argv:
             raise ValueError("the command is empty")
+        if launch.aside is not None:
+            leftover.set_aside(launch.directory, launch.aside)
+            launch.aside = None  # what its next process finds there is this run's
         stdout, stderr = (self._check_streams if is_check else self._streams)(launch.directory)
         argv = ["/bin/sh", "-c", launch.skip_if or ""] if is_check else launch.argv
         variables = launch.variables(run, self._home)

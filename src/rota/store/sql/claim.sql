@@ -29,7 +29,8 @@ UPDATE lock SET state = 'held' WHERE job = :job
 -- name: orders: what the executor needs to start a job
 SELECT job.id, spec.command, spec.cwd, spec.surroundings, spec.params, spec.timeout, spec.idle_timeout, spec.skip_if,
        CASE WHEN EXISTS (SELECT 1 FROM lock WHERE lock.job = job.id) THEN 1 ELSE 0 END,
-       CASE WHEN EXISTS (SELECT 1 FROM product WHERE product.chain = job.chain) THEN job.chain END
+       CASE WHEN EXISTS (SELECT 1 FROM product WHERE product.chain = job.chain) THEN job.chain END,
+       job.rewound_run
 FROM job LEFT JOIN spec ON spec.id = job.spec WHERE job.id @in(ids)
 
 -- name: variables
