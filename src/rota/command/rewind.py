@@ -142,7 +142,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def reports(work: Work, told: Sequence[Rewound | None]) -> list[Report | None]:
-    """At the end of the turn that rewound: of a set only the root can have started, for all else waits for it."""
+    """At the end of the turn that rewound: what was chosen to start in it. That is the root, for all else waits for it,
+    unless it was found not to be needed."""
     return [None if rewound is None else _report(work, rewound) for rewound in told]
 
 
@@ -152,6 +153,8 @@ def _report(work: Work, rewound: Rewound) -> Report:
     if root is not None and root.status in TERMINAL and not has_started:
         name = show_job(root.id)
         rewound.warnings.append(f"{name} is {root.status} again: {root.reason}; what is upstream was left as it is")
+    chosen = set() if work.plan is None else {claim.job for claim in work.plan.claims}
+    chosen |= {rewound.root} if has_started else set()
     reset = [show_job(job) for job in rewound.reset]
     return Report(
         requested_job=show_job(rewound.requested_job),
@@ -159,7 +162,7 @@ def _report(work: Work, rewound: Rewound) -> Report:
         last_successful_point=[show_job(job) for job in rewound.last_successful_point],
         rewind_set=reset,
         reset=reset,
-        restarted=[show_job(rewound.root)] if has_started else [],
+        restarted=[show_job(job) for job in rewound.reset if job in chosen],
         cancelled=[show_job(job) for job in rewound.cancelled],
         warnings=rewound.warnings,
     )
