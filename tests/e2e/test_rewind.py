@@ -68,10 +68,9 @@ def test_a_rewound_job_and_all_after_it_run_again(rota: Rota, line: list[str]) -
     assert Path(past["log_paths"]["stdout"]).read_text() == "two run 1\n"
     assert f"earlier runs       {old[second]} COMPLETED, exit code 0" in rota.ask("show", second).out
     assert rota.show(second)["run"] == new
-    outcome = json.loads(
-        eventually(lambda: (folder / "outcome.json").exists() and (folder / "outcome.json").read_text())
-    )
-    assert outcome["run"]["id"] == new["id"]
+    outcome = folder / "outcome.json"
+    eventually(outcome.exists)
+    assert json.loads(outcome.read_text())["run"]["id"] == new["id"]
 
 
 def test_while_it_waits_nothing_of_the_old_run_is_shown(rota: Rota, line: list[str]) -> None:

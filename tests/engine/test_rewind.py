@@ -158,6 +158,17 @@ def test_those_that_wait_are_put_back_too(scheduler: Scheduler, raw: Raw) -> Non
     check_store(raw)
 
 
+def test_one_that_stands_ready_leaves_its_lane_and_stands_in_it_again(scheduler: Scheduler, raw: Raw) -> None:
+    holder, ready = scheduler.submit("sleep"), scheduler.submit()
+    assert raw(f"SELECT ready FROM job WHERE id = {ready}") == [(1,)]
+    report = scheduler.rewind(ready)
+    assert shown(report, "reset", "restarted") == [["job-2"], []]
+    check_store(raw)
+    scheduler.end(holder)
+    assert scheduler.started() == [holder, ready]
+    check_store(raw)
+
+
 def test_one_that_stands_in_the_queue_of_its_lock_lets_others_pass_when_it_waits_again(
     scheduler: Scheduler, raw: Raw
 ) -> None:
@@ -284,7 +295,8 @@ def test_a_set_that_grew_since_it_was_looked_at_is_looked_at_again(scheduler: Sc
     scheduler.end(job)
     late = scheduler.submit(after=[job])
     scheduler.end(late)
-    assert scheduler.rewind(job, area=area) is None
+    told = scheduler.do(lambda work: rewind(work, area, Sighted(), actor="tester"))
+    assert told is None
     assert scheduler.status(job) is Status.COMPLETED
     assert scheduler.rewind(job).reset == ["job-1", "job-2"]
 
@@ -515,7 +527,7 @@ def test_a_large_set_takes_few_statements_and_its_root_starts_at_once(scheduler:
 
     def act(work: Work) -> Any:
         database = work.session._db
-        work.session._db = Counting(database, counted)  # type: ignore[assignment]
+        work.session._db = Counting(database, counted)
         try:
             return rewind(work, area, sighted, actor="tester")
         finally:
