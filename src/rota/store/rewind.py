@@ -82,7 +82,7 @@ class RewindRecords:
     def before(self, last: Last) -> list[Last]:
         """The chains that it comes right after, or whose artifacts it needs."""
         rows = self._db.rows("before_chain", job=last.job, chain=last.chain)
-        return self.last_jobs(sorted(JobId(chain) for (chain,) in rows))
+        return self.last_jobs(sorted({JobId(chain) for (chain,) in rows}))
 
 
 class Rewinding(Crafting, RewindRecords):

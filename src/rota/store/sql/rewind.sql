@@ -15,7 +15,6 @@ WHERE need.chain @in(chains)
 UNION ALL
 SELECT product.chain, artifact.name, artifact.scope, 1 FROM product JOIN artifact ON artifact.id = product.artifact
 WHERE product.chain @in(chains)
-ORDER BY 1, 2
 
 -- name: chains_making
 SELECT artifact.name, product.chain FROM artifact JOIN product ON product.artifact = artifact.id
@@ -26,7 +25,7 @@ SELECT DISTINCT repository FROM spec WHERE id @in(chains) AND repository IS NOT 
 
 -- name: before_chain: the chains that come right before this one, by its last job and by what it needs
 SELECT edge.chain FROM edge WHERE edge.job = :job
-UNION
+UNION ALL
 SELECT product.chain FROM need JOIN product ON product.artifact = need.artifact
 WHERE need.chain = :chain AND product.chain <> need.chain
 
