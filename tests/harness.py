@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 
 from rota.command.cancel import cancel
+from rota.command.rewind import Area, Report, look, reports, rewind
+from rota.command.rewind import survey as find_area
 from rota.command.submission import Submission, Surroundings
 from rota.command.submit import Submitted, missing_things, needs_of, submit
 from rota.command.survey import NOTHING, names_something
@@ -111,6 +113,8 @@ class FakeProbe:
         self.world: dict[Fact, Seen] = {}
         self.repository: str | None = "/repo/.git"
         self.looks = 0
+        self.merging: set[str] = set()
+        """Repositories in which a merge is under way."""
 
     def look(self, facts: Collection[Fact]) -> dict[Fact, Seen]:
         self.looks += 1
@@ -128,8 +132,8 @@ class FakeProbe:
     def resolve(self, _repository: str, rev: str) -> str | None:
         return rev.ljust(40, "0")
 
-    def has_merge_in_progress(self, _repository: str) -> bool:
-        return False
+    def has_merge_in_progress(self, repository: str) -> bool:
+        return repository in self.merging
 
 
 class Scheduler:
@@ -205,10 +209,10 @@ class Scheduler:
         if news.seen:
             self.do(lambda work: observe(work, news))
 
-    def do(self, act: Any) -> Any:
+    def do(self, act: Any, see: Any = None) -> Any:
         """One request, with what was seen outside meanwhile; what it is answered, or the refusal raised."""
         answers: list[Any] = []
-        self.engine.turn([*self._answers(), Request(act, answers.append)])
+        self.engine.turn([*self._answers(), Request(act, answers.append, see)])
         self._settle()
         if isinstance(answers[0], Exception):
             raise answers[0]
@@ -246,6 +250,16 @@ class Scheduler:
 
     def cancel(self, job: JobId) -> None:
         self.do(lambda work: cancel(work, job, actor="tester"))
+
+    def area(self, job: JobId) -> Area:
+        return find_area(self.reader, job, self.sight.outside)
+
+    def rewind(self, job: JobId, *, area: Area | None = None, key: str | None = None) -> Report:
+        """What the caller is told, or the refusal raised."""
+        found = area or self.area(job)
+        sighted = look(found, self.probe)
+        report: Report = self.do(lambda work: rewind(work, found, sighted, actor="tester", key=key), reports)
+        return report
 
     def say(self, *messages: Message) -> None:
         self.executor.inbox.extend(messages)

@@ -107,7 +107,8 @@ def _lock(lock: Lock) -> dict[str, str]:
     return {"key": lock.key, "mode": lock.mode.value}
 
 
-def run_form(run: Run, directory: str) -> RunForm:
+def run_form(run: Run, directory: str, *, superseded: bool = False) -> RunForm:
+    """`directory` is where its logs are."""
     return RunForm(
         id=show_run(run.id),
         job=show_job(run.job),
@@ -119,7 +120,7 @@ def run_form(run: Run, directory: str) -> RunForm:
         error=run.error,
         artifacts=list(run.artifacts),
         log_paths={stream: f"{directory}/{stream}.log" for stream in ("stdout", "stderr")},
-        superseded=False,
+        superseded=superseded,
     )
 
 
@@ -127,7 +128,7 @@ def job_form(
     job: Job, jobs: Path, *, wait: Wait | None = None, session_path: str | None = None, worktree: str | None = None
 ) -> JobForm:
     """`jobs` is the home's directory of jobs' files."""
-    spec, directory = job.spec, f"{jobs}/{job.id}"
+    spec, run, directory = job.spec, job.current_run, f"{jobs}/{job.id}"
     return JobForm(
         id=show_job(job.id),
         name=spec.name,
@@ -171,6 +172,6 @@ def job_form(
         worktree=worktree,
         pid=job.pid,
         session_path=session_path,
-        outcome_path=f"{directory}/outcome.json" if job.run is not None and job.status in TERMINAL else None,
-        run=None if job.run is None else run_form(job.run, directory),
+        outcome_path=f"{directory}/outcome.json" if run is not None and job.status in TERMINAL else None,
+        run=None if run is None else run_form(run, directory),
     )

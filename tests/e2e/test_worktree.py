@@ -73,6 +73,27 @@ def test_an_agent_works_beside_its_user(rota: Rota, repo: Repository, tmp_path: 
     assert json.loads((_files(rota, job) / "outcome.json").read_text())["worktree"] == str(worktree)
 
 
+def test_a_rewind_removes_the_worktree_if_that_is_safe_and_else_says_why_not(rota: Rota, repo: Repository) -> None:
+    job = rota.submit("--worktree", "--", "sh", "-c", AGENT, cwd=repo.path)
+    rota.wait(job)
+    worktree = rota.home / "worktrees" / job
+    rota.ask("pool", "set", "global", "0")
+    kept = rota.ask("rewind", job)
+    assert f"the worktree of {job} stays at {worktree}: uncommitted: file, notes" in kept.err
+    assert not (_files(rota, job) / "command.patch").exists()
+    rota.ask("pool", "set", "global", "1")
+    rota.wait(job)
+    second = Path(rota.show(job)["worktree"])
+    assert second.name == f"{job}.2", "what the first run left is not touched"
+    repo.git("-C", str(second), "checkout", "-q", "--", "file")
+    (second / "notes").unlink()
+    repo.git("merge", "-q", f"rota/{job}.2")
+    rota.ask("pool", "set", "global", "0")
+    assert "stays" not in rota.ask("rewind", job).err
+    assert not second.exists()
+    assert worktree.exists()
+
+
 def test_what_changes_nothing_leaves_nothing(rota: Rota, repo: Repository) -> None:
     job = rota.submit("--worktree", "--", "sh", "-c", "git log --oneline; exit 3", cwd=repo.path)
     rota.wait(job, code=3)

@@ -202,7 +202,7 @@ class Machine(RuleBasedStateMachine):
             assert (found.status, found.dispatch_failures) == (Status.QUEUED, before + 1)
             self.delays[job] = self.scheduler.clock.moment + timedelta(seconds=before + 1)
         else:
-            assert (found.status, found.reason, found.run) == (Status.FAILED, "circuit-broken: no", None)
+            assert (found.status, found.reason, found.current_run) == (Status.FAILED, "circuit-broken: no", None)
 
     @precondition(lambda self: self.wishes)
     @rule(n=picks, is_running=st.booleans())
@@ -242,6 +242,45 @@ class Machine(RuleBasedStateMachine):
         ask()
         self.meet_retries()
         assert (self.wishes[self.last(job)].retries, self.scheduler.job(self.last(job)).retry_of) == (0, job)
+
+    @precondition(lambda self: self.wishes)
+    @rule(n=picks, is_ended=st.booleans())
+    def rewind(self, n: int, is_ended: bool) -> None:
+        """Of what is downstream everything is as it was when it was submitted, and nothing else is touched."""
+        jobs = [job for job in self.wishes if not is_ended or job in self.ended] or list(self.wishes)
+        named = jobs[n % len(jobs)]
+        members = {self.last(job) for job in self.downstream(self.wishes[named].chain)}
+        before = {job: self.scheduler.job(job) for job in self.wishes}
+        running = [job for job in members if before[job].status in STARTED]
+        if running:
+            with pytest.raises(Conflict, match="cannot rewind while jobs are running in the rewind set"):
+                self.scheduler.rewind(named)
+            return
+        for job in members:
+            self.delays[job] = None
+            self.wishes[job] = msgspec.structs.replace(self.wishes[job], retries=0)
+            self.ended.pop(job, None)
+            self.executed.discard(job)
+            self.unwanted.discard(job)
+        report = self.scheduler.rewind(named)
+        assert set(report.rewind_set) == {f"job-{job}" for job in members}
+        assert report.root == f"job-{self.last(named)}"
+        assert set(report.cancelled) == {f"job-{job}" for job in members if before[job].status is Status.CANCELLED}
+        for job in self.wishes.keys() - members:
+            if before[job].status in TERMINAL:
+                assert self.scheduler.job(job) == before[job]
+
+    def downstream(self, chain: JobId) -> set[JobId]:
+        """Chains, by their first jobs."""
+        found, wave = {chain}, {chain}
+        while wave:
+            wave = {
+                wish.chain
+                for wish in self.wishes.values()
+                if any(self.wishes[predecessor].chain in wave for predecessor, _ in wish.edges)
+            } - found
+            found |= wave
+        return found
 
     def last(self, job: JobId) -> JobId:
         return max(other for other, wish in self.wishes.items() if wish.chain == self.wishes[job].chain)
@@ -379,7 +418,7 @@ class Machine(RuleBasedStateMachine):
             if job.status in TERMINAL:
                 outcome = (job.status, job.exit_code, job.reason)
                 assert self.ended.setdefault(job.id, outcome) == outcome
-                if job.status is Status.FAILED and job.run is not None and job.id not in self.unwanted:
+                if job.status is Status.FAILED and job.current_run is not None and job.id not in self.unwanted:
                     wish = self.wishes[job.id]
                     assert job.permanently_failed is (wish.retries >= wish.max_retries)
             else:

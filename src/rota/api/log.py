@@ -21,9 +21,11 @@ from rota.api.context import Context, context_of, wait_for
 from rota.api.problem import answer, number, problem
 from rota.core.status import TERMINAL
 from rota.errors import InvalidInput
-from rota.ids import JobId, parse_job, show_job
+from rota.ids import JobId, parse_job, parse_run, show_job
+from rota.store.session import Reader
 from rota.view import job as view
-from rota.view.log import STREAMS, Output, oversize, path_of, pieces, size_of
+from rota.view.log import STREAMS, Output, oversize, path_in, pieces, size_of
+from rota.view.run import directory_of, refuse_foreign
 from rota.view.workspace import workspace
 
 _LOOK_EVERY = 0.1
@@ -42,9 +44,28 @@ async def _threaded(content: Iterator[bytes]) -> AsyncIterator[bytes]:
         yield piece
 
 
-async def _has_ended(context: Context, job: JobId) -> bool:
-    """Whether nothing more is to come of what is followed."""
-    return (await context.look(partial(view.find, job=job))).status in TERMINAL
+class Place(NamedTuple):
+    directory: Path
+    is_current: bool
+    is_empty: bool
+    """What is there is not the job's any more."""
+
+
+async def _place(request: Request, context: Context, job: JobId) -> Place:
+    """Where the logs are that are asked for: of the job as it is now, or of one of its runs."""
+    named = request.query_params.get("run")
+    run = None if named is None else parse_run(named)
+
+    def look(reader: Reader) -> Place:
+        found = view.find(reader, job)
+        if run is not None:
+            refuse_foreign(reader, job, run)
+        own = str(context.home.jobs / str(job))
+        directory = directory_of(found, run, own)
+        is_current = directory == own
+        return Place(Path(directory), is_current, is_empty=is_current and not found.has_own_logs)
+
+    return await context.look(look)
 
 
 async def _follow(context: Context, job: JobId, output: Output) -> AsyncIterator[bytes]:
@@ -54,8 +75,9 @@ async def _follow(context: Context, job: JobId, output: Output) -> AsyncIterator
             is_over = False
             while not is_over:
                 changed.clear()
-                is_over = await _has_ended(context, job)
-                while piece := await asyncio.to_thread(output.read):
+                found = await context.look(partial(view.find, job=job))
+                is_over = found.status in TERMINAL
+                while found.has_own_logs and (piece := await asyncio.to_thread(output.read)):
                     yield piece
                 while not is_over and not await wait_for(changed, _LOOK_EVERY) and not output.has_more():
                     pass
@@ -94,28 +116,32 @@ async def get_log(request: Request) -> Response:
     stream = request.path_params["stream"]
     if stream not in STREAMS:
         raise InvalidInput(f"no such stream: {stream}; the streams are stdout and stderr")
-    await context.look(partial(view.find, job=job))
-    path = path_of(context.home.jobs, job, stream)
-    size = size_of(path)
+    place = await _place(request, context, job)
+    path = path_in(place.directory, stream)
+    size = 0 if place.is_empty else size_of(path)
     offset = int(number(request, "offset", 0, least=-_MOST, most=_MOST))
     offset = max(0, size + offset) if offset < 0 else offset
     limit = int(number(request, "limit", _MOST, least=0, most=_MOST))
-    if request.query_params.get("follow") in ("1", "true"):
+    if request.query_params.get("follow") in ("1", "true") and place.is_current:
         return _stream(_follow(context, job, Output(path, offset)))
     part = _ranged(request.headers.get("range"), size)
+    limit = 0 if place.is_empty else limit
     return _stream(_threaded(pieces(path, offset, limit))) if part is None else _part(path, part, size)
 
 
 async def get_logs(request: Request) -> Response:
     """How much there is of each stream, a word where that is more than it should be, and what else the job has left."""
     context, job = context_of(request), parse_job(request.path_params["job"])
-    found = await context.look(partial(view.find, job=job))
-    paths = {stream: path_of(context.home.jobs, job, stream) for stream in STREAMS}
+    place = await _place(request, context, job)
+    paths = {stream: path_in(place.directory, stream) for stream in STREAMS}
     most = context.control.config.log.max_bytes
-    warnings = [] if most is None else oversize(context.home.jobs, [job], most)
-    said = {stream: {"path": str(path), "size": size_of(path)} for stream, path in paths.items()}
+    warnings = [] if most is None or not place.is_current else oversize(context.home.jobs, [job], most)
+    said = {
+        stream: {"path": str(path), "size": 0 if place.is_empty else size_of(path)} for stream, path in paths.items()
+    }
     body = {"job": show_job(job), **said, "warning": "; ".join(warnings) or None}
-    if found.spec.workspace is not None:
+    found = await context.look(partial(view.find, job=job))
+    if found.spec.workspace is not None and place.is_current:
         body["workspace"] = await asyncio.to_thread(workspace, found, context.home.jobs)
     return answer(body)
 

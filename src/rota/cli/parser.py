@@ -29,6 +29,7 @@ VERBS = {
     "wait": "wait for jobs to end and return their exit code",
     "cancel": "cancel jobs; running ones are gone when this returns",
     "retry": "try a failed or cancelled job again, as a new job in its chain",
+    "rewind": "put a job and everything downstream of it back in the queue, in place",
     "artifact": "declare what is there, for the jobs that need it",
     "tick": "look at everything now, and start what may start",
     "pool": "list pools or set a pool's size",

@@ -82,6 +82,13 @@ def _labelled(name: str, texts: Sequence[str]) -> list[str]:
     return [f"{name:<18} {first or '-'}", *(f"{'':<18} {each}" for each in rest)]
 
 
+def earlier_runs(runs: Sequence[Json], current: Json | None) -> list[str]:
+    """A line for each that a rewind has left behind."""
+    past = [run for run in runs if current is None or run["id"] != current["id"]]
+    lines = [f"{run['id']} {run['status']}, exit code {run['exit_code']}, {run['finished_at']}" for run in past]
+    return [f"{'earlier runs' if not n else '':<18} {table.printable(line)}" for n, line in enumerate(lines)]
+
+
 def is_empty(value: Any) -> bool:
     """Nothing to say. Zero is something: an exit code of 0 is the best news there is."""
     return value is None or value is False or (isinstance(value, str | list | dict) and not value)

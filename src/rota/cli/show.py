@@ -8,18 +8,31 @@ from datetime import UTC, datetime
 
 from rota.cli import display
 from rota.cli.parser import job_id
-from rota.cli.render import job_block, job_table
+from rota.cli.render import earlier_runs, job_block, job_table
 from rota.cli.terminal import has_colour, say, say_json, talk, width_of
 from rota.cli.workspace import workspace_lines
 from rota.client import api
 from rota.client.session import Session
 from rota.display import COLUMNS
+from rota.errors import NotFound
 from rota.home import find_home
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from rota.client.api import Json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", metavar="JOB")
     display.add_arguments(parser, "show")
+
+
+def _runs(session: Session, job: str) -> list[Json]:
+    """None where the scheduler is an older one."""
+    try:
+        return api.runs(session, job)
+    except NotFound:
+        return []
 
 
 def run(args: argparse.Namespace) -> int:
@@ -37,6 +50,8 @@ def run(args: argparse.Namespace) -> int:
     left = api.logs(session, job["id"]) if job.get("run") else {}
     if chosen == "block" and not fields:
         for line in workspace_lines(left.get("workspace")):
+            say(line)
+        for line in earlier_runs(_runs(session, job["id"]), job.get("run")):
             say(line)
     if left.get("warning"):
         talk(f"warning: {left['warning']}")

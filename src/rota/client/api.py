@@ -90,6 +90,24 @@ def retry(session: Session, what: str) -> Json:
     return answer
 
 
+def rewind(session: Session, job: str) -> Json:
+    """Once, whatever happens to the connection: a repeat carries the same key. A large set takes its time."""
+    headers = {"Idempotency-Key": os.urandom(16).hex()}
+    answer: Json = session.ask("POST", f"/api/jobs/{quote(job)}/rewind", headers=headers, timeout=None).json()
+    return answer
+
+
+def runs(session: Session, job: str) -> list[Json]:
+    """All runs of a job, the newest first."""
+    answer: list[Json] = session.ask("GET", f"/api/jobs/{quote(job)}/runs").json()["runs"]
+    return answer
+
+
+def run(session: Session, run: str) -> Json:
+    answer: Json = session.ask("GET", f"/api/job-runs/{quote(run)}").json()
+    return answer
+
+
 def why(session: Session, job: str) -> Json:
     answer: Json = session.ask("GET", f"/api/jobs/{quote(job)}/why").json()
     return answer
@@ -107,21 +125,25 @@ def graph(
     return session.ask("GET", target, headers=headers, timeout=PATIENCE + (wait or 0))
 
 
-def logs(session: Session, job: str) -> Json:
-    """Path and size of each stream."""
-    answer: Json = session.ask("GET", f"/api/jobs/{quote(job)}/logs").json()
+def logs(session: Session, job: str, *, run: str | None = None) -> Json:
+    """Path and size of each stream, of the job as it is now or of one of its runs."""
+    answer: Json = session.ask("GET", f"/api/jobs/{quote(job)}/logs{_query((('run', run),))}").json()
     return answer
 
 
-def log_part(session: Session, job: str, stream: str, offset: int, limit: int) -> bytes:
-    query = _query((("offset", offset), ("limit", limit)))
+def log_part(
+    session: Session, job: str, stream: str, offset: int, limit: int, *, run: str | None = None
+) -> bytes:  # fmt: skip
+    query = _query((("offset", offset), ("limit", limit), ("run", run)))
     return session.ask("GET", f"/api/jobs/{quote(job)}/logs/{quote(stream)}{query}").body
 
 
-def log(session: Session, job: str, stream: str, *, offset: int = 0) -> Iterator[bytes]:
+def log(
+    session: Session, job: str, stream: str, *, offset: int = 0, run: str | None = None
+) -> Iterator[bytes]:  # fmt: skip
     """What the log holds now, from `offset`, piece by piece."""
     while True:
-        piece = log_part(session, job, stream, offset, LOG_PIECE)
+        piece = log_part(session, job, stream, offset, LOG_PIECE, run=run)
         if piece:
             yield piece
         offset += len(piece)

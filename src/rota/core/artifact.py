@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -22,6 +22,7 @@ from rota.errors import InvalidInput
 from rota.ids import JobId, parse_job, show_job
 
 _MOST = 1000
+SENTINEL = "merge_sentinel"
 _SLUG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _IN_NO_BRANCH = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(/|$)")
 _PLANNED = re.compile(r"(?P<slug>\S+)(?: \((?P<branch>[^()]+)\))?")
@@ -245,6 +246,12 @@ def judge_needs(needs: Sequence[Need], outside: Outside) -> Verdict:
         if verdict is not PASS:
             return verdict
     return PASS
+
+
+def sentinels_of(artifacts: Iterable[Artifact], places: Places) -> list[File]:
+    """Where the merge sentinels among these are."""
+    facts = (fact_of(Need(artifact=each, scope=""), places) for each in artifacts if each.type == SENTINEL)
+    return [fact for fact in facts if isinstance(fact, File)]
 
 
 def facts_of(needs: Sequence[Need], places: Places) -> list[Fact]:

@@ -21,7 +21,7 @@ from rota.core.status import STARTED, Status
 from rota.core.wait import WaitKind
 from rota.core.workspace import Workspace
 from rota.errors import Conflict
-from rota.ids import JobId
+from rota.ids import JobId, RunId
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +88,19 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     after: tuple[Edge, ...] = ()
     run: Run | None = None
     """Its latest run."""
+    rewound_run: RunId | None = None
+    """Its latest run when it was last rewound: what that one left was set aside."""
+
+    @property
+    def current_run(self) -> Run | None:
+        """Its run since it was last rewound."""
+        is_past = self.run is not None and self.rewound_run is not None and self.run.id <= self.rewound_run
+        return None if is_past else self.run
+
+    @property
+    def has_own_logs(self) -> bool:
+        """What is in its directory is its own: it was never rewound, or its child has been started since."""
+        return self.rewound_run is None or (self.current_run is not None and self.status is not Status.DISPATCHED)
 
     @property
     def was_dispatched(self) -> bool:

@@ -24,7 +24,7 @@ import msgspec
 from rota.clock import Clock
 from rota.core.event import Event
 from rota.core.fact import Fact, Seen
-from rota.engine import breaker, finish
+from rota.engine import breaker, finish, rewind
 from rota.engine.awaited import AwaitedStarts
 from rota.engine.dispatch import Starter, choose, look_at_marked
 from rota.engine.outside import certain, disturb
@@ -112,6 +112,7 @@ class Engine:
             session.begin()
             session.stir_all_waiting()
             session.forget_old_failures(self._clock.now() - self.settings.breaker.window)
+            sentinels = rewind.left_over(session, self.settings.places)
             session.commit()
         except StorageFull as error:
             if session is not None:
@@ -120,6 +121,7 @@ class Engine:
                 log.error("%s", error.message)
             self.trouble = error
             return
+        rewind.remove(sentinels, [])
         self.trouble, self._has_started, self.has_more = None, True, True
 
     def _starts_at_last(self, requests: Sequence[Request[Any]]) -> bool:
@@ -162,6 +164,8 @@ class Engine:
         self.trouble, self._kept, self.has_more = None, [], self._session.hear() or has_more
         self.next_due = next_due
         work.keep()
+        for act in work.afterwards:
+            act()
         self._awaited.call_back(overdue)
         self._awaited.expect([start.run for start in work.starts if isinstance(start, Start)], self._start_deadline())
         self._executor.send([*work.starts, *work.orders])  # what somebody waits for goes first
@@ -273,7 +277,7 @@ class Engine:
 
     def _guarded(self, work: Work, act: Callable[[Work], Any]) -> Any:
         """Under a savepoint: a refusal or a defect undoes only this and is its answer; the others go on."""
-        orders = len(work.orders)
+        orders, afterwards = len(work.orders), len(work.afterwards)
         try:
             with self._session.savepoint():
                 return act(work)
@@ -282,6 +286,7 @@ class Engine:
         except Exception as error:
             # One bad job or request never stops the others.
             del work.orders[orders:]
+            del work.afterwards[afterwards:]
             work.runs.clear()
             if not isinstance(error, RotaError):
                 log.exception("a defect: this one piece of work was undone")

@@ -20,6 +20,7 @@ from rota.core.event import Event
 from rota.core.job import Job
 from rota.core.status import TERMINAL
 from rota.ids import show_job
+from rota.leftover import OUTCOME
 from rota.report import session_path, worktree_path
 from rota.store.port import Store
 from rota.store.session import Reader
@@ -36,7 +37,7 @@ _REMEMBER_EVERY = 2_000
 META = "mirrored"
 """The last event whose job's files are known to be written."""
 _ENDS = frozenset(f"job.{status.lower()}" for status in TERMINAL)
-_CAUSES = _ENDS | {"job.running"}
+_CAUSES = _ENDS | {"job.running", "job.rewound"}
 
 
 class Mirror:
@@ -126,16 +127,19 @@ class Mirror:
 
     def _write(self, job: Job) -> None:
         directory = f"{self._jobs}/{job.id}"
+        session = None if job.current_run is None else session_path(directory)
         worktree = None if job.spec.workspace is None else worktree_path(directory)
-        form = job_form(job, self._jobs, session_path=session_path(directory), worktree=worktree)
+        form = job_form(job, self._jobs, session_path=session, worktree=worktree)
         try:
             try:
                 _replace(directory, encode(form))
             except FileNotFoundError:
                 os.makedirs(directory, 0o700, exist_ok=True)
                 _replace(directory, encode(form))
-            if job.status in TERMINAL:
+            if form.outcome_path is not None:
                 _keep_as_outcome(directory)
+            elif job.rewound_run is not None:
+                _forget_outcome(directory)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise  # it concerns all of them, and passes
@@ -153,6 +157,12 @@ def _replace(directory: str, content: bytes) -> None:
     finally:
         os.close(descriptor)
     os.rename(beside, f"{directory}/job.json")
+
+
+def _forget_outcome(directory: str) -> None:
+    """The job was rewound: what is there may have been written after that, from a record read before."""
+    with suppress(FileNotFoundError):
+        os.unlink(f"{directory}/{OUTCOME}")
 
 
 def _keep_as_outcome(directory: str) -> None:

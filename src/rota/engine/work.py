@@ -71,6 +71,8 @@ class Work:
         """What is to be looked at outside; asked after the commit."""
         self.watches = False
         """A job was looked at that hangs on something outside."""
+        self.afterwards: list[Callable[[], None]] = []
+        """What is to be done to files: right after the commit, before anything starts. It says its own trouble."""
 
     def forget(self) -> None:
         """The transaction was undone."""
@@ -78,6 +80,7 @@ class Work:
         self.runs.clear()
         self.learned.clear()
         self.questions.clear()
+        self.afterwards.clear()
 
     @property
     def outside(self) -> Outside:

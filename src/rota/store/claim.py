@@ -37,6 +37,8 @@ class Dispatch(msgspec.Struct, frozen=True, kw_only=True):
     maker: JobId | None = None
     """Its chain, where it makes artifacts."""
     workspace: str | None = None
+    rewound_run: RunId | None = None
+    """The run whose files are to be aside when it starts."""
 
 
 class OpenRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,6 +155,7 @@ def _dispatch(row: Row, runs: Mapping[JobId, RunId]) -> Dispatch:
         skip_if=row[7],
         maker=row[9],
         workspace=row[10],
+        rewound_run=row[11],
     )
 
 

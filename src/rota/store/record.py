@@ -58,6 +58,14 @@ class Records(ArtifactRecords):
     def job(self, job: JobId) -> Job | None:
         return next(iter(self.jobs([job])), None)
 
+    def runs_of(self, job: JobId) -> list[Run]:
+        """The newest first."""
+        return [_run(row) for row in self._db.rows("runs_of", job=job)]
+
+    def job_of_run(self, run: RunId) -> JobId | None:
+        rows = self._db.rows("job_of_run", run=run)
+        return JobId(rows[0][0]) if rows else None
+
     def list_jobs(
         self,
         statuses: Iterable[Status],
@@ -199,7 +207,8 @@ def _job(row: Row, edges: Sequence[Edge], locks: Sequence[Lock], run: Run | None
         pid=row[20],
         retries=row[21],
         draws=decode_draws(row[22]) or {},
-        spec=_spec(row[23:], locks, named),
+        rewound_run=None if row[23] is None else RunId(row[23]),
+        spec=_spec(row[24:], locks, named),
         after=tuple(edges),
         run=run,
     )

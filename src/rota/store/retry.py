@@ -10,7 +10,7 @@ from rota.core.after import AfterPolicy, EdgeState, state_of
 from rota.core.event import Event
 from rota.core.retry import RetryPolicy
 from rota.core.status import Status
-from rota.ids import JobId, RunId
+from rota.ids import JobId
 from rota.store.moment import from_stored, maybe_to_stored, to_stored
 from rota.store.record import decode_policy
 from rota.store.submit import Submitting
@@ -106,10 +106,6 @@ class Retrying(Submitting):
     def blocked_by(self, chain: JobId) -> list[JobId]:
         """The jobs right after it that can no longer start because of how it ended; the first of them, if many."""
         return [JobId(job) for (job,) in self._db.rows("blocked_successors", chain=chain, limit=_MOST_NAMED)]
-
-    def job_of_run(self, run: RunId) -> JobId | None:
-        rows = self._db.rows("job_of_run", run=run)
-        return JobId(rows[0][0]) if rows else None
 
     def unmeetable(self, job: JobId) -> tuple[JobId, AfterPolicy, Status] | None:
         """The first of its edges that cannot be met as things stand."""

@@ -91,7 +91,7 @@ def forms(reader: Looking, jobs: Sequence[Job], sight: Sight) -> list[JobForm]:
             job,
             sight.jobs,
             wait=why.get(job.id),
-            session_path=None if job.run is None else session_path(f"{sight.jobs}/{job.id}"),
+            session_path=None if job.current_run is None else session_path(f"{sight.jobs}/{job.id}"),
             worktree=None if job.spec.workspace is None else worktree_path(f"{sight.jobs}/{job.id}"),
         )
         for job in jobs

@@ -19,7 +19,11 @@ PIECE = 64 * 1024
 
 
 def path_of(jobs: Path, job: JobId, stream: str) -> Path:
-    return jobs / str(job) / f"{stream}.log"
+    return path_in(jobs / str(job), stream)
+
+
+def path_in(directory: Path, stream: str) -> Path:
+    return directory / f"{stream}.log"
 
 
 def size_of(path: Path) -> int:

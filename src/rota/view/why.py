@@ -92,7 +92,7 @@ def _spent(job: Job) -> str:
         return ""
     if job.retries >= policy.max_retries:
         return f"; retry {job.retries} of {policy.max_retries} was the last"
-    if job.run is not None and policy.exit_codes and job.exit_code not in policy.exit_codes:
+    if job.current_run is not None and policy.exit_codes and job.exit_code not in policy.exit_codes:
         return f"; only exit codes {', '.join(map(str, policy.exit_codes))} are retried"
     return "; not retried"
 

@@ -24,6 +24,7 @@ import threading
 from collections import deque
 from queue import SimpleQueue
 
+from rota import leftover
 from rota.executor.supervisor import logs, process
 from rota.executor.supervisor.protocol import HOME_TAG, RUN_TAG, clean, tag
 from rota.executor.supervisor.step import Step
@@ -46,7 +47,7 @@ _PYTHONS_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
 class Launch:
     """Everything needed to make the children of one run, in the order of `Step`."""
 
-    __slots__ = ("_overlay", "_surroundings", "argv", "cwd", "directory", "skip_if", "workspace")
+    __slots__ = ("_overlay", "_surroundings", "argv", "aside", "cwd", "directory", "skip_if", "workspace")
 
     def __init__(self, order: dict[str, Any], surroundings: dict[str, str]) -> None:
         self.argv: list[str] = order["argv"]
@@ -55,6 +56,7 @@ class Launch:
         self.skip_if: str | None = order.get("skip_if")
         workspace = order.get("workspace")
         self.workspace = None if workspace is None else Workspace(workspace)
+        self.aside: int | None = order.get("aside")
         self._surroundings = surroundings
         self._overlay: dict[str, str] = order["overlay"]
 
@@ -165,6 +167,9 @@ class Spawner:
     def _spawn(self, run: int, launch: Launch, step: Step) -> Spawned:
         if not launch.argv:
             raise ValueError("the command is empty")
+        if launch.aside is not None:
+            leftover.set_aside(launch.directory, launch.aside)
+            launch.aside = None  # what its next process finds there is this run's
         stdout, stderr = self._streams(launch.directory, step)
         variables = launch.variables(run, self._home, step)
         make = _make_child if self._has_own_directory else _make_child_slowly

@@ -82,6 +82,7 @@ CREATE TABLE job (
     stop_requested TEXT,
     pid @int,
     pid_started @int,              -- field 22 of /proc/<pid>/stat: with the pid it names the process
+    rewound_run @int,              -- its latest run when it was last rewound: what that one left is set aside
     -- Active is `finished_at IS NULL`; of these, waiting is `started_at IS NULL`; the indexes count on it.
     CHECK ((finished_at IS NULL) = (status = 'QUEUED' OR status = 'DISPATCHED' OR status = 'RUNNING'
                                     OR status = 'WAITING_ON_DEPS' OR status = 'WAITING_ON_LOCKS')),
@@ -143,6 +144,7 @@ CREATE TABLE product (
     PRIMARY KEY (chain, artifact)
 ) @strict;
 CREATE INDEX product_artifact ON product (artifact, chain);
+CREATE INDEX product_rewound ON product (artifact) WHERE is_rewound = 1;
 
 CREATE TABLE pin (
     chain @int PRIMARY KEY REFERENCES job (id),

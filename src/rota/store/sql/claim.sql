@@ -30,7 +30,7 @@ UPDATE lock SET state = 'held' WHERE job = :job
 SELECT job.id, spec.command, spec.cwd, spec.surroundings, spec.params, spec.timeout, spec.idle_timeout, spec.skip_if,
        CASE WHEN EXISTS (SELECT 1 FROM lock WHERE lock.job = job.id) THEN 1 ELSE 0 END,
        CASE WHEN EXISTS (SELECT 1 FROM product WHERE product.chain = job.chain) THEN job.chain END,
-       spec.workspace
+       spec.workspace, job.rewound_run
 FROM job LEFT JOIN spec ON spec.id = job.spec WHERE job.id @in(ids)
 
 -- name: variables

@@ -2,7 +2,7 @@
 SELECT job.id, job.chain, job.retry_of, job.attempt, job.status, job.precedence, job.position, job.created_at,
        job.queued_at, job.started_at, job.finished_at, job.not_before, job.exit_code, job.reason, job.wait_kind,
        job.waited_on, job.permanently_failed, job.dispatch_failures, job.last_failure, job.stop_requested, job.pid,
-       job.retries, lane.draws,
+       job.retries, lane.draws, job.rewound_run,
        spec.command, spec.cwd, spec.surroundings, spec.name, spec.type, spec.params, spec.flow, spec.target,
        spec.pools, spec.timeout, spec.idle_timeout, spec.skip_if, spec.retry,
        spec.repository, spec.workspace
@@ -42,6 +42,10 @@ SELECT job, predecessor, chain, policy FROM edge WHERE job @in(ids) ORDER BY job
 -- name: latest_runs
 SELECT id, job, worker, status, started_at, finished_at, exit_code, error, artifacts FROM run
 WHERE id IN (SELECT max(id) FROM run WHERE job @in(ids) GROUP BY job)
+
+-- name: runs_of: the newest first
+SELECT id, job, worker, status, started_at, finished_at, exit_code, error, artifacts FROM run
+WHERE job = :job ORDER BY id DESC
 
 -- name: count_ended
 SELECT status, count(*) FROM job WHERE finished_at IS NOT NULL GROUP BY status

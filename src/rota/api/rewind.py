@@ -1,0 +1,68 @@
+"""Rewind over HTTP, and the runs that it leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from rota.api.context import Context, context_of
+from rota.api.problem import answer
+from rota.command.rewind import Area, Report, Sighted, clear, look, reports, rewind, survey
+from rota.errors import Conflict, Unavailable
+from rota.ids import JobId, parse_job, parse_run
+from rota.view import run as view
+
+_LOOK_OUTSIDE = 20.0
+"""Seconds for a look at repositories and artifacts."""
+_TRIES = 10
+
+
+async def rewind_job(request: Request) -> Response:
+    context, job = context_of(request), parse_job(request.path_params["job"])
+    report = await _rewound(context, job, request.headers.get("idempotency-key"))
+    body = msgspec.structs.asdict(report)
+    return answer({**body, "warning": "; ".join(body.pop("warnings")) or None})
+
+
+async def _rewound(context: Context, job: JobId, key: str | None) -> Report:
+    for _ in range(_TRIES):
+        area = await context.look(partial(survey, job=job, outside=context.sight().outside))
+        sighted = await _look(context, area)
+        kept = await asyncio.to_thread(clear, area, context.home.jobs) if area.with_workspace else []
+        act = partial(rewind, area=area, sighted=sighted, actor=context.actor, key=key)
+        report = await context.perform_and_see(act, reports)
+        if report is not None:
+            return msgspec.structs.replace(report, warnings=[*report.warnings, *kept])
+    raise Conflict("jobs join the rewind set faster than it can be looked at; nothing was rewound, so try again")
+
+
+async def _look(context: Context, area: Area) -> Sighted:
+    if not area.repositories and not area.facts:
+        return Sighted()
+    try:
+        return await asyncio.wait_for(asyncio.to_thread(look, area, context.probe), _LOOK_OUTSIDE)
+    except TimeoutError:
+        raise Unavailable("the file system does not answer; nothing was rewound, so try again later") from None
+
+
+async def list_runs(request: Request) -> Response:
+    """The newest first."""
+    context, job = context_of(request), parse_job(request.path_params["job"])
+    return answer({"runs": await context.look(partial(view.runs, job=job, sight=context.sight()))})
+
+
+async def get_run(request: Request) -> Response:
+    context, run = context_of(request), parse_run(request.path_params["run"])
+    return answer(await context.look(partial(view.show, run=run, sight=context.sight())))
+
+
+ROUTES = [
+    Route("/api/job-runs/{run}", get_run, methods=["GET"]),
+    Route("/api/jobs/{job}/rewind", rewind_job, methods=["POST"]),
+    Route("/api/jobs/{job}/runs", list_runs, methods=["GET"]),
+]

@@ -1,0 +1,194 @@
+"""`rewind`: a job and all that is downstream of it are put back in the queue, in place.
+
+    survey     the set, by a reader           nobody waits for it, however large
+    look       git and files, in a thread     whether a merge is under way, what the first job hangs on
+    clear      worktrees, in a thread         that hold nothing
+    rewind     in the engine's transaction    if the set is still the one that was looked at
+
+Edges and artifacts of a job never go away, so a set can only grow meanwhile: then it is looked at again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from rota.core.artifact import Outside, Places, facts_of, sentinels_of
+from rota.core.fact import Fact, File, Seen
+from rota.core.rewind import MID_MERGE, downstream, refuse_running, stale_sentinels
+from rota.core.status import TERMINAL, Status
+from rota.engine import rewind as files
+from rota.engine.work import Work
+from rota.errors import Conflict, NotFound
+from rota.executor.workspace.record import worktree_of
+from rota.executor.workspace.worktree import remove_if_safe
+from rota.ids import JobId, show_job
+from rota.probe.port import Probe
+from rota.store.rewind import Last
+from rota.store.session import Looking
+
+_CLEARING = 15.0
+"""Seconds for the worktrees of the whole set; what is left then is seen to when its job starts."""
+_SUCCEEDED = frozenset({Status.COMPLETED, Status.SKIPPED})
+
+
+class Area(msgspec.Struct, frozen=True, kw_only=True):
+    """A rewind set as it was looked at."""
+
+    job: JobId
+    """As it was asked for."""
+    chains: tuple[JobId, ...]
+    """The job's own first."""
+    repositories: tuple[str, ...] = ()
+    """Where there is merge work in it."""
+    facts: tuple[Fact, ...] = ()
+    """What has to be looked at before its first job may start."""
+    with_workspace: tuple[JobId, ...] = ()
+    """Jobs of it that have ended and may have a worktree left."""
+
+
+class Sighted(msgspec.Struct, frozen=True, kw_only=True):
+    is_mid_merge: bool = False
+    seen: Mapping[Fact, Seen] = {}
+
+
+class Rewound(msgspec.Struct, frozen=True, kw_only=True):
+    requested_job: JobId
+    root: JobId
+    last_successful_point: list[JobId]
+    reset: list[JobId]
+    cancelled: list[JobId]
+    """Those of them that somebody had cancelled."""
+    warnings: list[str] = []
+
+
+def survey(reader: Looking, job: JobId, outside: Outside) -> Area:
+    state = reader.last_of_chain(job)
+    found = None if state is None else reader.job(state[0])
+    if found is None:
+        raise NotFound(f"no such job: {show_job(job)}; `rota list --all` shows what there is")
+    chains = downstream(found.chain, reader.following)
+    merging = {craft.chain for craft in reader.crafts_of(chains) if craft.is_merge_work}
+    needs = reader.needs_of([found.chain]).get(found.chain, ())
+    facts = facts_of(needs, outside.places)
+    pin = reader.pins_of([found.chain]).get(found.chain)
+    return Area(
+        job=job,
+        chains=tuple(chains),
+        repositories=tuple(reader.repositories_of(sorted(merging))),
+        facts=(*facts, *(() if pin is None else (pin.fact,))),
+        with_workspace=tuple(reader.with_workspace([each.job for each in reader.last_jobs(chains)])),
+    )
+
+
+def look(area: Area, probe: Probe) -> Sighted:
+    """Asks git and the file system, which may take their time."""
+    return Sighted(
+        is_mid_merge=any(probe.has_merge_in_progress(repository) for repository in area.repositories),
+        seen=probe.look(set(area.facts)) if area.facts else {},
+    )
+
+
+def clear(area: Area, jobs: Path) -> list[str]:
+    """Remove the worktrees that nothing can be lost by; of the others, why they stay. It stays done if the rewind is
+    refused then: what is removed held nothing, and the next start makes it anew."""
+    deadline = time.monotonic() + _CLEARING
+    kept = []
+    for job in area.with_workspace:
+        tree = worktree_of(str(jobs / str(job)))
+        if tree is None or not os.path.lexists(tree.path):
+            continue
+        reason = remove_if_safe(tree, deadline=deadline)
+        if reason is not None:
+            kept.append(f"the worktree of {show_job(job)} stays at {tree.path}: {reason}")
+    return kept
+
+
+def rewind(work: Work, area: Area, sighted: Sighted, *, actor: str, key: str | None = None) -> Rewound | None:
+    """None when the set has grown since it was looked at. A request that comes again with its key is only answered
+    again."""
+    digest = hashlib.sha256(f"rewind {area.job}".encode()).hexdigest()
+    if key and (told := work.session.answer(key)) is not None:
+        if told[0] != digest:
+            raise Conflict("this Idempotency-Key came with another request before; use a new key for a new request")
+        return msgspec.json.decode(told[1], type=Rewound)
+    if not set(work.session.following(area.chains)) <= set(area.chains):
+        return None
+    jobs = work.session.last_jobs(area.chains)
+    if not jobs or jobs[0].chain != area.chains[0]:
+        raise NotFound(f"no such job: {show_job(area.job)}; `rota list --all` shows what there is")
+    refuse_running((each.job, each.status) for each in jobs)
+    if sighted.is_mid_merge:
+        raise Conflict(MID_MERGE)
+    rewound = _rewind(work, area, jobs, sighted.seen, actor)
+    if key:
+        work.session.remember_answer(key, digest, msgspec.json.encode(rewound).decode(), work.now)
+    return rewound
+
+
+def _rewind(work: Work, area: Area, jobs: Sequence[Last], seen: Mapping[Fact, Seen], actor: str) -> Rewound:
+    root, chains = jobs[0], set(area.chains)
+    rewound = Rewound(
+        requested_job=area.job,
+        root=root.job,
+        last_successful_point=[
+            each.job for each in work.session.before(root) if each.status in _SUCCEEDED and each.chain not in chains
+        ],
+        reset=[each.job for each in jobs],
+        cancelled=[each.job for each in jobs if each.status is Status.CANCELLED],
+    )
+    sentinels = _sentinels(work, area.chains, work.settings.places)
+    runs = work.session.rewind(jobs, now=work.now, actor=actor)
+    work.learn({**seen, **dict.fromkeys(sentinels, False)})
+    files.tidy(work, runs, [sentinel.path for sentinel in sentinels], rewound.warnings)
+    return rewound
+
+
+def _sentinels(work: Work, chains: Sequence[JobId], places: Places) -> list[File]:
+    crafts = [craft for craft in work.session.crafts_of(chains) if craft.is_merge_work]
+    makers = work.session.chains_making(sorted({str(craft.artifact) for craft in crafts}))
+    return sentinels_of(stale_sentinels(crafts, set(chains), makers), places)
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    requested_job: str
+    root: str
+    last_successful_point: list[str]
+    rewind_set: list[str]
+    reset: list[str]
+    restarted: list[str]
+    cancelled: list[str]
+    warnings: list[str]
+    """Added to until the answer leaves."""
+
+
+def reports(work: Work, told: Sequence[Rewound | None]) -> list[Report | None]:
+    """At the end of the turn that rewound: what was chosen to start in it. That is the root, for all else waits for it,
+    unless it was found not to be needed."""
+    return [None if rewound is None else _report(work, rewound) for rewound in told]
+
+
+def _report(work: Work, rewound: Rewound) -> Report:
+    root = work.session.job(rewound.root)
+    has_started = root is not None and root.current_run is not None
+    if root is not None and root.status in TERMINAL and not has_started:
+        name = show_job(root.id)
+        rewound.warnings.append(f"{name} is {root.status} again: {root.reason}; what is upstream was left as it is")
+    chosen = set() if work.plan is None else {claim.job for claim in work.plan.claims}
+    chosen |= {rewound.root} if has_started else set()
+    reset = [show_job(job) for job in rewound.reset]
+    return Report(
+        requested_job=show_job(rewound.requested_job),
+        root=show_job(rewound.root),
+        last_successful_point=[show_job(job) for job in rewound.last_successful_point],
+        rewind_set=reset,
+        reset=reset,
+        restarted=[show_job(job) for job in rewound.reset if job in chosen],
+        cancelled=[show_job(job) for job in rewound.cancelled],
+        warnings=rewound.warnings,
+    )
