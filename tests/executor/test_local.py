@@ -73,7 +73,7 @@ def test_it_imports_little(home: Path) -> None:
         [sys.executable, "-c", "import sys; print(*sys.modules)"], capture_output=True, text=True, check=True
     ).stdout.split()
     assert not (heavy & set(modules)) - set(bare)
-    assert {m for m in modules if m.startswith("rota")} <= {"rota", "rota.executor"} | {
+    assert {m for m in modules if m.startswith("rota")} <= {"rota", "rota.executor", "rota.leftover", "rota.report"} | {
         m for m in modules if m.startswith("rota.executor.supervisor")
     }
 
