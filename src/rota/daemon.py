@@ -264,6 +264,7 @@ class Daemon:
             store=self._store,
             jobs=self._home.jobs,
             worktrees=self._home.worktrees,
+            patches=self._home.patches,
             clock=self._clock,
             perform=self._turns.perform,
             settle=lambda: self._mirror.settle(_SETTLED_WITHIN),

@@ -74,6 +74,10 @@ class Home:
         return self.root / "jobs"
 
     @property
+    def patches(self) -> Path:
+        return self.root / "patches"
+
+    @property
     def worktrees(self) -> Path:
         return self.root / "worktrees"
 

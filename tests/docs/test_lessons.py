@@ -6,7 +6,13 @@ import pytest
 
 from docs.page import named_tests, rows
 
-COUNTS = {"Dispatch and claims": 12, "Retry, groups, breaker": 8, "Store": 1, "Processes": 10}
+COUNTS = {
+    "Dispatch and claims": 12,
+    "Waiting and fairness": 6,
+    "Retry, groups, breaker": 8,
+    "Store": 1,
+    "Processes": 10,
+}
 """Lessons under each heading."""
 
 

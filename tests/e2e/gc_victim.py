@@ -57,6 +57,7 @@ def main(home: Path, url: str, step: str, when: str) -> None:
         store=store,
         jobs=home / "jobs",
         worktrees=home / "worktrees",
+        patches=home / "patches",
         clock=clock,
         perform=perform,
         settle=lambda: 2**62,

@@ -15,6 +15,7 @@ from harness import Raw, Scheduler
 from rota.command.retry import retry
 from rota.command.submission import AfterWanted, Submission, Surroundings
 from rota.command.submit import submit
+from rota.core.fact import File
 from rota.core.gc import Kept
 from rota.core.status import Status
 from rota.engine import gc, trash
@@ -40,6 +41,7 @@ def collector_of(scheduler: Scheduler, perform: Callable[[Any], Any] | None = No
         store=scheduler.store,
         jobs=scheduler.home / "jobs",
         worktrees=scheduler.home / "worktrees",
+        patches=scheduler.home / "patches",
         clock=scheduler.clock,
         perform=perform or scheduler.do,
         settle=scheduler.reader.last_event,
@@ -510,3 +512,22 @@ def test_an_environment_that_went_and_came_back_is_told_to_the_executor_anew(
     assert len(set(numbers)) == 4
     told = {each.surroundings: each.variables for each in scheduler.executor.orders if isinstance(each, Environment)}
     assert [told[number] for number in numbers] == [{"NAME": name} for name in "abca"]
+
+
+def test_what_an_active_job_needs_keeps_its_makers(scheduler: Scheduler, collector: Collector, raw: Raw) -> None:
+    """LESSONS Store: gc removed a producer that an active job still needed."""
+    scheduler.probe.world[File("/plan.md")] = True
+    maker = ended(scheduler, produces=["file:/plan.md"])
+    patched = ended(scheduler)
+    other = ended(scheduler)
+    waiting = scheduler.submit(needs=[f"command_patch:job-{patched}", "file:/plan.md"], delay="30d")
+    scheduler.clock.advance(days=8)
+    found = collect(collector)
+    assert found.rows.jobs == 1
+    assert scheduler.reader.job(other) is None
+    assert scheduler.status(maker) is Status.COMPLETED
+    scheduler.cancel(waiting)
+    scheduler.clock.advance(days=8)
+    assert collect(collector).rows.jobs == 3
+    assert raw("SELECT count(*) FROM need") == raw("SELECT count(*) FROM product") == [(0,)]
+    assert raw("SELECT count(*) FROM artifact") == [(1,)], "the last number stays"

@@ -24,6 +24,7 @@ def test_shared_holders_run_together(wide: Scheduler) -> None:
 
 
 def test_a_stream_of_shared_holders_does_not_starve_an_exclusive_waiter(wide: Scheduler) -> None:
+    """LESSONS Waiting: shared holders starve an exclusive waiter."""
     first = wide.submit(locks=["repo:shared"])
     exclusive = wide.submit(locks=["repo"])
     stream = [wide.submit(locks=["repo:shared"]) for _ in range(3)]
@@ -100,6 +101,7 @@ def test_ending_frees_only_its_own_locks(wide: Scheduler) -> None:
 
 @pytest.mark.parametrize("way", ["exit", "failed start", "cancel", "lost", "never started", "unwatched"])
 def test_a_dead_holders_lock_is_freed_at_its_end_whoever_finds_it(wide: Scheduler, way: str) -> None:
+    """LESSONS Waiting: dead holder blocks its lock for ever."""
     holder = wide.submit(locks=["repo"], priority=-1)
     if way in ("exit", "cancel", "lost"):
         wide.start(holder)

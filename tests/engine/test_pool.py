@@ -78,6 +78,7 @@ def test_con_002_one_job_at_ollama(make_scheduler: Callable[..., Scheduler]) -> 
 
 
 def test_weights_are_all_or_nothing_and_a_heavy_job_is_not_starved(wide: Scheduler) -> None:
+    """LESSONS Waiting: the same tail deferred each tick."""
     wide.set_pools(resource__gpu=4)
     light = [wide.submit(pools={"resource/gpu": 1}) for _ in range(2)]
     heavy = wide.submit(pools={"resource/gpu": 4})
@@ -116,6 +117,7 @@ def test_global_can_be_drawn_by_weight(make_scheduler: Callable[..., Scheduler])
 
 @pytest.mark.parametrize("batch", [1, 3])
 def test_a_batch_size_bounds_one_turn_and_not_the_queue(wide: Scheduler, batch: int) -> None:
+    """LESSONS Waiting: the same tail deferred each tick."""
     wide.engine.settings = msgspec.structs.replace(wide.settings, batch_size=batch)
     wide.engine.is_draining = True
     jobs = [wide.submit() for _ in range(7)]

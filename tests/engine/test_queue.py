@@ -14,6 +14,7 @@ from rota.ids import RunId
 
 
 def test_inv_004_priority_then_position_then_arrival(scheduler: Scheduler) -> None:
+    """LESSONS Waiting: FIFO only: urgent work behind the rest."""
     blocker = scheduler.submit()
     low = scheduler.submit(priority=-1)
     first = scheduler.submit()

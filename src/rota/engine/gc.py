@@ -24,6 +24,7 @@ import msgspec
 
 from rota.clock import Clock
 from rota.core.gc import Chain, Kept, SortedOut, is_freed_later, sort_out
+from rota.engine import patch
 from rota.engine.trash import Trash
 from rota.engine.work import Work
 from rota.errors import Conflict, HomeError, RotaError, Unavailable
@@ -88,7 +89,7 @@ class Collection(msgspec.Struct, kw_only=True):
 
 class Collector:
     def __init__(
-        self, *, store: Store, jobs: Path, worktrees: Path, clock: Clock, perform: Perform,
+        self, *, store: Store, jobs: Path, worktrees: Path, patches: Path, clock: Clock, perform: Perform,
         settle: Callable[[], int],
     ) -> None:  # fmt: skip
         """`perform` does something in a turn of the engine and returns after its commit. `settle` says up to which
@@ -96,6 +97,7 @@ class Collector:
         self._store = store
         self._trash = Trash(jobs)
         self._worktrees = worktrees
+        self._patches = patches
         self._clock = clock
         self._perform = perform
         self._settle = settle
@@ -132,6 +134,7 @@ class Collector:
                 self._tidy(reader, found)
                 self._go_through(reader, found, self._settle(), now)
                 self._remove_unused(reader, found)
+                found.bytes += patch.remove_unused(self._patches, reader.inputs)
             finally:
                 self._trash.close()
                 if found.rows.jobs:

@@ -18,6 +18,7 @@ import msgspec
 from rota.core.breaker import BreakerPolicy
 from rota.core.event import Event
 from rota.core.gc import Chain, sort_out
+from rota.core.workspace import Workspace
 from rota.errors import NotFound
 from rota.ids import JobId, show_job
 from rota.store.breaker import Breaking
@@ -127,6 +128,11 @@ class GcRecords:
             upto = page[-1][0]
         artifacts = [row[0] for row in self._db.rows("idle_artifacts")]
         return Unused(upto=upto, lanes=sorted(lanes), surroundings=sorted(surroundings), artifacts=artifacts)
+
+    def inputs(self) -> set[str]:
+        """The digests of the patches that jobs were submitted with."""
+        found = (msgspec.json.decode(text, type=Workspace) for (text,) in self._db.rows("workspaces"))
+        return {workspace.input for workspace in found if workspace.input is not None}
 
     def last_event(self) -> int:
         ((last,),) = self._db.rows("last_event")

@@ -47,6 +47,7 @@ CREATE TABLE spec (                -- what was asked for; frozen once a job of i
     repository TEXT,               -- the git common directory around cwd, where something of the job belongs to it
     workspace TEXT                 -- its worktree and patches; none: it asks for neither
 ) @strict;
+CREATE INDEX spec_workspace ON spec (id) WHERE workspace IS NOT NULL;
 
 CREATE TABLE job (
     id @int PRIMARY KEY,
