@@ -164,7 +164,7 @@ def test_a_dry_run_says_the_same_and_changes_nothing(
     jobs = [ended(scheduler, key=f"key-{n}") for n in range(3)]
     ended(scheduler, after=(jobs[2],))
     scheduler.submit(after=[jobs[0]], delay="30d")
-    (tmp_path / "worktrees" / f"job-{jobs[1]}").mkdir(parents=True)
+    (tmp_path / "worktrees" / f"job-{jobs[1]}.2").mkdir(parents=True)
     scheduler.clock.advance(days=8)
     before = [raw(f"SELECT * FROM {table}") for table in ("job", "event", "meta", "idempotency", "sequence")]
     dry = collect(collector, is_dry=True)

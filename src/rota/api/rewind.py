@@ -33,10 +33,11 @@ async def _rewound(context: Context, job: JobId, key: str | None) -> Report:
     for _ in range(_TRIES):
         area = await context.look(partial(survey, job=job, outside=context.sight().outside))
         sighted = await _look(context, area)
-        kept = await asyncio.to_thread(clear, area, context.home.jobs) if area.with_workspace else []
         act = partial(rewind, area=area, sighted=sighted, actor=context.actor, key=key)
         report = await context.perform_and_see(act, reports)
         if report is not None:
+            left = area.with_workspace
+            kept = await asyncio.to_thread(clear, left, context.home.jobs) if left else []
             return msgspec.structs.replace(report, warnings=[*report.warnings, *kept])
     raise Conflict("jobs join the rewind set faster than it can be looked at; nothing was rewound, so try again")
 

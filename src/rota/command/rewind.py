@@ -2,8 +2,8 @@
 
     survey     the set, by a reader           nobody waits for it, however large
     look       git and files, in a thread     whether a merge is under way, what the first job hangs on
-    clear      worktrees, in a thread         that hold nothing
     rewind     in the engine's transaction    if the set is still the one that was looked at
+    clear      worktrees, in a thread         those that hold nothing
 
 Edges and artifacts of a job never go away, so a set can only grow meanwhile: then it is looked at again.
 """
@@ -11,9 +11,9 @@ Edges and artifacts of a job never go away, so a set can only grow meanwhile: th
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -25,8 +25,7 @@ from rota.core.status import TERMINAL, Status
 from rota.engine import rewind as files
 from rota.engine.work import Work
 from rota.errors import Conflict, NotFound
-from rota.executor.workspace.record import worktree_of
-from rota.executor.workspace.worktree import remove_if_safe
+from rota.executor.workspace import record
 from rota.ids import JobId, show_job
 from rota.probe.port import Probe
 from rota.store.rewind import Last
@@ -94,18 +93,16 @@ def look(area: Area, probe: Probe) -> Sighted:
     )
 
 
-def clear(area: Area, jobs: Path) -> list[str]:
-    """Remove the worktrees that nothing can be lost by; of the others, why they stay. It stays done if the rewind is
-    refused then: what is removed held nothing, and the next start makes it anew."""
+def clear(jobs: Sequence[JobId], directory: Path) -> list[str]:
+    """Remove the worktrees that these have left and that nothing can be lost by; of the others, why they stay. Done
+    after the rewind: one that is refused changes nothing. What has started again meanwhile sees to its own."""
     deadline = time.monotonic() + _CLEARING
     kept = []
-    for job in area.with_workspace:
-        tree = worktree_of(str(jobs / str(job)))
-        if tree is None or not os.path.lexists(tree.path):
-            continue
-        reason = remove_if_safe(tree, deadline=deadline)
-        if reason is not None:
-            kept.append(f"the worktree of {show_job(job)} stays at {tree.path}: {reason}")
+    for job in jobs:
+        with suppress(OSError):  # what cannot be looked at stays
+            reason = record.clear(str(directory / str(job)), deadline)
+            if reason is not None:
+                kept.append(f"the worktree of {show_job(job)} stays at {reason}")
     return kept
 
 

@@ -37,6 +37,8 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NOTHING = Survey()
+_LONGEST = 1500
+"""Bytes of a repository's path: an index has to hold it beside the artifact."""
 
 
 def names_something(wanted: Submission) -> bool:
@@ -63,6 +65,10 @@ def _find(wanted: Submission, around: Surroundings, probe: Probe) -> Found:
     cwd = wanted.cwd if wanted.cwd is not None else around.cwd
     needs, products = _parsed(wanted.needs, cwd), _parsed(wanted.produces, cwd)
     repository = probe.repository_of(cwd)
+    if repository is not None and len(repository.encode(errors="surrogateescape")) > _LONGEST:
+        raise InvalidInput(
+            f"the path of the repository is too long: {repository[:200]}…; it has at most {_LONGEST} bytes"
+        )
     if repository is None:
         _refuse_without_repository(cwd, wanted.pin, (*needs, *products))
     return Found(

@@ -21,7 +21,9 @@ from rota.core.wait import WaitKind
 from rota.errors import InvalidInput
 from rota.ids import JobId, parse_job, show_job
 
-_MOST = 1000
+MOST_BYTES = 1000
+"""Of an artifact as it is written, a path made absolute: an index has to hold it."""
+_SHOWN = 200
 SENTINEL = "merge_sentinel"
 _SLUG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _IN_NO_BRANCH = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(/|$)")
@@ -76,7 +78,8 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def job(self) -> JobId | None:
         """The job whose patch it is."""
-        return parse_job(self.name) if self.type == "command_patch" else None
+        number = self.name.removeprefix("job-")
+        return JobId(int(number)) if self.type == "command_patch" and number.isdecimal() else None
 
 
 def is_branch(name: str) -> bool:
@@ -97,10 +100,25 @@ def parse_artifact(text: str, *, cwd: str = "/") -> Artifact:
         raise InvalidInput(
             f"unknown artifact type in {text!r}; the types are {', '.join(t.form for t in TYPES.values())}"
         )
-    artifact = _parse(type_, rest, cwd) if colon and len(text) <= _MOST and "\x00" not in text else None
+    artifact = _parse(type_, rest, cwd) if colon and "\x00" not in text else None
     if artifact is None:
-        raise InvalidInput(f"malformed artifact: {text!r}; it is written {TYPES[type_].form}")
+        raise InvalidInput(f"malformed artifact: {text[:_SHOWN]!r}; it is written {TYPES[type_].form}")
+    if len(str(artifact).encode()) > MOST_BYTES:
+        raise InvalidInput(
+            f"artifact too long: {text[:_SHOWN]!r}…; it has at most {MOST_BYTES} bytes, a path made absolute"
+        )
     return artifact
+
+
+def decode_artifact(text: str) -> Artifact:
+    """One that was stored. Whatever it is, it can be read: what nobody can make sense of is never there."""
+    type_, _, rest = text.partition(":")
+    if type_ not in TYPES:
+        return Artifact(type="custom", name=text)
+    found = _PLANNED.fullmatch(rest) if type_.startswith("plan_") else None
+    if found is not None and found["branch"] is not None:
+        return Artifact(type=type_, name=found["slug"], branch=found["branch"])
+    return Artifact(type=type_, name=rest)
 
 
 def _parse(type_: str, rest: str, cwd: str) -> Artifact | None:
@@ -198,7 +216,7 @@ def fact_of(need: Need, places: Places) -> Fact | None:
         case "merge_sentinel":
             return File(f"{places.sentinels}/{artifact.name}.json")
         case "command_patch":
-            return File(f"{places.jobs}/{parse_job(artifact.name)}/command.patch")
+            return None if artifact.job is None else File(f"{places.jobs}/{artifact.job}/command.patch")
         case "file":
             return File(artifact.name)
         case _:

@@ -12,8 +12,9 @@ same look would lead to. One collection at a time.
 from __future__ import annotations
 
 import logging
+import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from functools import partial
@@ -28,7 +29,7 @@ from rota.engine import patch
 from rota.engine.trash import Trash
 from rota.engine.work import Work
 from rota.errors import Conflict, HomeError, RotaError, Unavailable
-from rota.ids import JobId, show_job
+from rota.ids import JobId
 from rota.store.database import CannotGoOn
 from rota.store.gc import DAILY, TOP, Removed, RowCounts
 from rota.store.moment import to_stored
@@ -38,6 +39,8 @@ from rota.store.session import Reader, Session
 log = logging.getLogger("rota.gc")
 
 T = TypeVar("T")
+
+_WORKTREE = re.compile(r"job-([1-9]\d*)(?:\.\d+)?")
 
 
 class Perform(Protocol):
@@ -225,10 +228,12 @@ class Collector:
             if len(stays) == before:
                 return sorted_out, weights
 
-    def _weigh(self, chain: Chain, worktrees: frozenset[JobId], weights: dict[JobId, int], found: Collection) -> bool:
+    def _weigh(
+        self, chain: Chain, worktrees: Mapping[JobId, str], weights: dict[JobId, int], found: Collection
+    ) -> bool:  # fmt: skip
         """False where something in the home keeps it."""
-        if kept := worktrees.intersection(chain.jobs):
-            place = self._worktrees / show_job(min(kept))
+        if kept := worktrees.keys() & set(chain.jobs):
+            place = self._worktrees / worktrees[min(kept)]
             safe = f"when its work is safe: git worktree remove {place}"
             found.keep(chain, Kept.WORKTREE, f"its worktree {place} is still there; {safe}")
             return False
@@ -239,12 +244,14 @@ class Collector:
             return False
         return True
 
-    def _jobs_with_worktree(self) -> frozenset[JobId]:
+    def _jobs_with_worktree(self) -> Mapping[JobId, str]:
+        """Each with the name of one; a job that was rewound may have left several: `job-7`, `job-7.2`."""
         try:
             names = [entry.name for entry in self._worktrees.iterdir()]
         except (FileNotFoundError, NotADirectoryError):
-            return frozenset()
-        return frozenset(JobId(int(name[4:])) for name in names if name.startswith("job-") and name[4:].isdecimal())
+            return {}
+        named = ((_WORKTREE.fullmatch(name), name) for name in sorted(names, reverse=True))
+        return {JobId(int(found[1])): name for found, name in named if found is not None}
 
     def _keep_files(self, chain: Chain, error: OSError, found: Collection) -> None:
         found.keep(chain, Kept.FILES, f"its files cannot be removed: {error.filename}: {error.strerror}")

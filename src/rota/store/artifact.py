@@ -11,7 +11,7 @@ from datetime import datetime
 
 import msgspec
 
-from rota.core.artifact import Artifact, Belongs, MissingProducer, Need, Producer, parse_artifact
+from rota.core.artifact import Artifact, Belongs, MissingProducer, Need, Producer, decode_artifact
 from rota.core.event import Event
 from rota.core.fact import Head
 from rota.core.job import Spec
@@ -68,7 +68,7 @@ class ArtifactRecords:
         needs: dict[int, tuple[Need, ...]] = {}
         for chain, artifact, scope, name, put_at, missing_producer in rows:
             producers = tuple(producer for maker, producer in makers.get(artifact, ()) if maker != chain)
-            parsed = parse_artifact(name)
+            parsed = decode_artifact(name)
             is_done = parsed.job is not None and any(each.status is Status.COMPLETED for each in producers)
             need = Need(
                 artifact=parsed, scope=scope, is_declared=put_at is not None or is_done, producers=producers,
@@ -83,7 +83,7 @@ class ArtifactRecords:
         for artifact, chain, is_rewound, status in (
             self._db.rows("producers_of", artifacts=list(artifacts)) if artifacts else ()
         ):
-            if status is not None:
+            if status in Status.__members__:
                 producer = Producer(status=Status(status), is_rewound=bool(is_rewound))
                 makers.setdefault(artifact, []).append((chain, producer))
         return makers
@@ -137,7 +137,7 @@ class ArtifactRecords:
     def watched_artifacts(self) -> list[Made]:
         """What the jobs that wait need."""
         return [
-            Made(id=artifact, scope=scope, artifact=parse_artifact(name))
+            Made(id=artifact, scope=scope, artifact=decode_artifact(name))
             for artifact, scope, name in dict.fromkeys(map(tuple, self._db.rows("watched_artifacts")))
         ]
 
@@ -203,7 +203,7 @@ class Crafting(ArtifactRecords, Emitting):
 
     def made_by(self, chain: JobId) -> list[Made]:
         return [
-            Made(id=artifact, scope=scope, artifact=parse_artifact(name))
+            Made(id=artifact, scope=scope, artifact=decode_artifact(name))
             for artifact, scope, name in self._db.rows("made_by", chain=chain)
         ]
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from rota.core.after import AfterPolicy
-from rota.core.artifact import Need, parse_artifact
+from rota.core.artifact import Need, decode_artifact
 from rota.core.graph import SHOWN, After, Caption, Link, Needed, Vertex
 from rota.core.lock import Lock, LockMode
 from rota.core.status import Status
@@ -61,7 +61,7 @@ class GraphRecords(ArtifactRecords):
             makers.setdefault(artifact, []).append(_vertex(*last))
         needed: dict[JobId, list[Needed]] = {}
         for chain, artifact, scope, name, put_at, _ in rows:
-            need = Need(artifact=parse_artifact(name), scope=scope, is_declared=put_at is not None)
+            need = Need(artifact=decode_artifact(name), scope=scope, is_declared=put_at is not None)
             others = [Needed(need=need, to=maker) for maker in makers.get(artifact, ()) if maker.chain != chain]
             needed.setdefault(chain, []).extend(others or [Needed(need=need, to=None)])
         return needed

@@ -13,7 +13,7 @@ from datetime import datetime
 import msgspec
 
 from rota.core.after import AfterPolicy, state_of
-from rota.core.artifact import Artifact, parse_artifact
+from rota.core.artifact import Artifact, decode_artifact
 from rota.core.event import Event
 from rota.core.rewind import Craft, rewound
 from rota.core.status import Status
@@ -60,7 +60,7 @@ class RewindRecords:
     def crafts_of(self, chains: Sequence[JobId]) -> list[Craft]:
         """What these chains need and make."""
         return [
-            Craft(chain=JobId(chain), artifact=parse_artifact(name), scope=scope, is_made=bool(is_made))
+            Craft(chain=JobId(chain), artifact=decode_artifact(name), scope=scope, is_made=bool(is_made))
             for chain, name, scope, is_made in self._db.rows("crafts_of", chains=list(chains))
         ]
 
@@ -76,7 +76,7 @@ class RewindRecords:
         found = []
         for (name,) in self._db.rows("rewound_products"):
             with suppress(InvalidInput):  # one that cannot be read is nobody's
-                found.append(parse_artifact(name))
+                found.append(decode_artifact(name))
         return found
 
     def repositories_of(self, chains: Sequence[JobId]) -> list[str]:

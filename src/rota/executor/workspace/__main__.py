@@ -48,7 +48,7 @@ def _leave(*_: object) -> None:
 def begin(order: WorkspaceOrder) -> None:
     """Make it, and write down where it is: the supervisor starts the job there."""
     deadline = time.monotonic() + order.limit
-    before = record.worktree_of(order.directory)
+    before = record.mark_used(order.directory)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(f"{order.directory}/{COMMAND_PATCH}")
     scratch = _scratch(order)
