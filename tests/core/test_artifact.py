@@ -86,7 +86,8 @@ def test_the_first_that_is_not_there_speaks() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "plan_doc", "plan_doc:", "plan_doc:a b", "plan_doc:a (", "plan_doc:a ()", "plan_doc:../x", "plan_doc:a (-x)",
+        "", "plan_doc", "plan_doc:", "plan_doc:a b", "plan_doc:a (", "plan_doc:a ()", "plan_doc:../x",
+        "plan_doc:a (-x)",
         "target_branch:", "target_branch:a..b", "target_branch:a b", "target_branch:-x", "target_branch:x.lock",
         "merge_sentinel:../x", "merge_sentinel:", "command_patch:", "command_patch:7", "command_patch:run-7", "file:",
         "custom:x", "custom:x:", "custom::k", "custom:x: k", "custom:x:a\nb", "file:/a\x00b", "unknown:x", "Custom:x:y",

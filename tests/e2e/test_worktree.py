@@ -94,6 +94,21 @@ def test_a_rewind_removes_the_worktree_if_that_is_safe_and_else_says_why_not(rot
     assert worktree.exists()
 
 
+def test_a_rewind_that_is_refused_touches_no_worktree(rota: Rota, repo: Repository, stage: Stage) -> None:
+    rota.ask("pool", "set", "global", "2")
+    job = rota.submit("--worktree", "--", "sh", "-c", "echo x > notes", cwd=repo.path)
+    rota.wait(job)
+    worktree = rota.home / "worktrees" / job
+    (worktree / "notes").unlink()  # from now on nothing would be lost with it
+    rota.submit("--after", job, *stage.actor("after"))
+    assert stage.hear() == ["after begins"]
+    refused = rota.ask("rewind", job, code=4)
+    assert "cannot rewind while jobs are running in the rewind set: job-2 (RUNNING)" in refused.err
+    assert worktree.exists()
+    assert repo.git("rev-parse", "--verify", "--quiet", f"rota/{job}")
+    stage.release("after")
+
+
 def test_what_changes_nothing_leaves_nothing(rota: Rota, repo: Repository) -> None:
     job = rota.submit("--worktree", "--", "sh", "-c", "git log --oneline; exit 3", cwd=repo.path)
     rota.wait(job, code=3)
