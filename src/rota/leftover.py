@@ -17,6 +17,8 @@ from rota.report import FILE as SESSION
 
 OUTCOME = "outcome.json"
 PATCH = "command.patch"
+REMOVED = ".removed"
+"""Among the jobs' directories, where those are that are being collected."""
 
 
 def place_of(directory: str, run: int) -> str:
@@ -28,13 +30,25 @@ def set_aside(directory: str, run: int) -> None:
     try:
         names = os.listdir(directory)
     except FileNotFoundError:
-        return
+        if not _take_back(directory):
+            return
+        names = os.listdir(directory)
     for name in (OUTCOME, PATCH):
         if name in names:
             os.unlink(f"{directory}/{name}")
     for name in names:
         if name.endswith(".log") or name == SESSION:
             _keep(directory, name, place_of(directory, run))
+
+
+def _take_back(directory: str) -> bool:
+    """A collection that has just taken it away will find that it was rewound; until then the files are there."""
+    parent, name = os.path.split(directory)
+    try:
+        os.rename(f"{parent}/{REMOVED}/{name}", directory)
+    except OSError:
+        return False
+    return True
 
 
 def _keep(directory: str, name: str, place: str) -> None:

@@ -260,6 +260,14 @@ def test_a_folder_outside_a_repository_is_refused(scheduler: Scheduler) -> None:
     assert scheduler.submit(produces=["file:x"]) == 1, "a file needs none"
 
 
+def test_nobody_else_produces_the_patch_of_a_job(scheduler: Scheduler) -> None:
+    scheduler.submit()
+    with pytest.raises(
+        InvalidInput, match="command_patch:job-1 is the patch that job-1 leaves; no other job produces it"
+    ):
+        scheduler.submit(produces=["command_patch:job-1"])
+
+
 def test_the_patch_of_an_unknown_job_is_refused(scheduler: Scheduler) -> None:
     with pytest.raises(NotFound, match="unknown job in --needs command_patch:job-9"):
         scheduler.submit(needs=["command_patch:job-9"])

@@ -15,7 +15,7 @@ from harness import Raw, Scheduler
 from rota.command.retry import retry
 from rota.command.submission import AfterWanted, Submission, Surroundings
 from rota.command.submit import submit
-from rota.core.fact import File
+from rota.core.fact import File, Head
 from rota.core.gc import Kept
 from rota.core.status import Status
 from rota.engine import gc, trash
@@ -527,7 +527,33 @@ def test_what_an_active_job_needs_keeps_its_makers(scheduler: Scheduler, collect
     assert scheduler.reader.job(other) is None
     assert scheduler.status(maker) is Status.COMPLETED
     scheduler.cancel(waiting)
+    assert collect(collector).rows.jobs == 0, "it has ended, and is kept: what it names is"
     scheduler.clock.advance(days=8)
     assert collect(collector).rows.jobs == 3
     assert raw("SELECT count(*) FROM need") == raw("SELECT count(*) FROM product") == [(0,)]
     assert raw("SELECT count(*) FROM artifact") == [(1,)], "the last number stays"
+
+
+def test_of_the_makers_of_one_thing_an_ended_job_keeps_the_last(scheduler: Scheduler, collector: Collector) -> None:
+    """Otherwise every merge into a branch would be kept as long as anybody merges."""
+    scheduler.probe.world[Head("/repo/.git", "main")] = "1" * 40
+    makers = [ended(scheduler, produces=["target_branch:main"]) for _ in range(3)]
+    scheduler.clock.advance(days=8)
+    ended(scheduler, needs=["target_branch:main"])
+    assert collect(collector).rows.jobs == 2
+    assert scheduler.reader.has_jobs(makers) == {makers[-1]}
+
+
+def test_a_rewind_finds_its_files_though_a_collection_has_just_taken_them(
+    scheduler: Scheduler, collector: Collector
+) -> None:
+    """Taken, then rewound, then looked at again by the collection, which lets it be."""
+    job = ended(scheduler)
+    run = scheduler.run_of(job)
+    directory = scheduler.home / "jobs" / str(job)
+    trash = Trash(scheduler.home / "jobs")
+    trash.take([job])
+    scheduler.rewind(job)
+    trash.put_back([job])
+    assert (directory / "runs" / str(run) / "stdout.log").read_bytes() == b"x" * 100
+    assert trash.holds() == []

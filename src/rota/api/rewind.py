@@ -26,7 +26,8 @@ async def rewind_job(request: Request) -> Response:
     context, job = context_of(request), parse_job(request.path_params["job"])
     report = await _rewound(context, job, request.headers.get("idempotency-key"))
     body = msgspec.structs.asdict(report)
-    return answer({**body, "warning": "; ".join(body.pop("warnings")) or None})
+    warnings = body.pop("warnings")
+    return answer({**body, "warning": "; ".join(warnings) or None})
 
 
 async def _rewound(context: Context, job: JobId, key: str | None) -> Report:

@@ -78,7 +78,7 @@ def _note(work: Work, job: JobId, number: int, artifact: Artifact) -> RunId:
     """The job makes it, whether or not it said so before; the run that does."""
     found = work.session.job(job)
     if found is None:
-        raise NotFound(f"no such job: {show_job(job)}; `rota list --all` shows what there is")
+        raise work.session.no_such_job(job)
     if found.status not in STARTED or found.run is None:
         raise Conflict(f"{show_job(job)} is not running ({found.status.shown}), so it cannot put anything")
     work.session.add_product(found.chain, number, sequence=None)

@@ -24,7 +24,7 @@ from rota.core.rewind import MID_MERGE, downstream, refuse_running, stale_sentin
 from rota.core.status import TERMINAL, Status
 from rota.engine import rewind as files
 from rota.engine.work import Work
-from rota.errors import Conflict, NotFound
+from rota.errors import Conflict
 from rota.executor.workspace import record
 from rota.ids import JobId, show_job
 from rota.probe.port import Probe
@@ -70,7 +70,7 @@ def survey(reader: Looking, job: JobId, outside: Outside) -> Area:
     state = reader.last_of_chain(job)
     found = None if state is None else reader.job(state[0])
     if found is None:
-        raise NotFound(f"no such job: {show_job(job)}; `rota list --all` shows what there is")
+        raise reader.no_such_job(job)
     chains = downstream(found.chain, reader.following)
     merging = {craft.chain for craft in reader.crafts_of(chains) if craft.is_merge_work}
     needs = reader.needs_of([found.chain]).get(found.chain, ())
@@ -118,7 +118,7 @@ def rewind(work: Work, area: Area, sighted: Sighted, *, actor: str, key: str | N
         return None
     jobs = work.session.last_jobs(area.chains)
     if not jobs or jobs[0].chain != area.chains[0]:
-        raise NotFound(f"no such job: {show_job(area.job)}; `rota list --all` shows what there is")
+        raise work.session.no_such_job(area.job)
     refuse_running((each.job, each.status) for each in jobs)
     if sighted.is_mid_merge:
         raise Conflict(MID_MERGE)

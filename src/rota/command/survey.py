@@ -64,6 +64,9 @@ def _find(wanted: Submission, around: Surroundings, probe: Probe) -> Found:
         return Found()
     cwd = wanted.cwd if wanted.cwd is not None else around.cwd
     needs, products = _parsed(wanted.needs, cwd), _parsed(wanted.produces, cwd)
+    foreign = next((artifact for artifact in products if artifact.job is not None), None)
+    if foreign is not None:
+        raise InvalidInput(f"{foreign} is the patch that {foreign.name} leaves; no other job produces it")
     repository = probe.repository_of(cwd)
     if repository is not None and len(repository.encode(errors="surrogateescape")) > _LONGEST:
         raise InvalidInput(

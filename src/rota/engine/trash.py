@@ -24,10 +24,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from rota.ids import JobId, show_job
+from rota.leftover import REMOVED
 
 log = logging.getLogger("rota.gc")
 
-NAME = ".removed"
+NAME = REMOVED
 
 
 class Trash:

@@ -69,13 +69,18 @@ class ArtifactRecords:
         for chain, artifact, scope, name, put_at, missing_producer in rows:
             producers = tuple(producer for maker, producer in makers.get(artifact, ()) if maker != chain)
             parsed = decode_artifact(name)
-            is_done = parsed.job is not None and any(each.status is Status.COMPLETED for each in producers)
+            is_done = parsed.job is not None and self._has_completed(parsed.job)
             need = Need(
                 artifact=parsed, scope=scope, is_declared=put_at is not None or is_done, producers=producers,
                 missing_producer=MissingProducer(missing_producer),
             )  # fmt: skip
             needs[chain] = (*needs.get(chain, ()), need)
         return needs
+
+    def _has_completed(self, job: JobId) -> bool:
+        """The chain of this job has come to COMPLETED."""
+        rows = self._db.rows("last_of_chain", job=job)
+        return bool(rows) and rows[0][1] == Status.COMPLETED
 
     def _makers(self, artifacts: Sequence[int]) -> Mapping[int, list[tuple[int, Producer]]]:
         """By artifact the chains that make it."""

@@ -29,7 +29,6 @@ from rota.core.graph import (
     state_of,
 )
 from rota.core.status import WAITING, Status
-from rota.errors import NotFound
 from rota.ids import JobId, show_job
 from rota.store.graph import Legend
 from rota.store.session import Reader
@@ -177,7 +176,7 @@ def _around(reader: Reader, job: JobId, wanted: Wanted, most: int) -> Graph:
     """The last job of its chain, what it hangs on and what hangs on it, as many steps away as was asked for."""
     focus = reader.last_vertex(job)
     if focus is None:
-        raise NotFound(f"no such job: {show_job(job)}; `rota list --all` shows what there is")
+        raise reader.no_such_job(job)
     circle = _Circle(focus, most)
     links: dict[JobId, Sequence[Link]] = {}
     frontier = [focus]

@@ -4,9 +4,15 @@ SELECT id FROM job WHERE id < :below AND chain = id AND finished_at < :until ORD
 -- name: chain_members
 SELECT chain, id, finished_at FROM job WHERE chain @in(chains)
 
--- name: chain_referrers: chains with a job that comes after one of these
+-- name: chain_referrers: chains with a job that comes after one of these, or needs what it was the last to make
 SELECT edge.chain, job.chain FROM edge JOIN job ON job.id = edge.job
 WHERE edge.chain @in(chains) AND job.chain <> edge.chain
+UNION ALL
+SELECT product.chain, need.chain FROM product JOIN need ON need.artifact = product.artifact
+WHERE product.chain @in(chains) AND need.chain <> product.chain
+  AND (product.sequence IS NULL
+       OR NOT EXISTS (SELECT 1 FROM product AS later WHERE later.artifact = product.artifact
+                      AND later.chain > product.chain AND later.chain <> need.chain))
 
 -- name: named_chains: of these, those that something other than an edge refers to
 SELECT job.chain FROM breaker JOIN job ON job.id = breaker.probe
