@@ -109,6 +109,26 @@ def test_a_rewind_that_is_refused_touches_no_worktree(rota: Rota, repo: Reposito
     stage.release("after")
 
 
+def test_a_branch_that_somebody_else_has_called_so_is_his(
+    rota: Rota, repo: Repository, make_rota: Callable[..., Rota], tmp_path: Path, stage: Stage
+) -> None:
+    """The user's own, one that he has checked out, and that of another home's job in the same repository."""
+    repo.git("branch", "rota/job-1")
+    repo.git("checkout", "-q", "-b", "rota/job-2")
+    jobs = [rota.submit("--worktree", "--", "sh", "-c", "git branch --show-current", cwd=repo.path) for _ in range(2)]
+    rota.wait(*jobs)
+    assert [rota.ask("logs", job).out for job in jobs] == ["rota/job-1.2\n", "rota/job-2.2\n"]
+    assert repo.git("branch", "--list", "rota/*").split() == ["rota/job-1", "*", "rota/job-2"]
+    third = rota.submit("--worktree", *stage.actor("third"), cwd=repo.path)
+    assert stage.hear() == ["third begins"]
+    other = make_rota(tmp_path / "other", **IDENTITY)
+    for _ in range(3):
+        other.wait(other.submit("--worktree", "--", "true", cwd=repo.path))
+    assert repo.git("rev-parse", "--verify", "--quiet", f"rota/{third}")
+    stage.release("third")
+    rota.wait(third)
+
+
 def test_what_changes_nothing_leaves_nothing(rota: Rota, repo: Repository) -> None:
     job = rota.submit("--worktree", "--", "sh", "-c", "git log --oneline; exit 3", cwd=repo.path)
     rota.wait(job, code=3)

@@ -23,9 +23,7 @@ def runs(reader: Looking, job: JobId, sight: Sight) -> list[RunForm]:
 def show(reader: Looking, run: RunId, sight: Sight) -> RunForm:
     job, name = reader.job_of_run(run), show_run(run)
     if job is None:
-        raise NotFound(
-            f"no such run: {name}; `rota list --all` shows the jobs, `rota show JOB` a job's runs; runs are collected with their job"
-        )
+        raise NotFound(f"no such run: {name}; `rota list --all` shows the jobs, `rota show JOB` a job's runs")
     return next(form for form in runs(reader, job, sight) if form.id == name)
 
 

@@ -44,17 +44,27 @@ def make(git: Git, folder: str, job: str, base: str, before: Worktree | None) ->
     for number in itertools.count(1):
         name = job if number == 1 else f"{job}.{number}"
         made = Worktree(git.directory, os.path.join(folder, name), f"rota/{name}", base)
-        if _is_taken(git, made):
-            left = before if before is not None and before.path == made.path else made
-            if number < _MOST_NAMES and remove_if_safe(left, deadline=git.deadline) is not None:
-                continue
-        _add(git, made)
-        return made
+        if _is_free(git, made, before):
+            _add(git, made)
+            return made
+        if number >= _MOST_NAMES:
+            raise GitError(
+                f"there are {number} worktrees or branches of {job} already, up to {made.branch}; remove some"
+            )
     raise AssertionError("unreachable")
 
 
-def _is_taken(git: Git, wanted: Worktree) -> bool:
-    return os.path.lexists(wanted.path) or _tip(git, wanted.branch) is not None
+def _is_free(git: Git, wanted: Worktree, before: Worktree | None) -> bool:
+    """Whether there is nothing of that name, or nothing any more. Only what is the job's own goes: what lies in its
+    place in the home, or what it wrote down. A branch that somebody else has called so is his."""
+    is_there = os.path.lexists(wanted.path)
+    if not is_there and _tip(git, wanted.branch) is None:
+        return True
+    is_noted = before is not None and before.path == wanted.path
+    if not is_there and not is_noted:
+        return False
+    left = before if before is not None and is_noted else wanted
+    return remove_if_safe(left, deadline=git.deadline) is None
 
 
 def _add(git: Git, wanted: Worktree) -> None:
@@ -98,6 +108,9 @@ def remove_if_safe(tree: Worktree, *, deadline: float | None = None) -> str | No
         own = _own_commits(git, tree, tip)
         if own:
             return f"{own} commit{'s' if own > 1 else ''} on no other branch"
+        user = _used_at(git, tree)
+        if user is not None:
+            return f"its branch {tree.branch} is checked out at {user}"
         _remove(git, tree, tip, is_forced=is_as_given)
     except _Stays as reason:
         return str(reason)
@@ -182,6 +195,22 @@ def _is_locked(lock: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _used_at(git: Git, tree: Worktree) -> str | None:
+    """Another working tree that has its branch."""
+    place = ""
+    for line in git("worktree", "list", "--porcelain").splitlines():
+        word, _, rest = line.partition(" ")
+        if word == "worktree":
+            place = rest
+        elif word == "branch" and rest == f"refs/heads/{tree.branch}" and _differ(place, tree.path):
+            return place
+    return None
+
+
+def _differ(one: str, other: str) -> bool:
+    return os.path.realpath(one) != os.path.realpath(other)
 
 
 def _is_listed(git: Git, path: str) -> bool:
