@@ -27,7 +27,7 @@ from rota.core.pool import Limits, PoolPolicy
 from rota.core.status import Status
 from rota.engine.dispatch import Starter
 from rota.engine.engine import Engine
-from rota.engine.outside import Sighting, changes, observe, watched
+from rota.engine.outside import Sighting, changes, look_at, observe, watched
 from rota.engine.work import Question, Request, Settings, Work
 from rota.executor.port import Account, Accounts, Acknowledge, Exited, Message, Order, Start, Started, Stop
 from rota.ids import JobId, RunId, show_job
@@ -199,13 +199,16 @@ class Scheduler:
         questions, self.questions[:] = list(self.questions), []
         if not questions:
             return []
-        seen = self.probe.look({fact for question in questions for fact in question.facts})
-        sighting = Sighting(seen=seen, questions=questions)
+        facts = {fact for question in questions for fact in question.facts}
+        sighting = look_at(facts, self.probe, self.engine.known, questions)
         return [Request(lambda work: observe(work, sighting), lambda _: None)]
+
+    def see_outside(self) -> Sighting:
+        return look_at(watched(self.reader, self.settings.places), self.probe, self.engine.known)
 
     def look_outside(self) -> None:
         """As the prober does once a second."""
-        news = changes(watched(self.reader, self.settings.places).look(self.probe), self.engine.known)
+        news = changes(self.see_outside(), self.engine.known.seen)
         if news.seen:
             self.do(lambda work: observe(work, news))
 
@@ -239,7 +242,7 @@ class Scheduler:
 
         found = NOTHING
         if any(names_something(member) for member in wanted):
-            found = look_around(wanted, around, self.probe, self.settings.places)
+            found = look_around(wanted, around, self.probe, self.settings.places, began=self.engine.known.begin())
 
         def act(work: Work) -> Submitted:
             missing = missing_things(needs_of(wanted, around))
@@ -257,7 +260,7 @@ class Scheduler:
     def rewind(self, job: JobId, *, area: Area | None = None, key: str | None = None) -> Report:
         """What the caller is told, or the refusal raised."""
         found = area or self.area(job)
-        sighted = look(found, self.probe)
+        sighted = look(found, self.probe, self.engine.known.begin())
         report: Report = self.do(lambda work: rewind(work, found, sighted, actor="tester", key=key), reports)
         return report
 
@@ -293,7 +296,7 @@ class Scheduler:
             now=self.clock.now(),
             jobs=self.home / "jobs",
             breaker=self.settings.breaker,
-            outside=Outside(seen=self.engine.known, places=self.settings.places),
+            outside=Outside(seen=self.engine.known.seen, places=self.settings.places),
         )
 
     def job(self, job: JobId) -> Job:

@@ -221,8 +221,8 @@ class Daemon:
         server = Server(_server_config(application(context)))
         with self._bound_socket() as listening:
             begun = asyncio.Event()
-            self._turns.start(lambda: loop.call_soon_threadsafe(begun.set))
             self.collector.recover()
+            self._turns.start(lambda: loop.call_soon_threadsafe(begun.set))
             self._mirror.start()
             self._prober.start()
             await begun.wait()  # who asks at once is told what was recovered

@@ -132,6 +132,21 @@ class Home:
             raise HomeError(
                 f"the home {self.directory} cannot be written; give yourself the right to, or set ROTA_HOME elsewhere"
             )
+        self._hide_from_git()
+
+    def _hide_from_git(self) -> None:
+        """A home often lies in a repository, and holds environments: no agent's `git add -A` is to take it along."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        try:
+            descriptor = os.open(f"{self.directory}/.gitignore", flags, 0o600)
+        except OSError:
+            return  # it is there, or nothing can be written now
+        try:
+            os.write(descriptor, b"*\n")
+        except OSError:
+            pass
+        finally:
+            os.close(descriptor)
 
 
 def find_home(

@@ -105,7 +105,7 @@ def test_a_path_that_grows_too_long_when_it_is_made_absolute_is_refused() -> Non
         parse_artifact(f"file:{'x' * 600}", cwd=f"/{'y' * 600}")
 
 
-slugs = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,10}", fullmatch=True)
+slugs = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,5}(\.[A-Za-z0-9_-]{1,3})?", fullmatch=True).filter(is_branch)
 branches = st.text("ab/-._ä()", min_size=1, max_size=12).filter(is_branch)
 paths = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), min_size=1, max_size=30)
 texts = st.one_of(

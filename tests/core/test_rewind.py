@@ -61,7 +61,7 @@ def craft(chain: int, name: str, *, is_made: bool) -> Craft:
     [
         (True, [1], True),
         (True, [1, 9], True),
-        (False, [], True),
+        (False, [], False),
         (False, [1], True),
         (False, [9], False),
     ],

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from harness import Scheduler
-from rota.core.fact import Document, Fact, File, Head
+from rota.core.fact import UNREADABLE, Document, Fact, File, Head
 from rota.core.status import Status
+from rota.engine.outside import observe
+from rota.engine.work import Request
 from rota.errors import InvalidInput, NotFound
 from rota.executor.port import Exited, FailedToStart
 from rota.ids import JobId
@@ -216,6 +218,48 @@ def test_after_a_crash_everything_is_looked_at_anew(scheduler: Scheduler) -> Non
     assert scheduler.status(job) is Status.DISPATCHED
 
 
+def test_what_a_submit_saw_wakes_everybody_who_waits_for_it(scheduler: Scheduler) -> None:
+    scheduler.set_pools(**{"global": 4})
+    first = scheduler.submit(needs=["file:/plan.md"], missing_producer="wait")
+    pinned = scheduler.submit(pin=f"main@{OID}")
+    branch = scheduler.submit(needs=["plan_branch:x (main)"], missing_producer="wait")
+    scheduler.probe.world[PLAN] = True
+    scheduler.probe.world[Head(REPOSITORY, "main")] = OID
+    last = scheduler.submit(needs=["file:/plan.md", "target_branch:main"])
+    assert sorted(scheduler.started()) == [first, pinned, branch, last]
+
+
+def test_a_look_that_began_before_the_end_says_nothing_of_what_was_made(scheduler: Scheduler) -> None:
+    """It took its time, and comes in after the producer has ended and the file is there."""
+    maker = scheduler.submit(produces=["file:/plan.md"])
+    job = scheduler.submit(needs=["file:/plan.md"])
+    slow = scheduler.see_outside()
+    scheduler.executor.inbox.append(Exited(run=scheduler.run_of(maker), at=0, code=0))
+    scheduler.probe.world[PLAN] = True
+    scheduler.engine.turn()
+    scheduler.engine.turn([Request(lambda work: observe(work, slow), lambda _: None)])
+    assert scheduler.status(job) is Status.WAITING_ON_DEPS
+    scheduler.turn()
+    assert scheduler.status(job) is Status.DISPATCHED
+
+
+@pytest.mark.parametrize("fields", [{"needs": ["file:/plan.md"]}, {"needs": ["target_branch:main"]}, {"pin": "main"}])
+def test_what_cannot_be_read_is_waited_for_and_never_given_up(scheduler: Scheduler, fields: dict[str, Any]) -> None:
+    """A mount is away, git has no memory: nobody knows whether it is there."""
+    facts = (PLAN, Head(REPOSITORY, "main"))
+    scheduler.probe.world.update(dict.fromkeys(facts, OID))
+    other = scheduler.submit(produces=["file:/plan.md", "target_branch:main"])
+    job = scheduler.submit(**fields)
+    scheduler.probe.world.update(dict.fromkeys(facts, UNREADABLE))
+    scheduler.end(other)
+    assert scheduler.status(job) is Status.WAITING_ON_DEPS
+    scheduler.look_outside()
+    assert scheduler.status(job) is Status.WAITING_ON_DEPS
+    scheduler.probe.world.update(dict.fromkeys(facts, OID))
+    scheduler.look_outside()
+    assert scheduler.status(job) is Status.DISPATCHED
+
+
 def test_a_stable_world_writes_nothing(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted at the door of the database: every statement that is not a look."""
     scheduler.probe.world[Head(REPOSITORY, "main")] = OID
@@ -280,6 +324,8 @@ def test_a_ring_over_artifacts_is_refused(scheduler: Scheduler) -> None:
         scheduler.submit(needs=["file:/b"], produces=["file:/a"])
     with pytest.raises(InvalidInput, match="invalid --needs cycle: job-2 -> job-1 -> job-2"):
         scheduler.submit(after=[JobId(1)], produces=["file:/a"])
+    with pytest.raises(InvalidInput, match="invalid --needs cycle: job-2 -> job-1 -> job-2"):
+        scheduler.submit(needs=["command_patch:job-1"], produces=["file:/a"])
     assert scheduler.submit(produces=["file:/a"]) == 2, "nothing was stored, and no number spent"
 
 

@@ -60,7 +60,7 @@ def test_a_question_is_answered(rig: Rig) -> None:
     rig.scheduler.probe.world[PLAN] = True
     rig.prober.ask([Question(job=JobId(1), facts=(PLAN,), is_undecided=True)])
     rig.take()
-    assert rig.scheduler.engine.known == {PLAN: True}
+    assert rig.scheduler.engine.known.seen == {PLAN: True}
 
 
 def test_a_change_is_noticed_without_a_question(rig: Rig) -> None:
@@ -84,7 +84,7 @@ def test_an_answer_that_could_not_be_taken_comes_again(rig: Rig) -> None:
     rig.prober.ask([Question(job=JobId(1), facts=(PLAN,), is_undecided=True)])
     rig.requests.get(timeout=PATIENCE).done(StoreError("the disk is full"))
     rig.take()
-    assert rig.scheduler.engine.known == {PLAN: False}
+    assert rig.scheduler.engine.known.seen == {PLAN: False}
 
 
 def test_a_probe_that_breaks_is_asked_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ def test_a_probe_that_breaks_is_asked_again(rig: Rig, monkeypatch: pytest.Monkey
 
 
 def test_what_nobody_waits_for_is_forgotten_in_the_end(rig: Rig) -> None:
-    known = rig.scheduler.engine.known
+    known = rig.scheduler.engine.known.seen
     known.update(dict.fromkeys([File(f"/{n}") for n in range(2000)], True))
     job = rig.scheduler.submit(needs=["file:/plan.md"], missing_producer="wait")
     rig.prober.ask([])

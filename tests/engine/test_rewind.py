@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import UNSET
 
 from harness import Raw, Scheduler
 from rota.command.retry import retry
@@ -256,7 +257,7 @@ def test_a_start_says_which_run_is_to_be_aside_also_after_a_failed_one_and_a_cra
     old = scheduler.run_of(job)
     scheduler.end(job)
     scheduler.rewind(job)
-    assert [start.aside for start in scheduler.executor.starts] == [None, old]
+    assert [start.aside for start in scheduler.executor.starts] == [UNSET, old]
     scheduler.say(FailedToStart(run=scheduler.run_of(job), error="no"))
     scheduler.clock.advance(seconds=2)
     scheduler.turn()
@@ -362,9 +363,9 @@ def test_what_the_set_has_put_is_taken_back(scheduler: Scheduler) -> None:
     scheduler.end(maker)
     user = scheduler.submit(needs=[str(artifact)])
     scheduler.end(user)
-    assert [each.payload for each in scheduler.reader.artifacts_put()] == ["42"]
+    assert [each.artifact for each in scheduler.reader.artifacts_put()] == [str(artifact)]
     scheduler.rewind(user)
-    assert [each.payload for each in scheduler.reader.artifacts_put()] == ["42"], "it is its maker's"
+    assert [each.artifact for each in scheduler.reader.artifacts_put()] == [str(artifact)], "it is its maker's"
     scheduler.end(user)
     scheduler.rewind(maker)
     assert scheduler.reader.artifacts_put() == []

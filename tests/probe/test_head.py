@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from probe.rig import Tree, make, make_named, run
-from rota.core.fact import Head, Seen
+from rota.core.fact import UNREADABLE, Head, Seen
 from rota.probe.local import LocalProbe
 from rota.probe.ref import is_ref_name
 
@@ -110,7 +110,8 @@ def test_a_symbolic_ref_of_the_old_kind(probe: LocalProbe, plain: Tree) -> None:
 def test_symbolic_refs_in_a_ring(probe: LocalProbe, plain: Tree) -> None:
     Path(plain.common, "refs/heads/ping").write_text("ref: refs/heads/pong\n")
     Path(plain.common, "refs/heads/pong").write_text("ref: refs/heads/ping\n")
-    assert head(probe, plain, "ping") is None
+    assert head(probe, plain, "ping") is UNREADABLE
+    assert head(probe, plain, "pong") is UNREADABLE
 
 
 def test_an_unborn_branch(probe: LocalProbe, tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_a_head_and_its_document_agree(probe: LocalProbe, plain: Tree) -> None:
 def test_new_commits_while_everything_is_repacked(probe: LocalProbe, plain: Tree) -> None:
     facts: list[Fact] = [Document(plain.common, "main", "README.md")]
     text = f"for i in $(seq {ROUNDS // 2}); do git commit -q --allow-empty -m $i; git repack -q -a -d; git prune; done"
-    assert all(answer[facts[0]] for answer in looks_until(probe, facts, lambda: script(plain, text)))
+    assert all(answer[facts[0]] is True for answer in looks_until(probe, facts, lambda: script(plain, text)))
 
 
 def test_several_threads_may_look(probe: LocalProbe, plain: Tree) -> None:

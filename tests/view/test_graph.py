@@ -186,7 +186,7 @@ def test_edges_lead_to_the_last_job_of_a_chain(wide: Scheduler) -> None:
         "|-- after:success -> job-2 QUEUED [flaky] [wait: not before 2026-01-01T00:00:10Z]",
         "`-- file:/x -> job-2 QUEUED (see above)",
     ]
-    assert drawn(wide, with_ended=True)[0] == "job-1 FAILED [flaky]"
+    assert drawn(wide, with_ended=True)[-1] == "job-1 FAILED [flaky]"
     assert [node["id"] for node in listed(wide)["nodes"]] == ["job-2", "job-3"]
     assert drawn(wide, focus=flaky)[0].startswith("job-2 QUEUED"), "what became of it is what is looked at"
 

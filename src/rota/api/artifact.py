@@ -16,8 +16,6 @@ from rota.core.artifact import parse_artifact
 from rota.core.fact import File
 from rota.errors import InvalidInput, NotFound
 from rota.ids import JobId, parse_job
-from rota.store.artifact import scope_of
-from rota.store.session import Reader
 from rota.view import job as view
 
 
@@ -42,7 +40,7 @@ async def put_artifact(request: Request) -> Response:
     artifact = parse_putable(wanted, wanted.cwd or place)
     if artifact.type == "file":
         there = File(artifact.name)
-        if not (await asyncio.to_thread(context.probe.look, [there]))[there]:
+        if (await asyncio.to_thread(context.probe.look, [there]))[there] is not True:
             raise InvalidInput(f"{artifact} is not there; write the file first, then put it")
     act = partial(
         put, artifact=artifact, payload=wanted.payload, job=job, repository=await _repository(context, place),
@@ -54,22 +52,18 @@ async def put_artifact(request: Request) -> Response:
 async def list_artifacts(request: Request) -> Response:
     """What was put, without the payloads."""
     puts = await context_of(request).look(lambda reader: reader.artifacts_put())
-    return answer({"artifacts": [put_form(each, is_whole=False) for each in puts]})
+    return answer({"artifacts": [put_form(each) for each in puts]})
 
 
 async def get_artifact(request: Request) -> Response:
     context, cwd = context_of(request), request.query_params.get("cwd")
     place = await _place(context, None, cwd)
     artifact = parse_artifact(request.path_params["artifact"], cwd=place)
-    wanted = scope_of(artifact, await _repository(context, place)), str(artifact)
-
-    def find(reader: Reader) -> Response:
-        for each in reader.artifacts_put():
-            if (each.scope, each.artifact) == wanted:
-                return answer(put_form(each))
+    repository = await _repository(context, place)
+    found = await context.look(lambda reader: reader.artifact_put(artifact, repository))
+    if found is None:
         raise NotFound(f"nobody has put {artifact}; `rota artifact list` shows what was put")
-
-    return await context.look(find)
+    return answer(put_form(found))
 
 
 async def remove_artifact(request: Request) -> Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
@@ -19,8 +19,8 @@ from rota.command.submit import Submitted
 from rota.config import Config
 from rota.core.artifact import Outside
 from rota.core.event import Event
-from rota.core.fact import Fact, Seen
 from rota.engine.gc import Collector
+from rota.engine.known import Known
 from rota.engine.loop import Loop
 from rota.engine.work import Request, Settings, Work
 from rota.home import Home
@@ -136,7 +136,7 @@ class Control(Protocol):
 class Context:
     def __init__(
         self, *, home: Home, store: Store, clock: Clock, engine: Loop, hub: Hub, control: Control, actor: str,
-        around: Surroundings, probe: Probe, known: Mapping[Fact, Seen],
+        around: Surroundings, probe: Probe, known: Known,
     ) -> None:  # fmt: skip
         self.home = home
         self.clock = clock
@@ -145,7 +145,7 @@ class Context:
         self.actor = actor
         self.around = around
         self.probe = probe
-        self._known = known
+        self.known = known
         self._jobs = home.jobs
         self._store = store
         self._engine = engine
@@ -165,7 +165,7 @@ class Context:
             now=self.clock.now(),
             jobs=self._jobs,
             held_by=self.control.held_by,
-            outside=Outside(seen=self._known, places=settings.places),
+            outside=Outside(seen=self.known.seen, places=settings.places),
         )
 
     async def perform(self, act: Callable[[Work], T]) -> T:

@@ -61,7 +61,8 @@ async def _survey(context: Context, members: Sequence[Submission]) -> Survey:
     """What the jobs name outside, if any does: here a file system that does not answer leaves nothing to go by."""
     if not any(names_something(member) for member in members):
         return NOTHING
-    looking = asyncio.to_thread(survey, members, context.around, context.probe, context.control.settings.places)
+    places, began = context.control.settings.places, context.known.begin()
+    looking = asyncio.to_thread(survey, members, context.around, context.probe, places, began=began)
     try:
         return await asyncio.wait_for(looking, _LOOK_OUTSIDE)
     except TimeoutError:

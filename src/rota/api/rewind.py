@@ -47,7 +47,8 @@ async def _look(context: Context, area: Area) -> Sighted:
     if not area.repositories and not area.facts:
         return Sighted()
     try:
-        return await asyncio.wait_for(asyncio.to_thread(look, area, context.probe), _LOOK_OUTSIDE)
+        looking = asyncio.to_thread(look, area, context.probe, context.known.begin())
+        return await asyncio.wait_for(looking, _LOOK_OUTSIDE)
     except TimeoutError:
         raise Unavailable("the file system does not answer; nothing was rewound, so try again later") from None
 

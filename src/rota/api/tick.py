@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from rota.api.context import context_of
 from rota.api.problem import answer
-from rota.engine.outside import observe, watched
+from rota.engine.outside import look_at, observe, watched
 from rota.engine.work import Work
 from rota.errors import Unavailable
 from rota.ids import show_job
@@ -25,9 +25,9 @@ _PATIENCE = 20.0
 async def tick(request: Request) -> Response:
     context = context_of(request)
     context.control.look_at_config()
-    outside = await context.look(partial(watched, places=context.control.settings.places))
+    facts = await context.look(partial(watched, places=context.control.settings.places))
     try:
-        sighting = await asyncio.wait_for(asyncio.to_thread(outside.look, context.probe), _PATIENCE)
+        sighting = await asyncio.wait_for(asyncio.to_thread(look_at, facts, context.probe, context.known), _PATIENCE)
     except TimeoutError:
         raise Unavailable("the file system does not answer; what hangs on it is tried again by itself") from None
     return answer(await context.perform_and_see(partial(observe, sighting=sighting), _seen))

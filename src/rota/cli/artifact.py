@@ -95,7 +95,7 @@ def _list(answer: Json, *, as_json: bool) -> None:
         talk("nobody has put anything")
     else:
         puts = answer["artifacts"]
-        rows = [[each["artifact"], each["job"] or "by hand", each["put_at"], each["scope"] or ""] for each in puts]
+        rows = [[each["artifact"], each["job"] or "-", each["put_at"], each["scope"] or ""] for each in puts]
         say(
             "\n".join(
                 render(

@@ -35,11 +35,11 @@ class PutForm(msgspec.Struct, frozen=True, kw_only=True):
     job: str | None
 
 
-def put_form(put: Put, *, is_whole: bool = True) -> PutForm:
+def put_form(put: Put) -> PutForm:
     return PutForm(
         artifact=put.artifact,
         scope=put.scope or None,
-        payload=put.payload if is_whole else None,
+        payload=put.payload,
         put_at=put.at,
         job=None if put.job is None else show_job(put.job),
     )

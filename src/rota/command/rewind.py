@@ -54,6 +54,8 @@ class Area(msgspec.Struct, frozen=True, kw_only=True):
 class Sighted(msgspec.Struct, frozen=True, kw_only=True):
     is_mid_merge: bool = False
     seen: Mapping[Fact, Seen] = {}
+    began: int = 0
+    """The number of the look."""
 
 
 class Rewound(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,11 +87,12 @@ def survey(reader: Looking, job: JobId, outside: Outside) -> Area:
     )
 
 
-def look(area: Area, probe: Probe) -> Sighted:
+def look(area: Area, probe: Probe, began: int) -> Sighted:
     """Asks git and the file system, which may take their time."""
     return Sighted(
         is_mid_merge=any(probe.has_merge_in_progress(repository) for repository in area.repositories),
         seen=probe.look(set(area.facts)) if area.facts else {},
+        began=began,
     )
 
 
@@ -122,13 +125,13 @@ def rewind(work: Work, area: Area, sighted: Sighted, *, actor: str, key: str | N
     refuse_running((each.job, each.status) for each in jobs)
     if sighted.is_mid_merge:
         raise Conflict(MID_MERGE)
-    rewound = _rewind(work, area, jobs, sighted.seen, actor)
+    rewound = _rewind(work, area, jobs, sighted, actor)
     if key:
         work.session.remember_answer(key, digest, msgspec.json.encode(rewound).decode(), work.now)
     return rewound
 
 
-def _rewind(work: Work, area: Area, jobs: Sequence[Last], seen: Mapping[Fact, Seen], actor: str) -> Rewound:
+def _rewind(work: Work, area: Area, jobs: Sequence[Last], sighted: Sighted, actor: str) -> Rewound:
     root, chains = jobs[0], set(area.chains)
     rewound = Rewound(
         requested_job=area.job,
@@ -141,7 +144,8 @@ def _rewind(work: Work, area: Area, jobs: Sequence[Last], seen: Mapping[Fact, Se
     )
     sentinels = _sentinels(work, area.chains, work.settings.places)
     runs = work.session.rewind(jobs, now=work.now, actor=actor)
-    work.learn({**seen, **dict.fromkeys(sentinels, False)})
+    work.overlook(sentinels)
+    work.learn({fact: value for fact, value in sighted.seen.items() if fact not in sentinels}, sighted.began)
     files.tidy(work, runs, [sentinel.path for sentinel in sentinels], rewound.warnings)
     return rewound
 

@@ -23,10 +23,10 @@ def refuse_rings(work: Work, jobs: Sequence[NewJob]) -> None:
     for job in jobs:
         for key in _keys(job.products, job.spec.repository):
             made.setdefault(key, []).append(job.id)
-    if not made:
+    if not made and not any(need.job is not None for job in jobs for need in job.needs):
         return
     graph = {job.id: _before(job, made) for job in jobs}
-    if work.session.is_needed(made):
+    if made and work.session.is_needed(made):
         _add_older(work, graph, jobs, made)
     ring = find_cycle(graph)
     if ring is not None:
@@ -40,7 +40,8 @@ def _keys(artifacts: Iterable[Artifact], repository: str | None) -> list[Key]:
 def _before(job: NewJob, made: Mapping[Key, Sequence[JobId]]) -> list[JobId]:
     """The new jobs that it waits for."""
     makers = [maker for key in _keys(job.needs, job.spec.repository) for maker in made.get(key, ()) if maker != job.id]
-    return [edge.chain for edge, state in job.edges if state is EdgeState.OPEN] + makers
+    patched = [need.job for need in job.needs if need.job is not None]
+    return [edge.chain for edge, state in job.edges if state is EdgeState.OPEN] + makers + patched
 
 
 def _add_older(

@@ -57,7 +57,7 @@ def submit(
         return told
     if survey.refusal is not None:
         raise survey.refusal
-    work.learn(survey.seen)
+    work.learn(survey.seen, survey.began)
     ids = work.session.next_job_ids(len(wanted))
     checker = _Checker(work, around)
     edges = _edges(work, ids, wanted)
@@ -296,6 +296,9 @@ def _refuse_unknown_patches(work: Work, jobs: Sequence[NewJob]) -> None:
     """A patch is of a job that exists, or of one that comes along."""
     named = {artifact.job: artifact for job in jobs for artifact in job.needs if artifact.job is not None}
     known = {job.id for job in jobs} | work.session.chains(sorted(named.keys())).keys() if named else set()
+    for new in jobs:
+        if any(artifact.job == new.id for artifact in new.needs):
+            raise InvalidInput(f"invalid --needs self dependency: command_patch:{show_job(new.id)}")
     for job, artifact in named.items():
         if job not in known:
             raise NotFound(f"unknown job in --needs {artifact}; `rota list --all` shows what there is")

@@ -12,9 +12,9 @@ import msgspec
 
 from rota.command.submission import Submission, Surroundings
 from rota.core.artifact import Artifact, Belongs, Need, Places, facts_of, parse_artifact
-from rota.core.fact import Fact, Head, Seen
+from rota.core.fact import Fact, Head, Seen, Trouble
 from rota.core.pinned_head import PinnedHead, parse_pin
-from rota.errors import InvalidInput, RotaError
+from rota.errors import InvalidInput, RotaError, Unavailable
 from rota.probe.port import Probe
 from rota.store.artifact import scope_of
 
@@ -32,6 +32,8 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     found: Sequence[Found] = ()
     """For each job of the submit; empty where none of them names anything outside."""
     seen: Mapping[Fact, Seen] = {}
+    began: int = 0
+    """The number of the look."""
     refusal: RotaError | None = None
     """Raised only when the submit is not one that was taken before."""
 
@@ -45,7 +47,9 @@ def names_something(wanted: Submission) -> bool:
     return bool(wanted.needs or wanted.produces or wanted.pin is not None)
 
 
-def survey(wanted: Sequence[Submission], around: Surroundings, probe: Probe, places: Places) -> Survey:
+def survey(
+    wanted: Sequence[Submission], around: Surroundings, probe: Probe, places: Places, *, began: int
+) -> Survey:  # fmt: skip
     try:
         found = [_find(member, around, probe) for member in wanted]
     except RotaError as error:
@@ -56,7 +60,7 @@ def survey(wanted: Sequence[Submission], around: Surroundings, probe: Probe, pla
         facts.update(facts_of(needs, places))
         if each.pinned_head is not None and each.repository is not None:
             facts.add(Head(each.repository, each.pinned_head.branch))
-    return Survey(found=found, seen=probe.look(facts) if facts else {})
+    return Survey(found=found, seen=probe.look(facts) if facts else {}, began=began)
 
 
 def _find(wanted: Submission, around: Surroundings, probe: Probe) -> Found:
@@ -83,7 +87,7 @@ def _find(wanted: Submission, around: Surroundings, probe: Probe) -> Found:
 
 
 def _parsed(texts: Sequence[str], cwd: str) -> tuple[Artifact, ...]:
-    """Repeats are dropped, order kept. A patch may be named by a local name, which the submit resolves."""
+    """Repeats are dropped, order kept."""
     return tuple(dict.fromkeys(parse_artifact(text, cwd=cwd) for text in texts))
 
 
@@ -100,6 +104,8 @@ def _pin(repository: str, text: str, probe: Probe) -> PinnedHead:
     branch, given = parse_pin(text)
     head = Head(repository, branch)
     oid = probe.look([head])[head] if given is None else probe.resolve(repository, given)
+    if isinstance(oid, Trouble):
+        raise Unavailable(f"branch {branch} of {repository} cannot be read now; `rota.log` in the home says why")
     if given is None and not oid:
         raise InvalidInput(
             f"no branch {branch} in {repository}, so there is no head to pin; name a commit: --pin {branch}@OID"

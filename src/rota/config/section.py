@@ -25,6 +25,8 @@ PlanDoc = Annotated[
     str, Meta(pattern=r"^[^/\x00][^\x00]*\{slug\}[^\x00]*$", description="a path in the repository, with {slug} in it")
 ]
 
+MissingProducer = Annotated[Literal["block", "wait"], Meta(description='"block" or "wait"')]
+
 Span = Annotated[timedelta, Meta(description='a duration longer than nothing, such as "300ms" or "2m30s"')]
 """One that would make no sense as nought."""
 OffOrSpan = Annotated[timedelta | Literal["off"], Meta(description='a duration such as "24h", or "off"')]
@@ -115,7 +117,7 @@ class Artifacts(msgspec.Struct, frozen=True, kw_only=True):
 
     plan_doc: PlanDoc = "plans/{slug}.md"
     """The path of a plan in the tree of its branch."""
-    missing_producer: Literal["block", "wait"] = "block"
+    missing_producer: MissingProducer = "block"
     """For jobs that do not say it themselves."""
 
 

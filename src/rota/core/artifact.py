@@ -14,7 +14,7 @@ from enum import StrEnum
 
 import msgspec
 
-from rota.core.fact import Document, Fact, File, Head, Seen
+from rota.core.fact import UNREADABLE, Document, Fact, File, Head, Seen
 from rota.core.status import STARTED, TERMINAL, Status
 from rota.core.verdict import PASS, Block, Unknown, Verdict, Wait
 from rota.core.wait import WaitKind
@@ -24,6 +24,8 @@ from rota.ids import JobId, parse_job, show_job
 MOST_BYTES = 1000
 """Of an artifact as it is written, a path made absolute: an index has to hold it."""
 _SHOWN = 200
+_LONGEST_BRANCH = 255
+"""Bytes; no file system that git writes refs to takes a longer name, but for one with many slashes."""
 SENTINEL = "merge_sentinel"
 _SLUG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _IN_NO_BRANCH = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(/|$)")
@@ -85,7 +87,7 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True):
 def is_branch(name: str) -> bool:
     """As git wants it: what it could never have is not waited for."""
     return (
-        bool(name)
+        0 < len(name.encode(errors="surrogatepass")) <= _LONGEST_BRANCH
         and name != "@"
         and not name.startswith(("-", "/", "."))
         and not name.endswith(("/", "."))
@@ -194,13 +196,18 @@ class Outside(msgspec.Struct, frozen=True, kw_only=True):
     places: Places = Places(jobs="", sentinels="")
 
     def presence(self, need: Need) -> bool | None:
-        """Whether it is there; none when nobody has looked yet."""
+        """Whether it is there; none when nobody has looked yet, or nobody could."""
         if need.is_declared:
             return True
         fact = fact_of(need, self.places)
         if fact is None:
             return False
-        return bool(self.seen[fact]) if fact in self.seen else None
+        seen = self.seen.get(fact, UNREADABLE)
+        return None if seen is UNREADABLE else bool(seen)
+
+    def is_unreadable(self, need: Need) -> bool:
+        fact = fact_of(need, self.places)
+        return fact is not None and self.seen.get(fact) is UNREADABLE
 
 
 def fact_of(need: Need, places: Places) -> Fact | None:
@@ -223,6 +230,17 @@ def fact_of(need: Need, places: Places) -> Fact | None:
             return None
 
 
+def names_of(file: File, places: Places) -> list[str]:
+    """The artifacts that are looked for there."""
+    names = [f"file:{file.path}"]
+    folder, name = posixpath.split(file.path)
+    if folder == places.sentinels and name.endswith(".json"):
+        names.append(f"merge_sentinel:{name.removesuffix('.json')}")
+    if name == "command.patch" and posixpath.dirname(folder) == places.jobs:
+        names.append(f"command_patch:job-{posixpath.basename(folder)}")
+    return names
+
+
 _SUCCEEDED = frozenset({Status.COMPLETED, Status.SKIPPED})
 
 
@@ -235,6 +253,8 @@ def _is_being_made(need: Need) -> bool:
 
 def _judge(need: Need, outside: Outside) -> Verdict:
     presence = False if _is_being_made(need) else outside.presence(need)
+    if presence is None and outside.is_unreadable(need):
+        return _wait("waiting on", need)
     if presence is None:
         return Unknown(facts=tuple(facts_of([need], outside.places)), meanwhile=_wait("waiting on", need))
     if presence:

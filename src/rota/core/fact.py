@@ -5,6 +5,8 @@ A `repository` is the absolute path of a git common directory.
 
 from __future__ import annotations
 
+from enum import Enum
+
 import msgspec
 
 
@@ -30,4 +32,14 @@ class File(msgspec.Struct, frozen=True):
 
 
 Fact = Head | Document | File
-Seen = str | bool | None
+
+
+class Trouble(Enum):
+    """Why a fact is not known though somebody has looked."""
+
+    UNREADABLE = "unreadable"
+    """It may be there or not: nothing is ever given up for it."""
+
+
+UNREADABLE = Trouble.UNREADABLE
+Seen = str | bool | Trouble | None

@@ -127,7 +127,8 @@ def _roots(graph: Graph, max_depth: int) -> list[JobId]:
         far = distance[job]
         return far == 0 or max_depth == 0 or (far % max_depth == 0 and job in graph.links)
 
-    roots = sorted(filter(begins, distance))
+    # What goes on first, for the drawing may end before what is blocked since long.
+    roots = sorted(filter(begins, distance), key=lambda job: (graph.nodes[job].status not in ACTIVE, job))
     return roots if graph.focus is None else [graph.focus, *(job for job in roots if job != graph.focus)]
 
 

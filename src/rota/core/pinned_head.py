@@ -46,7 +46,7 @@ def judge_pin(pin: Pin | None, outside: Outside) -> Verdict:
     if pin is None:
         return PASS
     if pin.fact not in outside.seen:
-        return Unknown(facts=(pin.fact,), meanwhile=_wait(pin, f"looking at the head of {pin.head.branch}"))
+        return Unknown(facts=(pin.fact,), meanwhile=_wait(pin, f"pinned head mismatch on {pin.head.branch}"))
     if outside.seen[pin.fact] == pin.head.oid:
         return PASS
     return _wait(pin, f"pinned head mismatch on {pin.head.branch}")

@@ -57,13 +57,15 @@ def rewound(status: Status) -> Status:
 def stale_sentinels(
     crafts: Iterable[Craft], chains: Collection[JobId], makers: Mapping[str, Collection[JobId]]
 ) -> list[Artifact]:
-    """The merge sentinels that go with the set: what it makes, and what it needs unless somebody else makes it, for
-    what was made upstream stays. `makers` are the chains that make an artifact, by its name."""
+    """The merge sentinels that go with the set: what it makes, and what it needs if nobody else makes it. What was made
+    upstream stays, and so does what a person put there. `makers` are the chains that make an artifact, by its name."""
     named = [craft for craft in crafts if craft.artifact.type == SENTINEL]
     return list(
         dict.fromkeys(
-            craft.artifact
-            for craft in named
-            if craft.is_made or all(maker in chains for maker in makers.get(str(craft.artifact), ()))
+            craft.artifact for craft in named if craft.is_made or _is_of(chains, makers.get(str(craft.artifact), ()))
         )
     )
+
+
+def _is_of(chains: Collection[JobId], makers: Collection[JobId]) -> bool:
+    return bool(makers) and all(maker in chains for maker in makers)

@@ -109,7 +109,7 @@ class Starter:
                 kill_after=work.settings.kill_after.total_seconds(),
                 skip_if=dispatch.skip_if,
                 workspace=workspace.order(dispatch, self._home, directory, work.settings.start_timeout),
-                aside=dispatch.rewound_run,
+                aside=msgspec.UNSET if dispatch.rewound_run is None else dispatch.rewound_run,
             )
         )
 

@@ -23,11 +23,11 @@ import msgspec
 
 from rota.clock import Clock
 from rota.core.event import Event
-from rota.core.fact import Fact, Seen
 from rota.engine import breaker, finish, rewind
 from rota.engine.awaited import AwaitedStarts
 from rota.engine.dispatch import Starter, choose, look_at_marked
-from rota.engine.outside import certain, disturb
+from rota.engine.known import Known
+from rota.engine.outside import certain, disturb, stir_changed
 from rota.engine.recovery import Report, Unsettled, reconcile
 from rota.engine.work import Chance, Question, Request, Settings, Work
 from rota.errors import RotaError, StorageFull, StoreError, Unavailable
@@ -78,8 +78,7 @@ class Engine:
         self._publish = publish
         self._chance = chance
         self._ask = ask
-        self.known: dict[Fact, Seen] = {}
-        """What was seen outside; others may read it."""
+        self.known = Known()
         self._kept: list[Message] = []
         self._is_connected = False
         self._awaited = AwaitedStarts()
@@ -141,6 +140,7 @@ class Engine:
         try:
             self._session.begin()
             results = self._perform(work, messages, acts)
+            stir_changed(work)
             overdue = self._awaited.overdue(self._clock.monotonic())
             work.orders.extend(Stop(run=run) for run in overdue)
             if self._is_due(work.now):
@@ -239,6 +239,8 @@ class Engine:
         does not, everything is undone and done again, each piece under a savepoint of its own, so that only that one
         is refused."""
         before = self._awaited.copy()
+        if any(isinstance(message, Exited) for message in messages):
+            self.known.last_end = self.known.begin()
         try:
             for message in messages:
                 self._book(work, message)

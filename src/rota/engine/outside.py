@@ -18,13 +18,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from rota.core.artifact import Places, fact_of, judge_needs
-from rota.core.fact import Fact, Head, Seen
+from rota.core.artifact import Places, fact_of, judge_needs, names_of
+from rota.core.fact import Fact, File, Head, Seen
 from rota.core.gate import Standing
 from rota.core.pinned_head import judge_pin
 from rota.core.snapshot import Claim
 from rota.core.tick import Placement
 from rota.core.verdict import PASS
+from rota.engine.known import Known
 from rota.engine.work import Question, Work
 from rota.ids import JobId
 from rota.probe.port import Probe
@@ -35,30 +36,22 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
     """What was seen, and whom it concerns."""
 
     seen: Mapping[Fact, Seen]
+    began: int
+    """The number of the look."""
     questions: Sequence[Question] = ()
     """Who wanted to know."""
-    artifacts: Mapping[Fact, Sequence[int]] = {}
-    """The artifacts, by number, that hang on a fact."""
 
 
-class Watched(msgspec.Struct, frozen=True, kw_only=True):
+def watched(reader: Looking, places: Places) -> frozenset[Fact]:
     """All that the jobs which wait hang on."""
-
-    artifacts: Mapping[Fact, Sequence[int]]
-    heads: Sequence[Head]
-
-    def look(self, probe: Probe) -> Sighting:
-        facts: set[Fact] = {*self.artifacts, *self.heads}
-        return Sighting(seen=probe.look(facts) if facts else {}, artifacts=self.artifacts)
+    facts = (fact_of(made.need, places) for made in reader.watched_artifacts())
+    return frozenset((*(fact for fact in facts if fact is not None), *reader.watched_heads()))
 
 
-def watched(reader: Looking, places: Places) -> Watched:
-    artifacts: dict[Fact, list[int]] = {}
-    for made in reader.watched_artifacts():
-        fact = fact_of(made.need, places)
-        if fact is not None:
-            artifacts.setdefault(fact, []).append(made.id)
-    return Watched(artifacts=artifacts, heads=reader.watched_heads())
+def look_at(facts: Collection[Fact], probe: Probe, known: Known, questions: Sequence[Question] = ()) -> Sighting:
+    """Takes as long as the file system does; not inside a transaction."""
+    began = known.begin()
+    return Sighting(seen=probe.look(facts) if facts else {}, began=began, questions=questions)
 
 
 def changes(sighting: Sighting, known: Mapping[Fact, Seen]) -> Sighting:
@@ -69,14 +62,27 @@ def changes(sighting: Sighting, known: Mapping[Fact, Seen]) -> Sighting:
 
 def observe(work: Work, sighting: Sighting) -> None:
     """Take up what was seen; the jobs that this concerns are looked at again."""
-    changed = work.learn(sighting.seen)
-    work.session.stir_needing(sorted({n for fact in changed for n in sighting.artifacts.get(fact, ())}))
-    for fact in changed:
+    work.learn(sighting.seen, sighting.began)
+    for question in sighting.questions:
+        work.answered.add(question.job)
+        if question.is_undecided:
+            work.session.stir(question.job)
+
+
+def stir_changed(work: Work) -> None:
+    """Who hangs on what is news is looked at again, whoever brought it."""
+    if not work.changed:
+        return
+    places = work.settings.places
+    names = [name for fact in work.changed if isinstance(fact, File) for name in names_of(fact, places)]
+    numbers = work.session.numbers_named(names)
+    for repository in sorted({fact.repository for fact in work.changed if not isinstance(fact, File)}):
+        made = work.session.artifacts_in(repository)
+        numbers += [each.id for each in made if fact_of(each.need, places) in work.changed]
+    work.session.stir_needing(numbers)
+    for fact in work.changed:
         if isinstance(fact, Head):
             work.session.stir_pinned(fact)
-    for question in sighting.questions:
-        if question.is_undecided or not changed.isdisjoint(question.facts):
-            work.session.stir(question.job)
 
 
 def disturb(work: Work, chain: JobId) -> None:
@@ -103,25 +109,35 @@ def _ask(work: Work, standing: Standing, *, is_undecided: bool) -> None:
 def certain(work: Work, claims: Sequence[Claim]) -> tuple[tuple[Claim, ...], bool]:
     """Of what was chosen, what may start in this turn, and whether somebody was marked for another look instead. Of the
     rest, what it hangs on is looked at now; its room is kept meanwhile, and nobody behind it takes it."""
+    work.asked = {}
     asking = [claim.job for claim in claims if claim.asks]
     if not asking:
         return tuple(claims), False
     standings = {standing.rank.job: standing for standing in work.session.standings(asking)}
+    making = work.session.made_by_jobs([claim.job for claim in claims])
     being_made: set[tuple[str, str]] = set()
     sure, has_marked = [], False
     for claim in claims:
         standing = standings.get(claim.job)
         if standing is not None and not _is_fresh(work, standing, being_made):
-            _ask(work, standing, is_undecided=False)
+            _ask_again(work, standing)
             continue
         if standing is not None and not _passes(work, standing):
             work.session.stir(claim.job)
             has_marked = True
             continue
         sure.append(claim)
-        made = work.session.made_by(work.session.chains([claim.job])[claim.job].chain)
-        being_made |= {(each.scope, str(each.artifact)) for each in made if not each.artifact.kind.counts_while_made}
+        being_made.update(making.get(claim.job, ()))
     return tuple(sure), has_marked
+
+
+def _ask_again(work: Work, standing: Standing) -> None:
+    """Once for each time that it is chosen; who waits for an answer goes on waiting for it."""
+    job, asked = standing.rank.job, work.known.asked
+    is_pending = job in asked and job not in work.answered
+    work.asked = {**(work.asked or {}), job: asked[job] if is_pending else work.known.begin()}
+    if not is_pending:
+        _ask(work, standing, is_undecided=False)
 
 
 def _passes(work: Work, standing: Standing) -> bool:
@@ -131,6 +147,9 @@ def _passes(work: Work, standing: Standing) -> bool:
 
 
 def _is_fresh(work: Work, standing: Standing, being_made: Collection[tuple[str, str]]) -> bool:
+    """This turn brings what was seen of all it hangs on, by a look that began after the last end of a run, or after it
+    was chosen."""
     if any((need.scope, str(need.artifact)) in being_made for need in standing.needs):
         return False
-    return all(fact in work.learned for fact in standing.facts(work.outside))
+    since = min(work.known.last_end, work.known.asked.get(standing.rank.job, work.known.last_end))
+    return all(work.began.get(fact, 0) > since for fact in standing.facts(work.outside))

@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any
 
 from rota.core.artifact import Places
-from rota.core.fact import Fact, Seen
-from rota.engine.outside import Sighting, changes, observe, watched
+from rota.core.fact import Fact
+from rota.engine.known import Known
+from rota.engine.outside import Sighting, changes, look_at, observe, watched
 from rota.engine.work import Question, Request
 from rota.errors import RotaError
 from rota.probe.port import Probe
@@ -38,7 +39,7 @@ class Prober:
         probe: Probe,
         *,
         places: Callable[[], Places],
-        known: Mapping[Fact, Seen],
+        known: Known,
         submit: Callable[[Request[Any]], None],
     ) -> None:
         self._store = store
@@ -102,22 +103,22 @@ class Prober:
     def _look(self, reader: Reader, questions: list[Question]) -> None:
         if questions:
             facts = {fact for question in questions for fact in question.facts}
-            seen = self._probe.look(facts) if facts else {}
-            if any(fact in self._known and self._known[fact] != value for fact, value in seen.items()):
-                self._due = 0.0  # who else hangs on it is known only after a look at everything
-            self._post(Sighting(seen=seen, questions=questions))
-        if time.monotonic() >= self._due:
-            with reader.reading():
-                all_of_it = watched(reader, self._places())
-            sighting = all_of_it.look(self._probe)
-            self._due = time.monotonic() + PERIOD
-            with self._news:
-                self._is_watching = bool(sighting.seen) or bool(self._questions)
-            news = changes(sighting, self._known)
-            if news.seen:
-                self._post(news)
-            if len(self._known) > 2 * len(sighting.seen) + _SPARE:
-                self._forget(set(self._known) - sighting.seen.keys())
+            self._post(look_at(facts, self._probe, self._known, questions))
+        if time.monotonic() < self._due:
+            return
+        with self._news:
+            self._is_watching = False
+        with reader.reading():
+            facts = set(watched(reader, self._places()))
+        with self._news:
+            self._is_watching |= bool(facts)
+        sighting = look_at(facts, self._probe, self._known)
+        self._due = time.monotonic() + PERIOD
+        news = changes(sighting, self._known.seen)
+        if news.seen:
+            self._post(news)
+        if len(self._known.seen) > 2 * len(facts) + _SPARE:
+            self._forget(set(self._known.seen) - facts)
 
     def _post(self, sighting: Sighting) -> None:
         def done(result: object) -> None:
@@ -128,7 +129,7 @@ class Prober:
 
     def _forget(self, facts: set[Fact]) -> None:
         """Nobody waits for these any more; who began to meanwhile has them looked at again."""
-        self._submit(Request(lambda work: work.overlook(facts), lambda _: None))
+        self._submit(Request(lambda work: work.known.drop(facts), lambda _: None))
 
     def _again(self, questions: Sequence[Question]) -> None:
         """In a while, from a timer: the engine's thread may be the one that says so."""

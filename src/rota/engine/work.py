@@ -15,6 +15,7 @@ from rota.core.fact import Fact, Seen
 from rota.core.pool import ConcurrencyPolicy, Limits
 from rota.core.retry import RetryPolicies
 from rota.core.tick import Plan
+from rota.engine.known import Known
 from rota.executor.port import Environment, Order, Start
 from rota.ids import JobId, RunId
 from rota.store.claim import OpenRun
@@ -52,7 +53,7 @@ class Work:
     """One write transaction. Orders leave for the executor after its commit, never before."""
 
     def __init__(
-        self, session: Session, settings: Settings, now: datetime, chance: Chance, known: dict[Fact, Seen] | None = None
+        self, session: Session, settings: Settings, now: datetime, chance: Chance, known: Known | None = None
     ) -> None:  # fmt: skip
         self.session = session
         self.settings = settings
@@ -64,9 +65,17 @@ class Work:
         """What was chosen to start, once that is done; none where nothing may start."""
         self.runs: dict[RunId, OpenRun | None] = {}
         """What is known of the open runs that messages speak of: several may speak of one."""
-        self._known: dict[Fact, Seen] = {} if known is None else known
+        self.known = Known() if known is None else known
         self.learned: dict[Fact, Seen] = {}
         """What was seen outside a moment ago; it joins what is known after the commit."""
+        self.began: dict[Fact, int] = {}
+        """The numbers of the looks that saw it."""
+        self.changed: set[Fact] = set()
+        """What of it is news: who hangs on it is looked at again."""
+        self.answered: set[JobId] = set()
+        """Jobs for which it was looked."""
+        self.asked: dict[JobId, int] | None = None
+        """Who waits for an answer after this turn; none where nothing was chosen."""
         self.questions: list[Question] = []
         """What is to be looked at outside; asked after the commit."""
         self.watches = False
@@ -79,29 +88,39 @@ class Work:
         self.orders.clear()
         self.runs.clear()
         self.learned.clear()
+        self.began.clear()
+        self.changed.clear()
+        self.answered.clear()
+        self.asked = None
         self.questions.clear()
         self.afterwards.clear()
 
     @property
     def outside(self) -> Outside:
-        return Outside(seen=ChainMap(self.learned, self._known), places=self.settings.places)
+        return Outside(seen=ChainMap(self.learned, self.known.seen), places=self.settings.places)
 
-    def learn(self, seen: Mapping[Fact, Seen]) -> set[Fact]:
-        """What of it is news."""
-        before = ChainMap(self.learned, self._known)
-        changed = {fact for fact, value in seen.items() if fact not in before or before[fact] != value}
-        self.learned.update(seen)
-        return changed
+    def learn(self, seen: Mapping[Fact, Seen], began: int) -> None:
+        """Take up what a look of this number saw, where no younger one has spoken."""
+        before = ChainMap(self.learned, self.known.seen)
+        for fact, value in seen.items():
+            if self.known.is_outdated(fact, began) or began < self.began.get(fact, 0):
+                continue
+            if fact not in before or before[fact] != value:
+                self.changed.add(fact)
+            self.learned[fact], self.began[fact] = value, began
 
     def overlook(self, facts: Iterable[Fact]) -> None:
         """What was seen of these counts no more; a turn that is undone only has them looked at once too often."""
         for fact in facts:
             self.learned.pop(fact, None)
-            self._known.pop(fact, None)
+            self.known.overlook(fact)
 
     def keep(self) -> None:
         """The turn is committed."""
-        self._known.update(self.learned)
+        for fact, value in self.learned.items():
+            self.known.learn(fact, value, self.began[fact])
+        if self.asked is not None:
+            self.known.asked = self.asked
 
     def run(self, number: RunId) -> OpenRun | None:
         """None when it is not open any more."""

@@ -37,7 +37,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     skip_if: str | None = None
     workspace: Mapping[str, Any] | msgspec.UnsetType = msgspec.UNSET
     """For the children that make and finish its workspace (`executor/workspace/order.py`). Since protocol 3."""
-    aside: RunId | None = None
+    aside: RunId | msgspec.UnsetType = msgspec.UNSET
     """The earlier run of this job whose files are to be aside before any are opened (`leftover.py`)."""
 
 

@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 
+from rota.core.fact import UNREADABLE, Trouble
 from rota.probe.program import GitFailed, GitRefused, ask_closely
 from rota.probe.trouble import Troubles
 
@@ -62,7 +63,7 @@ class Documents:
         self._known: dict[Place, bool] = {}
         self._not_before: dict[str, float] = {}
 
-    def look(self, places: Collection[Place]) -> dict[Place, bool]:
+    def look(self, places: Collection[Place]) -> dict[Place, bool | Trouble]:
         """Raises GitFailed when git cannot be asked at all."""
         if len(self._known) > _MOST:
             self._known = {place: self._known[place] for place in places if place in self._known}
@@ -76,7 +77,7 @@ class Documents:
         commits = [commit for commit in unknown if commit not in self._not_before]
         if commits:
             self._learn(commits, unknown)
-        return {place: self._known.get(place, False) for place in places}
+        return {place: self._known.get(place, UNREADABLE if _split(place[1]) else False) for place in places}
 
     def _learn(self, commits: Sequence[str], paths: Mapping[str, Mapping[str, tuple[str, bytes]]]) -> None:
         """One commit that cannot be read ends git for all that were asked with it, so it is looked for by halves."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from rota.core.fact import Document, Fact, Head, Seen
+from rota.core.fact import UNREADABLE, Document, Fact, Head, Seen, Trouble
 from rota.probe.document import Documents
 from rota.probe.program import GitFailed, GitRefused, ask, ask_line
 from rota.probe.ref import HEADS, Refs, read_loose, target_of
@@ -33,9 +33,12 @@ class GitProbe:
             self._known = {name: known for name, known in self._known.items() if name in asked}
         seen: dict[Fact, Seen] = {}
         for repository, its_facts in asked.items():
-            seen.update((fact, None if isinstance(fact, Head) else False) for fact in its_facts)
+            seen.update(dict.fromkeys(its_facts, UNREADABLE))
             try:
                 self._look_into(repository, its_facts, seen)
+            except (FileNotFoundError, NotADirectoryError) as error:  # there is no such repository any more
+                seen.update((fact, None if isinstance(fact, Head) else False) for fact in its_facts)
+                self._troubles.tell(f"repository {repository}", str(error))
             except (GitFailed, OSError, ValueError) as error:
                 self._troubles.tell(f"repository {repository}", str(error))
             else:
@@ -51,9 +54,11 @@ class GitProbe:
         places = {}
         for fact in facts:
             oid = heads[fact.branch]
-            if isinstance(fact, Head):
+            if isinstance(fact, Head) or isinstance(oid, Trouble):
                 seen[fact] = oid
-            elif oid is not None:
+            elif oid is None:
+                seen[fact] = False
+            else:
                 places[fact] = (oid, fact.path)
         if places:
             answers = documents.look(set(places.values()))

@@ -12,7 +12,7 @@ from rota.probe.trouble import Troubles
 
 
 class LocalProbe:
-    """May be asked by several threads: looks take turns, since they keep what they have read."""
+    """May be asked by several threads: looks into repositories take turns, since they keep what they have read."""
 
     def __init__(self) -> None:
         troubles = Troubles()
@@ -21,8 +21,8 @@ class LocalProbe:
         self._turn = threading.Lock()
 
     def look(self, facts: Collection[Fact]) -> dict[Fact, Seen]:
+        seen = self._files.look(fact for fact in facts if isinstance(fact, File))
         with self._turn:
-            seen = self._files.look(fact for fact in facts if isinstance(fact, File))
             return seen | self._git.look(fact for fact in facts if not isinstance(fact, File))
 
     def repository_of(self, directory: str) -> str | None:

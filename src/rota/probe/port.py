@@ -12,8 +12,8 @@ class Probe(Protocol):
     def look(self, facts: Collection[Fact]) -> dict[Fact, Seen]:
         """What each fact is now; every fact asked for is in the answer.
 
-        Never raises for what it finds: what cannot be read counts as not there, spoils nothing else, and is logged
-        when it begins. May take as long as a disk or a `git` takes, so never call it inside a transaction.
+        Never raises for what it finds: what cannot be read is UNREADABLE, spoils nothing else, and is logged when it
+        begins. May take as long as a disk or a `git` takes, so never call it inside a transaction.
         """
         ...
 

@@ -20,6 +20,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from rota.core.fact import UNREADABLE, Trouble
 from rota.probe.kept import KeptFile
 from rota.probe.program import ask
 from rota.probe.trouble import Troubles
@@ -29,6 +30,7 @@ HEADS = "refs/heads/"
 _DEEPEST = 5
 _OID = re.compile(r"([0-9a-fA-F]{40}(?:[0-9a-fA-F]{24})?)(?:\s|\Z)")
 _PACKED_HEAD = re.compile(rb"^([0-9a-f]{40,64}) refs/heads/(.+)$", re.MULTILINE)
+_PACKED_LINES = re.compile(rb"(?:#[^\n]*\n|\^[0-9a-f]{40,64}\n|[0-9a-f]{40,64} [^\n]+\n)*")
 _LISTED = re.compile(rb"^([0-9a-f]{40,64}) (refs/.+)$", re.MULTILINE)
 _NO_NAME = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(?:/|\Z)|\.\Z|/\Z|^[./]")
 
@@ -70,7 +72,14 @@ def target_of(content: str) -> str | None:
     return content[4:].strip() if content.startswith("ref:") else None
 
 
+def _check_packed(data: bytes) -> None:
+    """As git writes it, to the end: a file that is cut off must not make a branch of half a name."""
+    if data and (not data.endswith(b"\n") or _PACKED_LINES.fullmatch(data) is None):
+        raise ValueError("packed-refs is damaged")
+
+
 def _parse_packed(data: bytes) -> dict[str, str]:
+    _check_packed(data)
     return {os.fsdecode(name): oid.decode() for oid, name in _PACKED_HEAD.findall(data)}
 
 
@@ -87,15 +96,24 @@ class Refs:
         """The repository names a storage for its refs, so only git may read them."""
         return self._is_foreign.value()
 
-    def look(self, branches: Iterable[str]) -> dict[str, str | None]:
+    def look(self, branches: Iterable[str]) -> dict[str, str | Trouble | None]:
         """Raises OSError or GitFailed when the repository as a whole cannot be read."""
-        os.lstat(f"{self._repository}/HEAD")
+        for part in ("HEAD", "refs"):
+            self._must_have(part)
         if self.is_foreign():
             listed = self._list()
             return {branch: listed.get(branch) for branch in branches}
         return {branch: self._look_at(branch) for branch in branches}
 
-    def _look_at(self, branch: str) -> str | None:
+    def _must_have(self, part: str) -> None:
+        """Without its parts it is damaged, which is not the same as gone."""
+        try:
+            os.lstat(f"{self._repository}/{part}")
+        except FileNotFoundError:
+            os.lstat(f"{self._repository}/objects")
+            raise ValueError(f"there is no {part} in it") from None
+
+    def _look_at(self, branch: str) -> str | Trouble | None:
         if not is_ref_name(HEADS + branch):
             return None
         subject = f"branch {branch} of {self._repository}"
@@ -103,10 +121,10 @@ class Refs:
             oid = self._follow(HEADS + branch)
         except OSError as error:
             self._troubles.tell(subject, str(error.strerror))
-            return None
+            return UNREADABLE
         except BrokenRef as error:
             self._troubles.tell(subject, str(error))
-            return None
+            return UNREADABLE
         self._troubles.is_over(subject)
         return oid
 
@@ -140,6 +158,7 @@ class Refs:
             data = Path(self._repository, "packed-refs").read_bytes()
         except FileNotFoundError:
             return None
+        _check_packed(data)
         return next((oid.decode() for oid, ref in _LISTED.findall(data) if os.fsdecode(ref) == name), None)
 
     def _list(self) -> dict[str, str]:

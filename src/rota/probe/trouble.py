@@ -19,7 +19,7 @@ class Troubles:
         if len(self._told) >= _MOST:  # said again rather than kept for ever
             self._told.clear()
         self._told[subject] = trouble
-        log.warning("%s counts as not there: %s", subject, trouble)
+        log.warning("%s cannot be read: %s", subject, trouble)
 
     def is_over(self, subject: str) -> None:
         if self._told.pop(subject, None) is not None:

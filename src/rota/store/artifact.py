@@ -65,11 +65,13 @@ class ArtifactRecords:
         """What each of these chains needs, in order, with what the producers of it have come to."""
         rows = self._db.rows("needs_of", chains=list(chains)) if chains else ()
         makers = self._makers(sorted({row[1] for row in rows}))
+        named = {job for row in rows if (job := decode_artifact(row[3]).job) is not None}
+        completed = self._completed(sorted(named))
         needs: dict[int, tuple[Need, ...]] = {}
         for chain, artifact, scope, name, put_at, missing_producer in rows:
             producers = tuple(producer for maker, producer in makers.get(artifact, ()) if maker != chain)
             parsed = decode_artifact(name)
-            is_done = parsed.job is not None and self._has_completed(parsed.job)
+            is_done = parsed.job in completed
             need = Need(
                 artifact=parsed, scope=scope, is_declared=put_at is not None or is_done, producers=producers,
                 missing_producer=MissingProducer(missing_producer),
@@ -77,10 +79,10 @@ class ArtifactRecords:
             needs[chain] = (*needs.get(chain, ()), need)
         return needs
 
-    def _has_completed(self, job: JobId) -> bool:
-        """The chain of this job has come to COMPLETED."""
-        rows = self._db.rows("last_of_chain", job=job)
-        return bool(rows) and rows[0][1] == Status.COMPLETED
+    def _completed(self, jobs: Sequence[JobId]) -> set[JobId]:
+        """Those of them whose chain has come to COMPLETED."""
+        rows = self._db.rows("chains", ids=list(jobs)) if jobs else ()
+        return {JobId(job) for job, _chain, _last, status in rows if status == Status.COMPLETED}
 
     def _makers(self, artifacts: Sequence[int]) -> Mapping[int, list[tuple[int, Producer]]]:
         """By artifact the chains that make it."""
@@ -136,6 +138,7 @@ class ArtifactRecords:
         for chain, needs in self.needs_of(list(jobs)).items():
             keys = [(need.scope, str(need.artifact)) for need in needs]
             makers = [*self.makers_of(keys), *(maker for key in keys for maker in made.get(key, ()))]
+            makers += [need.artifact.job for need in needs if need.artifact.job is not None]
             before[JobId(chain)] += [maker for maker in makers if maker != chain]
         return before
 
@@ -151,6 +154,11 @@ class ArtifactRecords:
 
     def artifacts_put(self) -> list[Put]:
         return self._puts("list_put")
+
+    def artifact_put(self, artifact: Artifact, repository: str | None) -> Put | None:
+        """What was put under that name; none when nothing was."""
+        number = self._db.rows("find_artifact", scope=scope_of(artifact, repository), name=str(artifact))
+        return next(iter(self._puts("put_as", artifact=number[0][0])), None) if number else None
 
     def _puts(self, statement: str, **values: object) -> list[Put]:
         return [
@@ -205,6 +213,24 @@ class Crafting(ArtifactRecords, Emitting):
 
     def stir_pinned(self, head: Head) -> None:
         self._db.run("stir_pinned", repository=head.repository, branch=head.branch)
+
+    def numbers_named(self, names: Sequence[str]) -> list[int]:
+        return [row[0] for row in self._db.rows("numbers_named", names=list(names))] if names else []
+
+    def artifacts_in(self, repository: str) -> list[Made]:
+        """Those of a repository that a job which waits needs."""
+        return [
+            Made(id=artifact, scope=repository, artifact=decode_artifact(name))
+            for artifact, name in self._db.rows("artifacts_in", scope=repository)
+        ]
+
+    def made_by_jobs(self, jobs: Sequence[JobId]) -> Mapping[JobId, list[tuple[str, str]]]:
+        """What each of these makes that is not there while it is made, by scope and name."""
+        making: dict[JobId, list[tuple[str, str]]] = {}
+        for job, scope, name in self._db.rows("made_by_jobs", ids=list(jobs)):
+            if not decode_artifact(name).kind.counts_while_made:
+                making.setdefault(JobId(job), []).append((scope, name))
+        return making
 
     def made_by(self, chain: JobId) -> list[Made]:
         return [

@@ -159,7 +159,8 @@ def _own_commits(git: Git, tree: Worktree, tip: str | None) -> int:
         heads.append(head)
     if not heads:
         return 0
-    others = ("--not", tree.base, f"--exclude={tree.branch}", "--branches", "--remotes", "--tags")
+    # Another job's branch is no place to keep them: it goes when that job has ended.
+    others = ("--not", tree.base, "--exclude=rota/*", "--branches", "--remotes", "--tags")
     return int(git("rev-list", "--count", *heads, *others))
 
 

@@ -126,6 +126,7 @@ CREATE TABLE artifact (            -- every one that a job has named, once for e
     put_by @int,                   -- the job that did
     UNIQUE (name, scope)
 ) @strict;
+CREATE INDEX artifact_scope ON artifact (scope) WHERE scope <> '';
 CREATE INDEX artifact_put_by ON artifact (put_by) WHERE put_by IS NOT NULL;
 
 CREATE TABLE need (

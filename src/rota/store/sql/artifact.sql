@@ -40,9 +40,21 @@ SELECT chain, 'pin', 0, branch, oid FROM pin WHERE chain @in(chains)
 SELECT chain FROM job WHERE id = :job
 
 -- name: watched_artifacts: what the jobs that wait need
-SELECT artifact.id, artifact.scope, artifact.name
-FROM job JOIN need ON need.chain = job.chain JOIN artifact ON artifact.id = need.artifact
-WHERE job.asks = 1 AND job.finished_at IS NULL AND job.started_at IS NULL
+SELECT id, scope, name FROM artifact WHERE id IN (
+    SELECT need.artifact FROM job JOIN need ON need.chain = job.chain
+    WHERE job.asks = 1 AND job.finished_at IS NULL AND job.started_at IS NULL)
+
+-- name: artifacts_in: the same of one repository
+SELECT id, name FROM artifact WHERE scope = :scope AND EXISTS (
+    SELECT 1 FROM need JOIN job ON job.chain = need.chain WHERE need.artifact = artifact.id
+      AND job.asks = 1 AND job.finished_at IS NULL AND job.started_at IS NULL)
+
+-- name: numbers_named
+SELECT id FROM artifact WHERE name @in(names)
+
+-- name: made_by_jobs
+SELECT job.id, artifact.scope, artifact.name FROM job JOIN product ON product.chain = job.chain
+JOIN artifact ON artifact.id = product.artifact WHERE job.id @in(ids)
 
 -- name: watched_heads
 SELECT pin.repository, pin.branch FROM job JOIN pin ON pin.chain = job.chain
@@ -71,8 +83,8 @@ UPDATE artifact SET payload = :payload, put_at = :now, put_by = :job WHERE id = 
 -- name: take_back_put: what a job has put does not outlast its failure
 UPDATE artifact SET payload = NULL, put_at = NULL, put_by = NULL WHERE put_by = :job RETURNING id
 
--- name: list_put
-SELECT scope, name, payload, put_at, put_by FROM artifact WHERE put_at IS NOT NULL ORDER BY name, scope
+-- name: list_put: without what came with it, which may be much
+SELECT scope, name, NULL, put_at, put_by FROM artifact WHERE put_at IS NOT NULL ORDER BY name, scope
 
 -- name: put_as
 SELECT scope, name, payload, put_at, put_by FROM artifact WHERE put_at IS NOT NULL AND id = :artifact
@@ -83,10 +95,10 @@ SELECT artifacts FROM run WHERE id = :run
 -- name: set_artifacts_of_run
 UPDATE run SET artifacts = :artifacts WHERE id = :run
 
--- name: needed: whether a job that waits needs one of these
-SELECT artifact.scope, artifact.name FROM artifact JOIN need ON need.artifact = artifact.id
-JOIN job ON job.chain = need.chain
-WHERE artifact.name @in(names) AND job.asks = 1 AND job.finished_at IS NULL AND job.started_at IS NULL
+-- name: needed: which of these a job that waits needs
+SELECT scope, name FROM artifact WHERE name @in(names) AND EXISTS (
+    SELECT 1 FROM need JOIN job ON job.chain = need.chain WHERE need.artifact = artifact.id
+      AND job.asks = 1 AND job.finished_at IS NULL AND job.started_at IS NULL)
 
 -- name: makers_of: the chains that make one of these and have not ended
 SELECT artifact.scope, artifact.name, product.chain FROM artifact JOIN product ON product.artifact = artifact.id
