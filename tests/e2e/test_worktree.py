@@ -239,6 +239,29 @@ def test_a_retry_has_its_own_copy_and_its_own_worktree(rota: Rota, repo: Reposit
         assert (rota.home / "worktrees" / member / "file").read_text() == "mine\n", "as it was at submit"
 
 
+def test_what_git_cannot_take_is_left_out_of_a_patch(rota: Rota, repo: Repository) -> None:
+    (repo.path / "nested").mkdir()
+    repo.git("init", "-q", "nested")
+    job = rota.submit("--patch", "--", "sh", "-c", "echo new > made", cwd=repo.path)
+    rota.wait(job)
+    assert "+new" in (_files(rota, job) / "command.patch").read_text()
+
+
+def test_commits_are_not_lost_between_two_jobs(rota: Rota, repo: Repository, stage: Stage) -> None:
+    """The second begins on the branch of the first, and changes nothing; each would be safe because of the other."""
+    rota.ask("pool", "set", "global", "2")
+    first = rota.submit("--worktree", "--", "sh", "-c", "git commit -q --allow-empty -m precious", cwd=repo.path)
+    rota.wait(first)
+    commit = repo.git("rev-parse", f"rota/{first}")
+    second = rota.submit("--worktree", "--base", f"rota/{first}", *stage.actor("second"), cwd=repo.path)
+    assert stage.hear() == ["second begins"]
+    assert "1 commit on no other branch" in rota.ask("rewind", first).err
+    rota.wait(first)
+    stage.release("second")
+    rota.wait(second)
+    assert commit in repo.git("rev-list", "--branches").split()
+
+
 def test_a_patch_of_the_users_own_tree(rota: Rota, repo: Repository) -> None:
     repo.write("file", "one\ntwo\nmine\n")
     job = rota.submit("--patch", "--", "sh", "-c", "echo job >> file", cwd=repo.path / "below")

@@ -54,6 +54,11 @@ class Git:
             raise GitError(_explain(words, code, err))
         return os.fsdecode(out.removesuffix(b"\n"))
 
+    def succeeds_in_part(self, *words: str) -> bool:
+        """Whether it has done what it could, and did not give up."""
+        code, _, _ = self._run(words)
+        return code in (0, 1)
+
     def maybe(self, *words: str) -> str | None:
         """The same; none where git says no."""
         code, out, _ = self._run(words)

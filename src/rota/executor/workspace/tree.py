@@ -17,6 +17,9 @@ _DIFF = ("diff-tree", "-r", "-p", "--binary", "--full-index", "--no-color", "--n
          "--no-renames", "--src-prefix=a/", "--dst-prefix=b/", "-U3")  # fmt: skip
 
 
+_TRIES = 20
+
+
 class Scratch:
     """Where the index and the objects of such moments are kept, for as long as they are compared."""
 
@@ -46,8 +49,17 @@ def snapshot(git: Git, scratch: Scratch, home: str) -> str:
         # With its time: a file that changed in the very moment of its last `git add` is told by that alone.
         shutil.copy2(index, beside)
     beside_git = git.at(git.directory, variables)
-    beside_git("add", "--all", "--", ".", *_without(home, git.directory))
+    _add_all(beside_git, *_without(home, git.directory))
     return beside_git("write-tree")
+
+
+def _add_all(git: Git, *exclusions: str) -> None:
+    """What cannot be read, or is a repository without a commit, is left out; a file that vanishes while git comes to it
+    makes git give up, and then it begins again."""
+    for _ in range(_TRIES):
+        if git.succeeds_in_part("add", "--all", "--ignore-errors", "--", ".", *exclusions):
+            return
+    git("add", "--all", "--ignore-errors", "--", ".", *exclusions)
 
 
 def head_of(git: Git) -> str:
