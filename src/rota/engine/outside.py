@@ -5,11 +5,13 @@ back as a request.
 
     look ── undecided ──▶ prober ──▶ observe ──▶ the job is looked at again
     plan ── to be certain ──▶ prober ──▶ observe ──▶ claimed, if it is still so
-    a timer, or `rota tick` ──▶ survey ──▶ observe what has changed
+    a timer, or `rota tick` ──▶ all that is watched ──▶ observe what has changed
+    submit, rewind ──▶ bring what they saw themselves
 
-A job that needs artifacts or is pinned starts only in a turn that brings what was seen after the turn that chose it:
-however old the sight that let it pass, what starts was looked at a moment before. What was seen is kept in memory
-only, for nobody knows what happened outside while no scheduler ran.
+A job that needs artifacts or is pinned starts only in a turn that brings what was seen of them, by a look that began
+after it was chosen, or after any run last ended: however old the sight that let it pass, what starts was looked at a
+moment before. What was seen is kept in memory only (`known.py`), for nobody knows what happened outside while no
+scheduler ran.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from typing import Any
 
 from rota.core.artifact import Places
@@ -86,8 +85,7 @@ class Prober:
                 log.exception("a defect: could not look outside")
                 self._again(questions)
         if reader is not None:
-            with closing(reader):
-                pass
+            reader.close()
 
     def _next(self) -> list[Question] | None:
         """The questions that came, or none of them when it is time to look at everything; none at all at the end."""

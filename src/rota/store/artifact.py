@@ -146,7 +146,7 @@ class ArtifactRecords:
         """What the jobs that wait need."""
         return [
             Made(id=artifact, scope=scope, artifact=decode_artifact(name))
-            for artifact, scope, name in dict.fromkeys(map(tuple, self._db.rows("watched_artifacts")))
+            for artifact, scope, name in self._db.rows("watched_artifacts")
         ]
 
     def watched_heads(self) -> list[Head]:
@@ -251,7 +251,7 @@ class Crafting(ArtifactRecords, Emitting):
 
     def take_back(self, artifact: int) -> Put | None:
         """What was put by that number; none when nothing was."""
-        taken = next((put for put in self._puts("put_as", artifact=artifact)), None)
+        taken = next(iter(self._puts("put_as", artifact=artifact)), None)
         if taken is not None:
             self._db.run("put", artifact=artifact, payload=None, job=None, now=None)
             self.stir_needing([artifact])

@@ -7,8 +7,8 @@ from typing import Any
 
 from rota import report
 from rota.core.job import Job
+from rota.leftover import PATCH
 
-COMMAND_PATCH = "command.patch"
 INPUT_PATCH = "input.patch"
 
 
@@ -23,7 +23,7 @@ def workspace(job: Job, jobs: Path) -> dict[str, Any] | None:
         "worktree": worktree,
         "branch": None if worktree is None else found.get("branch"),
         "kept": found.get("kept"),
-        "command_patch": _path(directory / COMMAND_PATCH),
+        "command_patch": _path(directory / PATCH),
         "input_patch": _path(directory / INPUT_PATCH),
     }
 

@@ -6,12 +6,12 @@ import json
 import os
 
 from rota.executor.supervisor import logs
+from rota.report import WORKSPACE as RECORD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-RECORD = "workspace.json"
 MACHINE = 75
 """Exit code: the machine's trouble, not the job's."""
 PATIENCE = 10.0

@@ -19,8 +19,8 @@ from rota.executor.workspace.input import put_input
 from rota.executor.workspace.order import WorkspaceOrder, read_order
 from rota.executor.workspace.tree import Scratch, snapshot, write_patch
 from rota.executor.workspace.worktree import Worktree, make, remove_if_safe, undo
+from rota.leftover import PATCH as COMMAND_PATCH
 
-COMMAND_PATCH = "command.patch"
 _NO_ROOM = os.strerror(errno.ENOSPC)
 _MACHINE = 75
 """The machine's trouble, not the job's."""

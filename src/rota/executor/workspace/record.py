@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rota.executor.workspace.worktree import Worktree, remove_if_safe
-
-FILE = "workspace.json"
+from rota.report import WORKSPACE as FILE
 
 
 def write(directory: str, record: dict[str, Any]) -> None:
