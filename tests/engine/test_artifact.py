@@ -317,6 +317,17 @@ def test_the_patch_of_an_unknown_job_is_refused(scheduler: Scheduler) -> None:
         scheduler.submit(needs=["command_patch:job-9"])
 
 
+def test_a_ring_over_the_patch_of_a_retry_is_refused(scheduler: Scheduler) -> None:
+    """The job that is named is the second of its chain, which waits as a whole."""
+    scheduler.probe.world[File("/a")] = True
+    first = scheduler.submit("false", needs=["file:/a"], retries=1, missing_producer="wait")
+    scheduler.end(first, 1)
+    scheduler.probe.world[File("/a")] = False
+    scheduler.look_outside()
+    with pytest.raises(InvalidInput, match="invalid --needs cycle: job-3 -> job-1 -> job-3"):
+        scheduler.submit(needs=["command_patch:job-2"], produces=["file:/a"])
+
+
 def test_a_ring_over_artifacts_is_refused(scheduler: Scheduler) -> None:
     """LESSONS Waiting: a cycle blocked both sides for good."""
     scheduler.submit(needs=["file:/a"], produces=["file:/b"], missing_producer="wait")

@@ -11,7 +11,7 @@ from rota.engine.work import Work
 from rota.errors import InvalidInput
 from rota.ids import JobId, show_job
 from rota.store.artifact import scope_of
-from rota.store.submit import NewJob
+from rota.store.submit import ChainState, NewJob
 
 Key = tuple[str, str]
 """What an artifact belongs to, and its name."""
@@ -23,9 +23,11 @@ def refuse_rings(work: Work, jobs: Sequence[NewJob]) -> None:
     for job in jobs:
         for key in _keys(job.products, job.spec.repository):
             made.setdefault(key, []).append(job.id)
-    if not made and not any(need.job is not None for job in jobs for need in job.needs):
+    patched = {need.job for job in jobs for need in job.needs if need.job is not None}
+    if not made and not patched:
         return
-    graph = {job.id: _before(job, made) for job in jobs}
+    chains = work.session.chains(sorted(patched)) if patched else {}
+    graph = {job.id: _before(job, made, chains) for job in jobs}
     if made and work.session.is_needed(made):
         _add_older(work, graph, jobs, made)
     ring = find_cycle(graph)
@@ -37,10 +39,14 @@ def _keys(artifacts: Iterable[Artifact], repository: str | None) -> list[Key]:
     return [(scope_of(artifact, repository), str(artifact)) for artifact in artifacts]
 
 
-def _before(job: NewJob, made: Mapping[Key, Sequence[JobId]]) -> list[JobId]:
-    """The new jobs that it waits for."""
+def _before(
+    job: NewJob, made: Mapping[Key, Sequence[JobId]], chains: Mapping[JobId, ChainState]
+) -> list[JobId]:  # fmt: skip
+    """What it waits for: the chains it comes after, the new jobs that make what it needs, and the chains whose patch it
+    needs; a job that is not among `chains` comes along and is its own."""
     makers = [maker for key in _keys(job.needs, job.spec.repository) for maker in made.get(key, ()) if maker != job.id]
-    patched = [need.job for need in job.needs if need.job is not None]
+    named = [need.job for need in job.needs if need.job is not None]
+    patched = [chains[each].chain if each in chains else each for each in named]
     return [edge.chain for edge, state in job.edges if state is EdgeState.OPEN] + makers + patched
 
 

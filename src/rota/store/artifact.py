@@ -138,7 +138,6 @@ class ArtifactRecords:
         for chain, needs in self.needs_of(list(jobs)).items():
             keys = [(need.scope, str(need.artifact)) for need in needs]
             makers = [*self.makers_of(keys), *(maker for key in keys for maker in made.get(key, ()))]
-            makers += [need.artifact.job for need in needs if need.artifact.job is not None]
             before[JobId(chain)] += [maker for maker in makers if maker != chain]
         return before
 
