@@ -9,6 +9,7 @@ from rota.errors import InvalidInput
 
 JobId = NewType("JobId", int)
 RunId = NewType("RunId", int)
+SlotId = NewType("SlotId", int)
 LaneId = NewType("LaneId", int)
 
 _SHAPE = re.compile(r"(?P<kind>[a-z]+)-(?P<number>[1-9][0-9]{0,17})")
@@ -20,6 +21,10 @@ def show_job(job: JobId) -> str:
 
 def show_run(run: RunId) -> str:
     return f"run-{run}"
+
+
+def show_slot(slot: SlotId) -> str:
+    return f"slot-{slot}"
 
 
 def _parse(text: str, kind: str) -> int:
@@ -35,3 +40,7 @@ def parse_job(text: str) -> JobId:
 
 def parse_run(text: str) -> RunId:
     return RunId(_parse(text, "run"))
+
+
+def parse_slot(text: str) -> SlotId:
+    return SlotId(_parse(text, "slot"))

@@ -51,8 +51,8 @@ def break_it(session: Session) -> None:
 
 def break_it_among_many(session: Session) -> None:
     session.set_meta("other", "undone")
-    rows = [{"job": n, "key": "k", "mode": "shared", "precedence": 0, "position": 0, "now": 0} for n in range(5)]
-    session._db.run_many("add_lock", rows)
+    edge = {"sequence": 0, "predecessor": 1, "chain": 1, "policy": "success", "state": "open"}
+    session._db.run_many("add_edge", [{"job": n, **edge} for n in range(5)])
 
 
 # One scheduler to a store.

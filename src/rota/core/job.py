@@ -36,6 +36,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     type: str | None = None
     params: Mapping[str, Any] = {}
     flow: str | None = None
+    phase: str | None = None
     target: str | None = None
     pools: Mapping[str, int] = {}
     """Weights asked for by name; what the job draws also follows from type, flow and target."""
@@ -83,6 +84,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     stop_requested: str | None
     """Why a running job is being ended: by cancel or by a shutdown."""
     pid: int | None
+    unique: str | None = None
+    """A key that its chain has to itself as long as it is active."""
     draws: Mapping[str, int] = {}
     """What it takes from which pool while it runs."""
     after: tuple[Edge, ...] = ()

@@ -208,7 +208,8 @@ def _job(row: Row, edges: Sequence[Edge], locks: Sequence[Lock], run: Run | None
         retries=row[21],
         draws=decode_draws(row[22]) or {},
         rewound_run=None if row[23] is None else RunId(row[23]),
-        spec=_spec(row[24:], locks, named),
+        unique=row[24],
+        spec=_spec(row[25:], locks, named),
         after=tuple(edges),
         run=run,
     )
@@ -223,18 +224,19 @@ def _spec(row: Sequence[Any], locks: Sequence[Lock], named: Named) -> Spec:
         type=row[4],
         params=_readable(row[5], dict[str, Any], {}),
         flow=row[6],
-        target=row[7],
-        pools=_readable(row[8], dict[str, int], {}),
+        phase=row[7],
+        target=row[8],
+        pools=_readable(row[9], dict[str, int], {}),
         locks=tuple(locks),
-        timeout=duration_from_stored(row[9]),
-        idle_timeout=duration_from_stored(row[10]),
-        skip_if=row[11],
-        retry=decode_policy(row[12]),
-        repository=row[13],
+        timeout=duration_from_stored(row[10]),
+        idle_timeout=duration_from_stored(row[11]),
+        skip_if=row[12],
+        retry=decode_policy(row[13]),
+        repository=row[14],
         needs=named.needs,
         produces=named.produces,
         pinned_head=named.pinned_head,
-        workspace=None if row[14] is None else _readable(row[14], Workspace | None, None),  # type: ignore[arg-type]
+        workspace=None if row[15] is None else _readable(row[15], Workspace | None, None),  # type: ignore[arg-type]
     )
 
 

@@ -31,6 +31,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     not_before: datetime | None
     edges: tuple[tuple[Edge, EdgeState], ...]
     draws: Draws
+    unique: str | None = None
     is_ready: bool
     """No gate up to locks has anything to ask of it: it goes straight to its lane."""
     needs: tuple[Artifact, ...] = ()
@@ -49,7 +50,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
             priority=self.priority, position=position_of(self.id), created_at=now, queued_at=now, started_at=None,
             finished_at=None, not_before=self.not_before, exit_code=None, reason=None, wait_kind=None, waited_on=(),
             permanently_failed=False, dispatch_failures=0, last_failure=None, stop_requested=None, pid=None,
-            draws=self.draws, after=tuple(edge for edge, _ in self.edges), run=None,
+            unique=self.unique, draws=self.draws, after=tuple(edge for edge, _ in self.edges), run=None,
         )  # fmt: skip
 
 
@@ -76,10 +77,11 @@ class Submitting(Crafting):
         return self._known[text]
 
     def _lane(self, job: NewJob) -> LaneId:
-        place = (job.spec.type or "", job.spec.target or "", int(job.asks), *job.draws.items())
+        spec = job.spec
+        place = (spec.type or "", spec.flow or "", spec.target or "", int(job.asks), *job.draws.items())
         if place not in self._known:
             text = msgspec.json.encode(job.draws).decode()
-            values = {"draws": text, "type": place[0], "target": place[1], "asks": place[2]}
+            values = {"draws": text, "type": place[0], "flow": place[1], "target": place[2], "asks": place[3]}
             rows = self._db.rows("find_lane", **values) or self._db.rows("add_lane", **values)
             self._known[place] = rows[0][0]
         return LaneId(self._known[place])
@@ -133,6 +135,7 @@ def spec_row(job: JobId, spec: Spec) -> dict[str, object]:
         "type": spec.type,
         "params": _encode(spec.params).decode() if spec.params else "{}",
         "flow": spec.flow,
+        "phase": spec.phase,
         "target": spec.target,
         "pools": _encode(spec.pools).decode() if spec.pools else "{}",
         "timeout": duration_to_stored(spec.timeout),
@@ -152,6 +155,7 @@ def _job_row(job: NewJob, lane: LaneId, now: int) -> dict[str, object]:
         "now": now,
         "not_before": maybe_to_stored(job.not_before),
         "unmet": sum(1 for _, state in job.edges if state is not EdgeState.MET),
+        "unique": job.unique,
         "lane": lane,
         "asks": int(job.asks),
         "ready": int(job.is_ready),

@@ -5,7 +5,7 @@ CREATE TABLE sequence (            -- no number of a noun below this is used aga
     noun TEXT PRIMARY KEY,
     next @int NOT NULL
 ) @strict;
-INSERT INTO sequence (noun, next) VALUES ('job', 1), ('run', 1), ('event', 1);
+INSERT INTO sequence (noun, next) VALUES ('job', 1), ('run', 1), ('slot', 1), ('event', 1);
 
 CREATE TABLE surroundings (        -- environments, once for each distinct content
     id @int PRIMARY KEY,
@@ -13,10 +13,11 @@ CREATE TABLE surroundings (        -- environments, once for each distinct conte
     variables TEXT NOT NULL
 ) @strict;
 
-CREATE TABLE lane (                -- one for each distinct set of pool draws, of each type and target
+CREATE TABLE lane (                -- one for each distinct set of pool draws, of each type, flow and target
     id @int PRIMARY KEY,
     draws TEXT NOT NULL,
     type TEXT NOT NULL DEFAULT '', -- whose breakers hold it; a job can draw from the pool of a type that is not its own
+    flow TEXT NOT NULL DEFAULT '',
     target TEXT NOT NULL DEFAULT '',
     asks @int NOT NULL DEFAULT 0,  -- its jobs need artifacts or have a pinned head: looked at once more before they start
     ready @int NOT NULL DEFAULT 0 CHECK (ready >= 0),
@@ -24,7 +25,7 @@ CREATE TABLE lane (                -- one for each distinct set of pool draws, o
     position @int,
     created_at @int,
     job @int,
-    UNIQUE (draws, type, target, asks),
+    UNIQUE (draws, type, flow, target, asks),
     CHECK ((ready = 0) = (job IS NULL))
 ) @strict;
 CREATE INDEX lane_order ON lane (precedence, position, created_at, job) WHERE ready > 0;
@@ -38,6 +39,7 @@ CREATE TABLE spec (                -- what was asked for; frozen once a job of i
     type TEXT,
     params TEXT NOT NULL,
     flow TEXT,
+    phase TEXT,
     target TEXT,
     pools TEXT NOT NULL,
     timeout @int,
@@ -73,6 +75,7 @@ CREATE TABLE job (
     wait_kind TEXT CHECK (wait_kind = 'dependencies' OR wait_kind = 'pinned_head' OR wait_kind = 'locks'),
     waited_on TEXT NOT NULL DEFAULT '',
     unmet @int NOT NULL DEFAULT 0 CHECK (unmet >= 0),
+    unique_key TEXT,               -- its chain has this key to itself as long as it is active
     lane @int NOT NULL,
     asks @int NOT NULL DEFAULT 0,  -- it needs artifacts, or has a pinned head
     ready @int NOT NULL DEFAULT 0,         -- stands in its lane
@@ -94,6 +97,7 @@ CREATE TABLE job (
 ) @strict;
 CREATE INDEX job_chain ON job (chain, id);
 CREATE UNIQUE INDEX job_one_active_in_chain ON job (chain) WHERE finished_at IS NULL;
+CREATE UNIQUE INDEX job_one_active_of_key ON job (unique_key) WHERE unique_key IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX job_unretried ON job (id) WHERE status = 'FAILED' AND permanently_failed = 0 AND retried_as IS NULL;
 CREATE INDEX job_lane ON job (lane, precedence, position, created_at, id) WHERE ready = 1;
 CREATE INDEX job_stirred ON job (precedence, position, created_at, id) WHERE stirred = 1;
@@ -157,7 +161,7 @@ CREATE TABLE pin (
 CREATE INDEX pin_head ON pin (repository, branch);
 
 CREATE TABLE lock (
-    job @int NOT NULL REFERENCES job (id),
+    job @int NOT NULL,             -- or a slot, by its number negated: each key has one queue and one holder, whoever it is
     key TEXT NOT NULL,
     mode TEXT NOT NULL CHECK (mode = 'exclusive' OR mode = 'shared'),
     state TEXT NOT NULL CHECK (state = 'idle' OR state = 'contending' OR state = 'held'),
@@ -208,6 +212,37 @@ SAY 'Cannot modify immutable fields: status';
 @refuse run_worker UPDATE OF worker ON run WHEN NEW.worker <> OLD.worker SAY 'Cannot modify immutable fields: worker';
 @refuse run_started_at UPDATE OF started_at ON run WHEN NEW.started_at <> OLD.started_at
 SAY 'Cannot modify immutable fields: started_at';
+
+CREATE TABLE slot (                -- a place for a direct execution, which is no job
+    id @int PRIMARY KEY,           -- in the order of arrival
+    state TEXT NOT NULL CHECK (state = 'waiting' OR state = 'starting' OR state = 'running' OR state = 'ended'),
+    name TEXT,
+    command TEXT,                  -- none where a program does the work itself
+    cwd TEXT,
+    surroundings @int,
+    type TEXT NOT NULL DEFAULT '',
+    flow TEXT NOT NULL DEFAULT '',
+    target TEXT NOT NULL DEFAULT '',
+    draws TEXT NOT NULL,
+    timeout @int,
+    idle_timeout @int,
+    actor TEXT,
+    created_at @int NOT NULL,
+    started_at @int,
+    finished_at @int,
+    worker TEXT,
+    run @int UNIQUE,               -- the number under which the executor knows it: that of no run
+    pid @int,
+    pid_started @int,
+    stop_requested TEXT,
+    status TEXT CHECK (status = 'COMPLETED' OR status = 'FAILED' OR status = 'CANCELLED'),
+    exit_code @int,
+    reason TEXT,
+    CHECK ((state = 'ended') = (finished_at IS NOT NULL) AND (state = 'ended') = (status IS NOT NULL)),
+    CHECK ((state = 'starting' OR state = 'running') = (worker IS NOT NULL AND finished_at IS NULL))
+) @strict;
+CREATE INDEX slot_open ON slot (id) WHERE finished_at IS NULL;
+CREATE UNIQUE INDEX slot_one_of_worker ON slot (worker) WHERE worker IS NOT NULL AND finished_at IS NULL;   -- INV-003
 
 CREATE TABLE event (
     seq @int PRIMARY KEY,

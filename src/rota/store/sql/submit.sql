@@ -4,6 +4,9 @@ SELECT next FROM sequence WHERE noun = 'job' UNION ALL SELECT max(id) + 1 FROM j
 -- name: next_run
 SELECT next FROM sequence WHERE noun = 'run' UNION ALL SELECT max(id) + 1 FROM run
 
+-- name: next_slot
+SELECT next FROM sequence WHERE noun = 'slot' UNION ALL SELECT max(id) + 1 FROM slot
+
 -- name: next_event
 SELECT next FROM sequence WHERE noun = 'event' UNION ALL SELECT max(seq) + 1 FROM event
 
@@ -18,21 +21,23 @@ INSERT INTO surroundings (id, digest, variables)
 SELECT coalesce(max(id), 0) + 1, :digest, :variables FROM surroundings RETURNING id
 
 -- name: find_lane
-SELECT id FROM lane WHERE draws = :draws AND type = :type AND target = :target AND asks = :asks
+SELECT id FROM lane WHERE draws = :draws AND type = :type AND flow = :flow AND target = :target AND asks = :asks
 
 -- name: add_lane
-INSERT INTO lane (id, draws, type, target, asks)
-SELECT coalesce(max(id), 0) + 1, :draws, :type, :target, :asks FROM lane RETURNING id
+INSERT INTO lane (id, draws, type, flow, target, asks)
+SELECT coalesce(max(id), 0) + 1, :draws, :type, :flow, :target, :asks FROM lane RETURNING id
 
 -- name: add_spec
-INSERT INTO spec (id, command, cwd, surroundings, name, type, params, flow, target, pools, timeout, idle_timeout, skip_if,
+INSERT INTO spec (id, command, cwd, surroundings, name, type, params, flow, phase, target, pools, timeout, idle_timeout, skip_if,
                   retry, repository, workspace)
-VALUES (:id, :command, :cwd, :surroundings, :name, :type, :params, :flow, :target, :pools, :timeout, :idle_timeout, :skip_if,
+VALUES (:id, :command, :cwd, :surroundings, :name, :type, :params, :flow, :phase, :target, :pools, :timeout, :idle_timeout, :skip_if,
         :retry, :repository, :workspace)
 
 -- name: add_job
-INSERT INTO job (id, spec, chain, status, precedence, position, created_at, queued_at, not_before, unmet, lane, asks, ready, stirred)
-VALUES (:id, :id, :id, 'QUEUED', :precedence, :position, :now, :now, :not_before, :unmet, :lane, :asks, :ready, :stirred)
+INSERT INTO job (id, spec, chain, status, precedence, position, created_at, queued_at, not_before, unmet, unique_key,
+                 lane, asks, ready, stirred)
+VALUES (:id, :id, :id, 'QUEUED', :precedence, :position, :now, :now, :not_before, :unmet, :unique,
+        :lane, :asks, :ready, :stirred)
 
 -- name: add_edge
 INSERT INTO edge (job, sequence, predecessor, chain, policy, state)

@@ -2,8 +2,8 @@
 SELECT job.id, job.chain, job.retry_of, job.attempt, job.status, job.precedence, job.position, job.created_at,
        job.queued_at, job.started_at, job.finished_at, job.not_before, job.exit_code, job.reason, job.wait_kind,
        job.waited_on, job.permanently_failed, job.dispatch_failures, job.last_failure, job.stop_requested, job.pid,
-       job.retries, lane.draws, job.rewound_run,
-       spec.command, spec.cwd, spec.surroundings, spec.name, spec.type, spec.params, spec.flow, spec.target,
+       job.retries, lane.draws, job.rewound_run, job.unique_key,
+       spec.command, spec.cwd, spec.surroundings, spec.name, spec.type, spec.params, spec.flow, spec.phase, spec.target,
        spec.pools, spec.timeout, spec.idle_timeout, spec.skip_if, spec.retry,
        spec.repository, spec.workspace
 FROM job JOIN spec ON spec.id = job.spec JOIN lane ON lane.id = job.lane

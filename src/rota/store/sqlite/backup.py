@@ -154,7 +154,7 @@ class Numbers:
 def numbers_in(path: Path) -> Numbers:
     numbers = Numbers()
     with _opened(path, "mode=ro") as connection:
-        for noun, column in (("job", "id"), ("run", "id"), ("event", "seq")):
+        for noun, column in (("job", "id"), ("run", "id"), ("slot", "id"), ("event", "seq")):
             ((last,),) = connection.execute(f"SELECT max({column}) FROM {noun}")
             ((following,),) = connection.execute("SELECT next FROM sequence WHERE noun = ?", (noun,))
             numbers.have(noun, max(last or 0, following - 1))
