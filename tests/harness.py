@@ -14,6 +14,7 @@ import msgspec
 from rota.command.cancel import cancel
 from rota.command.rewind import Area, Report, look, reports, rewind
 from rota.command.rewind import survey as find_area
+from rota.command.slot import Reserved, SlotWanted, release, reserve, withdraw
 from rota.command.submission import Submission, Surroundings
 from rota.command.submit import Submitted, missing_things, needs_of, submit
 from rota.command.survey import NOTHING, names_something
@@ -24,15 +25,18 @@ from rota.core.event import Event
 from rota.core.fact import Fact, Head, Seen
 from rota.core.job import Job
 from rota.core.pool import Limits, PoolPolicy
+from rota.core.slot import owner_of
 from rota.core.status import Status
 from rota.engine.dispatch import Starter
 from rota.engine.engine import Engine
 from rota.engine.outside import Sighting, changes, look_at, observe, watched
 from rota.engine.work import Question, Request, Settings, Work
 from rota.executor.port import Account, Accounts, Acknowledge, Exited, Message, Order, Start, Started, Stop
-from rota.ids import JobId, RunId, show_job
+from rota.ids import JobId, RunId, SlotId, show_job
 from rota.store.port import Store
+from rota.view import slot as view_slot
 from rota.view.job import Sight, show
+from rota.view.slot import SlotForm
 from rota.view.why import why
 from rota.wire import JobForm
 
@@ -253,6 +257,26 @@ class Scheduler:
 
     def cancel(self, job: JobId) -> None:
         self.do(lambda work: cancel(work, job, actor="tester"))
+
+    def reserve(self, *command: str, locks: Sequence[str] = (), **fields: Any) -> SlotId:
+        """A direct execution of the command; without one, of a program that does the work itself."""
+        body = {"command": list(command) or None, "locks": [_lock(lock) for lock in locks], **fields}
+        wanted = msgspec.convert(body, SlotWanted)
+        around = Surroundings(cwd="/", variables={"PATH": "/usr/bin:/bin"})
+        reserved: Reserved = self.do(lambda work: reserve(work, wanted, around, actor="tester"))
+        return reserved.slot
+
+    def withdraw(self, slot: SlotId, reason: str = "its client is gone") -> None:
+        self.do(lambda work: withdraw(work, slot, reason=reason))
+
+    def release(self, slot: SlotId) -> None:
+        self.do(lambda work: release(work, slot, actor="tester"))
+
+    def slot(self, slot: SlotId) -> SlotForm:
+        return view_slot.show(self.reader, slot, self.sight)
+
+    def end_slot(self, slot: SlotId, code: int | None = 0, **fields: Any) -> None:
+        self.end(owner_of(slot), code, **fields)
 
     def area(self, job: JobId) -> Area:
         return find_area(self.reader, job, self.sight.outside)

@@ -263,6 +263,7 @@ class Daemon:
         return Collector(
             store=self._store,
             jobs=self._home.jobs,
+            slots=self._home.slots,
             worktrees=self._home.worktrees,
             patches=self._home.patches,
             clock=self._clock,

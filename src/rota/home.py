@@ -74,6 +74,10 @@ class Home:
         return self.root / "jobs"
 
     @property
+    def slots(self) -> Path:
+        return self.root / "slots"
+
+    @property
     def patches(self) -> Path:
         return self.root / "patches"
 

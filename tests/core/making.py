@@ -85,14 +85,17 @@ def facts(
     fronts: Mapping[str, Front] | None = None,
     sizes: Mapping[str, int] | None = None,
     used: Mapping[str, int] | None = None,
+    reserved: Mapping[str, int] | None = None,
     seen: Mapping[Fact, Seen] | None = None,
 ) -> Facts:
     """A world in which nothing is in the way, unless the fields say otherwise."""
+    pools = PoolBoard(Limits(sizes or {}), used or {})
+    pools.reserve(reserved or {})
     return Facts(
         now=NOW,
         pauses=Pauses({scope: Pause(by="ann", at=NOW) for scope in paused}, Breakers(breakers or {})),
         locks=LockBoard(fronts or {}),
-        pools=PoolBoard(Limits(sizes or {}), used or {}),
+        pools=pools,
         outside=Outside(seen=seen or {}, places=Places(jobs="/home/jobs", sentinels="/home/tmp/merge-conflicts")),
     )
 

@@ -21,7 +21,7 @@ from rota.core.verdict import PASS, Block, Pass, Skip, Unknown, Verdict, Wait
 from rota.core.wait import WaitKind
 
 PAGE = (Path(__file__).parents[2] / "docs/job.md").read_text()
-ORDER = ("after", "artifacts", "pinned head", "delay", "paused", "locks", "pools")
+ORDER = ("after", "artifacts", "pinned head", "delay", "paused", "locks", "slot", "pools")
 
 # How to fail each gate, and what it then says.
 JOB: dict[str, dict[str, Any]] = {
@@ -35,6 +35,7 @@ WORLD: dict[str, dict[str, Any]] = {
     "pinned head": {"seen": {Head(REPOSITORY, "main"): "b" * 40}},
     "paused": {"paused": ["global"]},
     "locks": {"fronts": {"repo": Front(held=EXCLUSIVE)}},
+    "slot": {"sizes": {"global": 1}, "reserved": {"global": 1}},
     "pools": {"sizes": {"global": 1}, "used": {"global": 1}},
 }
 SAYS = {
@@ -44,6 +45,7 @@ SAYS = {
     "delay": (Status.QUEUED, WaitKind.DELAY, "not before 2026-01-31T13:00:00Z"),
     "paused": (Status.QUEUED, WaitKind.PAUSED, "paused by ann"),
     "locks": (Status.WAITING_ON_LOCKS, WaitKind.LOCKS, "waiting on locks"),
+    "slot": (Status.QUEUED, WaitKind.SLOT, "direct execution has the next slot"),
     "pools": (Status.QUEUED, WaitKind.CAPACITY, "waiting on pool global (1/1)"),
 }
 SUBSETS = [chosen for count in range(len(ORDER) + 1) for chosen in combinations(ORDER, count)]

@@ -56,6 +56,7 @@ def main(home: Path, url: str, step: str, when: str) -> None:
     collector = gc.Collector(
         store=store,
         jobs=home / "jobs",
+        slots=home / "slots",
         worktrees=home / "worktrees",
         patches=home / "patches",
         clock=clock,

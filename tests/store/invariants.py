@@ -54,6 +54,15 @@ def check_locks(raw: Raw) -> None:
         assert state != "contending" or Status(status) in WAITING, (key, state, status)
         if state == "held":
             modes[key].append(mode)
+    for key, mode, state, slot in raw(
+        "SELECT lock.key, lock.mode, lock.state, slot.state FROM lock JOIN slot ON slot.id = -lock.job"
+    ):
+        assert (state == "held") == (slot in ("starting", "running")), (key, state, slot)
+        assert state != "contending" or slot == "waiting", (key, state, slot)
+        if state == "held":
+            modes[key].append(mode)
+    assert raw("SELECT * FROM lock WHERE job > 0 AND job NOT IN (SELECT id FROM job)") == []
+    assert raw("SELECT * FROM lock WHERE job < 0 AND -job NOT IN (SELECT id FROM slot)") == []
     assert all("exclusive" not in held or len(held) == 1 for held in modes.values()), modes
 
 

@@ -16,4 +16,8 @@ def end_running(work: Work) -> list[JobId]:
         if run.stop_requested is None:
             work.session.request_stop(run.job, STOPPED_BY_SHUTDOWN, work.now, None)
         work.orders.append(Stop(run=run.run, kill_after=work.settings.kill_after.total_seconds()))
+    for slot in work.session.open_slots():
+        if slot.run is not None:
+            work.session.stop_slot(slot.id, STOPPED_BY_SHUTDOWN, work.now, None)
+            work.orders.append(Stop(run=slot.run, kill_after=work.settings.kill_after.total_seconds()))
     return [run.job for run in runs]

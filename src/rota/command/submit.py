@@ -59,7 +59,7 @@ def submit(
         raise survey.refusal
     work.learn(survey.seen, survey.began)
     ids = work.session.next_job_ids(len(wanted))
-    checker = _Checker(work, around)
+    checker = Checker(work, around)
     edges = _edges(work, ids, wanted)
     found = survey.found or [_NOTHING_FOUND] * len(ids)
     given = workspaces or [None] * len(ids)
@@ -77,7 +77,7 @@ def submit(
     return msgspec.structs.replace(told, new=jobs)
 
 
-class _Checker:
+class Checker:
     """Checks the jobs of one submit; what many of them share is looked up once."""
 
     def __init__(self, work: Work, around: Surroundings) -> None:
@@ -92,8 +92,8 @@ class _Checker:
         self, job: JobId, wanted: Submission, edges: tuple[tuple[Edge, EdgeState], ...], found: Found,
         workspace: Workspace | None,
     ) -> NewJob:  # fmt: skip
-        spec = self._spec(wanted, found, workspace)
-        draws = self._draws_of(spec)
+        spec = self.spec(wanted, found, workspace)
+        draws = self.draws_of(spec)
         not_before = _not_before(wanted.delay, self._work.now)
         unmet = sum(1 for _, state in edges if state is not EdgeState.MET)
         return NewJob(
@@ -111,7 +111,7 @@ class _Checker:
             missing_producer=wanted.missing_producer or self._work.settings.missing_producer,
         )
 
-    def _draws_of(self, spec: Spec) -> Draws:
+    def draws_of(self, spec: Spec) -> Draws:
         alike = (spec.type, spec.flow, spec.target, *spec.pools.items())
         draws = self._draws.get(alike)
         if draws is None:
@@ -120,7 +120,7 @@ class _Checker:
             self.warnings.update(dict.fromkeys(settings.limits.warnings(draws, spec.pools)))
         return draws
 
-    def _spec(self, wanted: Submission, found: Found, workspace: Workspace | None) -> Spec:
+    def spec(self, wanted: Submission, found: Found = _NOTHING_FOUND, workspace: Workspace | None = None) -> Spec:
         _check_command(wanted.command)
         _check_text("name", wanted.name)
         _check_text("skip_if", wanted.skip_if)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from rota.ids import JobId, RunId
+from rota.ids import JobId, RunId, SlotId
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,9 +16,11 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     at: int
     """Microseconds since the epoch."""
     cause: str
-    """What part of Rota did it: `submit`, `tick`, `executor`, `cancel`, `edit`, `recovery`, `config`."""
+    """What part of Rota did it: `submit`, `tick`, `executor`, `cancel`, `edit`, `direct`, `recovery`,
+    `config`."""
     actor: str | None = None
     """Who asked for it, where somebody did."""
     job: JobId | None = None
     run: RunId | None = None
+    slot: SlotId | None = None
     data: Mapping[str, Any] = {}

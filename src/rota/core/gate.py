@@ -20,6 +20,7 @@ from rota.core.lock import Lock, LockBoard
 from rota.core.pinned_head import Pin, judge_pin
 from rota.core.pool import Draws, PoolBoard
 from rota.core.queue import Rank
+from rota.core.slot import judge_turn
 from rota.core.status import Status
 from rota.core.verdict import PASS, Pass, Verdict
 from rota.core.wait import WaitKind
@@ -76,9 +77,10 @@ PINNED_HEAD = Gate(name="pinned head", judge=lambda job, facts: judge_pin(job.pi
 DELAY = Gate(name="delay", judge=lambda job, facts: judge_delay(job.not_before, facts.now))
 PAUSED = Gate(name="paused", judge=lambda job, facts: judge_pause(facts.pauses, job.draws, job.keys))
 LOCKS = Gate(name="locks", judge=lambda job, facts: facts.locks.judge(job.rank, job.locks))
+SLOT = Gate(name="slot", judge=lambda job, facts: judge_turn(facts.pools, job.draws))
 POOLS = Gate(name="pools", judge=lambda job, facts: facts.pools.judge(job.draws))
 
-GATES = (AFTER, ARTIFACTS, PINNED_HEAD, DELAY, PAUSED, LOCKS, POOLS)
+GATES = (AFTER, ARTIFACTS, PINNED_HEAD, DELAY, PAUSED, LOCKS, SLOT, POOLS)
 BEFORE_PAUSED = GATES[: GATES.index(PAUSED)]
 BEFORE_LOCKS = GATES[: GATES.index(LOCKS)]
 """A job held at one of these does not stand in the queues of its locks: later ones pass it."""

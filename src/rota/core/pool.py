@@ -92,6 +92,7 @@ class PoolBoard:
     def __init__(self, limits: Limits, used: Mapping[str, int]) -> None:
         self._limits = limits
         self._used = dict(used)
+        self._reserved: dict[str, int] = {}
         self._closed: set[str] = set()
 
     def used(self, name: str) -> int:
@@ -100,6 +101,24 @@ class PoolBoard:
     def _lacks(self, name: str, weight: int) -> bool:
         size = self._limits.size(name)
         return size is not None and self.used(name) + weight > size
+
+    def _is_reserved(self, name: str, weight: int) -> bool:
+        reserved = self._reserved.get(name, 0)
+        return reserved > 0 and self._lacks(name, weight + reserved)
+
+    def could_hold(self, draws: Draws) -> bool:
+        """Whether it would ever fit, if nobody else drew from these."""
+        sizes = ((self._limits.size(name), weight) for name, weight in draws.items())
+        return all(size is None or weight <= size for size, weight in sizes)
+
+    def reserve(self, draws: Draws) -> None:
+        """Somebody who goes before the queue waits for this room."""
+        for name, weight in draws.items():
+            self._reserved[name] = self._reserved.get(name, 0) + weight
+
+    def is_reserved(self, draws: Draws) -> bool:
+        """Whether room is lacking in a pool where somebody who goes first waits."""
+        return any(self._is_reserved(name, weight) for name, weight in draws.items())
 
     def is_closed(self, draws: Draws) -> bool:
         """No later job of this lane can start in this tick."""
@@ -117,7 +136,9 @@ class PoolBoard:
         return PASS
 
     def close(self, draws: Draws) -> None:
-        self._closed.update(name for name, weight in draws.items() if self._lacks(name, weight))
+        self._closed.update(
+            name for name, weight in draws.items() if self._lacks(name, weight) or self._is_reserved(name, weight)
+        )
 
     def take(self, draws: Draws) -> None:
         for name, weight in draws.items():

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 import msgspec
 
 from rota.core.control import Pauses
+from rota.core.lock import Front
 from rota.core.pool import Draws, Limits
 from rota.core.queue import Rank
+from rota.core.slot import SlotStanding
 from rota.ids import JobId, LaneId
 
 
@@ -38,6 +40,10 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Some job stands ready, whether or not its lane is here."""
     frontier: Rank | None = None
     """No lane that is not here has a job before this one; none when all lanes are here."""
+    slots: tuple[SlotStanding, ...] = ()
+    """Direct executions that wait, in order of arrival."""
+    fronts: Mapping[str, Front] = {}
+    """Of the keys that these want."""
     horizon: Rank | None = None
     """The first job marked for a look that has not had it: nothing at or behind it starts yet."""
 

@@ -9,7 +9,7 @@ Both are pure. What `tick --dry-run` prints and what `why` says comes from here.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import count
 from typing import Literal
@@ -18,13 +18,14 @@ import msgspec
 
 from rota.core.control import Pauses
 from rota.core.gate import BEFORE_LOCKS, BEFORE_PAUSED, LOCKS, Facts, Standing, first_verdict
-from rota.core.lock import Lock
+from rota.core.lock import Lock, LockBoard
 from rota.core.pool import PoolBoard
+from rota.core.slot import SlotClaim, serve
 from rota.core.snapshot import Claim, Lane, Snapshot
 from rota.core.status import Status, advance
 from rota.core.verdict import Block, Pass, Skip, Unknown, Verdict, Wait
 from rota.core.wait import WaitKind
-from rota.ids import JobId, LaneId
+from rota.ids import JobId, LaneId, SlotId
 
 _STORED_KINDS = frozenset({WaitKind.DEPENDENCIES, WaitKind.PINNED_HEAD, WaitKind.LOCKS})
 
@@ -132,6 +133,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The snapshot or the batch ended before the queue did: another tick should follow."""
     wants_more_lanes: bool = False
     """The next in the order stands in a lane that the snapshot does not have."""
+    slots: tuple[SlotClaim, ...] = ()
+    """Direct executions whose turn has come."""
+    slot_waits: Mapping[SlotId, Wait] = {}
+    """Why the others wait."""
 
 
 def _free_workers(taken: frozenset[int]) -> Iterator[int]:
@@ -139,9 +144,18 @@ def _free_workers(taken: frozenset[int]) -> Iterator[int]:
 
 
 def plan(snapshot: Snapshot) -> Plan:
+    """Direct executions first, in order of arrival, then the queue with what they leave."""
+    pools, workers = PoolBoard(snapshot.limits, snapshot.used), _free_workers(snapshot.workers)
+    if not snapshot.slots:
+        return _plan_queue(snapshot, pools, workers)
+    begun, waits = serve(snapshot.slots, snapshot.pauses, LockBoard(snapshot.fronts), pools)
+    slots = tuple(SlotClaim(slot=slot, worker=next(workers)) for slot in begun)
+    return msgspec.structs.replace(_plan_queue(snapshot, pools, workers), slots=slots, slot_waits=waits)
+
+
+def _plan_queue(snapshot: Snapshot, pools: PoolBoard, workers: Iterator[int]) -> Plan:
     """Go down the queue order over all lanes at once and claim what fits."""
-    pools, pauses = PoolBoard(snapshot.limits, snapshot.used), snapshot.pauses
-    workers = _free_workers(snapshot.workers)
+    pauses = snapshot.pauses
     claims: list[Claim] = []
     bound_by: BoundBy = "none" if not snapshot.has_ready else "ready" if snapshot.lanes else "capacity"
     queue = [(lane.heads[0], 0, lane) for lane in snapshot.lanes if lane.heads]
@@ -184,7 +198,7 @@ def _may_start(lane: Lane, pauses: Pauses, pools: PoolBoard) -> bool:
         return False
     if pools.is_closed(lane.draws):
         return False
-    if isinstance(pools.judge(lane.draws), Pass):
+    if isinstance(pools.judge(lane.draws), Pass) and not pools.is_reserved(lane.draws):
         return True
     pools.close(lane.draws)
     return False

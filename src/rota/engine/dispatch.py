@@ -11,11 +11,13 @@ from rota import report
 from rota.core.gate import Facts
 from rota.core.lock import LockBoard
 from rota.core.pool import Limits, PoolBoard
+from rota.core.slot import Slot
 from rota.core.status import TERMINAL, Status
 from rota.core.tick import Plan, look, plan
 from rota.engine import workspace
 from rota.engine.finish import end_chain
 from rota.engine.outside import ask_for
+from rota.engine.slot import start_of
 from rota.engine.work import Work
 from rota.executor.port import Environment, Start
 from rota.ids import show_job, show_run
@@ -90,10 +92,7 @@ class Starter:
         if dispatch.command is None or dispatch.cwd is None or dispatch.surroundings is None:
             raise LookupError("its record is gone from the store")
         argv = _decode_argv(dispatch.command)
-        variables = None if dispatch.surroundings in self._told else work.session.variables(dispatch.surroundings)
-        if variables is not None:
-            work.starts.append(Environment(surroundings=dispatch.surroundings, variables=variables))
-            self._told.add(dispatch.surroundings)
+        self._tell(work, dispatch.surroundings)
         directory = f"{self._jobs}/{dispatch.job}"
         work.starts.append(
             Start(
@@ -112,6 +111,18 @@ class Starter:
                 aside=msgspec.UNSET if dispatch.rewound_run is None else dispatch.rewound_run,
             )
         )
+
+    def order_slot(self, work: Work, slot: Slot) -> None:
+        """The same for a direct execution."""
+        start = start_of(slot, self._home, work.settings.kill_after.total_seconds())
+        self._tell(work, start.surroundings)
+        work.starts.append(start)
+
+    def _tell(self, work: Work, surroundings: int) -> None:
+        if surroundings not in self._told:
+            variables = work.session.variables(surroundings)
+            work.starts.append(Environment(surroundings=surroundings, variables=variables))
+            self._told.add(surroundings)
 
     def _overlay(self, dispatch: Dispatch, directory: str) -> Mapping[str, str]:
         return {

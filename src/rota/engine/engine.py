@@ -23,7 +23,8 @@ import msgspec
 
 from rota.clock import Clock
 from rota.core.event import Event
-from rota.engine import breaker, finish, rewind
+from rota.core.slot import SlotClaim
+from rota.engine import breaker, finish, rewind, slot
 from rota.engine.awaited import AwaitedStarts
 from rota.engine.dispatch import Starter, choose, look_at_marked
 from rota.engine.known import Known
@@ -99,6 +100,8 @@ class Engine:
         self.next_due: datetime | None = None
         """When a delayed job, or a breaker, is to be looked at."""
         self._breaker_due: datetime | None = None
+        self._has_slots = True
+        """Direct executions may wait: each turn sees to their places."""
         self.has_more = False
         """Work is left that needs no event: another turn should follow at once."""
 
@@ -146,6 +149,7 @@ class Engine:
             if self._is_due(work.now):
                 self._session.stir_due(work.now)
             self._book_time(work)
+            has_slots = (self._has_slots or work.has_slots) and slot.take_places(work)
             is_left = look_at_marked(work, "tick")
             has_more = self._claim(work, is_left=is_left) or is_left
             replies = self._see(work, requests, results)
@@ -163,6 +167,7 @@ class Engine:
         # What somebody else did meanwhile came in with our own answers: nothing would wake us for it again.
         self.trouble, self._kept, self.has_more = None, [], self._session.hear() or has_more
         self.next_due = next_due
+        self._has_slots = has_slots
         work.keep()
         for act in work.afterwards:
             act()
@@ -377,6 +382,7 @@ class Engine:
         dispatches = self._session.claim(chosen.claims, NODE, work.now, "tick")
         has_marked = breaker.book_plan(work, chosen)
         ordered = [self._order(work, dispatch) for dispatch in dispatches]
+        ordered += [self._serve(work, claim) for claim in chosen.slots]
         makers = [dispatch.maker for dispatch in dispatches if dispatch.maker is not None]
         for maker in makers:
             disturb(work, maker)
@@ -400,6 +406,19 @@ class Engine:
             if not isinstance(error, RotaError):
                 log.exception("%s cannot be started", show_job(dispatch.job))
             return self._give_up(work, dispatch, error)
+        return True
+
+    def _serve(self, work: Work, claim: SlotClaim) -> bool:
+        """The turn of a direct execution has come; one whose record cannot be used fails alone."""
+        found = slot.begin(work, claim, NODE)
+        try:
+            if found.run is not None:
+                self._starter.order_slot(work, found)
+        except (StorageFull, StoreError):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this one's
+            slot.fail(work, found, f"scheduler data error: {error}")
+            return False
         return True
 
     def _give_up(self, work: Work, dispatch: Dispatch, error: Exception) -> bool:

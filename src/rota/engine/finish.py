@@ -11,16 +11,14 @@ from rota.core.after import policies_met_by
 from rota.core.breaker import CIRCUIT_BROKEN, again_after
 from rota.core.run import CANCELLED, STOPPED_BY_SHUTDOWN, Conclusion, End, Intent, conclude
 from rota.core.status import Status
-from rota.engine import breaker
+from rota.engine import breaker, slot
 from rota.engine.outside import disturb
 from rota.engine.retry import delay_after, go_on
+from rota.engine.slot import NOT_CONFIRMED, NOT_STARTED
 from rota.engine.work import Work
 from rota.executor.port import Acknowledge, Exited, FailedToStart, Refused, Started, Stop
 from rota.ids import JobId, show_run
 from rota.store.claim import OpenRun
-
-NOT_STARTED = 127
-"""What a shell answers for a program it cannot start."""
 
 log = logging.getLogger("rota.engine")
 
@@ -37,6 +35,8 @@ def end_chain(work: Work, chain: JobId, status: Status) -> None:
 def book_start(work: Work, message: Started) -> None:
     run = work.run(message.run)
     if run is None:
+        if slot.book_start(work, message.run, message.pid, message.start_time):
+            return
         log.warning("%s started, but is not wanted any more", show_run(message.run))
         return
     work.session.confirm(run, message.pid, message.start_time, work.now, "executor")
@@ -48,10 +48,12 @@ def book_exit(work: Work, message: Exited) -> None:
     run = work.run(message.run)
     work.runs[message.run] = None
     if run is None:
+        if slot.book_exit(work, message):
+            return
         log.info("the end of %s came late and changes nothing", show_run(message.run))
         return
     if run.status is Status.DISPATCHED and message.ended_by == "stop" and run.stop_requested is None:
-        fail_dispatch(work, run, "its start was not confirmed in time")
+        fail_dispatch(work, run, NOT_CONFIRMED)
         return
     if message.trouble:
         log.warning("%s: %s", show_run(message.run), message.trouble)
@@ -102,6 +104,8 @@ def book_failed_start(work: Work, message: FailedToStart) -> None:
     run = work.run(message.run)
     work.runs[message.run] = None
     if run is None:
+        if slot.book_failed_start(work, message):
+            return
         log.info("%s could not be started, and is not wanted any more", show_run(message.run))
         return
     if run.status is Status.RUNNING:
@@ -118,6 +122,8 @@ def book_refusal(work: Work, message: Refused) -> None:
     """Nothing was started for this claim. If something lives under its number it is not ours to keep."""
     work.orders.append(Stop(run=message.run))
     run = work.session.open_run(message.run)
+    if run is None and slot.book_refusal(work, message.run, message.error):
+        return
     if run is None or run.status is not Status.DISPATCHED:
         log.warning("a start of %s was refused that nobody waits for", show_run(message.run))
     elif run.stop_requested is not None:

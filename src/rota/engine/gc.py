@@ -25,11 +25,11 @@ import msgspec
 
 from rota.clock import Clock
 from rota.core.gc import Chain, Kept, SortedOut, is_freed_later, sort_out
-from rota.engine import patch
+from rota.engine import patch, slot_files
 from rota.engine.trash import Trash
 from rota.engine.work import Work
 from rota.errors import Conflict, HomeError, RotaError, Unavailable
-from rota.ids import JobId
+from rota.ids import JobId, SlotId
 from rota.store.database import CannotGoOn
 from rota.store.gc import DAILY, TOP, Removed, RowCounts
 from rota.store.moment import to_stored
@@ -92,13 +92,14 @@ class Collection(msgspec.Struct, kw_only=True):
 
 class Collector:
     def __init__(
-        self, *, store: Store, jobs: Path, worktrees: Path, patches: Path, clock: Clock, perform: Perform,
+        self, *, store: Store, jobs: Path, slots: Path, worktrees: Path, patches: Path, clock: Clock, perform: Perform,
         settle: Callable[[], int],
     ) -> None:  # fmt: skip
         """`perform` does something in a turn of the engine and returns after its commit. `settle` says up to which
         event the jobs' files are written: nobody writes to those of a job whose events are all before."""
         self._store = store
         self._trash = Trash(jobs)
+        self._slots = slots
         self._worktrees = worktrees
         self._patches = patches
         self._clock = clock
@@ -136,6 +137,7 @@ class Collector:
             try:
                 self._tidy(reader, found)
                 self._go_through(reader, found, self._settle(), now)
+                found.rows.slots += slot_files.remove_old(self._slots, reader, found.until, self._remove_slots, KEYS)
                 self._remove_unused(reader, found)
                 found.bytes += patch.remove_unused(self._patches, reader.inputs)
             finally:
@@ -178,10 +180,14 @@ class Collector:
         keys = reader.old_answers(min(found.until, now - KEY_AGE))
         events = reader.old_jobless_events(found.until)
         if found.is_dry:
-            found.rows.add(RowCounts(idempotency_keys=len(keys), events=len(events)))
+            slots = len(reader.old_slots(found.until, TOP))
+            found.rows.add(RowCounts(idempotency_keys=len(keys), events=len(events), slots=slots))
             return
         found.rows.idempotency_keys += self._in_parts(keys, lambda session, part: session.remove_answers(part))
         found.rows.events += self._in_parts(events, lambda session, part: session.remove_jobless_events(part))
+
+    def _remove_slots(self, ids: Sequence[SlotId]) -> int:
+        return self._perform(lambda work: work.session.remove_slots(ids))
 
     def _in_parts(self, items: Sequence[T], remove: Callable[[Session, Sequence[T]], int]) -> int:
         parts = [items[first : first + KEYS] for first in range(0, len(items), KEYS)]

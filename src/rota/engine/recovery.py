@@ -25,6 +25,7 @@ import msgspec
 from rota.core.event import Event
 from rota.core.run import CRASH_RECOVERY, Conclusion
 from rota.core.status import Status
+from rota.engine import slot
 from rota.engine.finish import fail_for_good, finish, give_up, take_back
 from rota.engine.retry import create_missing
 from rota.engine.work import Work
@@ -124,6 +125,7 @@ def reconcile(work: Work, accounts: Accounts) -> tuple[Report, set[RunId]]:
     report: Counter[str] = Counter()
     for run in work.session.open_runs():
         report[_settle_alone(work, run, known.pop(run.run, None))] += 1
+    report["slots_expired"] += slot.settle(work, known)
     strays = stop_strays(work, list(known.values()))
     created, errors = create_missing(work, CAUSE)
     report += Counter(retries_created=created, errors=errors + len(strays))

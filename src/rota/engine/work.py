@@ -78,6 +78,8 @@ class Work:
         """Who waits for an answer after this turn; none where nothing was chosen."""
         self.questions: list[Question] = []
         """What is to be looked at outside; asked after the commit."""
+        self.has_slots = False
+        """A direct execution was asked for."""
         self.watches = False
         """A job was looked at that hangs on something outside."""
         self.afterwards: list[Callable[[], None]] = []

@@ -40,6 +40,7 @@ from rota.executor.port import (
     Message,
     Order,
     Refused,
+    Signal,
     Start,
     Started,
     Stop,
@@ -92,6 +93,7 @@ _PREFIX = {
     Start: b'{"type":"start",',
     Environment: b'{"type":"environment",',
     Stop: b'{"type":"stop",',
+    Signal: b'{"type":"signal",',
     Acknowledge: b'{"type":"acknowledge",',
 }
 

@@ -1,6 +1,6 @@
 """The executor port is made of messages, so that a remote executor fits it as well as the local one.
 
-The scheduler says `Start`, `Stop`, `Acknowledge`; the executor says `Accounts` (once for each connection,
+The scheduler says `Start`, `Stop`, `Signal`, `Acknowledge`; the executor says `Accounts` (once for each connection,
 before anything else), `Started`, `FailedToStart`, `Exited`, `Refused`, `Trouble` and `Lost`. An `Exited` is
 repeated on every new connection until it is acknowledged, and the scheduler acknowledges only after its
 commit: an end can be told twice and never be lost.
@@ -23,6 +23,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 
     run: RunId
     job: JobId
+    """Of a slot its number negated, as in the queues of locks."""
     argv: Sequence[str]
     cwd: str
     surroundings: int
@@ -54,6 +55,13 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
     run: RunId
     kill_after: float | None = None
     """None for what its start said."""
+
+
+class Signal(msgspec.Struct, frozen=True, kw_only=True):
+    """Pass a signal on to what runs under this number."""
+
+    run: RunId
+    number: int
 
 
 class Acknowledge(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,7 +145,7 @@ class Lost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Message = Accounts | Started | FailedToStart | Exited | Refused | Trouble | Lost
-Order = Environment | Start | Stop | Acknowledge
+Order = Environment | Start | Stop | Signal | Acknowledge
 
 
 class Executor(Protocol):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import msgspec
 
 from rota.core.event import Event
+from rota.ids import show_slot
 from rota.store.database import Database
 from rota.store.number import Numbering
 
@@ -49,5 +50,10 @@ def _row(seq: int, event: Event) -> dict[str, object]:
         "actor": event.actor,
         "job": event.job,
         "run": event.run,
-        "data": _encode(event.data).decode() if event.data else "{}",
+        "data": _encode(_data(event)).decode() if event.data or event.slot is not None else "{}",
     }
+
+
+def _data(event: Event) -> Mapping[str, object]:
+    """A slot has no column of its own: most events are of jobs."""
+    return event.data if event.slot is None else {**event.data, "slot": show_slot(event.slot)}

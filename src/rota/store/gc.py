@@ -43,6 +43,7 @@ class RowCounts(msgspec.Struct, kw_only=True):
     idempotency_keys: int = 0
     surroundings: int = 0
     lanes: int = 0
+    slots: int = 0
 
     def add(self, other: RowCounts) -> None:
         for name in RowCounts.__struct_fields__:

@@ -18,10 +18,10 @@ from rota.store.graph import GraphRecords
 from rota.store.record import Records
 from rota.store.retry import Retrying
 from rota.store.rewind import Rewinding, RewindRecords
-from rota.store.snapshot import Snapshots
+from rota.store.slot import Serving, SlotRecords
 
 
-class Reader(Snapshots, Records, BreakerRecords, GraphRecords, RewindRecords, GcRecords):
+class Reader(SlotRecords, Records, BreakerRecords, GraphRecords, RewindRecords, GcRecords):
     def __init__(self, database: Database) -> None:
         self._db = database
 
@@ -36,7 +36,7 @@ class Reader(Snapshots, Records, BreakerRecords, GraphRecords, RewindRecords, Gc
         self._db.close()
 
 
-class Session(Finishing, Retrying, Rewinding, Editing, Collecting, Records):
+class Session(Finishing, Serving, Retrying, Rewinding, Editing, Collecting, Records):
     def begin(self) -> None:
         """After a reconnect every waiting job is looked at again, so that no wake-up can be lost for good."""
         if self._db.begin():

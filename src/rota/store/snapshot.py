@@ -14,10 +14,11 @@ from rota.core.gate import Standing
 from rota.core.lock import Front, Lock, LockMode
 from rota.core.pool import Draws, Limits
 from rota.core.queue import Rank
+from rota.core.slot import SlotStanding
 from rota.core.snapshot import Lane, Snapshot
 from rota.core.status import Status
 from rota.core.wait import WaitKind
-from rota.ids import JobId, LaneId
+from rota.ids import JobId, LaneId, SlotId
 from rota.names import GLOBAL
 from rota.store.artifact import ArtifactRecords
 from rota.store.database import Row
@@ -48,6 +49,14 @@ class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
     job: JobId
     chain: JobId
     error: str
+
+
+class Occupancy(msgspec.Struct, frozen=True, kw_only=True):
+    used: dict[str, int]
+    """What is drawn from each pool."""
+    workers: frozenset[int]
+    """The numbers of the workers that run something."""
+    has_waiting_slots: bool
 
 
 class Snapshots(ArtifactRecords):
@@ -134,28 +143,58 @@ class Snapshots(ArtifactRecords):
         return Pauses(scopes, Breakers(states))
 
     def used(self) -> tuple[dict[str, int], frozenset[int]]:
-        """What running jobs draw from each pool, and the numbers of the workers that run them."""
+        """What running jobs and slots draw from each pool, and the numbers of the workers that run them."""
+        now = self._occupancy()
+        return now.used, now.workers
+
+    def _occupancy(self) -> Occupancy:
         used: dict[str, int] = {}
         workers = set()
+        has_waiting_slots = False
         for _lane, text, worker in self._db.rows("running"):
+            if worker is None:
+                has_waiting_slots = True
+                continue
             workers.add(int(worker.rpartition("/")[2]))
             for name, weight in (decode_draws(text) or {GLOBAL: 1}).items():
                 used[name] = used.get(name, 0) + weight
-        return used, frozenset(workers)
+        return Occupancy(used=used, workers=frozenset(workers), has_waiting_slots=has_waiting_slots)
+
+    def waiting_slots(self) -> list[SlotStanding]:
+        """In order of arrival."""
+        rows = self._db.rows("waiting_slots")
+        locks: dict[int, list[Lock]] = {}
+        contending = set()
+        for owner, key, mode, state in self._db.rows("locks_of", ids=[-row[0] for row in rows]) if rows else ():
+            locks.setdefault(-owner, []).append(Lock(key=key, mode=LockMode(mode)))
+            if state == "contending":
+                contending.add(-owner)
+        return [
+            SlotStanding(
+                id=SlotId(slot),
+                draws=decode_draws(draws) or {GLOBAL: 1},
+                locks=tuple(locks.get(slot, ())),
+                contends=slot in contending,
+            )
+            for slot, draws in rows
+        ]
 
     def snapshot(
         self, limits: Limits, batch_size: int | None, most_lanes: int = LANES, *, is_left: bool = True
     ) -> Snapshot:
         """Where it is known that every marked job has had its look, `is_left` is false and none is looked for."""
-        used, workers = self.used()
+        now = self._occupancy()
+        used, slots = now.used, self.waiting_slots() if now.has_waiting_slots else ()
         is_full = _is_full(limits, used, GLOBAL)
         pauses = self.pauses()
         horizon = self._db.rows("first_stirred") if is_left else ()
         rows = self._db.rows("lanes", limit=1 if is_full else most_lanes + 1)
         return Snapshot(
             lanes=() if is_full else tuple(self._lanes(rows[:most_lanes], limits, used, pauses)),
+            slots=tuple(slots),
+            fronts=self.fronts(lock.key for slot in slots for lock in slot.locks) if slots else {},
             used=used,
-            workers=workers,
+            workers=now.workers,
             limits=limits,
             pauses=pauses,
             batch_size=batch_size,

@@ -6,6 +6,7 @@ from typing import Any
 
 from rota.core.job import Job
 from rota.core.retry import show_progress
+from rota.core.slot import owner_of, show_owner
 from rota.core.status import STARTED, TERMINAL
 from rota.core.verdict import Wait
 from rota.core.wait import WaitKind
@@ -109,11 +110,11 @@ def _holders(reader: Reader, wait: Wait) -> str:
         return ": " + ", ".join(said)
     if wait.kind is WaitKind.CAPACITY:
         pool = wait.on[0].removeprefix("pool:")
-        users = reader.users_of(pool)
+        users = [*reader.users_of(pool), *map(owner_of, reader.slots_drawing(pool))]
         return f", used by {_names(users)}" if users else ""
     return ""
 
 
 def _names(jobs: list[JobId]) -> str:
-    shown = ", ".join(show_job(job) for job in jobs[:_MOST_NAMES])
+    shown = ", ".join(show_owner(job) for job in jobs[:_MOST_NAMES])
     return f"{shown} and {len(jobs) - _MOST_NAMES} more" if len(jobs) > _MOST_NAMES else shown

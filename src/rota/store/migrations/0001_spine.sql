@@ -242,6 +242,8 @@ CREATE TABLE slot (                -- a place for a direct execution, which is n
     CHECK ((state = 'starting' OR state = 'running') = (worker IS NOT NULL AND finished_at IS NULL))
 ) @strict;
 CREATE INDEX slot_open ON slot (id) WHERE finished_at IS NULL;
+CREATE INDEX slot_ended ON slot (finished_at) WHERE finished_at IS NOT NULL;
+CREATE INDEX slot_surroundings ON slot (surroundings) WHERE surroundings IS NOT NULL;
 CREATE UNIQUE INDEX slot_one_of_worker ON slot (worker) WHERE worker IS NOT NULL AND finished_at IS NULL;   -- INV-003
 
 CREATE TABLE event (

@@ -1,7 +1,8 @@
--- name: running: what draws from pools now
+-- name: running: what draws from pools now, and the slots that wait to do so, which have no worker yet
 SELECT job.lane, lane.draws, run.worker
 FROM run JOIN job ON job.id = run.job JOIN lane ON lane.id = job.lane
 WHERE run.status IS NULL
+UNION ALL SELECT id, draws, worker FROM slot WHERE finished_at IS NULL
 
 -- name: lanes: in the order of their first jobs
 SELECT id, draws, type, target, asks, ready, precedence, position, created_at, job FROM lane WHERE ready > 0

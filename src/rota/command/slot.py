@@ -1,0 +1,120 @@
+"""The verbs of a direct execution: reserve its place, release it, give it up, pass a signal on."""
+
+from __future__ import annotations
+
+import signal as signals
+
+import msgspec
+
+from rota.command.submission import LockWanted, Submission, Surroundings
+from rota.command.submit import Checker
+from rota.core.run import CANCELLED, Conclusion
+from rota.core.slot import Slot, SlotState
+from rota.core.status import Status
+from rota.engine.work import Work
+from rota.errors import Conflict, InvalidInput
+from rota.executor.port import Signal, Stop
+from rota.ids import SlotId, show_slot
+from rota.store.slot import NewSlot
+
+PASSED_ON = frozenset({
+    signals.SIGHUP, signals.SIGINT, signals.SIGQUIT, signals.SIGTERM, signals.SIGUSR1, signals.SIGUSR2,
+    signals.SIGCONT, signals.SIGWINCH,
+})  # fmt: skip
+"""What a terminal or a person sends a program. Whoever wants it dead cancels it."""
+
+
+class SlotWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A direct execution as asked for."""
+
+    command: list[str] | None = None
+    """None where the program that asks does the work itself."""
+    name: str | None = None
+    type: str | None = None
+    flow: str | None = None
+    target: str | None = None
+    pools: dict[str, int] = {}
+    locks: list[LockWanted] = []
+    timeout: str | None = None
+    idle_timeout: str | None = None
+    cwd: str | None = None
+    env: dict[str, str] = {}
+    inherit_env: bool = True
+
+
+class Reserved(msgspec.Struct, frozen=True, kw_only=True):
+    slot: SlotId
+    warnings: list[str]
+
+
+def reserve(work: Work, wanted: SlotWanted, around: Surroundings, *, actor: str) -> Reserved:
+    """Its place in the order is that of its arrival, before the whole queue. It is checked by the rules of a submit."""
+    if wanted.command is None and (wanted.timeout or wanted.idle_timeout):
+        raise InvalidInput("timeouts are for a command that Rota runs; leave them out, or name the command")
+    checker = Checker(work, around)
+    asked = Submission(**{**msgspec.structs.asdict(wanted), "command": wanted.command or ["true"]})
+    spec = checker.spec(asked)
+    draws = checker.draws_of(spec)
+    runs = wanted.command is not None
+    new = NewSlot(
+        name=spec.name,
+        command=spec.command if runs else None,
+        cwd=spec.cwd if runs else None,
+        surroundings=spec.surroundings if runs else None,
+        type=spec.type,
+        flow=spec.flow,
+        target=spec.target,
+        draws=draws,
+        locks=spec.locks,
+        timeout=spec.timeout,
+        idle_timeout=spec.idle_timeout,
+    )
+    slot = work.session.reserve(new, work.now, actor)
+    work.has_slots = True
+    return Reserved(slot=slot, warnings=list(checker.warnings))
+
+
+def release(work: Work, slot: SlotId, *, actor: str) -> SlotId:
+    """The program that had the place has done its work."""
+    found = _find(work, slot)
+    if found.state is SlotState.ENDED:
+        return slot
+    if found.state is SlotState.WAITING:
+        return withdraw(work, slot, reason="released before its turn", actor=actor)
+    if found.command is not None:
+        raise Conflict(f"{show_slot(slot)} runs a command; it is free when that has ended: cancel it, or wait")
+    work.session.end_slot(slot, Conclusion(status=Status.COMPLETED, exit_code=0, reason=None), work.now, actor)
+    return slot
+
+
+def withdraw(work: Work, slot: SlotId, *, reason: str, actor: str | None = None) -> SlotId:
+    """It is not wanted any more. What runs is asked to end, and is CANCELLED when it is gone."""
+    found = _find(work, slot)
+    if found.state is SlotState.ENDED:
+        return slot
+    if found.run is None:
+        end = Conclusion(status=Status.CANCELLED, exit_code=CANCELLED, reason=reason)
+        work.session.end_slot(slot, end, work.now, actor)
+    else:
+        work.session.stop_slot(slot, reason, work.now, actor)
+        work.orders.append(Stop(run=found.run, kill_after=work.settings.kill_after.total_seconds()))
+    return slot
+
+
+def pass_on(work: Work, slot: SlotId, number: int) -> SlotId:
+    """A signal for what runs."""
+    if number not in PASSED_ON:
+        names = ", ".join(sorted(each.name for each in PASSED_ON))
+        raise InvalidInput(f"signal {number} is not passed on; those that are: {names}")
+    found = _find(work, slot)
+    if found.state is not SlotState.RUNNING or found.run is None:
+        raise Conflict(f"{show_slot(slot)} runs no command now ({found.shown}); nothing was sent")
+    work.orders.append(Signal(run=found.run, number=number))
+    return slot
+
+
+def _find(work: Work, slot: SlotId) -> Slot:
+    found = work.session.slot(slot)
+    if found is None:
+        raise work.session.no_such_slot(slot)
+    return found

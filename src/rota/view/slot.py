@@ -1,0 +1,89 @@
+"""Direct executions as people and programs see them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from rota.core.slot import Slot, SlotState
+from rota.core.verdict import Wait
+from rota.engine.dispatch import choose
+from rota.engine.slot import directory_of
+from rota.ids import SlotId, show_slot
+from rota.store.session import Looking
+from rota.view.job import Sight
+
+
+class SlotForm(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    status: str
+    ready: bool
+    """Its turn has come, and it has not ended."""
+    name: str | None
+    command: Sequence[str] | None
+    type: str | None
+    flow: str | None
+    target: str | None
+    locks: list[dict[str, str]]
+    pools: Mapping[str, int]
+    actor: str | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    exit_code: int | None
+    reason: str | None
+    pid: int | None
+    worker: str | None
+    wait: dict[str, Any] | None
+    log_paths: dict[str, str]
+
+
+def listing(reader: Looking, sight: Sight) -> list[SlotForm]:
+    """Those that wait or run, in order of arrival."""
+    found = reader.open_slots()
+    waits = _waits(reader, found, sight)
+    return [_form(slot, sight, waits.get(slot.id)) for slot in found]
+
+
+def show(reader: Looking, slot: SlotId, sight: Sight) -> SlotForm:
+    found = reader.slot(slot)
+    if found is None:
+        raise reader.no_such_slot(slot)
+    return _form(found, sight, _waits(reader, [found], sight).get(slot))
+
+
+def _waits(reader: Looking, slots: Sequence[Slot], sight: Sight) -> Mapping[SlotId, Wait]:
+    """Said by the plan itself: what is explained is what happens."""
+    if not any(slot.state is SlotState.WAITING for slot in slots):
+        return {}
+    return choose(reader, sight.limits, sight.batch_size).slot_waits
+
+
+def _form(slot: Slot, sight: Sight, wait: Wait | None) -> SlotForm:
+    directory = directory_of(sight.jobs.parent, slot.id)
+    logs = ("stdout", "stderr") if slot.command is not None else ()
+    return SlotForm(
+        id=show_slot(slot.id),
+        status=slot.shown,
+        ready=slot.state in (SlotState.STARTING, SlotState.RUNNING),
+        name=slot.name,
+        command=slot.command,
+        type=slot.type,
+        flow=slot.flow,
+        target=slot.target,
+        locks=[{"key": lock.key, "mode": lock.mode.value} for lock in slot.locks],
+        pools=slot.draws,
+        actor=slot.actor,
+        created_at=slot.created_at,
+        started_at=slot.started_at,
+        finished_at=slot.finished_at,
+        exit_code=slot.exit_code,
+        reason=slot.reason,
+        pid=slot.pid,
+        worker=slot.worker,
+        wait=None if wait is None else {"kind": wait.kind.value, "detail": wait.detail, "on": list(wait.on)},
+        log_paths={stream: f"{directory}/{stream}.log" for stream in logs},
+    )
