@@ -40,6 +40,7 @@ from rota.core.event import Event
 from rota.core.gc import GcPolicy
 from rota.core.pool import Limits, PoolPolicy
 from rota.core.retry import RetryPolicies, RetryPolicy
+from rota.core.slot import owner_of, show_owner
 from rota.duration import show_duration
 from rota.engine.daily import Daily
 from rota.engine.dispatch import Starter
@@ -53,12 +54,12 @@ from rota.engine.work import Request, Settings
 from rota.errors import RotaError, StorageFull, Unavailable
 from rota.executor.local import LocalExecutor
 from rota.home import Home, short_address
-from rota.ids import JobId, show_job
+from rota.ids import JobId
 from rota.probe.local import LocalProbe
 from rota.probe.port import Probe
 from rota.store.open import open_store
 from rota.store.port import Store
-from rota.store.session import Session
+from rota.store.session import Reader, Session
 
 log = logging.getLogger("rota.daemon")
 
@@ -384,7 +385,7 @@ class Daemon:
     async def _until_none_runs(self, deadline: Callable[[], float], signals: int) -> list[JobId]:
         """What runs when the time is over, or when more than so many signals have come."""
         with self._hub.listening(None) as changed:
-            while left := await self._reading.look(lambda reader: reader.running_jobs()):
+            while left := await self._reading.look(_running):
                 remaining = deadline() - self._loop.time()
                 if self._has_crashed or self._signals > signals or remaining <= 0:
                     break
@@ -424,8 +425,13 @@ class Daemon:
                 self._home.socket.unlink(missing_ok=True)
 
 
-def _names(jobs: Sequence[JobId]) -> str:
-    return ", ".join(show_job(job) for job in jobs)
+def _running(reader: Reader) -> list[JobId]:
+    """Jobs, and direct executions by their numbers as owners."""
+    return [*reader.running_jobs(), *map(owner_of, reader.running_slots())]
+
+
+def _names(owners: Sequence[JobId]) -> str:
+    return ", ".join(map(show_owner, owners))
 
 
 def _user() -> str:

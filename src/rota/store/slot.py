@@ -61,6 +61,9 @@ class SlotRecords(Snapshots):
     def no_such_slot(self, slot: SlotId) -> NotFound:
         return NotFound(f"no such slot: {show_slot(slot)}; `rota slot list` shows those that wait or run")
 
+    def running_slots(self) -> list[SlotId]:
+        return [SlotId(row[0]) for row in self._db.rows("slot_users")]
+
     def slots_drawing(self, pool: str) -> list[SlotId]:
         """The running ones that draw from this pool."""
         return [SlotId(slot) for slot, draws in self._db.rows("slot_users") if pool in (decode_draws(draws) or {})]
