@@ -49,7 +49,8 @@ class Placing(Snapshots, Crafting):
         for placement in placements:
             if placement.joins:
                 self._contend(placement.job)
-            elif placement.leaves:
+        for placement in placements:  # after the joins: whoever waits for one that leaves has to be found in the queue
+            if placement.leaves:
                 self.leave_locks(placement.job)
         for placement in changed:
             if placement.to is not placement.was:
