@@ -44,15 +44,25 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """Starts that the last tick decided on and that have not come yet: they keep their distance, or what they hang on
     is still being looked at."""
 
-    def next_start(self, delay: timedelta, now: datetime) -> datetime | None:
-        """None where nothing is to be kept; never further off than the delay, should the clock have been set back."""
-        return min(self.last_start, now) + delay if delay and self.last_start is not None else None
+    def as_of(self, now: datetime) -> Pace:
+        """Nothing of it is later than now: the clock may have been set back, and nobody is to wait until it is as late
+        again."""
+        start, tick = self.last_start, self.last_tick
+        return Pace(
+            last_start=None if start is None else min(start, now),
+            last_tick=None if tick is None else min(tick, now),
+            owed=self.owed,
+        )
+
+    def next_start(self, delay: timedelta) -> datetime | None:
+        """None where no distance is to be kept."""
+        return self.last_start + delay if delay and self.last_start is not None else None
 
     def next_tick(self, heartbeat: Heartbeat | None, now: datetime) -> datetime | None:
         """Of those that the scheduler makes by itself; the first is made at once."""
         if not isinstance(heartbeat, timedelta):
             return None
-        return now if self.last_tick is None else min(self.last_tick, now) + heartbeat
+        return now if self.last_tick is None else self.last_tick + heartbeat
 
 
 class Outlook(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,5 +81,5 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
 def outlook(pace: Pace, delay: timedelta, heartbeat: Heartbeat | None, now: datetime) -> Outlook:
     """A start that a tick has decided on needs no other."""
     needs_tick = heartbeat is not None and not pace.owed
-    moments = (pace.next_start(delay, now), pace.next_tick(heartbeat, now) if needs_tick else None)
+    moments = (pace.next_start(delay), pace.next_tick(heartbeat, now) if needs_tick else None)
     return Outlook(not_before=max((each for each in moments if each is not None), default=None), needs_tick=needs_tick)

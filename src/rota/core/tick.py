@@ -211,9 +211,8 @@ def _bound_by(
 ) -> BoundBy:  # fmt: skip
     if is_batched or claimed == snapshot.batch_size:
         return bound(None, claimed, claimed + 1)[2]
-    has_room = not is_refused and any(
-        isinstance(pools.judge(lane.draws), Pass) for lane in snapshot.lanes if not _is_held(lane, pauses)
-    )
+    lanes = [lane for lane in snapshot.lanes if not _is_held(lane, pauses)]
+    has_room = not is_refused and (not lanes or any(isinstance(pools.judge(lane.draws), Pass) for lane in lanes))
     return bound(claimed + has_room, snapshot.batch_size, claimed + is_refused)[2]
 
 

@@ -39,7 +39,7 @@ class Pacer:
 
     def next_due(self, settings: Settings, now: datetime) -> datetime | None:
         """When a turn is wanted for the pace alone."""
-        start = self._pace.next_start(settings.spawn_delay, now)
+        start = self._pace.next_start(settings.spawn_delay)
         is_wanted = start is not None and start > now and (settings.heartbeat is None or self._pace.owed > 0)
         moments = (start if is_wanted else None, self._pace.next_tick(settings.heartbeat, now))
         return min((moment for moment in moments if moment is not None), default=None)
@@ -47,6 +47,7 @@ class Pacer:
     def choose(self, work: Work, *, is_left: bool) -> Plan:
         """What may start in this turn. A tick decides on all that it is good for, in one plan (`work.planned`)."""
         settings = work.settings
+        self._pace = self._pace.as_of(work.now)
         tick = work.tick or self._own_tick(work, is_left=is_left)
         most = settings.batch_size if settings.heartbeat is None else self._pace.owed
         planned = None
@@ -66,7 +67,7 @@ class Pacer:
         return chosen
 
     def _spaced(self, settings: Settings, now: datetime, most: int | None) -> int:
-        start = self._pace.next_start(settings.spawn_delay, now)
+        start = self._pace.next_start(settings.spawn_delay)
         return 0 if start is not None and start > now else min(1, 1 if most is None else most)
 
     def _own_tick(self, work: Work, *, is_left: bool) -> Tick | None:
