@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from functools import partial
 
 import pytest
 
 from core.test_plan import BOUNDS
 from harness import Scheduler
+from rota.command.submission import Submission, Surroundings
+from rota.command.submit import Submitted, submit
 from rota.core.status import Status
+from rota.engine.work import Work
 from rota.ids import JobId, show_job
 from rota.view.status import status
 
@@ -56,17 +59,8 @@ def test_dispatch_modes(make_scheduler: Callable[..., Scheduler], size: int, mod
 
 def test_direct_mode_starts_in_the_turn_that_stores(make_scheduler: Callable[..., Scheduler]) -> None:
     scheduler = make_scheduler(**{"global": -1})
-    turns = scheduler.engine.turn
-    taken: list[int] = []
-
-    def counted(*args: Any) -> None:
-        taken.append(len(scheduler.started()))
-        turns(*args)
-
-    scheduler.engine.turn = counted  # type: ignore[method-assign]
-    job = scheduler.submit()
-    assert scheduler.started() == [job]
-    assert len(taken) == 1, "the same call"
+    told = scheduler.do(partial(_submit, scheduler), lambda work, _: [[claim.job for claim in work.plan.claims]])
+    assert told == scheduler.started() == [1], "the same call"
 
 
 def test_the_heartbeat_of_three_minutes_with_its_batch_of_one(make_scheduler: Callable[..., Scheduler]) -> None:
@@ -142,6 +136,11 @@ def test_blocked_work_is_not_ready(make_scheduler: Callable[..., Scheduler]) -> 
     }  # fmt: skip
     scheduler.set_pools(**{"global": 2})
     assert scheduler.tick(9)["reason"] == "ready"
+
+
+def _submit(scheduler: Scheduler, work: Work) -> Submitted:
+    around = Surroundings(cwd="/", variables={})
+    return submit(work, [Submission(command=["true"])], around, actor="tester")
 
 
 # Seed 001 §6: three answers to OQ-001, each of them a configuration.

@@ -19,7 +19,13 @@ _WHY_NO_MORE = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="only say what would start; nothing is changed")
-    parser.add_argument("--batch", type=int, metavar="N", help="start at most so many")
+    parser.add_argument("--batch", type=_batch, metavar="N", help="start at most so many")
+
+
+def _batch(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) < 2**31:
+        raise argparse.ArgumentTypeError(f"{text} is no number of jobs; it is 1 or more")
+    return int(text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -27,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         say_json(answer)
         return 0
-    for job in (*answer["dispatched"], *answer["would_dispatch"]):
+    for job in answer["would_dispatch" if args.dry_run else "dispatched"]:
         say(job)
     talk(_sentence(answer, is_dry=args.dry_run))
     return 0
@@ -38,6 +44,6 @@ def _sentence(answer: dict[str, object], *, is_dry: bool) -> str:
     assert isinstance(started, list)  # noqa: S101 - as the API says
     assert isinstance(would, list)  # noqa: S101
     said = f"would start {len(would)}" if is_dry else f"started {len(started)}"
-    later = f", {len(would)} more in a moment" if would and not is_dry else ""
+    later = f", {len(would)} to follow" if would and not is_dry else ""
     left = f"; ready and left: {answer['skipped']}" if answer["skipped"] else ""
     return f"{said}{later}: {_WHY_NO_MORE[str(answer['reason'])]}{left}"

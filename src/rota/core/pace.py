@@ -72,6 +72,9 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
     """None where it can start at once, or where nobody knows."""
     needs_tick: bool = False
 
+    def is_for_later(self, now: datetime) -> bool:
+        return self.needs_tick or self.wait(now) is not None
+
     def wait(self, now: datetime) -> Wait | None:
         if self.not_before is None or self.not_before <= now:
             return None

@@ -52,7 +52,8 @@ def waits_of(reader: Looking, waiting: Sequence[JobId], sight: Sight) -> dict[Jo
         return {}
     standings = reader.standings(waiting)
     contending = [standing.rank.job for standing in standings if standing.locks]
-    planned = choose(reader, sight.limits, sight.batch_size)
+    # Where nothing starts in this moment, nobody has taken room before the others.
+    planned = choose(reader, sight.limits, 0 if sight.outlook.is_for_later(sight.now) else sight.batch_size)
     starting = {claim.job for claim in planned.claims}
     facts = Facts(
         now=sight.now,
