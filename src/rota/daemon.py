@@ -38,7 +38,8 @@ from rota.core.artifact import MissingProducer, Places
 from rota.core.breaker import BreakerPolicy
 from rota.core.event import Event
 from rota.core.gc import GcPolicy
-from rota.core.pool import Limits, PoolPolicy
+from rota.core.pace import Outlook
+from rota.core.pool import Limits
 from rota.core.retry import RetryPolicies, RetryPolicy
 from rota.core.slot import owner_of, show_owner
 from rota.duration import show_duration
@@ -48,6 +49,7 @@ from rota.engine.engine import Engine
 from rota.engine.gc import Collector
 from rota.engine.loop import Loop
 from rota.engine.mirror import META, Mirror
+from rota.engine.policy import policy_named
 from rota.engine.prober import Prober
 from rota.engine.recovery import KEYS
 from rota.engine.work import Request, Settings
@@ -108,10 +110,12 @@ class Server(uvicorn.Server):
 def settings_of(given: Config, home: Home) -> Settings:
     return Settings(
         limits=Limits(given.pools),
-        policy=PoolPolicy(),
+        policy=policy_named(given.scheduler.policy),
         batch_size=given.scheduler.batch_size,
         kill_after=given.scheduler.kill_after,
         start_timeout=given.scheduler.start_timeout,
+        spawn_delay=given.scheduler.spawn_delay,
+        heartbeat=None if given.scheduler.heartbeat == "off" else given.scheduler.heartbeat,
         retry=RetryPolicies(
             default=_policy(given.retry), named={name: _policy(each) for name, each in given.policies.items()}
         ),
@@ -188,6 +192,10 @@ class Daemon:
     @property
     def held_by(self) -> str | None:
         return self._engine.held_by
+
+    @property
+    def outlook(self) -> Outlook:
+        return self._engine.outlook
 
     async def serve(self) -> int:
         loop = asyncio.get_running_loop()
@@ -302,10 +310,11 @@ class Daemon:
 
     def _apply(self, given: Config) -> None:
         """In force with the next turn, which is asked for: a raised limit dispatches at once."""
+        settings = settings_of(given, self._home)
         is_moved = given.store != self._config_at_start.store
         self._config_trouble = "store.url takes effect at the next start" if is_moved else None
         self._config = given
-        self._engine.settings = settings_of(given, self._home)
+        self._engine.settings = settings
         self._daily.wake()
         self._turns.submit(Request(lambda _: None, lambda _: None))
 

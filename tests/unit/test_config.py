@@ -69,6 +69,9 @@ def test_dec_011_con_002_one_job_at_a_time_and_one_user_of_ollama_unless_told_ot
         "artifacts.plan_doc": "plans/{slug}.md",
         "artifacts.missing_producer": "block",
         "scheduler.batch_size": None,
+        "scheduler.spawn_delay": "0s",
+        "scheduler.heartbeat": "off",
+        "scheduler.policy": "pools",
         "scheduler.grace": "30s",
         "scheduler.kill_after": "5s",
         "scheduler.start_timeout": "5m",
@@ -471,6 +474,8 @@ configs = st.builds(
     st.builds(
         Scheduler,
         batch_size=st.none() | st.integers(1, 2**31 - 1),
+        spawn_delay=durations,
+        heartbeat=st.sampled_from(["off", "manual"]) | spans,
         grace=durations,
         kill_after=durations,
         start_timeout=spans,

@@ -19,6 +19,7 @@ from rota.command.submit import Submitted
 from rota.config import Config
 from rota.core.artifact import Outside
 from rota.core.event import Event
+from rota.core.pace import Outlook, batch_of
 from rota.engine.gc import Collector
 from rota.engine.known import Known
 from rota.engine.loop import Loop
@@ -113,6 +114,11 @@ class Control(Protocol):
         ...
 
     @property
+    def outlook(self) -> Outlook:
+        """When a job can start that nothing else holds."""
+        ...
+
+    @property
     def collector(self) -> Collector: ...
 
     def look_at_config(self) -> None:
@@ -160,11 +166,12 @@ class Context:
         settings = self.control.settings
         return Sight(
             limits=settings.limits,
-            batch_size=settings.batch_size,
+            batch_size=batch_of(settings.batch_size, settings.heartbeat),
             breaker=settings.breaker,
             now=self.clock.now(),
             jobs=self._jobs,
             held_by=self.control.held_by,
+            outlook=self.control.outlook,
             outside=Outside(seen=self.known.seen, places=settings.places),
         )
 
@@ -178,7 +185,15 @@ class Context:
         seen: U = await self._asked(act, see)
         return seen
 
-    async def _asked(self, act: Callable[[Work], T], see: Callable[[Work, Sequence[T]], Sequence[Any]] | None) -> Any:
+    async def rehearse(self, act: Callable[[Work], T], see: Callable[[Work, Sequence[T]], Sequence[U]]) -> U:
+        """What would come of it, and nothing does."""
+        seen: U = await self._asked(act, see, is_rehearsal=True)
+        return seen
+
+    async def _asked(
+        self, act: Callable[[Work], T], see: Callable[[Work, Sequence[T]], Sequence[Any]] | None, *,
+        is_rehearsal: bool = False,
+    ) -> Any:  # fmt: skip
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
 
@@ -190,7 +205,7 @@ class Context:
 
         if not self._outbox:  # all that this round of the event loop asks for goes over together
             loop.call_soon(self._hand_over)
-        self._outbox.append(Request(act, done, see))
+        self._outbox.append(Request(act, done, see, is_rehearsal=is_rehearsal))
         return await answer
 
     def _hand_over(self) -> None:

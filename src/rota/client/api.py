@@ -187,8 +187,9 @@ def remove_artifact(session: Session, name: str, cwd: str) -> Json:
     return answer
 
 
-def tick(session: Session) -> Json:
-    answer: Json = session.ask("POST", "/api/scheduler/tick").json()
+def tick(session: Session, *, dry_run: bool = False, batch: int | None = None) -> Json:
+    body = {"dry_run": dry_run, "batch": batch}
+    answer: Json = session.ask("POST", "/api/scheduler/tick", body=body).json()
     return answer
 
 

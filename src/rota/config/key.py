@@ -9,7 +9,20 @@ from typing import Any, TypeVar
 
 from msgspec import Meta
 
-from rota.config.section import DEFAULT_POOLS, SECTIONS, TABLES, TYPES, Fields, OffOrSpan, PoolSize, Retry, Span
+from rota.config.policy import check_policy
+from rota.config.section import (
+    DEFAULT_POOLS,
+    SECTIONS,
+    TABLES,
+    TYPES,
+    Fields,
+    Heartbeat,
+    OffOrSpan,
+    Policy,
+    PoolSize,
+    Retry,
+    Span,
+)
 from rota.display import check_fields
 from rota.duration import parse_duration
 from rota.errors import InvalidInput
@@ -52,12 +65,13 @@ def is_policy_name(name: str) -> bool:
     return is_name(name) and name != "default" and name not in Retry.__struct_fields__
 
 
-DURATIONS = (timedelta, Span, OffOrSpan)
+DURATIONS = (timedelta, Span, OffOrSpan, Heartbeat)
 """What takes a duration, be it among other things."""
+_WORDS = {OffOrSpan: ("off",), Heartbeat: ("off", "manual")}
 
 
 def duration(text: str, kind: Any) -> timedelta | str:
-    if kind is OffOrSpan and text == "off":
+    if text in _WORDS.get(kind, ()):
         return text
     found = parse_duration(text)
     if kind is not timedelta and not found:
@@ -69,12 +83,14 @@ def checked(value: T, kind: Any) -> T:
     """What a type cannot say of itself."""
     if kind is Fields:
         check_fields(value)  # type: ignore[arg-type]
+    if kind is Policy:
+        check_policy(str(value))
     return value
 
 
 def objection(kind: Any, trouble: Exception) -> str:
     """What is wrong with a value, as the end of a sentence."""
-    if kind is Fields and isinstance(trouble, InvalidInput):
+    if kind in (Fields, Policy) and isinstance(trouble, InvalidInput):
         return f": {trouble.message}"
     return f"; it takes {accepted_by(kind)}"
 

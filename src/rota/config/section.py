@@ -31,6 +31,11 @@ Span = Annotated[timedelta, Meta(description='a duration longer than nothing, su
 """One that would make no sense as nought."""
 OffOrSpan = Annotated[timedelta | Literal["off"], Meta(description='a duration such as "24h", or "off"')]
 
+Heartbeat = Annotated[
+    timedelta | Literal["off", "manual"], Meta(description='a duration such as "3m", or "manual", or "off"')
+]
+Policy = Annotated[str, Meta(description="the name of a concurrency policy")]
+
 Days = Annotated[int, Meta(ge=0, le=36_500, description="a whole number of days from 0 to 36500")]
 
 Retries = Annotated[int, Meta(ge=0, le=1000, description="a whole number from 0 to 1000")]
@@ -49,6 +54,12 @@ class Scheduler(msgspec.Struct, frozen=True, kw_only=True):
 
     batch_size: Count | None = None
     """The most jobs one tick starts; absent, as many as there is room for."""
+    spawn_delay: timedelta = timedelta()
+    """From one start to the next, at least."""
+    heartbeat: Heartbeat = "off"
+    """How often jobs start, or "manual": only with `rota tick`. Off, whenever something happens."""
+    policy: Policy = "pools"
+    """What decides which pools a job draws from: the pools as configured, or one that a package brings."""
     grace: timedelta = timedelta(seconds=30)
     """How long running jobs may go on after a shutdown was asked for, before they are left to the supervisor."""
     kill_after: timedelta = timedelta(seconds=5)

@@ -74,4 +74,9 @@ def _idle_because(reader: Reader, sight: Sight) -> str | None:
         return None
     job = reader.jobs(first)[0]
     wait = waits(reader, [job], sight).get(job.id)
-    return f"{show_job(job.id)}: {wait.detail}" if wait is not None else sight.held_by
+    if wait is not None:
+        is_paced = sight.outlook.needs_tick and wait == sight.outlook.wait(sight.now)
+        return f"{show_job(job.id)}: {wait.detail}{'; it starts with the next tick' if is_paced else ''}"
+    if sight.held_by is None and sight.outlook.needs_tick:
+        return f"{show_job(job.id)}: it starts with the next `rota tick`"
+    return sight.held_by
