@@ -80,6 +80,9 @@ SELECT seq, at, kind, cause, actor, job, run, data FROM event WHERE job = :job O
 -- name: last_dispatch
 SELECT started_at FROM run ORDER BY id DESC LIMIT 1
 
+-- name: depths: ready jobs of each lane that has any, by flow
+SELECT flow, ready FROM lane WHERE ready > 0
+
 -- name: lane_depths
 SELECT draws, ready FROM lane WHERE ready > 0
 
