@@ -47,7 +47,7 @@ def jobs(
     limit: int | None = None,
     cursor: str | None = None,
 ) -> Json:
-    """One page of jobs; `only` has the name, type, flow or target they must have."""
+    """One page of jobs; `only` has the name, type, flow, phase or target they must have."""
     pairs = [*(("status", status) for status in statuses), *only, ("limit", limit), ("cursor", cursor)]
     answer: Json = session.ask("GET", f"/api/jobs{_query(pairs)}").json()
     return answer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from rota.command.submission import LockWanted
+from rota.command.submission import LockWanted, Submission
 from rota.core.lock import Lock
 from rota.duration import parse_duration
 from rota.errors import InvalidInput
@@ -15,29 +15,43 @@ _MOST_PRIORITY = 1_000_000
 _MOST_WEIGHT = 1_000_000
 
 
-def check_command(command: Sequence[str]) -> None:
+def check_fields(wanted: Submission) -> None:
+    """All that can be said of a job without knowing anything else."""
+    _check_command(wanted.command)
+    _check_text("name", wanted.name)
+    _check_text("skip_if", wanted.skip_if)
+    if wanted.skip_if is not None and not wanted.skip_if.strip():
+        raise InvalidInput("skip_if is empty, which a shell takes for success: leave it out instead")
+    _check_priority(wanted.priority)
+    _check_pools(wanted.pools)
+    for field in ("type", "flow", "target"):
+        _check_name(field, getattr(wanted, field))
+    _check_phase(wanted.phase, wanted.flow)
+
+
+def _check_command(command: Sequence[str]) -> None:
     if not command or not command[0].strip():
         raise InvalidInput("the command is empty; write it after --, as in: rota submit -- echo hello")
     if any("\x00" in word for word in command):
         raise InvalidInput("the command has a NUL character, which no program can be given; remove it")
 
 
-def check_text(field: str, text: str | None) -> None:
+def _check_text(field: str, text: str | None) -> None:
     if text is not None and "\x00" in text:
         raise InvalidInput(f"{field} has a NUL character; remove it")
 
 
-def check_priority(priority: int) -> None:
+def _check_priority(priority: int) -> None:
     if abs(priority) > _MOST_PRIORITY:
         raise InvalidInput(f"priority {priority} is out of range; it goes from -{_MOST_PRIORITY} to {_MOST_PRIORITY}")
 
 
-def check_name(field: str, name: str | None) -> None:
+def _check_name(field: str, name: str | None) -> None:
     if name is not None and not is_name(name):
         raise InvalidInput(f"not a usable {field}: {name!r}; use {NAME_RULE}")
 
 
-def check_pools(pools: Mapping[str, int]) -> None:
+def _check_pools(pools: Mapping[str, int]) -> None:
     for name, weight in pools.items():
         if not is_pool_name(name):
             kinds = ", ".join(f"{kind}/NAME" for kind in POOL_KINDS)
@@ -66,7 +80,7 @@ def not_before_of(delay: str | None, now: datetime) -> datetime | None:
     return now + wait if wait else None
 
 
-def check_phase(phase: str | None, flow: str | None) -> None:
+def _check_phase(phase: str | None, flow: str | None) -> None:
     if phase is None:
         return
     if not is_name(phase) or "/" in phase:  # so that a lock's key tells phase and flow apart

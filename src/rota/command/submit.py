@@ -4,8 +4,8 @@
     already_active     another chain has its unique key: that job is the answer
     deferred           the queue is full
 
-The last two are answers and not refusals; they come before anything is looked at that could be refused, and before
-anything is written.
+The last two are answers and not refusals: they come before anything is looked up that could be refused, and before
+anything is written. What is wrong by itself is refused before them, so that nobody tries again in vain.
 """
 
 from __future__ import annotations
@@ -19,18 +19,7 @@ import msgspec
 
 from rota.command.backpressure import Deferred, Delayed, deferred, delays
 from rota.command.edge import edges_of, refuse_unknown_patches
-from rota.command.field import (
-    check_command,
-    check_name,
-    check_phase,
-    check_pools,
-    check_priority,
-    check_text,
-    check_variables,
-    limit_of,
-    locks_of,
-    not_before_of,
-)  # fmt: skip
+from rota.command.field import check_fields, check_variables, limit_of, locks_of, not_before_of
 from rota.command.ring import refuse_rings
 from rota.command.submission import Submission, Surroundings
 from rota.command.survey import NOTHING, Found, Survey
@@ -87,6 +76,8 @@ def submit(
     digest = hashlib.sha256(msgspec.json.encode(wanted)).hexdigest() if key else ""
     if key and (told := _told_before(work, key, digest)) is not None:
         return msgspec.structs.replace(told, flows=flows_of(wanted))
+    for member in wanted:
+        check_fields(member)
     if active := work.session.active_of(keys_of([member.unique for member in wanted])):
         return AlreadyActive(active={key: each.job for key, each in active.items()})
     if (put_off := deferred(work, flows_of(wanted))) is not None:
@@ -163,16 +154,6 @@ class _Checker:
         return draws
 
     def _spec(self, wanted: Submission, found: Found, workspace: Workspace | None) -> Spec:
-        check_command(wanted.command)
-        check_text("name", wanted.name)
-        check_text("skip_if", wanted.skip_if)
-        if wanted.skip_if is not None and not wanted.skip_if.strip():
-            raise InvalidInput("skip_if is empty, which a shell takes for success: leave it out instead")
-        check_priority(wanted.priority)
-        check_pools(wanted.pools)
-        for field in ("type", "flow", "target"):
-            check_name(field, getattr(wanted, field))
-        check_phase(wanted.phase, wanted.flow)
         cwd = wanted.cwd if wanted.cwd is not None else self._around.cwd
         if not cwd.startswith("/") or "\x00" in cwd:
             raise InvalidInput(f"cwd must be an absolute path, not {cwd!r}")

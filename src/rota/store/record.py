@@ -29,7 +29,7 @@ T = TypeVar("T")
 FIRST_RANK = (-(2**62), -(2**62), 0, 0)
 _NAMELESS = Named()
 LAST_RANK = (2**62, 2**62, 2**62, 2**62)
-LISTED_BY = ("name", "type", "flow", "target")
+LISTED_BY = ("name", "type", "flow", "phase", "target")
 
 
 class Records(ArtifactRecords):
@@ -79,7 +79,7 @@ class Records(ArtifactRecords):
         """Active jobs in queue order, then ended ones from the newest: one page, behind the job `after`.
 
         `is_past_active` says in which part that job stood when it was listed: it may have ended since. `only` has the
-        name, type, flow or target that they must have.
+        name, type, flow, phase or target that they must have.
         """
         of, asked = ("_of", {name: only.get(name) for name in LISTED_BY}) if only else ("", {})
         wanted = {status.value for status in statuses}
