@@ -70,6 +70,7 @@ def test_drain_the_oldest_of_each_flow_below_its_cap(fleet: Callable[..., Schedu
 
 
 def test_cards_of_one_phase_and_flow_run_one_by_one_even_if_capacity_remains(fleet: Callable[..., Scheduler]) -> None:
+    """LESSONS Waiting: finishing a parallel run freed a phase lock that it did not own."""
     scheduler = fleet(10, implement=10)
     serial = [card(scheduler, f"{n}") for n in range(3)]
     free = [card(scheduler, f"p{n}", parallelizable=True) for n in range(2)]
