@@ -17,11 +17,12 @@ from rota.command.rewind import Area, Report, look, reports, rewind
 from rota.command.rewind import survey as find_area
 from rota.command.slot import Reserved, SlotWanted, release, reserve, withdraw
 from rota.command.submission import Submission, Surroundings
-from rota.command.submit import Submitted, missing_things, needs_of, submit
+from rota.command.submit import Answer, Submitted, missing_things, needs_of, submit
 from rota.command.survey import NOTHING, names_something
 from rota.command.survey import survey as look_around
 from rota.command.tick import tick
 from rota.core.artifact import Outside, Places
+from rota.core.backpressure import QueueLimit, QueueLimits
 from rota.core.breaker import BreakerPolicy
 from rota.core.event import Event
 from rota.core.fact import Fact, Head, Seen
@@ -238,6 +239,14 @@ class Scheduler:
     def submitted(
         self, *command: str, after: Sequence[str | JobId] = (), locks: Sequence[str] = (), **fields: Any
     ) -> Submitted:
+        answer = self.answer(*command, after=after, locks=locks, **fields)
+        assert isinstance(answer, Submitted), answer
+        return answer
+
+    def answer(
+        self, *command: str, after: Sequence[str | JobId] = (), locks: Sequence[str] = (), **fields: Any
+    ) -> Answer:
+        """One of the three that a submit can get."""
         key = fields.pop("key", None)
         body = {
             "command": list(command) or ["true"],
@@ -252,11 +261,11 @@ class Scheduler:
         if any(names_something(member) for member in wanted):
             found = look_around(wanted, around, self.probe, self.settings.places, began=self.engine.known.begin())
 
-        def act(work: Work) -> Submitted:
+        def act(work: Work) -> Answer:
             missing = missing_things(needs_of(wanted, around))
             return submit(work, wanted, around, actor="tester", key=key, warnings=missing, survey=found)
 
-        result: Submitted = self.do(act)
+        result: Answer = self.do(act)
         return result
 
     def cancel(self, job: JobId) -> None:
@@ -332,6 +341,12 @@ class Scheduler:
         said: dict[str, Any] = answers[0]
         return said
 
+    def set_queue(self, whole: QueueLimit | None = None, **flows: QueueLimit) -> None:
+        queue = QueueLimits(whole=whole or QueueLimit(), flows=flows)
+        self.settings = msgspec.structs.replace(self.settings, queue=queue)
+        self.engine.settings = self.settings
+        self.turn()
+
     def set_breaker(self, **figures: Any) -> None:
         self.settings = msgspec.structs.replace(self.settings, breaker=BreakerPolicy(**figures))
         self.engine.settings = self.settings
@@ -347,6 +362,7 @@ class Scheduler:
             breaker=self.settings.breaker,
             outside=Outside(seen=self.engine.known.seen, places=self.settings.places),
             outlook=self.engine.outlook,
+            queue=self.settings.queue,
         )
 
     def job(self, job: JobId) -> Job:

@@ -35,6 +35,7 @@ from rota.command.down import end_running
 from rota.command.submission import Surroundings
 from rota.config import Config
 from rota.core.artifact import MissingProducer, Places
+from rota.core.backpressure import QueueLimit, QueueLimits
 from rota.core.breaker import BreakerPolicy
 from rota.core.event import Event
 from rota.core.gc import GcPolicy
@@ -129,7 +130,15 @@ def settings_of(given: Config, home: Home) -> Settings:
             jobs=str(home.jobs), sentinels=str(home.root / "tmp/merge-conflicts"), plan_doc=given.artifacts.plan_doc
         ),
         missing_producer=MissingProducer(given.artifacts.missing_producer),
+        queue=QueueLimits(
+            whole=_queue_limit(given.queue), flows={flow: _queue_limit(each) for flow, each in given.flows.items()}
+        ),
     )
+
+
+def _queue_limit(given: config.Queue) -> QueueLimit:
+    soft, hard = given.soft_limit, given.hard_limit
+    return QueueLimit(soft=None if soft == "off" else soft, hard=None if hard == "off" else hard)
 
 
 def gc_policy(given: config.Gc) -> GcPolicy:

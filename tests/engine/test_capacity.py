@@ -11,7 +11,7 @@ import pytest
 from core.test_plan import BOUNDS
 from harness import Scheduler
 from rota.command.submission import Submission, Surroundings
-from rota.command.submit import Submitted, submit
+from rota.command.submit import Answer, submit
 from rota.core.status import Status
 from rota.engine.work import Work
 from rota.ids import JobId, show_job
@@ -138,7 +138,7 @@ def test_blocked_work_is_not_ready(make_scheduler: Callable[..., Scheduler]) -> 
     assert scheduler.tick(9)["reason"] == "ready"
 
 
-def _submit(scheduler: Scheduler, work: Work) -> Submitted:
+def _submit(scheduler: Scheduler, work: Work) -> Answer:
     around = Surroundings(cwd="/", variables={})
     return submit(work, [Submission(command=["true"])], around, actor="tester")
 

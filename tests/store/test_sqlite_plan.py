@@ -24,7 +24,7 @@ HOT = (
     "leave_locks", "hold_locks", "finish_job", "finish_run", "request_stop", "end_waiting", "jobs", "edges_of",
     "locks_of", "latest_runs", "orders", "events_since", "events_of_job", "find_answer",
     "add_retry", "mark_retried", "mark_spent", "unretried", "hurry", "patience_of", "count_up_successors",
-    "reopen_edges", "blocked_successors", "job_of_run",
+    "reopen_edges", "blocked_successors", "job_of_run", "active_of_keys",
     "find_lane", "find_surroundings", "count_waiting", "count_held", "count_started", "count_ready_now",
     "add_failure", "stir_contending", "stir_parked", "count_parked", "half_open_breaker", "close_breaker",
     "find_artifact", "needs_of", "producers_of", "pins_of", "named_by", "watched_artifacts", "watched_heads",

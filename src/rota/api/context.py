@@ -14,8 +14,9 @@ from typing import Any, Protocol, TypeVar
 from starlette.requests import Request as HttpRequest
 
 from rota.clock import Clock
+from rota.command.backpressure import Deferred, Delayed
 from rota.command.submission import Surroundings
-from rota.command.submit import Submitted
+from rota.command.submit import Answer, Submitted, delays_of
 from rota.config import Config
 from rota.core.artifact import Outside
 from rota.core.event import Event
@@ -173,6 +174,7 @@ class Context:
             held_by=self.control.held_by,
             outlook=self.control.outlook,
             outside=Outside(seen=self.known.seen, places=settings.places),
+            queue=settings.queue,
         )
 
     async def perform(self, act: Callable[[Work], T]) -> T:
@@ -223,11 +225,18 @@ class Context:
             else:
                 answer.set_result(result)
 
-    def see_submitted(self, work: Work, told: Sequence[Submitted]) -> list[tuple[Submitted, JobForm]]:
-        """Each with the form of its job."""
-        new = {job.id: job for one in told for job in one.new}
-        shown = just_stored(work, [one.jobs[0] for one in told], new, self.sight())
-        return [(one, shown[one.jobs[0]]) for one in told]
+    def see_submitted(self, work: Work, told: Sequence[Answer]) -> list[tuple[Answer, JobForm | None, Delayed | None]]:
+        """Each with the form of its job, or of the one that has its key, and with what it is to be warned of."""
+        new = {job.id: job for one in told if isinstance(one, Submitted) for job in one.new}
+        named = [one.jobs[0] for one in told if not isinstance(one, Deferred)]
+        shown = just_stored(work, named, new, self.sight()) if named else {}
+        return [
+            (one, None if isinstance(one, Deferred) else shown[one.jobs[0]], delayed)
+            for one, delayed in self.see_batch(work, told)
+        ]
+
+    def see_batch(self, work: Work, told: Sequence[Answer]) -> list[tuple[Answer, Delayed | None]]:
+        return list(zip(told, delays_of(work, told), strict=True))
 
     async def look(self, view: Callable[[Reader], T]) -> T:
         """Run a view on a reader of its thread, at one moment of the store."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
+from rota.client.problem import Deferred
 from rota.client.session import Session
 from rota.client.transport import PATIENCE, Answer, Stream, quote
 
@@ -29,7 +30,12 @@ def _query(pairs: Iterable[tuple[str, object]]) -> str:
 def submit(session: Session, request: Json) -> Json:
     """Submit once, whatever happens to the connection: each call has a key, and a repeat carries the same one."""
     headers = {"Idempotency-Key": os.urandom(16).hex()}
-    answer: Json = session.ask("POST", "/api/jobs", body=request, headers=headers).json()
+    try:
+        answer: Json = session.ask("POST", "/api/jobs", body=request, headers=headers).json()
+    except Deferred as refusal:  # an answer like the others, which HTTP says by a status of its own
+        answer = {"result": "deferred", "job": None, "warning": refusal.message}
+        if refusal.depth is not None:
+            answer["depth"] = refusal.depth
     return answer
 
 
@@ -41,7 +47,7 @@ def jobs(
     limit: int | None = None,
     cursor: str | None = None,
 ) -> Json:
-    """One page of jobs; `only` has the name, type, flow or target they must have."""
+    """One page of jobs; `only` has the name, type, flow, phase or target they must have."""
     pairs = [*(("status", status) for status in statuses), *only, ("limit", limit), ("cursor", cursor)]
     answer: Json = session.ask("GET", f"/api/jobs{_query(pairs)}").json()
     return answer

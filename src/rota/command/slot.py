@@ -6,6 +6,7 @@ import signal as signals
 
 import msgspec
 
+from rota.command.field import check_fields
 from rota.command.submission import LockWanted, Submission, Surroundings
 from rota.command.submit import Checker
 from rota.core.run import CANCELLED, Conclusion
@@ -53,6 +54,7 @@ def reserve(work: Work, wanted: SlotWanted, around: Surroundings, *, actor: str)
         raise InvalidInput("timeouts are for a command that Rota runs; leave them out, or name the command")
     checker = Checker(work, around)
     asked = Submission(**{**msgspec.structs.asdict(wanted), "command": wanted.command or ["true"]})
+    check_fields(asked)
     spec = checker.spec(asked)
     draws = checker.draws_of(spec)
     runs = wanted.command is not None

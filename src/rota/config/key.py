@@ -20,6 +20,7 @@ from rota.config.section import (
     OffOrSpan,
     Policy,
     PoolSize,
+    Queue,
     Retry,
     Span,
 )
@@ -32,14 +33,16 @@ T = TypeVar("T")
 
 POOL_FORMS = "a pool is global, or type/…, flow/…, target/… or resource/… with a name or * for each one"
 POLICY_FORMS = "[retry] itself is the policy called default, and [retry.NAME] adds one with the same keys"
+FLOW_FORMS = "[queue] itself is for all jobs together, and [queue.FLOW] for those of one flow, with the same keys"
 _DURATION = 'a duration such as "300ms", "1.5s" or "2m30s"'
 
 
 def path_of(key: str) -> tuple[str, ...]:
-    """Where a key stands: its section, in `[retry.NAME]` and `[display.list]` that name too, and its own name."""
+    """Where a key stands: its section, in `[retry.NAME]`, `[queue.FLOW]` and `[display.list]` that name too, and its
+    own name."""
     section, _, name = key.partition(".")
     policy, _, own = name.rpartition(".")
-    return (section, policy, own) if section in ("retry", "display") and policy else (section, name)
+    return (section, policy, own) if section in ("retry", "queue", "display") and policy else (section, name)
 
 
 def type_of(key: str) -> Any:
@@ -49,20 +52,28 @@ def type_of(key: str) -> Any:
         return PoolSize if is_pool_name(name, wildcard=True) else None
     if section == "display":
         return TYPES.get(key)
-    if between and not is_policy_name(between[0]):
+    if between and not _can_be_named(section, between[0]):
         return None
     return TYPES.get(f"{section}.{name}")
 
 
 def is_table(key: str) -> bool:
-    """Whether keys can stand below this one: `retry.NAME`, `display.list`."""
+    """Whether keys can stand below this one: `retry.NAME`, `queue.FLOW`, `display.list`."""
     section, _, name = key.partition(".")
-    return key in SECTIONS or (section == "retry" and is_policy_name(name))
+    return key in SECTIONS or _can_be_named(section, name)
+
+
+def _can_be_named(section: str, name: str) -> bool:
+    return (section == "retry" and is_policy_name(name)) or (section == "queue" and is_flow_name(name))
 
 
 def is_policy_name(name: str) -> bool:
     """`default` is what `[retry]` itself is called."""
     return is_name(name) and name != "default" and name not in Retry.__struct_fields__
+
+
+def is_flow_name(name: str) -> bool:
+    return is_name(name) and name not in Queue.__struct_fields__
 
 
 DURATIONS = (timedelta, Span, OffOrSpan, Heartbeat)
@@ -108,10 +119,12 @@ def hint_for(key: str) -> str:
         return _pool_hint(name)
     if section == "display":
         return _display_hint(*between, name)
-    if between and is_policy_name(between[0]):
+    if between and _can_be_named(section, between[0]):
         return hint_for(f"{section}.{name}").replace(f"{section}.", f"{section}.{between[0]}.")
     if section == "retry" and name not in TYPES and (between or name == "default"):
         return POLICY_FORMS
+    if section == "queue" and between:
+        return FLOW_FORMS
     known = [known for known in TYPES if known.startswith(f"{section}.")]
     known = known or [*TABLES, "pools.global", *TYPES]
     by_name = {known.rpartition(".")[2]: known for known in reversed(known)}

@@ -19,6 +19,10 @@ Count = Annotated[int, Meta(ge=1, le=_MOST, description=f"a whole number from 1 
 ByteCount = Annotated[int, Meta(ge=1, le=2**62, description="a whole number of bytes, from 1")]
 OffOrCount = Annotated[Count | Literal["off"], Meta(description=f'a whole number from 1 to {_MOST}, or "off"')]
 
+QueueLimit = Annotated[
+    Count | Literal["off", "auto"], Meta(description=f'a whole number from 1 to {_MOST}, "auto", or "off"')
+]
+
 Url = Annotated[str, Meta(pattern=r"^postgres(ql)?://", description="the address of a database, postgresql://…")]
 
 PlanDoc = Annotated[
@@ -116,6 +120,15 @@ class Gc(msgspec.Struct, frozen=True, kw_only=True):
     """How often that is done unasked, or never."""
 
 
+class Queue(msgspec.Struct, frozen=True, kw_only=True):
+    """`[queue]`: how many jobs may stand ready, in all or in `[queue.FLOW]` of one flow."""
+
+    soft_limit: QueueLimit = "off"
+    """From so many on a submit is warned."""
+    hard_limit: QueueLimit = "off"
+    """From so many on it is put off."""
+
+
 class Store(msgspec.Struct, frozen=True, kw_only=True):
     """`[store]`: where the records are kept."""
 
@@ -177,6 +190,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     retry: Retry = Retry()
     policies: Mapping[str, Retry] = msgspec.field(default_factory=lambda: policies_of(Retry(), {}))
     """`[retry.NAME]` by name, whole."""
+    queue: Queue = Queue()
+    flows: Mapping[str, Queue] = {}
+    """`[queue.FLOW]` by flow."""
     breaker: Breaker = Breaker()
     gc: Gc = Gc()
     store: Store = Store()
@@ -194,7 +210,7 @@ def _required(kind: Any) -> Any:
 SECTIONS: Mapping[str, type[msgspec.Struct]] = {
     field.name: field.type
     for field in msgspec.structs.fields(Config)
-    if field.name not in ("pools", "policies", "display")
+    if field.name not in ("pools", "policies", "flows", "display")
 } | {f"display.{field.name}": field.type for field in msgspec.structs.fields(Display)}
 TABLES = tuple(dict.fromkeys(("pools", *(name.partition(".")[0] for name in SECTIONS))))
 TYPES: Mapping[str, Any] = {

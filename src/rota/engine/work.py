@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from rota.core.artifact import MissingProducer, Outside, Places
+from rota.core.backpressure import QueueLimits
 from rota.core.breaker import BreakerPolicy
 from rota.core.fact import Fact, Seen
 from rota.core.pace import Heartbeat, Tick
@@ -41,6 +42,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     breaker: BreakerPolicy = BreakerPolicy()
     places: Places = Places(jobs="", sentinels="")
     missing_producer: MissingProducer = MissingProducer.BLOCK
+    queue: QueueLimits = QueueLimits()
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):

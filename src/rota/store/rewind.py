@@ -31,6 +31,7 @@ class Last(msgspec.Struct, frozen=True, kw_only=True):
     status: Status
     is_ready: bool
     lane: LaneId
+    unique: str | None = None
 
 
 class RewindRecords:
@@ -50,9 +51,14 @@ class RewindRecords:
         """In the order of the chains; one that is gone is not among them."""
         found = {
             chain: Last(
-                chain=JobId(chain), job=JobId(job), status=Status(status), is_ready=bool(ready), lane=LaneId(lane)
+                chain=JobId(chain),
+                job=JobId(job),
+                status=Status(status),
+                is_ready=bool(ready),
+                lane=LaneId(lane),
+                unique=unique,
             )
-            for chain, job, status, ready, lane in self._db.rows("last_jobs", chains=list(chains))
+            for chain, job, status, ready, lane, unique in self._db.rows("last_jobs", chains=list(chains))
         }
         return [found[chain] for chain in chains if chain in found]
 

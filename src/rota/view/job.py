@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from rota.core.artifact import Outside
+from rota.core.backpressure import QueueLimits
 from rota.core.breaker import BreakerPolicy, keys_of
 from rota.core.gate import Facts, Standing, first_verdict
 from rota.core.job import Job
@@ -39,6 +40,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     """Why nothing at all starts, whatever the gates say."""
     outside: Outside = Outside()
     outlook: Outlook = Outlook()
+    queue: QueueLimits = QueueLimits()
 
 
 def waits(reader: Looking, jobs: Sequence[Job], sight: Sight) -> dict[JobId, Wait]:

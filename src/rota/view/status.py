@@ -14,6 +14,7 @@ from rota.store.session import Reader
 from rota.view.breaker import tripped
 from rota.view.gc import last_gc
 from rota.view.job import Sight, waits
+from rota.wire import depth_form
 
 
 def pools(reader: Reader, limits: Limits) -> dict[str, dict[str, int]]:
@@ -43,7 +44,7 @@ def status(reader: Reader, sight: Sight) -> dict[str, Any]:
         "paused": pause is not None,
         "paused_by": None if pause is None else pause.by,
         "paused_at": None if pause is None else pause.at,
-        "depth": {"total": ready, "soft": None, "hard": None, "by_flow": _by_flow(lanes)},
+        "depth": depth_form(reader.depth(), sight.queue.of_all(sight.limits)),
         "queued": counts.get(Status.QUEUED, 0),
         "ready": ready - in_lanes,
         "waiting": waiting,
@@ -55,16 +56,6 @@ def status(reader: Reader, sight: Sight) -> dict[str, Any]:
         "last_gc": last_gc(reader),
         "idle_because": _idle_because(reader, sight) if not running and any(counts.get(s) for s in WAITING) else None,
     }
-
-
-def _by_flow(lanes: list[tuple[dict[str, int], int]]) -> dict[str, int]:
-    depths: dict[str, int] = {}
-    for draws, count in lanes:
-        for name in draws:
-            if name.startswith("flow/"):
-                flow = name.removeprefix("flow/")
-                depths[flow] = depths.get(flow, 0) + count
-    return depths
 
 
 def _idle_because(reader: Reader, sight: Sight) -> str | None:
