@@ -20,7 +20,7 @@ class LockRecords:
 
     def lock_owners(self, keys: Sequence[str]) -> dict[str, list[tuple[Owner, LockMode]]]:
         owners: dict[str, list[tuple[Owner, LockMode]]] = {}
-        for key, owner, mode in self._db.rows("lock_owners", keys=list(keys)) if keys else ():
+        for key, owner, mode in sorted(self._db.rows("lock_owners", keys=list(keys))) if keys else ():
             owners.setdefault(key, []).append((owner, LockMode(mode)))
         return owners
 

@@ -95,8 +95,8 @@ class Moving(Placing, QueueRecords):
         return True
 
     def is_crowded(self, precedence: int, positions: Sequence[int]) -> bool:
-        """More than one active job of the priority is at one of these."""
-        counts = (self._db.rows("active_at", precedence=precedence, position=each) for each in positions)
+        """More than one job of the priority that waits is at one of these."""
+        counts = (self._db.rows("waiting_at", precedence=precedence, position=each) for each in positions)
         return any(rows[0][0] > 1 for rows in counts)
 
     def respace(self, precedence: int, *, now: datetime) -> None:

@@ -5,7 +5,7 @@ SELECT spec FROM job WHERE id = :job AND started_at IS NULL AND finished_at IS N
 UPDATE job SET spec = id
 WHERE id = :id AND spec <> id AND started_at IS NULL AND finished_at IS NULL
   AND (NOT EXISTS (SELECT 1 FROM run WHERE run.job = :id)
-       OR EXISTS (SELECT 1 FROM spec WHERE spec.id = job.spec AND spec.command = :command AND spec.params = :params))
+       OR (SELECT spec.command = :command AND spec.params = :params FROM spec WHERE spec.id = job.spec))
 
 -- name: edit_spec: only while the job waits; what ran keeps its command and params (INV-001)
 UPDATE spec SET command = :command, name = :name, params = :params, timeout = :timeout, idle_timeout = :idle_timeout,

@@ -24,8 +24,9 @@ WHERE finished_at IS NULL AND started_at IS NULL
   AND (precedence, position, created_at, id) > (:precedence, :position, :created_at, :job)
 ORDER BY precedence, position, created_at, id LIMIT :limit
 
--- name: active_at: those of a priority that are not over, at one position
-SELECT count(*) FROM job WHERE finished_at IS NULL AND precedence = :precedence AND position = :position
+-- name: waiting_at: those of a priority that wait, at one position
+SELECT count(*) FROM job
+WHERE finished_at IS NULL AND started_at IS NULL AND precedence = :precedence AND position = :position
 
 -- name: set_rank
 UPDATE job SET precedence = :precedence, position = :position
