@@ -120,7 +120,7 @@ def _position(work: Work, lower: Rank | None, upper: Rank | None) -> int | None:
 
 def _finder(job: JobId, wanted: Move) -> Callable[[Work, Queued], Bounds]:
     """How to find between whom it is to stand."""
-    asked = [name for name, value in msgspec.structs.asdict(wanted).items() if value not in (None, False)]
+    asked = [name for name, value in msgspec.structs.asdict(wanted).items() if value is not None and value is not False]
     if len(asked) != 1:
         raise InvalidInput("say where to move it, in one way: first, last, to N, before JOB or after JOB")
     if wanted.to is not None:
