@@ -132,7 +132,7 @@ def body(args: argparse.Namespace) -> Json:
         "base": args.base,
         "patch": args.patch or None,
         "with_diff": args.with_diff or None,
-        "params": dict(_param(text) for text in args.param or ()),
+        "params": dict(param(text) for text in args.param or ()),
     }
     request: Json = {name: value for name, value in options.items() if value is not None and value not in ([], (), {})}
     request["command"] = command
@@ -167,7 +167,7 @@ def _draw(text: str) -> tuple[str, int]:
     return name, int(weight)
 
 
-def _param(text: str) -> tuple[str, object]:
+def param(text: str) -> tuple[str, object]:
     """`k=v` is always text: a version of 1.10 must not become 1.1. `k:=v` is JSON."""
     key, equals, value = text.partition("=")
     if not equals or not key.removesuffix(":"):

@@ -103,6 +103,33 @@ def rewind(session: Session, job: str) -> Json:
     return answer
 
 
+def edit(session: Session, job: str, changes: Json) -> Json:
+    answer: Json = session.ask("PATCH", f"/api/jobs/{quote(job)}", body=changes).json()
+    return answer
+
+
+def move(session: Session, job: str, where: Json) -> Json:
+    answer: Json = session.ask("POST", f"/api/jobs/{quote(job)}/move", body=where).json()
+    return answer
+
+
+def reorder(session: Session, order: Sequence[str]) -> Json:
+    answer: Json = session.ask("POST", "/api/queue/reorder", body={"order": list(order)}).json()
+    return answer
+
+
+def locks(session: Session, *, key: str | None = None) -> list[Json]:
+    """All that are held or wanted, or one."""
+    found: list[Json] = []
+    cursor: str | None = None
+    while True:
+        page = session.ask("GET", f"/api/locks{_query((('key', key), ('cursor', cursor)))}").json()
+        found += page["locks"]
+        cursor = page.get("next")
+        if cursor is None:
+            return found
+
+
 def runs(session: Session, job: str) -> list[Json]:
     """All runs of a job, the newest first."""
     answer: list[Json] = session.ask("GET", f"/api/jobs/{quote(job)}/runs").json()["runs"]

@@ -17,31 +17,31 @@ _MOST_WEIGHT = 1_000_000
 
 def check_fields(wanted: Submission) -> None:
     """All that can be said of a job without knowing anything else."""
-    _check_command(wanted.command)
-    _check_text("name", wanted.name)
-    _check_text("skip_if", wanted.skip_if)
+    check_command(wanted.command)
+    check_text("name", wanted.name)
+    check_text("skip_if", wanted.skip_if)
     if wanted.skip_if is not None and not wanted.skip_if.strip():
         raise InvalidInput("skip_if is empty, which a shell takes for success: leave it out instead")
-    _check_priority(wanted.priority)
+    check_priority(wanted.priority)
     _check_pools(wanted.pools)
     for field in ("type", "flow", "target"):
         _check_name(field, getattr(wanted, field))
     _check_phase(wanted.phase, wanted.flow)
 
 
-def _check_command(command: Sequence[str]) -> None:
+def check_command(command: Sequence[str]) -> None:
     if not command or not command[0].strip():
         raise InvalidInput("the command is empty; write it after --, as in: rota submit -- echo hello")
     if any("\x00" in word for word in command):
         raise InvalidInput("the command has a NUL character, which no program can be given; remove it")
 
 
-def _check_text(field: str, text: str | None) -> None:
+def check_text(field: str, text: str | None) -> None:
     if text is not None and "\x00" in text:
         raise InvalidInput(f"{field} has a NUL character; remove it")
 
 
-def _check_priority(priority: int) -> None:
+def check_priority(priority: int) -> None:
     if abs(priority) > _MOST_PRIORITY:
         raise InvalidInput(f"priority {priority} is out of range; it goes from -{_MOST_PRIORITY} to {_MOST_PRIORITY}")
 

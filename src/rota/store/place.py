@@ -57,10 +57,12 @@ class Placing(Snapshots, Crafting):
                 self.emit(_placed(placement, to_stored(now), cause))
 
     def _count_ready(self, changed: Iterable[Placement]) -> None:
+        """Where one comes and another goes there are as many as before, but the first may be another."""
         change: dict[LaneId, int] = {}
         for placement in changed:
-            change[placement.lane] = change.get(placement.lane, 0) + placement.is_ready - placement.was_ready
-        self._db.run_many("count_ready", [{"lane": lane, "change": n} for lane, n in change.items() if n])
+            if placement.is_ready != placement.was_ready:
+                change[placement.lane] = change.get(placement.lane, 0) + placement.is_ready - placement.was_ready
+        self._db.run_many("count_ready", [{"lane": lane, "change": n} for lane, n in change.items()])
 
     def _contend(self, job: JobId) -> None:
         """Stand in the queue of each of its locks; whoever was ready behind it and may not pass looks again."""
