@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from rota.command import control
 from rota.command.cancel import cancel
 from rota.command.rewind import Area, Report, look, reports, rewind
 from rota.command.rewind import survey as find_area
@@ -25,6 +26,7 @@ from rota.core.fact import Fact, Head, Seen
 from rota.core.job import Job
 from rota.core.pool import Limits, PoolPolicy
 from rota.core.status import Status
+from rota.engine.clearing import Clearing
 from rota.engine.dispatch import Starter
 from rota.engine.engine import Engine
 from rota.engine.outside import Sighting, changes, look_at, observe, watched
@@ -254,6 +256,23 @@ class Scheduler:
     def cancel(self, job: JobId) -> None:
         self.do(lambda work: cancel(work, job, actor="tester"))
 
+    def pause(self, scope: str = "global", by: str = "tester") -> dict[str, Any]:
+        answer: dict[str, Any] = self.do(lambda work: control.pause(work, scope, actor=by))
+        return answer
+
+    def resume(self, scope: str = "global", by: str = "tester") -> dict[str, Any]:
+        answer: dict[str, Any] = self.do(lambda work: control.resume(work, scope, actor=by))
+        return answer
+
+    def clear(self, scope: str = "global") -> int:
+        clearing: Clearing = self.do(lambda work: control.clear(work, scope, actor="tester"))
+        return clearing.ended.result(timeout=0)
+
+    def hold(self, line: str | None) -> None:
+        """As if the hold file said this, or were gone."""
+        self.engine.held = line
+        self.turn()
+
     def area(self, job: JobId) -> Area:
         return find_area(self.reader, job, self.sight.outside)
 
@@ -297,6 +316,8 @@ class Scheduler:
             jobs=self.home / "jobs",
             breaker=self.settings.breaker,
             outside=Outside(seen=self.engine.known.seen, places=self.settings.places),
+            held_by=self.engine.held_by,
+            holds=self.engine.holds,
         )
 
     def job(self, job: JobId) -> Job:

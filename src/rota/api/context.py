@@ -18,6 +18,7 @@ from rota.command.submission import Surroundings
 from rota.command.submit import Submitted
 from rota.config import Config
 from rota.core.artifact import Outside
+from rota.core.control import Holds
 from rota.core.event import Event
 from rota.engine.gc import Collector
 from rota.engine.known import Known
@@ -113,10 +114,17 @@ class Control(Protocol):
         ...
 
     @property
+    def holds(self) -> Holds: ...
+
+    @property
     def collector(self) -> Collector: ...
 
     def look_at_config(self) -> None:
         """Take up the configuration if somebody has edited the file since; what cannot be used is left, and said."""
+        ...
+
+    async def look_at_hold_file(self, *, wakes: bool = True) -> None:
+        """The same of the hold file, where there is to be one; whether a change brings about a turn of its own."""
         ...
 
     def reload(self) -> None:
@@ -165,6 +173,7 @@ class Context:
             now=self.clock.now(),
             jobs=self._jobs,
             held_by=self.control.held_by,
+            holds=self.control.holds,
             outside=Outside(seen=self.known.seen, places=settings.places),
         )
 

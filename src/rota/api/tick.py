@@ -30,6 +30,7 @@ async def tick(request: Request) -> Response:
         sighting = await asyncio.wait_for(asyncio.to_thread(look_at, facts, context.probe, context.known), _PATIENCE)
     except TimeoutError:
         raise Unavailable("the file system does not answer; what hangs on it is tried again by itself") from None
+    await context.control.look_at_hold_file(wakes=False)  # the turn that follows is this one
     return answer(await context.perform_and_see(partial(observe, sighting=sighting), _seen))
 
 

@@ -161,7 +161,7 @@ def plan(snapshot: Snapshot) -> Plan:
         pools.take(lane.draws)
         probes = pauses.breakers.awaiting(lane.keys)
         if probes:
-            pauses = Pauses(pauses.scopes, pauses.breakers.probed(probes, rank.job))
+            pauses = msgspec.structs.replace(pauses, breakers=pauses.breakers.probed(probes, rank.job))
         claims.append(Claim(job=rank.job, lane=lane.id, worker=next(workers), probes=probes, asks=lane.asks))
         if index + 1 < len(lane.heads):
             heapq.heapreplace(queue, (lane.heads[index + 1], index + 1, lane))
@@ -180,7 +180,7 @@ def plan(snapshot: Snapshot) -> Plan:
 
 def _may_start(lane: Lane, pauses: Pauses, pools: PoolBoard) -> bool:
     """Whether the next job of this lane fits now; if it lacks room somewhere, that pool is closed behind it."""
-    if pauses.are_over(lane.draws, lane.keys):
+    if pauses.are_over(lane.scopes, lane.keys):
         return False
     if pools.is_closed(lane.draws):
         return False

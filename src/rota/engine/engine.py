@@ -22,9 +22,11 @@ from typing import Any
 import msgspec
 
 from rota.clock import Clock
+from rota.core.control import Holds
 from rota.core.event import Event
-from rota.engine import breaker, finish, rewind
+from rota.engine import breaker, control, finish, rewind
 from rota.engine.awaited import AwaitedStarts
+from rota.engine.clearing import Clearing, holds_of
 from rota.engine.dispatch import Starter, choose, look_at_marked
 from rota.engine.known import Known
 from rota.engine.outside import certain, disturb, stir_changed
@@ -92,6 +94,10 @@ class Engine:
         self.settings = settings
         self.is_draining = False
         """Set at shutdown: nothing new starts."""
+        self.held: str | None = None
+        """What the hold file says, while there is one: nothing new starts. Set by who looks at it."""
+        self._was_held = False
+        self.clearings: list[Clearing] = []
         self.trouble: RotaError | None = None
         """Why the store cannot be written to, while it cannot."""
         self.recovery: Report | None = None
@@ -112,6 +118,7 @@ class Engine:
             session.stir_all_waiting()
             session.forget_old_failures(self._clock.now() - self.settings.breaker.window)
             sentinels = rewind.left_over(session, self.settings.places)
+            clearings = control.left_over(session)
             session.commit()
         except StorageFull as error:
             if session is not None:
@@ -122,6 +129,7 @@ class Engine:
             return
         rewind.remove(sentinels, [])
         self.trouble, self._has_started, self.has_more = None, True, True
+        self.clearings = clearings
 
     def _starts_at_last(self, requests: Sequence[Request[Any]]) -> bool:
         self.start()
@@ -134,7 +142,9 @@ class Engine:
         if not self._has_started and not self._starts_at_last(requests):
             return
         messages = [*self._kept, *self._unsettled.due(self._clock.monotonic()), *self._receive()]
-        work = Work(self._session, self.settings, self._clock.now(), self._chance, self.known)
+        work = Work(
+            self._session, self.settings, self._clock.now(), self._chance, self.known, self.held, self.clearings
+        )  # fmt: skip
         acts = [request.act for request in requests]
         replies: list[tuple[Request[Any], Any]] = []
         try:
@@ -146,8 +156,11 @@ class Engine:
             if self._is_due(work.now):
                 self._session.stir_due(work.now)
             self._book_time(work)
+            control.book_hold_file(work, was_held=self._was_held)
+            control.go_on_clearing(work)
             is_left = look_at_marked(work, "tick")
-            has_more = self._claim(work, is_left=is_left) or is_left
+            control.remember_clearings(work)
+            has_more = self._claim(work, is_left=is_left) or is_left or bool(work.clearings)
             replies = self._see(work, requests, results)
             next_due = _earliest(self._session.next_due(), self._breaker_due)
             events = self._session.commit()
@@ -163,7 +176,9 @@ class Engine:
         # What somebody else did meanwhile came in with our own answers: nothing would wake us for it again.
         self.trouble, self._kept, self.has_more = None, [], self._session.hear() or has_more
         self.next_due = next_due
+        self._was_held = work.held is not None
         work.keep()
+        self.clearings = control.keep_clearings(work)
         for act in work.afterwards:
             act()
         self._awaited.call_back(overdue)
@@ -196,7 +211,8 @@ class Engine:
     @property
     def troubles(self) -> list[str]:
         """What is wrong now, for `status`."""
-        return [*self._obstacles, *self._unbooked.values()]
+        notice = [] if self._executor_notice is None else [self._executor_notice]
+        return [*self._obstacles, *notice, *self._unbooked.values()]
 
     @property
     def _obstacles(self) -> list[str]:
@@ -206,7 +222,6 @@ class Engine:
             self._executor_trouble,
             self._unsettled.trouble,
             self._machine_trouble,
-            self._executor_notice,
         )
         return [trouble for trouble in found if trouble is not None]
 
@@ -215,7 +230,12 @@ class Engine:
         """Why nothing at all starts, whatever the gates say."""
         if self.is_draining:
             return "the scheduler is stopping"
-        return next(iter(self._obstacles), None)
+        away = None if self._is_connected else "there is no supervisor; it is being started"
+        return next(iter(self._obstacles), away)
+
+    @property
+    def holds(self) -> Holds:
+        return holds_of(self.held, self.clearings)
 
     def _start_deadline(self) -> float:
         return self._clock.monotonic() + self.settings.start_timeout.total_seconds()
@@ -369,7 +389,9 @@ class Engine:
             return False
         if self._unsettled.trouble is not None:
             return False
-        chosen = choose(work.session, work.settings.limits, work.settings.batch_size, is_left=is_left)
+        chosen = choose(
+            work.session, work.settings.limits, work.settings.batch_size, holds=work.holds, is_left=is_left
+        )  # fmt: skip
         claims, has_doubtful = certain(work, chosen.claims)
         if len(claims) < len(chosen.claims):
             chosen = msgspec.structs.replace(chosen, claims=claims)

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 
 from rota.core.event import Event
 from rota.store.breaker import BreakerRecords
+from rota.store.control import ControlRecords
 from rota.store.database import Bulk, Database
 from rota.store.edit import Editing
 from rota.store.finish import Finishing
@@ -21,7 +22,7 @@ from rota.store.rewind import Rewinding, RewindRecords
 from rota.store.snapshot import Snapshots
 
 
-class Reader(Snapshots, Records, BreakerRecords, GraphRecords, RewindRecords, GcRecords):
+class Reader(Snapshots, Records, ControlRecords, BreakerRecords, GraphRecords, RewindRecords, GcRecords):
     def __init__(self, database: Database) -> None:
         self._db = database
 

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 _NAME = re.compile(r"^-- (name|part): (\w+).*$", re.MULTILINE)
 _PART = re.compile(r"@part\((\w+)\)")
-_FILES = ("submit", "look", "claim", "retry", "rewind", "edit", "artifact", "breaker", "gc", "graph", "view")
+_FILES = ("submit", "look", "claim", "retry", "rewind", "edit", "artifact", "breaker", "control", "gc", "graph", "view")
 
 
 def load(translate: Callable[[str], T]) -> Mapping[str, T]:

@@ -10,6 +10,7 @@ import msgspec
 
 from rota.core.artifact import Outside
 from rota.core.breaker import BreakerPolicy, keys_of
+from rota.core.control import NOTHING_HELD, Holds, scopes_of
 from rota.core.gate import Facts, Standing, first_verdict
 from rota.core.job import Job
 from rota.core.lock import LockBoard
@@ -36,6 +37,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     breaker: BreakerPolicy = BreakerPolicy()
     held_by: str | None = None
     """Why nothing at all starts, whatever the gates say."""
+    holds: Holds = NOTHING_HELD
     outside: Outside = Outside()
 
 
@@ -50,7 +52,7 @@ def waits_of(reader: Looking, waiting: Sequence[JobId], sight: Sight) -> dict[Jo
         return {}
     standings = reader.standings(waiting)
     contending = [standing.rank.job for standing in standings if standing.locks]
-    planned = choose(reader, sight.limits, sight.batch_size)
+    planned = choose(reader, sight.limits, sight.batch_size, holds=sight.holds)
     starting = {claim.job for claim in planned.claims}
     facts = Facts(
         now=sight.now,
@@ -127,6 +129,7 @@ def _fresh(new: NewJob, now: datetime, facts: Facts, sight: Sight) -> JobForm:
         wait_kind=None,
         waited_on=(),
         is_ready=True,
+        scopes=scopes_of(job.draws, job.spec.type, job.spec.flow, job.spec.target),
         keys=keys_of(job.spec.type, job.spec.target),
         contends=False,
         not_before=None,

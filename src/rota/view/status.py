@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from rota.core.control import Pauses
 from rota.core.pool import Limits
 from rota.core.status import STARTED, TERMINAL, WAITING, Status
 from rota.core.wait import WaitKind
-from rota.ids import show_job
 from rota.names import GLOBAL
 from rota.store.moment import from_stored
 from rota.store.session import Reader
 from rota.view.breaker import tripped
 from rota.view.gc import last_gc
-from rota.view.job import Sight, waits
+from rota.view.idle import idle_because
+from rota.view.job import Sight
 
 
 def pools(reader: Reader, limits: Limits) -> dict[str, dict[str, int]]:
@@ -28,11 +29,10 @@ def pools(reader: Reader, limits: Limits) -> dict[str, dict[str, int]]:
 
 def status(reader: Reader, sight: Sight) -> dict[str, Any]:
     counts = reader.counts()
-    lanes = reader.lanes()
-    ready = sum(count for _, count in lanes)
+    ready = sum(count for _, count in reader.lanes())
     running = sum(counts.get(status, 0) for status in STARTED)
     waiting = {kind.value: count for kind, count in reader.waiting_counts().items()}
-    pauses = reader.pauses()
+    pauses = reader.pauses(holds=sight.holds)
     pause = pauses.scopes.get(GLOBAL)
     in_lanes, parked = reader.count_paused(pauses)
     if in_lanes + parked:
@@ -43,7 +43,9 @@ def status(reader: Reader, sight: Sight) -> dict[str, Any]:
         "paused": pause is not None,
         "paused_by": None if pause is None else pause.by,
         "paused_at": None if pause is None else pause.at,
-        "depth": {"total": ready, "soft": None, "hard": None, "by_flow": _by_flow(lanes)},
+        "pauses": _pauses(pauses),
+        "held": pauses.held,
+        "depth": {"total": ready, "soft": None, "hard": None, "by_flow": reader.depths()},
         "queued": counts.get(Status.QUEUED, 0),
         "ready": ready - in_lanes,
         "waiting": waiting,
@@ -53,25 +55,11 @@ def status(reader: Reader, sight: Sight) -> dict[str, Any]:
         "pools": pools(reader, sight.limits),
         "last_dispatch_at": None if last is None else from_stored(last),
         "last_gc": last_gc(reader),
-        "idle_because": _idle_because(reader, sight) if not running and any(counts.get(s) for s in WAITING) else None,
+        "idle_because": idle_because(reader, sight) if not running and any(counts.get(s) for s in WAITING) else None,
     }
 
 
-def _by_flow(lanes: list[tuple[dict[str, int], int]]) -> dict[str, int]:
-    depths: dict[str, int] = {}
-    for draws, count in lanes:
-        for name in draws:
-            if name.startswith("flow/"):
-                flow = name.removeprefix("flow/")
-                depths[flow] = depths.get(flow, 0) + count
-    return depths
-
-
-def _idle_because(reader: Reader, sight: Sight) -> str | None:
-    """Nothing runs while something waits: what the first job in the queue says."""
-    first = reader.list_jobs(WAITING, limit=1)
-    if not first:
-        return None
-    job = reader.jobs(first)[0]
-    wait = waits(reader, [job], sight).get(job.id)
-    return f"{show_job(job.id)}: {wait.detail}" if wait is not None else sight.held_by
+def _pauses(pauses: Pauses) -> list[dict[str, Any]]:
+    """Everything first."""
+    scopes = sorted(pauses.scopes, key=lambda scope: (scope != GLOBAL, scope))
+    return [{"scope": scope, "by": pauses.scopes[scope].by, "at": pauses.scopes[scope].at} for scope in scopes]

@@ -4,7 +4,7 @@ FROM run JOIN job ON job.id = run.job JOIN lane ON lane.id = job.lane
 WHERE run.status IS NULL
 
 -- name: lanes: in the order of their first jobs
-SELECT id, draws, type, target, asks, ready, precedence, position, created_at, job FROM lane WHERE ready > 0
+SELECT id, draws, type, flow, target, asks, ready, precedence, position, created_at, job FROM lane WHERE ready > 0
 ORDER BY precedence, position, created_at, job LIMIT :limit
 
 -- name: heads
