@@ -8,6 +8,7 @@ from starlette.exceptions import HTTPException
 from rota.api import (
     artifact,
     breaker,
+    control,
     display,
     edit,
     gc,
@@ -27,7 +28,7 @@ from rota.api.problem import on_defect, on_http_error, on_rota_error
 from rota.errors import RotaError
 
 _MODULES = (
-    submit, job, edit, queue, lock, log, retry, rewind, artifact, tick, scheduler, breaker, display, graph, gc,
+    submit, job, edit, queue, lock, log, retry, rewind, artifact, tick, scheduler, control, breaker, display, graph, gc,
 )  # fmt: skip
 
 

@@ -52,7 +52,9 @@ class Pacer:
         most = settings.batch_size if settings.heartbeat is None else self._pace.owed
         planned = None
         if tick is not None:
-            planned = work.planned = choose_all(work.session, settings.limits, tick.batch, is_left=is_left)
+            planned = work.planned = choose_all(
+                work.session, settings.limits, tick.batch, holds=work.holds, is_left=is_left
+            )  # fmt: skip
             most = len(planned.claims)
             if settings.heartbeat is not None:
                 self._pace = msgspec.structs.replace(self._pace, owed=most)
@@ -61,7 +63,7 @@ class Pacer:
         if planned is not None and most == len(planned.claims):
             chosen = planned
         else:
-            chosen = choose(work.session, settings.limits, most, is_left=is_left)
+            chosen = choose(work.session, settings.limits, most, holds=work.holds, is_left=is_left)
         if chosen.bound_by == "batch" and (settings.heartbeat is not None or settings.spawn_delay):
             return msgspec.structs.replace(chosen, is_cut_short=False)  # the rest has its own time
         return chosen
