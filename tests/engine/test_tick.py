@@ -190,6 +190,21 @@ def test_a_dry_run_that_fails_says_why_and_the_next_turn_goes_on(
     assert manual.tick()["dispatched"] == names([job])
 
 
+def test_a_dry_run_is_no_tick(manual: Scheduler, make_scheduler: Callable[..., Scheduler]) -> None:
+    """Nothing starts by it, then or later; nor does it take the place of the clock's own."""
+    queued(manual, 2)
+    manual.dry_run(2)
+    manual.turn()
+    assert manual.started() == []
+    manual.configure(heartbeat=timedelta(minutes=3))
+    assert len(manual.started()) == 1
+    due = manual.engine.next_due
+    manual.clock.advance(minutes=4)
+    manual.dry_run()
+    manual.turn()
+    assert (len(manual.started()), due) == (2, datetime(2026, 1, 1, 0, 3, tzinfo=UTC))
+
+
 def test_a_dry_run_tries_no_breaker(manual: Scheduler, raw: Raw) -> None:
     jobs = queued(manual, 3, type="x")
     raw("INSERT INTO breaker (key, state, until, opened_at) VALUES ('type/x', 'half_open', 0, 0)")
