@@ -19,7 +19,7 @@ from rota.core.status import Status
 from rota.engine import dispatch
 from rota.engine.work import Request
 from rota.errors import StorageFull
-from rota.executor.port import Account, FailedToStart
+from rota.executor.port import Account, Accounts, FailedToStart, Lost
 from rota.ids import JobId, show_job
 from rota.view.job import just_stored
 from rota.view.status import status
@@ -438,6 +438,20 @@ def test_switched_off_everything_starts_at_once(manual: Scheduler) -> None:
     jobs = queued(manual, 3)
     manual.configure(heartbeat=None)
     assert manual.started() == jobs
+
+
+def test_a_tick_that_cannot_be_made_wakes_nobody_and_is_made_up_for(make_scheduler: Callable[..., Scheduler]) -> None:
+    """A timer in the past would have the engine turn round and round."""
+    scheduler = make_scheduler(**{"global": -1})
+    scheduler.configure(heartbeat=timedelta(minutes=3))
+    job = scheduler.submit()
+    scheduler.say(Lost(reason="away"))
+    scheduler.clock.advance(minutes=5)
+    scheduler.turn()
+    assert (scheduler.started(), scheduler.engine.next_due) == ([], None)
+    scheduler.say(Accounts(runs=[]))
+    assert scheduler.started() == [job]
+    assert scheduler.engine.next_due == datetime(2026, 1, 1, 0, 8, tzinfo=UTC)
 
 
 def test_an_idle_heartbeat_writes_nothing(make_scheduler: Callable[..., Scheduler], raw: Raw) -> None:
