@@ -219,6 +219,14 @@ def test_a_section_that_has_no_effect_yet_is_refused(toml: Path) -> None:
         ('[scheduler]\ngrace = "soon"', 'scheduler.grace = "soon" in'),
         ('[scheduler]\ngrace = "99999d"', 'scheduler.grace = "99999d" in'),
         ('[scheduler]\ngrace = ""', 'scheduler.grace = "" in'),
+        ("[scheduler]\nspawn_delay = 3", "scheduler.spawn_delay = 3 in rota.toml cannot be used; it takes a duration"),
+        (
+            '[scheduler]\nheartbeat = "0s"',
+            'scheduler.heartbeat = "0s" in rota.toml cannot be used; it takes a duration',
+        ),
+        ('[scheduler]\nheartbeat = "never"', 'scheduler.heartbeat = "never" in rota.toml cannot be used; it takes a'),
+        ("[scheduler]\nheartbeat = 3", "scheduler.heartbeat = 3 in rota.toml cannot be used; it takes a duration such"),
+        ("[scheduler]\npolicy = 3", "scheduler.policy = 3 in rota.toml cannot be used; it takes the name of"),
         (
             "[retry]\nmax_retries = -1",
             "retry.max_retries = -1 in rota.toml cannot be used; it takes a whole number from 0",

@@ -206,8 +206,11 @@ class Engine:
     def rehearse(self, request: Request[Any]) -> None:
         """What a turn with this request would come to. It is the same code on the same records, and none of it is kept:
         nothing reaches the disk, the executor, or who listens."""
-        known, settings = self.known.copy(), self.settings
-        work = Work(self._session, settings, self._clock.now(), self._chance, known, self.held, self.clearings)
+        if not self._has_started:
+            request.done(self.trouble or Unavailable("the scheduler has not started yet; try again"))
+            return
+        known = self.known.copy()
+        work = Work(self._session, self.settings, self._clock.now(), self._chance, known, self.held, self.clearings)
         work.is_rehearsal = True
         answer: Any
         try:
