@@ -130,6 +130,23 @@ def test_a_flow_has_limits_of_its_own(make_scheduler: Callable[..., Scheduler]) 
     assert isinstance(ask(scheduler, {"flow": "build"}, {"flow": "plan"})[0], Deferred), "a batch, for one of its flows"
 
 
+def test_other_flows_do_not_fill_the_queue_of_one(make_scheduler: Callable[..., Scheduler]) -> None:
+    scheduler = make_scheduler(**{"global": 0})
+    scheduler.set_queue(plan=QueueLimit(soft=2, hard=3))
+    fill(scheduler, 10, flow="other")
+    answers = [ask(scheduler, {"flow": "plan"}) for _ in range(4)]
+    assert [isinstance(told, Submitted) for told, _ in answers] == [True, True, True, False]
+    assert [delayed is not None for _, delayed in answers] == [False, True, True, False]
+
+
+def test_a_repeat_is_warned_as_the_first_was(scheduler: Scheduler) -> None:
+    scheduler.set_pools(**{"global": 0})
+    scheduler.set_queue(plan=QueueLimit(soft=1))
+    first, repeat = (ask(scheduler, {"flow": "plan"}, key="k")[1] for _ in range(2))
+    assert first is not None
+    assert repeat == first
+
+
 def test_auto_of_a_flow_follows_the_pool_of_that_flow(make_scheduler: Callable[..., Scheduler]) -> None:
     scheduler = make_scheduler(**{"global": -1, "flow__plan": 3, "flow__free": -1})
     scheduler.set_queue(AUTO, plan=AUTO, other=AUTO, free=AUTO)
