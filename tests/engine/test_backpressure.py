@@ -17,6 +17,7 @@ from rota.command.submit import AlreadyActive, Answer, Submitted, delays_of, sub
 from rota.core.backpressure import Depth, Figures, QueueLimit
 from rota.core.status import Status
 from rota.engine.work import Request, Work
+from rota.errors import InvalidInput
 
 AROUND = Surroundings(cwd="/", variables={"PATH": "/usr/bin:/bin"})
 TABLES = ("job", "spec", "edge", "lock", "surroundings", "lane", "event", "idempotency", "sequence")
@@ -97,6 +98,13 @@ def test_already_active_is_looked_at_first(scheduler: Scheduler) -> None:
     told = ask(scheduler, {"unique": "k"})[0]
     assert isinstance(told, Submitted)
     assert ask(scheduler, {"unique": "k"})[0] == AlreadyActive(active={"k": told.jobs[0]})
+
+
+def test_what_is_wrong_by_itself_is_not_told_to_come_again(scheduler: Scheduler) -> None:
+    scheduler.set_queue(QueueLimit(hard=1))
+    fill(scheduler, 2)
+    with pytest.raises(InvalidInput, match="name the flow too"):
+        ask(scheduler, {"phase": "p"})
 
 
 def test_a_batch_is_taken_or_put_off_whole(scheduler: Scheduler, raw: Raw) -> None:
