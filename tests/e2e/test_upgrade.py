@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from e2e.rig import Rota, Stage, ends_within, eventually, lives
-from rota.executor.supervisor.protocol import PROTOCOL, WORKSPACES
+from rota.executor.supervisor.protocol import PROTOCOL
 
 _STAND_IN = """
 import sys
@@ -71,20 +71,6 @@ def test_neighbouring_versions_work_together(
     stage.release("long", 5)
     rota.wait(long, code=5)
     assert rota.status()["trouble"] == []
-
-
-def test_a_supervisor_that_knows_no_worktrees_is_not_asked_for_one(
-    rota: Rota, repository: Path, supervise: Callable[[int, int], int]
-) -> None:
-    """It would start the job in the user's own tree."""
-    supervise(WORKSPACES - 1, WORKSPACES - 1)
-    rota.start()
-    job = rota.post(["touch", "here"], cwd=str(repository), worktree=True)
-    shown = rota.ended(job)
-    assert shown["status"] == "FAILED"
-    assert shown["reason"].startswith("circuit-broken: the running supervisor is of an older version")
-    assert not (repository / "here").exists()
-    assert rota.ended(rota.post(["true"]))["status"] == "COMPLETED"
 
 
 def test_versions_that_do_not_fit_are_said_and_waited_for(
