@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from e2e.client import Client
 from e2e.rig import Rota, Stage, ends_within, eventually, lives
-from rota.executor.supervisor.protocol import PROTOCOL
+from rota.executor.supervisor.protocol import PROTOCOL, SIGNALS
 
 _STAND_IN = """
 import sys
@@ -70,6 +71,21 @@ def test_neighbouring_versions_work_together(
     rota.crash()
     stage.release("long", 5)
     rota.wait(long, code=5)
+    assert rota.status()["trouble"] == []
+
+
+def test_a_supervisor_that_passes_no_signals_on_is_not_asked_to_and_it_is_said(
+    rota: Rota, stage: Stage, supervise: Callable[[int, int], int]
+) -> None:
+    """All else of a direct execution works with it."""
+    supervise(SIGNALS - 1, SIGNALS - 1)
+    rota.start()
+    direct = Client(rota, *stage.actor("direct"))
+    assert stage.hear() == ["direct begins"]
+    direct.send(signal.SIGHUP)
+    direct.says("SIGHUP is not passed on: the running supervisor is of an older version of Rota")
+    stage.release("direct", 5)
+    direct.end(5)
     assert rota.status()["trouble"] == []
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 
-from rota.api import artifact, breaker, display, gc, graph, job, log, retry, rewind, scheduler, tick
+from rota.api import artifact, breaker, direct, display, gc, graph, job, log, retry, rewind, scheduler, slot, tick
 from rota.api.context import Context
 from rota.api.problem import on_defect, on_http_error, on_rota_error
 from rota.errors import RotaError
 
-_MODULES = (job, log, retry, rewind, artifact, tick, scheduler, breaker, display, graph, gc)
+_MODULES = (job, log, retry, rewind, slot, direct, artifact, tick, scheduler, breaker, display, graph, gc)
 
 
 def application(context: Context) -> Starlette:

@@ -21,6 +21,7 @@ _TITLES = {
     "not-found": "Nothing has that id",
     "conflict": "Not in this state",
     "unavailable": "Not now",
+    "wait-over": "Its turn did not come in time",
     "storage-full": "The disk is full",
     "config-error": "The configuration cannot be used",
 }

@@ -15,7 +15,18 @@ from __future__ import annotations
 
 from rota.config.editing import UNSET, edit
 from rota.config.reading import get, listing, load
-from rota.config.section import DEFAULT_POLICIES, DEFAULT_POOLS, Breaker, Config, Gc, Log, Retry, Scheduler, Store
+from rota.config.section import (
+    DEFAULT_POLICIES,
+    DEFAULT_POOLS,
+    Breaker,
+    Config,
+    Direct,
+    Gc,
+    Log,
+    Retry,
+    Scheduler,
+    Store,
+)
 
 __all__ = [
     "DEFAULT_POLICIES",
@@ -23,6 +34,7 @@ __all__ = [
     "UNSET",
     "Breaker",
     "Config",
+    "Direct",
     "Gc",
     "Log",
     "Retry",
