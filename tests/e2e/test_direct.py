@@ -191,6 +191,16 @@ def test_wait_over(rota: Rota, stage: Stage) -> None:
     assert stage.heard() == ["job ends"]
 
 
+def test_now_or_not_at_all(rota: Rota, stage: Stage) -> None:
+    rota.start()
+    rota.ask("run", "--wait", "0s", "--", "sh", "-c", "exit 4", code=4)
+    holder = Client(rota, *stage.actor("holder"))
+    assert stage.hear() == ["holder begins"]
+    rota.ask("run", "--wait", "0s", "--", "true", code=75)
+    stage.release("holder")
+    holder.end(0)
+
+
 def test_a_wait_that_is_over_does_not_end_what_runs(rota: Rota, stage: Stage) -> None:
     rota.start()
     direct = Client(rota, "--wait", "200ms", *stage.actor("direct"))
