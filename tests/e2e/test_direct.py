@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import signal
 import sqlite3
 import subprocess
@@ -295,6 +296,8 @@ def test_what_the_caller_ignores_stays_ignored(rota: Rota, stage: Stage) -> None
 
     direct = Client(rota, *stage.actor("direct"), preexec_fn=ignore)
     assert stage.hear() == ["direct begins"]
+    (ignored,) = re.findall(r"^SigIgn:\s*(\w+)$", Path(f"/proc/{direct.pid}/status").read_text(), re.MULTILINE)
+    assert int(ignored, 16) & 1 << signal.SIGHUP - 1
     direct.send(signal.SIGHUP)
     stage.release("direct", 6)
     direct.end(6)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -125,6 +127,26 @@ def test_a_signal_while_there_is_no_scheduler_leaves_the_rest_to_the_next_one(ro
     assert shown["status"] == "CANCELLED"
     assert shown["reason"] == "its client did not come back within 30s of the scheduler's start"
     assert rota.status()["recovery"]["slots_expired"] == 1
+
+
+def test_a_cancel_that_the_scheduler_never_heard_is_asked_again(rota: Rota, stage: Stage) -> None:
+    """It was killed with the request in its socket."""
+    scheduler = rota.start()
+    direct = Client(rota, "--", "sh", "-c", f"echo here; echo $$ > {stage.pipe}; exec sleep 1000")
+    pid = int(stage.hear()[0])
+    direct.prints("here")
+    os.kill(scheduler, signal.SIGSTOP)
+    direct.interrupt()
+    eventually(lambda: len(sockets(direct.pid)) == 2, what="its stream, and the request to cancel")
+    kill(scheduler)
+    direct.end(130)
+    assert ends_within(pid)
+    assert slot(rota, "slot-1")["status"] == "CANCELLED"
+
+
+def sockets(pid: int) -> list[str]:
+    links = [str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir()]
+    return [link for link in links if link.startswith("socket:")]
 
 
 def test_a_client_that_dies_with_the_scheduler_has_nothing_left(rota: Rota, stage: Stage) -> None:
