@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,17 @@ from rota.command.rewind import Area, Report, look, reports, rewind
 from rota.command.rewind import survey as find_area
 from rota.command.slot import Reserved, SlotWanted, release, reserve, withdraw
 from rota.command.submission import Submission, Surroundings
-from rota.command.submit import Submitted, missing_things, needs_of, submit
+from rota.command.submit import Answer, Submitted, missing_things, needs_of, submit
 from rota.command.survey import NOTHING, names_something
 from rota.command.survey import survey as look_around
+from rota.command.tick import tick
 from rota.core.artifact import Outside, Places
+from rota.core.backpressure import QueueLimit, QueueLimits
 from rota.core.breaker import BreakerPolicy
 from rota.core.event import Event
 from rota.core.fact import Fact, Head, Seen
 from rota.core.job import Job
+from rota.core.pace import batch_of
 from rota.core.pool import Limits, PoolPolicy
 from rota.core.slot import owner_of
 from rota.core.status import Status
@@ -37,6 +41,7 @@ from rota.store.port import Store
 from rota.view import slot as view_slot
 from rota.view.job import Sight, show
 from rota.view.slot import SlotForm
+from rota.view.tick import report
 from rota.view.why import why
 from rota.wire import JobForm
 
@@ -234,6 +239,14 @@ class Scheduler:
     def submitted(
         self, *command: str, after: Sequence[str | JobId] = (), locks: Sequence[str] = (), **fields: Any
     ) -> Submitted:
+        answer = self.answer(*command, after=after, locks=locks, **fields)
+        assert isinstance(answer, Submitted), answer
+        return answer
+
+    def answer(
+        self, *command: str, after: Sequence[str | JobId] = (), locks: Sequence[str] = (), **fields: Any
+    ) -> Answer:
+        """One of the three that a submit can get."""
         key = fields.pop("key", None)
         body = {
             "command": list(command) or ["true"],
@@ -248,11 +261,11 @@ class Scheduler:
         if any(names_something(member) for member in wanted):
             found = look_around(wanted, around, self.probe, self.settings.places, began=self.engine.known.begin())
 
-        def act(work: Work) -> Submitted:
+        def act(work: Work) -> Answer:
             missing = missing_things(needs_of(wanted, around))
             return submit(work, wanted, around, actor="tester", key=key, warnings=missing, survey=found)
 
-        result: Submitted = self.do(act)
+        result: Answer = self.do(act)
         return result
 
     def cancel(self, job: JobId) -> None:
@@ -307,6 +320,33 @@ class Scheduler:
         self.engine.settings = self.settings
         self.turn()
 
+    def configure(self, **fields: Any) -> None:
+        """Fields of the settings."""
+        self.settings = msgspec.structs.replace(self.settings, **fields)
+        self.engine.settings = self.settings
+        self.turn()
+
+    def tick(self, batch: int | None = None) -> dict[str, Any]:
+        """As `rota tick` does, up to its answer."""
+        sighting = self.see_outside()
+        said: dict[str, Any] = self.do(partial(tick, sighting=sighting, batch=batch), _ticked)
+        return said
+
+    def dry_run(self, batch: int | None = None) -> dict[str, Any]:
+        answers: list[Any] = []
+        act = partial(tick, sighting=self.see_outside(), batch=batch)
+        self.engine.rehearse(Request(act, answers.append, _ticked, is_rehearsal=True))
+        if isinstance(answers[0], Exception):
+            raise answers[0]
+        said: dict[str, Any] = answers[0]
+        return said
+
+    def set_queue(self, whole: QueueLimit | None = None, **flows: QueueLimit) -> None:
+        queue = QueueLimits(whole=whole or QueueLimit(), flows=flows)
+        self.settings = msgspec.structs.replace(self.settings, queue=queue)
+        self.engine.settings = self.settings
+        self.turn()
+
     def set_breaker(self, **figures: Any) -> None:
         self.settings = msgspec.structs.replace(self.settings, breaker=BreakerPolicy(**figures))
         self.engine.settings = self.settings
@@ -316,11 +356,13 @@ class Scheduler:
     def sight(self) -> Sight:
         return Sight(
             limits=self.settings.limits,
-            batch_size=None,
+            batch_size=batch_of(self.settings.batch_size, self.settings.heartbeat),
             now=self.clock.now(),
             jobs=self.home / "jobs",
             breaker=self.settings.breaker,
             outside=Outside(seen=self.engine.known.seen, places=self.settings.places),
+            outlook=self.engine.outlook,
+            queue=self.settings.queue,
         )
 
     def job(self, job: JobId) -> Job:
@@ -355,6 +397,10 @@ class Scheduler:
             ended.add(running[0].run)
             self.say(Exited(run=running[0].run, at=self.clock.moment.timestamp(), code=0))
         raise AssertionError("it does not come to an end")
+
+
+def _ticked(work: Work, asked: Sequence[None]) -> list[dict[str, Any]]:
+    return [report(work)] * len(asked)
 
 
 def _after(edge: str | JobId) -> dict[str, str]:

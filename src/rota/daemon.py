@@ -35,10 +35,12 @@ from rota.command.down import end_running
 from rota.command.submission import Surroundings
 from rota.config import Config
 from rota.core.artifact import MissingProducer, Places
+from rota.core.backpressure import QueueLimit, QueueLimits
 from rota.core.breaker import BreakerPolicy
 from rota.core.event import Event
 from rota.core.gc import GcPolicy
-from rota.core.pool import Limits, PoolPolicy
+from rota.core.pace import Outlook
+from rota.core.pool import Limits
 from rota.core.retry import RetryPolicies, RetryPolicy
 from rota.core.slot import owner_of, show_owner
 from rota.duration import show_duration
@@ -48,6 +50,7 @@ from rota.engine.engine import RETRY_AFTER, Engine
 from rota.engine.gc import Collector
 from rota.engine.loop import Loop
 from rota.engine.mirror import META, Mirror
+from rota.engine.policy import policy_named
 from rota.engine.prober import Prober
 from rota.engine.recovery import KEYS
 from rota.engine.work import Request, Settings
@@ -108,10 +111,12 @@ class Server(uvicorn.Server):
 def settings_of(given: Config, home: Home) -> Settings:
     return Settings(
         limits=Limits(given.pools),
-        policy=PoolPolicy(),
+        policy=policy_named(given.scheduler.policy),
         batch_size=given.scheduler.batch_size,
         kill_after=given.scheduler.kill_after,
         start_timeout=given.scheduler.start_timeout,
+        spawn_delay=given.scheduler.spawn_delay,
+        heartbeat=None if given.scheduler.heartbeat == "off" else given.scheduler.heartbeat,
         retry=RetryPolicies(
             default=_policy(given.retry), named={name: _policy(each) for name, each in given.policies.items()}
         ),
@@ -125,7 +130,15 @@ def settings_of(given: Config, home: Home) -> Settings:
             jobs=str(home.jobs), sentinels=str(home.root / "tmp/merge-conflicts"), plan_doc=given.artifacts.plan_doc
         ),
         missing_producer=MissingProducer(given.artifacts.missing_producer),
+        queue=QueueLimits(
+            whole=_queue_limit(given.queue), flows={flow: _queue_limit(each) for flow, each in given.flows.items()}
+        ),
     )
+
+
+def _queue_limit(given: config.Queue) -> QueueLimit:
+    soft, hard = given.soft_limit, given.hard_limit
+    return QueueLimit(soft=None if soft == "off" else soft, hard=None if hard == "off" else hard)
 
 
 def gc_policy(given: config.Gc) -> GcPolicy:
@@ -193,6 +206,10 @@ class Daemon:
     @property
     def held_by(self) -> str | None:
         return self._engine.held_by
+
+    @property
+    def outlook(self) -> Outlook:
+        return self._engine.outlook
 
     async def serve(self) -> int:
         loop = asyncio.get_running_loop()
@@ -321,10 +338,11 @@ class Daemon:
 
     def _apply(self, given: Config) -> None:
         """In force with the next turn, which is asked for: a raised limit dispatches at once."""
+        settings = settings_of(given, self._home)
         is_moved = given.store != self._config_at_start.store
         self._config_trouble = "store.url takes effect at the next start" if is_moved else None
         self._config = given
-        self._engine.settings = settings_of(given, self._home)
+        self._engine.settings = settings
         self._daily.wake()
         self._turns.submit(Request(lambda _: None, lambda _: None))
 

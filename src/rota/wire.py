@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from rota.core.after import Edge
+from rota.core.backpressure import Depth, Figures
 from rota.core.job import Job
 from rota.core.lock import Lock
 from rota.core.retry import show_progress
@@ -105,6 +106,11 @@ def _edge(edge: Edge) -> dict[str, str]:
 
 def _lock(lock: Lock) -> dict[str, str]:
     return {"key": lock.key, "mode": lock.mode.value}
+
+
+def depth_form(depth: Depth, figures: Figures) -> dict[str, Any]:
+    """How many are ready, in all and by flow, and the limits of all together."""
+    return {"total": depth.total, "soft": figures.soft, "hard": figures.hard, "by_flow": depth.by_flow}
 
 
 def run_form(run: Run, directory: str, *, superseded: bool = False) -> RunForm:

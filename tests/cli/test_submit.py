@@ -55,6 +55,9 @@ def test_it_sends_where_and_in_what_environment_it_was_called(
          [{"key": "repo", "mode": "exclusive"}, {"key": "db", "mode": "shared"}, {"key": "a:b", "mode": "exclusive"}]),
         (["--pool", "gpu=2", "--pool", "resource/ollama"], "pools", {"gpu": 2, "resource/ollama": 1}),
         (["--flow", "f"], "flow", "f"),
+        (["--phase", "p"], "phase", "p"),
+        (["--parallelizable"], "parallelizable", True),
+        (["--unique", "cards/7.md"], "unique", "cards/7.md"),
         (["--target", "web"], "target", "web"),
         (["--timeout", "1h"], "timeout", "1h"),
         (["--idle-timeout", "5m"], "idle_timeout", "5m"),
@@ -115,16 +118,31 @@ def test_a_warning_is_talk(server: Server, capsys: pytest.CaptureFixture[str]) -
 def test_already_active_prints_the_job_that_is(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     server.replies = [answer({**DONE, "result": "already_active"})]
     assert main(["submit", "--", "true"]) == 0
-    captured = capsys.readouterr()
-    assert captured.out == "job-7\n"
-    assert "already active" in captured.err
+    assert capsys.readouterr() == ("job-7\n", "rota: already active as job-7; nothing was added\n")
+    server.replies = [answer({**DONE, "result": "already_active"})]
+    assert main(["submit", "--json", "--", "true"]) == 0
+    assert json.loads(capsys.readouterr().out) == {**DONE, "result": "already_active"}
 
 
 @pytest.mark.parametrize("reply", [answer({"result": "deferred", "job": None}), problem(429, "deferred", "full")])
 def test_deferred_leaves_with_75(reply: bytes, server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     server.replies = [reply]
     assert main(["submit", "--", "true"]) == 75
-    assert capsys.readouterr().out == ""
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("rota: deferred: ")
+
+
+def test_deferred_is_an_answer_like_the_others(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    depth = {"total": 16, "soft": 8, "hard": 16, "by_flow": {}}
+    said = {"result": "deferred", "job": None, "warning": "it is full", "depth": depth}
+    document = {"type": "/problems/deferred", "title": "t", "status": 429, "detail": "it is full", "code": "deferred"}
+    server.replies = [answer({**said, **document}, 429)] * 2
+    assert main(["submit", "--json", "--", "true"]) == 75
+    captured = capsys.readouterr()
+    assert json.loads(captured.out) == said
+    assert captured.err == "rota: deferred: it is full\n"
+    assert main(["submit", "--follow", "--", "true"]) == 75
 
 
 def test_follow_copies_both_streams_and_returns_the_jobs_code(

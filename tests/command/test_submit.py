@@ -10,7 +10,7 @@ import pytest
 
 from harness import Raw, Scheduler
 from rota.command.submission import Submission, Surroundings
-from rota.command.submit import Submitted, missing_things, needs_of, submit
+from rota.command.submit import Answer, Submitted, missing_things, needs_of, submit
 from rota.core.status import Status
 from rota.engine.work import Work
 from rota.errors import Conflict, InvalidInput, NotFound, RotaError
@@ -64,6 +64,19 @@ BAD: list[tuple[str, dict[str, Any], type[RotaError], str]] = [
     ("empty lock", {"locks": [{"key": ""}]}, InvalidInput, "not a usable lock key: ''; use 1 to 200 characters"),
     ("long lock", {"locks": [{"key": LONG}]}, InvalidInput, "not a usable lock key"),
     ("NUL in lock", {"locks": [{"key": "\x00"}]}, InvalidInput, "not a usable lock key"),
+    ("empty unique", {"unique": ""}, InvalidInput, "not a usable unique key: ''; use 1 to 200 characters"),
+    ("long unique", {"unique": LONG}, InvalidInput, "not a usable unique key"),
+    ("NUL in unique", {"unique": "a\x00b"}, InvalidInput, "not a usable unique key"),
+    ("phase without flow", {"phase": "p"}, InvalidInput, "phase p is one of a flow: name the flow too, with --flow"),
+    (
+        "parallel phase without flow",
+        {"phase": "p", "parallelizable": True},
+        InvalidInput,
+        "phase p is one of a flow: name the flow too",
+    ),
+    ("phase with space", {"phase": "a b", "flow": "f"}, InvalidInput, "not a usable phase: 'a b'; use 1 to 200"),
+    ("phase with /", {"phase": "a/b", "flow": "f"}, InvalidInput, "not a usable phase: 'a/b'.*and no / at all"),
+    ("empty phase", {"phase": "", "flow": "f"}, InvalidInput, "not a usable phase"),
     ("NUL in name", {"name": "a\x00b"}, InvalidInput, "name"),
     ("NUL in skip_if", {"skip_if": "a\x00b"}, InvalidInput, "skip_if"),
 ]
@@ -76,7 +89,7 @@ def busy(scheduler: Scheduler) -> Scheduler:
     return scheduler
 
 
-def _submit(work: Work, wanted: list[Submission], around: Surroundings, key: str | None) -> Submitted:
+def _submit(work: Work, wanted: list[Submission], around: Surroundings, key: str | None) -> Answer:
     return submit(work, wanted, around, actor="me", key=key, warnings=missing_things(needs_of(wanted, around)))
 
 
@@ -133,6 +146,10 @@ def test_the_edges_of_what_is_allowed_are_accepted(busy: Scheduler) -> None:
         {"type": "x" * 200},
         {"locks": [{"key": "x" * 200}]},
         {"locks": [{"key": "with space and ä"}]},
+        {"unique": "with space and ä"},
+        {"unique": "x" * 200},
+        {"phase": "x" * 200, "flow": "y" * 200},
+        {"parallelizable": True},
         {"pools": {"resource/a": 1_000_000}},
         {"delay": "3650d"},
         {"delay": "0s"},

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from core.making import NOW
-from rota.core.job import EDITABLE, Job, Spec, edit
+from rota.core.job import EDITABLE, FROZEN, Job, Spec, changed, edit
+from rota.core.retry import RetryPolicy
 from rota.core.run import Run
-from rota.core.status import STARTED, Status
+from rota.core.status import STARTED, WAITING, Status
 from rota.errors import Conflict
 from rota.ids import JobId, RunId
 
@@ -21,7 +22,7 @@ RUN = Run(
 )  # fmt: skip
 CHANGES: dict[str, Any] = {
     "command": ("agent", "review"), "params": {"key": "new_value"}, "name": "other", "timeout": timedelta(seconds=5),
-    "idle_timeout": timedelta(seconds=1),
+    "idle_timeout": timedelta(seconds=1), "retry": RetryPolicy(max_retries=7),
 }  # fmt: skip
 
 
@@ -36,10 +37,34 @@ def job(status: Status, run: Run | None = None) -> Job:
 
 
 def test_inv_001_what_can_be_edited_is_edited_before_dispatch() -> None:
-    assert CHANGES.keys() == EDITABLE
-    edited = edit(job(Status.QUEUED), CHANGES)
-    assert {name: getattr(edited, name) for name in CHANGES} == CHANGES
-    assert (edited.cwd, edited.surroundings) == (SPEC.cwd, SPEC.surroundings)
+    own = {"priority": 3, "not_before": NOW + timedelta(hours=1)}
+    assert {*CHANGES, *own} == EDITABLE
+    was = job(Status.QUEUED)
+    edited = edit(was, {**CHANGES, **own})
+    assert {name: getattr(edited.spec, name) for name in CHANGES} == CHANGES
+    assert {name: getattr(edited, name) for name in own} == own
+    assert (edited.spec.cwd, edited.spec.surroundings, edited.position) == (SPEC.cwd, SPEC.surroundings, was.position)
+    assert changed(was, edited) == sorted(EDITABLE)
+    assert changed(was, edit(was, {"name": "plan", "priority": 0})) == []
+
+
+@pytest.mark.parametrize("status", Status)
+def test_only_what_waits_is_edited(status: Status) -> None:
+    for name, value in (*CHANGES.items(), ("priority", 3), ("not_before", None)):
+        if status in WAITING:
+            edit(job(status), {name: value})
+        else:
+            when = "dispatch" if status in STARTED else "its end"
+            with pytest.raises(Conflict, match=rf"^Cannot modify {name} after {when}$"):
+                edit(job(status), {name: value})
+
+
+@pytest.mark.parametrize("status", sorted(WAITING))
+def test_one_that_was_rewound_is_edited_but_for_what_it_is_asked_to_do(status: Status) -> None:
+    rest = {name: value for name, value in CHANGES.items() if name not in FROZEN}
+    assert changed(job(status, RUN), edit(job(status, RUN), {**rest, "priority": 9})) == sorted({*rest, "priority"})
+    with pytest.raises(Conflict, match=r"^Cannot modify command after dispatch$"):
+        edit(job(status, RUN), {**rest, "command": ("rm",)})
 
 
 @pytest.mark.parametrize("status", sorted(STARTED))

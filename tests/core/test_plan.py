@@ -17,7 +17,7 @@ from rota.core.control import Pause, Pauses
 from rota.core.pool import Limits
 from rota.core.queue import Rank
 from rota.core.snapshot import Lane, Snapshot
-from rota.core.tick import Plan, plan
+from rota.core.tick import Plan, bound, plan
 from rota.core.verdict import Pass
 from rota.ids import JobId
 
@@ -60,7 +60,7 @@ def test_dec_011_one_at_a_time_by_default() -> None:
 def test_dec_011_as_many_as_there_is_room_for(size: int, started: list[int]) -> None:
     plan_ = _limited(lane(1, ONE, rank(1), rank(2), rank(3)), sizes={"global": size})
     assert _started(plan_) == started
-    assert plan_.bound_by == ("ready" if len(started) == 3 else "capacity")
+    assert plan_.bound_by == ("ready" if size == -1 else "capacity")
 
 
 def test_a_full_pool_in_front_does_not_hold_up_those_that_do_not_draw_from_it() -> None:
@@ -114,7 +114,7 @@ def test_while_jobs_are_owed_a_look_another_tick_follows_even_if_nothing_can_sta
     [
         (1, [1], "batch", True),
         (2, [1, 2], "batch", True),
-        (3, [1, 2, 3], "ready", False),
+        (3, [1, 2, 3], "batch", False),
         (4, [1, 2, 3], "ready", False),
         (None, [1, 2, 3], "ready", False),
     ],
@@ -126,9 +126,73 @@ def test_a_batch_bounds_the_number_of_starts(
     assert (_started(plan_), plan_.bound_by, plan_.is_cut_short) == (started, bound_by, is_cut_short)
 
 
-def test_capacity_binds_where_the_batch_is_done_but_nothing_more_would_fit() -> None:
+def test_a_batch_that_is_done_speaks_though_nothing_more_would_fit_and_no_other_tick_follows() -> None:
     plan_ = _limited(lane(1, ONE, rank(1), rank(2)), sizes=ONE, batch_size=1)
-    assert (_started(plan_), plan_.bound_by, plan_.is_cut_short) == ([1], "capacity", False)
+    assert (_started(plan_), plan_.bound_by, plan_.is_cut_short) == ([1], "batch", False)
+
+
+BOUNDS = [
+    (5, 3, 0, 0, 0, "none"),
+    (-1, 3, 10, 0, 10, "capacity"),
+    (0, 3, 10, 0, 10, "capacity"),
+    (2, 3, 10, 2, 8, "capacity"),
+    (10, 3, 10, 3, 7, "batch"),
+    (10, 5, 2, 2, 0, "ready"),
+    (3, 3, 3, 3, 0, "batch"),
+    (10, 3, 1, 1, 0, "ready"),
+    (1, 3, 10, 1, 9, "capacity"),
+]
+
+
+@pytest.mark.parametrize(("capacity", "batch", "ready", "n", "skipped", "reason"), BOUNDS)
+def test_the_number_of_starts_is_the_least_of_capacity_batch_and_ready(
+    capacity: int, batch: int, ready: int, n: int, skipped: int, reason: str
+) -> None:
+    assert bound(capacity, batch, ready) == (n, skipped, reason)
+
+
+@pytest.mark.parametrize(
+    ("capacity", "batch", "ready", "said"),
+    [
+        (None, None, 0, (0, 0, "none")),
+        (None, None, 4, (4, 0, "ready")),
+        (4, None, 4, (4, 0, "capacity")),
+        (5, None, 4, (4, 0, "ready")),
+        (None, 4, 9, (4, 5, "batch")),
+        (0, None, 9, (0, 9, "capacity")),
+    ],
+)
+def test_none_is_no_bound(capacity: int | None, batch: int | None, ready: int, said: tuple[int, int, str]) -> None:
+    assert bound(capacity, batch, ready) == said
+
+
+@given(st.integers(-3, 12), st.none() | st.integers(1, 12), st.integers(0, 12), st.booleans())
+def test_the_plan_over_one_pool_says_what_the_formula_says(
+    capacity: int, batch: int | None, ready: int, is_split: bool
+) -> None:
+    """Over one lane or two that draw from the same pool; what was lowered below what runs is less than no room."""
+    ranks = [rank(job) for job in range(1, ready + 1)]
+    halves = (ranks[::2], ranks[1::2]) if is_split else (ranks, [])
+    lanes = [lane(n, {"global": 1, f"flow/{n}": 1}, *half) for n, half in enumerate(halves) if half]
+    size = max(capacity, 0)
+    made = _limited(*lanes, sizes={"global": size}, used={"global": size - capacity}, batch_size=batch)
+    n, _skipped, reason = bound(capacity, batch, ready)
+    assert (len(made.claims), made.bound_by) == (n, reason)
+
+
+def test_what_is_held_is_not_ready() -> None:
+    pauses = Pauses({"flow/a": Pause(by="ann", at=NOW)})
+    held = lane(1, {"global": 1, "flow/a": 1}, rank(1))
+    assert plan(snapshot(held, pauses=pauses)).bound_by == "none"
+    both = _limited(held, lane(2, ONE, rank(2)), sizes={"global": 9}, pauses=pauses)
+    assert (_started(both), both.bound_by) == ([2], "ready")
+
+
+def test_a_full_global_speaks_though_no_lane_is_shown() -> None:
+    full = _limited(sizes=ONE, used=ONE, has_ready=True)
+    assert (full.claims, full.bound_by) == ((), "capacity")
+    paused = Pauses({"global": Pause(by="ann", at=NOW)})
+    assert _limited(sizes=ONE, used=ONE, has_ready=True, pauses=paused).bound_by == "none"
 
 
 def test_a_lane_that_has_more_than_is_known_cuts_the_plan_short() -> None:
@@ -252,7 +316,10 @@ def worlds(draw: st.DrawFn) -> World:
 
 class Walk(msgspec.Struct, kw_only=True):
     started: list[Rank]
-    bound_by: str
+    refused: list[Rank]
+    """Not held, and no room for them."""
+    has_room: bool
+    """Another like one of these would have fitted."""
     is_cut_short: bool
 
 
@@ -263,26 +330,47 @@ def _walk(world: World) -> Walk:
     facts = world.snapshot
     used, closed = dict(facts.used), set[str]()
     is_cut_short = facts.horizon is not None
-    walk = Walk(started=[], bound_by="ready" if facts.lanes else "none", is_cut_short=is_cut_short)
+    walk = Walk(started=[], refused=[], has_room=False, is_cut_short=is_cut_short)
     for job in sorted(world.whole):
         wanted = world.whole[job].draws
         if facts.horizon is not None and not job < facts.horizon:
             break
         lacking = {name for name, weight in wanted.items() if _lacks(facts.limits, used, name, weight)}
         is_paused = any(scope in facts.pauses.scopes for scope in wanted)
-        if is_paused or closed & wanted.keys() or lacking:
-            walk.bound_by = "capacity"
-            closed |= set() if is_paused or closed & wanted.keys() else lacking
+        if is_paused:
+            continue
+        if closed & wanted.keys() or lacking:
+            walk.refused.append(job)
+            closed |= set() if closed & wanted.keys() else lacking
             continue
         if len(walk.started) == facts.batch_size:
-            walk.bound_by, walk.is_cut_short = "batch", True
+            walk.is_cut_short = True
             break
         walk.started.append(job)
         used.update({name: used.get(name, 0) + weight for name, weight in wanted.items()})
         if world.whole[job].has_more and job == world.whole[job].heads[-1]:
             walk.is_cut_short = True
             break
+    walk.has_room = any(
+        not closed & each.draws.keys()
+        and not any(_lacks(facts.limits, used, name, weight) for name, weight in each.draws.items())
+        for each in facts.lanes
+        if not any(scope in facts.pauses.scopes for scope in each.draws)
+    )
     return walk
+
+
+def _reason(world: World, walk: Walk) -> str:
+    """By the formula: of all jobs that are not held and not beyond what may be seen yet."""
+    started, batch = len(walk.started), world.snapshot.batch_size
+    if started == batch:
+        return "batch"
+    is_out_of_sight = walk.started and any(
+        each.has_more and each.heads[-1] == walk.started[-1] for each in world.snapshot.lanes
+    )
+    if is_out_of_sight:
+        return "batch"
+    return bound(started + (walk.has_room and not walk.refused), batch, started + len(walk.refused))[2]
 
 
 def _lacks(limits: Limits, used: Mapping[str, int], name: str, weight: int) -> bool:
@@ -295,7 +383,7 @@ def test_inv_004_the_plan_is_a_naive_walk_down_the_whole_order(world: World) -> 
     made, walk = plan(world.snapshot), _walk(world)
     assert _started(made) == [job.job for job in walk.started]
     assert made.is_cut_short is walk.is_cut_short
-    assert made.bound_by == walk.bound_by
+    assert made.bound_by == _reason(world, walk)
 
 
 @given(worlds())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from functools import cmp_to_key
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.core.queue import POSITION_GAP, Rank, position_of
+from rota.core.queue import POSITION_GAP, Rank, are_told_apart, position_behind, position_between, position_of
 from rota.ids import JobId
 
 small = st.integers(-2, 2)
@@ -49,3 +50,58 @@ def test_dec_005_new_jobs_go_to_the_end_with_room_between_them(one: int, other: 
     gap = position_of(JobId(other)) - position_of(JobId(one))
     assert gap == (other - one) * POSITION_GAP
     assert POSITION_GAP == 100
+
+
+@given(st.integers(-(10**9), 10**9), st.integers(1, 10**6))
+def test_dec_005_between_two_is_strictly_between_them_as_long_as_there_is_room(lower: int, gap: int) -> None:
+    position = position_between(lower, lower + gap)
+    assert (position is None) == (gap == 1)
+    assert position is None or lower < position < lower + gap
+    assert position_between(None, lower) == lower - POSITION_GAP
+
+
+@given(st.integers(-(10**6), 10**6), st.integers(1, 10**6))
+def test_behind_the_last_is_before_whatever_is_submitted_later(last: int, upcoming: int) -> None:
+    position = position_behind(last, JobId(upcoming))
+    assert (position is None) == (upcoming * POSITION_GAP - last <= 1)
+    assert position is None or last < position < upcoming * POSITION_GAP
+
+
+def test_many_can_go_to_the_end_before_the_gap_is_used_up() -> None:
+    last, count = position_of(JobId(9)), 0
+    while (position := position_behind(last, JobId(10))) is not None:
+        last, count = position, count + 1
+    assert last == position_of(JobId(10)) - 1
+    assert count > 20
+
+
+@pytest.mark.parametrize(("positions", "are"), [([], True), ([3, 1, 2], True), ([1, 2, 1], False)])
+def test_positions_that_two_share_tell_nobody_apart(positions: list[int], are: bool) -> None:
+    assert are_told_apart(positions) == are
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=60))
+def test_dec_005_moves_by_positions_are_moves_in_a_plain_list(moves: list[tuple[int, int]]) -> None:
+    """Each takes the job at one place to another; where there is no gap all positions are made anew."""
+    upcoming = JobId(11)
+    order = [JobId(n) for n in range(1, 11)]
+    positions = {job: position_of(job) for job in order}
+    for start, goal in moves:
+        job = order.pop(start)
+        order.insert(goal, job)
+        others = [each for each in order if each != job]
+        if _position(others, positions, goal, upcoming) is None:
+            was = sorted(positions, key=positions.__getitem__)
+            for n, each in enumerate(was):
+                positions[each] = position_of(JobId(upcoming - len(was) + n))
+        found = _position(others, positions, goal, upcoming)
+        assert found is not None, "gaps made anew leave room everywhere"
+        positions[job] = found
+        assert sorted(positions, key=positions.__getitem__) == order
+        assert max(positions.values()) < position_of(upcoming)
+
+
+def _position(others: list[JobId], positions: dict[JobId, int], goal: int, upcoming: JobId) -> int | None:
+    if goal == len(others):
+        return position_behind(positions[others[-1]], upcoming)
+    return position_between(positions[others[goal - 1]] if goal else None, positions[others[goal]])

@@ -138,6 +138,15 @@ def test_dec_001_a_chain_has_one_active_job_at_most(schema: sqlite3.Connection, 
     assert _add(schema, "job", _job(2, second)) is (first in TERMINAL or second in TERMINAL)
 
 
+@pytest.mark.parametrize("first", Status)
+@pytest.mark.parametrize("second", Status)
+def test_a_unique_key_is_one_active_jobs_at_most(schema: sqlite3.Connection, first: Status, second: Status) -> None:
+    assert _add(schema, "job", {**_job(1, first), "unique_key": "k"})
+    assert _add(schema, "job", {**_job(2, second), "chain": 2, "unique_key": "other"})
+    is_free = first in TERMINAL or second in TERMINAL
+    assert _add(schema, "job", {**_job(3, second), "chain": 3, "unique_key": "k"}) is is_free
+
+
 def test_inv_003_a_worker_runs_one_job_at_a_time(schema: sqlite3.Connection) -> None:
     assert _add(schema, "run", RUN)
     assert not _takes(schema, "run", RUN, id=2, job=2)

@@ -92,6 +92,20 @@ def test_pools_of_their_own(rota: Rota, stage: Stage) -> None:
     rota.wait(story, sequel, flow, stream, heavy, heavier)
 
 
+def test_option_c_of_the_execution_flow_ollama_takes_turns_and_two_are_remote(rota: Rota, stage: Stage) -> None:
+    rota.home.mkdir()
+    (rota.home / "rota.toml").write_text('[pools]\nglobal = -1\n"resource/ollama" = 1\n"resource/remote" = 2\n')
+    wanted = {"j1": "ollama", "j2": "remote", "j3": "ollama", "j4": "remote", "j5": "remote"}
+    jobs = [rota.submit("--pool", f"resource/{pool}", *stage.actor(name)) for name, pool in wanted.items()]
+    assert sorted(stage.hear(3)) == ["j1 begins", "j2 begins", "j4 begins"]
+    for first, then in (("j2", "j5"), ("j1", "j3")):
+        stage.release(first)
+        assert stage.hear(2) == [f"{first} ends", f"{then} begins"]
+    for name in ("j3", "j4", "j5"):
+        stage.release(name)
+    rota.wait(*jobs)
+
+
 def test_what_can_never_fit_is_taken_with_a_warning_that_why_repeats(rota: Rota) -> None:
     """LESSONS Dispatch: accepted silently and could never run: 2.5 h, 4 h lost."""
     said = rota.ask("submit", "--pool", "resource/ollama=2", "--", "true")

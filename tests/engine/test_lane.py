@@ -49,3 +49,15 @@ def test_a_lane_keeps_the_rank_of_its_first_ready_job(many: tuple[Scheduler, lis
     assert raw(heads) == [(urgent,)]
     scheduler.cancel(urgent)
     assert raw(heads) == [(first,)]
+
+
+def test_a_lane_where_one_comes_and_another_goes_has_another_first(scheduler: Scheduler, raw: Raw) -> None:
+    """As many as before, and yet not the same: the higher priority takes the turn of the lock."""
+    blocker = scheduler.submit()
+    low = scheduler.submit(locks=["repo"])
+    middle = scheduler.submit(flow="f", priority=3)
+    heads = "SELECT job FROM lane WHERE ready > 0 ORDER BY precedence, position, created_at, job"
+    assert raw(heads) == [(middle,), (low,)]
+    high = scheduler.submit(locks=["repo"], priority=5)
+    assert raw(heads) == [(high,), (middle,)]
+    assert scheduler.drain() == [blocker, high, middle, low]

@@ -158,3 +158,16 @@ def test_the_fronts_of_many_keys_are_those_of_each(make_scheduler: Callable[...,
     assert scheduler.reader.fronts_of(jobs) == scheduler.reader.fronts(keys)
     assert scheduler.reader.fronts_of(jobs[1:2]) == scheduler.reader.fronts(["shared"])
     assert scheduler.reader.fronts_of(jobs[4:])["nobody's"] == Front()
+
+
+def test_who_joins_a_queue_in_the_look_in_which_another_leaves_it_has_his_turn(wide: Scheduler) -> None:
+    wide.set_pools(resource__gpu=0)
+    before = wide.submit()
+    wide.end(before)
+    first = wide.submit(after=[before], locks=["repo"], pools={"resource/gpu": 1})
+    second = wide.submit(locks=["repo"], delay="1s")
+    assert wide.detail(first) == "waiting on pool resource/gpu (0/0)"
+    wide.clock.advance(seconds=1)
+    wide.rewind(before)
+    assert wide.detail(first) == f"waiting on job job-{before}"
+    assert wide.started()[-1] == second

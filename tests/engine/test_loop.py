@@ -38,7 +38,9 @@ class Answer:
 
 
 def submission(work: Work) -> Submitted:
-    return submit(work, [Submission(command=["true"])], Surroundings(cwd="/", variables={}), actor=None)
+    told = submit(work, [Submission(command=["true"])], Surroundings(cwd="/", variables={}), actor=None)
+    assert isinstance(told, Submitted)
+    return told
 
 
 @pytest.fixture

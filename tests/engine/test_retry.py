@@ -582,3 +582,33 @@ def test_an_end_that_cannot_be_booked_is_final_and_counts_against_nobody(
     assert (wide.job(job).reason or "").startswith("scheduler data error: ")
     assert last(wide, job) == job
     assert wide.reader.breakers() == []
+
+
+def _followed_again(wide: Scheduler) -> tuple[JobId, JobId]:
+    """A job that was claimed after its predecessor failed, and the retry that the predecessor got by hand since."""
+    first = wide.submit("false")
+    after = wide.submit(after=[f"job-{first}:finished"])
+    fail(wide, first)
+    assert wide.status(after) is Status.DISPATCHED
+    wide.do(lambda work: retry(work, f"job-{first}", actor="tester"))
+    return after, last(wide, first)
+
+
+def test_a_claim_that_comes_to_nothing_follows_what_has_gone_on_meanwhile(wide: Scheduler) -> None:
+    after, again = _followed_again(wide)
+    wide.say(FailedToStart(run=wide.run_of(after), error="no"))
+    assert wide.detail(after) == "waiting on job job-1"
+    wide.end(again)
+    assert wide.status(after) is Status.QUEUED, "only its own delay is left"
+    wide.clock.advance(seconds=1)
+    wide.turn()
+    assert wide.status(after) is Status.DISPATCHED
+
+
+def test_so_does_one_that_nobody_had_begun_when_the_scheduler_died(wide: Scheduler) -> None:
+    after, again = _followed_again(wide)
+    run = wide.run_of(again)
+    wide.crash([Account(run=run, pid=1, has_ended=False)])
+    assert wide.detail(after) == "waiting on job job-1"
+    wide.say(Exited(run=run, at=0.0, code=0))
+    assert wide.status(after) is Status.DISPATCHED

@@ -14,7 +14,7 @@ import pytest
 from harness import Scheduler
 from postgres_server import Server, own_server
 from rota.command.submission import Submission, Surroundings
-from rota.command.submit import Submitted, submit
+from rota.command.submit import Answer, Submitted, submit
 from rota.core.status import Status
 from rota.engine.work import Request, Work
 from rota.errors import RotaError
@@ -35,7 +35,7 @@ class Load:
         self._seen = 0
         self._running: list[RunId] = []
 
-    def _told(self, answer: Submitted | Exception) -> None:
+    def _told(self, answer: Answer | Exception) -> None:
         if isinstance(answer, Submitted):
             self.accepted += answer.jobs
         else:
@@ -56,7 +56,7 @@ class Load:
         scheduler.engine.turn([Request(act, self._told) for _ in range(submits)])
 
 
-def _submit(wanted: list[Submission], work: Work) -> Submitted:
+def _submit(wanted: list[Submission], work: Work) -> Answer:
     return submit(work, wanted, AROUND, actor="tester")
 
 

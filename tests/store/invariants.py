@@ -21,14 +21,23 @@ def check_store(raw: Raw) -> None:
     check_locks(raw)
     check_edges(raw)
     check_chains(raw)
+    check_positions(raw)
     check_events(raw)
 
 
 def check_lanes(raw: Raw) -> None:
-    """`lane.ready` is the number of ready jobs in it."""
-    counted: dict[int, int] = dict(raw("SELECT lane, count(*) FROM job WHERE ready = 1 GROUP BY lane"))
-    kept = {lane: ready for lane, ready in raw("SELECT id, ready FROM lane") if ready}
-    assert kept == counted
+    """A lane knows how many ready jobs are in it, and the rank of the first."""
+    counted: dict[int, int] = defaultdict(int)
+    first: dict[int, tuple[int, ...]] = {}
+    for lane, *rank in raw(
+        "SELECT lane, precedence, position, created_at, id FROM job WHERE ready = 1"
+        " ORDER BY precedence, position, created_at, id"
+    ):
+        counted[lane] += 1
+        first.setdefault(lane, tuple(rank))
+    lanes = raw("SELECT id, ready, precedence, position, created_at, job FROM lane WHERE ready > 0")
+    assert {lane: ready for lane, ready, *_ in lanes} == counted
+    assert {lane: tuple(rank) for lane, _, *rank in lanes} == first
 
 
 def check_runs(raw: Raw) -> None:
@@ -45,8 +54,12 @@ def check_runs(raw: Raw) -> None:
 
 
 def check_locks(raw: Raw) -> None:
-    """Held by what runs, contended for by what waits, and never held against one another."""
+    """Held by what runs, contended for by what waits, never held against one another; in their job's place."""
     modes: dict[str, list[str]] = defaultdict(list)
+    assert raw(
+        "SELECT lock.job, lock.key FROM lock JOIN job ON job.id = lock.job WHERE lock.precedence <> job.precedence"
+        " OR lock.position <> job.position OR lock.created_at <> job.created_at"
+    ) == []  # fmt: skip
     for key, mode, state, status in raw(
         "SELECT lock.key, lock.mode, lock.state, job.status FROM lock JOIN job ON job.id = lock.job"
     ):
@@ -81,11 +94,11 @@ def check_edges(raw: Raw) -> None:
 
 def check_chains(raw: Raw) -> None:
     """A chain is its jobs in order, each naming the one before. One that failed is final exactly when nobody went on
-    by itself, and what follows it shares its place."""
+    by itself, and what follows it shares its lane."""
     chains: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
     for row in raw(
-        "SELECT chain, id, retry_of, retried_as, attempt, status, permanently_failed, retries, spec, precedence,"
-        " position, lane FROM job ORDER BY id"
+        "SELECT chain, id, retry_of, retried_as, attempt, status, permanently_failed, retries, spec, lane"
+        " FROM job ORDER BY id"
     ):
         chains[row[0]].append(row[1:])
     for chain, jobs in chains.items():
@@ -101,6 +114,12 @@ def check_chains(raw: Raw) -> None:
             if status == "FAILED":
                 assert not is_final or follower == 0, "a chain went on by itself after its final failure"
                 assert is_final or retried_as is not None, "a failure that is not final has nobody to go on"
+
+
+def check_positions(raw: Raw) -> None:
+    """Whatever is submitted next stands behind all that wait at its priority."""
+    last, upcoming = raw("SELECT max(position), max(id) + 1 FROM job")[0]
+    assert last is None or last < 100 * upcoming
 
 
 def check_events(raw: Raw) -> None:

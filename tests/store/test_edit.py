@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from harness import SchemaRefused
 from rota.core.job import Job
+from rota.core.retry import RetryPolicy
 from rota.core.status import Status
 from rota.errors import Conflict
 from rota.ids import JobId
-from store.desk import NOW, Desk, claim_all
+from store.desk import BROKEN, NOW, Desk, claim_all
 
 CHANGES: dict[str, Any] = {
     "params": {"key": "new_value"}, "name": "other", "timeout": timedelta(seconds=5),
@@ -64,11 +66,12 @@ def test_inv_001_an_edit_after_dispatch_is_refused_and_changes_nothing(desk: Des
     desk.claim()
     if is_confirmed:
         desk.confirm(JobId(1))
-    before = job(desk, 1)
+    before, told = job(desk, 1), desk.raw("SELECT count(*) FROM event")
     with pytest.raises(Conflict, match="Cannot modify params after dispatch"):
         edited(desk, before, params={"key": "new_value"})
-    assert not edited(desk, before, name="other")
-    assert (job(desk, 1), desk.events) == (before, [])
+    with pytest.raises(Conflict, match="Cannot modify name after dispatch"):
+        edited(desk, before, name="other")
+    assert (job(desk, 1), desk.raw("SELECT count(*) FROM event")) == (before, told)
 
 
 def test_inv_001_an_edit_that_comes_behind_the_claim_loses(desk: Desk) -> None:
@@ -93,4 +96,59 @@ def test_what_has_ended_is_not_edited(desk: Desk) -> None:
     desk.add()
     with desk.writing() as session:
         session.end_waiting(JobId(1), Status.CANCELLED, exit_code=143, reason="no", now=NOW, cause="cancel", actor=None)
-    assert not edited(desk, job(desk, 1), name="other")
+    with pytest.raises(Conflict, match="Cannot modify name after its end"):
+        edited(desk, job(desk, 1), name="other")
+
+
+def test_an_edit_that_comes_behind_the_end_loses(desk: Desk) -> None:
+    desk.add()
+    seen = job(desk, 1)
+    with desk.writing() as session:
+        session.end_waiting(JobId(1), Status.CANCELLED, exit_code=143, reason="no", now=NOW, cause="cancel", actor=None)
+    for change in ({"name": "other"}, {"priority": 3}, {"not_before": NOW}):
+        assert not edited(desk, seen, **change)
+    assert desk.events == []
+
+
+def test_only_what_is_another_is_told(desk: Desk) -> None:
+    desk.add()
+    assert edited(desk, job(desk, 1), name="other", priority=0)
+    assert [event.data for event in desk.events] == [{"fields": ["name"]}]
+    assert edited(desk, job(desk, 1), name="other", priority=0)
+    assert desk.events == []
+
+
+def test_a_delay_is_looked_at_and_a_name_is_not(desk: Desk) -> None:
+    desk.add()
+    edited(desk, job(desk, 1), name="other")
+    assert desk.stirred() == []
+    edited(desk, job(desk, 1), not_before=NOW + timedelta(hours=1))
+    assert desk.stirred() == [1]
+    desk.look()
+    assert desk.ready() == []
+    edited(desk, job(desk, 1), not_before=None)
+    desk.look()
+    assert desk.ready() == [1]
+
+
+def test_inv_001_a_rewound_job_of_a_chain_gets_its_own_spec_with_what_it_ran(desk: Desk) -> None:
+    """What its chain was asked before stays as it was, and so does what it is asked to do."""
+    desk.add()
+    desk.claim()
+    desk.finish(JobId(1), BROKEN)
+    with desk.writing() as session:
+        session.add_retry(JobId(1), retries=0, not_before=None, now=NOW, cause="retry")
+    desk.look()
+    desk.claim()
+    desk.finish(JobId(2), BROKEN)
+    with desk.writing() as session:
+        session.rewind(session.last_jobs([JobId(1)]), now=NOW, actor="ann")
+    first = job(desk, 1).spec
+    for name in ("other", "another"):
+        assert edited(desk, job(desk, 2), name=name, timeout=timedelta(seconds=9), retry=RetryPolicy(max_retries=2))
+        assert (job(desk, 2).spec.name, job(desk, 2).spec.command) == (name, first.command)
+    assert job(desk, 1).spec == first
+    with pytest.raises(Conflict, match="Cannot modify params after dispatch"):
+        edited(desk, job(desk, 2), params={"a": 1})
+    with pytest.raises(SchemaRefused, match="Cannot modify params after dispatch"):
+        desk.raw("UPDATE spec SET params = '{\"a\":1}' WHERE id = 2")

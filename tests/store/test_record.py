@@ -59,12 +59,12 @@ def test_a_list_has_only_the_statuses_asked_for(full: Desk, statuses: set[Status
     assert full.reader.list_jobs(statuses, limit=100) == expected
 
 
-def test_a_list_has_only_the_name_type_flow_and_target_asked_for(desk: Desk) -> None:
+def test_a_list_has_only_the_name_type_flow_phase_and_target_asked_for(desk: Desk) -> None:
     with desk.writing() as session:
         plain = Spec(command=("true",), cwd="/", surroundings=session.surroundings({}))
         for fields in (
             {"type": "a", "flow": "f"},
-            {"type": "a", "target": "w"},
+            {"type": "a", "target": "w", "phase": "p"},
             {"type": "b", "name": "a"},
             {"type": "a", "flow": "f"},
             {},
@@ -81,6 +81,7 @@ def test_a_list_has_only_the_name_type_flow_and_target_asked_for(desk: Desk) -> 
     assert listed(type="a", limit=1, after=JobId(2)) == [4]
     assert listed(type="a", flow="f") == [4, 1]
     assert listed(target="w") == [2]
+    assert listed(phase="p") == [2]
     assert listed(name="a") == [3]
     assert listed(name="a", type="a") == []
     assert listed(type="") == []

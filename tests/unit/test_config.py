@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rota import config, names
-from rota.config import UNSET, Config, Gc, Retry, Scheduler, edit, get, listing, load
+from rota.config import UNSET, Config, Gc, Queue, Retry, Scheduler, edit, get, listing, load
 from rota.config.key import POLICY_FORMS, POOL_FORMS
 from rota.core import pool
 from rota.duration import parse_duration, show_duration
@@ -69,11 +69,16 @@ def test_dec_011_con_002_one_job_at_a_time_and_one_user_of_ollama_unless_told_ot
         "artifacts.plan_doc": "plans/{slug}.md",
         "artifacts.missing_producer": "block",
         "scheduler.batch_size": None,
+        "scheduler.spawn_delay": "0s",
+        "scheduler.heartbeat": "off",
+        "scheduler.policy": "pools",
         "scheduler.grace": "30s",
         "scheduler.kill_after": "5s",
         "scheduler.start_timeout": "5m",
         **policy("retry", max_retries=3, base="10s"),
         **policy("retry.fleet", max_retries=5, base="30s"),
+        "queue.soft_limit": "off",
+        "queue.hard_limit": "off",
         "breaker.dispatch_failures": 3,
         "breaker.window": "10m",
         "breaker.failures": 20,
@@ -130,6 +135,16 @@ def test_a_policy_has_what_retry_has_unless_it_says_otherwise(toml: Path) -> Non
     assert get(loaded, "retry.night.exit_codes") == [75]
 
 
+def test_a_flow_has_queue_limits_of_its_own_and_inherits_none(toml: Path) -> None:
+    lines = ("[queue]", 'soft_limit = "auto"', "hard_limit = 50", "[queue.plan]", "soft_limit = 50", "[queue.build]")
+    loaded = load(given_file(toml, "\n".join(lines)))
+    assert loaded.queue == Queue(soft_limit="auto", hard_limit=50)
+    assert loaded.flows == {"build": Queue(), "plan": Queue(soft_limit=50)}
+    assert get(loaded, "queue.plan.soft_limit") == 50
+    assert get(loaded, "queue.plan.hard_limit") == "off"
+    assert get(loaded, "queue.other.hard_limit") is None
+
+
 def test_the_listing_is_plain_data() -> None:
     assert json.loads(json.dumps(listing(Config()))) == listing(Config())
 
@@ -152,6 +167,13 @@ def test_the_listing_is_plain_data() -> None:
             "[retry.default]\nbase = 1",
             f"unknown key retry.default in rota.toml; {POLICY_FORMS}",
         ),
+        ("[queue]\nsoftlimit = 1", "unknown key queue.softlimit in rota.toml; did you mean queue.soft_limit?"),
+        ("[queue]\nplan = 1", "unknown key queue.plan in rota.toml; known are queue.soft_limit, queue.hard_limit"),
+        (
+            "[queue.plan]\nsoftlimit = 1",
+            "unknown key queue.plan.softlimit in rota.toml; did you mean queue.plan.soft_limit?",
+        ),
+        ('[queue."*"]\n', "unknown key queue.* in rota.toml; known are queue.soft_limit, queue.hard_limit"),
         ("[displays]\n", "unknown key displays in rota.toml; did you mean display?"),
         ("[display.lst]\n", "unknown key display.lst in rota.toml; did you mean display.list?"),
         (
@@ -208,6 +230,20 @@ def test_a_section_that_has_no_effect_yet_is_refused(toml: Path) -> None:
         ("[retry]\nexit_codes = 75", "retry.exit_codes = 75 in rota.toml cannot be used; it takes exit codes"),
         ("[retry.night]\ncap = 5", "retry.night.cap = 5 in rota.toml cannot be used; it takes a duration"),
         ("[retry.base]\ncap = 5", 'retry.base = {"cap": 5} in rota.toml cannot be used; it takes a duration'),
+        (
+            "[queue]\nsoft_limit = 0",
+            'queue.soft_limit = 0 in rota.toml cannot be used; it takes a whole number from 1 to 2147483647, "auto",',
+        ),
+        ("[queue]\nhard_limit = 'atuo'", 'queue.hard_limit = "atuo" in rota.toml cannot be used; it takes'),
+        ("[queue.plan]\nhard_limit = true", "queue.plan.hard_limit = true in rota.toml cannot be used; it takes"),
+        (
+            "[queue]\nsoft_limit = 9\nhard_limit = 8",
+            "queue.soft_limit = 9 in rota.toml is above queue.hard_limit = 8; a queue is full before it could warn",
+        ),
+        (
+            "[queue.plan]\nsoft_limit = 9\nhard_limit = 8",
+            "queue.plan.soft_limit = 9 in rota.toml is above queue.plan.hard_limit = 8",
+        ),
         (
             '[display.list]\nfields = ["id", "stauts"]',
             'display.list.fields = ["id", "stauts"] in rota.toml cannot be used: there is no field \'stauts\'; did',
@@ -276,6 +312,8 @@ def test_a_refused_edit_names_the_nearest_key_or_what_the_key_takes(toml: Path) 
         edit(toml, "scheduler.grace", "30")
     with pytest.raises(InvalidInput, match=r'cannot be "id,lock": there is no field \'lock\'; did you mean locks'):
         edit(toml, "display.list.fields", "id,lock")
+    with pytest.raises(InvalidInput, match=r"unknown key queue\.\*\.soft_limit; \[queue\] itself is for all jobs"):
+        edit(toml, "queue.*.soft_limit", "1")
     with pytest.raises(InvalidInput, match="a pool is global, or"):
         edit(toml, "pools.flow/\udcff", "1")  # bytes of an argument that are not UTF-8
     assert not toml.exists()
@@ -336,6 +374,9 @@ def test_comments_and_layout_stay(toml: Path) -> None:
             "[display.list]\nformat = 'block'\n\n[display.show]\nformat = \"table\"\n",
         ),
         ("[display.show]\nfields = ['id']\n", "display.show.fields", UNSET, "[display.show]\n"),
+        ("", "queue.soft_limit", "8", "[queue]\nsoft_limit = 8\n"),
+        ("[queue]\n", "queue.a.b.hard_limit", "auto", '[queue]\n\n[queue."a.b"]\nhard_limit = "auto"\n'),
+        ("[queue]\nsoft_limit = 'auto'\n", "queue.soft_limit", "off", '[queue]\nsoft_limit = "off"\n'),
     ],
 )
 def test_edits_in_many_layouts(toml: Path, before: str, key: str, text: str, after: str) -> None:
@@ -461,18 +502,27 @@ policies = st.builds(
     cap=durations,
     exit_codes=st.lists(st.integers(1, 255), max_size=3).map(tuple),
 )
+queues = st.builds(
+    Queue,
+    soft_limit=st.sampled_from(["off", "auto"]) | st.integers(1, 9),
+    hard_limit=st.just("off") | st.integers(9, 99),
+)
 policy_names = st.text(st.characters(exclude_categories=("C", "Z"), exclude_characters="*/"), min_size=1, max_size=8)
 configs = st.builds(
-    lambda pools, scheduler, retry, fleet, named: Config(
+    lambda pools, scheduler, retry, fleet, named, queue, flows: Config(
         pools={**config.DEFAULT_POOLS, **pools},
         scheduler=scheduler,
         retry=retry,
         policies=dict(sorted({"fleet": fleet, **named}.items())),
+        queue=queue,
+        flows=flows,
     ),
     st.dictionaries(pool_names, sizes, max_size=4),
     st.builds(
         Scheduler,
         batch_size=st.none() | st.integers(1, 2**31 - 1),
+        spawn_delay=durations,
+        heartbeat=st.sampled_from(["off", "manual"]) | spans,
         grace=durations,
         kill_after=durations,
         start_timeout=spans,
@@ -480,6 +530,8 @@ configs = st.builds(
     policies,
     policies,
     st.dictionaries(policy_names.filter(lambda name: name not in Retry.__struct_fields__), policies, max_size=2),
+    queues,
+    st.dictionaries(policy_names, queues, max_size=2),
 )
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from harness import Scheduler
 from rota.command.submission import Submission, Surroundings
-from rota.command.submit import Submitted, submit
+from rota.command.submit import Answer, Submitted, submit
 from rota.engine.work import Request, Work
 from rota.ids import JobId
 from rota.view.job import just_stored
@@ -24,12 +24,13 @@ def answered(scheduler: Scheduler, *bodies: dict[str, Any]) -> list[JobForm]:
     """All in one turn."""
     answers: list[JobForm] = []
 
-    def see(work: Work, told: Sequence[Submitted]) -> list[JobForm]:
+    def see(work: Work, answered: Sequence[Answer]) -> list[JobForm]:
+        told = [one for one in answered if isinstance(one, Submitted)]
         new = {job.id: job for one in told for job in one.new}
         shown = just_stored(work, [one.jobs[0] for one in told], new, scheduler.sight)
         return [shown[one.jobs[0]] for one in told]
 
-    def request(body: dict[str, Any]) -> Request[Submitted]:
+    def request(body: dict[str, Any]) -> Request[Answer]:
         wanted = [msgspec.convert({"command": ["true"], **body}, Submission)]
         return Request(
             partial(submit, wanted=wanted, around=AROUND, actor="me", key=body.get("name")), answers.append, see

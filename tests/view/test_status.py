@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from harness import Raw, Scheduler
+from rota.core.backpressure import QueueLimit
 from rota.core.status import Status
 from rota.executor.port import FailedToStart, Lost
 from rota.view.job import forms
@@ -69,6 +70,17 @@ def test_a_busy_one(scheduler: Scheduler) -> None:
     }
     assert shown["last_dispatch_at"] == datetime(2026, 1, 1, tzinfo=UTC)
     assert shown["idle_because"] is None  # something runs
+
+
+def test_the_depth_is_shown_with_its_limits_as_they_stand_now(make_scheduler: Callable[..., Scheduler]) -> None:
+    scheduler = make_scheduler(**{"global": 3})
+    scheduler.set_queue(QueueLimit(soft="auto", hard=50), a=QueueLimit(hard=1))
+    for flow in ("a", "a", "b", "b", "b"):
+        scheduler.answer(flow=flow)
+    shown = look(scheduler)["depth"]
+    assert shown == {"total": 3, "soft": 12, "hard": 50, "by_flow": {"a": 1, "b": 2}}
+    scheduler.set_pools(**{"global": -1})
+    assert look(scheduler)["depth"]["soft"] is None
 
 
 def test_mode_is_direct_without_a_global_limit(make_scheduler: Callable[..., Scheduler]) -> None:

@@ -5,12 +5,33 @@ from __future__ import annotations
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 
-from rota.api import artifact, breaker, direct, display, gc, graph, job, log, retry, rewind, scheduler, slot, tick
+from rota.api import (
+    artifact,
+    breaker,
+    direct,
+    display,
+    edit,
+    gc,
+    graph,
+    job,
+    lock,
+    log,
+    queue,
+    retry,
+    rewind,
+    scheduler,
+    slot,
+    submit,
+    tick,
+)
 from rota.api.context import Context
 from rota.api.problem import on_defect, on_http_error, on_rota_error
 from rota.errors import RotaError
 
-_MODULES = (job, log, retry, rewind, slot, direct, artifact, tick, scheduler, breaker, display, graph, gc)
+_MODULES = (
+    submit, job, edit, queue, lock, log, retry, rewind, slot, direct, artifact, tick, scheduler, breaker, display,
+    graph, gc,
+)  # fmt: skip
 
 
 def application(context: Context) -> Starlette:

@@ -15,11 +15,13 @@ from starlette.requests import Request as HttpRequest
 
 from rota.api.presence import Presence
 from rota.clock import Clock
+from rota.command.backpressure import Deferred, Delayed
 from rota.command.submission import Surroundings
-from rota.command.submit import Submitted
+from rota.command.submit import Answer, Submitted, delays_of
 from rota.config import Config
 from rota.core.artifact import Outside
 from rota.core.event import Event
+from rota.core.pace import Outlook, batch_of
 from rota.engine.gc import Collector
 from rota.engine.known import Known
 from rota.engine.loop import Loop
@@ -126,6 +128,11 @@ class Control(Protocol):
         ...
 
     @property
+    def outlook(self) -> Outlook:
+        """When a job can start that nothing else holds."""
+        ...
+
+    @property
     def collector(self) -> Collector: ...
 
     def look_at_config(self) -> None:
@@ -174,12 +181,14 @@ class Context:
         settings = self.control.settings
         return Sight(
             limits=settings.limits,
-            batch_size=settings.batch_size,
+            batch_size=batch_of(settings.batch_size, settings.heartbeat),
             breaker=settings.breaker,
             now=self.clock.now(),
             jobs=self._jobs,
             held_by=self.control.held_by,
+            outlook=self.control.outlook,
             outside=Outside(seen=self.known.seen, places=settings.places),
+            queue=settings.queue,
         )
 
     async def perform(self, act: Callable[[Work], T]) -> T:
@@ -192,7 +201,15 @@ class Context:
         seen: U = await self._asked(act, see)
         return seen
 
-    async def _asked(self, act: Callable[[Work], T], see: Callable[[Work, Sequence[T]], Sequence[Any]] | None) -> Any:
+    async def rehearse(self, act: Callable[[Work], T], see: Callable[[Work, Sequence[T]], Sequence[U]]) -> U:
+        """What would come of it, and nothing does."""
+        seen: U = await self._asked(act, see, is_rehearsal=True)
+        return seen
+
+    async def _asked(
+        self, act: Callable[[Work], T], see: Callable[[Work, Sequence[T]], Sequence[Any]] | None, *,
+        is_rehearsal: bool = False,
+    ) -> Any:  # fmt: skip
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
 
@@ -204,7 +221,7 @@ class Context:
 
         if not self._outbox:  # all that this round of the event loop asks for goes over together
             loop.call_soon(self._hand_over)
-        self._outbox.append(Request(act, done, see))
+        self._outbox.append(Request(act, done, see, is_rehearsal=is_rehearsal))
         return await answer
 
     def _hand_over(self) -> None:
@@ -222,11 +239,18 @@ class Context:
             else:
                 answer.set_result(result)
 
-    def see_submitted(self, work: Work, told: Sequence[Submitted]) -> list[tuple[Submitted, JobForm]]:
-        """Each with the form of its job."""
-        new = {job.id: job for one in told for job in one.new}
-        shown = just_stored(work, [one.jobs[0] for one in told], new, self.sight())
-        return [(one, shown[one.jobs[0]]) for one in told]
+    def see_submitted(self, work: Work, told: Sequence[Answer]) -> list[tuple[Answer, JobForm | None, Delayed | None]]:
+        """Each with the form of its job, or of the one that has its key, and with what it is to be warned of."""
+        new = {job.id: job for one in told if isinstance(one, Submitted) for job in one.new}
+        named = [one.jobs[0] for one in told if not isinstance(one, Deferred)]
+        shown = just_stored(work, named, new, self.sight()) if named else {}
+        return [
+            (one, None if isinstance(one, Deferred) else shown[one.jobs[0]], delayed)
+            for one, delayed in self.see_batch(work, told)
+        ]
+
+    def see_batch(self, work: Work, told: Sequence[Answer]) -> list[tuple[Answer, Delayed | None]]:
+        return list(zip(told, delays_of(work, told), strict=True))
 
     async def look(self, view: Callable[[Reader], T]) -> T:
         """Run a view on a reader of its thread, at one moment of the store."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import TypeVar
 
 import msgspec
@@ -20,6 +21,7 @@ _TITLES = {
     "invalid-input": "The request cannot be understood",
     "not-found": "Nothing has that id",
     "conflict": "Not in this state",
+    "deferred": "The queue is full",
     "unavailable": "Not now",
     "wait-over": "Its turn did not come in time",
     "storage-full": "The disk is full",
@@ -31,15 +33,19 @@ def answer(body: object, status: int = 200) -> Response:
     return Response(msgspec.json.encode(body), status, media_type="application/json")
 
 
-def problem(code: str, status: int, detail: str) -> Response:
+def problem(
+    code: str, status: int, detail: str, *, more: Mapping[str, object] = {}, headers: Mapping[str, str] | None = None
+) -> Response:
+    """`more` is what the document says beyond what every one of them does."""
     body = {
+        **more,
         "type": f"/problems/{code}",
         "title": _TITLES.get(code, "Something went wrong"),
         "status": status,
         "detail": detail,
         "code": code,
     }
-    return Response(msgspec.json.encode(body), status, media_type="application/problem+json")
+    return Response(msgspec.json.encode(body), status, headers, media_type="application/problem+json")
 
 
 async def on_rota_error(_request: Request, error: Exception) -> Response:

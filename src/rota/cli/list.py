@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rota.client.api import Json
 
 _STATUSES = (*api.ACTIVE, *api.TERMINAL)
-_FILTERS = ("name", "type", "flow", "target")
+_FILTERS = ("name", "type", "flow", "phase", "target")
 _PAGE = 500
 
 

@@ -31,6 +31,9 @@ VERBS = {
     "cancel": "cancel jobs; running ones are gone when this returns",
     "retry": "try a failed or cancelled job again, as a new job in its chain",
     "rewind": "put a job and everything downstream of it back in the queue, in place",
+    "edit": "change what a waiting job was asked for",
+    "move": "put waiting jobs at another place in the queue",
+    "lock": "list locks, with who holds them and who stands in line",
     "artifact": "declare what is there, for the jobs that need it",
     "tick": "look at everything now, and start what may start",
     "pool": "list pools or set a pool's size",
@@ -66,6 +69,15 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise Usage(f"{message}; see `{self.prog} --help`")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """argparse gives a command that follows other words the options between them too: it is taken off before."""
+        if self.get_default("takes_command") is None or args is None or "--" not in args:
+            return super().parse_known_args(args, namespace)
+        end = args.index("--")
+        found, unknown = super().parse_known_args(args[:end], namespace)
+        found.command = args[end + 1 :]
+        return found, unknown
 
 
 def load(verb: str) -> ModuleType:
@@ -112,6 +124,11 @@ def add_actions(parser: argparse.ArgumentParser, actions: dict[str, str]) -> dic
         children[action] = group.add_parser(action, help=text, description=text)
         add_global_options(children[action])
     return children
+
+
+def take_command(parser: argparse.ArgumentParser) -> None:
+    """What follows `--` is `args.command`; none where there is no `--`."""
+    parser.set_defaults(takes_command=True, command=None)
 
 
 def pairs(texts: list[str] | None, option: str) -> dict[str, str]:

@@ -34,6 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--lock", action="append", metavar="KEY[:shared]", help="hold this key while it runs")
     add("--pool", action="append", metavar="NAME[=W]", help="draw W (1) from this pool")
     add("--flow", help="its flow; draws from the pool flow/FLOW")
+    add("--phase", metavar="P", help="its phase of the flow: one job of both runs at a time")
+    add("--parallelizable", action="store_true", help="it may run beside others of its phase and flow")
+    add("--unique", metavar="KEY", help="not while another with this key is active: then that job is the answer")
     add("--target", help="where its work belongs; draws from the pool target/TARGET")
     add("--timeout", metavar="D", help="end it after so long, as 90s or 1h30m")
     add("--idle-timeout", metavar="D", help="end it when it has written nothing for so long")
@@ -59,10 +62,10 @@ def run(args: argparse.Namespace) -> int:
     hint_at_quoting(request["command"], "submit")
     session = Session(find_home(args.home))
     answer = api.submit(session, request)
-    if answer.get("warning"):
-        talk(f"warning: {answer['warning']}")
     if answer["result"] == "deferred":
         return _deferred(args, answer)
+    if answer.get("warning"):
+        talk(f"warning: {answer['warning']}")
     job: str = answer["job"]["id"]
     if answer["result"] == "already_active":
         talk(f"already active as {job}; nothing was added")
@@ -78,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
 def _deferred(args: argparse.Namespace, answer: Json) -> int:
     if args.json:
         say_json(answer)
-    talk("deferred: the queue is full and nothing was stored; try again later")
+    talk(f"deferred: {answer.get('warning') or 'the queue is full and nothing was stored; try again later'}")
     return Deferred.exit_code
 
 
@@ -114,6 +117,9 @@ def body(args: argparse.Namespace) -> Json:
         "locks": [lock(text) for text in args.lock or ()],
         "pools": dict(draw(text) for text in args.pool or ()),
         "flow": args.flow,
+        "phase": args.phase,
+        "parallelizable": args.parallelizable or None,
+        "unique": args.unique,
         "target": args.target,
         "timeout": args.timeout,
         "idle_timeout": args.idle_timeout,
@@ -125,7 +131,7 @@ def body(args: argparse.Namespace) -> Json:
         "base": args.base,
         "patch": args.patch or None,
         "with_diff": args.with_diff or None,
-        "params": dict(_param(text) for text in args.param or ()),
+        "params": dict(param(text) for text in args.param or ()),
     }
     request: Json = {name: value for name, value in options.items() if value is not None and value not in ([], (), {})}
     request["command"] = command
@@ -141,7 +147,7 @@ def _edge(text: str) -> dict[str, str]:
     return {"job": job_id(job), "policy": policy or "success"}
 
 
-def _param(text: str) -> tuple[str, object]:
+def param(text: str) -> tuple[str, object]:
     """`k=v` is always text: a version of 1.10 must not become 1.1. `k:=v` is JSON."""
     key, equals, value = text.partition("=")
     if not equals or not key.removesuffix(":"):

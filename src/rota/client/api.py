@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from rota.client.problem import Deferred
 from rota.client.session import Session
 from rota.client.transport import PATIENCE, Answer, Stream, quote
 
@@ -29,7 +30,12 @@ def _query(pairs: Iterable[tuple[str, object]]) -> str:
 def submit(session: Session, request: Json) -> Json:
     """Submit once, whatever happens to the connection: each call has a key, and a repeat carries the same one."""
     headers = {"Idempotency-Key": os.urandom(16).hex()}
-    answer: Json = session.ask("POST", "/api/jobs", body=request, headers=headers).json()
+    try:
+        answer: Json = session.ask("POST", "/api/jobs", body=request, headers=headers).json()
+    except Deferred as refusal:  # an answer like the others, which HTTP says by a status of its own
+        answer = {"result": "deferred", "job": None, "warning": refusal.message}
+        if refusal.depth is not None:
+            answer["depth"] = refusal.depth
     return answer
 
 
@@ -41,7 +47,7 @@ def jobs(
     limit: int | None = None,
     cursor: str | None = None,
 ) -> Json:
-    """One page of jobs; `only` has the name, type, flow or target they must have."""
+    """One page of jobs; `only` has the name, type, flow, phase or target they must have."""
     pairs = [*(("status", status) for status in statuses), *only, ("limit", limit), ("cursor", cursor)]
     answer: Json = session.ask("GET", f"/api/jobs{_query(pairs)}").json()
     return answer
@@ -95,6 +101,33 @@ def rewind(session: Session, job: str) -> Json:
     headers = {"Idempotency-Key": os.urandom(16).hex()}
     answer: Json = session.ask("POST", f"/api/jobs/{quote(job)}/rewind", headers=headers, timeout=None).json()
     return answer
+
+
+def edit(session: Session, job: str, changes: Json) -> Json:
+    answer: Json = session.ask("PATCH", f"/api/jobs/{quote(job)}", body=changes).json()
+    return answer
+
+
+def move(session: Session, job: str, where: Json) -> Json:
+    answer: Json = session.ask("POST", f"/api/jobs/{quote(job)}/move", body=where).json()
+    return answer
+
+
+def reorder(session: Session, order: Sequence[str]) -> Json:
+    answer: Json = session.ask("POST", "/api/queue/reorder", body={"order": list(order)}).json()
+    return answer
+
+
+def locks(session: Session, *, key: str | None = None) -> list[Json]:
+    """All that are held or wanted, or one."""
+    found: list[Json] = []
+    cursor: str | None = None
+    while True:
+        page = session.ask("GET", f"/api/locks{_query((('key', key), ('cursor', cursor)))}").json()
+        found += page["locks"]
+        cursor = page.get("next")
+        if cursor is None:
+            return found
 
 
 def runs(session: Session, job: str) -> list[Json]:
@@ -187,8 +220,9 @@ def remove_artifact(session: Session, name: str, cwd: str) -> Json:
     return answer
 
 
-def tick(session: Session) -> Json:
-    answer: Json = session.ask("POST", "/api/scheduler/tick").json()
+def tick(session: Session, *, dry_run: bool = False, batch: int | None = None) -> Json:
+    body = {"dry_run": dry_run, "batch": batch}
+    answer: Json = session.ask("POST", "/api/scheduler/tick", body=body).json()
     return answer
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from rota.errors import BY_CODE, Conflict, InvalidInput, NotFound, RotaError, StorageFull, Unavailable
 
@@ -34,6 +35,8 @@ class Deferred(RotaError):
     code = "deferred"
     http_status = 429
     exit_code = 75
+    depth: Mapping[str, object] | None = None
+    """How many jobs are ready, where the scheduler says so."""
 
 
 _BY_STATUS: dict[int, type[RotaError]] = {
@@ -61,4 +64,7 @@ def from_answer(status: int, body: bytes) -> RotaError:
     code = document.get("code")
     kind = Deferred if code == Deferred.code else BY_CODE.get(str(code)) or _BY_STATUS.get(status, RotaError)
     message = document.get("detail") or document.get("title") or f"the scheduler answered with HTTP status {status}"
-    return kind(str(message))
+    refusal = kind(str(message))
+    if isinstance(refusal, Deferred):
+        refusal.depth = document.get("depth")
+    return refusal

@@ -43,7 +43,7 @@ class Session:
         timeout: float | None = PATIENCE,
     ) -> Answer:
         """Send a request and wait for its whole answer."""
-        repeatable = method in ("GET", "PUT") or "Idempotency-Key" in (headers or {})
+        repeatable = method in ("GET", "PUT", "PATCH") or "Idempotency-Key" in (headers or {})
         was_heard = False
         for left in range(_TRIES - 1, -1, -1):
             try:

@@ -8,6 +8,7 @@ import msgspec
 
 from rota.core.after import AfterPolicy
 from rota.core.status import STARTED, WAITING, Status
+from rota.core.unique import refuse_taken
 from rota.engine.retry import CAUSE
 from rota.engine.work import Work
 from rota.errors import Conflict, InvalidInput, NotFound
@@ -69,6 +70,9 @@ def _retry(work: Work, job: JobId, actor: str) -> Retried:
         raise Conflict(f"{name} is running; `rota wait {name}` for its end, or `rota cancel {name}` first")
     if state.status in (Status.COMPLETED, Status.SKIPPED):
         raise Conflict(f"{name} ended {state.status}, so there is nothing to retry; `rota rewind {name}` runs it again")
+    if state.unique is not None:
+        active = work.session.active_of([state.unique])
+        refuse_taken([(last, state.unique)], active, [state.chain], verb="retry")
     _refuse_what_is_blocked(work, last)
     work.session.reopen(state.chain)
     successor = work.session.add_retry(last, retries=0, not_before=None, now=work.now, cause=CAUSE, actor=actor)

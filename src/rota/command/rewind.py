@@ -22,6 +22,7 @@ from rota.core.artifact import Outside, Places, facts_of, sentinels_of
 from rota.core.fact import Fact, File, Seen
 from rota.core.rewind import MID_MERGE, downstream, refuse_running, stale_sentinels
 from rota.core.status import TERMINAL, Status
+from rota.core.unique import refuse_taken
 from rota.engine import rewind as files
 from rota.engine.work import Work
 from rota.errors import Conflict
@@ -123,12 +124,19 @@ def rewind(work: Work, area: Area, sighted: Sighted, *, actor: str, key: str | N
     if not jobs or jobs[0].chain != area.chains[0]:
         raise work.session.no_such_job(area.job)
     refuse_running((each.job, each.status) for each in jobs)
+    _refuse_taken_keys(work, jobs)
     if sighted.is_mid_merge:
         raise Conflict(MID_MERGE)
     rewound = _rewind(work, area, jobs, sighted, actor)
     if key:
         work.session.remember_answer(key, digest, msgspec.json.encode(rewound).decode(), work.now)
     return rewound
+
+
+def _refuse_taken_keys(work: Work, jobs: Sequence[Last]) -> None:
+    active = work.session.active_of([each.unique for each in jobs if each.unique is not None])
+    keys = ((each.job, each.unique) for each in jobs)
+    refuse_taken(keys, active, {each.chain for each in jobs}, verb="rewind")
 
 
 def _rewind(work: Work, area: Area, jobs: Sequence[Last], sighted: Sighted, actor: str) -> Rewound:

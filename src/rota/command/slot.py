@@ -6,6 +6,7 @@ import signal as signals
 
 import msgspec
 
+from rota.command.field import check_fields
 from rota.command.submission import LockWanted, Submission, Surroundings
 from rota.command.submit import Checker
 from rota.core.run import CANCELLED, Conclusion
@@ -55,6 +56,7 @@ def reserve(work: Work, wanted: SlotWanted, around: Surroundings, *, actor: str)
     asked = Submission(
         **{**msgspec.structs.asdict(wanted), "command": ["true"] if wanted.command is None else wanted.command}
     )
+    check_fields(asked)
     spec = checker.spec(asked)
     draws = checker.draws_of(spec)
     runs = wanted.command is not None

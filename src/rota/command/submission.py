@@ -40,6 +40,10 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """`main` for the head as it is now, `main@<oid>` for a given one."""
     pools: dict[str, int] = {}
     flow: str | None = None
+    phase: str | None = None
+    parallelizable: bool = False
+    """Whether it may run beside others of its phase and flow."""
+    unique: str | None = None
     target: str | None = None
     delay: str | None = None
     timeout: str | None = None

@@ -4,7 +4,8 @@ A section is one frozen Struct and one field of `Config`: its fields are its key
 they take, their defaults what holds when the line is absent. An option is here only once something obeys it.
 `[pools]` is the exception: its keys are pool names (DEC-011 and CON-002 are its defaults), and the user's
 lines are laid over them. `[retry.NAME]` is the other: a policy of that name, which has what `[retry]` has unless it
-says otherwise. `[display.list]` and `[display.show]` are sections whose names have two parts.
+says otherwise. `[queue.FLOW]` is a third: the limits of that flow, off unless it sets them. `[display.list]` and
+`[display.show]` are sections whose names have two parts.
 
     load     the file as it is; an unknown key is an error that names the nearest known one
     listing  every key with its value, as plain data
@@ -23,6 +24,7 @@ from rota.config.section import (
     Direct,
     Gc,
     Log,
+    Queue,
     Retry,
     Scheduler,
     Store,
@@ -37,6 +39,7 @@ __all__ = [
     "Direct",
     "Gc",
     "Log",
+    "Queue",
     "Retry",
     "Scheduler",
     "Store",

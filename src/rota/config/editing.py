@@ -62,7 +62,7 @@ def _raw(text: str, kind: Any) -> object:
         words: Any = [word.strip() for word in text.split(",")]
         words = msgspec.json.decode(text) if text.startswith("[") else words
         return list(checked(msgspec.convert(words, kind), kind))
-    return msgspec.convert(text, kind, strict=False)
+    return checked(msgspec.convert(text, kind, strict=False), kind)
 
 
 def _rewritten(source: str, file: str, key: str, value: object) -> str:

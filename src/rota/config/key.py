@@ -9,7 +9,21 @@ from typing import Any, TypeVar
 
 from msgspec import Meta
 
-from rota.config.section import DEFAULT_POOLS, SECTIONS, TABLES, TYPES, Fields, OffOrSpan, PoolSize, Retry, Span
+from rota.config.policy import check_policy
+from rota.config.section import (
+    DEFAULT_POOLS,
+    SECTIONS,
+    TABLES,
+    TYPES,
+    Fields,
+    Heartbeat,
+    OffOrSpan,
+    Policy,
+    PoolSize,
+    Queue,
+    Retry,
+    Span,
+)
 from rota.display import check_fields
 from rota.duration import parse_duration
 from rota.errors import InvalidInput
@@ -19,14 +33,16 @@ T = TypeVar("T")
 
 POOL_FORMS = "a pool is global, or type/…, flow/…, target/… or resource/… with a name or * for each one"
 POLICY_FORMS = "[retry] itself is the policy called default, and [retry.NAME] adds one with the same keys"
+FLOW_FORMS = "[queue] itself is for all jobs together, and [queue.FLOW] for those of one flow, with the same keys"
 _DURATION = 'a duration such as "300ms", "1.5s" or "2m30s"'
 
 
 def path_of(key: str) -> tuple[str, ...]:
-    """Where a key stands: its section, in `[retry.NAME]` and `[display.list]` that name too, and its own name."""
+    """Where a key stands: its section, in `[retry.NAME]`, `[queue.FLOW]` and `[display.list]` that name too, and its
+    own name."""
     section, _, name = key.partition(".")
     policy, _, own = name.rpartition(".")
-    return (section, policy, own) if section in ("retry", "display") and policy else (section, name)
+    return (section, policy, own) if section in ("retry", "queue", "display") and policy else (section, name)
 
 
 def type_of(key: str) -> Any:
@@ -36,15 +52,19 @@ def type_of(key: str) -> Any:
         return PoolSize if is_pool_name(name, wildcard=True) else None
     if section == "display":
         return TYPES.get(key)
-    if between and not is_policy_name(between[0]):
+    if between and not _can_be_named(section, between[0]):
         return None
     return TYPES.get(f"{section}.{name}")
 
 
 def is_table(key: str) -> bool:
-    """Whether keys can stand below this one: `retry.NAME`, `display.list`."""
+    """Whether keys can stand below this one: `retry.NAME`, `queue.FLOW`, `display.list`."""
     section, _, name = key.partition(".")
-    return key in SECTIONS or (section == "retry" and is_policy_name(name))
+    return key in SECTIONS or _can_be_named(section, name)
+
+
+def _can_be_named(section: str, name: str) -> bool:
+    return (section == "retry" and is_policy_name(name)) or (section == "queue" and is_flow_name(name))
 
 
 def is_policy_name(name: str) -> bool:
@@ -52,12 +72,17 @@ def is_policy_name(name: str) -> bool:
     return is_name(name) and name != "default" and name not in Retry.__struct_fields__
 
 
-DURATIONS = (timedelta, Span, OffOrSpan)
+def is_flow_name(name: str) -> bool:
+    return is_name(name) and name not in Queue.__struct_fields__
+
+
+DURATIONS = (timedelta, Span, OffOrSpan, Heartbeat)
 """What takes a duration, be it among other things."""
+_WORDS = {OffOrSpan: ("off",), Heartbeat: ("off", "manual")}
 
 
 def duration(text: str, kind: Any) -> timedelta | str:
-    if kind is OffOrSpan and text == "off":
+    if text in _WORDS.get(kind, ()):
         return text
     found = parse_duration(text)
     if kind is not timedelta and not found:
@@ -69,12 +94,14 @@ def checked(value: T, kind: Any) -> T:
     """What a type cannot say of itself."""
     if kind is Fields:
         check_fields(value)  # type: ignore[arg-type]
+    if kind is Policy:
+        check_policy(str(value))
     return value
 
 
 def objection(kind: Any, trouble: Exception) -> str:
     """What is wrong with a value, as the end of a sentence."""
-    if kind is Fields and isinstance(trouble, InvalidInput):
+    if kind in (Fields, Policy) and isinstance(trouble, InvalidInput):
         return f": {trouble.message}"
     return f"; it takes {accepted_by(kind)}"
 
@@ -92,10 +119,12 @@ def hint_for(key: str) -> str:
         return _pool_hint(name)
     if section == "display":
         return _display_hint(*between, name)
-    if between and is_policy_name(between[0]):
+    if between and _can_be_named(section, between[0]):
         return hint_for(f"{section}.{name}").replace(f"{section}.", f"{section}.{between[0]}.")
     if section == "retry" and name not in TYPES and (between or name == "default"):
         return POLICY_FORMS
+    if section == "queue" and between:
+        return FLOW_FORMS
     known = [known for known in TYPES if known.startswith(f"{section}.")]
     known = known or [*TABLES, "pools.global", *TYPES]
     by_name = {known.rpartition(".")[2]: known for known in reversed(known)}

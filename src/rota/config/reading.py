@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from rota.config.key import DURATIONS, checked, duration, hint_for, is_table, objection, path_of, shown, type_of
-from rota.config.section import DEFAULT_POOLS, SECTIONS, TABLES, Config, Display, policies_of
+from rota.config.section import DEFAULT_POOLS, SECTIONS, TABLES, Config, Display, Queue, policies_of
 from rota.duration import show_duration
 from rota.errors import ConfigError, InvalidInput
 from rota.names import POOL_KINDS
@@ -31,6 +31,9 @@ def listing(config: Config) -> dict[str, object]:
         if section == "retry":
             for name, policy in config.policies.items():
                 listed |= _listing(f"{section}.{name}", policy)
+        if section == "queue":
+            for name, queue in config.flows.items():
+                listed |= _listing(f"{section}.{name}", queue)
     return listed
 
 
@@ -80,8 +83,24 @@ def understand(source: str, file: str) -> Config:
     }
     named = [name for name, raw in document.get("retry", {}).items() if isinstance(raw, dict)]
     policies = policies_of(sections["retry"], {name: _under(("retry", name), values) for name in named})
+    flows = {
+        name: Queue(**_under(("queue", name), values))
+        for name, raw in sorted(document.get("queue", {}).items())
+        if isinstance(raw, dict)
+    }
+    _refuse_crossed({"queue": sections["queue"]} | {f"queue.{name}": each for name, each in flows.items()}, file)
     display = Display(list=sections.pop("display.list"), show=sections.pop("display.show"))
-    return Config(pools={**DEFAULT_POOLS, **pools}, policies=policies, display=display, **sections)
+    return Config(pools={**DEFAULT_POOLS, **pools}, policies=policies, flows=flows, display=display, **sections)
+
+
+def _refuse_crossed(queues: Mapping[str, Queue], file: str) -> None:
+    for table, queue in queues.items():
+        soft, hard = queue.soft_limit, queue.hard_limit
+        if isinstance(soft, int) and isinstance(hard, int) and soft > hard:
+            raise ConfigError(
+                f"{table}.soft_limit = {soft} in {file} is above {table}.hard_limit = {hard}; "
+                "a queue is full before it could warn: lower the soft limit, or raise the hard one first"
+            )
 
 
 def _under(table: tuple[str, ...], values: Mapping[str, Any]) -> dict[str, Any]:

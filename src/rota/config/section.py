@@ -19,6 +19,10 @@ Count = Annotated[int, Meta(ge=1, le=_MOST, description=f"a whole number from 1 
 ByteCount = Annotated[int, Meta(ge=1, le=2**62, description="a whole number of bytes, from 1")]
 OffOrCount = Annotated[Count | Literal["off"], Meta(description=f'a whole number from 1 to {_MOST}, or "off"')]
 
+QueueLimit = Annotated[
+    Count | Literal["off", "auto"], Meta(description=f'a whole number from 1 to {_MOST}, "auto", or "off"')
+]
+
 Url = Annotated[str, Meta(pattern=r"^postgres(ql)?://", description="the address of a database, postgresql://…")]
 
 PlanDoc = Annotated[
@@ -30,6 +34,11 @@ MissingProducer = Annotated[Literal["block", "wait"], Meta(description='"block" 
 Span = Annotated[timedelta, Meta(description='a duration longer than nothing, such as "300ms" or "2m30s"')]
 """One that would make no sense as nought."""
 OffOrSpan = Annotated[timedelta | Literal["off"], Meta(description='a duration such as "24h", or "off"')]
+
+Heartbeat = Annotated[
+    timedelta | Literal["off", "manual"], Meta(description='a duration such as "3m", or "manual", or "off"')
+]
+Policy = Annotated[str, Meta(description="the name of a concurrency policy")]
 
 Days = Annotated[int, Meta(ge=0, le=36_500, description="a whole number of days from 0 to 36500")]
 
@@ -49,6 +58,12 @@ class Scheduler(msgspec.Struct, frozen=True, kw_only=True):
 
     batch_size: Count | None = None
     """The most jobs one tick starts; absent, as many as there is room for."""
+    spawn_delay: timedelta = timedelta()
+    """From one start to the next, at least."""
+    heartbeat: Heartbeat = "off"
+    """How often jobs start, or "manual": only with `rota tick`. Off, whenever something happens."""
+    policy: Policy = "pools"
+    """What decides which pools a job draws from: the pools as configured, or one that a package brings."""
     grace: timedelta = timedelta(seconds=30)
     """How long running jobs may go on after a shutdown was asked for, before they are left to the supervisor."""
     kill_after: timedelta = timedelta(seconds=5)
@@ -114,6 +129,15 @@ class Gc(msgspec.Struct, frozen=True, kw_only=True):
     """How often that is done unasked, or never."""
 
 
+class Queue(msgspec.Struct, frozen=True, kw_only=True):
+    """`[queue]`: how many jobs may stand ready, in all or in `[queue.FLOW]` of one flow."""
+
+    soft_limit: QueueLimit = "off"
+    """From so many on a submit is warned."""
+    hard_limit: QueueLimit = "off"
+    """From so many on it is put off."""
+
+
 class Store(msgspec.Struct, frozen=True, kw_only=True):
     """`[store]`: where the records are kept."""
 
@@ -175,6 +199,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     retry: Retry = Retry()
     policies: Mapping[str, Retry] = msgspec.field(default_factory=lambda: policies_of(Retry(), {}))
     """`[retry.NAME]` by name, whole."""
+    queue: Queue = Queue()
+    flows: Mapping[str, Queue] = {}
+    """`[queue.FLOW]` by flow."""
     breaker: Breaker = Breaker()
     direct: Direct = Direct()
     gc: Gc = Gc()
@@ -193,7 +220,7 @@ def _required(kind: Any) -> Any:
 SECTIONS: Mapping[str, type[msgspec.Struct]] = {
     field.name: field.type
     for field in msgspec.structs.fields(Config)
-    if field.name not in ("pools", "policies", "display")
+    if field.name not in ("pools", "policies", "flows", "display")
 } | {f"display.{field.name}": field.type for field in msgspec.structs.fields(Display)}
 TABLES = tuple(dict.fromkeys(("pools", *(name.partition(".")[0] for name in SECTIONS))))
 TYPES: Mapping[str, Any] = {

@@ -12,11 +12,11 @@ from rota.ids import JobId, RunId, SlotId
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
-    """`job.submitted`, `job.queued`, `job.dispatched` …, `breaker.opened`, `scheduler.recovered`."""
+    """`job.submitted`, `job.queued`, `job.moved` …, `queue.respaced`, `breaker.opened`, `scheduler.recovered`."""
     at: int
     """Microseconds since the epoch."""
     cause: str
-    """What part of Rota did it: `submit`, `tick`, `executor`, `cancel`, `edit`, `direct`, `recovery`,
+    """What part of Rota did it: `submit`, `tick`, `executor`, `cancel`, `edit`, `move`, `direct`, `recovery`,
     `config`."""
     actor: str | None = None
     """Who asked for it, where somebody did."""

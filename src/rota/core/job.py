@@ -17,7 +17,7 @@ from rota.core.lock import Lock
 from rota.core.pinned_head import PinnedHead
 from rota.core.retry import RetryPolicy
 from rota.core.run import Run
-from rota.core.status import STARTED, Status
+from rota.core.status import STARTED, WAITING, Status
 from rota.core.wait import WaitKind
 from rota.core.workspace import Workspace
 from rota.errors import Conflict
@@ -111,16 +111,27 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return self.status in STARTED or self.run is not None
 
 
-EDITABLE = frozenset({"command", "params", "name", "timeout", "idle_timeout"})
+EDITABLE = frozenset({"command", "params", "name", "timeout", "idle_timeout", "retry", "priority", "not_before"})
 FROZEN = ("command", "params")
+_OF_THE_SPEC = EDITABLE & frozenset(Spec.__struct_fields__)
 
 
-def edit(job: Job, changes: Mapping[str, Any]) -> Spec:
-    """The one door through which what was asked for changes: the job's spec with these fields, if it may still have
-    others (INV-001)."""
+def edit(job: Job, changes: Mapping[str, Any]) -> Job:
+    """The one door through which what was asked for changes: the job with these fields, if it may still have others
+    (INV-001). One that was rewound waits again, but what it is asked to do stays what it was."""
     if not changes.keys() <= EDITABLE:
         raise Conflict(f"Cannot modify immutable fields: {', '.join(sorted(changes.keys() - EDITABLE))}")
-    frozen = [name for name in FROZEN if name in changes]
+    frozen = sorted(changes) if job.status not in WAITING else [name for name in FROZEN if name in changes]
     if frozen and job.was_dispatched:
         raise Conflict(f"Cannot modify {', '.join(frozen)} after dispatch")
-    return msgspec.structs.replace(job.spec, **changes)
+    if frozen and job.status not in WAITING:
+        raise Conflict(f"Cannot modify {', '.join(frozen)} after its end")
+    asked = {name: value for name, value in changes.items() if name in _OF_THE_SPEC}
+    own = {name: value for name, value in changes.items() if name not in _OF_THE_SPEC}
+    return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, **asked), **own)
+
+
+def changed(job: Job, edited: Job) -> list[str]:
+    """The names of what an edit has changed."""
+    pairs = ((name, (job.spec, edited.spec) if name in _OF_THE_SPEC else (job, edited)) for name in sorted(EDITABLE))
+    return [name for name, (was, now) in pairs if getattr(was, name) != getattr(now, name)]

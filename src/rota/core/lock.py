@@ -32,6 +32,11 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True, order=True):
     mode: LockMode = LockMode.EXCLUSIVE
 
 
+def phase_lock(phase: str, flow: str) -> Lock:
+    """What serializes the jobs of one phase and flow that are not parallelizable."""
+    return Lock(key=f"phase/{phase}/{flow}")
+
+
 class Front(msgspec.Struct, frozen=True, kw_only=True):
     """What decides who may have a key now."""
 

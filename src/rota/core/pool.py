@@ -16,9 +16,11 @@ import msgspec
 from rota.core.status import Status
 from rota.core.verdict import PASS, Verdict, Wait
 from rota.core.wait import WaitKind
-from rota.names import GLOBAL, POOL_KINDS
+from rota.errors import InvalidInput
+from rota.names import GLOBAL, POOL_KINDS, is_pool_name
 
 KINDS = POOL_KINDS
+MOST_WEIGHT = 1_000_000
 
 Draws = Mapping[str, int]
 
@@ -52,6 +54,31 @@ class PoolPolicy:
                 draws[f"{kind}/{name}"] = 1
         draws.update(job.pools)
         return dict(sorted(draws.items(), key=lambda draw: speaking_order(draw[0])))
+
+
+class NamedPolicy:
+    """Somebody else's, known by its name: what it says is checked before anything is stored."""
+
+    def __init__(self, name: str, policy: ConcurrencyPolicy) -> None:
+        self._name = name
+        self._policy = policy
+
+    def draws(self, job: Drawing) -> Draws:
+        """Every job draws from global, whatever the policy says of it: that is the switch for all."""
+        try:
+            said = self._policy.draws(job)
+            draws = {GLOBAL: 1, **said}
+        except Exception as error:
+            raise self._refusal(f"failed: {error!r}") from error
+        for name, weight in draws.items():
+            if not isinstance(name, str) or not is_pool_name(name):
+                raise self._refusal(f"says that the job draws from {name!r}, which is no pool")
+            if type(weight) is not int or not 1 <= weight <= MOST_WEIGHT:
+                raise self._refusal(f"says that the job draws {weight!r} from {name}: it is 1 to {MOST_WEIGHT}")
+        return dict(sorted(draws.items(), key=lambda draw: speaking_order(draw[0])))
+
+    def _refusal(self, what: str) -> InvalidInput:
+        return InvalidInput(f"the concurrency policy {self._name} {what}; nothing was stored")
 
 
 def speaking_order(name: str) -> tuple[int, str]:

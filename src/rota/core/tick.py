@@ -12,6 +12,7 @@ import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import count
+from math import inf
 from typing import Literal
 
 import msgspec
@@ -26,6 +27,7 @@ from rota.core.status import Status, advance
 from rota.core.verdict import Block, Pass, Skip, Unknown, Verdict, Wait
 from rota.core.wait import WaitKind
 from rota.ids import JobId, LaneId, SlotId
+from rota.names import GLOBAL
 
 _STORED_KINDS = frozenset({WaitKind.DEPENDENCIES, WaitKind.PINNED_HEAD, WaitKind.LOCKS})
 
@@ -121,10 +123,27 @@ def look(jobs: Sequence[Standing], facts: Facts) -> list[Placement]:
     ]
 
 
+def bound(capacity: int | None, batch: int | None, ready: int) -> tuple[int, int, BoundBy]:
+    """How many start, how many that are ready do not, and what kept it from being more. Where two are equal, batch
+    speaks before capacity and capacity before ready; none is no bound."""
+    if ready <= 0:
+        return 0, 0, "none"
+    if capacity is not None and capacity <= 0:
+        return 0, ready, "capacity"
+    number: float
+    reason: BoundBy
+    number, reason = (inf, "ready") if batch is None else (batch, "batch")
+    if capacity is not None and capacity < number:
+        number, reason = capacity, "capacity"
+    if ready < number:
+        number, reason = ready, "ready"
+    return int(number), ready - int(number), reason
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     claims: tuple[Claim, ...]
     bound_by: BoundBy
-    """What kept the number of claims from being larger."""
+    """What kept the number of claims from being larger, by `bound`."""
     pools: PoolBoard
     """Room as it is after these claims, with the pools that were closed on the way."""
     pauses: Pauses
@@ -154,24 +173,31 @@ def plan(snapshot: Snapshot) -> Plan:
 
 
 def _plan_queue(snapshot: Snapshot, pools: PoolBoard, workers: Iterator[int]) -> Plan:
-    """Go down the queue order over all lanes at once and claim what fits."""
+    """Go down the queue order over all lanes at once and claim what fits. A job that a pause or a breaker holds is not
+    ready; with several pools, capacity is how many could be claimed."""
     pauses = snapshot.pauses
     claims: list[Claim] = []
-    bound_by: BoundBy = "none" if not snapshot.has_ready else "ready" if snapshot.lanes else "capacity"
+    is_refused = not snapshot.lanes and _is_full(snapshot)
     queue = [(lane.heads[0], 0, lane) for lane in snapshot.lanes if lane.heads]
     heapq.heapify(queue)
+    is_cut_short, is_batched = False, False
     while queue:
         rank, index, lane = queue[0]
         if snapshot.horizon is not None and rank >= snapshot.horizon:
-            return Plan(claims=tuple(claims), bound_by=bound_by, pools=pools, pauses=pauses, is_cut_short=True)
+            is_cut_short = True
+            break
         if snapshot.frontier is not None and rank >= snapshot.frontier:
             break
-        if not _may_start(lane, pauses, pools):
-            bound_by = "capacity"
+        if _is_held(lane, pauses):
+            heapq.heappop(queue)
+            continue
+        if not _fits(lane, pools):
+            is_refused = True
             heapq.heappop(queue)
             continue
         if len(claims) == snapshot.batch_size:
-            return Plan(claims=tuple(claims), bound_by="batch", pools=pools, pauses=pauses, is_cut_short=True)
+            is_cut_short = is_batched = True
+            break
         pools.take(lane.draws)
         probes = pauses.breakers.awaiting(lane.keys)
         if probes:
@@ -180,22 +206,42 @@ def _plan_queue(snapshot: Snapshot, pools: PoolBoard, workers: Iterator[int]) ->
         if index + 1 < len(lane.heads):
             heapq.heapreplace(queue, (lane.heads[index + 1], index + 1, lane))
         elif lane.has_more:
-            return Plan(claims=tuple(claims), bound_by=bound_by, pools=pools, pauses=pauses, is_cut_short=True)
+            is_cut_short = is_batched = True
+            break
         else:
             heapq.heappop(queue)
     # Marked jobs that have not had their look are owed one, even where nothing ready stands before them.
-    wants_more = snapshot.frontier is not None
-    is_cut_short = snapshot.horizon is not None or wants_more
+    wants_more = not is_cut_short and snapshot.frontier is not None
+    is_cut_short = is_cut_short or snapshot.horizon is not None or wants_more
+    bound_by = _bound_by(snapshot, pools, pauses, len(claims), is_refused=is_refused, is_batched=is_batched)
     return Plan(
         claims=tuple(claims), bound_by=bound_by, pools=pools, pauses=pauses, is_cut_short=is_cut_short,
         wants_more_lanes=wants_more,
     )  # fmt: skip
 
 
-def _may_start(lane: Lane, pauses: Pauses, pools: PoolBoard) -> bool:
+def _bound_by(
+    snapshot: Snapshot, pools: PoolBoard, pauses: Pauses, claimed: int, *, is_refused: bool, is_batched: bool
+) -> BoundBy:  # fmt: skip
+    if is_batched or claimed == snapshot.batch_size:
+        return bound(None, claimed, claimed + 1)[2]
+    lanes = [lane for lane in snapshot.lanes if not _is_held(lane, pauses)]
+    has_room = not is_refused and (not lanes or any(isinstance(pools.judge(lane.draws), Pass) for lane in lanes))
+    return bound(claimed + has_room, snapshot.batch_size, claimed + is_refused)[2]
+
+
+def _is_full(snapshot: Snapshot) -> bool:
+    """Everybody draws from global: when it is full no lane is shown, and somebody is ready all the same."""
+    is_full = not isinstance(PoolBoard(snapshot.limits, snapshot.used).judge({GLOBAL: 1}), Pass)
+    return snapshot.has_ready and is_full and GLOBAL not in snapshot.pauses.scopes
+
+
+def _is_held(lane: Lane, pauses: Pauses) -> bool:
+    return pauses.are_over(lane.draws, lane.keys)
+
+
+def _fits(lane: Lane, pools: PoolBoard) -> bool:
     """Whether the next job of this lane fits now; if it lacks room somewhere, that pool is closed behind it."""
-    if pauses.are_over(lane.draws, lane.keys):
-        return False
     if pools.is_closed(lane.draws):
         return False
     if isinstance(pools.judge(lane.draws), Pass) and not pools.is_reserved(lane.draws):

@@ -28,6 +28,8 @@ _decode_argv = msgspec.json.Decoder(tuple[str, ...]).decode
 
 LOOK = 500
 """Jobs looked at in one go."""
+MOST_AT_ONCE = 1000
+"""Jobs of one lane that a tick without a batch takes in one transaction; the rest follows in the next."""
 LOOKS = 4
 """Goes in one transaction: what is left has its turn in the next, and nothing behind it starts meanwhile."""
 
@@ -71,6 +73,16 @@ def choose(store: Snapshots, limits: Limits, batch_size: int | None, *, is_left:
     while True:
         chosen = plan(store.snapshot(limits, batch_size, most_lanes, is_left=is_left))
         if chosen.claims or not chosen.wants_more_lanes:
+            return chosen
+        most_lanes *= 8
+
+
+def choose_all(store: Snapshots, limits: Limits, batch: int | None, *, is_left: bool) -> Plan:
+    """The plan of a tick: of all lanes, and of each as many jobs as the batch could take."""
+    most_lanes, most_heads = LANES, (MOST_AT_ONCE if batch is None else batch) + 1
+    while True:
+        chosen = plan(store.snapshot(limits, batch, most_lanes, is_left=is_left, most_heads=most_heads))
+        if not chosen.wants_more_lanes:
             return chosen
         most_lanes *= 8
 

@@ -23,12 +23,14 @@ import msgspec
 
 from rota.clock import Clock
 from rota.core.event import Event
+from rota.core.pace import Outlook
 from rota.core.slot import SlotClaim
 from rota.engine import breaker, finish, rewind, slot
 from rota.engine.awaited import AwaitedStarts
-from rota.engine.dispatch import Starter, choose, look_at_marked
+from rota.engine.dispatch import Starter, look_at_marked
 from rota.engine.known import Known
 from rota.engine.outside import certain, disturb, stir_changed
+from rota.engine.pace import Pacer
 from rota.engine.recovery import Report, Unsettled, reconcile
 from rota.engine.work import Chance, Question, Request, Settings, Work
 from rota.errors import RotaError, StorageFull, StoreError, Unavailable
@@ -90,6 +92,7 @@ class Engine:
         self._machine_retry_at = 0.0
         self._executor_notice: str | None = None
         self._unbooked: dict[RunId, str] = {}
+        self._pacer = Pacer()
         self.settings = settings
         self.is_draining = False
         """Set at shutdown: nothing new starts."""
@@ -115,6 +118,7 @@ class Engine:
             session.stir_all_waiting()
             session.forget_old_failures(self._clock.now() - self.settings.breaker.window)
             sentinels = rewind.left_over(session, self.settings.places)
+            self._pacer.recall(session)
             session.commit()
         except StorageFull as error:
             if session is not None:
@@ -150,10 +154,12 @@ class Engine:
                 self._session.stir_due(work.now)
             self._book_time(work)
             has_slots = (self._has_slots or work.has_slots) and slot.take_places(work)
-            is_left = look_at_marked(work, "tick")
+            is_left = self._look(work)
             has_more = self._claim(work, is_left=is_left) or is_left
             replies = self._see(work, requests, results)
-            next_due = _earliest(self._session.next_due(), self._breaker_due)
+            next_due = _earliest(
+                self._session.next_due(), self._breaker_due, self._pacer.next_due(self.settings, work.now)
+            )
             events = self._session.commit()
         except (StorageFull, StoreError) as error:
             self._fail(error, messages, requests)
@@ -169,6 +175,7 @@ class Engine:
         self.next_due = next_due
         self._has_slots = has_slots
         work.keep()
+        self._pacer.keep()
         for act in work.afterwards:
             act()
         self._awaited.call_back(overdue)
@@ -180,6 +187,33 @@ class Engine:
             self._publish(events)
         if work.questions or work.watches:
             self._ask(work.questions)
+
+    def rehearse(self, request: Request[Any]) -> None:
+        """What a turn with this request would come to. It is the same code on the same records, and none of it is kept:
+        nothing reaches the disk, the executor, or who listens."""
+        known, settings = self.known.copy(), self.settings
+        work = Work(self._session, settings, self._clock.now(), self._chance, known)
+        work.is_rehearsal = True
+        answer: Any
+        try:
+            self._session.begin()
+            result = request.act(work)
+            stir_changed(work)
+            if self._is_due(work.now):
+                self._session.stir_due(work.now)
+            if self._breaker_due is not None and self._breaker_due <= work.now:
+                breaker.book_time(work)
+            slot.take_places(work)
+            is_left = self._look(work)
+            if self._may_claim:
+                work.plan = self._pacer.choose(work, is_left=is_left)
+            answer = result if request.see is None else self._seen(work, request.see, [result])[0]
+        except Exception as error:  # noqa: BLE001 - it is the answer
+            answer = error
+        finally:
+            self._session.rollback()
+            self._pacer.undo()
+        request.done(answer)
 
     def _receive(self) -> list[Message]:
         """What the executor says. While there is none to be had, nothing starts, and everything else goes on."""
@@ -221,6 +255,17 @@ class Engine:
         if self.is_draining:
             return "the scheduler is stopping"
         return next(iter(self._obstacles), None)
+
+    @property
+    def outlook(self) -> Outlook:
+        """When a job can start that nothing else holds."""
+        return self._pacer.outlook(self.settings, self._clock.now())
+
+    @property
+    def _may_claim(self) -> bool:
+        if self.is_draining or not self._is_connected or self._machine_trouble is not None:
+            return False
+        return self._unsettled.trouble is None
 
     def _start_deadline(self) -> float:
         return self._clock.monotonic() + self.settings.start_timeout.total_seconds()
@@ -366,19 +411,25 @@ class Engine:
             self._breaker_due = None
             breaker.book_time(work)
 
+    def _look(self, work: Work) -> bool:
+        """Whether marked jobs may be left: none where a tick was asked for, which says what it comes to."""
+        while look_at_marked(work, "tick"):
+            if work.tick is None:
+                return True
+        return False
+
     def _claim(self, work: Work, *, is_left: bool) -> bool:
         """Claim what fits; whether there may be more to do at once."""
         if self._machine_trouble is not None and self._clock.monotonic() >= self._machine_retry_at:
             self._machine_trouble = None  # tried again; if it is still so, the next start says so
-        if self.is_draining or not self._is_connected or self._machine_trouble is not None:
+        if not self._may_claim:
             return False
-        if self._unsettled.trouble is not None:
-            return False
-        chosen = choose(work.session, work.settings.limits, work.settings.batch_size, is_left=is_left)
+        chosen = self._pacer.choose(work, is_left=is_left)
         claims, has_doubtful = certain(work, chosen.claims)
         if len(claims) < len(chosen.claims):
             chosen = msgspec.structs.replace(chosen, claims=claims)
         work.plan = chosen
+        self._pacer.book(work, len(claims))
         dispatches = self._session.claim(chosen.claims, NODE, work.now, "tick")
         has_marked = breaker.book_plan(work, chosen)
         ordered = [self._order(work, dispatch) for dispatch in dispatches]
@@ -433,6 +484,7 @@ class Engine:
     def _fail(self, error: RotaError, messages: list[Message], requests: Sequence[Request[Any]]) -> None:
         """Nothing was stored: say so to everybody, keep what the executor said, and try again in a while."""
         self._session.rollback()
+        self._pacer.undo()
         if self.trouble is None:
             log.error("%s", error.message)
         self.trouble, self._kept, self.has_more = error, messages, False
@@ -453,5 +505,5 @@ class Engine:
             request.done(Unavailable("the scheduler is stopping; try again when it is back"))
 
 
-def _earliest(one: datetime | None, other: datetime | None) -> datetime | None:
-    return min((moment for moment in (one, other) if moment is not None), default=None)
+def _earliest(*moments: datetime | None) -> datetime | None:
+    return min((moment for moment in moments if moment is not None), default=None)

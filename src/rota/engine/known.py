@@ -26,6 +26,13 @@ class Known:
         self._since: dict[Fact, int] = {}
         self._looks = itertools.count(1)
 
+    def copy(self) -> Known:
+        """For who only wants to see what would come of it."""
+        other = Known()
+        other.seen, other.asked, other.last_end = dict(self.seen), dict(self.asked), self.last_end
+        other._since, other._looks = dict(self._since), self._looks
+        return other
+
     def begin(self) -> int:
         """The number of a look that begins now; from any thread."""
         return next(self._looks)

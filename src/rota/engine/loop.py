@@ -95,7 +95,11 @@ class Loop:
 
     def _turn(self) -> None:
         count = min(len(self._requests), MOST_IN_A_TURN)
-        self._engine.turn([self._requests.popleft() for _ in range(count)])
+        requests = [self._requests.popleft() for _ in range(count)]
+        self._engine.turn([request for request in requests if not request.is_rehearsal])
+        for request in requests:
+            if request.is_rehearsal:
+                self._engine.rehearse(request)
 
     def _wait(self) -> None:
         """Until there is something to do."""

@@ -37,7 +37,7 @@ _REMEMBER_EVERY = 2_000
 META = "mirrored"
 """The last event whose job's files are known to be written."""
 _ENDS = frozenset(f"job.{status.lower()}" for status in TERMINAL)
-_CAUSES = _ENDS | {"job.running", "job.rewound"}
+_CAUSES = _ENDS | {"job.running", "job.rewound", "job.edited", "job.moved"}
 
 
 class Mirror:

@@ -83,13 +83,19 @@ def _mend(work: Work, lost: Unretried, cause: str) -> bool:
     end = Conclusion(status=Status.FAILED, exit_code=lost.exit_code, reason=lost.reason)
     is_unwanted = is_cancelled(lost.stop_requested)
     delay = decide(lost.policy, lost.retries, end, is_unwanted=is_unwanted, chance=work.chance())
-    if delay is None:
+    if delay is None or _is_key_taken(work, lost):
         return _end(work, lost)
     work.session.reopen(lost.chain)
     work.session.add_retry(
         lost.job, retries=lost.retries + 1, not_before=lost.finished_at + delay, now=work.now, cause=cause
     )
     return True
+
+
+def _is_key_taken(work: Work, lost: Unretried) -> bool:
+    """A chain without an active job did not hold its unique key: another may have it by now."""
+    key = work.session.chains([lost.job])[lost.job].unique
+    return key is not None and bool(work.session.active_of([key]))
 
 
 def _end(work: Work, lost: Unretried) -> bool:

@@ -10,8 +10,10 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from rota.core.artifact import MissingProducer, Outside, Places
+from rota.core.backpressure import QueueLimits
 from rota.core.breaker import BreakerPolicy
 from rota.core.fact import Fact, Seen
+from rota.core.pace import Heartbeat, Tick
 from rota.core.pool import ConcurrencyPolicy, Limits
 from rota.core.retry import RetryPolicies
 from rota.core.tick import Plan
@@ -34,10 +36,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     batch_size: int | None
     kill_after: timedelta
     start_timeout: timedelta
+    spawn_delay: timedelta = timedelta()
+    heartbeat: Heartbeat | None = None
     retry: RetryPolicies = RetryPolicies()
     breaker: BreakerPolicy = BreakerPolicy()
     places: Places = Places(jobs="", sentinels="")
     missing_producer: MissingProducer = MissingProducer.BLOCK
+    queue: QueueLimits = QueueLimits()
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +68,12 @@ class Work:
         self.starts: list[Start | Environment] = []
         self.plan: Plan | None = None
         """What was chosen to start, once that is done; none where nothing may start."""
+        self.is_rehearsal = False
+        """All of it is going to be undone."""
+        self.tick: Tick | None = None
+        """Asked for by hand."""
+        self.planned: Plan | None = None
+        """All that a tick decided on, of which some may start later."""
         self.runs: dict[RunId, OpenRun | None] = {}
         """What is known of the open runs that messages speak of: several may speak of one."""
         self.known = Known() if known is None else known
@@ -88,6 +99,7 @@ class Work:
     def forget(self) -> None:
         """The transaction was undone."""
         self.orders.clear()
+        self.tick = None
         self.runs.clear()
         self.learned.clear()
         self.began.clear()
@@ -135,7 +147,7 @@ class Request(Generic[T]):
     """Something to do inside the next transaction, by itself, and whom to tell after the commit.
 
     With `see`, the answer is what that makes of the result, at the end of the turn: it is called once for all the
-    requests of a turn that share it.
+    requests of a turn that share it. A rehearsal is answered in the same way, and all that it did is undone.
     """
 
     def __init__(
@@ -143,7 +155,10 @@ class Request(Generic[T]):
         act: Callable[[Work], T],
         done: Callable[[Any], None],
         see: Callable[[Work, Sequence[T]], Sequence[Any]] | None = None,
+        *,
+        is_rehearsal: bool = False,
     ) -> None:
         self.act = act
         self.done = done
         self.see = see
+        self.is_rehearsal = is_rehearsal

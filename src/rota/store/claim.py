@@ -138,6 +138,7 @@ class Claiming(Placing):
         if touched:
             self._forget_run(run.run)
             self.leave_locks(run.job)
+            self.follow_anew([run.job])  # while it counted as started, a chain before it may have gone on
             data = {"from": "DISPATCHED", "error": error} if error else {"from": "DISPATCHED"}
             self.emit(Event(kind="job.queued", at=to_stored(now), cause=cause, job=run.job, data=data))
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from rota.core.after import AfterPolicy
+from rota.core.after import AfterPolicy, state_of
 from rota.core.event import Event
 from rota.core.lock import Front, LockMode
 from rota.core.queue import Rank
-from rota.core.status import TERMINAL
+from rota.core.status import TERMINAL, Status
 from rota.core.tick import Placement
 from rota.errors import StoreError
 from rota.ids import JobId, LaneId
@@ -49,17 +49,20 @@ class Placing(Snapshots, Crafting):
         for placement in placements:
             if placement.joins:
                 self._contend(placement.job)
-            elif placement.leaves:
+        for placement in placements:  # after the joins: whoever waits for one that leaves has to be found in the queue
+            if placement.leaves:
                 self.leave_locks(placement.job)
         for placement in changed:
             if placement.to is not placement.was:
                 self.emit(_placed(placement, to_stored(now), cause))
 
     def _count_ready(self, changed: Iterable[Placement]) -> None:
+        """Where one comes and another goes there are as many as before, but the first may be another."""
         change: dict[LaneId, int] = {}
         for placement in changed:
-            change[placement.lane] = change.get(placement.lane, 0) + placement.is_ready - placement.was_ready
-        self._db.run_many("count_ready", [{"lane": lane, "change": n} for lane, n in change.items() if n])
+            if placement.is_ready != placement.was_ready:
+                change[placement.lane] = change.get(placement.lane, 0) + placement.is_ready - placement.was_ready
+        self._db.run_many("count_ready", [{"lane": lane, "change": n} for lane, n in change.items()])
 
     def _contend(self, job: JobId) -> None:
         """Stand in the queue of each of its locks; whoever was ready behind it and may not pass looks again."""
@@ -107,6 +110,19 @@ class Placing(Snapshots, Crafting):
         self._db.run("count_down_successors", chain=chain, policies=policies)
         self._db.run("close_edges", chain=chain, policies=policies)
         return bool(makes)
+
+    def follow_anew(self, jobs: Sequence[JobId]) -> None:
+        """Jobs that wait again: each edge says what its chain has come to by now. One whose chain cannot be read stays
+        as it was."""
+        changed = []
+        for job, sequence, policy, state, status in self._db.rows("edges_anew", jobs=list(jobs)):
+            if status in Status.__members__:
+                anew = state_of(AfterPolicy(policy), Status(status))
+                if anew != state:
+                    changed.append({"job": job, "sequence": sequence, "state": anew.value})
+        if changed:
+            self._db.run_many("set_edge", changed)
+            self._db.run("count_unmet", jobs=sorted({edge["job"] for edge in changed}))
 
 
 def _place_row(placement: Placement, now: int) -> dict[str, object]:

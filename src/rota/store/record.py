@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from rota.core.after import AfterPolicy, Edge
+from rota.core.backpressure import Depth
 from rota.core.event import Event
 from rota.core.job import Job, Spec
 from rota.core.lock import Lock, LockMode
@@ -28,7 +29,7 @@ T = TypeVar("T")
 FIRST_RANK = (-(2**62), -(2**62), 0, 0)
 _NAMELESS = Named()
 LAST_RANK = (2**62, 2**62, 2**62, 2**62)
-LISTED_BY = ("name", "type", "flow", "target")
+LISTED_BY = ("name", "type", "flow", "phase", "target")
 
 
 class Records(ArtifactRecords):
@@ -78,7 +79,7 @@ class Records(ArtifactRecords):
         """Active jobs in queue order, then ended ones from the newest: one page, behind the job `after`.
 
         `is_past_active` says in which part that job stood when it was listed: it may have ended since. `only` has the
-        name, type, flow or target that they must have.
+        name, type, flow, phase or target that they must have.
         """
         of, asked = ("_of", {name: only.get(name) for name in LISTED_BY}) if only else ("", {})
         wanted = {status.value for status in statuses}
@@ -116,6 +117,15 @@ class Records(ArtifactRecords):
     def lanes(self) -> list[tuple[dict[str, int], int]]:
         """Draws and number of ready jobs of each lane that has any."""
         return [(dict(decode_draws(draws) or {}), ready) for draws, ready in self._db.rows("lane_depths")]
+
+    def depth(self) -> Depth:
+        """How many jobs are ready, by what the lanes count."""
+        total, by_flow = 0, dict[str, int]()
+        for flow, ready in self._db.rows("depths"):
+            total += ready
+            if flow:
+                by_flow[flow] = by_flow.get(flow, 0) + ready
+        return Depth(total=total, by_flow=dict(sorted(by_flow.items())))
 
     def lock_holders(self, keys: Sequence[str]) -> dict[str, list[JobId]]:
         holders: dict[str, list[JobId]] = {}

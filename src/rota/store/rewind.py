@@ -12,16 +12,15 @@ from datetime import datetime
 
 import msgspec
 
-from rota.core.after import AfterPolicy, state_of
 from rota.core.artifact import Artifact, decode_artifact
 from rota.core.event import Event
 from rota.core.rewind import Craft, rewound
 from rota.core.status import Status
 from rota.errors import InvalidInput, StoreError
 from rota.ids import JobId, LaneId, RunId
-from rota.store.artifact import Crafting
 from rota.store.database import Database
 from rota.store.moment import to_stored
+from rota.store.place import Placing
 
 
 class Last(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +31,7 @@ class Last(msgspec.Struct, frozen=True, kw_only=True):
     status: Status
     is_ready: bool
     lane: LaneId
+    unique: str | None = None
 
 
 class RewindRecords:
@@ -51,9 +51,14 @@ class RewindRecords:
         """In the order of the chains; one that is gone is not among them."""
         found = {
             chain: Last(
-                chain=JobId(chain), job=JobId(job), status=Status(status), is_ready=bool(ready), lane=LaneId(lane)
+                chain=JobId(chain),
+                job=JobId(job),
+                status=Status(status),
+                is_ready=bool(ready),
+                lane=LaneId(lane),
+                unique=unique,
             )
-            for chain, job, status, ready, lane in self._db.rows("last_jobs", chains=list(chains))
+            for chain, job, status, ready, lane, unique in self._db.rows("last_jobs", chains=list(chains))
         }
         return [found[chain] for chain in chains if chain in found]
 
@@ -89,7 +94,7 @@ class RewindRecords:
         return self.last_jobs(sorted({JobId(chain) for (chain,) in rows}))
 
 
-class Rewinding(Crafting, RewindRecords):
+class Rewinding(Placing, RewindRecords):
     def rewind(self, jobs: Sequence[Last], *, now: datetime, actor: str | None) -> Mapping[JobId, RunId]:
         """Put them back; of those that have run, which run was their last. None of them may have started."""
         chains, ids, at = [each.chain for each in jobs], [each.job for each in jobs], to_stored(now)
@@ -100,7 +105,7 @@ class Rewinding(Crafting, RewindRecords):
         if self._db.run_many("rewind", rows) != len(rows):
             raise StoreError("a job changed while it was rewound; is a second scheduler writing to this store?")
         self._leave_lanes_of(jobs)
-        self._follow_anew(ids)
+        self.follow_anew(ids)
         self._db.run("rewind_products", chains=chains)
         self.stir_needing([row[0] for row in self._db.rows("take_back_puts", chains=chains)])
         for each in jobs:
@@ -115,16 +120,3 @@ class Rewinding(Crafting, RewindRecords):
             if each.is_ready:
                 left[each.lane] = left.get(each.lane, 0) + 1
         self._db.run_many("count_ready", [{"lane": lane, "change": -count} for lane, count in left.items()])
-
-    def _follow_anew(self, jobs: Sequence[JobId]) -> None:
-        """Each edge says what its chain has come to by now: inside the set it is open again. One whose chain cannot be
-        read stays as it was."""
-        changed = []
-        for job, sequence, policy, state, status in self._db.rows("edges_anew", jobs=list(jobs)):
-            if status in Status.__members__:
-                anew = state_of(AfterPolicy(policy), Status(status))
-                if anew != state:
-                    changed.append({"job": job, "sequence": sequence, "state": anew.value})
-        if changed:
-            self._db.run_many("set_edge", changed)
-            self._db.run("count_unmet", jobs=sorted({edge["job"] for edge in changed}))

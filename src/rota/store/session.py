@@ -15,13 +15,15 @@ from rota.store.edit import Editing
 from rota.store.finish import Finishing
 from rota.store.gc import Collecting, GcRecords
 from rota.store.graph import GraphRecords
+from rota.store.lock import LockRecords
+from rota.store.move import QueueRecords
 from rota.store.record import Records
 from rota.store.retry import Retrying
 from rota.store.rewind import Rewinding, RewindRecords
 from rota.store.slot import Serving, SlotRecords
 
 
-class Reader(SlotRecords, Records, BreakerRecords, GraphRecords, RewindRecords, GcRecords):
+class Reader(SlotRecords, Records, BreakerRecords, GraphRecords, RewindRecords, GcRecords, QueueRecords, LockRecords):
     def __init__(self, database: Database) -> None:
         self._db = database
 

@@ -180,8 +180,9 @@ class Snapshots(ArtifactRecords):
         ]
 
     def snapshot(
-        self, limits: Limits, batch_size: int | None, most_lanes: int = LANES, *, is_left: bool = True
-    ) -> Snapshot:
+        self, limits: Limits, batch_size: int | None, most_lanes: int = LANES, *, is_left: bool = True,
+        most_heads: int = HEADS,
+    ) -> Snapshot:  # fmt: skip
         """Where it is known that every marked job has had its look, `is_left` is false and none is looked for."""
         now = self._occupancy()
         used, slots = now.used, self.waiting_slots() if now.has_waiting_slots else ()
@@ -190,7 +191,7 @@ class Snapshots(ArtifactRecords):
         horizon = self._db.rows("first_stirred") if is_left else ()
         rows = self._db.rows("lanes", limit=1 if is_full else most_lanes + 1)
         return Snapshot(
-            lanes=() if is_full else tuple(self._lanes(rows[:most_lanes], limits, used, pauses)),
+            lanes=() if is_full else tuple(self._lanes(rows[:most_lanes], limits, used, pauses, most_heads)),
             slots=tuple(slots),
             fronts=self.fronts(lock.key for slot in slots for lock in slot.locks) if slots else {},
             used=used,
@@ -203,14 +204,16 @@ class Snapshots(ArtifactRecords):
             horizon=Rank(*horizon[0]) if horizon else None,
         )
 
-    def _lanes(self, rows: Sequence[Row], limits: Limits, used: Mapping[str, int], pauses: Pauses) -> Iterator[Lane]:
+    def _lanes(
+        self, rows: Sequence[Row], limits: Limits, used: Mapping[str, int], pauses: Pauses, most_heads: int
+    ) -> Iterator[Lane]:  # fmt: skip
         """The lanes with ready jobs. One that a full pool closes shows its first job only: that job may still
         close other pools to those behind it. One whose draws cannot be read is left out."""
         for lane, text, type_, target, asks, ready, *_ in rows:
             draws, keys = decode_draws(text), keys_of(type_, target)
             if draws is None or pauses.are_over(draws, keys):
                 continue
-            heads = self._db.rows("heads", lane=lane, limit=_room(limits, used, draws))
+            heads = self._db.rows("heads", lane=lane, limit=_room(limits, used, draws, most_heads))
             if heads:
                 ranks = tuple(Rank(*head) for head in heads)
                 has_more = ready > len(heads)
@@ -249,11 +252,11 @@ def _is_full(limits: Limits, used: Mapping[str, int], name: str) -> bool:
     return size is not None and used.get(name, 0) >= size
 
 
-def _room(limits: Limits, used: Mapping[str, int], draws: Draws) -> int:
+def _room(limits: Limits, used: Mapping[str, int], draws: Draws, most: int) -> int:
     """How many jobs of a lane could start at most, plus the one that closes it."""
-    room = HEADS
+    room = most
     for name, weight in draws.items():
         size = limits.size(name)
         if size is not None and weight > 0:
             room = min(room, max(0, size - used.get(name, 0)) // weight)
-    return min(HEADS, room + 1)
+    return min(most, room + 1)

@@ -16,7 +16,10 @@ T = TypeVar("T")
 
 _NAME = re.compile(r"^-- (name|part): (\w+).*$", re.MULTILINE)
 _PART = re.compile(r"@part\((\w+)\)")
-_FILES = ("submit", "look", "claim", "slot", "retry", "rewind", "edit", "artifact", "breaker", "gc", "graph", "view")
+_FILES = (
+    "submit", "look", "claim", "slot", "retry", "rewind", "edit", "move", "lock", "artifact", "breaker", "gc", "graph",
+    "view",
+)  # fmt: skip
 
 
 def load(translate: Callable[[str], T]) -> Mapping[str, T]:

@@ -15,6 +15,7 @@ from rota.core.job import Job, Spec
 from rota.core.pool import Draws
 from rota.core.queue import position_of
 from rota.core.status import Status
+from rota.core.unique import Active
 from rota.ids import JobId, LaneId
 from rota.store.artifact import Crafting
 from rota.store.moment import duration_to_stored, maybe_to_stored, to_stored
@@ -58,6 +59,7 @@ class ChainState(msgspec.Struct, frozen=True, kw_only=True):
     chain: JobId
     last: JobId
     status: Status
+    unique: str | None = None
 
 
 class Submitting(Crafting):
@@ -89,9 +91,14 @@ class Submitting(Crafting):
     def chains(self, jobs: Sequence[JobId]) -> dict[JobId, ChainState]:
         """What the chains of these jobs have come to; a job that does not exist is not in the answer."""
         return {
-            JobId(job): ChainState(chain=JobId(chain), last=JobId(last), status=Status(status))
-            for job, chain, last, status in self._db.rows("chains", ids=list(jobs))
+            JobId(job): ChainState(chain=JobId(chain), last=JobId(last), status=Status(status), unique=unique)
+            for job, chain, last, status, unique in self._db.rows("chains", ids=list(jobs))
         }
+
+    def active_of(self, keys: Sequence[str]) -> dict[str, Active]:
+        """Who has each of these unique keys; one that nobody has is not in the answer."""
+        rows = self._db.rows("active_of_keys", keys=list(keys)) if keys else ()
+        return {key: Active(job=JobId(job), chain=JobId(chain)) for key, job, chain in rows}
 
     def answer(self, key: str) -> tuple[str, str] | None:
         """The digest of the request that came with this key before, and what it was told."""

@@ -9,14 +9,16 @@ from pathlib import Path
 import msgspec
 
 from rota.core.artifact import Outside
+from rota.core.backpressure import QueueLimits
 from rota.core.breaker import BreakerPolicy, keys_of
 from rota.core.gate import Facts, Standing, first_verdict
 from rota.core.job import Job
 from rota.core.lock import LockBoard
+from rota.core.pace import Outlook
 from rota.core.pool import Limits
 from rota.core.queue import Rank
 from rota.core.status import WAITING
-from rota.core.verdict import Unknown, Verdict, Wait
+from rota.core.verdict import PASS, Pass, Unknown, Verdict, Wait
 from rota.engine.dispatch import choose
 from rota.engine.work import Work
 from rota.ids import JobId, LaneId
@@ -37,6 +39,8 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     held_by: str | None = None
     """Why nothing at all starts, whatever the gates say."""
     outside: Outside = Outside()
+    outlook: Outlook = Outlook()
+    queue: QueueLimits = QueueLimits()
 
 
 def waits(reader: Looking, jobs: Sequence[Job], sight: Sight) -> dict[JobId, Wait]:
@@ -50,7 +54,8 @@ def waits_of(reader: Looking, waiting: Sequence[JobId], sight: Sight) -> dict[Jo
         return {}
     standings = reader.standings(waiting)
     contending = [standing.rank.job for standing in standings if standing.locks]
-    planned = choose(reader, sight.limits, sight.batch_size)
+    # Where nothing starts in this moment, nobody has taken room before the others.
+    planned = choose(reader, sight.limits, 0 if sight.outlook.is_for_later(sight.now) else sight.batch_size)
     starting = {claim.job for claim in planned.claims}
     facts = Facts(
         now=sight.now,
@@ -60,15 +65,21 @@ def waits_of(reader: Looking, waiting: Sequence[JobId], sight: Sight) -> dict[Jo
         outside=sight.outside,
     )
     said = {
-        standing.rank.job: _said(first_verdict(standing, facts))
+        standing.rank.job: _said(PASS if standing.rank.job in starting else first_verdict(standing, facts), sight)
         for standing in standings
-        if standing.rank.job not in starting
     }
     return {job: wait for job, wait in said.items() if wait is not None}
 
 
-def _said(verdict: Verdict) -> Wait | None:
+def next_starts(reader: Looking, sight: Sight) -> set[JobId]:
+    """What the next tick starts, as things stand."""
+    return {claim.job for claim in choose(reader, sight.limits, sight.batch_size).claims}
+
+
+def _said(verdict: Verdict, sight: Sight) -> Wait | None:
     match verdict:
+        case Pass():
+            return sight.outlook.wait(sight.now)
         case Wait():
             return verdict
         case Unknown():
@@ -135,7 +146,7 @@ def _fresh(new: NewJob, now: datetime, facts: Facts, sight: Sight) -> JobForm:
         locks=(),
         edges=(),
     )
-    return job_form(job, sight.jobs, wait=_said(first_verdict(standing, facts)))
+    return job_form(job, sight.jobs, wait=_said(first_verdict(standing, facts), sight))
 
 
 def show(reader: Looking, job: JobId, sight: Sight) -> JobForm:

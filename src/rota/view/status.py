@@ -14,6 +14,7 @@ from rota.store.session import Reader
 from rota.view.breaker import tripped
 from rota.view.gc import last_gc
 from rota.view.job import Sight, waits
+from rota.wire import depth_form
 
 
 def pools(reader: Reader, limits: Limits) -> dict[str, dict[str, int]]:
@@ -43,7 +44,7 @@ def status(reader: Reader, sight: Sight) -> dict[str, Any]:
         "paused": pause is not None,
         "paused_by": None if pause is None else pause.by,
         "paused_at": None if pause is None else pause.at,
-        "depth": {"total": ready, "soft": None, "hard": None, "by_flow": _by_flow(lanes)},
+        "depth": depth_form(reader.depth(), sight.queue.of_all(sight.limits)),
         "queued": counts.get(Status.QUEUED, 0),
         "ready": ready - in_lanes,
         "waiting": waiting,
@@ -57,16 +58,6 @@ def status(reader: Reader, sight: Sight) -> dict[str, Any]:
     }
 
 
-def _by_flow(lanes: list[tuple[dict[str, int], int]]) -> dict[str, int]:
-    depths: dict[str, int] = {}
-    for draws, count in lanes:
-        for name in draws:
-            if name.startswith("flow/"):
-                flow = name.removeprefix("flow/")
-                depths[flow] = depths.get(flow, 0) + count
-    return depths
-
-
 def _idle_because(reader: Reader, sight: Sight) -> str | None:
     """Nothing runs while something waits: what the first job in the queue says."""
     first = reader.list_jobs(WAITING, limit=1)
@@ -74,4 +65,9 @@ def _idle_because(reader: Reader, sight: Sight) -> str | None:
         return None
     job = reader.jobs(first)[0]
     wait = waits(reader, [job], sight).get(job.id)
-    return f"{show_job(job.id)}: {wait.detail}" if wait is not None else sight.held_by
+    if wait is not None:
+        is_paced = sight.outlook.needs_tick and wait == sight.outlook.wait(sight.now)
+        return f"{show_job(job.id)}: {wait.detail}{'; it starts with the next tick' if is_paced else ''}"
+    if sight.held_by is None and sight.outlook.needs_tick:
+        return f"{show_job(job.id)}: it starts with the next `rota tick`"
+    return sight.held_by

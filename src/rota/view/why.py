@@ -12,7 +12,7 @@ from rota.core.verdict import Wait
 from rota.core.wait import WaitKind
 from rota.ids import JobId, show_job
 from rota.store.session import Reader
-from rota.view.job import Sight, find, waits
+from rota.view.job import Sight, find, next_starts, waits
 
 _DEEPEST = 5
 _MOST_NAMES = 5
@@ -73,11 +73,21 @@ def _line(reader: Reader, job: Job, wait: Wait | None, sight: Sight) -> str:
     head = f"{head}: {progress}, " if progress else f"{head}: "
     if wait is not None:
         failed = f", after it could not be started: {job.last_failure}" if job.dispatch_failures else ""
-        return f"{head}{wait.detail}{_holders(reader, wait)}{failed}{_before(reader, job)}"
+        is_paced = sight.outlook.needs_tick and wait == sight.outlook.wait(sight.now)
+        by_tick = f"; {_by_tick(reader, job, sight)}" if is_paced else ""
+        return f"{head}{wait.detail}{by_tick}{_holders(reader, wait)}{failed}{_before(reader, job)}"
     if job.status in STARTED:
         pid = f" as pid {job.pid}" if job.pid is not None else ""
         return f"{head}it runs{pid} since {job.started_at:%Y-%m-%d %H:%M:%S} UTC"
-    return f"{head}{sight.held_by or 'nothing holds it; it starts with the next tick'}"
+    return f"{head}{sight.held_by or f'nothing holds it; {_by_tick(reader, job, sight)}'}"
+
+
+def _by_tick(reader: Reader, job: Job, sight: Sight) -> str:
+    """Where only ticks start jobs, a tick starts so many."""
+    is_by_hand = sight.outlook.needs_tick and sight.outlook.not_before is None
+    tick = "`rota tick`" if is_by_hand else "tick"
+    is_next = not sight.outlook.needs_tick or job.id in next_starts(reader, sight)
+    return f"it starts with the next {tick}" if is_next else f"others come before it; its turn is with a later {tick}"
 
 
 def _before(reader: Reader, job: Job) -> str:

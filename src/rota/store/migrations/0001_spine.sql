@@ -202,7 +202,9 @@ SAY 'Cannot modify command after dispatch';
     WHERE first.id = OLD.id AND (job.started_at IS NOT NULL OR EXISTS (SELECT 1 FROM run WHERE run.job = job.id)))
 SAY 'Cannot modify params after dispatch';
 @refuse job_spec UPDATE OF spec ON job WHEN NEW.spec <> OLD.spec AND (
-    OLD.started_at IS NOT NULL OR EXISTS (SELECT 1 FROM run WHERE run.job = OLD.id))
+    OLD.started_at IS NOT NULL OR EXISTS (SELECT 1 FROM run WHERE run.job = OLD.id) AND NOT EXISTS (
+        SELECT 1 FROM spec AS was JOIN spec AS now ON now.command = was.command AND now.params = was.params
+        WHERE was.id = OLD.spec AND now.id = NEW.spec))
 SAY 'Cannot modify params after dispatch';
 @refuse job_chain UPDATE OF chain ON job WHEN NEW.chain <> OLD.chain SAY 'Cannot modify immutable fields: chain';
 @refuse run_status UPDATE OF status ON run WHEN OLD.status IS NOT NULL AND coalesce(NEW.status, '') <> OLD.status

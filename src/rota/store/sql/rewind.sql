@@ -6,7 +6,7 @@ SELECT DISTINCT need.chain FROM product JOIN need ON need.artifact = product.art
 WHERE product.chain @in(chains) AND need.chain <> product.chain
 
 -- name: last_jobs: of each chain, as it stands
-SELECT chain, id, status, ready, lane FROM job
+SELECT chain, id, status, ready, lane, unique_key FROM job
 WHERE id IN (SELECT max(member.id) FROM job AS member WHERE member.chain @in(chains) GROUP BY member.chain)
 
 -- name: crafts_of

@@ -48,10 +48,13 @@ INSERT INTO lock (job, key, mode, state, precedence, position, created_at)
 VALUES (:job, :key, :mode, 'idle', :precedence, :position, :now)
 
 -- name: chains: the chain of each job and the status of the chain's last job
-SELECT named.id, last.chain, last.id, last.status
+SELECT named.id, last.chain, last.id, last.status, last.unique_key
 FROM job AS named
 JOIN job AS last ON last.id = (SELECT max(member.id) FROM job AS member WHERE member.chain = named.chain)
 WHERE named.id @in(ids)
+
+-- name: active_of_keys: who has each of these unique keys
+SELECT unique_key, id, chain FROM job WHERE unique_key @in(keys) AND unique_key IS NOT NULL AND finished_at IS NULL
 
 -- name: find_answer
 SELECT digest, answer FROM idempotency WHERE key = :key

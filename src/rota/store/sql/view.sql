@@ -21,9 +21,10 @@ ORDER BY id DESC LIMIT :limit
 (CAST(:name AS TEXT) IS NULL OR spec.name = CAST(:name AS TEXT))
 AND (CAST(:type AS TEXT) IS NULL OR spec.type = CAST(:type AS TEXT))
 AND (CAST(:flow AS TEXT) IS NULL OR spec.flow = CAST(:flow AS TEXT))
+AND (CAST(:phase AS TEXT) IS NULL OR spec.phase = CAST(:phase AS TEXT))
 AND (CAST(:target AS TEXT) IS NULL OR spec.target = CAST(:target AS TEXT))
 
--- name: active_ids_of: the same, of one name, type, flow or target
+-- name: active_ids_of: the same, of one name, type, flow, phase or target
 SELECT job.id FROM job JOIN spec ON spec.id = job.spec
 WHERE finished_at IS NULL AND status @in(statuses) AND (precedence, position, created_at, job.id) > (:precedence, :position, :created_at, :job) AND @part(asked_for)
 ORDER BY precedence, position, created_at, job.id LIMIT :limit
@@ -79,6 +80,9 @@ SELECT seq, at, kind, cause, actor, job, run, data FROM event WHERE job = :job O
 
 -- name: last_dispatch
 SELECT started_at FROM run ORDER BY id DESC LIMIT 1
+
+-- name: depths: ready jobs of each lane that has any, by flow
+SELECT flow, ready FROM lane WHERE ready > 0
 
 -- name: lane_depths
 SELECT draws, ready FROM lane WHERE ready > 0

@@ -1,0 +1,142 @@
+"""Submits over HTTP: one job or a batch, each answered with one of three values."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Annotated, Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from rota.api.context import Context, context_of
+from rota.api.problem import answer, problem, read
+from rota.command.backpressure import RETRY_AFTER, Deferred, Delayed
+from rota.command.submission import Submission, Surroundings
+from rota.command.submit import AlreadyActive, Answer, Needs, Submitted, missing_things, needs_of, submit
+from rota.command.survey import NOTHING, Survey, names_something, survey
+from rota.command.workspace import LIMIT, asks_for_one, prepare, show_inputs
+from rota.core.workspace import Workspace
+from rota.engine.work import Work
+from rota.errors import InvalidInput, Unavailable
+from rota.ids import show_job
+from rota.wire import depth_form
+
+_LOOK_AROUND = 2.0
+"""Seconds for a look at the file system before a submit."""
+_LOOK_OUTSIDE = 20.0
+"""Seconds for a look at repositories and artifacts."""
+_REMEMBERED = 1.0
+_MOST_SEEN = 1000
+_seen: dict[Needs, tuple[float, list[str]]] = {}
+"""What a look found, for a moment: scripts submit the same program a thousand times."""
+
+
+async def _prepared(
+    request: Request, members: Sequence[Submission], workspaces: Sequence[Workspace | None] = ()
+) -> Callable[[Work], Answer]:
+    context = context_of(request)
+    context.control.look_at_config()  # what was just written holds for what is submitted after it
+    key = request.headers.get("idempotency-key")
+    warnings = await _missing_things(members, context.around)
+    return partial(
+        submit, wanted=members, around=context.around, actor=context.actor, key=key, warnings=warnings,
+        survey=await _survey(context, members), workspaces=workspaces,
+    )  # fmt: skip
+
+
+async def _survey(context: Context, members: Sequence[Submission]) -> Survey:
+    """What the jobs name outside, if any does: here a file system that does not answer leaves nothing to go by."""
+    if not any(names_something(member) for member in members):
+        return NOTHING
+    places, began = context.control.settings.places, context.known.begin()
+    looking = asyncio.to_thread(survey, members, context.around, context.probe, places, began=began)
+    try:
+        return await asyncio.wait_for(looking, _LOOK_OUTSIDE)
+    except TimeoutError:
+        raise Unavailable("the file system does not answer; nothing was stored, so submit it again later") from None
+
+
+async def _workspaces(context: Context, members: Sequence[Submission]) -> Sequence[Workspace | None]:
+    """What git says to those that ask for a worktree or a patch; it is asked beside everything else."""
+    if not any(map(asks_for_one, members)):
+        return ()
+    asking = asyncio.to_thread(prepare, members, context.around, context.home.directory)
+    try:
+        return await asyncio.wait_for(asking, LIMIT + _LOOK_AROUND)
+    except TimeoutError:
+        raise InvalidInput("git does not answer about the working directory; nothing was stored") from None
+
+
+async def _show_inputs(context: Context, told: Answer, workspaces: Sequence[Workspace | None]) -> None:
+    if workspaces and isinstance(told, Submitted) and not told.is_repeat:
+        await asyncio.to_thread(show_inputs, context.home.directory, told.jobs, workspaces)
+
+
+async def _missing_things(members: Sequence[Submission], around: Surroundings) -> list[str]:
+    """A file system that does not answer holds up nobody, not even this request."""
+    asked = needs_of(members, around)
+    if asked not in _seen or time.monotonic() - _seen[asked][0] > _REMEMBERED:
+        try:
+            missing = await asyncio.wait_for(asyncio.to_thread(missing_things, asked), _LOOK_AROUND)
+        except TimeoutError:
+            return ["could not see in time whether the program and the working directory are there"]
+        if len(_seen) >= _MOST_SEEN:
+            _seen.clear()
+        _seen[asked] = time.monotonic(), missing
+    return _seen[asked][1]
+
+
+def _told(told: Answer, job: dict[str, Any], delayed: Delayed | None) -> Response:
+    """`job` is what there is to say of the jobs, under the name for it."""
+    match told:
+        case Deferred():
+            body = {"result": "deferred", **job, "warning": told.text, "depth": depth_form(told.depth, told.figures)}
+            seconds = f"{RETRY_AFTER.total_seconds():.0f}"
+            return problem("deferred", 429, told.text, more=body, headers={"Retry-After": seconds})
+        case AlreadyActive():
+            return answer({"result": "already_active", **job, "warning": None})
+        case Submitted():
+            warnings = [*told.warnings, *(() if delayed is None else (delayed.text,))]
+            body = {"result": "submitted", **job, "warning": "; ".join(warnings) or None}
+            if delayed is not None:
+                body["depth"] = depth_form(delayed.depth, delayed.figures)
+            return answer(body, 200 if told.is_repeat else 201)
+
+
+async def submit_job(request: Request) -> Response:
+    context = context_of(request)
+    members = [await read(request, Submission)]
+    workspaces = await _workspaces(context, members)
+    act = await _prepared(request, members, workspaces)
+    told, form, delayed = await context.perform_and_see(act, context.see_submitted)
+    await _show_inputs(context, told, workspaces)
+    return _told(told, {"job": form}, delayed)
+
+
+class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    jobs: Annotated[list[Submission], msgspec.Meta(min_length=1, max_length=10_000)]
+
+
+async def submit_batch(request: Request) -> Response:
+    """One submit, taken or refused whole; the answer has the ids in the order given, or those of the jobs that have a
+    unique key of it."""
+    context, members = context_of(request), (await read(request, Batch)).jobs
+    workspaces = await _workspaces(context, members)
+    act = await _prepared(request, members, workspaces)
+    told, delayed = await context.perform_and_see(act, context.see_batch)
+    await _show_inputs(context, told, workspaces)
+    said: dict[str, Any] = {"jobs": [] if isinstance(told, Deferred) else [show_job(job) for job in told.jobs]}
+    if isinstance(told, AlreadyActive):
+        said["active"] = {key: show_job(job) for key, job in told.active.items()}
+    return _told(told, said, delayed)
+
+
+ROUTES = [
+    Route("/api/jobs", submit_job, methods=["POST"]),
+    Route("/api/jobs/batch", submit_batch, methods=["POST"]),
+]

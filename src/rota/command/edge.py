@@ -1,0 +1,81 @@
+"""The jobs that those of a submit name: `after` edges, by id or by local name, and patches of other jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+
+from rota.command.submission import Submission
+from rota.core.after import AfterPolicy, Edge, EdgeState, find_cycle, state_of
+from rota.engine.work import Work
+from rota.errors import InvalidInput, NotFound
+from rota.ids import JobId, parse_job, show_job
+from rota.names import is_name
+from rota.store.submit import ChainState, NewJob
+
+
+def edges_of(
+    work: Work, ids: Sequence[JobId], wanted: Sequence[Submission]
+) -> dict[JobId, tuple[tuple[Edge, EdgeState], ...]]:
+    """Unknown ids, self reference and cycles are refused by name, repeats dropped, order kept."""
+    if not any(member.after or member.local is not None for member in wanted):
+        return dict.fromkeys(ids, ())
+    local = _local_names(ids, wanted)
+    named = {
+        job: list(dict.fromkeys((local.get(after.job) or parse_job(after.job), after.policy) for after in member.after))
+        for job, member in zip(ids, wanted, strict=True)
+    }
+    new = set(ids)
+    older = {predecessor for edges in named.values() for predecessor, _ in edges if predecessor not in new}
+    chains = work.session.chains(sorted(older)) if older else {}
+    resolved = {}
+    for job, edges in named.items():
+        resolved[job] = tuple(_edge(job, predecessor, policy, new, chains) for predecessor, policy in edges)
+    within = {
+        job: [edge.predecessor for edge, _ in edges if edge.predecessor in new] for job, edges in resolved.items()
+    }
+    if any(within.values()) and (cycle := find_cycle(within)) is not None:
+        raise InvalidInput(f"invalid --after cycle: {' -> '.join(show_job(job) for job in cycle)}")
+    return resolved
+
+
+def _local_names(ids: Sequence[JobId], wanted: Sequence[Submission]) -> dict[str, JobId]:
+    names: dict[str, JobId] = {}
+    for job, member in zip(ids, wanted, strict=True):
+        if member.local is None:
+            continue
+        if not is_name(member.local) or _looks_like_an_id(member.local):
+            raise InvalidInput(f"not a usable local name: {member.local!r}; use a word that is not a job id")
+        if member.local in names:
+            raise InvalidInput(f"two jobs are called {member.local!r}; give each its own local name")
+        names[member.local] = job
+    return names
+
+
+def _looks_like_an_id(name: str) -> bool:
+    return name.startswith("job-")
+
+
+def _edge(
+    job: JobId, predecessor: JobId, policy: AfterPolicy, new: Set[JobId], chains: Mapping[JobId, ChainState]
+) -> tuple[Edge, EdgeState]:
+    if predecessor == job:
+        raise InvalidInput(f"invalid --after self dependency: {show_job(job)}")
+    if predecessor in new:
+        return Edge(predecessor=predecessor, chain=predecessor, policy=policy), EdgeState.OPEN
+    if predecessor not in chains:
+        raise NotFound(f"unknown --after job id: {show_job(predecessor)}")
+    state = chains[predecessor]
+    edge = Edge(predecessor=predecessor, chain=state.chain, policy=policy)
+    return edge, state_of(policy, state.status)
+
+
+def refuse_unknown_patches(work: Work, jobs: Sequence[NewJob]) -> None:
+    """A patch is of a job that exists, or of one that comes along."""
+    named = {artifact.job: artifact for job in jobs for artifact in job.needs if artifact.job is not None}
+    known = {job.id for job in jobs} | work.session.chains(sorted(named.keys())).keys() if named else set()
+    for new in jobs:
+        if any(artifact.job == new.id for artifact in new.needs):
+            raise InvalidInput(f"invalid --needs self dependency: command_patch:{show_job(new.id)}")
+    for job, artifact in named.items():
+        if job not in known:
+            raise NotFound(f"unknown job in --needs {artifact}; `rota list --all` shows what there is")

@@ -1,0 +1,101 @@
+"""The fields of a submit, each by itself: what cannot be used is refused by name, with what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from rota.command.submission import LockWanted, Submission
+from rota.core.lock import Lock
+from rota.duration import parse_duration
+from rota.errors import InvalidInput
+from rota.names import NAME_RULE, POOL_KINDS, is_name, is_pool_name
+
+_MOST_PRIORITY = 1_000_000
+_MOST_WEIGHT = 1_000_000
+
+
+def check_fields(wanted: Submission) -> None:
+    """All that can be said of a job without knowing anything else."""
+    check_command(wanted.command)
+    check_text("name", wanted.name)
+    check_text("skip_if", wanted.skip_if)
+    if wanted.skip_if is not None and not wanted.skip_if.strip():
+        raise InvalidInput("skip_if is empty, which a shell takes for success: leave it out instead")
+    check_priority(wanted.priority)
+    _check_pools(wanted.pools)
+    for field in ("type", "flow", "target"):
+        _check_name(field, getattr(wanted, field))
+    _check_phase(wanted.phase, wanted.flow)
+
+
+def check_command(command: Sequence[str]) -> None:
+    if not command or not command[0].strip():
+        raise InvalidInput("the command is empty; write it after --, as in: rota submit -- echo hello")
+    if any("\x00" in word for word in command):
+        raise InvalidInput("the command has a NUL character, which no program can be given; remove it")
+
+
+def check_text(field: str, text: str | None) -> None:
+    if text is not None and "\x00" in text:
+        raise InvalidInput(f"{field} has a NUL character; remove it")
+
+
+def check_priority(priority: int) -> None:
+    if abs(priority) > _MOST_PRIORITY:
+        raise InvalidInput(f"priority {priority} is out of range; it goes from -{_MOST_PRIORITY} to {_MOST_PRIORITY}")
+
+
+def _check_name(field: str, name: str | None) -> None:
+    if name is not None and not is_name(name):
+        raise InvalidInput(f"not a usable {field}: {name!r}; use {NAME_RULE}")
+
+
+def _check_pools(pools: Mapping[str, int]) -> None:
+    for name, weight in pools.items():
+        if not is_pool_name(name):
+            kinds = ", ".join(f"{kind}/NAME" for kind in POOL_KINDS)
+            raise InvalidInput(f"not a pool name: {name!r}; a pool is global or one of {kinds}")
+        if not 1 <= weight <= _MOST_WEIGHT:
+            raise InvalidInput(f"pool {name}: a job draws at least 1 and at most {_MOST_WEIGHT}, not {weight}")
+
+
+def check_variables(variables: Mapping[str, str]) -> None:
+    for name, value in variables.items():
+        if not name or "=" in name or "\x00" in name or "\x00" in value:
+            raise InvalidInput(f"not a usable environment variable: {name!r}")
+
+
+def limit_of(field: str, text: str | None) -> timedelta | None:
+    if text is None:
+        return None
+    limit = parse_duration(text)
+    if not limit:
+        raise InvalidInput(f"{field} must be longer than nothing; leave it out for no limit")
+    return limit
+
+
+def not_before_of(delay: str | None, now: datetime) -> datetime | None:
+    wait = timedelta() if delay is None else parse_duration(delay)
+    return now + wait if wait else None
+
+
+def _check_phase(phase: str | None, flow: str | None) -> None:
+    if phase is None:
+        return
+    if not is_name(phase) or "/" in phase:  # so that a lock's key tells phase and flow apart
+        raise InvalidInput(f"not a usable phase: {phase!r}; use {NAME_RULE}, and no / at all")
+    if flow is None:
+        raise InvalidInput(f"phase {phase} is one of a flow: name the flow too, with --flow")
+
+
+def locks_of(wanted: Sequence[LockWanted], phase: Lock | None = None) -> tuple[Lock, ...]:
+    """By key; a key named twice is exclusive if either says so."""
+    locks: dict[str, Lock] = {} if phase is None else {phase.key: phase}
+    for lock in wanted:
+        if not lock.key or "\x00" in lock.key or len(lock.key) > 200:
+            raise InvalidInput(f"not a usable lock key: {lock.key!r}; use 1 to 200 characters")
+        known = locks.get(lock.key)
+        mode = lock.mode if known is None else min(known.mode, lock.mode)
+        locks[lock.key] = Lock(key=lock.key, mode=mode)
+    return tuple(sorted(locks.values()))

@@ -1,0 +1,60 @@
+"""Unique: a key that one chain has to itself from submit until it has ended, backoff included.
+
+Who submits with a key that is taken is told which job has it. A chain that has ended and is to go on, by a retry or a
+rewind, has to have its key back: where another has it now, that is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import msgspec
+
+from rota.errors import Conflict, InvalidInput
+from rota.ids import JobId, show_job
+
+
+class Active(msgspec.Struct, frozen=True, kw_only=True):
+    """Who has a key."""
+
+    job: JobId
+    chain: JobId
+
+
+def keys_of(wanted: Sequence[str | None]) -> list[str]:
+    """The keys that the jobs of one submit ask for, each asked for once."""
+    places: dict[str, int] = {}
+    for n, key in enumerate(wanted, start=1):
+        if key is None:
+            continue
+        if not key or "\x00" in key or len(key) > 200:
+            raise InvalidInput(f"not a usable unique key: {key!r}; use 1 to 200 characters")
+        if key in places:
+            raise InvalidInput(
+                f"jobs {places[key]} and {n} of the submit have one unique key, {key!r}; only one of them could run"
+            )
+        places[key] = n
+    return list(places)
+
+
+def refuse_taken(
+    jobs: Iterable[tuple[JobId, str | None]], active: Mapping[str, Active], chains: Collection[JobId], *, verb: str
+) -> None:
+    """`jobs` are the last of the chains that are to go on, each with its key."""
+    seen: dict[str, JobId] = {}
+    for job, key in jobs:
+        if key is None:
+            continue
+        if key in seen:
+            raise Conflict(
+                f"cannot {verb}: {show_job(seen[key])} and {show_job(job)} have one unique key, {key!r}, "
+                "and only one of them can be active; submit the work anew instead"
+            )
+        seen[key] = job
+        other = active.get(key)
+        if other is not None and other.chain not in chains:
+            name = show_job(other.job)
+            raise Conflict(
+                f"cannot {verb} {show_job(job)}: its unique key {key!r} is {name}'s now; "
+                f"`rota wait {name}` for its end, or `rota cancel {name}` first"
+            )

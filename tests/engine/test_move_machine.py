@@ -1,0 +1,237 @@
+"""Any sequence of submits, moves, edits, ends, cancels and crashes, against a model that is plain lists.
+
+The store keeps a job's rank with the job, with each of its locks and, of the first, with its lane, and makes gaps anew
+when they are used up. The model keeps a list for each priority and goes down it. Where they differ, a copy of a rank
+was forgotten, a job was passed that may not be passed, or a wake-up was lost.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+
+from harness import Scheduler, sqlite_raw
+from rota.command.edit import Edit, edit
+from rota.command.move import Move, move, reorder
+from rota.core.status import Status
+from rota.executor.port import Account, Start
+from rota.ids import JobId, show_job
+from rota.store.sqlite.store import SqliteStore
+from rota.view.queue import queue
+from store.invariants import check_store
+
+MEMORY = Path("/dev/shm")
+picks = st.integers(0, 1000)
+wishes = st.dictionaries(st.sampled_from("ab"), st.sampled_from(["shared", "exclusive"]), max_size=2)
+
+
+class Machine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
+        self.raw = sqlite_raw(self.directory / "rota.db")
+        self.lines: dict[int, list[JobId]] = {0: [], 1: []}
+        self.locks: dict[JobId, dict[str, str]] = {}
+        self.delayed: dict[JobId, Any] = {}
+        self.running: list[JobId] = []
+
+    @initialize(room=st.sampled_from([0, 1, 2, -1]))
+    def begin(self, room: int) -> None:
+        self.room = room
+        self.scheduler = Scheduler(SqliteStore(self.directory / "rota.db"), self.directory, {"global": room})
+
+    def teardown(self) -> None:
+        if hasattr(self, "scheduler"):
+            self.scheduler.close()
+        shutil.rmtree(self.directory)
+
+    # What happens.
+
+    @rule(priority=st.sampled_from([0, 0, 1]), locks=wishes, kind=st.sampled_from("xy"), waits=st.booleans())
+    def submit(self, priority: int, locks: dict[str, str], kind: str, waits: bool) -> None:
+        job = self.scheduler.submit(
+            priority=priority, type=kind, locks=[f"{key}:{mode}" for key, mode in locks.items()],
+            delay="1h" if waits and not locks else None,
+        )  # fmt: skip
+        self.lines[priority].append(job)
+        self.locks[job] = locks
+        if waits and not locks:
+            self.delayed[job] = self.scheduler.clock.moment + timedelta(hours=1)
+        self.check()
+
+    @precondition(lambda self: self.waiting())
+    @rule(pick=picks, other=picks, where=st.sampled_from(["first", "last", "to", "before", "after"]))
+    def move(self, pick: int, other: int, where: str) -> None:
+        self.moved(self.waiting()[pick % len(self.waiting())], other, where)
+        self.check()
+
+    @precondition(lambda self: any(len(line) > 2 for line in self.lines.values()))
+    @rule(pick=picks, where=st.sampled_from(["last", "before", "after", "to"]), often=st.integers(5, 12))
+    def crowd(self, pick: int, where: str, often: int) -> None:
+        """Between the same two, or to the end, again and again: until there is no gap."""
+        line = next(line for line in self.lines.values() if len(line) > 2)
+        for n in range(often):
+            if len(line) > 2:
+                self.moved(line[0 if where in ("last", "after") else -1], pick + n % 2, where)
+                self.start()
+        self.check()
+
+    @precondition(lambda self: self.waiting())
+    @rule(data=st.data(), priority=st.sampled_from([0, 1]))
+    def reorder(self, data: st.DataObject, priority: int) -> None:
+        line = self.lines[priority]
+        if not line:
+            return
+        order = data.draw(st.lists(st.sampled_from(line), unique=True, min_size=1))
+        self.scheduler.do(lambda work: reorder(work, [show_job(job) for job in order], actor="ann"))
+        places = sorted(line.index(job) for job in order)
+        for place, job in zip(places, order, strict=True):
+            line[place] = job
+        self.check()
+
+    @precondition(lambda self: self.waiting())
+    @rule(pick=picks, priority=st.sampled_from([0, 1]))
+    def prioritise(self, pick: int, priority: int) -> None:
+        """It keeps its position, and so stands among the others by that."""
+        job = self.waiting()[pick % len(self.waiting())]
+        self.scheduler.do(lambda work: edit(work, job, Edit(priority=priority), actor="ann"))
+        was = next(line for line in self.lines.values() if job in line)
+        if was is not self.lines[priority]:
+            was.remove(job)
+            ranks = {each.id: (each.position, each.created_at, each.id) for each in self.jobs()}
+            behind = [n for n, each in enumerate(self.lines[priority]) if ranks[each] > ranks[job]]
+            self.lines[priority].insert(behind[0] if behind else len(self.lines[priority]), job)
+        self.check()
+
+    @precondition(lambda self: self.waiting())
+    @rule(pick=picks, delay=st.sampled_from([None, "1h", "10s"]))
+    def delay(self, pick: int, delay: str | None) -> None:
+        job = self.waiting()[pick % len(self.waiting())]
+        self.scheduler.do(lambda work: edit(work, job, Edit(delay=delay), actor="ann"))
+        self.delayed.pop(job, None)
+        if delay:
+            hours = timedelta(hours=1) if delay == "1h" else timedelta(seconds=10)
+            self.delayed[job] = self.scheduler.clock.moment + hours
+        self.check()
+
+    @precondition(lambda self: self.waiting())
+    @rule(pick=picks)
+    def cancel(self, pick: int) -> None:
+        job = self.waiting()[pick % len(self.waiting())]
+        self.scheduler.cancel(job)
+        next(line for line in self.lines.values() if job in line).remove(job)
+        self.check()
+
+    @precondition(lambda self: self.running)
+    @rule(pick=picks)
+    def end(self, pick: int) -> None:
+        job = self.running.pop(pick % len(self.running))
+        self.scheduler.end(job)
+        self.check()
+
+    @rule(seconds=st.sampled_from([1, 10, 3600]))
+    def pass_time(self, seconds: int) -> None:
+        self.scheduler.clock.advance(seconds=seconds)
+        self.scheduler.turn()
+        self.check()
+
+    @rule(room=st.sampled_from([0, 1, 2, -1]))
+    def resize(self, room: int) -> None:
+        self.room = room
+        self.scheduler.set_pools(**{"global": room})
+        self.check()
+
+    @rule()
+    def crash(self) -> None:
+        runs: dict[JobId, Any] = dict(self.raw("SELECT job, id FROM run WHERE status IS NULL"))
+        self.scheduler.crash([Account(run=runs[job], pid=1) for job in self.running])
+        self.scheduler.executor.orders.extend(self.adopted(runs))
+        self.check()
+
+    # The model.
+
+    def adopted(self, runs: dict[JobId, Any]) -> list[Any]:
+        """So that the harness can still end what was started before."""
+        return [
+            Start(
+                run=runs[job], job=job, argv=(), cwd="/", surroundings=1, overlay={}, directory="/", timeout=None,
+                idle_timeout=None, kill_after=1.0, skip_if=None,
+            )
+            for job in self.running
+        ]  # fmt: skip
+
+    def moved(self, job: JobId, pick: int, where: str) -> None:
+        line = next(line for line in self.lines.values() if job in line)
+        others = [each for each in line if each != job]
+        if where in ("before", "after") and not others:
+            return
+        mark = others[pick % len(others)] if others else job
+        place = pick % len(line)
+        index = {
+            "first": 0, "last": len(others), "to": place,
+            "before": others.index(mark) if others else 0, "after": others.index(mark) + 1 if others else 0,
+        }[where]  # fmt: skip
+        asked = {"first": True, "last": True, "to": place + 1, "before": show_job(mark), "after": show_job(mark)}
+        wanted = msgspec.convert({where: asked[where]}, Move)
+        told = self.scheduler.do(lambda work: move(work, job, wanted, actor="ann"))
+        others.insert(index, job)
+        assert told.has_moved == (others != line)
+        line[:] = others
+
+    def waiting(self) -> list[JobId]:
+        return [*self.lines[1], *self.lines[0]]
+
+    def jobs(self) -> list[Any]:
+        return self.scheduler.reader.jobs([JobId(job) for (job,) in self.raw("SELECT id FROM job ORDER BY id")])
+
+    def contenders(self) -> list[JobId]:
+        """Those that nothing but locks and pools holds, in their order."""
+        now = self.scheduler.clock.moment
+        return [job for job in self.waiting() if job not in self.delayed or self.delayed[job] <= now]
+
+    def is_barred(self, job: JobId) -> bool:
+        before = self.contenders()[: self.contenders().index(job)]
+        return any(
+            "exclusive" in (mode, self.locks[other][key])
+            for key, mode in self.locks[job].items()
+            for other in (*self.running, *before)
+            if key in self.locks[other]
+        )
+
+    def start(self) -> None:
+        while self.room < 0 or len(self.running) < self.room:
+            free = [job for job in self.contenders() if not self.is_barred(job)]
+            if not free:
+                return
+            next(line for line in self.lines.values() if free[0] in line).remove(free[0])
+            self.running.append(free[0])
+
+    def check(self) -> None:
+        self.start()
+        check_store(self.raw)
+        stored = self.jobs()
+        assert {job.id for job in stored if job.started_at and not job.finished_at} == set(self.running)
+        page = queue(self.scheduler.reader, self.scheduler.sight, limit=1000)
+        assert [(form.id, form.place) for form in page.jobs] == [
+            (show_job(job), place) for line in (self.lines[1], self.lines[0]) for place, job in enumerate(line, 1)
+        ]
+        barred = {job for job in self.contenders() if self.is_barred(job)}
+        assert {job.id for job in stored if job.status is Status.WAITING_ON_LOCKS} == barred
+        assert self.raw("SELECT id FROM job WHERE stirred = 1") == []
+
+
+def test_every_copy_of_a_rank_follows_and_the_order_is_that_of_plain_lists() -> None:
+    run_state_machine_as_test(
+        Machine,
+        settings=settings(
+            max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )
