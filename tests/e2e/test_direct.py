@@ -177,6 +177,23 @@ def test_a_pause_holds_it_and_it_is_said_at_once(rota: Rota, stage: Stage) -> No
     assert stage.heard() == []
 
 
+def test_the_pace_of_the_queue_is_not_its_own(rota: Rota, stage: Stage) -> None:
+    """Batch size, spawn delay and heartbeat hold jobs; a direct execution begins when there is room."""
+    for key, value in (("batch_size", "1"), ("spawn_delay", "1h"), ("heartbeat", "1h")):
+        rota.ask("config", "set", f"scheduler.{key}", value)
+    rota.start()
+    first = Client(rota, *stage.actor("first"))
+    assert stage.hear() == ["first begins"]
+    second = Client(rota, *stage.walk_on("second"))
+    second.says("slot-2: waiting on pool global (1/1)")
+    job = rota.post(stage.walk_on("job"))
+    stage.release("first")
+    first.end(0)
+    second.end(0)
+    assert stage.heard() == ["first ends", "second begins", "second ends"]
+    assert rota.show(job)["status"] == "QUEUED"
+
+
 def test_wait_over(rota: Rota, stage: Stage) -> None:
     rota.start()
     job = rota.post(stage.actor("job"))
