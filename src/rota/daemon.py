@@ -50,7 +50,7 @@ from rota.duration import show_duration
 from rota.engine.daily import Daily
 from rota.engine.depth import DepthLog
 from rota.engine.dispatch import Starter
-from rota.engine.engine import Engine
+from rota.engine.engine import RETRY_AFTER, Engine
 from rota.engine.gc import Collector
 from rota.engine.loop import Loop
 from rota.engine.mirror import META, Mirror
@@ -58,7 +58,7 @@ from rota.engine.policy import policy_named
 from rota.engine.prober import Prober
 from rota.engine.recovery import KEYS
 from rota.engine.work import Request, Settings
-from rota.errors import RotaError, StorageFull, Unavailable
+from rota.errors import RotaError, StorageFull, StoreError, Unavailable
 from rota.executor.local import LocalExecutor
 from rota.home import Home, short_address
 from rota.ids import JobId
@@ -164,7 +164,8 @@ class Daemon:
         self._config_at_start = self._config
         self._config_seen = _stamp(home.config)
         self._config_trouble: str | None = None
-        home.jobs.mkdir(mode=0o700, exist_ok=True)  # before anybody makes it on the way, under any umask
+        for directory in (home.jobs, home.slots):  # before anybody makes them on the way, under any umask
+            directory.mkdir(mode=0o700, exist_ok=True)
         self._store: Store = open_store(self._config.store.url or home.database)
         self._session: Session | None = None
         self._executor = LocalExecutor(home.root, None)
@@ -202,6 +203,10 @@ class Daemon:
     @property
     def settings(self) -> Settings:
         return self._engine.settings
+
+    @property
+    def passes_signals(self) -> bool:
+        return self._executor.passes_signals
 
     @property
     def held_by(self) -> str | None:
@@ -258,6 +263,7 @@ class Daemon:
             await begun.wait()  # who asks at once is told what was recovered
             serving = asyncio.create_task(server.serve(sockets=[listening]))
             watching = asyncio.create_task(self._watch_config())
+            adopting = asyncio.create_task(self._adopt_slots())
             self._daily.start()
             self._depth_log.start()
             serving.add_done_callback(lambda _: self._stopping.set())
@@ -266,11 +272,24 @@ class Daemon:
             self.collector.is_stopping = True
             await self._drain()
             watching.cancel()
+            adopting.cancel()
+            context.presence.close()
             self._hub.close()
             server.end()
             await serving
             self._close(context)
         return 1 if self._has_crashed else 0
+
+    async def _adopt_slots(self) -> None:
+        """Their clients have a while to come back. A store that cannot be read now is tried again."""
+        while True:
+            try:
+                found = await self._reading.look(lambda reader: reader.open_slots())
+                self._reading.presence.adopt(slot.id for slot in found)
+                return
+            except (StorageFull, StoreError) as error:
+                log.warning("direct executions cannot be looked up: %s", error.message)
+                await asyncio.sleep(RETRY_AFTER)
 
     def _context(self) -> Context:
         root = self._home.root
@@ -371,8 +390,13 @@ class Daemon:
             "supervisor_pid": self._executor.supervisor_pid,
             "stopping": self._stopping.is_set(),
             "trouble": trouble,
-            "recovery": {key: (self._engine.recovery or {}).get(key, 0) for key in KEYS},
+            "recovery": self._recovered(),
         }
+
+    def _recovered(self) -> dict[str, int]:
+        """A client has its time to come back, so that count may still grow."""
+        found = {key: (self._engine.recovery or {}).get(key, 0) for key in KEYS}
+        return {**found, "slots_expired": found["slots_expired"] + self._reading.presence.expired}
 
     # Configuration changed by hand.
 

@@ -5,6 +5,7 @@
     ├── NotFound            nothing has that id                            404, exit 3
     ├── Conflict            it is there, but not in a state that allows it 409, exit 4
     ├── Unavailable         the scheduler is stopping or cannot be reached 503, exit 1
+    ├── WaitOver            a direct execution did not get its turn        503, exit 75
     ├── StorageFull         the disk is full; nothing was stored           507, exit 1
     ├── ConfigError         `rota.toml` cannot be used                     500, exit 1
     ├── HomeError           the home directory cannot be used              500, exit 1
@@ -65,6 +66,14 @@ class Unavailable(RotaError):
     http_status = 503
 
 
+class WaitOver(RotaError):
+    """The turn of a direct execution did not come in time; nothing of it ran."""
+
+    code = "wait-over"
+    http_status = 503
+    exit_code = 75
+
+
 class StorageFull(RotaError):
     """The disk is full; nothing was stored."""
 
@@ -93,6 +102,7 @@ class StoreError(RotaError):
 BY_CODE: dict[str, type[RotaError]] = {
     kind.code: kind
     for kind in (
-        RotaError, InvalidInput, NotFound, Conflict, Unavailable, StorageFull, ConfigError, HomeError, StoreError,
+        RotaError, InvalidInput, NotFound, Conflict, Unavailable, WaitOver, StorageFull, ConfigError, HomeError,
+        StoreError,
     )
 }  # fmt: skip

@@ -90,7 +90,7 @@ def test_a_variable_that_is_not_text_is_left_out_and_named(
 ) -> None:
     monkeypatch.setenv("BINARY", "\udcff")
     assert "BINARY" not in submitted(server, "--", "true")["env"]
-    assert "left out of the job's environment: BINARY" in capsys.readouterr().err
+    assert "left out of the environment: BINARY" in capsys.readouterr().err
 
 
 def test_a_quoted_shell_line_gets_a_hint(server: Server, capsys: pytest.CaptureFixture[str]) -> None:

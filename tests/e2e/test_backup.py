@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from e2e.client import Client, slot
 from e2e.rig import Rota, Stage, ends_within, eventually, lives
 
 
@@ -120,6 +121,31 @@ def test_in_place_with_jobs_that_the_backup_does_not_know(rota: Rota, stage: Sta
     stage.release("known", 5)
     rota.wait(known, code=5)
     assert rota.submit("--", "true") == "job-3"
+
+
+def test_a_direct_execution_that_had_not_begun_does_not_begin_after_a_restore(
+    rota: Rota, stage: Stage, tmp_path: Path
+) -> None:
+    """Who asked for it is not there any more; and its number is not given out again."""
+    rota.start()
+    rota.set_global(0)
+    direct = Client(rota, "--lock", "repo", *stage.walk_on("direct"))
+    direct.says("slot-1: waiting on pool global")
+    rota.ask("backup", str(tmp_path / "b.db"))
+    rota.set_global(1)
+    direct.end(0)
+    assert stage.hear(2) == ["direct begins", "direct ends"]
+    rota.ask("run", "--", "true")
+    rota.ask("down")
+    (rota.home / "rota.db").write_bytes(b"lost")
+    rota.ask("restore", str(tmp_path / "b.db"), "--force")
+    rota.ask("config", "set", "pools.global", "1")
+    rota.start()
+    assert rota.ended(rota.post(["true"], locks=[{"key": "repo"}]))["status"] == "COMPLETED"
+    shown = slot(rota, "slot-1")
+    assert (shown["status"], shown["reason"]) == ("CANCELLED", "restored from a backup, without its client")
+    assert stage.heard() == []
+    assert rota.json("run", "--", "true")["id"] == "slot-3"
 
 
 def test_without_a_scheduler_and_after_a_crash(rota: Rota, other: Rota, stage: Stage, tmp_path: Path) -> None:

@@ -157,7 +157,8 @@ def _matches(pattern: str, path: str) -> bool:
 
 
 def _busy(rota: Rota, repository: Path) -> str:
-    """A job that leaves everything that a job can leave."""
+    """A job that leaves everything that a job can leave, behind a direct execution."""
+    rota.ask("run", "--", "true")
     (repository / "mine").write_text("not committed\n")
     script = 'echo x > "$ROTA_SESSION_FILE"; echo y > yours'
     return rota.submit(
@@ -181,7 +182,7 @@ def test_the_page_about_the_home_names_every_file_and_no_other(rota: Rota, stage
     lasting, passing = _table("Files"), _table("For a moment only")
     assert len(lasting) > 10
     assert len(passing) > 2
-    there = _there(rota) - {"jobs/1/", "jobs/2/"}
+    there = _there(rota) - {"jobs/1/", "jobs/2/", "slots/1/"}
     unnamed = {path for path in there if not any(_matches(row.pattern, path) for row in (*lasting, *passing))}
     assert unnamed == set(), "add them to docs/home.md"
     invented = {row.pattern for row in lasting if not any(_matches(row.pattern, path) for path in there)}

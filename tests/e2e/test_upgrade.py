@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from e2e.client import Client
 from e2e.rig import Rota, Stage, ends_within, eventually, lives
-from rota.executor.supervisor.protocol import PROTOCOL, WORKSPACES
+from rota.executor.supervisor.protocol import PROTOCOL, SIGNALS
 
 _STAND_IN = """
 import sys
@@ -73,18 +74,19 @@ def test_neighbouring_versions_work_together(
     assert rota.status()["trouble"] == []
 
 
-def test_a_supervisor_that_knows_no_worktrees_is_not_asked_for_one(
-    rota: Rota, repository: Path, supervise: Callable[[int, int], int]
+def test_a_supervisor_that_passes_no_signals_on_is_not_asked_to_and_it_is_said(
+    rota: Rota, stage: Stage, supervise: Callable[[int, int], int]
 ) -> None:
-    """It would start the job in the user's own tree."""
-    supervise(WORKSPACES - 1, WORKSPACES - 1)
+    """All else of a direct execution works with it."""
+    supervise(SIGNALS - 1, SIGNALS - 1)
     rota.start()
-    job = rota.post(["touch", "here"], cwd=str(repository), worktree=True)
-    shown = rota.ended(job)
-    assert shown["status"] == "FAILED"
-    assert shown["reason"].startswith("circuit-broken: the running supervisor is of an older version")
-    assert not (repository / "here").exists()
-    assert rota.ended(rota.post(["true"]))["status"] == "COMPLETED"
+    direct = Client(rota, *stage.actor("direct"))
+    assert stage.hear() == ["direct begins"]
+    direct.send(signal.SIGHUP)
+    direct.says("SIGHUP is not passed on: the running supervisor is of an older version of Rota")
+    stage.release("direct", 5)
+    direct.end(5)
+    assert rota.status()["trouble"] == []
 
 
 def test_versions_that_do_not_fit_are_said_and_waited_for(

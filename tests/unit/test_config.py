@@ -84,6 +84,8 @@ def test_dec_011_con_002_one_job_at_a_time_and_one_user_of_ollama_unless_told_ot
         "breaker.window": "10m",
         "breaker.failures": 20,
         "breaker.cool_down": "10m",
+        "direct.wait": "5m",
+        "direct.lease": "10m",
         "gc.days": 7,
         "gc.interval": "1d",
         "store.url": None,

@@ -9,6 +9,7 @@ from rota.api import (
     artifact,
     breaker,
     control,
+    direct,
     display,
     edit,
     gc,
@@ -20,6 +21,7 @@ from rota.api import (
     retry,
     rewind,
     scheduler,
+    slot,
     submit,
     tick,
 )
@@ -28,7 +30,8 @@ from rota.api.problem import on_defect, on_http_error, on_rota_error
 from rota.errors import RotaError
 
 _MODULES = (
-    submit, job, edit, queue, lock, log, retry, rewind, artifact, tick, scheduler, control, breaker, display, graph, gc,
+    submit, job, edit, queue, lock, log, retry, rewind, slot, direct, artifact, tick, scheduler, control, breaker,
+    display, graph, gc,
 )  # fmt: skip
 
 

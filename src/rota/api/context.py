@@ -9,10 +9,11 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from starlette.requests import Request as HttpRequest
 
+from rota.api.presence import Presence
 from rota.clock import Clock
 from rota.command.backpressure import Deferred, Delayed
 from rota.command.submission import Surroundings
@@ -27,7 +28,7 @@ from rota.engine.known import Known
 from rota.engine.loop import Loop
 from rota.engine.work import Request, Settings, Work
 from rota.home import Home
-from rota.ids import JobId
+from rota.ids import JobId, SlotId
 from rota.probe.port import Probe
 from rota.store.port import Store
 from rota.store.session import Reader
@@ -36,24 +37,27 @@ from rota.wire import JobForm
 
 T = TypeVar("T")
 U = TypeVar("U")
+Topic = JobId | tuple[Literal["slot"], SlotId]
+"""Who is listened to."""
 
 _READERS = 2
 
 
 class Hub:
-    """Wakes who waits for a job. `publish` comes from the engine's thread, everything else is on the event loop."""
+    """Wakes who waits for a job or slot. `publish` comes from the engine's thread, all else is on the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._waiters: dict[JobId | None, set[asyncio.Event]] = {}
-        self._is_closed = False
+        self._waiters: dict[Topic | None, set[asyncio.Event]] = {}
+        self.is_closed = False
+        """The scheduler ends."""
 
     def publish(self, events: Sequence[Event]) -> None:
         """Only what somebody listens to crosses to the event loop. Who listens looks after he began to listen, so what
         is left out here he has seen."""
-        jobs = {event.job for event in events if event.job is not None and event.job in self._waiters}
-        if jobs or None in self._waiters:
-            self._loop.call_soon_threadsafe(self._notify, jobs)
+        topics = {topic for event in events if (topic := _topic(event)) is not None and topic in self._waiters}
+        if topics or None in self._waiters:
+            self._loop.call_soon_threadsafe(self._notify, topics)
 
     def wake(self) -> None:
         """Let those who listen to everything look again."""
@@ -61,37 +65,41 @@ class Hub:
 
     def close(self) -> None:
         """The scheduler ends: whoever waits is answered with what there is now."""
-        self._is_closed = True
-        self._notify({job for job in self._waiters if job is not None})
+        self.is_closed = True
+        self._notify({topic for topic in self._waiters if topic is not None})
 
-    def _notify(self, jobs: set[JobId]) -> None:
-        for key in (None, *(jobs & self._waiters.keys())):
+    def _notify(self, topics: set[Topic]) -> None:
+        for key in (None, *(topics & self._waiters.keys())):
             for waiter in self._waiters.get(key, ()):
                 waiter.set()
 
     @contextmanager
-    def listening(self, job: JobId | None) -> Iterator[asyncio.Event]:
-        """Set whenever the job changes; none listens to every job."""
+    def listening(self, topic: Topic | None) -> Iterator[asyncio.Event]:
+        """Set whenever the job or slot changes; none listens to everything."""
         waiter = asyncio.Event()
-        self._waiters.setdefault(job, set()).add(waiter)
+        self._waiters.setdefault(topic, set()).add(waiter)
         try:
             yield waiter
         finally:
-            self._waiters[job].discard(waiter)
-            if not self._waiters[job]:
-                del self._waiters[job]
+            self._waiters[topic].discard(waiter)
+            if not self._waiters[topic]:
+                del self._waiters[topic]
 
     async def until(
-        self, job: JobId | None, seconds: float, look: Callable[[], Awaitable[T]], is_enough: Callable[[T], bool]
+        self, topic: Topic | None, seconds: float, look: Callable[[], Awaitable[T]], is_enough: Callable[[T], bool]
     ) -> T:
         """What `look` sees as soon as it is enough, or when the time is over."""
         deadline = self._loop.time() + seconds
-        with self.listening(job) as changed:
+        with self.listening(topic) as changed:
             while True:
                 changed.clear()
                 seen = await look()
-                if is_enough(seen) or self._is_closed or not await wait_for(changed, deadline - self._loop.time()):
+                if is_enough(seen) or self.is_closed or not await wait_for(changed, deadline - self._loop.time()):
                     return seen
+
+
+def _topic(event: Event) -> Topic | None:
+    return event.job if event.slot is None else ("slot", event.slot)
 
 
 async def wait_for(event: asyncio.Event, seconds: float) -> bool:
@@ -113,6 +121,11 @@ class Control(Protocol):
     @property
     def held_by(self) -> str | None:
         """Why nothing at all starts."""
+        ...
+
+    @property
+    def passes_signals(self) -> bool:
+        """Whether signals reach what runs; a supervisor of an older version does not know how."""
         ...
 
     @property
@@ -161,6 +174,7 @@ class Context:
         self.around = around
         self.probe = probe
         self.known = known
+        self.presence = Presence(self.perform, lambda: control.config.direct)
         self._jobs = home.jobs
         self._store = store
         self._engine = engine

@@ -23,6 +23,7 @@ _TITLES = {
     "conflict": "Not in this state",
     "deferred": "The queue is full",
     "unavailable": "Not now",
+    "wait-over": "Its turn did not come in time",
     "storage-full": "The disk is full",
     "config-error": "The configuration cannot be used",
 }

@@ -15,7 +15,7 @@ PIPE_CLOSED = 141
 
 
 _ELSEWHERE = {
-    "ls": "list", "ps": "list", "jobs": "list", "add": "submit", "run": "submit", "log": "logs", "tail": "logs",
+    "ls": "list", "ps": "list", "jobs": "list", "add": "submit", "log": "logs", "tail": "logs",
     "kill": "cancel", "rm": "cancel", "start": "up", "stop": "down", "info": "show", "dag": "graph",
     "tree": "graph",
 }  # fmt: skip

@@ -21,6 +21,7 @@ VERBS = {
     "status": "what runs, what waits, and why nothing runs if nothing does",
     "doctor": "check that everything Rota needs is in order",
     "submit": "submit a command as a job and print its id",
+    "run": "run a command at the next free place, before the queue, and return its exit code",
     "list": "list jobs",
     "show": "show everything about a job",
     "why": "say why a job has not started, or how it ended",
@@ -39,6 +40,7 @@ VERBS = {
     "resume": "let start again what was paused",
     "clear": "cancel what waits, of everything or of one pool, flow or target; what runs goes on",
     "pool": "list pools or set a pool's size",
+    "slot": "list direct executions that wait or run, or cancel one",
     "breaker": "list what is held because its runs fail, or let it begin anew",
     "gc": "remove jobs that ended long ago, with their files",
     "config": "list, read or change the configuration",
@@ -148,6 +150,13 @@ def job_id(text: str) -> str:
     from rota.ids import parse_job, show_job
 
     return show_job(parse_job(f"job-{text}" if text.isdecimal() else text))
+
+
+def slot_id(text: str) -> str:
+    """`slot-3`, or `3` for short."""
+    from rota.ids import parse_slot, show_slot
+
+    return show_slot(parse_slot(f"slot-{text}" if text.isdecimal() else text))
 
 
 def seconds(text: str | None) -> float | None:

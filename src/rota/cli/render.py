@@ -105,6 +105,7 @@ def status_block(status: Json, *, now: datetime) -> list[str]:
         ("held", status.get("held")),
         ("jobs", ", ".join(counts)),
         ("waiting", waiting),
+        ("direct", _slots_text(status.get("slots") or {})),
         ("depth", _depth_text(status.get("depth") or {})),
         ("idle because", status.get("idle_because")),
         ("last dispatch", _ago(status.get("last_dispatch_at"), now)),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 
-from rota.cli.parser import Usage, job_id, pairs
+from rota.cli.asked import directory, draw, environment, hint_at_quoting, lock, refuse_bytes
+from rota.cli.parser import Usage, job_id
 from rota.cli.terminal import say, say_json, talk
 from rota.client import api
 from rota.client.problem import Deferred
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from rota.client.api import Json
 
 _POLICIES = ("success", "finished", "failed")
-_MODES = ("exclusive", "shared")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     if args.follow and args.json:
         raise Usage("--follow and --json both want stdout; choose one")
     request = body(args)
-    _hint_at_quoting(request["command"])
+    hint_at_quoting(request["command"], "submit")
     session = Session(find_home(args.home))
     answer = api.submit(session, request)
     if answer["result"] == "deferred":
@@ -115,8 +114,8 @@ def body(args: argparse.Namespace) -> Json:
         "produces": args.produces or (),
         "missing_producer": args.missing_producer,
         "pin": args.pin,
-        "locks": [_lock(text) for text in args.lock or ()],
-        "pools": dict(_draw(text) for text in args.pool or ()),
+        "locks": [lock(text) for text in args.lock or ()],
+        "pools": dict(draw(text) for text in args.pool or ()),
         "flow": args.flow,
         "phase": args.phase,
         "parallelizable": args.parallelizable or None,
@@ -136,9 +135,9 @@ def body(args: argparse.Namespace) -> Json:
     }
     request: Json = {name: value for name, value in options.items() if value is not None and value not in ([], (), {})}
     request["command"] = command
-    request["cwd"] = _directory(args.cwd)
-    _refuse_bytes(request)
-    return {**request, "env": _environment(args.env), "inherit_env": False}
+    request["cwd"] = directory(args.cwd)
+    refuse_bytes(request)
+    return {**request, "env": environment(args.env), "inherit_env": False}
 
 
 def _edge(text: str) -> dict[str, str]:
@@ -146,25 +145,6 @@ def _edge(text: str) -> dict[str, str]:
     if colon and policy not in _POLICIES:
         raise Usage(f"--after {text}: the policy is one of {', '.join(_POLICIES)}")
     return {"job": job_id(job), "policy": policy or "success"}
-
-
-def _lock(text: str) -> dict[str, str]:
-    key, colon, mode = text.rpartition(":")
-    # A key may hold colons of its own; only a mode at the end is one.
-    if mode in _MODES and key:
-        return {"key": key, "mode": mode}
-    if colon and (not key or any(known.startswith(mode[:2]) for known in _MODES)):
-        raise Usage(f"--lock {text}: write it as KEY or KEY:shared (or KEY:exclusive, which is what KEY alone means)")
-    return {"key": text, "mode": "exclusive"}
-
-
-def _draw(text: str) -> tuple[str, int]:
-    name, equals, weight = text.rpartition("=")
-    if not equals:
-        return text, 1
-    if not name or not weight.isdecimal():
-        raise Usage(f"--pool {text}: write it as NAME or NAME=WEIGHT, the weight a whole number")
-    return name, int(weight)
 
 
 def param(text: str) -> tuple[str, object]:
@@ -178,44 +158,3 @@ def param(text: str) -> tuple[str, object]:
         return key[:-1], json.loads(value)
     except ValueError as error:
         raise Usage(f"--param {text}: what follows := is not JSON ({error}); for text write NAME=TEXT") from None
-
-
-def _directory(asked: str | None) -> str:
-    try:
-        return os.path.abspath(asked or ".")  # noqa: PTH100 - keeps the path as it is named, links and all
-    except FileNotFoundError:
-        raise Usage("the working directory no longer exists; go to another, or name one with --cwd") from None
-
-
-def _environment(extra: list[str] | None) -> dict[str, str]:
-    """The caller's environment, whole. JSON is text, so a variable that is not UTF-8 cannot be carried."""
-    variables = {**os.environ, **pairs(extra, "--env")}
-    lost = sorted(name for name, value in variables.items() if not _is_text(name + value))
-    for name in lost:
-        del variables[name]
-    if lost:
-        shown = ", ".join(name.encode("utf-8", "backslashreplace").decode() for name in lost)
-        talk(f"warning: not UTF-8, left out of the job's environment: {shown}")
-    return variables
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:  # Python keeps bytes that are not UTF-8 as lone surrogates.
-        return False
-    return True
-
-
-def _refuse_bytes(request: Json) -> None:
-    if not _is_text(json.dumps(request, ensure_ascii=False)):
-        raise Usage("the command, its directory or an option is not valid UTF-8; rename what it names")
-
-
-def _hint_at_quoting(command: list[str]) -> None:
-    if len(command) != 1 or not any(each.isspace() for each in command[0]):
-        return
-    from shutil import which
-
-    if which(command[0]) is None:
-        talk(f"hint: {command[0]!r} is taken as one program's name; for a shell line: rota submit -- sh -c '…'")

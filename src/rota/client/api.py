@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rota.client.problem import Deferred
 from rota.client.session import Session
@@ -246,6 +246,39 @@ def display(session: Session) -> Json:
     """What the home's configuration says of `rota list` and `rota show`."""
     answer: Json = session.ask("GET", "/api/display").json()
     return answer
+
+
+def reserve(session: Session, request: Json) -> Stream:
+    """Reserve a place that hangs on this connection; its stream is the answer."""
+    return session.open("POST", "/api/slots?stream=1", body=request, timeout=None)
+
+
+def attend(session: Session, slot: str, offsets: Mapping[str, int], *, wait: str | None = None) -> Stream:
+    """Come back to it, with what of its output is here already."""
+    return session.open(
+        "GET", f"/api/slots/{quote(slot)}/stream{_query((*offsets.items(), ('wait', wait)))}", timeout=None
+    )
+
+
+def slots(session: Session) -> Json:
+    answer: Json = session.ask("GET", "/api/slots").json()
+    return answer
+
+
+def slot(session: Session, slot: str, *, wait: float | None = None) -> Json:
+    """With `wait`, when it has ended or the seconds are over."""
+    target = f"/api/slots/{quote(slot)}{_query((('wait', wait),))}"
+    answer: Json = session.ask("GET", target, timeout=PATIENCE + (wait or 0)).json()
+    return answer
+
+
+def begin_cancel_slot(session: Session, slot: str) -> Stream:
+    """Answered when it is gone."""
+    return session.open("POST", f"/api/slots/{quote(slot)}/cancel", timeout=None)
+
+
+def signal_slot(session: Session, slot: str, name: str) -> None:
+    session.ask("POST", f"/api/slots/{quote(slot)}/signal", body={"signal": name})
 
 
 def breakers(session: Session) -> Json:

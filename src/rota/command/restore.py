@@ -25,6 +25,9 @@ import msgspec
 from rota import config
 from rota.command.backup import CONFIG, Contents, contents_of, sync
 from rota.core.event import Event
+from rota.core.run import CANCELLED, Conclusion
+from rota.core.slot import SlotState
+from rota.core.status import Status
 from rota.engine.mirror import META as MIRRORED
 from rota.errors import Conflict, InvalidInput, NotFound, RotaError, StoreError
 from rota.executor.supervisor.history import History
@@ -183,8 +186,18 @@ def _take_up(new: Path, home: Home, contents: Contents, now: datetime) -> None:
             session.spend(noun, last)
         session.set_meta("epoch", str(numbers.epoch))
         session.set_meta(MIRRORED, "0")  # the jobs' files are written anew, behind
+        _end_slots(session, now)
         _tell(session, contents, now)
         session.commit()
+
+
+def _end_slots(session: Session, now: datetime) -> None:
+    """Those that had not begun: whoever asked for them has had his answer since, or has gone. What ran is recovered
+    like anything that ran."""
+    end = Conclusion(status=Status.CANCELLED, exit_code=CANCELLED, reason="restored from a backup, without its client")
+    for slot in session.open_slots():
+        if slot.state is not SlotState.RUNNING:
+            session.end_slot(slot.id, end, now)
 
 
 def _tell(session: Session, contents: Contents, now: datetime) -> None:
@@ -197,8 +210,10 @@ def _known_numbers(home: Home) -> Numbers:
     if home.database.exists():
         with suppress(StoreError):  # damaged, perhaps: that may be why it is restored
             numbers = numbers_in(home.database)
-    for job in _job_directories(home):
+    for job in _numbered(home.jobs):
         numbers.have("job", job)
+    for slot in _numbered(home.slots):
+        numbers.have("slot", slot)
     history = History()
     with suppress(OSError):
         history.replay(home.supervisor_journal.read_bytes())
@@ -208,10 +223,10 @@ def _known_numbers(home: Home) -> Numbers:
     return numbers
 
 
-def _job_directories(home: Home) -> list[int]:
-    if not home.jobs.exists():
+def _numbered(directory: Path) -> list[int]:
+    if not directory.exists():
         return []
-    return sorted(int(entry.name) for entry in home.jobs.iterdir() if entry.name.isdecimal())
+    return sorted(int(entry.name) for entry in directory.iterdir() if entry.name.isdecimal())
 
 
 # What was there.
@@ -219,7 +234,7 @@ def _job_directories(home: Home) -> list[int]:
 
 def _unstarted(new: Path, home: Home) -> set[int]:
     """Those that have a directory and had not started when the backup was made."""
-    directories = _job_directories(home)
+    directories = _numbered(home.jobs)
     found: set[int] = set()
     with closing(SqliteStore(new).reader()) as reader:
         for first in range(0, len(directories), _PAGE):

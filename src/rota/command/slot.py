@@ -13,7 +13,7 @@ from rota.core.run import CANCELLED, Conclusion
 from rota.core.slot import Slot, SlotState
 from rota.core.status import Status
 from rota.engine.work import Work
-from rota.errors import Conflict, InvalidInput
+from rota.errors import Conflict, InvalidInput, WaitOver
 from rota.executor.port import Signal, Stop
 from rota.ids import SlotId, show_slot
 from rota.store.slot import NewSlot
@@ -53,7 +53,9 @@ def reserve(work: Work, wanted: SlotWanted, around: Surroundings, *, actor: str)
     if wanted.command is None and (wanted.timeout or wanted.idle_timeout):
         raise InvalidInput("timeouts are for a command that Rota runs; leave them out, or name the command")
     checker = Checker(work, around)
-    asked = Submission(**{**msgspec.structs.asdict(wanted), "command": wanted.command or ["true"]})
+    asked = Submission(
+        **{**msgspec.structs.asdict(wanted), "command": ["true"] if wanted.command is None else wanted.command}
+    )
     check_fields(asked)
     spec = checker.spec(asked)
     draws = checker.draws_of(spec)
@@ -103,13 +105,21 @@ def withdraw(work: Work, slot: SlotId, *, reason: str, actor: str | None = None)
     return slot
 
 
+def give_up(work: Work, slot: SlotId, *, reason: str) -> SlotId:
+    """Its turn did not come in time. One whose turn has come stays."""
+    if _find(work, slot).state is SlotState.WAITING:
+        end = Conclusion(status=Status.CANCELLED, exit_code=WaitOver.exit_code, reason=reason)
+        work.session.end_slot(slot, end, work.now)
+    return slot
+
+
 def pass_on(work: Work, slot: SlotId, number: int) -> SlotId:
     """A signal for what runs."""
     if number not in PASSED_ON:
         names = ", ".join(sorted(each.name for each in PASSED_ON))
         raise InvalidInput(f"signal {number} is not passed on; those that are: {names}")
     found = _find(work, slot)
-    if found.state is not SlotState.RUNNING or found.run is None:
+    if found.state in (SlotState.WAITING, SlotState.ENDED) or found.run is None:
         raise Conflict(f"{show_slot(slot)} runs no command now ({found.shown}); nothing was sent")
     work.orders.append(Signal(run=found.run, number=number))
     return slot

@@ -115,6 +115,15 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True):
     """How long an open breaker holds its jobs before it lets one try."""
 
 
+class Direct(msgspec.Struct, frozen=True, kw_only=True):
+    """`[direct]`: how long a direct execution waits, and how long its client may be silent."""
+
+    wait: Span = timedelta(minutes=5)
+    """For its turn; then it is given up. For those that do not say it themselves."""
+    lease: Span = timedelta(minutes=10)
+    """From one word of a client without a connection to the next."""
+
+
 class Gc(msgspec.Struct, frozen=True, kw_only=True):
     """`[gc]`: how long what has ended is kept."""
 
@@ -200,6 +209,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     flows: Mapping[str, Queue] = {}
     """`[queue.FLOW]` by flow."""
     breaker: Breaker = Breaker()
+    direct: Direct = Direct()
     gc: Gc = Gc()
     store: Store = Store()
     artifacts: Artifacts = Artifacts()

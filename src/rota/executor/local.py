@@ -24,7 +24,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
-from msgspec import UNSET
 
 from rota import __version__
 from rota.errors import Conflict, Unavailable
@@ -46,7 +45,7 @@ from rota.executor.port import (
     Stop,
     Trouble,
 )
-from rota.executor.supervisor.protocol import ACCEPTED, PROTOCOL, WORKSPACES, Lines
+from rota.executor.supervisor.protocol import ACCEPTED, PROTOCOL, SIGNALS, Lines
 from rota.ids import RunId
 
 CONNECT_WAIT = 10.0
@@ -85,10 +84,6 @@ _body: dict[str, Callable[[bytes], Message | _Hello | _Error]] = {
     "exited": msgspec.json.Decoder(Exited).decode,
     "trouble": msgspec.json.Decoder(Trouble).decode,
 }
-_TOO_OLD = (
-    "the running supervisor is of an older version of Rota, which knows no worktrees and patches; it leaves when its "
-    "jobs have ended and the scheduler is stopped: `rota down`, and then `rota retry` this job"
-)
 _PREFIX = {
     Start: b'{"type":"start",',
     Environment: b'{"type":"environment",',
@@ -139,6 +134,11 @@ class LocalExecutor:
         self._generation = generation
         self._connect()
 
+    @property
+    def passes_signals(self) -> bool:
+        """Whether the supervisor knows how; an older one does not, and leaves when its jobs have ended."""
+        return self._spoken >= SIGNALS
+
     def fileno(self) -> int:
         return self._epoll.fileno()
 
@@ -146,9 +146,7 @@ class LocalExecutor:
         if self._is_broken:
             return  # `Accounts` will say what became of everything; what was not heard was not done
         for order in orders:
-            if self._spoken < WORKSPACES and isinstance(order, Start) and order.workspace is not UNSET:
-                self._inbox.append(FailedToStart(run=order.run, error=_TOO_OLD))
-                os.eventfd_write(self._news, 1)
+            if isinstance(order, Signal) and not self.passes_signals:
                 continue
             self._out += _PREFIX[type(order)] + _encoded(order)[1:] + b"\n"
         self._flush()

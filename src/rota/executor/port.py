@@ -58,7 +58,7 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Signal(msgspec.Struct, frozen=True, kw_only=True):
-    """Pass a signal on to what runs under this number."""
+    """Pass this signal on to the main process and its group. Since protocol 4."""
 
     run: RunId
     number: int

@@ -9,7 +9,9 @@ from typing import Any
 import msgspec
 
 from rota.core.slot import Slot, SlotState
+from rota.core.status import Status
 from rota.core.verdict import Wait
+from rota.core.wait import WaitKind
 from rota.engine.dispatch import choose
 from rota.engine.slot import directory_of
 from rota.ids import SlotId, show_slot
@@ -62,7 +64,15 @@ def _waits(reader: Looking, slots: Sequence[Slot], sight: Sight) -> Mapping[Slot
     return choose(reader, sight.limits, sight.batch_size, holds=sight.holds).slot_waits
 
 
+def _held(sight: Sight) -> Wait | None:
+    """By what holds everything, whatever the gates say."""
+    if sight.held_by is None:
+        return None
+    return Wait(status=Status.QUEUED, kind=WaitKind.PAUSED, detail=sight.held_by)
+
+
 def _form(slot: Slot, sight: Sight, wait: Wait | None) -> SlotForm:
+    wait = (_held(sight) or wait) if slot.state is SlotState.WAITING else None
     directory = directory_of(sight.jobs.parent, slot.id)
     logs = ("stdout", "stderr") if slot.command is not None else ()
     return SlotForm(

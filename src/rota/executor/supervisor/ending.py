@@ -43,6 +43,17 @@ class Ending:
         self._set_kill_at(run)
         self._signal_tree(run, signal.SIGTERM)
 
+    def pass_on(self, run: Run, number: int) -> None:
+        """The main process lives: it and what it has in its group get this signal, as from a terminal."""
+        if not run.inherited and run.pid is not None:
+            process.send_group(run.pid, number)
+            return
+        for each in self._tree.of(run):
+            fd = process.handle(each.pid, each.start_time) if each.group == run.pid else None
+            if fd is not None:
+                process.send(fd, number)
+                os.close(fd)
+
     def clear(self, run: Run, left: list[Process] | None = None) -> None:
         """The main process is gone, and reaped: end what it left behind, then say so."""
         if run.phase is not Phase.CLEARING:

@@ -113,6 +113,20 @@ class Keeper:
         self.end(run, "stop")
         return True
 
+    def signal(self, number: int, which: int) -> bool:
+        """False when no such run is known. It is for the command alone: one that has not begun gets it when it does,
+        and of one that is over nothing is left to get it."""
+        run = self.runs.get(number)
+        if run is None:
+            return False
+        which = int(signal.Signals(which))
+        self.reap()
+        if run.phase is Phase.RUNNING and run.step is Step.MAIN:
+            self.ending.pass_on(run, which)
+        elif run.end is None:
+            run.signals.append(which)
+        return True
+
     def acknowledge(self, number: int) -> bool:
         run = self.runs.get(number)
         if run is None:
@@ -238,6 +252,10 @@ class Keeper:
         self._arm(run)
         if run.is_hurried or (run.ended_by is not None and run.step is not Step.FINISH):
             self.ending.terminate(run)  # stopped while it was being started
+        if run.step is Step.MAIN:
+            for which in run.signals:
+                self.ending.pass_on(run, which)
+            run.signals.clear()
 
     def _arm(self, run: Run) -> None:
         if run.step is not Step.FINISH:

@@ -8,6 +8,7 @@
       start {run, argv, …} ─►
                   ◄─ started {run, pid, start_time} | failed_to_start {run, error} | error {error, run, order}
       stop {run, kill_after} ─►
+      signal {run, number} ─►                        to its main process and that one's group; nothing is answered
                   ◄─ exited {run, at, code, signal, ended_by, skipped, tail, watched, trouble}
       acknowledge {run} ─►
                   ◄─ trouble {trouble}                what keeps ends from being told; null when it is over
@@ -16,6 +17,7 @@ Either side may be the newer one: after an upgrade the new scheduler meets the o
 has children. So a hello names the newest and the oldest version its sender speaks, and the highest that
 both know is used. Each side knows its own version and the one before.
 
+    4   `signal`
     3   `workspace` in a start, `trouble` in an exited
     2   `order` in an error (which of the orders it answers), `trouble`
 """
@@ -28,9 +30,9 @@ TYPE_CHECKING = False  # the typing module would cost half a megabyte
 if TYPE_CHECKING:
     from typing import Any
 
-PROTOCOL = 3
-WORKSPACES = 3
-"""The first that knows them: an older supervisor would start the job in the user's own tree."""
+PROTOCOL = 4
+SIGNALS = 4
+"""The first that passes them on; an older supervisor would only refuse the order."""
 ACCEPTED = range(max(1, PROTOCOL - 1), PROTOCOL + 1)
 
 SOCKET = "supervisor.sock"

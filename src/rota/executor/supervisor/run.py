@@ -51,6 +51,7 @@ class Run:
         "patience",
         "phase",
         "pid",
+        "signals",
         "sizes",
         "start_time",
         "step",
@@ -95,6 +96,8 @@ class Run:
         self.ended_by: str | None = None
         self.kill_at: float | None = None
         self.kill_timer: Timer | None = None
+        self.signals: list[int] = []
+        """Sent before there was a process to get them."""
         self.timers: list[Timer] = []
         self.sizes: tuple[int, ...] = ()
         self.looked_at = 0.0

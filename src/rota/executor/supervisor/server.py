@@ -202,6 +202,8 @@ class Server:
                 return None
             case "stop":
                 return None if self._keeper.stop(message["run"], message.get("kill_after")) else "no such run"
+            case "signal":
+                return None if self._keeper.signal(message["run"], message["number"]) else "no such run"
             case "acknowledge":
                 return None if self._keeper.acknowledge(message["run"]) else "this run has not ended"
             case unknown:

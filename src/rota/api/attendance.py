@@ -1,0 +1,119 @@
+"""A slot as a stream, on which it hangs: every change of where it stands, and what it writes.
+
+    {"id": "slot-3", "wait": 300.0, "warning": null}     first: seconds that it may wait for its turn
+    {"slot": {"id": "slot-3", "status": "WAITING", "wait": {"detail": "waiting on pool global (1/1)", …}, …}}
+    {"slot": {… "status": "RUNNING" …}}
+    {"stream": "stdout", "size": 6}               this line, and then so many bytes as they were written
+    hello
+    {"slot": {… "status": "COMPLETED", "exit_code": 0 …}}     last: it has ended, and all it wrote has been sent
+
+A stream that ends before that was broken off: who comes back with the offsets he has goes on without a gap.
+A file cannot tell when it grows, so it is looked at on a short timer while the command runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+import msgspec
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from rota.api.context import Context, wait_for
+from rota.api.presence import Hold
+from rota.ids import SlotId, show_slot
+from rota.view import slot as view
+from rota.view.log import STREAMS, Output, path_in
+from rota.view.slot import SlotForm
+
+LOOK_EVERY = 0.1
+"""Seconds between looks at the files."""
+_AT_A_TIME = 16
+"""Pieces of one stream before the other has its turn, and before it is looked whether it has ended."""
+_OFTEN_ENOUGH = 0.25
+"""What it waits for may change with anything that happens; more often than this nobody need be told."""
+_LOOK_ANYWAY = 2.0
+"""Not all that holds it can tell: a file, the configuration."""
+
+
+class _Attended(StreamingResponse):
+    """While it lasts the client is there."""
+
+    def __init__(self, content: AsyncIterator[bytes], attending: AbstractContextManager[None]) -> None:
+        super().__init__(content, media_type="application/vnd.rota.stream")
+        self._attending = attending
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._attending:
+            await super().__call__(scope, receive, send)
+
+
+def attended(
+    context: Context, slot: SlotId, offsets: Mapping[str, int] | None = None, *, warning: str | None = None
+) -> StreamingResponse:
+    hold = Hold()
+    directory = context.home.slots / str(slot)
+    given = offsets or dict.fromkeys(STREAMS, 0)
+    outputs = {name: Output(path_in(directory, name), offset) for name, offset in given.items()}
+    return _Attended(_frames(context, slot, outputs, warning, hold), context.presence.attending(slot, hold))
+
+
+async def _frames(
+    context: Context, slot: SlotId, outputs: Mapping[str, Output], warning: str | None, hold: Hold
+) -> AsyncIterator[bytes]:
+    yield _line(id=show_slot(slot), wait=context.presence.time_left(slot), warning=warning)
+    said: SlotForm | None = None
+    try:
+        with context.hub.listening(("slot", slot)) as changed, context.hub.listening(None) as anything:
+            while not context.hub.is_closed:
+                changed.clear()
+                anything.clear()
+                # First whether it has ended, then what is there: in this order nothing written last is missed.
+                form = await context.look(partial(view.show, slot=slot, sight=context.sight()))
+                hold.is_over = form.finished_at is not None
+                if form != said and not hold.is_over:
+                    said = form
+                    yield _line(slot=form)
+                async for frame in _written(outputs, None if hold.is_over else _AT_A_TIME):
+                    yield frame
+                if hold.is_over:
+                    yield _line(slot=form)
+                    return
+                await (_grown(outputs.values(), changed) if form.ready else _news(changed, anything))
+    finally:
+        for output in outputs.values():
+            output.close()
+
+
+async def _written(outputs: Mapping[str, Output], most: int | None) -> AsyncIterator[bytes]:
+    for name, output in outputs.items():
+        count = 0
+        while count != most and (piece := await asyncio.to_thread(output.read)):
+            count += 1
+            yield _line(stream=name, size=len(piece)) + piece
+
+
+async def _grown(outputs: Iterable[Output], changed: asyncio.Event) -> None:
+    while not any(output.has_more() for output in outputs):
+        if await wait_for(changed, LOOK_EVERY):
+            return
+
+
+async def _news(changed: asyncio.Event, anything: asyncio.Event) -> None:
+    """Of itself at once, of everything else in a moment."""
+    waiting = [asyncio.ensure_future(each.wait()) for each in (changed, anything)]
+    try:
+        await asyncio.wait(waiting, timeout=_LOOK_ANYWAY, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waiting:
+            each.cancel()
+    if anything.is_set():
+        await wait_for(changed, _OFTEN_ENOUGH)
+
+
+def _line(**said: Any) -> bytes:
+    return msgspec.json.encode(said) + b"\n"

@@ -1,0 +1,78 @@
+"""`rota run`: a command at the next free place, as if it were run right here."""
+
+from __future__ import annotations
+
+import argparse
+
+from rota.cli.asked import directory, draw, environment, hint_at_quoting, lock, refuse_bytes
+from rota.cli.attendant import Attendant, Left, speaker
+from rota.cli.parser import Usage
+from rota.cli.terminal import say_json
+from rota.client.session import Session
+from rota.home import find_home
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from rota.client.api import Json
+
+_ANOTHERS = ("ROTA_JOB", "ROTA_RUN", "ROTA_SLOT", "ROTA_PARAMS", "ROTA_SESSION_FILE", "ROTA_INPUT_PATCH")
+"""What says which job we are ourselves, if we are one: not what is run here."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "rota run [options] -- COMMAND [ARGUMENT …]"
+    add = parser.add_argument
+    add("--name", help="what to call it in lists")
+    add("--type", help="its kind; draws from the pool type/TYPE")
+    add("--flow", help="its flow; draws from the pool flow/FLOW")
+    add("--target", help="where its work belongs; draws from the pool target/TARGET")
+    add("--lock", action="append", metavar="KEY[:shared]", help="hold this key while it runs")
+    add("--pool", action="append", metavar="NAME[=W]", help="draw W (1) from this pool")
+    add("--timeout", metavar="D", help="end it after so long, as 90s or 1h30m, and return 124")
+    add("--idle-timeout", metavar="D", help="end it when it has written nothing for so long")
+    add("--wait", metavar="D", help="wait so long for its turn, then return 75; 5m unless set")
+    add("--env", action="append", metavar="K=V", help="set in its environment, on top of yours")
+    add("--cwd", metavar="DIR", help="its working directory instead of yours")
+    add("--quiet", action="store_true", help="do not say what it waits for")
+    add("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the program and its arguments")
+
+
+def run(args: argparse.Namespace) -> int:
+    request = body(args)
+    say = speaker(is_quiet=args.quiet)
+    if not args.quiet:
+        hint_at_quoting(request["command"], "run")
+    attendant = Attendant(Session(find_home(args.home)), say, is_all_talk=args.json)
+    try:
+        ended = attendant.attend(request)
+    except Left as left:
+        return left.code
+    finally:
+        attendant.close()
+    if args.json:
+        say_json(ended)
+    return attendant.exit_code(ended)
+
+
+def body(args: argparse.Namespace) -> Json:
+    """The request as the API takes it; what was not asked for is left out, so that the server's defaults hold."""
+    command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    if not command:
+        raise Usage("there is no command to run; write it after --, as in: rota run -- make test")
+    options = {
+        "name": args.name,
+        "type": args.type,
+        "flow": args.flow,
+        "target": args.target,
+        "locks": [lock(text) for text in args.lock or ()],
+        "pools": dict(draw(text) for text in args.pool or ()),
+        "timeout": args.timeout,
+        "idle_timeout": args.idle_timeout,
+        "wait": args.wait,
+    }
+    request: Json = {name: value for name, value in options.items() if value is not None and value not in ([], {})}
+    request["command"] = command
+    request["cwd"] = directory(args.cwd)
+    refuse_bytes(request)
+    variables = {name: value for name, value in environment(args.env).items() if name not in _ANOTHERS}
+    return {**request, "env": variables, "inherit_env": False}
