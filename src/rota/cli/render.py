@@ -131,6 +131,10 @@ def _paused_texts(status: Json) -> list[str]:
     ]
 
 
+def _slots_text(slots: Json) -> str:
+    return ", ".join(f"{count} {state}" for state, count in slots.items() if count)
+
+
 def _depth_text(depth: Json) -> str:
     """Only where back-pressure or flows make it more than the number of jobs that are ready."""
     parts = [f"{name} {depth[name]}" for name in ("soft", "hard") if depth.get(name)]
