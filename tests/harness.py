@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from rota.command import control
 from rota.command.cancel import cancel
 from rota.command.rewind import Area, Report, look, reports, rewind
 from rota.command.rewind import survey as find_area
@@ -31,6 +32,7 @@ from rota.core.pace import batch_of
 from rota.core.pool import Limits, PoolPolicy
 from rota.core.slot import owner_of
 from rota.core.status import Status
+from rota.engine.clearing import Clearing
 from rota.engine.dispatch import Starter
 from rota.engine.engine import Engine
 from rota.engine.outside import Sighting, changes, look_at, observe, watched
@@ -291,6 +293,23 @@ class Scheduler:
     def end_slot(self, slot: SlotId, code: int | None = 0, **fields: Any) -> None:
         self.end(owner_of(slot), code, **fields)
 
+    def pause(self, scope: str = "global", by: str = "tester") -> dict[str, Any]:
+        answer: dict[str, Any] = self.do(lambda work: control.pause(work, scope, actor=by))
+        return answer
+
+    def resume(self, scope: str = "global", by: str = "tester") -> dict[str, Any]:
+        answer: dict[str, Any] = self.do(lambda work: control.resume(work, scope, actor=by))
+        return answer
+
+    def clear(self, scope: str = "global") -> int:
+        clearing: Clearing = self.do(lambda work: control.clear(work, scope, actor="tester"))
+        return clearing.ended.result(timeout=0)
+
+    def hold(self, line: str | None) -> None:
+        """As if the hold file said this, or were gone."""
+        self.engine.held = line
+        self.turn()
+
     def area(self, job: JobId) -> Area:
         return find_area(self.reader, job, self.sight.outside)
 
@@ -363,6 +382,8 @@ class Scheduler:
             outside=Outside(seen=self.engine.known.seen, places=self.settings.places),
             outlook=self.engine.outlook,
             queue=self.settings.queue,
+            held_by=self.engine.held_by,
+            holds=self.engine.holds,
         )
 
     def job(self, job: JobId) -> Job:

@@ -6,6 +6,7 @@ rota-reader     views, each at one moment of the store
 rota-prober     repositories and files outside, looked at for jobs that wait for them
 rota-mirror     files for people and tools, written behind
 rota-gc         once a day, removes what is old
+rota-depth      while anything waits, logs what
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ import uvicorn
 from rota import __version__, config
 from rota.api.app import application
 from rota.api.context import Context, Hub, wait_for
+from rota.api.hold import HoldFile
 from rota.clock import SystemClock
 from rota.command.down import end_running
 from rota.command.submission import Surroundings
@@ -37,6 +39,7 @@ from rota.config import Config
 from rota.core.artifact import MissingProducer, Places
 from rota.core.backpressure import QueueLimit, QueueLimits
 from rota.core.breaker import BreakerPolicy
+from rota.core.control import Holds
 from rota.core.event import Event
 from rota.core.gc import GcPolicy
 from rota.core.pace import Outlook
@@ -45,6 +48,7 @@ from rota.core.retry import RetryPolicies, RetryPolicy
 from rota.core.slot import owner_of, show_owner
 from rota.duration import show_duration
 from rota.engine.daily import Daily
+from rota.engine.depth import DepthLog
 from rota.engine.dispatch import Starter
 from rota.engine.engine import RETRY_AFTER, Engine
 from rota.engine.gc import Collector
@@ -63,6 +67,7 @@ from rota.probe.port import Probe
 from rota.store.open import open_store
 from rota.store.port import Store
 from rota.store.session import Reader, Session
+from rota.view.depth import depth_line
 
 log = logging.getLogger("rota.daemon")
 
@@ -211,6 +216,10 @@ class Daemon:
     def outlook(self) -> Outlook:
         return self._engine.outlook
 
+    @property
+    def holds(self) -> Holds:
+        return self._engine.holds
+
     async def serve(self) -> int:
         loop = asyncio.get_running_loop()
         self._loop = loop
@@ -233,9 +242,11 @@ class Daemon:
             known=self._engine.known,
             submit=self._turns.submit,
         )
+        self._hold_file = HoldFile(self._hold_path)
         self.collector = self._collector()
         self._daily = self._daily_collection()
         context = self._reading = self._context()
+        self._depth_log = DepthLog(look=self._depth_line, interval=self._depth_interval)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
         loop.add_signal_handler(signal.SIGHUP, self._try_reload)
@@ -245,6 +256,7 @@ class Daemon:
         with self._bound_socket() as listening:
             begun = asyncio.Event()
             self.collector.recover()
+            await self.look_at_hold_file()  # before the first dispatch
             self._turns.start(lambda: loop.call_soon_threadsafe(begun.set))
             self._mirror.start()
             self._prober.start()
@@ -253,6 +265,7 @@ class Daemon:
             watching = asyncio.create_task(self._watch_config())
             adopting = asyncio.create_task(self._adopt_slots())
             self._daily.start()
+            self._depth_log.start()
             serving.add_done_callback(lambda _: self._stopping.set())
             log.info("rota %s serves %s", __version__, self._home.root)
             await self._stopping.wait()
@@ -319,6 +332,15 @@ class Daemon:
     def _publish(self, events: Sequence[Event]) -> None:
         self._hub.publish(events)
         self._mirror.publish(events)
+        self._depth_log.tell()
+
+    def _depth_line(self) -> str | None:
+        with closing(self._store.reader()) as reader, reader.reading():
+            return depth_line(reader, self._reading.sight())
+
+    def _depth_interval(self) -> timedelta | None:
+        given = self._config.log.depth_interval
+        return None if isinstance(given, str) else given
 
     def _on_crash(self) -> None:
         """Without its engine the process is of no use; what runs stays with the supervisor."""
@@ -344,6 +366,7 @@ class Daemon:
         self._config = given
         self._engine.settings = settings
         self._daily.wake()
+        self._depth_log.wake()
         self._turns.submit(Request(lambda _: None, lambda _: None))
 
     def stop(self, grace: timedelta | None, *, kills: bool) -> None:
@@ -381,10 +404,27 @@ class Daemon:
         while True:
             await asyncio.sleep(_LOOK_AT_CONFIG)
             self.look_at_config()
+            await self.look_at_hold_file()
 
     def look_at_config(self) -> None:
         if _stamp(self._home.config) != self._config_seen:
             self._try_reload()
+
+    async def look_at_hold_file(self, *, wakes: bool = True) -> None:
+        if self._hold_path() is None and self._engine.held is None:
+            return
+        said, before = await self._hold_file.look(), self._engine.held
+        if said == before:
+            return
+        if said is None or before is None:
+            log.info("the hold file is gone" if said is None else f"nothing new starts: held: {said}")
+        self._engine.held = said
+        if wakes:
+            self._turns.submit(Request(lambda _: None, lambda _: None))
+
+    def _hold_path(self) -> Path | None:
+        given = self._config.scheduler.hold_file
+        return None if given is None else self._home.root / given
 
     def _try_reload(self) -> None:
         try:
@@ -440,6 +480,7 @@ class Daemon:
 
     def _close(self, context: Context) -> None:
         self._daily.stop()
+        self._depth_log.stop()
         self._mirror.stop()
         self._prober.stop()
         self._turns.stop()

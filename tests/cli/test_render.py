@@ -179,6 +179,11 @@ def test_a_block_of_what_was_asked_for_says_what_is_empty_too() -> None:
 
 STATUS = {
     "mode": "deferred", "paused": True, "paused_by": "ada", "paused_at": "2026-03-01T11:00:00Z",
+    "pauses": [
+        {"scope": "flow/x", "by": "bob", "at": "2026-03-01T11:30:00Z"},
+        {"scope": "global", "by": "ada", "at": "2026-03-01T11:00:00Z"},
+    ],
+    "held": "maintenance until noon",
     "depth": {"total": 5, "soft": 8, "hard": 16, "by_flow": {"x": 2}}, "queued": 5, "ready": 2, "running": 1,
     "waiting": {"locks": 1, "dependencies": 2, "delay": 0}, "idle_because": None, "finished": 9,
     "pools": {"global": {"size": 1, "used": 1}, "flow/x": {"size": -1, "used": 0}},
@@ -192,7 +197,9 @@ def test_status_at_a_glance() -> None:
     assert status_block(STATUS, now=NOW) == lines(
         """
         mode           deferred
+        paused         flow/x by bob since 2026-03-01T11:30:00Z
         paused         by ada since 2026-03-01T11:00:00Z
+        held           maintenance until noon
         jobs           1 running, 5 queued (2 ready), 9 finished
         waiting        locks 1, dependencies 2
         depth          5 (soft 8, hard 16, flow x 2)

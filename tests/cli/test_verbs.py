@@ -441,3 +441,39 @@ def test_breaker_reset_says_what_follows_from_it(
     assert capsys.readouterr() == (f"job-7 {status}\n", f"rota: {said}\n")
     assert main(["breaker", "reset", "7", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == told
+
+
+@pytest.mark.parametrize(
+    ("words", "asked", "said", "out", "err"),
+    [
+        (
+            ["--dry-run"],
+            {"dry_run": True, "batch": None},
+            {"dispatched": [], "would_dispatch": ["job-1", "job-2"], "skipped": 3, "reason": "capacity"},
+            "job-1\njob-2\n",
+            "rota: would start 2: there is no room for more; ready and left: 3\n",
+        ),
+        (
+            ["--batch", "4"],
+            {"dry_run": False, "batch": 4},
+            {"dispatched": ["job-1"], "would_dispatch": ["job-2"], "skipped": 0, "reason": "ready"},
+            "job-1\n",
+            "rota: started 1, 1 to follow: that is all that is ready\n",
+        ),
+    ],
+)
+def test_tick_names_each_job_and_says_why_no_more(
+    server: Server, capsys: pytest.CaptureFixture[str], words: list[str], asked: Any, said: Any, out: str, err: str
+) -> None:
+    server.replies = [answer(said), answer(said)]
+    assert main(["tick", *words]) == 0
+    assert server.requests[0].json() == asked
+    assert capsys.readouterr() == (out, err)
+    assert main(["tick", *words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == said
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "many", "99999999999"])
+def test_tick_refuses_a_batch_that_is_no_number_of_jobs(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tick", f"--batch={text}"]) == 2
+    assert f"{text} is no number of jobs; it is 1 or more" in capsys.readouterr().err

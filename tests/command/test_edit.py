@@ -3,40 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from harness import Raw, Scheduler
+from harness import Scheduler
 from rota.command.edit import Edited, edit, parse
 from rota.core.retry import RetryPolicy
 from rota.core.status import Status
 from rota.errors import Conflict, InvalidInput, NotFound
 from rota.executor.port import FailedToStart
 from rota.ids import JobId
-from store.invariants import check_store
+
+pytestmark = pytest.mark.usefixtures("whole_at_the_end")
 
 
 def edited(scheduler: Scheduler, job: JobId, **changes: Any) -> Edited:
     wanted = parse(json.dumps(changes).encode())
     told: Edited = scheduler.do(lambda work: edit(work, job, wanted, actor="ann"))
     return told
-
-
-@pytest.fixture
-def closed(make_scheduler: Callable[..., Scheduler]) -> Scheduler:
-    """Nothing starts."""
-    return make_scheduler(**{"global": 0})
-
-
-@pytest.fixture(autouse=True)
-def _whole_at_the_end(request: pytest.FixtureRequest) -> Iterator[None]:
-    raw: Raw | None = request.getfixturevalue("raw") if "store" in request.fixturenames else None
-    yield
-    if raw is not None:
-        check_store(raw)
 
 
 def test_what_was_asked_last_is_what_runs(closed: Scheduler) -> None:
@@ -159,6 +145,9 @@ def test_a_retry_is_edited_and_what_its_chain_was_asked_before_stays(scheduler: 
 
 
 def test_retries_keep_the_delays_the_job_has_and_a_name_brings_its_own(closed: Scheduler) -> None:
+    job = closed.submit(flow="f", retry="default")
+    edited(closed, job, retries=2)
+    assert closed.job(job).spec.retry == RetryPolicy(max_retries=2)
     job = closed.submit(flow="f")
     edited(closed, job, retries=2)
     assert closed.job(job).spec.retry == RetryPolicy(max_retries=2, base=timedelta(seconds=30))

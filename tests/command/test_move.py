@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -15,6 +14,8 @@ from rota.errors import Conflict, InvalidInput, NotFound, RotaError
 from rota.ids import JobId, show_job
 from rota.view.queue import QueueForm, placed, queue
 from store.invariants import check_store
+
+pytestmark = pytest.mark.usefixtures("whole_at_the_end")
 
 
 def moved(scheduler: Scheduler, job: JobId, **where: Any) -> Moved:
@@ -35,12 +36,6 @@ def line(scheduler: Scheduler) -> list[QueueForm]:
 
 def order(scheduler: Scheduler) -> list[JobId]:
     return [JobId(int(form.id.removeprefix("job-"))) for form in line(scheduler)]
-
-
-@pytest.fixture
-def closed(make_scheduler: Callable[..., Scheduler]) -> Scheduler:
-    """Nothing starts."""
-    return make_scheduler(**{"global": 0})
 
 
 @pytest.fixture
@@ -99,20 +94,21 @@ def test_gaps_that_are_used_up_are_made_anew(closed: Scheduler, jobs: list[JobId
     """All active jobs of the priority, running ones too, in their order; others are left alone."""
     closed.set_pools(**{"global": 1})
     closed.start(jobs[0])
+    apart = closed.submit(type="x", locks=["own"])
     other = closed.submit(priority=1, locks=["repo"])
     locked = closed.submit(locks=["repo"])
     for n in range(12):
         moved(closed, jobs[3 + n % 2], after=jobs[1])
         assert order(closed)[1:3] == [2, 4 + n % 2]
         check_store(raw)
-    assert [event.data for event in closed.events if event.kind == "queue.respaced"] == [{"priority": 0, "jobs": 6}]
-    assert closed.job(other).position == 600
-    assert order(closed) == [other, 2, 5, 4, 3, locked]
+    assert [event.data for event in closed.events if event.kind == "queue.respaced"] == [{"priority": 0, "jobs": 7}]
+    assert closed.job(other).position == 700
+    assert order(closed) == [other, 2, 5, 4, 3, apart, locked]
     positions = [closed.job(job).position for job in (jobs[0], *order(closed)[1:])]
     assert positions == sorted(positions)
-    assert positions[-1] == 700, "the last stands right before the next submit"
+    assert positions[-1] == 800, "the last stands right before the next submit"
     later = closed.submit()
-    assert closed.drain() == [jobs[0], other, 2, 5, 4, 3, locked, later]
+    assert closed.drain() == [jobs[0], other, 2, 5, 4, 3, apart, locked, later]
 
 
 def test_a_job_moved_to_the_front_of_a_keys_queue_gets_the_lock_next(wide: Scheduler) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from rota.core.after import AfterPolicy, Edge, EdgeFact
 from rota.core.artifact import MissingProducer, Need, Outside, Places, Producer, parse_artifact
 from rota.core.breaker import Breakers, HalfOpen, Open, Probed
-from rota.core.control import Pause, Pauses
+from rota.core.control import Pause, Pauses, scopes_of
 from rota.core.fact import Fact, Seen
 from rota.core.gate import Facts, Standing
 from rota.core.lock import Front, Lock, LockBoard, LockMode
@@ -75,7 +75,9 @@ def standing(job: int = 1, *, locks: Sequence[str] = (), priority: int = 0, **fi
         "draws": {"global": 1},
         "edges": (),
     }
-    return Standing(rank=rank(job, priority), locks=tuple(lock(text) for text in locks), **{**usual, **fields})
+    given = {**usual, **fields}
+    given.setdefault("scopes", scopes_of(given["draws"], None, None, None))
+    return Standing(rank=rank(job, priority), locks=tuple(lock(text) for text in locks), **given)
 
 
 def facts(
@@ -87,13 +89,14 @@ def facts(
     used: Mapping[str, int] | None = None,
     reserved: Mapping[str, int] | None = None,
     seen: Mapping[Fact, Seen] | None = None,
+    held: str | None = None,
 ) -> Facts:
     """A world in which nothing is in the way, unless the fields say otherwise."""
     pools = PoolBoard(Limits(sizes or {}), used or {})
     pools.reserve(reserved or {})
     return Facts(
         now=NOW,
-        pauses=Pauses({scope: Pause(by="ann", at=NOW) for scope in paused}, Breakers(breakers or {})),
+        pauses=Pauses({scope: Pause(by="ann", at=NOW) for scope in paused}, Breakers(breakers or {}), held),
         locks=LockBoard(fronts or {}),
         pools=pools,
         outside=Outside(seen=seen or {}, places=Places(jobs="/home/jobs", sentinels="/home/tmp/merge-conflicts")),
@@ -103,7 +106,8 @@ def facts(
 def lane(
     number: int, draws: Mapping[str, int], *heads: Rank, has_more: bool = False, keys: tuple[str, ...] = ()
 ) -> Lane:
-    return Lane(id=LaneId(number), draws=draws, keys=keys, heads=heads, has_more=has_more)
+    scopes = scopes_of(draws, None, None, None)
+    return Lane(id=LaneId(number), draws=draws, scopes=scopes, keys=keys, heads=heads, has_more=has_more)
 
 
 def snapshot(*lanes: Lane, **fields: Any) -> Snapshot:

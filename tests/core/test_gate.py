@@ -122,6 +122,7 @@ def test_the_docs_have_the_gates_in_order_with_their_exact_texts() -> None:
     said += [_said(gate, _ask((gate,))) for gate in ORDER[2:]]
     broken = facts(breakers={"type/story": Open(NOW + timedelta(minutes=70))})
     said.insert(12, _said("paused", first_verdict(standing(keys=("type/story",)), broken)))
+    said.insert(12, _said("paused", first_verdict(standing(), facts(held="disk swap until noon"))))
     assert _documented() == [
         (gate, status, kind, text.replace("job-9", "job-N").replace("file:/a", "<artifact>"))
         for gate, status, kind, text in said

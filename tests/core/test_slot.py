@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.making import NOW, lane, lock, rank, snapshot
-from rota.core.control import Pause, Pauses
+from rota.core.control import Pause, Pauses, scopes_of
 from rota.core.lock import Front, LockBoard, LockMode
 from rota.core.pool import Limits, PoolBoard
 from rota.core.slot import SlotStanding, owner_of, rank_of, serve, show_owner
@@ -20,7 +20,8 @@ draws = st.dictionaries(st.sampled_from(POOLS), st.integers(1, 3), min_size=1)
 
 
 def waiting(number: int, needs: Mapping[str, int], *locks: str) -> SlotStanding:
-    return SlotStanding(id=SlotId(number), draws=needs, locks=tuple(map(lock, locks)))
+    scopes = scopes_of(needs, None, None, None)
+    return SlotStanding(id=SlotId(number), draws=needs, scopes=scopes, locks=tuple(map(lock, locks)))
 
 
 def test_a_slot_stands_before_every_job_and_behind_those_that_came_earlier() -> None:

@@ -22,8 +22,8 @@ class Client:
     """One thread with the real client, and what it was told."""
 
     def __init__(self, home: Home, number: int) -> None:
-        self._session = Session(home)
-        self._random = random.Random(number)
+        self.session = Session(home)
+        self.random = random.Random(number)
         self.jobs: list[str] = []
         self.cancelled: set[str] = set()
         self.trouble: BaseException | None = None
@@ -32,39 +32,39 @@ class Client:
     def _run(self) -> None:
         try:
             for _ in range(ACTS_EACH):
-                self._random.choice(ACTS)(self)
+                self.random.choice(ACTS)(self)
         except BaseException as error:  # noqa: BLE001 - the test says so
             self.trouble = error
 
     def submit(self) -> None:
-        after = [{"job": self._random.choice(self.jobs), "policy": "finished"}] if self.jobs else []
+        after = [{"job": self.random.choice(self.jobs), "policy": "finished"}] if self.jobs else []
         wanted = {
             "command": ["true"],
-            "locks": self._random.choice([[], [{"key": "repo"}], [{"key": "repo", "mode": "shared"}]]),
-            "pools": self._random.choice([{}, {"resource/gpu": 1}, {"resource/gpu": 2}]),
-            "flow": self._random.choice([None, "a", "b"]),
-            "after": self._random.choice([[], after]),
+            "locks": self.random.choice([[], [{"key": "repo"}], [{"key": "repo", "mode": "shared"}]]),
+            "pools": self.random.choice([{}, {"resource/gpu": 1}, {"resource/gpu": 2}]),
+            "flow": self.random.choice([None, "a", "b"]),
+            "after": self.random.choice([[], after]),
         }
-        self.jobs.append(api.submit(self._session, wanted)["job"]["id"])
+        self.jobs.append(api.submit(self.session, wanted)["job"]["id"])
 
     def cancel(self) -> None:
         if not self.jobs:
             return
-        job = self._random.choice(self.jobs)
+        job = self.random.choice(self.jobs)
         try:
-            if api.cancel(self._session, job)["status"] == "CANCELLED":  # or it ended first, and that stands
+            if api.cancel(self.session, job)["status"] == "CANCELLED":  # or it ended first, and that stands
                 self.cancelled.add(job)
         except Conflict:
             pass  # it had ended
 
     def set_pool(self) -> None:
-        name = self._random.choice(["global", "resource/gpu", "flow/a"])
-        api.set_pool(self._session, name, self._random.choice([0, 1, 3, 8]))
+        name = self.random.choice(["global", "resource/gpu", "flow/a"])
+        api.set_pool(self.session, name, self.random.choice([0, 1, 3, 8]))
 
     def look(self) -> None:
-        api.scheduler(self._session)
+        api.scheduler(self.session)
         if self.jobs:
-            api.why(self._session, self._random.choice(self.jobs))
+            api.why(self.session, self.random.choice(self.jobs))
 
 
 ACTS: list[Callable[[Client], None]] = [
@@ -74,6 +74,13 @@ ACTS: list[Callable[[Client], None]] = [
     Client.look,
 ]
 """What a client may do next; as often in the list as it is likely."""
+LET_GO: list[tuple[str, str, object]] = [
+    ("PUT", "/api/pools/global", {"size": 16}),
+    ("PUT", "/api/pools/resource/gpu", {"size": 16}),
+    ("PUT", "/api/pools/flow/a", {"size": -1}),
+    ("PUT", "/api/pools/flow/b", {"size": -1}),
+]
+"""What undoes whatever they left behind that holds jobs."""
 
 
 def test_fifty_clients_at_once_lose_nothing(rota: Rota) -> None:
@@ -86,8 +93,8 @@ def test_fifty_clients_at_once_lose_nothing(rota: Rota) -> None:
         client.thread.join(PATIENCE)
     assert [client for client in clients if client.thread.is_alive()] == [], "somebody still waits"
     assert [client.trouble for client in clients if client.trouble is not None] == []
-    for name, size in (("global", 16), ("resource/gpu", 16), ("flow/a", -1), ("flow/b", -1)):
-        assert rota.api("PUT", f"/api/pools/{name}", {"size": size}).status == 200
+    for method, target, body in LET_GO:
+        assert rota.api(method, target, body).status == 200
     jobs = [job for client in clients for job in client.jobs]
     assert max(Counter(jobs).values()) == 1, "two were given one number"
     shown = {job: rota.ended(job) for job in jobs}

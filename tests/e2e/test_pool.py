@@ -66,6 +66,14 @@ def test_nought_lets_nothing_start_and_status_says_so(rota: Rota, stage: Stage) 
     assert rota.status()["idle_because"] is None
 
 
+def test_direct_mode_starts_a_job_in_the_call_that_submits_it(rota: Rota, stage: Stage) -> None:
+    rota.ask("pool", "set", "global", "-1")
+    rota.start()
+    for number in range(3):
+        assert rota.json("submit", *stage.walk_on(f"job{number}"))["job"]["status"] == "RUNNING"
+    rota.wait("job-1", "job-2", "job-3")
+
+
 def test_pools_of_their_own(rota: Rota, stage: Stage) -> None:
     rota.ask("pool", "set", "global", "-1")
     rota.ask("pool", "set", "type/story", "1")

@@ -17,6 +17,7 @@ from rota.command.submit import AlreadyActive, Answer, Submitted, delays_of, sub
 from rota.core.backpressure import Depth, Figures, QueueLimit
 from rota.core.status import Status
 from rota.engine.work import Request, Work
+from rota.errors import InvalidInput
 
 AROUND = Surroundings(cwd="/", variables={"PATH": "/usr/bin:/bin"})
 TABLES = ("job", "spec", "edge", "lock", "surroundings", "lane", "event", "idempotency", "sequence")
@@ -99,6 +100,13 @@ def test_already_active_is_looked_at_first(scheduler: Scheduler) -> None:
     assert ask(scheduler, {"unique": "k"})[0] == AlreadyActive(active={"k": told.jobs[0]})
 
 
+def test_what_is_wrong_by_itself_is_not_told_to_come_again(scheduler: Scheduler) -> None:
+    scheduler.set_queue(QueueLimit(hard=1))
+    fill(scheduler, 2)
+    with pytest.raises(InvalidInput, match="name the flow too"):
+        ask(scheduler, {"phase": "p"})
+
+
 def test_a_batch_is_taken_or_put_off_whole(scheduler: Scheduler, raw: Raw) -> None:
     scheduler.set_queue(QueueLimit(soft=5, hard=10))
     told, delayed = ask(scheduler, *[{}] * 30)
@@ -128,6 +136,23 @@ def test_a_flow_has_limits_of_its_own(make_scheduler: Callable[..., Scheduler]) 
         assert isinstance(told, Submitted), flow
         assert delayed is None, flow
     assert isinstance(ask(scheduler, {"flow": "build"}, {"flow": "plan"})[0], Deferred), "a batch, for one of its flows"
+
+
+def test_other_flows_do_not_fill_the_queue_of_one(make_scheduler: Callable[..., Scheduler]) -> None:
+    scheduler = make_scheduler(**{"global": 0})
+    scheduler.set_queue(plan=QueueLimit(soft=2, hard=3))
+    fill(scheduler, 10, flow="other")
+    answers = [ask(scheduler, {"flow": "plan"}) for _ in range(4)]
+    assert [isinstance(told, Submitted) for told, _ in answers] == [True, True, True, False]
+    assert [delayed is not None for _, delayed in answers] == [False, True, True, False]
+
+
+def test_a_repeat_is_warned_as_the_first_was(scheduler: Scheduler) -> None:
+    scheduler.set_pools(**{"global": 0})
+    scheduler.set_queue(plan=QueueLimit(soft=1))
+    first, repeat = (ask(scheduler, {"flow": "plan"}, key="k")[1] for _ in range(2))
+    assert first is not None
+    assert repeat == first
 
 
 def test_auto_of_a_flow_follows_the_pool_of_that_flow(make_scheduler: Callable[..., Scheduler]) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from harness import Scheduler
 from rota.core.status import Status
+from rota.ids import JobId
 
 
 def test_one_job_at_a_time_by_default(scheduler: Scheduler) -> None:
@@ -59,6 +60,29 @@ def test_each_flow_has_a_pool_of_its_own_by_the_wildcard(make_scheduler: Callabl
     assert scheduler.started() == [jobs["a"][0], *jobs["b"][:2], jobs["c"][0]]
     assert scheduler.detail(jobs["a"][1]) == "waiting on pool flow/a (1/1)"
     assert scheduler.detail(jobs["b"][2]) == "waiting on pool flow/b (2/2)"
+
+
+@pytest.mark.parametrize("kind", ["type", "flow", "target", "resource"])
+def test_a_wildcard_limits_each_pool_of_its_kind_that_has_no_line(
+    make_scheduler: Callable[..., Scheduler], kind: str
+) -> None:
+    """Changed while they run: a line of its own is then above the wildcard."""
+    scheduler = make_scheduler(**{"global": -1, "flow__*": -1, f"{kind}__*": 1})
+
+    def submit(name: str) -> JobId:
+        return scheduler.submit(**({"pools": {f"resource/{name}": 1}} if kind == "resource" else {kind: name}))
+
+    first, second, other = submit("a"), submit("a"), submit("b")
+    assert scheduler.started() == [first, other]
+    assert scheduler.detail(second) == f"waiting on pool {kind}/a (1/1)"
+    scheduler.set_pools(**{f"{kind}__a": 2})
+    assert scheduler.started() == [first, other, second]
+    scheduler.set_pools(**{f"{kind}__*": 0, f"{kind}__a": 1})
+    third = submit("a")
+    scheduler.end(first)
+    assert scheduler.detail(third) == f"waiting on pool {kind}/a (1/1)"
+    scheduler.end(second)
+    assert scheduler.started()[-1] == third
 
 
 def test_a_full_flow_in_front_does_not_hold_back_the_others(make_scheduler: Callable[..., Scheduler]) -> None:

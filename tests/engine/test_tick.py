@@ -19,7 +19,7 @@ from rota.core.status import Status
 from rota.engine import dispatch
 from rota.engine.work import Request
 from rota.errors import StorageFull
-from rota.executor.port import Account, FailedToStart
+from rota.executor.port import Account, Accounts, FailedToStart, Lost
 from rota.ids import JobId, show_job
 from rota.view.job import just_stored
 from rota.view.status import status
@@ -188,6 +188,21 @@ def test_a_dry_run_that_fails_says_why_and_the_next_turn_goes_on(
         manual.dry_run()
     monkeypatch.undo()
     assert manual.tick()["dispatched"] == names([job])
+
+
+def test_a_dry_run_is_no_tick(manual: Scheduler, make_scheduler: Callable[..., Scheduler]) -> None:
+    """Nothing starts by it, then or later; nor does it take the place of the clock's own."""
+    queued(manual, 2)
+    manual.dry_run(2)
+    manual.turn()
+    assert manual.started() == []
+    manual.configure(heartbeat=timedelta(minutes=3))
+    assert len(manual.started()) == 1
+    due = manual.engine.next_due
+    manual.clock.advance(minutes=4)
+    manual.dry_run()
+    manual.turn()
+    assert (len(manual.started()), due) == (2, datetime(2026, 1, 1, 0, 3, tzinfo=UTC))
 
 
 def test_a_dry_run_tries_no_breaker(manual: Scheduler, raw: Raw) -> None:
@@ -423,6 +438,20 @@ def test_switched_off_everything_starts_at_once(manual: Scheduler) -> None:
     jobs = queued(manual, 3)
     manual.configure(heartbeat=None)
     assert manual.started() == jobs
+
+
+def test_a_tick_that_cannot_be_made_wakes_nobody_and_is_made_up_for(make_scheduler: Callable[..., Scheduler]) -> None:
+    """A timer in the past would have the engine turn round and round."""
+    scheduler = make_scheduler(**{"global": -1})
+    scheduler.configure(heartbeat=timedelta(minutes=3))
+    job = scheduler.submit()
+    scheduler.say(Lost(reason="away"))
+    scheduler.clock.advance(minutes=5)
+    scheduler.turn()
+    assert (scheduler.started(), scheduler.engine.next_due) == ([], None)
+    scheduler.say(Accounts(runs=[]))
+    assert scheduler.started() == [job]
+    assert scheduler.engine.next_due == datetime(2026, 1, 1, 0, 8, tzinfo=UTC)
 
 
 def test_an_idle_heartbeat_writes_nothing(make_scheduler: Callable[..., Scheduler], raw: Raw) -> None:

@@ -105,7 +105,7 @@ def test_a_defect_in_a_turn_is_said_and_the_engine_lives_on(
     scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as broken:
-        broken.setattr("rota.engine.engine.choose", lambda *_: 1 / 0)
+        broken.setattr("rota.engine.pace.choose", lambda *_: 1 / 0)
         scheduler.engine.turn()
         assert scheduler.engine.troubles
     job = scheduler.submit()

@@ -210,6 +210,8 @@ def test_a_chain_that_lost_its_retry_and_its_key_ends_and_holds_up_nobody(schedu
     other = scheduler.submit(unique="k")
     scheduler.crash()
     assert scheduler.engine.trouble is None
+    assert scheduler.engine.recovery is not None
+    assert not scheduler.engine.recovery.get("errors")
     assert scheduler.job(job).permanently_failed
     assert scheduler.answer(unique="k") == AlreadyActive(active={"k": other})
 

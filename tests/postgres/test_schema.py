@@ -84,9 +84,9 @@ ANY: dict[str, Any] = {
     "ids": [1, 2, 3], "id": 1, "job": 1, "run": 1, "lane": 1, "chain": 1, "noun": "job", "key": "Z", "keys": ["Z", "a"],
     "limit": 50, "seq": 0, "below": 99, "statuses": list(Status), "now": 2**60, "policies": ["success"],
     "precedence": -(2**62), "position": 0, "created_at": 0, "digest": "", "draws": "{}", "status": "QUEUED",
-    "type": "", "target": "", "since": 0, "name": None, "flow": None, "phase": None, "until": 2**60, "chains": [1, 2, 3],
-    "asks": 0, "artifact": 1, "artifacts": [1, 2], "names": ["file:/a", "file:/b"], "scope": "",
-    "with_retried": 0, "jobs": [1, 2, 3], "but": 1, "skipped": 0,
+    "type": "", "target": "", "since": 0, "name": None, "flow": None, "phase": None, "until": 2**60,
+    "chains": [1, 2, 3], "asks": 0, "artifact": 1, "artifacts": [1, 2], "names": ["file:/a", "file:/b"], "scope": "",
+    "with_retried": 0, "jobs": [1, 2, 3], "but": 1, "skipped": 0, "lanes": [1, 2, 3], "upto": 99,
 }  # fmt: skip
 """Values for a store of a few jobs."""
 

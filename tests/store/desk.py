@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from harness import Raw
 from rota.core.after import AfterPolicy, Edge, state_of
+from rota.core.control import NOTHING_HELD
 from rota.core.event import Event
 from rota.core.gate import Facts
 from rota.core.job import Spec
@@ -67,7 +68,10 @@ def look_all(session: Session, now: datetime = NOW) -> list[Placement]:
     jobs = session.stirred(500)[0]
     keys = [lock.key for job in jobs for lock in job.locks]
     facts = Facts(
-        now=now, pauses=session.pauses(), locks=LockBoard(session.fronts(keys)), pools=PoolBoard(Limits({}), {})
+        now=now,
+        pauses=session.pauses(holds=NOTHING_HELD),
+        locks=LockBoard(session.fronts(keys)),
+        pools=PoolBoard(Limits({}), {}),
     )
     placements = look(jobs, facts)
     session.place(placements, now, "tick")
@@ -75,7 +79,8 @@ def look_all(session: Session, now: datetime = NOW) -> list[Placement]:
 
 
 def claim_all(session: Session, limits: Mapping[str, int] | None = None, now: datetime = NOW) -> list[Dispatch]:
-    return session.claim(plan(session.snapshot(Limits(limits or {}), None)).claims, "local", now, "tick")
+    chosen = plan(session.snapshot(Limits(limits or {}), None, holds=NOTHING_HELD))
+    return session.claim(chosen.claims, "local", now, "tick")
 
 
 def _lock(text: str) -> Lock:

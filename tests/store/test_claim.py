@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from rota.core.control import NOTHING_HELD
 from rota.core.pool import Limits
 from rota.core.run import Conclusion
 from rota.core.snapshot import Claim
@@ -315,9 +316,9 @@ def test_no_claims_write_nothing(desk: Desk) -> None:
 def test_a_lane_shows_as_many_heads_as_could_start_and_says_if_there_are_more(desk: Desk) -> None:
     with desk.writing() as session:
         jobs = [add_job(session) for _ in range(100)]
-    (few,) = desk.session.snapshot(Limits({"global": 3}), None).lanes
+    (few,) = desk.session.snapshot(Limits({"global": 3}), None, holds=NOTHING_HELD).lanes
     assert [head.job for head in few.heads] == jobs[:4]
     assert few.has_more
-    (many,) = desk.session.snapshot(Limits({}), None).lanes
+    (many,) = desk.session.snapshot(Limits({}), None, holds=NOTHING_HELD).lanes
     assert [head.job for head in many.heads] == jobs[:64]
-    assert desk.session.snapshot(Limits({"global": 0}), None).lanes == ()
+    assert desk.session.snapshot(Limits({"global": 0}), None, holds=NOTHING_HELD).lanes == ()

@@ -27,6 +27,7 @@ HOT = (
     "reopen_edges", "blocked_successors", "job_of_run", "active_of_keys",
     "find_lane", "find_surroundings", "count_waiting", "count_held", "count_started", "count_ready_now",
     "add_failure", "stir_contending", "stir_parked", "count_parked", "half_open_breaker", "close_breaker",
+    "first_queued", "first_due", "first_waiting", "clearable",
     "find_artifact", "needs_of", "producers_of", "pins_of", "named_by", "watched_artifacts", "watched_heads",
     "stir_needing", "stir_pinned", "made_by", "made_anew", "take_back_put", "needed", "makers_of", "open_edges_of",
     "active_vertices", "blocked_vertices", "edges_out", "last_makers", "consumers", "captions", "fronts_of",
@@ -41,7 +42,7 @@ SORTED_BY_AN_INDEX = (
     "heads", "stirred", "first_stirred", "next_due", "front_first", "front_first_exclusive", "exclusive_behind",
     "active_ids", "active_ids_of", "events_since", "events_of_job", "last_of_chain", "last_dispatch",
     "old_chains", "jobless_events", "answers_from", "uses_from", "line_behind", "line_before", "waiting_line",
-    "respace", "lock_line",
+    "respace", "lock_line", "first_queued", "first_due", "first_waiting", "clearable",
 )  # fmt: skip
 LISTS = ("artifacts", "chains", "ids", "keys", "lanes", "names", "policies", "seqs", "statuses")
 

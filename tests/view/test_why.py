@@ -114,12 +114,12 @@ def test_warnings_are_repeated_while_they_matter(wide: Scheduler) -> None:
     assert wide.why(job)["warnings"] == []
 
 
-def test_a_job_that_nothing_holds_says_so(scheduler: Scheduler) -> None:
+def test_a_job_that_only_the_supervisor_is_missing_for_says_so(scheduler: Scheduler) -> None:
     """While the supervisor is away nothing starts; that is no reason of the job, and no pool is full."""
     scheduler.say(Lost(reason="killed"))
     job = scheduler.submit()
     assert scheduler.show(job).wait is None
-    assert scheduler.why(job)["text"] == "job-1 is QUEUED: nothing holds it; it starts with the next tick"
+    assert scheduler.why(job)["text"] == "job-1 is QUEUED: there is no supervisor; it is being started"
 
 
 def test_the_second_of_two_that_nothing_holds_waits_for_the_first(scheduler: Scheduler) -> None:

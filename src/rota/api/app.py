@@ -8,6 +8,7 @@ from starlette.exceptions import HTTPException
 from rota.api import (
     artifact,
     breaker,
+    control,
     direct,
     display,
     edit,
@@ -29,8 +30,8 @@ from rota.api.problem import on_defect, on_http_error, on_rota_error
 from rota.errors import RotaError
 
 _MODULES = (
-    submit, job, edit, queue, lock, log, retry, rewind, slot, direct, artifact, tick, scheduler, breaker, display,
-    graph, gc,
+    submit, job, edit, queue, lock, log, retry, rewind, slot, direct, artifact, tick, scheduler, control, breaker,
+    display, graph, gc,
 )  # fmt: skip
 
 

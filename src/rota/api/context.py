@@ -20,6 +20,7 @@ from rota.command.submission import Surroundings
 from rota.command.submit import Answer, Submitted, delays_of
 from rota.config import Config
 from rota.core.artifact import Outside
+from rota.core.control import Holds
 from rota.core.event import Event
 from rota.core.pace import Outlook, batch_of
 from rota.engine.gc import Collector
@@ -133,10 +134,17 @@ class Control(Protocol):
         ...
 
     @property
+    def holds(self) -> Holds: ...
+
+    @property
     def collector(self) -> Collector: ...
 
     def look_at_config(self) -> None:
         """Take up the configuration if somebody has edited the file since; what cannot be used is left, and said."""
+        ...
+
+    async def look_at_hold_file(self, *, wakes: bool = True) -> None:
+        """The same of the hold file, where there is to be one; whether a change brings about a turn of its own."""
         ...
 
     def reload(self) -> None:
@@ -187,6 +195,7 @@ class Context:
             jobs=self._jobs,
             held_by=self.control.held_by,
             outlook=self.control.outlook,
+            holds=self.control.holds,
             outside=Outside(seen=self.known.seen, places=settings.places),
             queue=settings.queue,
         )

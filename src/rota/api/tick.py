@@ -38,6 +38,7 @@ async def post_tick(request: Request) -> Response:
         sighting = await asyncio.wait_for(asyncio.to_thread(look_at, facts, context.probe, context.known), _PATIENCE)
     except TimeoutError:
         raise Unavailable("the file system does not answer; what hangs on it is tried again by itself") from None
+    await context.control.look_at_hold_file(wakes=False)  # the turn that follows is this one
     act = partial(tick, sighting=sighting, batch=wanted.batch)
     ask = context.rehearse if wanted.dry_run else context.perform_and_see
     return answer(await ask(act, _seen))

@@ -101,7 +101,8 @@ def status_block(status: Json, *, now: datetime) -> list[str]:
     counts += [f"{status['finished']} finished"] if status.get("finished") else []
     pairs = [
         ("mode", status.get("mode")),
-        ("paused", _paused_text(status)),
+        *(("paused", text) for text in _paused_texts(status)),
+        ("held", status.get("held")),
         ("jobs", ", ".join(counts)),
         ("waiting", waiting),
         ("depth", _depth_text(status.get("depth") or {})),
@@ -121,10 +122,12 @@ def status_block(status: Json, *, now: datetime) -> list[str]:
     return lines + [f"{'recovered':<14} {line}" for line in recovery_lines(status.get("recovery") or {})]
 
 
-def _paused_text(status: Json) -> str:
-    if not status.get("paused"):
-        return ""
-    return f"by {status.get('paused_by') or 'somebody'} since {status.get('paused_at') or 'an unknown time'}"
+def _paused_texts(status: Json) -> list[str]:
+    """One for each scope; everything needs no name."""
+    return [
+        f"{'' if each['scope'] == 'global' else each['scope'] + ' '}by {each['by']} since {each['at']}"
+        for each in status.get("pauses") or ()
+    ]
 
 
 def _depth_text(depth: Json) -> str:

@@ -226,6 +226,22 @@ def tick(session: Session, *, dry_run: bool = False, batch: int | None = None) -
     return answer
 
 
+def pause(session: Session, scope: str) -> Json:
+    answer: Json = session.ask("POST", "/api/scheduler/pause", body={"scope": scope}).json()
+    return answer
+
+
+def resume(session: Session, scope: str) -> Json:
+    answer: Json = session.ask("POST", "/api/scheduler/resume", body={"scope": scope}).json()
+    return answer
+
+
+def clear(session: Session, scope: str) -> Json:
+    """Answered when it is done, however long that takes."""
+    answer: Json = session.ask("POST", "/api/scheduler/clear", body={"scope": scope}, timeout=None).json()
+    return answer
+
+
 def display(session: Session) -> Json:
     """What the home's configuration says of `rota list` and `rota show`."""
     answer: Json = session.ask("GET", "/api/display").json()

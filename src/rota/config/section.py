@@ -25,6 +25,8 @@ QueueLimit = Annotated[
 
 Url = Annotated[str, Meta(pattern=r"^postgres(ql)?://", description="the address of a database, postgresql://…")]
 
+FilePath = Annotated[str, Meta(pattern=r"^[^\x00]+$", description="a path, from the home if it is not absolute")]
+
 PlanDoc = Annotated[
     str, Meta(pattern=r"^[^/\x00][^\x00]*\{slug\}[^\x00]*$", description="a path in the repository, with {slug} in it")
 ]
@@ -70,6 +72,8 @@ class Scheduler(msgspec.Struct, frozen=True, kw_only=True):
     """From TERM to KILL when a job is ended."""
     start_timeout: Span = timedelta(minutes=5)
     """A start that is not confirmed for so long has failed."""
+    hold_file: FilePath | None = None
+    """While there is a file at this path, nothing new starts; absent, none is looked for."""
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,10 +159,12 @@ class Artifacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Log(msgspec.Struct, frozen=True, kw_only=True):
-    """`[log]`: what the jobs write."""
+    """`[log]`: what the jobs write, and what the scheduler says of its queue."""
 
     max_bytes: ByteCount | None = None
     """A stream with more than this is warned of; nothing is cut off, and nobody is ended. Absent, never."""
+    depth_interval: OffOrSpan = timedelta(seconds=30)
+    """How often the scheduler logs what waits, while anything does, or never."""
 
 
 Format = Annotated[Literal["table", "block", "json"], Meta(description="table, block or json")]

@@ -3,9 +3,9 @@
     depth before a submit ≥ hard    deferred: nothing of it is stored
     depth after it        ≥ soft    stored, with a warning
 
-The depth is of jobs that every gate but capacity lets pass and that do not run. Both limits are off unless they are
-set, for all jobs together and for each flow by itself. "auto" follows the pool: its size is asked for each time, so a
-limit that is raised counts at once, and where nothing limits the pool nothing limits its queue.
+The depth is of jobs that are ready and do not run: only a pause or a pool holds them. Both limits are off unless they
+are set, for all jobs together and for each flow by itself. "auto" follows the pool: its size is asked for each time, so
+a limit that is raised counts at once, and where nothing limits the pool nothing limits its queue.
 """
 
 from __future__ import annotations

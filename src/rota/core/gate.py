@@ -42,6 +42,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     not_before: datetime | None
     lane: LaneId
     draws: Draws
+    scopes: tuple[str, ...]
+    """What a pause that holds it can be of."""
     keys: tuple[str, ...]
     """The breakers it stands under."""
     locks: tuple[Lock, ...]
@@ -75,7 +77,7 @@ AFTER = Gate(name="after", judge=lambda job, _: judge_edges(job.edges))
 ARTIFACTS = Gate(name="artifacts", judge=lambda job, facts: judge_needs(job.needs, facts.outside))
 PINNED_HEAD = Gate(name="pinned head", judge=lambda job, facts: judge_pin(job.pin, facts.outside))
 DELAY = Gate(name="delay", judge=lambda job, facts: judge_delay(job.not_before, facts.now))
-PAUSED = Gate(name="paused", judge=lambda job, facts: judge_pause(facts.pauses, job.draws, job.keys))
+PAUSED = Gate(name="paused", judge=lambda job, facts: judge_pause(facts.pauses, job.scopes, job.keys))
 LOCKS = Gate(name="locks", judge=lambda job, facts: facts.locks.judge(job.rank, job.locks))
 SLOT = Gate(name="slot", judge=lambda job, facts: judge_turn(facts.pools, job.draws))
 POOLS = Gate(name="pools", judge=lambda job, facts: facts.pools.judge(job.draws))

@@ -24,6 +24,7 @@ from rota.core.status import Status
 from rota.core.verdict import PASS, Pass, Verdict, Wait
 from rota.core.wait import WaitKind
 from rota.ids import JobId, RunId, SlotId, show_job, show_slot
+from rota.names import GLOBAL
 
 BEFORE_ALL = -(2**61)
 """The precedence of a slot: no job has such a priority."""
@@ -80,6 +81,8 @@ class SlotStanding(msgspec.Struct, frozen=True, kw_only=True):
 
     id: SlotId
     draws: Draws
+    scopes: tuple[str, ...] = (GLOBAL,)
+    """What it stands under."""
     locks: tuple[Lock, ...] = ()
     contends: bool = True
     """It stands in the queues of its locks."""
@@ -115,7 +118,7 @@ def judge_turn(pools: PoolBoard, draws: Draws) -> Verdict:
 def judge_slot(slot: SlotStanding, pauses: Pauses, locks: LockBoard, pools: PoolBoard) -> Verdict:
     """The gates of a slot, in their order. Nothing comes after a slot but time, so there is no other."""
     for verdict in (
-        judge_pause(pauses, slot.draws),
+        judge_pause(pauses, slot.scopes),
         locks.judge(rank_of(slot.id), slot.locks),
         judge_turn(pools, slot.draws),
         pools.judge(slot.draws),

@@ -15,10 +15,12 @@ from rota.ids import JobId, LaneId
 
 
 class Lane(msgspec.Struct, frozen=True, kw_only=True):
-    """Ready jobs with the same draws, type and target, in queue order: a full pool in front is not walked over."""
+    """Ready jobs with the same draws, type, flow and target, in queue order: a full pool is not walked over."""
 
     id: LaneId
     draws: Draws
+    scopes: tuple[str, ...] = ()
+    """What a pause that holds it can be of."""
     keys: tuple[str, ...] = ()
     """The breakers its jobs stand under."""
     heads: tuple[Rank, ...]

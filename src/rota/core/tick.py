@@ -201,7 +201,7 @@ def _plan_queue(snapshot: Snapshot, pools: PoolBoard, workers: Iterator[int]) ->
         pools.take(lane.draws)
         probes = pauses.breakers.awaiting(lane.keys)
         if probes:
-            pauses = Pauses(pauses.scopes, pauses.breakers.probed(probes, rank.job))
+            pauses = msgspec.structs.replace(pauses, breakers=pauses.breakers.probed(probes, rank.job))
         claims.append(Claim(job=rank.job, lane=lane.id, worker=next(workers), probes=probes, asks=lane.asks))
         if index + 1 < len(lane.heads):
             heapq.heapreplace(queue, (lane.heads[index + 1], index + 1, lane))
@@ -233,11 +233,11 @@ def _bound_by(
 def _is_full(snapshot: Snapshot) -> bool:
     """Everybody draws from global: when it is full no lane is shown, and somebody is ready all the same."""
     is_full = not isinstance(PoolBoard(snapshot.limits, snapshot.used).judge({GLOBAL: 1}), Pass)
-    return snapshot.has_ready and is_full and GLOBAL not in snapshot.pauses.scopes
+    return snapshot.has_ready and is_full and not snapshot.pauses.are_over_all
 
 
 def _is_held(lane: Lane, pauses: Pauses) -> bool:
-    return pauses.are_over(lane.draws, lane.keys)
+    return pauses.are_over(lane.scopes, lane.keys)
 
 
 def _fits(lane: Lane, pools: PoolBoard) -> bool:

@@ -88,10 +88,11 @@ def _change(
 ) -> None:
     """Store it, and mark whom it concerns beyond the lanes: jobs with locks."""
     work.session.set_breaker(key, after, now=work.now, cause=cause, actor=actor, job=job)
+    lanes = work.session.lanes_of(key)
     match after:
         case Open() | Probed():
-            work.session.stir_contending(key)
+            work.session.stir_contending(lanes)
         case HalfOpen():
-            work.session.stir_parked(key, PROBES)
+            work.session.stir_parked(lanes, PROBES)
         case Closed():
-            work.session.stir_parked(key)
+            work.session.stir_parked(lanes)

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from rota import report
+from rota.core.control import Holds
 from rota.core.gate import Facts
 from rota.core.lock import LockBoard
 from rota.core.pool import Limits, PoolBoard
@@ -15,6 +16,7 @@ from rota.core.slot import Slot
 from rota.core.status import TERMINAL, Status
 from rota.core.tick import Plan, look, plan
 from rota.engine import workspace
+from rota.engine.control import has_cleared_enough, without_cleared
 from rota.engine.finish import end_chain
 from rota.engine.outside import ask_for
 from rota.engine.slot import start_of
@@ -43,9 +45,11 @@ def look_at_marked(work: Work, cause: str) -> bool:
             fail_unreadable(work, each)
         if not jobs and not unreadable:
             return False
+        if work.clearings:
+            jobs = without_cleared(work, jobs)
         facts = Facts(
             now=work.now,
-            pauses=work.session.pauses(),
+            pauses=work.session.pauses(holds=work.holds),
             locks=LockBoard(work.session.fronts(lock.key for job in jobs for lock in job.locks)),
             pools=PoolBoard(work.settings.limits, {}),
             outside=work.outside,
@@ -56,6 +60,8 @@ def look_at_marked(work: Work, cause: str) -> bool:
         for placement in placements:
             if placement.to in TERMINAL:
                 end_chain(work, placement.chain, placement.to)
+        if has_cleared_enough(work):
+            break
     return True
 
 
@@ -66,22 +72,24 @@ def fail_unreadable(work: Work, job: Unreadable) -> None:
     end_chain(work, job.chain, Status.FAILED)
 
 
-def choose(store: Snapshots, limits: Limits, batch_size: int | None, *, is_left: bool = True) -> Plan:
+def choose(
+    store: Snapshots, limits: Limits, batch_size: int | None, *, holds: Holds, is_left: bool = True
+) -> Plan:  # fmt: skip
     """The plan of this moment. It sees the first lanes, and more of them only when those are all held up.
     `is_left`: marked jobs may be left that have not had their look."""
     most_lanes = LANES
     while True:
-        chosen = plan(store.snapshot(limits, batch_size, most_lanes, is_left=is_left))
+        chosen = plan(store.snapshot(limits, batch_size, most_lanes, holds=holds, is_left=is_left))
         if chosen.claims or not chosen.wants_more_lanes:
             return chosen
         most_lanes *= 8
 
 
-def choose_all(store: Snapshots, limits: Limits, batch: int | None, *, is_left: bool) -> Plan:
+def choose_all(store: Snapshots, limits: Limits, batch: int | None, *, holds: Holds, is_left: bool) -> Plan:
     """The plan of a tick: of all lanes, and of each as many jobs as the batch could take."""
     most_lanes, most_heads = LANES, (MOST_AT_ONCE if batch is None else batch) + 1
     while True:
-        chosen = plan(store.snapshot(limits, batch, most_lanes, is_left=is_left, most_heads=most_heads))
+        chosen = plan(store.snapshot(limits, batch, most_lanes, holds=holds, is_left=is_left, most_heads=most_heads))
         if not chosen.wants_more_lanes:
             return chosen
         most_lanes *= 8

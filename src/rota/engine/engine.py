@@ -22,11 +22,13 @@ from typing import Any
 import msgspec
 
 from rota.clock import Clock
+from rota.core.control import Holds
 from rota.core.event import Event
 from rota.core.pace import Outlook
 from rota.core.slot import SlotClaim
-from rota.engine import breaker, finish, rewind, slot
+from rota.engine import breaker, control, finish, rewind, slot
 from rota.engine.awaited import AwaitedStarts
+from rota.engine.clearing import Clearing, holds_of
 from rota.engine.dispatch import Starter, look_at_marked
 from rota.engine.known import Known
 from rota.engine.outside import certain, disturb, stir_changed
@@ -96,6 +98,10 @@ class Engine:
         self.settings = settings
         self.is_draining = False
         """Set at shutdown: nothing new starts."""
+        self.held: str | None = None
+        """What the hold file says, while there is one: nothing new starts. Set by who looks at it."""
+        self._was_held = False
+        self.clearings: list[Clearing] = []
         self.trouble: RotaError | None = None
         """Why the store cannot be written to, while it cannot."""
         self.recovery: Report | None = None
@@ -119,6 +125,7 @@ class Engine:
             session.forget_old_failures(self._clock.now() - self.settings.breaker.window)
             sentinels = rewind.left_over(session, self.settings.places)
             self._pacer.recall(session)
+            clearings = control.left_over(session)
             session.commit()
         except StorageFull as error:
             if session is not None:
@@ -129,6 +136,7 @@ class Engine:
             return
         rewind.remove(sentinels, [])
         self.trouble, self._has_started, self.has_more = None, True, True
+        self.clearings = clearings
 
     def _starts_at_last(self, requests: Sequence[Request[Any]]) -> bool:
         self.start()
@@ -141,7 +149,9 @@ class Engine:
         if not self._has_started and not self._starts_at_last(requests):
             return
         messages = [*self._kept, *self._unsettled.due(self._clock.monotonic()), *self._receive()]
-        work = Work(self._session, self.settings, self._clock.now(), self._chance, self.known)
+        work = Work(
+            self._session, self.settings, self._clock.now(), self._chance, self.known, self.held, self.clearings
+        )  # fmt: skip
         acts = [request.act for request in requests]
         replies: list[tuple[Request[Any], Any]] = []
         try:
@@ -153,9 +163,12 @@ class Engine:
             if self._is_due(work.now):
                 self._session.stir_due(work.now)
             self._book_time(work)
+            control.book_hold_file(work, was_held=self._was_held)
+            control.go_on_clearing(work)
             has_slots = (self._has_slots or work.has_slots) and slot.take_places(work)
             is_left = self._look(work)
-            has_more = self._claim(work, is_left=is_left) or is_left
+            control.remember_clearings(work)
+            has_more = self._claim(work, is_left=is_left) or is_left or bool(work.clearings)
             replies = self._see(work, requests, results)
             next_due = _earliest(
                 self._session.next_due(), self._breaker_due, self._pacer.next_due(self.settings, work.now)
@@ -174,8 +187,10 @@ class Engine:
         self.trouble, self._kept, self.has_more = None, [], self._session.hear() or has_more
         self.next_due = next_due
         self._has_slots = has_slots
+        self._was_held = work.held is not None
         work.keep()
         self._pacer.keep()
+        self.clearings = control.keep_clearings(work)
         for act in work.afterwards:
             act()
         self._awaited.call_back(overdue)
@@ -191,8 +206,11 @@ class Engine:
     def rehearse(self, request: Request[Any]) -> None:
         """What a turn with this request would come to. It is the same code on the same records, and none of it is kept:
         nothing reaches the disk, the executor, or who listens."""
-        known, settings = self.known.copy(), self.settings
-        work = Work(self._session, settings, self._clock.now(), self._chance, known)
+        if not self._has_started:
+            request.done(self.trouble or Unavailable("the scheduler has not started yet; try again"))
+            return
+        known = self.known.copy()
+        work = Work(self._session, self.settings, self._clock.now(), self._chance, known, self.held, self.clearings)
         work.is_rehearsal = True
         answer: Any
         try:
@@ -203,6 +221,7 @@ class Engine:
                 self._session.stir_due(work.now)
             if self._breaker_due is not None and self._breaker_due <= work.now:
                 breaker.book_time(work)
+            control.book_hold_file(work, was_held=self._was_held)
             slot.take_places(work)
             is_left = self._look(work)
             if self._may_claim:
@@ -235,7 +254,8 @@ class Engine:
     @property
     def troubles(self) -> list[str]:
         """What is wrong now, for `status`."""
-        return [*self._obstacles, *self._unbooked.values()]
+        notice = [] if self._executor_notice is None else [self._executor_notice]
+        return [*self._obstacles, *notice, *self._unbooked.values()]
 
     @property
     def _obstacles(self) -> list[str]:
@@ -245,7 +265,6 @@ class Engine:
             self._executor_trouble,
             self._unsettled.trouble,
             self._machine_trouble,
-            self._executor_notice,
         )
         return [trouble for trouble in found if trouble is not None]
 
@@ -254,7 +273,12 @@ class Engine:
         """Why nothing at all starts, whatever the gates say."""
         if self.is_draining:
             return "the scheduler is stopping"
-        return next(iter(self._obstacles), None)
+        away = None if self._is_connected else "there is no supervisor; it is being started"
+        return next(iter(self._obstacles), away)
+
+    @property
+    def holds(self) -> Holds:
+        return holds_of(self.held, self.clearings)
 
     @property
     def outlook(self) -> Outlook:

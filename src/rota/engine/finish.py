@@ -180,10 +180,12 @@ def give_up(work: Work, run: OpenRun, *, failures: int, error: str, reason: str)
     end_chain(work, run.chain, Status.FAILED)
 
 
-def cancel_waiting(work: Work, job: JobId, chain: JobId, *, reason: str, actor: str | None) -> bool:
+def cancel_waiting(
+    work: Work, job: JobId, chain: JobId, *, reason: str, actor: str | None, cause: str = "cancel"
+) -> bool:  # fmt: skip
     """End a job that has not started. It has no run, and the exit code of everything that was cancelled."""
     is_ended = work.session.end_waiting(
-        job, Status.CANCELLED, exit_code=CANCELLED, reason=reason, now=work.now, cause="cancel", actor=actor
+        job, Status.CANCELLED, exit_code=CANCELLED, reason=reason, now=work.now, cause=cause, actor=actor
     )
     if is_ended:
         end_chain(work, chain, Status.CANCELLED)

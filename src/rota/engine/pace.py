@@ -38,11 +38,12 @@ class Pacer:
         return outlook(self._pace, settings.spawn_delay, settings.heartbeat, now)
 
     def next_due(self, settings: Settings, now: datetime) -> datetime | None:
-        """When a turn is wanted for the pace alone."""
-        start = self._pace.next_start(settings.spawn_delay)
-        is_wanted = start is not None and start > now and (settings.heartbeat is None or self._pace.owed > 0)
-        moments = (start if is_wanted else None, self._pace.next_tick(settings.heartbeat, now))
-        return min((moment for moment in moments if moment is not None), default=None)
+        """When a turn is wanted for the pace alone. What is due already was kept from coming, and whatever ends that
+        wakes the engine too."""
+        has_more = settings.heartbeat is None or self._pace.owed > 0
+        start = self._pace.next_start(settings.spawn_delay) if has_more else None
+        moments = (start, self._pace.next_tick(settings.heartbeat, now))
+        return min((moment for moment in moments if moment is not None and moment > now), default=None)
 
     def choose(self, work: Work, *, is_left: bool) -> Plan:
         """What may start in this turn. A tick decides on all that it is good for, in one plan (`work.planned`)."""
@@ -52,7 +53,9 @@ class Pacer:
         most = settings.batch_size if settings.heartbeat is None else self._pace.owed
         planned = None
         if tick is not None:
-            planned = work.planned = choose_all(work.session, settings.limits, tick.batch, is_left=is_left)
+            planned = work.planned = choose_all(
+                work.session, settings.limits, tick.batch, holds=work.holds, is_left=is_left
+            )  # fmt: skip
             most = len(planned.claims)
             if settings.heartbeat is not None:
                 self._pace = msgspec.structs.replace(self._pace, owed=most)
@@ -61,7 +64,7 @@ class Pacer:
         if planned is not None and most == len(planned.claims):
             chosen = planned
         else:
-            chosen = choose(work.session, settings.limits, most, is_left=is_left)
+            chosen = choose(work.session, settings.limits, most, holds=work.holds, is_left=is_left)
         if chosen.bound_by == "batch" and (settings.heartbeat is not None or settings.spawn_delay):
             return msgspec.structs.replace(chosen, is_cut_short=False)  # the rest has its own time
         return chosen

@@ -29,11 +29,11 @@ def take_places(work: Work) -> bool:
     """Those that wait stand in the queues of their locks, before every job, unless a pause holds them. Whether any
     waits."""
     slots = work.session.waiting_slots()
-    pauses = work.session.pauses() if slots else None
+    pauses = work.session.pauses(holds=work.holds) if slots else None
     for slot in slots:
         if pauses is None or not slot.locks:
             continue
-        is_held = not isinstance(judge_pause(pauses, slot.draws), Pass)
+        is_held = not isinstance(judge_pause(pauses, slot.scopes), Pass)
         if is_held and slot.contends:
             work.session.step_aside(slot.id)
         elif not is_held and not slot.contends:

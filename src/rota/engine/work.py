@@ -12,11 +12,13 @@ import msgspec
 from rota.core.artifact import MissingProducer, Outside, Places
 from rota.core.backpressure import QueueLimits
 from rota.core.breaker import BreakerPolicy
+from rota.core.control import Holds
 from rota.core.fact import Fact, Seen
 from rota.core.pace import Heartbeat, Tick
 from rota.core.pool import ConcurrencyPolicy, Limits
 from rota.core.retry import RetryPolicies
 from rota.core.tick import Plan
+from rota.engine.clearing import Clearing, Progress, holds_of
 from rota.engine.known import Known
 from rota.executor.port import Environment, Order, Start
 from rota.ids import JobId, RunId
@@ -58,7 +60,8 @@ class Work:
     """One write transaction. Orders leave for the executor after its commit, never before."""
 
     def __init__(
-        self, session: Session, settings: Settings, now: datetime, chance: Chance, known: Known | None = None
+        self, session: Session, settings: Settings, now: datetime, chance: Chance, known: Known | None = None,
+        held: str | None = None, clearings: Sequence[Clearing] = (),
     ) -> None:  # fmt: skip
         self.session = session
         self.settings = settings
@@ -95,6 +98,13 @@ class Work:
         """A job was looked at that hangs on something outside."""
         self.afterwards: list[Callable[[], None]] = []
         """What is to be done to files: right after the commit, before anything starts. It says its own trouble."""
+        self.held = held
+        """What the hold file says, while there is one."""
+        self.clearings = list(clearings)
+        """Those under way, with what was begun in this turn and without what is over."""
+        self.progress: dict[Clearing, Progress] = {}
+        """What this turn has done for them."""
+        self._clearings_before = tuple(clearings)
 
     def forget(self) -> None:
         """The transaction was undone."""
@@ -108,6 +118,12 @@ class Work:
         self.asked = None
         self.questions.clear()
         self.afterwards.clear()
+        self.clearings = list(self._clearings_before)
+        self.progress.clear()
+
+    @property
+    def holds(self) -> Holds:
+        return holds_of(self.held, self.clearings)
 
     @property
     def outside(self) -> Outside:

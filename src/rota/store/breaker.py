@@ -1,8 +1,7 @@
 """Stores breakers: the few that are not closed, and of each key the latest failures.
 
 Times are wall time, for both have to outlast the process: a window that was half over before a restart is half over
-after it. What is held is not written to each job. A job without locks stands in its lane, which the plan passes over;
-one with locks is parked (queued, in no lane) and marked when its breaker lets somebody try or closes.
+after it. What is held is not written to each job (`store/control.py`).
 """
 
 from __future__ import annotations
@@ -13,15 +12,13 @@ from datetime import datetime
 import msgspec
 
 from rota.core.breaker import CLOSED, Closed, Open, Probed, State, keys_of
-from rota.core.control import Pauses
+from rota.core.control import Pauses, scopes_of
 from rota.core.event import Event
-from rota.ids import JobId, show_job
+from rota.ids import JobId, LaneId, show_job
+from rota.store.control import Pausing
 from rota.store.database import Database
-from rota.store.event import Emitting
 from rota.store.moment import from_stored, to_stored
 from rota.store.snapshot import breaker_state, decode_draws
-
-ALL = 2**31
 
 
 class BreakerRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,19 +52,8 @@ class BreakerRecords:
             counts[key] = counts.get(key, 0) + 1
         return counts
 
-    def count_paused(self, pauses: Pauses) -> tuple[int, int]:
-        """Jobs that a pause or a breaker holds: those in lanes, and those that are parked."""
-        if not pauses.scopes and not pauses.breakers.states:
-            return 0, 0
-        in_lanes = sum(
-            ready
-            for draws, type_, target, ready in self._db.rows("held_lanes")
-            if pauses.are_over(decode_draws(draws) or {}, keys_of(type_, target))
-        )
-        return in_lanes, int(self._db.rows("count_parked")[0][0])
 
-
-class Breaking(Emitting, BreakerRecords):
+class Breaking(Pausing, BreakerRecords):
     def add_failure(self, keys: tuple[str, ...], at: datetime, *, since: datetime, most: int) -> list[Tally]:
         """Remember that a run under these failed; `most` are kept of each, enough to open it. Their slots have gaps
         where old ones were forgotten, and more than `most` are taken where it was lowered meanwhile."""
@@ -104,27 +90,19 @@ class Breaking(Emitting, BreakerRecords):
             data["job"] = show_job(job)
         self.emit(Event(kind=f"breaker.{kind}", at=to_stored(now), cause=cause, actor=actor, data=data))
 
-    def stir_contending(self, key: str) -> None:
-        """What is held gives up its turn in the queues of its locks, so that others pass it."""
-        if lanes := self._lanes_under(key):
-            self._db.run("stir_contending", lanes=lanes)
-
-    def stir_parked(self, key: str, limit: int = ALL) -> None:
-        if lanes := self._lanes_under(key):
-            self._db.run("stir_parked", lanes=lanes, limit=limit)
+    def lanes_of(self, key: str) -> list[LaneId]:
+        """Those whose jobs stand under this breaker."""
+        return [place.lane for place in self.places() if key in place.keys]
 
     def stir_idle(self, keys: tuple[str, ...], pauses: Pauses, limit: int) -> bool:
         """Mark the next parked jobs under these that nothing else holds; whether there were any. None of them is parked
         any more once it has had its look, so this comes to an end."""
         lanes = [
-            lane
-            for lane, draws, type_, target in self._db.rows("idle_lanes", keys=list(keys))
-            if not pauses.are_over(decode_draws(draws) or {}, keys_of(type_, target))
+            LaneId(lane)
+            for lane, draws, type_, flow, target in self._db.rows("idle_lanes", keys=list(keys))
+            if not pauses.are_over(scopes_of(decode_draws(draws) or {}, type_, flow, target), keys_of(type_, target))
         ]
-        return bool(lanes and self._db.run("stir_parked", lanes=lanes, limit=limit))
-
-    def _lanes_under(self, key: str) -> list[int]:
-        return [row[0] for row in self._db.rows("lanes_under", key=key)]
+        return self.stir_parked(lanes, limit)
 
     def reset_starts(self, job: JobId, *, now: datetime, actor: str | None) -> bool:
         """Forget its failed starts, and do not let it wait on account of them; false where there are none."""

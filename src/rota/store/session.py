@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 
 from rota.core.event import Event
 from rota.store.breaker import BreakerRecords
+from rota.store.control import ControlRecords
 from rota.store.database import Bulk, Database
 from rota.store.edit import Editing
 from rota.store.finish import Finishing
@@ -23,7 +24,10 @@ from rota.store.rewind import Rewinding, RewindRecords
 from rota.store.slot import Serving, SlotRecords
 
 
-class Reader(SlotRecords, Records, BreakerRecords, GraphRecords, RewindRecords, GcRecords, QueueRecords, LockRecords):
+class Reader(
+    SlotRecords, Records, ControlRecords, BreakerRecords, GraphRecords, RewindRecords, GcRecords, QueueRecords,
+    LockRecords,
+):  # fmt: skip
     def __init__(self, database: Database) -> None:
         self._db = database
 

@@ -97,7 +97,7 @@ class Serving(Claiming, SlotRecords):
         )  # fmt: skip
         place = {"job": owner_of(slot), "precedence": BEFORE_ALL, "position": slot, "now": 0}
         self._db.run_many("add_lock", [{**place, "key": lock.key, "mode": lock.mode.value} for lock in new.locks])
-        self._tell("reserved", slot, now, actor=actor)
+        self._announce("reserved", slot, now, actor=actor)
         return slot
 
     def contend(self, slot: SlotStanding) -> None:
@@ -121,25 +121,25 @@ class Serving(Claiming, SlotRecords):
         state = SlotState.RUNNING if run is None else SlotState.STARTING
         self._db.run("start_slot", id=slot.id, state=state.value, worker=worker, run=run, now=to_stored(now))
         self._db.run("hold_locks", job=owner_of(slot.id))
-        self._tell("started", slot.id, now, data={"worker": worker})
+        self._announce("started", slot.id, now, data={"worker": worker})
         return msgspec.structs.replace(slot, state=state, worker=worker, run=run, started_at=now)
 
     def confirm_slot(self, slot: Slot, pid: int, pid_started: int, now: datetime) -> None:
         """The child exists."""
         if self._db.run("confirm_slot", id=slot.id, pid=pid, pid_started=pid_started):
-            self._tell("running", slot.id, now, data={"pid": pid})
+            self._announce("running", slot.id, now, data={"pid": pid})
 
     def return_slot(self, slot: Slot, now: datetime) -> None:
         """Nothing was started for it, through no fault of its own: it waits again, at its old place."""
         if self._db.run("return_slot", id=slot.id):
             self.step_aside(slot.id)
-            self._tell("returned", slot.id, now)
+            self._announce("returned", slot.id, now)
 
     def stop_slot(self, slot: SlotId, reason: str, now: datetime, actor: str | None) -> bool:
         """Remember that it is to be ended; false when somebody asked before or it has ended."""
         if not self._db.run("stop_slot", id=slot, reason=reason, weaker=STOPPED_BY_SHUTDOWN):
             return False
-        self._tell("stop_requested", slot, now, actor=actor, data={"reason": reason})
+        self._announce("stop_requested", slot, now, actor=actor, data={"reason": reason})
         return True
 
     def end_slot(self, slot: SlotId, end: Conclusion, now: datetime, actor: str | None = None) -> bool:
@@ -148,7 +148,7 @@ class Serving(Claiming, SlotRecords):
         if not self._db.run("end_slot", id=slot, now=to_stored(now), **values):
             return False
         self.step_aside(slot)
-        self._tell("ended", slot, now, actor=actor, data=values)
+        self._announce("ended", slot, now, actor=actor, data=values)
         return True
 
     def remove_slots(self, ids: Sequence[SlotId]) -> int:
@@ -159,7 +159,7 @@ class Serving(Claiming, SlotRecords):
             self.spend("slot", max(ids))
         return removed
 
-    def _tell(
+    def _announce(
         self,
         what: str,
         slot: SlotId,

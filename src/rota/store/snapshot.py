@@ -9,7 +9,7 @@ import msgspec
 
 from rota.core.after import AfterPolicy, Edge, EdgeFact
 from rota.core.breaker import HALF_OPEN, Breakers, HalfOpen, Open, Probed, keys_of
-from rota.core.control import Pause, Pauses
+from rota.core.control import Holds, Pause, Pauses, scopes_of
 from rota.core.gate import Standing
 from rota.core.lock import Front, Lock, LockMode
 from rota.core.pool import Draws, Limits
@@ -133,14 +133,14 @@ class Snapshots(ArtifactRecords):
             for key, held, *ranks in self._db.rows("fronts_of", ids=list(jobs))
         }
 
-    def pauses(self) -> Pauses:
-        scopes, states = {}, {}
+    def pauses(self, *, holds: Holds) -> Pauses:
+        scopes, states = dict(holds.clearing), {}
         for scope, by, at, state, probe in self._db.rows("pauses"):
             if state is None:
                 scopes[scope] = Pause(by=by, at=from_stored(at))
             else:
                 states[scope] = breaker_state(state, at, probe)
-        return Pauses(scopes, Breakers(states))
+        return Pauses(scopes, Breakers(states), holds.file)
 
     def used(self) -> tuple[dict[str, int], frozenset[int]]:
         """What running jobs and slots draw from each pool, and the numbers of the workers that run them."""
@@ -173,21 +173,22 @@ class Snapshots(ArtifactRecords):
             SlotStanding(
                 id=SlotId(slot),
                 draws=decode_draws(draws) or {GLOBAL: 1},
+                scopes=scopes_of(decode_draws(draws) or {}, type_, flow, target),
                 locks=tuple(locks.get(slot, ())),
                 contends=slot in contending,
             )
-            for slot, draws in rows
+            for slot, draws, type_, flow, target in rows
         ]
 
     def snapshot(
-        self, limits: Limits, batch_size: int | None, most_lanes: int = LANES, *, is_left: bool = True,
+        self, limits: Limits, batch_size: int | None, most_lanes: int = LANES, *, holds: Holds, is_left: bool = True,
         most_heads: int = HEADS,
     ) -> Snapshot:  # fmt: skip
         """Where it is known that every marked job has had its look, `is_left` is false and none is looked for."""
         now = self._occupancy()
         used, slots = now.used, self.waiting_slots() if now.has_waiting_slots else ()
-        is_full = _is_full(limits, used, GLOBAL)
-        pauses = self.pauses()
+        pauses = self.pauses(holds=holds)
+        is_full = pauses.are_over_all or _is_full(limits, used, GLOBAL)
         horizon = self._db.rows("first_stirred") if is_left else ()
         rows = self._db.rows("lanes", limit=1 if is_full else most_lanes + 1)
         return Snapshot(
@@ -200,7 +201,7 @@ class Snapshots(ArtifactRecords):
             pauses=pauses,
             batch_size=batch_size,
             has_ready=bool(rows),
-            frontier=Rank(*rows[most_lanes][6:]) if len(rows) > most_lanes else None,
+            frontier=Rank(*rows[most_lanes][7:]) if len(rows) > most_lanes else None,
             horizon=Rank(*horizon[0]) if horizon else None,
         )
 
@@ -209,15 +210,19 @@ class Snapshots(ArtifactRecords):
     ) -> Iterator[Lane]:  # fmt: skip
         """The lanes with ready jobs. One that a full pool closes shows its first job only: that job may still
         close other pools to those behind it. One whose draws cannot be read is left out."""
-        for lane, text, type_, target, asks, ready, *_ in rows:
+        for lane, text, type_, flow, target, asks, ready, *_ in rows:
             draws, keys = decode_draws(text), keys_of(type_, target)
-            if draws is None or pauses.are_over(draws, keys):
+            scopes = scopes_of(draws or {}, type_, flow, target)
+            if draws is None or pauses.are_over(scopes, keys):
                 continue
             heads = self._db.rows("heads", lane=lane, limit=_room(limits, used, draws, most_heads))
             if heads:
                 ranks = tuple(Rank(*head) for head in heads)
                 has_more = ready > len(heads)
-                yield Lane(id=LaneId(lane), draws=draws, keys=keys, heads=ranks, has_more=has_more, asks=bool(asks))
+                yield Lane(
+                    id=LaneId(lane), draws=draws, scopes=scopes, keys=keys, heads=ranks, has_more=has_more,
+                    asks=bool(asks),
+                )  # fmt: skip
 
 
 def breaker_state(state: str, until: int, probe: int | None) -> Open | HalfOpen | Probed:
@@ -241,6 +246,7 @@ def _standing(row: Row, locks: tuple[Lock, ...], edges: tuple[EdgeFact, ...], co
         not_before=maybe_from_stored(row[8]),
         lane=LaneId(row[9]),
         draws=draws,
+        scopes=scopes_of(draws, row[13], row[16], row[14]),
         keys=keys_of(row[13], row[14]),
         locks=locks,
         edges=edges,

@@ -11,6 +11,7 @@ import msgspec
 from rota.core.artifact import Outside
 from rota.core.backpressure import QueueLimits
 from rota.core.breaker import BreakerPolicy, keys_of
+from rota.core.control import NOTHING_HELD, Holds, scopes_of
 from rota.core.gate import Facts, Standing, first_verdict
 from rota.core.job import Job
 from rota.core.lock import LockBoard
@@ -38,6 +39,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     breaker: BreakerPolicy = BreakerPolicy()
     held_by: str | None = None
     """Why nothing at all starts, whatever the gates say."""
+    holds: Holds = NOTHING_HELD
     outside: Outside = Outside()
     outlook: Outlook = Outlook()
     queue: QueueLimits = QueueLimits()
@@ -55,7 +57,8 @@ def waits_of(reader: Looking, waiting: Sequence[JobId], sight: Sight) -> dict[Jo
     standings = reader.standings(waiting)
     contending = [standing.rank.job for standing in standings if standing.locks]
     # Where nothing starts in this moment, nobody has taken room before the others.
-    planned = choose(reader, sight.limits, 0 if sight.outlook.is_for_later(sight.now) else sight.batch_size)
+    most = 0 if sight.outlook.is_for_later(sight.now) else sight.batch_size
+    planned = choose(reader, sight.limits, most, holds=sight.holds)
     starting = {claim.job for claim in planned.claims}
     facts = Facts(
         now=sight.now,
@@ -73,7 +76,7 @@ def waits_of(reader: Looking, waiting: Sequence[JobId], sight: Sight) -> dict[Jo
 
 def next_starts(reader: Looking, sight: Sight) -> set[JobId]:
     """What the next tick starts, as things stand."""
-    return {claim.job for claim in choose(reader, sight.limits, sight.batch_size).claims}
+    return {claim.job for claim in choose(reader, sight.limits, sight.batch_size, holds=sight.holds).claims}
 
 
 def _said(verdict: Verdict, sight: Sight) -> Wait | None:
@@ -138,6 +141,7 @@ def _fresh(new: NewJob, now: datetime, facts: Facts, sight: Sight) -> JobForm:
         wait_kind=None,
         waited_on=(),
         is_ready=True,
+        scopes=scopes_of(job.draws, job.spec.type, job.spec.flow, job.spec.target),
         keys=keys_of(job.spec.type, job.spec.target),
         contends=False,
         not_before=None,

@@ -61,7 +61,7 @@ def _waits(reader: Looking, slots: Sequence[Slot], sight: Sight) -> Mapping[Slot
     """Said by the plan itself: what is explained is what happens."""
     if not any(slot.state is SlotState.WAITING for slot in slots):
         return {}
-    return choose(reader, sight.limits, sight.batch_size).slot_waits
+    return choose(reader, sight.limits, sight.batch_size, holds=sight.holds).slot_waits
 
 
 def _held(sight: Sight) -> Wait | None:

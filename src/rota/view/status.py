@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
+from rota.core.control import Pauses
 from rota.core.pool import Limits
 from rota.core.status import STARTED, TERMINAL, WAITING, Status
 from rota.core.wait import WaitKind
-from rota.ids import show_job
 from rota.names import GLOBAL
 from rota.store.moment import from_stored
 from rota.store.session import Reader
 from rota.view.breaker import tripped
 from rota.view.gc import last_gc
-from rota.view.job import Sight, waits
+from rota.view.idle import idle_because
+from rota.view.job import Sight
 from rota.wire import depth_form
 
 
@@ -29,45 +31,40 @@ def pools(reader: Reader, limits: Limits) -> dict[str, dict[str, int]]:
 
 def status(reader: Reader, sight: Sight) -> dict[str, Any]:
     counts = reader.counts()
-    lanes = reader.lanes()
-    ready = sum(count for _, count in lanes)
+    ready = sum(count for _, count in reader.lanes())
     running = sum(counts.get(status, 0) for status in STARTED)
     waiting = {kind.value: count for kind, count in reader.waiting_counts().items()}
-    pauses = reader.pauses()
+    pauses = reader.pauses(holds=sight.holds)
     pause = pauses.scopes.get(GLOBAL)
     in_lanes, parked = reader.count_paused(pauses)
     if in_lanes + parked:
         waiting[WaitKind.PAUSED.value] = in_lanes + parked
     last = reader.last_dispatch()
+    slots = Counter(slot.shown.lower() for slot in reader.open_slots())
+    is_idle = not running and not slots["running"] and any(counts.get(status) for status in WAITING)
     return {
         "mode": "direct" if sight.limits.size(GLOBAL) is None else "deferred",
         "paused": pause is not None,
         "paused_by": None if pause is None else pause.by,
         "paused_at": None if pause is None else pause.at,
+        "pauses": _pauses(pauses),
+        "held": pauses.held,
         "depth": depth_form(reader.depth(), sight.queue.of_all(sight.limits)),
         "queued": counts.get(Status.QUEUED, 0),
         "ready": ready - in_lanes,
         "waiting": waiting,
         "breakers": tripped(reader, sight),
         "running": running,
+        "slots": {"waiting": slots["waiting"], "running": slots["running"]},
         "finished": sum(counts.get(status, 0) for status in TERMINAL),
         "pools": pools(reader, sight.limits),
         "last_dispatch_at": None if last is None else from_stored(last),
         "last_gc": last_gc(reader),
-        "idle_because": _idle_because(reader, sight) if not running and any(counts.get(s) for s in WAITING) else None,
+        "idle_because": idle_because(reader, sight) if is_idle else None,
     }
 
 
-def _idle_because(reader: Reader, sight: Sight) -> str | None:
-    """Nothing runs while something waits: what the first job in the queue says."""
-    first = reader.list_jobs(WAITING, limit=1)
-    if not first:
-        return None
-    job = reader.jobs(first)[0]
-    wait = waits(reader, [job], sight).get(job.id)
-    if wait is not None:
-        is_paced = sight.outlook.needs_tick and wait == sight.outlook.wait(sight.now)
-        return f"{show_job(job.id)}: {wait.detail}{'; it starts with the next tick' if is_paced else ''}"
-    if sight.held_by is None and sight.outlook.needs_tick:
-        return f"{show_job(job.id)}: it starts with the next `rota tick`"
-    return sight.held_by
+def _pauses(pauses: Pauses) -> list[dict[str, Any]]:
+    """Everything first."""
+    scopes = sorted(pauses.scopes, key=lambda scope: (scope != GLOBAL, scope))
+    return [{"scope": scope, "by": pauses.scopes[scope].by, "at": pauses.scopes[scope].at} for scope in scopes]

@@ -29,6 +29,6 @@ def report(work: Work) -> dict[str, Any]:
 def _ready(work: Work, still: Sequence[Claim]) -> int:
     """Jobs that stand ready and are not held by a pause or a breaker: of those that one of its own may try for, all but
     that one are held, and it is still among them where it has not started."""
-    pauses = work.session.pauses() if work.planned is None else work.planned.pauses
+    pauses = work.session.pauses(holds=work.holds) if work.planned is None else work.planned.pauses
     held, _parked = work.session.count_paused(pauses)
     return sum(ready for _, ready in work.session.lanes()) - held + sum(1 for claim in still if claim.probes)

@@ -42,7 +42,7 @@ def _lines(reader: Reader, job: Job, wait: Wait | None, sight: Sight) -> list[st
         lines = [f"{lines[0]}; retried, and its chain has come to {show_job(job.id)}"]
         lines.append("  " + _line(reader, job, wait, sight))
     while wait is not None and wait.kind is WaitKind.DEPENDENCIES and len(lines) < _DEEPEST:
-        following = _held_up_by(reader, job, wait)
+        following = held_up_by(reader, job, wait)
         if following is None or following in seen:
             break
         job = find(reader, following)
@@ -52,7 +52,7 @@ def _lines(reader: Reader, job: Job, wait: Wait | None, sight: Sight) -> list[st
     return lines
 
 
-def _held_up_by(reader: Reader, job: Job, wait: Wait) -> JobId | None:
+def held_up_by(reader: Reader, job: Job, wait: Wait) -> JobId | None:
     """The job that this one waits for: its predecessor, or the first that is to make what it needs."""
     kind, _, name = wait.on[0].partition(":")
     if kind == "job":

@@ -38,29 +38,11 @@ DELETE FROM breaker_failure WHERE key = :key
 -- name: forget_old_failures
 DELETE FROM breaker_failure WHERE at <= :until
 
--- name: lanes_under
-SELECT id FROM lane WHERE 'type/' || type = :key OR 'target/' || target = :key
-
 -- name: idle_lanes: of those under these keys, where jobs are parked and none is ready: one that is goes before them
-SELECT id, draws, type, target FROM lane
+SELECT id, draws, type, flow, target FROM lane
 WHERE ready = 0 AND ('type/' || type @in(keys) OR 'target/' || target @in(keys))
   AND EXISTS (SELECT 1 FROM job WHERE job.status = 'QUEUED' AND job.ready = 0 AND job.not_before IS NULL
                                   AND job.stirred = 0 AND job.lane = lane.id)
-
--- name: stir_contending: of these lanes, the jobs that stand in the queues of their locks
-UPDATE job SET stirred = 1
-WHERE stirred = 0 AND lane @in(lanes) AND id IN (SELECT job FROM lock WHERE state = 'contending')
-
--- name: stir_parked: of these lanes, the first jobs that wait for nothing stored: something held them
-UPDATE job SET stirred = 1 WHERE id IN (
-    SELECT id FROM job WHERE status = 'QUEUED' AND ready = 0 AND not_before IS NULL AND stirred = 0 AND lane @in(lanes)
-    ORDER BY precedence, position, created_at, id LIMIT :limit)
-
--- name: count_parked
-SELECT count(*) FROM job WHERE status = 'QUEUED' AND ready = 0 AND not_before IS NULL AND stirred = 0
-
--- name: held_lanes
-SELECT draws, type, target, ready FROM lane WHERE ready > 0
 
 -- name: reset_starts: of a waiting job also the wait that follows a failed start, which is the last it was given
 UPDATE job SET dispatch_failures = 0,

@@ -5,7 +5,7 @@ WHERE run.status IS NULL
 UNION ALL SELECT id, draws, worker FROM slot WHERE finished_at IS NULL
 
 -- name: lanes: in the order of their first jobs
-SELECT id, draws, type, target, asks, ready, precedence, position, created_at, job FROM lane WHERE ready > 0
+SELECT id, draws, type, flow, target, asks, ready, precedence, position, created_at, job FROM lane WHERE ready > 0
 ORDER BY precedence, position, created_at, job LIMIT :limit
 
 -- name: heads

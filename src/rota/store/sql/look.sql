@@ -10,7 +10,7 @@ UPDATE job SET stirred = 1 WHERE stirred = 0 AND ready = 0 AND finished_at IS NU
 
 -- part: standing
 SELECT job.precedence, job.position, job.created_at, job.id, job.status, job.wait_kind, job.waited_on, job.ready,
-       job.not_before, job.lane, lane.draws, job.unmet, job.chain, lane.type, lane.target, job.asks
+       job.not_before, job.lane, lane.draws, job.unmet, job.chain, lane.type, lane.target, job.asks, lane.flow
 FROM job JOIN lane ON lane.id = job.lane
 
 -- name: stirred

@@ -17,7 +17,7 @@ FROM slot
 @part(slot) WHERE run = :run AND finished_at IS NULL
 
 -- name: waiting_slots: in order of arrival
-SELECT id, draws FROM slot WHERE finished_at IS NULL AND state = 'waiting' ORDER BY id
+SELECT id, draws, type, flow, target FROM slot WHERE finished_at IS NULL AND state = 'waiting' ORDER BY id
 
 -- name: start_slot
 UPDATE slot SET state = :state, worker = :worker, run = :run, started_at = :now WHERE id = :id AND state = 'waiting'

@@ -1,0 +1,26 @@
+"""`rota resume`: what was paused starts again."""
+
+from __future__ import annotations
+
+import argparse
+
+from rota.cli.scope import add_scope, said, scope_of
+from rota.cli.terminal import say, say_json, talk
+from rota.client import api
+from rota.client.session import Session
+from rota.home import find_home
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_scope(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    answer = api.resume(Session(find_home(args.home)), scope_of(args))
+    if args.json:
+        say_json(answer)
+    elif answer["result"]:
+        say(f"{said(answer['scope'])} goes on; {answer['paused_by']} had paused it at {answer['paused_at']}")
+    else:
+        talk(f"{said(answer['scope'])} is not paused; nothing was changed (`rota status` shows what is)")
+    return 0
