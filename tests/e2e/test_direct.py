@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 import signal
-import sqlite3
 import subprocess
 from pathlib import Path
 
@@ -167,14 +166,25 @@ def test_nothing_starts_where_global_is_nought_and_it_is_said_at_once(rota: Rota
 
 def test_a_pause_holds_it_and_it_is_said_at_once(rota: Rota, stage: Stage) -> None:
     rota.start()
-    rota.ask("down")
-    with sqlite3.connect(rota.home / "rota.db") as database:
-        database.execute("INSERT INTO pause (scope, paused_by, paused_at) VALUES ('global', 'ann', 0)")
+    rota.ask("pause")
     direct = Client(rota, *stage.walk_on("direct"))
-    direct.says("rota: slot-1: paused by ann\n")
-    direct.interrupt()
-    direct.end(130)
+    direct.says("rota: slot-1: paused by ")
     assert stage.heard() == []
+    rota.ask("resume")
+    direct.end(0)
+    assert stage.heard() == ["direct begins", "direct ends"]
+
+
+def test_a_file_holds_it_and_it_is_said_at_once(rota: Rota, stage: Stage, tmp_path: Path) -> None:
+    hold = tmp_path / "hold"
+    hold.write_text("deploying\n")
+    rota.ask("config", "set", "scheduler.hold_file", str(hold))
+    direct = Client(rota, *stage.walk_on("direct"))
+    direct.says("rota: slot-1: held: deploying\n")
+    assert stage.heard() == []
+    hold.unlink()
+    direct.end(0)
+    assert stage.heard() == ["direct begins", "direct ends"]
 
 
 def test_the_pace_of_the_queue_is_not_its_own(rota: Rota, stage: Stage) -> None:

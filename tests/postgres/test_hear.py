@@ -87,7 +87,9 @@ def test_a_scheduler_at_rest_acts_on_what_somebody_else_wrote(
         begun = threading.Event()
         scheduler.executor.send = lambda orders: begun.set() if orders else None  # type: ignore[method-assign]
         loop = Loop(scheduler.engine, scheduler.executor, scheduler.clock, lambda: None)
-        loop.start()
+        is_at_rest = threading.Event()
+        loop.start(is_at_rest.set)
+        assert is_at_rest.wait(WAIT / 1000)
         postgres_schema.raw(f"UPDATE job SET not_before = NULL, stirred = 1 WHERE id = {job}")
         notify(postgres_schema)
         assert begun.wait(WAIT / 1000)

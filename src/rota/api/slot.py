@@ -50,6 +50,7 @@ async def reserve(context: Context, asked: SlotAsked) -> command.Reserved:
     """From here on somebody has to be there for it."""
     wait = None if asked.wait is None else parse_duration(asked.wait)
     context.control.look_at_config()  # what was just written holds for what is asked after it
+    await context.control.look_at_hold_file()
     act = partial(command.reserve, wanted=asked.wanted, around=context.around, actor=context.actor)
     reserved = await context.perform(act)
     context.presence.expect(reserved.slot, wait)

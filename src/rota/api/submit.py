@@ -41,6 +41,7 @@ async def _prepared(
 ) -> Callable[[Work], Answer]:
     context = context_of(request)
     context.control.look_at_config()  # what was just written holds for what is submitted after it
+    await context.control.look_at_hold_file()
     key = request.headers.get("idempotency-key")
     warnings = await _missing_things(members, context.around)
     return partial(
