@@ -285,7 +285,7 @@ class Daemon:
         while True:
             try:
                 found = await self._reading.look(lambda reader: reader.open_slots())
-                self._reading.presence.adopt(slot.id for slot in found)
+                self._reading.presence.adopt(found)
                 return
             except (StorageFull, StoreError) as error:
                 log.warning("direct executions cannot be looked up: %s", error.message)

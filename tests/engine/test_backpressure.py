@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -249,3 +250,53 @@ def test_without_limits_a_submit_counts_nothing(scheduler: Scheduler, monkeypatc
     scheduler.set_queue(QueueLimit(soft=100))
     ask(scheduler)
     assert asked.count("depths") == 2
+
+
+def test_what_starts_in_its_own_turn_does_not_put_off_those_that_come_with_it(
+    make_scheduler: Callable[..., Scheduler],
+) -> None:
+    """Many submits may share a turn; how many do is chance, and must not decide."""
+    scheduler = make_scheduler(**{"global": 4})
+    scheduler.set_queue(QueueLimit(hard=2))
+    answers: list[Answer] = []
+    act = partial(submit, wanted=[Submission(command=["true"])], around=AROUND, actor="me")
+    scheduler.engine.turn([Request(act, answers.append) for _ in range(8)])
+    assert [type(answer) for answer in answers] == [Submitted] * 6 + [Deferred] * 2
+    assert len(scheduler.started()) == 4
+
+
+@pytest.mark.parametrize(
+    ("fields", "taken"), [({"heartbeat": "manual"}, 2), ({"spawn_delay": timedelta(minutes=1)}, 2), ({}, 3)]
+)
+def test_what_cannot_start_in_its_own_turn_counts(
+    make_scheduler: Callable[..., Scheduler], fields: dict[str, Any], taken: int
+) -> None:
+    scheduler = make_scheduler(**{"global": 9})
+    scheduler.configure(**fields)
+    scheduler.set_queue(QueueLimit(hard=2))
+    answers: list[Answer] = []
+    act = partial(submit, wanted=[Submission(command=["true"], flow="f")], around=AROUND, actor="me")
+    scheduler.engine.turn([Request(act, answers.append) for _ in range(6)])
+    assert [type(answer) for answer in answers] == [Submitted] * taken + [Deferred] * (6 - taken)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"timeout": "abc"},
+        {"idle_timeout": "0s"},
+        {"delay": "zz"},
+        {"locks": [{"key": "x" * 300}]},
+        {"retry": "nosuch"},
+        {"retries": -1},
+        {"cwd": "here"},
+        {"env": {"A=B": "c"}},
+    ],
+)
+def test_what_is_wrong_by_itself_is_not_told_to_try_again(scheduler: Scheduler, wrong: dict[str, Any]) -> None:
+    scheduler.set_queue(QueueLimit(hard=1))
+    fill(scheduler, 1, unique="a")
+    fill(scheduler, 1)
+    for body in (wrong, {**wrong, "unique": "a"}):
+        with pytest.raises(InvalidInput):
+            ask(scheduler, body)

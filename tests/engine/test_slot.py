@@ -9,11 +9,12 @@ import pytest
 
 from engine.test_gc import collector_of
 from harness import Raw, Scheduler
-from rota.command.slot import pass_on
+from rota.command.down import end_running
+from rota.command.slot import lapse, pass_on
 from rota.core.slot import owner_of
 from rota.core.status import Status
 from rota.errors import Conflict, InvalidInput, NotFound
-from rota.executor.port import Account, Exited, FailedToStart, Message, Refused, Signal, Started
+from rota.executor.port import Account, Accounts, Exited, FailedToStart, Lost, Message, Refused, Signal, Started
 from rota.ids import RunId, SlotId
 
 NEXT = "direct execution has the next slot"
@@ -222,6 +223,44 @@ def test_the_machine_s_trouble_is_not_its_own(scheduler: Scheduler) -> None:
     assert scheduler.started() == [owner_of(slot)] * 2
 
 
+@pytest.mark.parametrize("mode", ["repo", "repo:shared"])
+def test_one_that_waits_again_has_its_place_for_its_locks_before_anything_starts(
+    make_scheduler: Callable[..., Scheduler], mode: str
+) -> None:
+    scheduler = make_scheduler(**{"global": 3})
+    slot, job = scheduler.reserve("x", locks=["repo"]), scheduler.submit(locks=[mode])
+    scheduler.turn()
+    scheduler.say(FailedToStart(run=scheduler.run_of(owner_of(slot)), error="no memory", is_machine=True))
+    scheduler.clock.advance(seconds=2)
+    scheduler.turn()
+    assert scheduler.started() == [owner_of(slot)] * 2
+    scheduler.say(Lost(reason="killed"))
+    scheduler.turn()
+    scheduler.say(Accounts(runs=[]))
+    assert scheduler.started() == [owner_of(slot)] * 3
+    scheduler.end_slot(slot)
+    assert scheduler.started()[-1] == job
+
+
+def test_a_shutdown_that_ends_what_runs_ends_the_turn_of_a_program_too(scheduler: Scheduler) -> None:
+    mine, waiting = scheduler.reserve(), scheduler.reserve("y")
+    scheduler.do(end_running)
+    assert (scheduler.slot(mine).status, scheduler.slot(mine).reason) == ("FAILED", "stopped by shutdown")
+    assert scheduler.slot(waiting).status == "RUNNING"
+
+
+def test_silence_ends_what_waits_and_what_a_program_holds_but_no_command_that_runs(scheduler: Scheduler) -> None:
+    running, held, waiting = scheduler.reserve("x"), scheduler.reserve(), scheduler.reserve("y")
+    scheduler.do(lambda work: lapse(work, running, reason="silent"))
+    scheduler.do(lambda work: lapse(work, waiting, reason="silent"))
+    assert [scheduler.slot(slot).status for slot in (running, held, waiting)] == ["RUNNING", "WAITING", "CANCELLED"]
+    assert scheduler.executor.stops == []
+    scheduler.end_slot(running)
+    assert scheduler.slot(held).status == "RUNNING"
+    scheduler.do(lambda work: lapse(work, held, reason="silent"))
+    assert (scheduler.slot(held).status, scheduler.slot(held).reason) == ("CANCELLED", "silent")
+
+
 def test_a_refused_start_ends_it(scheduler: Scheduler) -> None:
     slot = scheduler.reserve("x")
     scheduler.say(Refused(run=scheduler.run_of(owner_of(slot)), error="known already"))
@@ -335,6 +374,15 @@ def test_a_claim_that_the_executor_never_heard_of_is_made_again(scheduler: Sched
     scheduler.crash()
     assert scheduler.started() == [owner_of(slot)]
     assert scheduler.run_of(owner_of(slot)) > first
+
+
+def test_one_that_was_given_up_and_never_started_is_cancelled(scheduler: Scheduler) -> None:
+    slot = scheduler.reserve("x")
+    scheduler.withdraw(slot)
+    scheduler.crash()
+    seen = scheduler.slot(slot)
+    assert (seen.status, seen.exit_code, seen.reason) == ("CANCELLED", 143, "its client is gone")
+    assert scheduler.engine.recovery == {}
 
 
 def test_what_nobody_can_account_for_is_over_and_counted(scheduler: Scheduler) -> None:

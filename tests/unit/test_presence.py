@@ -12,10 +12,17 @@ import pytest
 from rota.api import presence
 from rota.api.presence import COME_BACK, Hold, Presence
 from rota.config import Direct
+from rota.core.slot import Slot
 from rota.errors import NotFound, StorageFull
 from rota.ids import SlotId
 
 ONE = SlotId(1)
+
+
+def slot(number: SlotId, run: int | None = None) -> Slot:
+    """One that hangs on no connection."""
+    fields: dict[str, Any] = dict.fromkeys(Slot.__struct_fields__)
+    return Slot(**{**fields, "id": number, "run": run, "is_attended": False})
 
 
 class Desk:
@@ -108,18 +115,19 @@ def test_the_first_of_two_connections_may_go() -> None:
 def test_after_a_start_there_is_a_while_to_come_back() -> None:
     async def story() -> list[float]:
         there = Desk().presence(lease=timedelta(hours=9))
-        loop, back, renewed, away = asyncio.get_running_loop(), SlotId(1), SlotId(2), SlotId(3)
+        loop, back, renewed, away, alone = asyncio.get_running_loop(), *map(SlotId, (1, 2, 3, 4))
         with there.attending(back, Hold()):
             there.hear(renewed)
-            there.adopt([back, renewed, away])
+            there.adopt([slot(back), slot(renewed), slot(away), slot(alone, run=7)])
             silences = {slot: timer.when() - loop.time() for slot, timer in there._silences.items()}
             there.close()
-        return [silences.get(slot, -1.0) for slot in (back, renewed, away)]
+        return [silences.get(slot, -1.0) for slot in (back, renewed, away, alone)]
 
-    back, renewed, away = asyncio.run(story())
+    back, renewed, away, alone = asyncio.run(story())
     assert back == -1.0, "a connection has no lease"
     assert renewed > 3600
     assert 0 < away <= COME_BACK.total_seconds()
+    assert alone > 3600, "it runs a command, and never hung on a connection"
 
 
 def test_the_wait_is_what_was_asked_for_or_what_is_configured() -> None:

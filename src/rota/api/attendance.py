@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -41,7 +41,7 @@ _LOOK_ANYWAY = 2.0
 
 
 class _Attended(StreamingResponse):
-    """While it lasts the client is there."""
+    """While it lasts somebody is there."""
 
     def __init__(self, content: AsyncIterator[bytes], attending: AbstractContextManager[None]) -> None:
         super().__init__(content, media_type="application/vnd.rota.stream")
@@ -55,11 +55,22 @@ class _Attended(StreamingResponse):
 def attended(
     context: Context, slot: SlotId, offsets: Mapping[str, int] | None = None, *, warning: str | None = None
 ) -> StreamingResponse:
+    """The slot hangs on it: when it closes before the end, nobody wants the slot any more."""
     hold = Hold()
+    frames = _frames(context, slot, _outputs(context, slot, offsets), warning, hold)
+    return _Attended(frames, context.presence.attending(slot, hold))
+
+
+def watched(context: Context, slot: SlotId, offsets: Mapping[str, int], *, keeps: bool) -> StreamingResponse:
+    """The same for who looks on; `keeps` if it is the client of a slot that never hung on a connection."""
+    frames = _frames(context, slot, _outputs(context, slot, offsets), None, Hold())
+    return _Attended(frames, context.presence.polling(slot) if keeps else nullcontext())
+
+
+def _outputs(context: Context, slot: SlotId, offsets: Mapping[str, int] | None) -> Mapping[str, Output]:
     directory = context.home.slots / str(slot)
     given = offsets or dict.fromkeys(STREAMS, 0)
-    outputs = {name: Output(path_in(directory, name), offset) for name, offset in given.items()}
-    return _Attended(_frames(context, slot, outputs, warning, hold), context.presence.attending(slot, hold))
+    return {name: Output(path_in(directory, name), offset) for name, offset in given.items()}
 
 
 async def _frames(

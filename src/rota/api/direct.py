@@ -29,7 +29,7 @@ async def direct(request: Request) -> Response:
     asked = await read(request, SlotAsked)
     if asked.command is None:
         raise InvalidInput("a direct execution needs a command; to do the work yourself reserve with POST /api/slots")
-    reserved = await reserve(context, asked)
+    reserved = await reserve(context, asked, is_attended=True)
     hold = Hold()
     with context.presence.attending(reserved.slot, hold):
         form = await while_there(request, until_ended(context, reserved.slot, math.inf))

@@ -3,8 +3,8 @@
     the connection they hang on is open       present
     it closes                                 withdrawn at once: a client that was killed leaves nothing behind
     never had one, and somebody polls         present
-    never had one, and nobody says a word     withdrawn when `lease` is over
-    the scheduler was started anew            30 s to come back, then withdrawn
+    never had one, and nobody says a word     withdrawn when `lease` is over, unless it runs a command
+    the scheduler was started anew            30 s to come back to what hung on a connection, then withdrawn
     its turn does not come within `wait`      given up, whoever is there
 
 This is memory of the process that serves the connections, and times are monotonic: it needs no clock that can be
@@ -22,8 +22,9 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol
 
-from rota.command.slot import give_up, withdraw
+from rota.command.slot import give_up, lapse, withdraw
 from rota.config import Direct
+from rota.core.slot import Slot
 from rota.duration import show_duration
 from rota.engine.work import Work
 from rota.errors import NotFound, RotaError
@@ -78,14 +79,16 @@ class Presence:
         timer = self._waits.get(slot)
         return None if timer is None else max(0.0, timer.when() - asyncio.get_running_loop().time())
 
-    def adopt(self, slots: Iterable[SlotId]) -> None:
-        """Those that the scheduler found when it started. Some may be back already."""
-        for slot in slots:
+    def adopt(self, slots: Iterable[Slot]) -> None:
+        """Those that the scheduler found when it started. Some may be back already. One that runs a command and never
+        hung on a connection needs nobody."""
+        for found in slots:
+            slot = found.id
             if slot in self._waits:
                 continue
             is_back = self._connections[slot] or self._polls[slot] or slot in self._silences
             self.expect(slot)
-            if not is_back:
+            if not is_back and (found.is_attended or found.run is None):
                 _replace(self._silences, slot, COME_BACK, partial(self._nobody_came_back, slot))
 
     def hear(self, slot: SlotId) -> None:
@@ -93,7 +96,7 @@ class Presence:
         if not self._connections[slot] and not self._polls[slot] and not self._is_closed:
             lease = self._direct().lease
             reason = f"no word of its client for {show_duration(lease)}"
-            _replace(self._silences, slot, lease, partial(self._withdraw, slot, reason))
+            _replace(self._silences, slot, lease, partial(self._lapse, slot, reason))
 
     def forget(self, slot: SlotId) -> None:
         """It has ended."""
@@ -160,6 +163,10 @@ class Presence:
     def _count(self) -> None:
         """After the commit, from the engine's thread."""
         self.expired += 1
+
+    def _lapse(self, slot: SlotId, reason: str) -> None:
+        self._silences.pop(slot, None)
+        self._do(slot, partial(lapse, slot=slot, reason=reason))
 
     def _withdraw(self, slot: SlotId, reason: str) -> None:
         self.forget(slot)

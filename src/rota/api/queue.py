@@ -46,7 +46,7 @@ def _cursor(request: Request) -> Rank:
     if cursor is None:
         return view.FRONT
     numbers = cursor.split(".")
-    if len(numbers) != _NUMBERS or not all(each.removeprefix("-").isdecimal() and len(each) < 20 for each in numbers):
+    if len(numbers) != _NUMBERS or not all(each.removeprefix("-").isdecimal() and len(each) < 19 for each in numbers):
         raise InvalidInput(f"not a cursor: {cursor!r}; use the `next` of the page before")
     return Rank._make(int(each) for each in numbers)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Coroutine
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from rota.api.attendance import attended
+from rota.api.attendance import attended, watched
 from rota.api.context import Context, context_of
 from rota.api.problem import answer, number, read
 from rota.command import slot as command
@@ -46,12 +47,14 @@ class SignalWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     signal: str
 
 
-async def reserve(context: Context, asked: SlotAsked) -> command.Reserved:
+async def reserve(context: Context, asked: SlotAsked, *, is_attended: bool) -> command.Reserved:
     """From here on somebody has to be there for it."""
     wait = None if asked.wait is None else parse_duration(asked.wait)
     context.control.look_at_config()  # what was just written holds for what is asked after it
     await context.control.look_at_hold_file()
-    act = partial(command.reserve, wanted=asked.wanted, around=context.around, actor=context.actor)
+    act = partial(
+        command.reserve, wanted=asked.wanted, around=context.around, actor=context.actor, is_attended=is_attended
+    )
     reserved = await context.perform(act)
     context.presence.expect(reserved.slot, wait)
     return reserved
@@ -65,9 +68,10 @@ async def reserve_slot(request: Request) -> Response:
     """With `stream=1` the answer is the stream, and the slot hangs on this connection from the first moment."""
     context = context_of(request)
     asked = await read(request, SlotAsked)
-    reserved = await reserve(context, asked)
+    is_attended = request.query_params.get("stream") == "1"
+    reserved = await reserve(context, asked, is_attended=is_attended)
     warning = "; ".join(reserved.warnings) or None
-    if request.query_params.get("stream") == "1":
+    if is_attended:
         return attended(context, reserved.slot, warning=warning)
     form = await look(context, reserved.slot)
     return answer({**msgspec.to_builtins(form), "warning": warning}, 201)
@@ -85,7 +89,7 @@ async def get_slot(request: Request) -> Response:
     if "wait" not in request.query_params or form.finished_at is not None:
         return answer(form)
     seconds = number(request, "wait", 0, least=0, most=LONGEST_POLL)
-    with context.presence.polling(slot):
+    with nullcontext() if form.attended else context.presence.polling(slot):
         news = await while_there(request, until_ended(context, slot, seconds, request.query_params.get("seen")))
     return Response(status_code=NOBODY) if news is None else answer(news)
 
@@ -161,13 +165,17 @@ async def signal_slot(request: Request) -> Response:
 
 
 async def stream_slot(request: Request) -> Response:
-    """From these offsets on: who comes back has no gap and no repeat."""
+    """From these offsets on: who comes back has no gap and no repeat. With `attend=1` it is the client, and the slot
+    hangs on this connection if it hung on one before; whoever else looks keeps nothing alive, and ends nothing."""
     context, slot = context_of(request), parse_slot(request.path_params["slot"])
     offsets = {name: int(number(request, name, 0, least=0, most=_MOST)) for name in ("stdout", "stderr")}
     form = await look(context, slot)
-    if "wait" in request.query_params and form.finished_at is None:
+    is_client = request.query_params.get("attend") == "1"
+    if is_client and "wait" in request.query_params and form.finished_at is None:
         context.presence.expect(slot, parse_duration(request.query_params["wait"]))
-    return attended(context, slot, offsets)
+    if form.attended and is_client:
+        return attended(context, slot, offsets)
+    return watched(context, slot, offsets, keeps=is_client)
 
 
 ROUTES = [

@@ -256,7 +256,9 @@ def reserve(session: Session, request: Json) -> Stream:
 def attend(session: Session, slot: str, offsets: Mapping[str, int], *, wait: str | None = None) -> Stream:
     """Come back to it, with what of its output is here already."""
     return session.open(
-        "GET", f"/api/slots/{quote(slot)}/stream{_query((*offsets.items(), ('wait', wait)))}", timeout=None
+        "GET",
+        f"/api/slots/{quote(slot)}/stream{_query((*offsets.items(), ('attend', 1), ('wait', wait)))}",
+        timeout=None,
     )
 
 

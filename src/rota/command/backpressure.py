@@ -8,6 +8,7 @@ from datetime import timedelta
 import msgspec
 
 from rota.core.backpressure import DELAYED, Depth, Figures, is_delayed, is_full, show_depth, show_full
+from rota.engine.dispatch import choose
 from rota.engine.work import Work
 
 RETRY_AFTER = timedelta(seconds=5)
@@ -36,10 +37,23 @@ def deferred(work: Work, flows: Iterable[str]) -> Deferred | None:
         return None
     depth = work.session.depth()
     for flow, figures in limited.items():
-        if is_full(depth.of(flow), figures):
+        is_put_off = is_full(depth.of(flow), figures)
+        if is_put_off and is_full(depth.of(flow) - _about_to_start(work, flow), figures):
             text = show_full(flow, depth, figures)
             return Deferred(depth=depth, figures=settings.queue.of_all(settings.limits), text=text)
     return None
+
+
+def _about_to_start(work: Work, flow: str | None) -> int:
+    """Of what is ready, what starts before this turn is over: only what was stored in it can, and the plan knows it."""
+    settings = work.settings
+    if not work.has_stored or settings.heartbeat is not None or settings.spawn_delay:
+        return 0
+    claims = choose(work.session, settings.limits, settings.batch_size, holds=work.holds).claims
+    if flow is None:
+        return len(claims)
+    lanes = {place.lane for place in work.session.places() if place.flow == flow}
+    return sum(claim.lane in lanes for claim in claims)
 
 
 def delays(work: Work, submits: Sequence[Set[str] | None]) -> list[Delayed | None]:

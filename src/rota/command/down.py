@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from rota.core.run import STOPPED_BY_SHUTDOWN
+from rota.core.run import CANCELLED, STOPPED_BY_SHUTDOWN, Conclusion
+from rota.core.slot import SlotState
+from rota.core.status import Status
 from rota.engine.work import Work
 from rota.executor.port import Stop
 from rota.ids import JobId
@@ -20,4 +22,7 @@ def end_running(work: Work) -> list[JobId]:
         if slot.run is not None:
             work.session.stop_slot(slot.id, STOPPED_BY_SHUTDOWN, work.now, None)
             work.orders.append(Stop(run=slot.run, kill_after=work.settings.kill_after.total_seconds()))
+        elif slot.state is SlotState.RUNNING:  # a program has the place, and Rota has no hand on it
+            stopped = Conclusion(status=Status.FAILED, exit_code=CANCELLED, reason=STOPPED_BY_SHUTDOWN)
+            work.session.end_slot(slot.id, stopped, work.now)
     return [run.job for run in runs]

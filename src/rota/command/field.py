@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from rota.command.submission import LockWanted, Submission
 from rota.core.lock import Lock
+from rota.core.retry import RetryPolicies
 from rota.duration import parse_duration
 from rota.errors import InvalidInput
 from rota.names import NAME_RULE, POOL_KINDS, is_name, is_pool_name
@@ -27,6 +28,22 @@ def check_fields(wanted: Submission) -> None:
     for field in ("type", "flow", "target"):
         _check_name(field, getattr(wanted, field))
     _check_phase(wanted.phase, wanted.flow)
+
+
+def check_rest(wanted: Submission, retry: RetryPolicies, now: datetime) -> None:
+    """What else is wrong by itself, and is otherwise found on the way: before somebody is told to try it again."""
+    limit_of("timeout", wanted.timeout)
+    limit_of("idle_timeout", wanted.idle_timeout)
+    not_before_of(wanted.delay, now)
+    locks_of(wanted.locks)
+    check_cwd(wanted.cwd)
+    check_variables(wanted.env)
+    retry.choose(name=wanted.retry, retries=wanted.retries, flow=wanted.flow)
+
+
+def check_cwd(cwd: str | None) -> None:
+    if cwd is not None and (not cwd.startswith("/") or "\x00" in cwd):
+        raise InvalidInput(f"cwd must be an absolute path, not {cwd!r}")
 
 
 def check_command(command: Sequence[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Annotated
 
 import msgspec
 
@@ -21,7 +22,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     first: bool = False
     last: bool = False
-    to: int | None = None
+    to: Annotated[int, msgspec.Meta(le=2**53)] | None = None
     before: str | None = None
     after: str | None = None
 

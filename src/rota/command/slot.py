@@ -48,7 +48,9 @@ class Reserved(msgspec.Struct, frozen=True, kw_only=True):
     warnings: list[str]
 
 
-def reserve(work: Work, wanted: SlotWanted, around: Surroundings, *, actor: str) -> Reserved:
+def reserve(
+    work: Work, wanted: SlotWanted, around: Surroundings, *, actor: str, is_attended: bool = False
+) -> Reserved:  # fmt: skip
     """Its place in the order is that of its arrival, before the whole queue. It is checked by the rules of a submit."""
     if wanted.command is None and (wanted.timeout or wanted.idle_timeout):
         raise InvalidInput("timeouts are for a command that Rota runs; leave them out, or name the command")
@@ -72,6 +74,7 @@ def reserve(work: Work, wanted: SlotWanted, around: Surroundings, *, actor: str)
         locks=spec.locks,
         timeout=spec.timeout,
         idle_timeout=spec.idle_timeout,
+        is_attended=is_attended,
     )
     slot = work.session.reserve(new, work.now, actor)
     work.has_slots = True
@@ -103,6 +106,11 @@ def withdraw(work: Work, slot: SlotId, *, reason: str, actor: str | None = None)
         work.session.stop_slot(slot, reason, work.now, actor)
         work.orders.append(Stop(run=found.run, kill_after=work.settings.kill_after.total_seconds()))
     return slot
+
+
+def lapse(work: Work, slot: SlotId, *, reason: str) -> SlotId:
+    """Its client is silent. What runs a command is used until its process is gone, however long."""
+    return slot if _find(work, slot).run is not None else withdraw(work, slot, reason=reason)
 
 
 def give_up(work: Work, slot: SlotId, *, reason: str) -> SlotId:

@@ -19,7 +19,7 @@ import msgspec
 
 from rota.command.backpressure import Deferred, Delayed, deferred, delays
 from rota.command.edge import edges_of, refuse_unknown_patches
-from rota.command.field import check_fields, check_variables, limit_of, locks_of, not_before_of
+from rota.command.field import check_cwd, check_fields, check_rest, check_variables, limit_of, locks_of, not_before_of
 from rota.command.ring import refuse_rings
 from rota.command.submission import Submission, Surroundings
 from rota.command.survey import NOTHING, Found, Survey
@@ -31,7 +31,7 @@ from rota.core.tick import is_free
 from rota.core.unique import keys_of
 from rota.core.workspace import Workspace
 from rota.engine.work import Work
-from rota.errors import Conflict, InvalidInput
+from rota.errors import Conflict
 from rota.ids import JobId
 from rota.store.submit import NewJob
 
@@ -79,11 +79,13 @@ def submit(
     for member in wanted:
         check_fields(member)
     if active := work.session.active_of(keys_of([member.unique for member in wanted])):
+        _check_whole(work, wanted)
         return AlreadyActive(active={key: each.job for key, each in active.items()})
-    if (put_off := deferred(work, flows_of(wanted))) is not None:
-        return put_off
     if survey.refusal is not None:
         raise survey.refusal
+    if (put_off := deferred(work, flows_of(wanted))) is not None:
+        _check_whole(work, wanted)
+        return put_off
     work.learn(survey.seen, survey.began)
     ids = work.session.next_job_ids(len(wanted))
     checker = Checker(work, around)
@@ -98,10 +100,17 @@ def submit(
         refuse_unknown_patches(work, jobs)
         refuse_rings(work, jobs)
     work.session.add(jobs, work.now, actor)
+    work.has_stored = True
     told = Submitted(jobs=ids, warnings=[*warnings, *checker.warnings])
     if key:
         work.session.remember_answer(key, digest, msgspec.json.encode(told).decode(), work.now)
     return msgspec.structs.replace(told, new=jobs, flows=flows_of(wanted))
+
+
+def _check_whole(work: Work, wanted: Sequence[Submission]) -> None:
+    """Nobody is told to come again with what could not be taken."""
+    for member in wanted:
+        check_rest(member, work.settings.retry, work.now)
 
 
 def delays_of(work: Work, told: Sequence[Answer]) -> list[Delayed | None]:
@@ -155,8 +164,7 @@ class Checker:
 
     def spec(self, wanted: Submission, found: Found = _NOTHING_FOUND, workspace: Workspace | None = None) -> Spec:
         cwd = wanted.cwd if wanted.cwd is not None else self._around.cwd
-        if not cwd.startswith("/") or "\x00" in cwd:
-            raise InvalidInput(f"cwd must be an absolute path, not {cwd!r}")
+        check_cwd(cwd)
         return Spec(
             command=tuple(wanted.command),
             cwd=cwd,

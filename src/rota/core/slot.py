@@ -54,6 +54,8 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     locks: tuple[Lock, ...]
     timeout: timedelta | None
     idle_timeout: timedelta | None
+    is_attended: bool
+    """It hangs on a connection of its client; else its client says a word from time to time."""
     actor: str | None
     created_at: datetime
     started_at: datetime | None
@@ -85,7 +87,7 @@ class SlotStanding(msgspec.Struct, frozen=True, kw_only=True):
     """What it stands under."""
     locks: tuple[Lock, ...] = ()
     contends: bool = True
-    """It stands in the queues of its locks."""
+    """It stands in the queues of its locks, if it has any."""
 
 
 class SlotClaim(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,11 +117,15 @@ def judge_turn(pools: PoolBoard, draws: Draws) -> Verdict:
     return Wait(status=Status.QUEUED, kind=WaitKind.SLOT, detail=detail, on=("slot",))
 
 
+_ABSENT = Wait(status=Status.WAITING_ON_LOCKS, kind=WaitKind.LOCKS, detail="waiting on locks")
+"""Who does not stand in the queues of his locks yet cannot have them."""
+
+
 def judge_slot(slot: SlotStanding, pauses: Pauses, locks: LockBoard, pools: PoolBoard) -> Verdict:
     """The gates of a slot, in their order. Nothing comes after a slot but time, so there is no other."""
     for verdict in (
         judge_pause(pauses, slot.scopes),
-        locks.judge(rank_of(slot.id), slot.locks),
+        locks.judge(rank_of(slot.id), slot.locks) if slot.contends else _ABSENT,
         judge_turn(pools, slot.draws),
         pools.judge(slot.draws),
     ):

@@ -97,7 +97,7 @@ def book_failed_start(work: Work, message: FailedToStart) -> bool:
     if slot is None:
         return False
     if message.is_machine and slot.stop_requested is None:
-        work.session.return_slot(slot, work.now)
+        _return(work, slot)
     else:
         fail(work, slot, message.error)
     return True
@@ -109,6 +109,12 @@ def book_refusal(work: Work, run: RunId, error: str) -> bool:
         return False
     fail(work, slot, f"the supervisor refused to start it: {error}")
     return True
+
+
+def _return(work: Work, slot: Slot) -> None:
+    """It waits again: this very turn sees to its place."""
+    work.session.return_slot(slot, work.now)
+    work.has_slots = True
 
 
 def fail(work: Work, slot: Slot, error: str) -> None:
@@ -131,7 +137,9 @@ def settle(work: Work, accounts: dict[RunId, Account]) -> int:
         if account is not None:
             _adopt(work, slot, account)
         elif slot.state is SlotState.STARTING and slot.stop_requested is None:
-            work.session.return_slot(slot, work.now)
+            _return(work, slot)
+        elif slot.state is SlotState.STARTING:
+            fail(work, slot, NOT_CONFIRMED)
         else:
             lost = Conclusion(status=Status.FAILED, exit_code=1, reason=CRASH_RECOVERY)
             work.session.end_slot(slot.id, lost, work.now)

@@ -92,6 +92,8 @@ class Work:
         """Who waits for an answer after this turn; none where nothing was chosen."""
         self.questions: list[Question] = []
         """What is to be looked at outside; asked after the commit."""
+        self.has_stored = False
+        """Jobs were submitted in this turn: where there is room they start in it."""
         self.has_slots = False
         """A direct execution was asked for."""
         self.watches = False
@@ -117,6 +119,7 @@ class Work:
         self.answered.clear()
         self.asked = None
         self.questions.clear()
+        self.has_stored = False
         self.afterwards.clear()
         self.clearings = list(self._clearings_before)
         self.progress.clear()

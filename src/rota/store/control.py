@@ -65,14 +65,6 @@ class ControlRecords:
         in_lanes = sum(place.ready for place in self.places() if pauses.are_over(place.scopes, place.keys))
         return in_lanes, int(self._db.rows("count_parked")[0][0])
 
-    def depths(self) -> dict[str, int]:
-        """Ready jobs by flow."""
-        depths: dict[str, int] = {}
-        for place in self.places():
-            if place.flow and place.ready:
-                depths[place.flow] = depths.get(place.flow, 0) + place.ready
-        return dict(sorted(depths.items()))
-
     def nearest(self) -> JobId | None:
         """Of the jobs that wait, the one that is nearest to its start: the first that is ready or held where it
         reserves nothing, else the one whose delay is over first, else the first in the queue."""

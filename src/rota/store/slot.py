@@ -44,6 +44,7 @@ class NewSlot(msgspec.Struct, frozen=True, kw_only=True):
     locks: tuple[Lock, ...]
     timeout: timedelta | None
     idle_timeout: timedelta | None
+    is_attended: bool
 
 
 class SlotRecords(Snapshots):
@@ -93,7 +94,8 @@ class Serving(Claiming, SlotRecords):
             "add_slot", id=slot, name=new.name, command=None if new.command is None else _encode(new.command),
             cwd=new.cwd, surroundings=new.surroundings, type=new.type or "", flow=new.flow or "",
             target=new.target or "", draws=_encode(new.draws), timeout=duration_to_stored(new.timeout),
-            idle_timeout=duration_to_stored(new.idle_timeout), actor=actor, now=to_stored(now),
+            idle_timeout=duration_to_stored(new.idle_timeout), attended=int(new.is_attended), actor=actor,
+            now=to_stored(now),
         )  # fmt: skip
         place = {"job": owner_of(slot), "precedence": BEFORE_ALL, "position": slot, "now": 0}
         self._db.run_many("add_lock", [{**place, "key": lock.key, "mode": lock.mode.value} for lock in new.locks])
@@ -209,4 +211,5 @@ def _slot(row: Row, locks: tuple[Lock, ...]) -> Slot:
         status=None if row[20] is None else Status(row[20]),
         exit_code=row[21],
         reason=row[22],
+        is_attended=bool(row[23]),
     )

@@ -175,7 +175,7 @@ class Snapshots(ArtifactRecords):
                 draws=decode_draws(draws) or {GLOBAL: 1},
                 scopes=scopes_of(decode_draws(draws) or {}, type_, flow, target),
                 locks=tuple(locks.get(slot, ())),
-                contends=slot in contending,
+                contends=slot in contending or slot not in locks,
             )
             for slot, draws, type_, flow, target in rows
         ]

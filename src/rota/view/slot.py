@@ -31,6 +31,8 @@ class SlotForm(msgspec.Struct, frozen=True, kw_only=True):
     target: str | None
     locks: list[dict[str, str]]
     pools: Mapping[str, int]
+    attended: bool
+    """It hangs on a connection of its client."""
     actor: str | None
     created_at: datetime
     started_at: datetime | None
@@ -86,6 +88,7 @@ def _form(slot: Slot, sight: Sight, wait: Wait | None) -> SlotForm:
         target=slot.target,
         locks=[{"key": lock.key, "mode": lock.mode.value} for lock in slot.locks],
         pools=slot.draws,
+        attended=slot.is_attended,
         actor=slot.actor,
         created_at=slot.created_at,
         started_at=slot.started_at,

@@ -31,7 +31,7 @@ def pools(reader: Reader, limits: Limits) -> dict[str, dict[str, int]]:
 
 def status(reader: Reader, sight: Sight) -> dict[str, Any]:
     counts = reader.counts()
-    ready = sum(count for _, count in reader.lanes())
+    depth = reader.depth()
     running = sum(counts.get(status, 0) for status in STARTED)
     waiting = {kind.value: count for kind, count in reader.waiting_counts().items()}
     pauses = reader.pauses(holds=sight.holds)
@@ -49,9 +49,9 @@ def status(reader: Reader, sight: Sight) -> dict[str, Any]:
         "paused_at": None if pause is None else pause.at,
         "pauses": _pauses(pauses),
         "held": pauses.held,
-        "depth": depth_form(reader.depth(), sight.queue.of_all(sight.limits)),
+        "depth": depth_form(depth, sight.queue.of_all(sight.limits)),
         "queued": counts.get(Status.QUEUED, 0),
-        "ready": ready - in_lanes,
+        "ready": depth.total - in_lanes,
         "waiting": waiting,
         "breakers": tripped(reader, sight),
         "running": running,

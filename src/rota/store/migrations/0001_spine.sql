@@ -228,6 +228,7 @@ CREATE TABLE slot (                -- a place for a direct execution, which is n
     draws TEXT NOT NULL,
     timeout @int,
     idle_timeout @int,
+    attended @int NOT NULL,        -- it hangs on a connection of its client
     actor TEXT,
     created_at @int NOT NULL,
     started_at @int,
