@@ -92,6 +92,10 @@ def _wait(job: Job, wait: Wait | None) -> dict[str, Any] | None:
         return {"kind": WaitKind.DEPENDENCIES.value, "detail": job.reason, "on": []}
     if wait is None or job.status in TERMINAL:
         return None
+    return wait_form(wait)
+
+
+def wait_form(wait: Wait) -> dict[str, Any]:
     return {"kind": wait.kind.value, "detail": wait.detail, "on": list(wait.on)}
 
 

@@ -279,6 +279,7 @@ def test_down_waits_for_the_process_and_names_what_is_left(
     server.routes = {
         "GET /health": answer({"status": "ok", "pid": process.pid}),
         "GET /api/jobs?status=RUNNING": list_running,
+        "GET /api/slots": answer({"slots": [{"id": "slot-4", "status": "WAITING"}]}),
         "POST /api/scheduler/stop": answer({}, 202),
     }
     assert main(["down", "--grace", "1s"]) == 0

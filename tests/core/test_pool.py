@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.making import rank
 from rota.core.job import Spec
 from rota.core.pool import Limits, PoolBoard, PoolPolicy, speaking_order
 from rota.core.status import Status
@@ -145,22 +146,33 @@ def test_a_job_that_does_not_fit_closes_where_it_lacks_room_and_nowhere_else() -
     board = PoolBoard(Limits({"resource/gpu": 4, "resource/cpu": 4}), {"resource/gpu": 3, "resource/cpu": 3})
     heavy = {"resource/cpu": 1, "resource/gpu": 2}
     assert board.judge(heavy) == _full("resource/gpu", 3, 4)
-    board.close(heavy)
-    assert board.judge({"resource/gpu": 1}) == _full("resource/gpu", 3, 4)
+    board.close(heavy, rank(9))
+    verdict = board.judge({"resource/gpu": 1})
+    assert isinstance(verdict, Wait)
+    assert verdict.detail == "waiting on pool resource/gpu (3/4)"
     assert board.is_closed({"resource/gpu": 1})
     assert board.judge({"resource/cpu": 1}) == PASS
     assert not board.is_closed({"resource/cpu": 1})
 
 
+def test_a_pool_is_closed_to_those_behind_and_says_by_whom() -> None:
+    board = PoolBoard(Limits({"global": 3}), {"global": 2})
+    board.close({"global": 2}, rank(5))
+    assert board.judge({"global": 1}, rank(4)) == PASS
+    verdict = board.judge({"global": 1}, rank(6))
+    assert isinstance(verdict, Wait)
+    assert (verdict.detail, verdict.on) == ("waiting on pool global (2/3)", ("pool:global", "job:5"))
+
+
 def test_closing_for_a_job_that_fits_closes_nothing() -> None:
     board = PoolBoard(Limits({"global": 2}), {"global": 1})
-    board.close({"global": 1, "type/free": 5})
+    board.close({"global": 1, "type/free": 5}, rank(9))
     assert not board.is_closed({"global": 1, "type/free": 5})
 
 
 def test_a_job_that_draws_from_nothing_limited_is_never_closed_out() -> None:
     board = PoolBoard(Limits({"global": 0}), {})
-    board.close({"global": 1})
+    board.close({"global": 1}, rank(9))
     assert board.judge({"resource/tape": 7}) == PASS
 
 
@@ -188,7 +200,7 @@ def test_dec_011_no_pool_is_ever_exceeded(
         if isinstance(board.judge(draws), Pass):
             board.take(draws)
         else:
-            board.close(draws)
+            board.close(draws, rank(9))
         for name in {*used, *draws}:
             size = Limits(sizes).size(name)
             assert size is None or board.used(name) <= max(size, used.get(name, 0))

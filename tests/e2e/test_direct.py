@@ -63,7 +63,7 @@ def test_the_running_job_then_direct_requests_then_the_queue(rota: Rota, stage: 
     before = rota.post(stage.walk_on("before"), priority=100)
     assert stage.hear() == ["running begins"]
     first = Client(rota, *stage.actor("first"))
-    first.says("rota: slot-1: waiting on pool global (1/1)\n")
+    first.says("rota: slot-1: waiting on pool global (1/1), used by job-1\n")
     second = Client(rota, *stage.walk_on("second"))
     second.says("rota: slot-2: direct execution has the next slot\n")
     after = rota.post(stage.walk_on("after"), priority=100)
@@ -127,7 +127,7 @@ def test_locks_apply(rota: Rota, stage: Stage) -> None:
     assert stage.hear() == ["holder begins"]
     queued = rota.post(stage.walk_on("queued"), locks=[{"key": "repo"}])
     direct = Client(rota, "--lock", "repo", *stage.actor("direct"))
-    direct.says("rota: slot-1: waiting on locks\n")
+    direct.says("rota: slot-1: waiting on locks: repo (held by job-1)\n")
     assert rota.ended(rota.post(stage.walk_on("other")))["status"] == "COMPLETED"
     stage.release("holder")
     rota.wait(holder)

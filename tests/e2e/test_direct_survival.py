@@ -248,3 +248,31 @@ def test_the_wait_goes_on_without_a_scheduler(rota: Rota, stage: Stage) -> None:
     direct.says("slot-1: waiting on pool")
     rota.ask("down")
     assert "its turn did not come in time" in direct.end(75).err
+
+
+def test_what_its_client_gave_up_while_there_was_no_scheduler_never_begins(rota: Rota, stage: Stage) -> None:
+    """75 says that nothing of it ran: nothing of it may run afterwards."""
+    rota.start()
+    rota.ask("pause")
+    direct = Client(rota, "--wait", "1s", *stage.walk_on("direct"))
+    direct.says("paused by")
+    rota.ask("down")
+    assert "nothing of it ran" in direct.end(75).err
+    rota.start()
+    rota.ask("resume")
+    (left,) = slots(rota)
+    assert (left["status"], left["wait"]["detail"]) == ("WAITING", "its client has not come back yet")
+    queued = rota.post(stage.walk_on("queued"))
+    rota.ask("slot", "cancel", left["id"])
+    assert rota.ended(queued)["status"] == "COMPLETED"
+    assert stage.heard() == ["queued begins", "queued ends"]
+
+
+def test_down_with_kill_ends_the_turn_of_a_program(rota: Rota) -> None:
+    rota.start()
+    mine = rota.api("POST", "/api/slots", {"name": "mine"}).json()
+    assert mine["status"] == "RUNNING"
+    said = rota.ask("down", "--kill", "--grace", "0s")
+    assert f"still running: {mine['id']} (mine)" in said.err
+    rota.start()
+    assert (slot(rota, mine["id"])["status"], slot(rota, mine["id"])["reason"]) == ("FAILED", "stopped by shutdown")

@@ -47,6 +47,7 @@ def test_an_unknown_name_is_refused_with_what_there_is(rota: Rota) -> None:
 def test_one_that_cannot_be_loaded_any_more_leaves_the_one_before_in_force(rota: Rota, tmp_path: Path) -> None:
     rota.start()
     (tmp_path / "packages/rota_night.py").write_text("import nothing_of_that_name\n")
-    said = rota.ask("config", "set", "scheduler.policy", "night", code=1)
+    said = rota.ask("config", "set", "scheduler.policy", "night", code=2)
     assert "the concurrency policy night cannot be loaded: ModuleNotFoundError" in said.err
+    assert rota.ask("config", "get", "scheduler.policy").out == "pools\n", "nothing is written that cannot be used"
     assert rota.json("submit", "--", "true")["job"]["pools"] == {"global": 1}

@@ -299,3 +299,22 @@ def test_a_signal_goes_to_the_command(rota: Rota, stage: Stage) -> None:
     assert stage.hear() == ["on"]
     assert rota.api("POST", "/api/slots/slot-1/signal", {"signal": "usr1"}).status == 200
     direct.end(21)
+
+
+def test_who_looks_at_its_stream_ends_nothing_and_keeps_nothing(rota: Rota, stage: Stage) -> None:
+    rota.start()
+    mine = reserve(rota, command=stage.actor("mine")[1:])["id"]
+    assert stage.hear() == ["mine begins"]
+    with asking(rota, "GET", f"/api/slots/{mine}/stream?stdout=0&stderr=0") as looking:
+        assert looking.getresponse().status == 200
+    stage.release("mine")
+    assert ended(rota, mine)["status"] == "COMPLETED"
+    direct = Client(rota, *stage.actor("direct"))
+    assert stage.hear() == ["mine ends"]
+    assert stage.hear() == ["direct begins"]
+    (open_one,) = (each["id"] for each in slots(rota))
+    with asking(rota, "GET", f"/api/slots/{open_one}/stream?stdout=0&stderr=0") as looking:
+        assert looking.getresponse().status == 200
+        direct.kill()
+        assert ended(rota, open_one)["status"] == "CANCELLED"
+    direct.close()

@@ -12,8 +12,11 @@ from core.test_plan import BOUNDS
 from harness import Scheduler
 from rota.command.submission import Submission, Surroundings
 from rota.command.submit import Answer, submit
+from rota.core.pool import Drawing, Draws, NamedPolicy
 from rota.core.status import Status
 from rota.engine.work import Work
+from rota.errors import InvalidInput
+from rota.executor.port import Account
 from rota.ids import JobId, show_job
 from rota.view.status import status
 
@@ -182,3 +185,42 @@ def test_option_c_a_limit_for_each_resource(make_scheduler: Callable[..., Schedu
     assert _running(scheduler, jobs) == ["J1", "J4", "J5"]
     scheduler.end(jobs["J1"])
     assert _running(scheduler, jobs) == ["J3", "J4", "J5"]
+
+
+def test_a_policy_that_leaves_the_program_is_refused_and_harms_nobody(make_scheduler: Callable[..., Scheduler]) -> None:
+    class Leaving:
+        def draws(self, job: Drawing) -> Draws:
+            raise SystemExit(3)
+
+    scheduler = make_scheduler()
+    scheduler.configure(policy=NamedPolicy("night", Leaving()))
+    with pytest.raises(InvalidInput, match="the concurrency policy night failed: SystemExit"):
+        scheduler.submit()
+
+
+def test_what_a_tick_still_owes_outlives_the_scheduler(make_scheduler: Callable[..., Scheduler]) -> None:
+    scheduler = make_scheduler(**{"global": -1})
+    scheduler.configure(heartbeat="manual", batch_size=3, spawn_delay=timedelta(seconds=2))
+    jobs = [scheduler.submit() for _ in range(4)]
+    assert scheduler.tick(3)["would_dispatch"] == names(jobs[1:3])
+    scheduler.crash([Account(run=scheduler.run_of(jobs[0]), pid=1)])
+    for _ in range(3):
+        scheduler.clock.advance(seconds=2)
+        scheduler.turn()
+    assert scheduler.started() == jobs[1:3]
+
+
+def test_why_names_who_is_in_the_way(make_scheduler: Callable[..., Scheduler]) -> None:
+    scheduler = make_scheduler(**{"global": 4, "resource__gpu": 1})
+    first = scheduler.submit(pools={"resource/gpu": 1})
+    second = scheduler.submit(pools={"resource/gpu": 1})
+    third, heavy, light = scheduler.submit(), scheduler.submit(pools={"global": 4}), scheduler.submit()
+    assert scheduler.started() == [first, third]
+    assert scheduler.detail(second) == "waiting on pool resource/gpu (1/1)", "who comes later closed nothing to it"
+    text = scheduler.why(light)["text"]
+    assert "waiting on pool global (2/4), used by job-1, job-3; job-4 is before it and needs more room" in text
+    shared = [scheduler.submit(locks=[lock], pools={"global": 1}) for lock in ("k:shared", "k", "k:shared")]
+    scheduler.set_pools(**{"global": -1})
+    assert "k (held by" in scheduler.why(shared[1])["text"]
+    assert "k (others are before it)" in scheduler.why(shared[2])["text"]
+    assert heavy in scheduler.started()

@@ -25,6 +25,7 @@ from starlette.types import Receive, Scope, Send
 
 from rota.api.context import Context, wait_for
 from rota.api.presence import Hold
+from rota.errors import StorageFull, StoreError
 from rota.ids import SlotId, show_slot
 from rota.view import slot as view
 from rota.view.log import STREAMS, Output, path_in
@@ -38,6 +39,9 @@ _OFTEN_ENOUGH = 0.25
 """What it waits for may change with anything that happens; more often than this nobody need be told."""
 _LOOK_ANYWAY = 2.0
 """Not all that holds it can tell: a file, the configuration."""
+
+
+_LOOK_AGAIN = 0.5
 
 
 class _Attended(StreamingResponse):
@@ -73,6 +77,21 @@ def _outputs(context: Context, slot: SlotId, offsets: Mapping[str, int] | None) 
     return {name: Output(path_in(directory, name), offset) for name, offset in given.items()}
 
 
+async def look(context: Context, slot: SlotId) -> SlotForm:
+    return await context.look(partial(view.show, slot=slot, sight=context.sight()))
+
+
+async def look_patiently(context: Context, slot: SlotId) -> SlotForm:
+    """For who is in the middle of something: a store that cannot be read for a while is nobody's end."""
+    while True:
+        try:
+            return await look(context, slot)
+        except (StorageFull, StoreError):
+            if context.hub.is_closed:
+                raise
+            await asyncio.sleep(_LOOK_AGAIN)
+
+
 async def _frames(
     context: Context, slot: SlotId, outputs: Mapping[str, Output], warning: str | None, hold: Hold
 ) -> AsyncIterator[bytes]:
@@ -84,7 +103,7 @@ async def _frames(
                 changed.clear()
                 anything.clear()
                 # First whether it has ended, then what is there: in this order nothing written last is missed.
-                form = await context.look(partial(view.show, slot=slot, sight=context.sight()))
+                form = await look_patiently(context, slot)
                 hold.is_over = form.finished_at is not None
                 if form != said and not hold.is_over:
                     said = form

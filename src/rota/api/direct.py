@@ -38,7 +38,8 @@ async def direct(request: Request) -> Response:
         return Response(status_code=NOBODY)
     if form.finished_at is None:
         raise Unavailable(
-            f"the scheduler is stopping; {form.id} goes on when it is back: ask /api/slots/{form.id} then"
+            f"the scheduler is stopping; {form.id} goes on when it is back, if you say within 30 s of that that you are"
+            f" there: POST /api/slots/{form.id}/renew"
         )
     if form.exit_code == WaitOver.exit_code and form.started_at is None:
         return _wait_over(form)

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from rota.api.attendance import attended, watched
+from rota.api.attendance import attended, look, look_patiently, watched
 from rota.api.context import Context, context_of
 from rota.api.problem import answer, number, read
 from rota.command import slot as command
@@ -60,10 +60,6 @@ async def reserve(context: Context, asked: SlotAsked, *, is_attended: bool) -> c
     return reserved
 
 
-async def look(context: Context, slot: SlotId) -> SlotForm:
-    return await context.look(partial(view.show, slot=slot, sight=context.sight()))
-
-
 async def reserve_slot(request: Request) -> Response:
     """With `stream=1` the answer is the stream, and the slot hangs on this connection from the first moment."""
     context = context_of(request)
@@ -98,7 +94,7 @@ async def until_ended(context: Context, slot: SlotId, seconds: float, seen: str 
     def is_enough(form: SlotForm) -> bool:
         return form.finished_at is not None or (seen is not None and form.status != seen)
 
-    return await context.hub.until(("slot", slot), seconds, partial(look, context, slot), is_enough)
+    return await context.hub.until(("slot", slot), seconds, partial(look_patiently, context, slot), is_enough)
 
 
 async def while_there(request: Request, answering: Coroutine[Any, Any, SlotForm]) -> SlotForm | None:
@@ -123,6 +119,7 @@ async def renew_slot(request: Request) -> Response:
     form = await look(context, slot)
     if form.finished_at is not None:
         raise Conflict(f"{form.id} has ended ({form.status}{': ' + form.reason if form.reason else ''}); reserve anew")
+    await context.perform(partial(command.come_back, slot=slot))
     context.presence.hear(slot)
     return answer(form)
 
@@ -171,6 +168,8 @@ async def stream_slot(request: Request) -> Response:
     offsets = {name: int(number(request, name, 0, least=0, most=_MOST)) for name in ("stdout", "stderr")}
     form = await look(context, slot)
     is_client = request.query_params.get("attend") == "1"
+    if is_client:
+        await context.perform(partial(command.come_back, slot=slot))
     if is_client and "wait" in request.query_params and form.finished_at is None:
         context.presence.expect(slot, parse_duration(request.query_params["wait"]))
     if form.attended and is_client:

@@ -11,6 +11,8 @@ for the command: it is passed on where there is one, and ends the waiting where 
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -123,7 +125,7 @@ class Attendant:
         """What holds it, each time that is something else; then that it starts, and why it ended badly."""
         said = None
         if form["status"] == "WAITING":
-            said = f"{form['id']}: {(form['wait'] or {}).get('detail') or 'waiting for its turn'}"
+            said = f"{form['id']}: {form.get('why') or 'waiting for its turn'}{_own_parent(form)}"
         elif form["status"] == "RUNNING":
             said = None if self._told is None else f"{form['id']} starts"
         elif form["reason"] and form["reason"] != f"exit code {form['exit_code']}":
@@ -209,3 +211,11 @@ def quiet(_text: str) -> None:
 
 def speaker(*, is_quiet: bool) -> Callable[[str], None]:
     return quiet if is_quiet else talk
+
+
+def _own_parent(form: Json) -> str:
+    """A command inside a job, at a place that this very job has, would wait for itself."""
+    parent = os.environ.get("ROTA_JOB") or os.environ.get("ROTA_SLOT")
+    if not parent or not re.search(rf"\b{re.escape(parent)}\b", form.get("why") or ""):
+        return ""
+    return f"; this runs inside {parent}, which has that place: it cannot begin before its wait is over"

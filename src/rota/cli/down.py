@@ -82,12 +82,13 @@ def _await_end(session: Session, home: Home, pid: int, descriptor: int, running:
 
 
 def _running(session: Session) -> list[Json] | None:
-    """Jobs that run now; None when the scheduler no longer says."""
+    """Jobs and direct executions that run now; None when the scheduler no longer says."""
     try:
         jobs: list[Json] = api.jobs(session, statuses=("RUNNING",))["jobs"]
+        slots: list[Json] = api.slots(session)["slots"]
     except RotaError:
         return None
-    return jobs
+    return jobs + [slot for slot in slots if slot["status"] == "RUNNING"]
 
 
 def _lives(job: Json) -> bool:

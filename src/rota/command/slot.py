@@ -113,6 +113,12 @@ def lapse(work: Work, slot: SlotId, *, reason: str) -> SlotId:
     return slot if _find(work, slot).run is not None else withdraw(work, slot, reason=reason)
 
 
+def come_back(work: Work, slot: SlotId) -> SlotId:
+    """Its client is there again, after the scheduler was started anew."""
+    work.returned.add(_find(work, slot).id)
+    return slot
+
+
 def give_up(work: Work, slot: SlotId, *, reason: str) -> SlotId:
     """Its turn did not come in time. One whose turn has come stays."""
     if _find(work, slot).state is SlotState.WAITING:

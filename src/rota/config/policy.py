@@ -11,14 +11,34 @@ POOLS = "pools"
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+    from typing import Any
 
 
 def check_policy(name: str) -> None:
-    if name != POOLS and name not in (found := entry_points()):
+    """What cannot be loaded is refused here, before it is written down: with it the next start would fail."""
+    if name != POOLS:
+        load(name)
+
+
+def load(name: str) -> Any:
+    """What a package brings: a class that can be made without arguments, or an object."""
+    found = entry_points()
+    if name not in found:
         raise InvalidInput(
             f"no concurrency policy is called {name!r}; there is {', '.join([POOLS, *sorted(found)])}"
             f" (a package adds one by an entry point in the group {GROUP})"
         )
+    try:
+        loaded = found[name].load()
+        policy = loaded() if isinstance(loaded, type) else loaded
+    except (Exception, SystemExit) as error:
+        raise InvalidInput(
+            f"the concurrency policy {name} cannot be loaded: {error!r}; mend it, or"
+            " `rota config set scheduler.policy default`"
+        ) from error
+    if not callable(getattr(policy, "draws", None)):
+        raise InvalidInput(f"{name} is no concurrency policy: it has no method draws(job)")
+    return policy
 
 
 def entry_points() -> dict[str, EntryPoint]:

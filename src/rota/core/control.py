@@ -16,7 +16,7 @@ from rota.core.pool import Draws
 from rota.core.status import Status
 from rota.core.verdict import PASS, Verdict, Wait
 from rota.core.wait import WaitKind
-from rota.ids import show_job
+from rota.ids import SlotId, show_job
 from rota.names import GLOBAL
 
 
@@ -43,6 +43,8 @@ class Holds(msgspec.Struct, frozen=True, kw_only=True):
     """What the hold file says, while there is one."""
     clearing: Mapping[str, Pause] = {}
     """Scopes that are being cleared: nothing under them starts before its turn to be cleared has come."""
+    absent: frozenset[SlotId] = frozenset()
+    """Direct executions that hung on a connection to an earlier scheduler, and whose clients are not back."""
 
 
 NOTHING_HELD = Holds()

@@ -80,7 +80,7 @@ DELAY = Gate(name="delay", judge=lambda job, facts: judge_delay(job.not_before, 
 PAUSED = Gate(name="paused", judge=lambda job, facts: judge_pause(facts.pauses, job.scopes, job.keys))
 LOCKS = Gate(name="locks", judge=lambda job, facts: facts.locks.judge(job.rank, job.locks))
 SLOT = Gate(name="slot", judge=lambda job, facts: judge_turn(facts.pools, job.draws))
-POOLS = Gate(name="pools", judge=lambda job, facts: facts.pools.judge(job.draws))
+POOLS = Gate(name="pools", judge=lambda job, facts: facts.pools.judge(job.draws, job.rank))
 
 GATES = (AFTER, ARTIFACTS, PINNED_HEAD, DELAY, PAUSED, LOCKS, SLOT, POOLS)
 BEFORE_PAUSED = GATES[: GATES.index(PAUSED)]

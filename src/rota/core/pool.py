@@ -13,6 +13,7 @@ from typing import Protocol
 
 import msgspec
 
+from rota.core.queue import Rank
 from rota.core.status import Status
 from rota.core.verdict import PASS, Verdict, Wait
 from rota.core.wait import WaitKind
@@ -68,7 +69,7 @@ class NamedPolicy:
         try:
             said = self._policy.draws(job)
             draws = {GLOBAL: 1, **said}
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a stray `sys.exit` must not end the scheduler
             raise self._refusal(f"failed: {error!r}") from error
         for name, weight in draws.items():
             if not isinstance(name, str) or not is_pool_name(name):
@@ -120,7 +121,7 @@ class PoolBoard:
         self._limits = limits
         self._used = dict(used)
         self._reserved: dict[str, int] = {}
-        self._closed: set[str] = set()
+        self._closed: dict[str, Rank] = {}
 
     def used(self, name: str) -> int:
         return self._used.get(name, 0)
@@ -151,21 +152,28 @@ class PoolBoard:
         """No later job of this lane can start in this tick."""
         return any(name in self._closed for name in draws)
 
-    def judge(self, draws: Draws) -> Verdict:
+    def closed_by(self, name: str, rank: Rank | None) -> Rank | None:
+        """Who closed the pool to this one: somebody before it, or to whoever asks without a rank."""
+        closer = self._closed.get(name)
+        return closer if closer is not None and (rank is None or closer < rank) else None
+
+    def judge(self, draws: Draws, rank: Rank | None = None) -> Verdict:
+        """Of one that has no rank, as of the next that would come."""
         for name, weight in draws.items():
-            if name in self._closed or self._lacks(name, weight):
+            lacks, closer = self._lacks(name, weight), self.closed_by(name, rank)
+            if lacks or closer is not None:
                 return Wait(
                     status=Status.QUEUED,
                     kind=WaitKind.CAPACITY,
                     detail=f"waiting on pool {name} ({self.used(name)}/{self._limits.size(name)})",
-                    on=(f"pool:{name}",),
+                    on=(f"pool:{name}",) if lacks or closer is None else (f"pool:{name}", f"job:{closer.job}"),
                 )
         return PASS
 
-    def close(self, draws: Draws) -> None:
-        self._closed.update(
-            name for name, weight in draws.items() if self._lacks(name, weight) or self._is_reserved(name, weight)
-        )
+    def close(self, draws: Draws, rank: Rank) -> None:
+        for name, weight in draws.items():
+            if self._lacks(name, weight) or self._is_reserved(name, weight):
+                self._closed.setdefault(name, rank)
 
     def take(self, draws: Draws) -> None:
         for name, weight in draws.items():

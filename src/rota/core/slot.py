@@ -86,6 +86,8 @@ class SlotStanding(msgspec.Struct, frozen=True, kw_only=True):
     scopes: tuple[str, ...] = (GLOBAL,)
     """What it stands under."""
     locks: tuple[Lock, ...] = ()
+    is_absent: bool = False
+    """Its client has not come back after the scheduler was started anew: its place is kept, and it does not begin."""
     contends: bool = True
     """It stands in the queues of its locks, if it has any."""
 
@@ -121,12 +123,16 @@ _ABSENT = Wait(status=Status.WAITING_ON_LOCKS, kind=WaitKind.LOCKS, detail="wait
 """Who does not stand in the queues of his locks yet cannot have them."""
 
 
+_AWAY = Wait(status=Status.QUEUED, kind=WaitKind.SLOT, detail="its client has not come back yet", on=("slot",))
+
+
 def judge_slot(slot: SlotStanding, pauses: Pauses, locks: LockBoard, pools: PoolBoard) -> Verdict:
     """The gates of a slot, in their order. Nothing comes after a slot but time, so there is no other."""
     for verdict in (
         judge_pause(pauses, slot.scopes),
         locks.judge(rank_of(slot.id), slot.locks) if slot.contends else _ABSENT,
         judge_turn(pools, slot.draws),
+        _AWAY if slot.is_absent else PASS,
         pools.judge(slot.draws),
     ):
         if not isinstance(verdict, Pass):

@@ -21,6 +21,7 @@ from rota.core.control import Pauses
 from rota.core.gate import BEFORE_LOCKS, BEFORE_PAUSED, LOCKS, Facts, Standing, first_verdict
 from rota.core.lock import Lock, LockBoard
 from rota.core.pool import PoolBoard
+from rota.core.queue import Rank
 from rota.core.slot import SlotClaim, serve
 from rota.core.snapshot import Claim, Lane, Snapshot
 from rota.core.status import Status, advance
@@ -191,7 +192,7 @@ def _plan_queue(snapshot: Snapshot, pools: PoolBoard, workers: Iterator[int]) ->
         if _is_held(lane, pauses):
             heapq.heappop(queue)
             continue
-        if not _fits(lane, pools):
+        if not _fits(lane, pools, rank):
             is_refused = True
             heapq.heappop(queue)
             continue
@@ -240,11 +241,11 @@ def _is_held(lane: Lane, pauses: Pauses) -> bool:
     return pauses.are_over(lane.scopes, lane.keys)
 
 
-def _fits(lane: Lane, pools: PoolBoard) -> bool:
+def _fits(lane: Lane, pools: PoolBoard, rank: Rank) -> bool:
     """Whether the next job of this lane fits now; if it lacks room somewhere, that pool is closed behind it."""
     if pools.is_closed(lane.draws):
         return False
     if isinstance(pools.judge(lane.draws), Pass) and not pools.is_reserved(lane.draws):
         return True
-    pools.close(lane.draws)
+    pools.close(lane.draws, rank)
     return False

@@ -13,7 +13,7 @@ from datetime import datetime
 import msgspec
 
 from rota.core.control import NOTHING_HELD, Holds, Pause
-from rota.ids import JobId
+from rota.ids import JobId, SlotId
 from rota.store.record import FIRST_RANK
 
 
@@ -48,6 +48,8 @@ class Progress(msgspec.Struct, kw_only=True):
     is_over: bool = False
 
 
-def holds_of(held: str | None, clearings: Iterable[Clearing]) -> Holds:
+def holds_of(held: str | None, clearings: Iterable[Clearing], absent: frozenset[SlotId] = frozenset()) -> Holds:
     clearing = {each.order.scope: Pause(by=each.order.by, at=each.order.at) for each in clearings}
-    return Holds(file=held, clearing=clearing) if held is not None or clearing else NOTHING_HELD
+    if held is None and not clearing and not absent:
+        return NOTHING_HELD
+    return Holds(file=held, clearing=clearing, absent=absent)

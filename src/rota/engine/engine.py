@@ -49,7 +49,7 @@ from rota.executor.port import (
     Stop,
     Trouble,
 )
-from rota.ids import RunId, show_job, show_run
+from rota.ids import RunId, SlotId, show_job, show_run
 from rota.store.claim import Dispatch
 from rota.store.database import CannotGoOn
 from rota.store.session import Session
@@ -109,6 +109,8 @@ class Engine:
         self.next_due: datetime | None = None
         """When a delayed job, or a breaker, is to be looked at."""
         self._breaker_due: datetime | None = None
+        self.absent: frozenset[SlotId] = frozenset()
+        """Direct executions that hung on a connection to an earlier scheduler, and whose clients are not back."""
         self._has_slots = True
         """Direct executions may wait: each turn sees to their places."""
         self.has_more = False
@@ -126,6 +128,7 @@ class Engine:
             sentinels = rewind.left_over(session, self.settings.places)
             self._pacer.recall(session)
             clearings = control.left_over(session)
+            absent = frozenset(found.id for found in session.open_slots() if found.is_attended)
             session.commit()
         except StorageFull as error:
             if session is not None:
@@ -136,7 +139,7 @@ class Engine:
             return
         rewind.remove(sentinels, [])
         self.trouble, self._has_started, self.has_more = None, True, True
-        self.clearings = clearings
+        self.clearings, self.absent = clearings, absent
 
     def _starts_at_last(self, requests: Sequence[Request[Any]]) -> bool:
         self.start()
@@ -150,7 +153,8 @@ class Engine:
             return
         messages = [*self._kept, *self._unsettled.due(self._clock.monotonic()), *self._receive()]
         work = Work(
-            self._session, self.settings, self._clock.now(), self._chance, self.known, self.held, self.clearings
+            self._session, self.settings, self._clock.now(), self._chance, self.known, self.held, self.clearings,
+            self.absent,
         )  # fmt: skip
         acts = [request.act for request in requests]
         replies: list[tuple[Request[Any], Any]] = []
@@ -191,6 +195,7 @@ class Engine:
         work.keep()
         self._pacer.keep()
         self.clearings = control.keep_clearings(work)
+        self.absent = work.absent
         for act in work.afterwards:
             act()
         self._awaited.call_back(overdue)
@@ -210,7 +215,9 @@ class Engine:
             request.done(self.trouble or Unavailable("the scheduler has not started yet; try again"))
             return
         known = self.known.copy()
-        work = Work(self._session, self.settings, self._clock.now(), self._chance, known, self.held, self.clearings)
+        work = Work(
+            self._session, self.settings, self._clock.now(), self._chance, known, self.held, self.clearings, self.absent
+        )  # fmt: skip
         work.is_rehearsal = True
         answer: Any
         try:
@@ -278,7 +285,7 @@ class Engine:
 
     @property
     def holds(self) -> Holds:
-        return holds_of(self.held, self.clearings)
+        return holds_of(self.held, self.clearings, self.absent)
 
     @property
     def outlook(self) -> Outlook:

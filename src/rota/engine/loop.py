@@ -88,7 +88,8 @@ class Loop:
                 self._turn()
             self._turn()
             self._engine.refuse(list(self._requests))
-        except Exception:
+        except BaseException:
+            # Whatever it is: a scheduler whose engine is gone must not go on as if it were there.
             log.exception("the engine stopped")
             self._on_crash()
             self._on_begun()

@@ -14,6 +14,7 @@ from rota.store.moment import from_stored, to_stored
 from rota.store.session import Session
 
 LAST_TICK = "last_tick"
+OWED = "owed"
 
 
 class Pacer:
@@ -21,11 +22,12 @@ class Pacer:
         self._pace = self._kept = Pace()
 
     def recall(self, session: Session) -> None:
-        """The last start and the last tick outlive the scheduler; what that tick still owed does not."""
+        """The last start and the last tick outlive the scheduler, and so does what that tick still owes."""
         start, tick = session.last_dispatch(), session.meta(LAST_TICK)
         self._pace = self._kept = Pace(
             last_start=None if start is None else from_stored(start),
             last_tick=None if tick is None else from_stored(int(tick)),
+            owed=int(session.meta(OWED) or 0),
         )
 
     def keep(self) -> None:
@@ -35,7 +37,7 @@ class Pacer:
         self._pace = self._kept
 
     def outlook(self, settings: Settings, now: datetime) -> Outlook:
-        return outlook(self._pace, settings.spawn_delay, settings.heartbeat, now)
+        return outlook(self._kept, settings.spawn_delay, settings.heartbeat, now)
 
     def next_due(self, settings: Settings, now: datetime) -> datetime | None:
         """When a turn is wanted for the pace alone. What is due already was kept from coming, and whatever ends that
@@ -88,3 +90,5 @@ class Pacer:
             self._pace = msgspec.structs.replace(self._pace, last_start=work.now, owed=owed)
             if self._pace.last_tick == work.now:  # a tick that starts nothing is not worth a write
                 work.session.set_meta(LAST_TICK, str(to_stored(work.now)))
+        if self._pace.owed != self._kept.owed:
+            work.session.set_meta(OWED, str(self._pace.owed))

@@ -21,7 +21,7 @@ from rota.core.tick import Plan
 from rota.engine.clearing import Clearing, Progress, holds_of
 from rota.engine.known import Known
 from rota.executor.port import Environment, Order, Start
-from rota.ids import JobId, RunId
+from rota.ids import JobId, RunId, SlotId
 from rota.store.claim import OpenRun
 from rota.store.session import Session
 
@@ -61,7 +61,7 @@ class Work:
 
     def __init__(
         self, session: Session, settings: Settings, now: datetime, chance: Chance, known: Known | None = None,
-        held: str | None = None, clearings: Sequence[Clearing] = (),
+        held: str | None = None, clearings: Sequence[Clearing] = (), absent: frozenset[SlotId] = frozenset(),
     ) -> None:  # fmt: skip
         self.session = session
         self.settings = settings
@@ -107,6 +107,9 @@ class Work:
         self.progress: dict[Clearing, Progress] = {}
         """What this turn has done for them."""
         self._clearings_before = tuple(clearings)
+        self._absent = absent
+        self.returned: set[SlotId] = set()
+        """Direct executions whose clients have come back."""
 
     def forget(self) -> None:
         """The transaction was undone."""
@@ -123,10 +126,16 @@ class Work:
         self.afterwards.clear()
         self.clearings = list(self._clearings_before)
         self.progress.clear()
+        self.returned.clear()
+
+    @property
+    def absent(self) -> frozenset[SlotId]:
+        """Direct executions that begin only when their clients are back."""
+        return self._absent - self.returned
 
     @property
     def holds(self) -> Holds:
-        return holds_of(self.held, self.clearings)
+        return holds_of(self.held, self.clearings, self.absent)
 
     @property
     def outside(self) -> Outside:

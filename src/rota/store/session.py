@@ -42,7 +42,7 @@ class Reader(
         self._db.close()
 
 
-class Session(Finishing, Serving, Retrying, Rewinding, Editing, Collecting, Records):
+class Session(Finishing, Serving, LockRecords, Retrying, Rewinding, Editing, Collecting, Records):
     def begin(self) -> None:
         """After a reconnect every waiting job is looked at again, so that no wake-up can be lost for good."""
         if self._db.begin():

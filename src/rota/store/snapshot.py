@@ -193,7 +193,7 @@ class Snapshots(ArtifactRecords):
         rows = self._db.rows("lanes", limit=1 if is_full else most_lanes + 1)
         return Snapshot(
             lanes=() if is_full else tuple(self._lanes(rows[:most_lanes], limits, used, pauses, most_heads)),
-            slots=tuple(slots),
+            slots=tuple(_without(slots, holds.absent)) if holds.absent else tuple(slots),
             fronts=self.fronts(lock.key for slot in slots for lock in slot.locks) if slots else {},
             used=used,
             workers=now.workers,
@@ -223,6 +223,11 @@ class Snapshots(ArtifactRecords):
                     id=LaneId(lane), draws=draws, scopes=scopes, keys=keys, heads=ranks, has_more=has_more,
                     asks=bool(asks),
                 )  # fmt: skip
+
+
+def _without(slots: Iterable[SlotStanding], absent: frozenset[SlotId]) -> Iterator[SlotStanding]:
+    """The same, with what is known of their clients."""
+    return (msgspec.structs.replace(slot, is_absent=slot.id in absent) for slot in slots)
 
 
 def breaker_state(state: str, until: int, probe: int | None) -> Open | HalfOpen | Probed:

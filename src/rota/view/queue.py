@@ -12,6 +12,7 @@ from rota.ids import JobId, show_job
 from rota.store.record import FIRST_RANK
 from rota.store.session import Reader
 from rota.view.job import Sight, show, waits
+from rota.wire import wait_form
 
 FRONT = Rank._make(FIRST_RANK)
 
@@ -48,7 +49,7 @@ def queue(reader: Reader, sight: Sight, *, behind: Rank = FRONT, limit: int) -> 
             QueueForm(
                 id=show_job(job.id), name=job.spec.name, status=job.status.shown.value, priority=job.priority,
                 position=job.position, place=place,
-                wait=None if wait is None else {"kind": wait.kind.value, "detail": wait.detail, "on": list(wait.on)},
+                wait=None if wait is None else wait_form(wait),
             )
         )  # fmt: skip
     return QueuePage(jobs=forms, last=shown[-1] if len(ranks) > limit else None)

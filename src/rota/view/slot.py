@@ -17,6 +17,8 @@ from rota.engine.slot import directory_of
 from rota.ids import SlotId, show_slot
 from rota.store.session import Looking
 from rota.view.job import Sight
+from rota.view.why import obstacles
+from rota.wire import wait_form
 
 
 class SlotForm(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +44,8 @@ class SlotForm(msgspec.Struct, frozen=True, kw_only=True):
     pid: int | None
     worker: str | None
     wait: dict[str, Any] | None
+    why: str | None
+    """The same for people, with who is in the way."""
     log_paths: dict[str, str]
 
 
@@ -49,14 +53,14 @@ def listing(reader: Looking, sight: Sight) -> list[SlotForm]:
     """Those that wait or run, in order of arrival."""
     found = reader.open_slots()
     waits = _waits(reader, found, sight)
-    return [_form(slot, sight, waits.get(slot.id)) for slot in found]
+    return [_form(reader, slot, sight, waits.get(slot.id)) for slot in found]
 
 
 def show(reader: Looking, slot: SlotId, sight: Sight) -> SlotForm:
     found = reader.slot(slot)
     if found is None:
         raise reader.no_such_slot(slot)
-    return _form(found, sight, _waits(reader, [found], sight).get(slot))
+    return _form(reader, found, sight, _waits(reader, [found], sight).get(slot))
 
 
 def _waits(reader: Looking, slots: Sequence[Slot], sight: Sight) -> Mapping[SlotId, Wait]:
@@ -73,7 +77,7 @@ def _held(sight: Sight) -> Wait | None:
     return Wait(status=Status.QUEUED, kind=WaitKind.PAUSED, detail=sight.held_by)
 
 
-def _form(slot: Slot, sight: Sight, wait: Wait | None) -> SlotForm:
+def _form(reader: Looking, slot: Slot, sight: Sight, wait: Wait | None) -> SlotForm:
     wait = (_held(sight) or wait) if slot.state is SlotState.WAITING else None
     directory = directory_of(sight.jobs.parent, slot.id)
     logs = ("stdout", "stderr") if slot.command is not None else ()
@@ -97,6 +101,7 @@ def _form(slot: Slot, sight: Sight, wait: Wait | None) -> SlotForm:
         reason=slot.reason,
         pid=slot.pid,
         worker=slot.worker,
-        wait=None if wait is None else {"kind": wait.kind.value, "detail": wait.detail, "on": list(wait.on)},
+        wait=None if wait is None else wait_form(wait),
+        why=None if wait is None else f"{wait.detail}{obstacles(reader, wait, slot.locks)}",
         log_paths={stream: f"{directory}/{stream}.log" for stream in logs},
     )

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rota.core.job import Job
+from rota.core.lock import Lock, LockMode
 from rota.core.retry import show_progress
 from rota.core.slot import owner_of, show_owner
 from rota.core.status import STARTED, TERMINAL
 from rota.core.verdict import Wait
 from rota.core.wait import WaitKind
 from rota.ids import JobId, show_job
-from rota.store.session import Reader
+from rota.store.session import Looking, Reader
 from rota.view.job import Sight, find, next_starts, waits
+from rota.wire import wait_form
 
 _DEEPEST = 5
 _MOST_NAMES = 5
@@ -24,7 +27,7 @@ def why(reader: Reader, job: JobId, sight: Sight) -> dict[str, Any]:
     return {
         "job": show_job(job),
         "status": found.status.shown.value,
-        "wait": None if wait is None else {"kind": wait.kind.value, "detail": wait.detail, "on": list(wait.on)},
+        "wait": None if wait is None else wait_form(wait),
         "text": "\n".join(_lines(reader, found, wait, sight)),
         "warnings": sight.limits.warnings(found.draws, found.spec.pools) if found.status not in TERMINAL else [],
     }
@@ -75,7 +78,7 @@ def _line(reader: Reader, job: Job, wait: Wait | None, sight: Sight) -> str:
         failed = f", after it could not be started: {job.last_failure}" if job.dispatch_failures else ""
         is_paced = sight.outlook.needs_tick and wait == sight.outlook.wait(sight.now)
         by_tick = f"; {_by_tick(reader, job, sight)}" if is_paced else ""
-        return f"{head}{wait.detail}{by_tick}{_holders(reader, wait)}{failed}{_before(reader, job)}"
+        return f"{head}{wait.detail}{by_tick}{obstacles(reader, wait, job.spec.locks)}{failed}{_before(reader, job)}"
     if job.status in STARTED:
         pid = f" as pid {job.pid}" if job.pid is not None else ""
         return f"{head}it runs{pid} since {job.started_at:%Y-%m-%d %H:%M:%S} UTC"
@@ -108,21 +111,25 @@ def _spent(job: Job) -> str:
     return "; not retried"
 
 
-def _holders(reader: Reader, wait: Wait) -> str:
-    """Who is in the way, by name."""
+def obstacles(reader: Looking, wait: Wait, locks: Sequence[Lock]) -> str:
+    """Who is in the way of a job or slot with these locks, by name."""
     if wait.kind is WaitKind.LOCKS:
         keys = [topic.removeprefix("lock:") for topic in wait.on]
-        holders = reader.lock_holders(keys)
-        said = [
-            f"{key} (held by {_names(holders[key])})" if key in holders else f"{key} (others are before it)"
-            for key in keys
-        ]
-        return ": " + ", ".join(said)
+        return ": " + ", ".join(f"{key} ({in_the_way(reader, key, locks)})" for key in keys) if keys else ""
     if wait.kind is WaitKind.CAPACITY:
-        pool = wait.on[0].removeprefix("pool:")
+        pool, *before = (topic.partition(":")[2] for topic in wait.on)
         users = [*reader.users_of(pool), *map(owner_of, reader.slots_drawing(pool))]
-        return f", used by {_names(users)}" if users else ""
+        used = f", used by {_names(users)}" if users else ""
+        return used + "".join(f"; {show_job(JobId(int(job)))} is before it and needs more room" for job in before)
     return ""
+
+
+def in_the_way(reader: Looking, key: str, locks: Sequence[Lock]) -> str:
+    """Holders, unless both they and this one share the key: then it is somebody in line."""
+    held = reader.lock_owners([key]).get(key, [])
+    shares = any(lock.key == key and lock.mode is LockMode.SHARED for lock in locks)
+    barring = [owner for owner, mode in held if not (shares and mode is LockMode.SHARED)]
+    return f"held by {_names(barring)}" if barring else "others are before it"
 
 
 def _names(jobs: list[JobId]) -> str:
