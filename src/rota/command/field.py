@@ -7,13 +7,13 @@ from datetime import datetime, timedelta
 
 from rota.command.submission import LockWanted, Submission
 from rota.core.lock import Lock
+from rota.core.pool import MOST_WEIGHT
 from rota.core.retry import RetryPolicies
 from rota.duration import parse_duration
 from rota.errors import InvalidInput
 from rota.names import NAME_RULE, POOL_KINDS, is_name, is_pool_name
 
 _MOST_PRIORITY = 1_000_000
-_MOST_WEIGHT = 1_000_000
 
 
 def check_fields(wanted: Submission) -> None:
@@ -73,8 +73,8 @@ def _check_pools(pools: Mapping[str, int]) -> None:
         if not is_pool_name(name):
             kinds = ", ".join(f"{kind}/NAME" for kind in POOL_KINDS)
             raise InvalidInput(f"not a pool name: {name!r}; a pool is global or one of {kinds}")
-        if not 1 <= weight <= _MOST_WEIGHT:
-            raise InvalidInput(f"pool {name}: a job draws at least 1 and at most {_MOST_WEIGHT}, not {weight}")
+        if not 1 <= weight <= MOST_WEIGHT:
+            raise InvalidInput(f"pool {name}: a job draws at least 1 and at most {MOST_WEIGHT}, not {weight}")
 
 
 def check_variables(variables: Mapping[str, str]) -> None:
