@@ -13,7 +13,17 @@ from rota.command.slot import pass_on
 from rota.core.slot import owner_of
 from rota.core.status import Status
 from rota.errors import Conflict, InvalidInput, NotFound
-from rota.executor.port import Account, Exited, FailedToStart, Message, Refused, Signal, Started
+from rota.executor.port import (
+    Account,
+    Accounts,
+    Exited,
+    FailedToStart,
+    Lost,
+    Message,
+    Refused,
+    Signal,
+    Started,
+)
 from rota.ids import RunId, SlotId
 
 NEXT = "direct execution has the next slot"
@@ -220,6 +230,26 @@ def test_the_machine_s_trouble_is_not_its_own(scheduler: Scheduler) -> None:
     scheduler.clock.advance(seconds=2)
     scheduler.turn()
     assert scheduler.started() == [owner_of(slot)] * 2
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_one_that_waits_again_stands_before_jobs_that_want_its_lock(wide: Scheduler, is_lost: bool) -> None:
+    """Else both are chosen in one turn, the schema refuses, and nothing starts any more."""
+    slot = wide.reserve("x", locks=["repo"])
+    wide.turn()
+    run = wide.run_of(owner_of(slot))
+    if is_lost:
+        wide.set_pools(**{"global": 0})
+        wide.say(Lost(reason="gone"), Accounts(runs=[]))
+    else:
+        wide.say(FailedToStart(run=run, error="no memory", is_machine=True))
+    job = wide.submit(locks=["repo"])
+    assert (wide.slot(slot).status, wide.status(job)) == ("WAITING", Status.WAITING_ON_LOCKS)
+    wide.clock.advance(seconds=2)
+    wide.set_pools(**{"global": -1})
+    assert wide.started() == [owner_of(slot)] * 2
+    wide.end_slot(slot)
+    assert wide.started()[-1] == job
 
 
 def test_a_refused_start_ends_it(scheduler: Scheduler) -> None:

@@ -97,10 +97,17 @@ def book_failed_start(work: Work, message: FailedToStart) -> bool:
     if slot is None:
         return False
     if message.is_machine and slot.stop_requested is None:
-        work.session.return_slot(slot, work.now)
+        _return(work, slot)
     else:
         fail(work, slot, message.error)
     return True
+
+
+def _return(work: Work, slot: Slot) -> None:
+    """It waits again, and takes its place in the queues of its locks in this very turn: a job that wants one of them
+    must not be found ready meanwhile."""
+    work.session.return_slot(slot, work.now)
+    work.has_slots = True
 
 
 def book_refusal(work: Work, run: RunId, error: str) -> bool:
@@ -131,7 +138,7 @@ def settle(work: Work, accounts: dict[RunId, Account]) -> int:
         if account is not None:
             _adopt(work, slot, account)
         elif slot.state is SlotState.STARTING and slot.stop_requested is None:
-            work.session.return_slot(slot, work.now)
+            _return(work, slot)
         else:
             lost = Conclusion(status=Status.FAILED, exit_code=1, reason=CRASH_RECOVERY)
             work.session.end_slot(slot.id, lost, work.now)

@@ -93,7 +93,7 @@ class Work:
         self.questions: list[Question] = []
         """What is to be looked at outside; asked after the commit."""
         self.has_slots = False
-        """A direct execution was asked for."""
+        """A direct execution was asked for, or waits again."""
         self.watches = False
         """A job was looked at that hangs on something outside."""
         self.afterwards: list[Callable[[], None]] = []
