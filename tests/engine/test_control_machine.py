@@ -51,7 +51,7 @@ from store.invariants import check_store
 
 MEMORY = Path("/dev/shm")
 LINES = ("global", "global", "flow/a", "flow/*", "resource/gpu")
-SCOPES = ("global", "flow/a", "flow/b", "resource/gpu")
+SCOPES = ("global", "flow/a", "resource/gpu", "resource/gpu")
 _GONE = {f"job.{status.lower()}" for status in (*TERMINAL, Status.QUEUED)} | {"slot.ended", "slot.returned"}
 picks = st.integers(0, 1000)
 sizes = st.sampled_from([-1, 0, 1, 1, 2, 2, 3])
@@ -99,6 +99,10 @@ wants = st.builds(
     delay=st.sampled_from([0, 0, 0, 0, 0, 1, 7]),
     retries=st.sampled_from([0, 0, 1]),
 )
+
+
+rivals = st.lists(wants, max_size=2)
+"""Who comes right afterwards, and may want the same."""
 
 
 class ControlMachine(RuleBasedStateMachine):
@@ -159,6 +163,7 @@ class ControlMachine(RuleBasedStateMachine):
     @rule(several=st.lists(wants, min_size=1, max_size=3))
     def submit_several(self, several: list[JobWant]) -> None:
         for want in several:
+            self.holds()
             self.submit(want)
 
     def submit(self, want: JobWant) -> None:
@@ -173,10 +178,10 @@ class ControlMachine(RuleBasedStateMachine):
         )  # fmt: skip
         assert isinstance(told, Submitted | AlreadyActive)
 
-    @rule(want=st.builds(Want, **shares), runs=st.sampled_from([True, True, False]), again=st.integers(0, 1))
-    def reserve(self, want: Want, runs: bool, again: int) -> None:
-        for _ in range(again + 1):
-            self.scheduler.reserve(*(["true"] if runs else []), **want.fields)
+    @rule(want=st.builds(Want, **shares), runs=st.sampled_from([True, True, False]), then=rivals)
+    def reserve(self, want: Want, runs: bool, then: list[JobWant]) -> None:
+        self.scheduler.reserve(*(["true"] if runs else []), **want.fields)
+        self.submit_several(then)
 
     @precondition(lambda self: self.slots())
     @rule(n=picks, releases=st.booleans())
@@ -184,6 +189,13 @@ class ControlMachine(RuleBasedStateMachine):
         slot = self.slots()[n % len(self.slots())]
         with suppress(Conflict):
             self.scheduler.release(slot.id) if releases else self.scheduler.withdraw(slot.id)
+
+    @rule(scope=st.sampled_from(SCOPES), want=st.builds(Want, **shares), then=rivals)
+    def pause(self, scope: str, want: Want, then: list[JobWant]) -> None:
+        """Also over a direct execution that comes next."""
+        self.scheduler.pause(scope)
+        self.holds()
+        self.reserve(want, True, then)
 
     @rule(scope=st.sampled_from(SCOPES), act=st.sampled_from(["pause", "resume", "resume", "hold", "go"]))
     def control(self, scope: str, act: str) -> None:
@@ -194,9 +206,9 @@ class ControlMachine(RuleBasedStateMachine):
         else:
             self.scheduler.hold("backup" if act == "hold" else None)
 
-    @precondition(lambda self: len(self.waiting()) > 1)
-    @rule(scope=st.sampled_from(SCOPES), want=st.none() | wants)
-    def clear(self, scope: str, want: JobWant | None) -> None:
+    @precondition(lambda self: self.waiting())
+    @rule(scope=st.sampled_from(SCOPES), then=rivals)
+    def clear(self, scope: str, then: list[JobWant]) -> None:
         """In more than one turn, and somebody may submit meanwhile."""
         jobs = self.jobs()
         self.clearing.add(scope)
@@ -204,7 +216,7 @@ class ControlMachine(RuleBasedStateMachine):
             Request(lambda work: command.clear(work, scope, actor="tester"), lambda _: None)
         ])  # fmt: skip
         self.meet()
-        if want is not None:
+        for want in then:
             self.submit(want)
         self.scheduler.turn()
         self.meet()
@@ -281,11 +293,12 @@ class ControlMachine(RuleBasedStateMachine):
         self.scheduler.say(Exited(run=run, at=self.now, **how))
 
     @precondition(lambda self: self.alive.keys() - self.confirmed)
-    @rule(n=picks, is_machine=st.booleans())
-    def fail_to_start(self, n: int, is_machine: bool) -> None:
+    @rule(n=picks, is_machine=st.booleans(), then=rivals)
+    def fail_to_start(self, n: int, is_machine: bool, then: list[JobWant]) -> None:
         run = self.pick(self.alive.keys() - self.confirmed, n)
         del self.alive[run]
         self.scheduler.say(FailedToStart(run=run, error="no", is_machine=is_machine))
+        self.submit_several(then)
 
     @rule(seconds=st.sampled_from([1, 1, 3, 8, 400]))
     def advance(self, seconds: int) -> None:
@@ -515,4 +528,4 @@ def test_whatever_meets_no_limit_is_exceeded_every_wait_is_true_and_nothing_is_s
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(control, "AT_ONCE", 1)
-    explore(90)
+    explore(80)
