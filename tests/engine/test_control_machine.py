@@ -39,7 +39,7 @@ from rota.core.pool import Limits
 from rota.core.retry import RetryPolicies, RetryPolicy
 from rota.core.slot import Slot, SlotState, owner_of
 from rota.core.status import TERMINAL, WAITING, Status
-from rota.engine import control
+from rota.engine import control, dispatch
 from rota.engine.work import Request
 from rota.errors import Conflict
 from rota.executor.port import Account, Accounts, Exited, FailedToStart, Started
@@ -528,4 +528,11 @@ def test_whatever_meets_no_limit_is_exceeded_every_wait_is_true_and_nothing_is_s
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(control, "AT_ONCE", 1)
-    explore(80)
+    explore(45)
+
+
+def test_nor_where_looks_and_plans_see_little_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "AT_ONCE", 1)
+    for name in ("LOOK", "LOOKS", "LANES"):
+        monkeypatch.setattr(dispatch, name, 1)
+    explore(20)
