@@ -170,8 +170,8 @@ class Scheduler:
         self.boot()
         self.reader = store.reader()
 
-    def boot(self) -> None:
-        """A new engine on the same store, as after a crash."""
+    def boot(self, held: str | None = None) -> None:
+        """A new engine on the same store, as after a crash; the hold file is looked at before its first turn."""
         self.session = self.store.session()
         self.engine = Engine(
             open_session=lambda: self.session,
@@ -183,6 +183,7 @@ class Scheduler:
             ask=self.questions.extend,
             chance=lambda: self.chance,
         )
+        self.engine.held = held
         self.engine.start()
         self.turn()
 

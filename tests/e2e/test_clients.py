@@ -6,16 +6,20 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 
 from e2e.rig import Rota
 from rota.client import api
 from rota.client.session import Session
-from rota.errors import Conflict
+from rota.errors import Conflict, WaitOver
 from rota.home import Home
 
 CLIENTS = 50
-ACTS_EACH = 12
+ACTS_EACH = 16
 PATIENCE = 120
+CLEARED = "c"
+"""The flow that is cleared now and then; what waits in the others is only cancelled by name."""
+PAUSED = ("global", "flow/a", "flow/b")
 
 
 class Client:
@@ -42,7 +46,7 @@ class Client:
             "command": ["true"],
             "locks": self.random.choice([[], [{"key": "repo"}], [{"key": "repo", "mode": "shared"}]]),
             "pools": self.random.choice([{}, {"resource/gpu": 1}, {"resource/gpu": 2}]),
-            "flow": self.random.choice([None, "a", "b"]),
+            "flow": self.random.choice([None, "a", "b", CLEARED]),
             "after": self.random.choice([[], after]),
         }
         self.jobs.append(api.submit(self.session, wanted)["job"]["id"])
@@ -61,16 +65,63 @@ class Client:
         name = self.random.choice(["global", "resource/gpu", "flow/a"])
         api.set_pool(self.session, name, self.random.choice([0, 1, 3, 8]))
 
+    def rearrange(self) -> None:
+        """One job, or several of its own, before whatever waits; what has begun meanwhile stays."""
+        with suppress(Conflict):
+            if len(self.jobs) < 2 or self.random.random() < 0.5:
+                for job in self.jobs[-1:]:
+                    api.move(self.session, job, {self.random.choice(["first", "last"]): True})
+            else:
+                api.reorder(self.session, self.random.sample(self.jobs[-4:], 2))
+
+    def edit(self) -> None:
+        with suppress(Conflict):
+            for job in self.jobs[-1:]:
+                change: dict[str, object] = self.random.choice(
+                    [{"priority": self.random.randint(-2, 2)}, {"delay": "100ms"}]
+                )
+                api.edit(self.session, job, change)
+
+    def pause(self) -> None:
+        api.pause(self.session, self.random.choice(PAUSED))
+
+    def resume(self) -> None:
+        api.resume(self.session, self.random.choice(PAUSED))
+
+    def clear(self) -> None:
+        api.clear(self.session, f"flow/{CLEARED}")
+
+    def run_directly(self) -> None:
+        """It has its turn and comes to its end, or did not have it in time; then nothing of it ran."""
+        body = {
+            "command": ["echo", "here"],
+            "locks": self.random.choice([[], [{"key": "repo"}], [{"key": "repo", "mode": "shared"}]]),
+            "flow": self.random.choice([None, "a"]),
+            "wait": "1s",
+        }
+        try:
+            said = self.session.ask("POST", "/api/direct", body=body, timeout=PATIENCE).json()
+        except WaitOver:
+            return
+        assert (said["slot"]["status"], said["stdout"]) == ("COMPLETED", "here\n"), said
+
     def look(self) -> None:
         api.scheduler(self.session)
+        api.slots(self.session)
         if self.jobs:
             api.why(self.session, self.random.choice(self.jobs))
 
 
 ACTS: list[Callable[[Client], None]] = [
-    *[Client.submit] * 4,
+    *[Client.submit] * 6,
     Client.cancel,
     Client.set_pool,
+    *[Client.rearrange] * 2,
+    Client.edit,
+    Client.pause,
+    *[Client.resume] * 2,
+    Client.clear,
+    Client.run_directly,
     Client.look,
 ]
 """What a client may do next; as often in the list as it is likely."""
@@ -79,6 +130,7 @@ LET_GO: list[tuple[str, str, object]] = [
     ("PUT", "/api/pools/resource/gpu", {"size": 16}),
     ("PUT", "/api/pools/flow/a", {"size": -1}),
     ("PUT", "/api/pools/flow/b", {"size": -1}),
+    *(("POST", "/api/scheduler/resume", {"scope": scope}) for scope in PAUSED),
 ]
 """What undoes whatever they left behind that holds jobs."""
 
@@ -101,8 +153,10 @@ def test_fifty_clients_at_once_lose_nothing(rota: Rota) -> None:
     assert {job["id"] for job in rota.jobs()} == set(jobs)
     cancelled = {job for client in clients for job in client.cancelled}
     for job, form in shown.items():
-        assert form["status"] == "CANCELLED" if job in cancelled else form["status"] == "COMPLETED", form
+        is_cleared = form["flow"] == CLEARED and form["reason"] == "cleared"
+        assert form["status"] == ("CANCELLED" if job in cancelled or is_cleared else "COMPLETED"), form
         assert (form["run"] is not None) or form["status"] == "CANCELLED"
     status = rota.status()
     assert (status["running"], status["queued"], status["trouble"]) == (0, 0, [])
     assert {pool["used"] for pool in status["pools"].values()} == {0}
+    assert (rota.api("GET", "/api/slots").json(), rota.api("GET", "/api/locks").json()["locks"]) == ({"slots": []}, [])

@@ -8,6 +8,7 @@ from e2e.rig import Rota, Stage, eventually, kill
 
 
 def test_dec_005_moves_while_a_job_runs_and_the_scheduler_is_killed_in_between(rota: Rota, stage: Stage) -> None:
+    """LESSONS Waiting: urgent work stood behind the rest, and nobody could move it."""
     running = rota.submit(*stage.actor("running"))
     jobs = {name: rota.submit("--name", name, *stage.walk_on(name)) for name in "abcd"}
     assert stage.hear() == ["running begins"]

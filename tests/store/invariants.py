@@ -41,11 +41,13 @@ def check_lanes(raw: Raw) -> None:
 
 
 def check_runs(raw: Raw) -> None:
-    """A started job has one open run, nobody else has any; no worker has two (INV-003)."""
+    """A started job has one open run, nobody else has any; no worker has two, be they jobs or slots (INV-003)."""
     started = {job for job, status in raw("SELECT id, status FROM job") if Status(status) in STARTED}
     open_runs = raw("SELECT job, worker FROM run WHERE status IS NULL")
     assert sorted(job for job, _ in open_runs) == sorted(started)
-    assert len({worker for _, worker in open_runs}) == len(open_runs)
+    workers = [worker for _, worker in open_runs]
+    workers += [worker for (worker,) in raw("SELECT worker FROM slot WHERE worker IS NOT NULL AND finished_at IS NULL")]
+    assert len(set(workers)) == len(workers)
     for job_status, run_status in raw(
         "SELECT job.status, run.status FROM run JOIN job ON job.id = run.job"
         " WHERE run.status IS NOT NULL AND run.id > coalesce(job.rewound_run, 0)"

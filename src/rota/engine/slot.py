@@ -103,18 +103,19 @@ def book_failed_start(work: Work, message: FailedToStart) -> bool:
     return True
 
 
+def _return(work: Work, slot: Slot) -> None:
+    """It waits again, and takes its place in the queues of its locks in this very turn: a job that wants one of them
+    must not be found ready meanwhile."""
+    work.session.return_slot(slot, work.now)
+    work.has_slots = True
+
+
 def book_refusal(work: Work, run: RunId, error: str) -> bool:
     slot = work.session.slot_of_run(run)
     if slot is None:
         return False
     fail(work, slot, f"the supervisor refused to start it: {error}")
     return True
-
-
-def _return(work: Work, slot: Slot) -> None:
-    """It waits again: this very turn sees to its place."""
-    work.session.return_slot(slot, work.now)
-    work.has_slots = True
 
 
 def fail(work: Work, slot: Slot, error: str) -> None:

@@ -95,7 +95,7 @@ class Work:
         self.has_stored = False
         """Jobs were submitted in this turn: where there is room they start in it."""
         self.has_slots = False
-        """A direct execution was asked for."""
+        """A direct execution was asked for, or waits again."""
         self.watches = False
         """A job was looked at that hangs on something outside."""
         self.afterwards: list[Callable[[], None]] = []
