@@ -225,11 +225,12 @@ def test_the_status_of_a_scheduler_that_says_little() -> None:
 
 
 def test_pools() -> None:
-    assert pool_table(STATUS["pools"], width=80) == lines(  # type: ignore[arg-type]
+    assert pool_table(STATUS["pools"], {"flow": 2}, width=80) == lines(  # type: ignore[arg-type]
         """
         POOL    USED  SIZE
         global  1     1
         flow/x  0     no limit
+        flow/*        2 each
         """
     )
 

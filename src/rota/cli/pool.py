@@ -30,5 +30,5 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         say_json(answer)
     else:
-        say("\n".join(pool_table(answer["pools"], width=width_of(sys.stdout))))
+        say("\n".join(pool_table(answer["pools"], answer.get("each"), width=width_of(sys.stdout))))
     return 0

@@ -166,9 +166,11 @@ def size_text(size: int | None) -> str:
     return "no limit" if size is None or size < 0 else str(size)
 
 
-def pool_table(pools: Json, *, width: int | None) -> list[str]:
+def pool_table(pools: Json, each: Json | None = None, *, width: int | None) -> list[str]:
+    """`each` has the sizes of all pools of a kind that have no line of their own."""
     rows = [["POOL", "USED", "SIZE"]]
     rows += [[name, str(pool.get("used", 0)), size_text(pool.get("size"))] for name, pool in pools.items()]
+    rows += [[f"{kind}/*", "", f"{size_text(size)} each"] for kind, size in (each or {}).items()]
     return table.render(rows, width=width, flexible=(((0,), 8),))
 
 
