@@ -2,7 +2,7 @@
 
 import sys
 
-from rota.cli.main import main
+from rota.cli.main import program
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program())

@@ -8,7 +8,7 @@ import signal
 import time
 from typing import Any
 
-from e2e.rig import PATIENCE, Rota, Said, eventually, kill
+from e2e.rig import PATIENCE, Rota, Said, eventually, kill, shown
 
 
 class Client:
@@ -44,7 +44,9 @@ class Client:
         self._until(lambda: not self._open, "its end")
         self.process.wait(PATIENCE)
         self.close()
-        said = Said(self.process.returncode, self.out.decode(errors="replace"), self.err.decode(errors="replace"))
+        said = Said(
+            shown(self.process.returncode), self.out.decode(errors="replace"), self.err.decode(errors="replace")
+        )
         assert code is None or said.code == code, said
         return said
 

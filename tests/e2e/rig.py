@@ -100,6 +100,11 @@ class _Connection(http.client.HTTPConnection):
             os.close(directory)
 
 
+def shown(code: int) -> int:
+    """An exit code as a shell says it: 128 and its number for who was ended by a signal."""
+    return code if code >= 0 else 128 - code
+
+
 class Rota:
     def __init__(self, home: Path, cwd: Path, *, prefix: Sequence[str] = (), **variables: str) -> None:
         self.home = home
@@ -135,7 +140,7 @@ class Rota:
 
     def end(self, process: subprocess.Popen[bytes]) -> Said:
         out, err = process.communicate(timeout=PATIENCE * 2)
-        return Said(process.returncode, out.decode(), err.decode())
+        return Said(shown(process.returncode), out.decode(), err.decode())
 
     def ask(self, *words: str, code: int | None = 0, env: Mapping[str, str] | None = None, **options: Any) -> Said:
         """One command, start to end. Its exit code is checked unless it is None."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+import shlex
 import signal
 import subprocess
 from pathlib import Path
@@ -397,7 +399,7 @@ def test_a_reader_that_does_not_read_keeps_nobody_from_leaving(rota: Rota, stage
         direct.send_signal(signal.SIGINT)
         if _ == 0:
             eventually(lambda: not slots(rota), what="cancelled")
-    assert direct.wait(PATIENCE) == 130
+    assert direct.wait(PATIENCE) == -signal.SIGINT
     for stream in (direct.stdout, direct.stderr):
         assert stream is not None
         stream.close()
@@ -449,3 +451,18 @@ def test_it_comes_and_goes_many_times_at_once(rota: Rota, stage: Stage) -> None:
     assert all(begins.split()[0] == ends.split()[0] for begins, ends in zip(heard[::2], heard[1::2], strict=True))
     all_free(rota)
     assert len(list((rota.home / "slots").iterdir())) >= 6
+
+
+def test_ctrl_c_ends_a_shells_loop_around_it(rota: Rota, stage: Stage) -> None:
+    """A shell goes on with the next unless the command was ended by the signal itself."""
+    rota.start()
+    command = shlex.join(rota.argv("run", "--", "sh", "-c", f"echo $$ > {stage.pipe}; sleep 1000"))
+    loop = f"for n in 1 2; do {command}; done"
+    shell = subprocess.Popen(["bash", "-c", loop], start_new_session=True, env=rota.env)
+    assert stage.hear()[0].isdecimal()
+    os.killpg(shell.pid, signal.SIGINT)
+    assert shell.wait(PATIENCE) == -signal.SIGINT
+    all_free(rota)
+    assert [each["id"] for each in slots(rota)] == []
+    assert slot(rota, "slot-1")["status"] == "CANCELLED"
+    assert rota.api("GET", "/api/slots/slot-2").status == 404

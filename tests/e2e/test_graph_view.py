@@ -187,7 +187,7 @@ def test_watch_on_a_terminal_draws_over_what_it_drew(rota: Rota, stage: Stage) -
     screen.shows("\r\033[1AOutcome: No scheduled jobs\033[K\r\n\033[J")
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=PATIENCE)[1] == b""
-    assert process.returncode == 130
+    assert process.returncode == -signal.SIGINT
     os.close(ours)
 
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 LEAVE = (signal.SIGINT, signal.SIGTERM)
 PASS_ON = (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-_BY_SIGNAL = 128
 _PERHAPS = "the request had been sent before that, and the command may have been started: look with `rota slot list`"
 _MOMENT = 0.05
 _LOOK_FOR_SCHEDULER = 0.5
@@ -44,7 +43,7 @@ class Left(Exception):
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
-        self.code = _BY_SIGNAL + number
+        self.number = number
 
 
 class Attendant:
@@ -88,11 +87,9 @@ class Attendant:
                 continue
         return self._form
 
-    def exit_code(self, ended: Json) -> int:
-        from rota.cli.outcome import exit_code
-
-        was_cancelled = self._leaving is not None and ended["status"] == "CANCELLED"
-        return _BY_SIGNAL + (self._leaving or 0) if was_cancelled else exit_code(ended)
+    def left_by(self, ended: Json) -> int | None:
+        """The signal on account of which it was cancelled; none where it ended otherwise."""
+        return self._leaving if ended["status"] == "CANCELLED" else None
 
     # The stream.
 

@@ -22,16 +22,32 @@ _ELSEWHERE = {
 """What other tools call it."""
 
 
-def main(argv: list[str] | None = None) -> int:
+def program() -> int:
+    """`rota` as a process. Interrupted, it ends by that signal: a shell says 130, and ends the loop around it too."""
+    try:
+        return _answer(sys.argv[1:])
+    except KeyboardInterrupt:
+        import signal
+
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+        return INTERRUPTED
+
+
+def main(argv: list[str]) -> int:
+    try:
+        return _answer(argv)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _answer(words: list[str]) -> int:
     _have_streams()
-    words = sys.argv[1:] if argv is None else argv
     try:
         code = _dispatch(words)
         sys.stdout.flush()
     except RotaError as error:
         return _complain(error.message, error.exit_code)
-    except KeyboardInterrupt:
-        return INTERRUPTED
     except BrokenPipeError:
         _drop_output()
         return PIPE_CLOSED

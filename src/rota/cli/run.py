@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import signal
 
 from rota.cli.asked import directory, draw, environment, hint_at_quoting, lock, refuse_bytes
 from rota.cli.attendant import Attendant, Left, speaker
+from rota.cli.outcome import exit_code
 from rota.cli.parser import Usage
 from rota.cli.terminal import say_json
 from rota.client.session import Session
@@ -46,12 +48,20 @@ def run(args: argparse.Namespace) -> int:
     try:
         ended = attendant.attend(request)
     except Left as left:
-        return left.code
+        return _leave(left.number)
     finally:
         attendant.close()
     if args.json:
         say_json(ended)
-    return attendant.exit_code(ended)
+    left_by = attendant.left_by(ended)
+    return exit_code(ended) if left_by is None else _leave(left_by)
+
+
+def _leave(number: int) -> int:
+    """Ended by a signal; where it was Ctrl-C, so is this process."""
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    return 128 + number
 
 
 def body(args: argparse.Namespace) -> Json:
