@@ -14,12 +14,14 @@ from e2e.rig import Rota, Stage, ends_within, kill, lives
 TREE = """
 import os, signal, sys
 pipe, gate, stubborn = sys.argv[1:]
+heard, spoken = os.pipe()
 
 def act(name):
     if "stubborn" in stubborn:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with open(pipe, "w") as told:
         told.write(f"{name} {os.getpid()}\\n")
+    os.write(spoken, b".")
     with open(gate) as waiting:
         waiting.read()
 
@@ -31,8 +33,12 @@ elif os.fork() == 0:
         act("grandchild")
 elif "alone" not in stubborn:
     act("main")
+else:
+    for _ in range(2):
+        os.read(heard, 1)
 """
-"""Three processes: main, child, and a grandchild that left the session and lost its parent. `alone`, main just ends."""
+"""Three processes: main, child, and a grandchild that left the session and lost its parent. `alone`, main just ends, when
+both have spoken."""
 
 
 def _tree(rota: Rota, stage: Stage, kind: str) -> tuple[str, dict[str, int]]:
