@@ -37,8 +37,8 @@ else:
     for _ in range(2):
         os.read(heard, 1)
 """
-"""Three processes: main, child, and a grandchild that left the session and lost its parent. `alone`, main just ends, when
-both have spoken."""
+"""Three processes: main, child, and a grandchild that left the session and lost its parent. `alone`, main just ends,
+once both have spoken."""
 
 
 def _tree(rota: Rota, stage: Stage, kind: str) -> tuple[str, dict[str, int]]:
