@@ -206,3 +206,14 @@ def test_a_fork_bomb_of_sleepers_is_outrun(rota: Rota, stage: Stage) -> None:
     rota.ask("cancel", job)
     assert ends_within(pid, 0)
     assert not [words for words in rota.processes().values() if str(stage.path) in " ".join(words)]
+
+
+def test_of_several_those_that_wait_go_first_so_that_none_begins_meanwhile(rota: Rota, stage: Stage) -> None:
+    rota.start()
+    running = rota.post(stage.actor("running"))
+    assert stage.hear() == ["running begins"]
+    waiting = [rota.post(stage.walk_on(name)) for name in "ab"]
+    said = rota.ask("cancel", running, *waiting)
+    assert said.lines == [f"{job} CANCELLED" for job in (*waiting, running)]
+    assert stage.heard() == []
+    assert [rota.show(job)["run"] for job in waiting] == [None, None]

@@ -8,11 +8,13 @@ from rota.cli.parser import job_id
 from rota.cli.terminal import say, say_json, talk
 from rota.client import api
 from rota.client.session import Session
-from rota.errors import Conflict, InvalidInput, NotFound
+from rota.errors import Conflict, InvalidInput, NotFound, RotaError
 from rota.home import find_home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rota.client.api import Json
 
 
@@ -23,7 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     session = Session(find_home(args.home))
     cancelled, code = [], 0
-    for job in dict.fromkeys(job_id(text) for text in args.jobs):
+    named = list(dict.fromkeys(job_id(text) for text in args.jobs))
+    for job in waiting_first(named, lambda job: api.job(session, job)):
         try:
             cancelled.append(_gone(session, api.cancel(session, job)))
         except (NotFound, Conflict, InvalidInput) as refused:
@@ -36,6 +39,18 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         say_json({"jobs": cancelled})
     return code
+
+
+def waiting_first(named: list[str], look: Callable[[str], Json]) -> list[str]:
+    """Those that run come last: what frees a place must not let one begin that is to be cancelled too."""
+    return named if len(named) == 1 else sorted(named, key=lambda each: _runs(each, look))
+
+
+def _runs(each: str, look: Callable[[str], Json]) -> bool:
+    try:
+        return bool(look(each)["status"] == "RUNNING")
+    except RotaError:  # whoever cancels it is told what is wrong with it
+        return False
 
 
 def _gone(session: Session, job: Json) -> Json:

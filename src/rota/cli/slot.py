@@ -6,6 +6,7 @@ import argparse
 import sys
 from datetime import UTC, datetime
 
+from rota.cli.cancel import waiting_first
 from rota.cli.field import cell
 from rota.cli.parser import add_actions, slot_id
 from rota.cli.table import render
@@ -61,7 +62,8 @@ def _table(slots: list[Json]) -> list[str]:
 
 def _cancel(session: Session, args: argparse.Namespace) -> int:
     cancelled, code = [], 0
-    for slot in dict.fromkeys(slot_id(text) for text in args.slots):
+    named = list(dict.fromkeys(slot_id(text) for text in args.slots))
+    for slot in waiting_first(named, lambda slot: api.slot(session, slot)):
         try:
             cancelled.append(_gone(session, slot))
         except (NotFound, Conflict) as refused:
