@@ -25,26 +25,18 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import msgspec
-import uvicorn
-
 from rota import __version__, config
 from rota.api.app import application
 from rota.api.context import Context, Hub, wait_for
 from rota.api.hold import HoldFile
+from rota.api.server import Server, bind, configuration
 from rota.clock import SystemClock
 from rota.command.down import end_running
 from rota.command.submission import Surroundings
 from rota.config import Config
-from rota.core.artifact import MissingProducer, Places
-from rota.core.backpressure import QueueLimit, QueueLimits
-from rota.core.breaker import BreakerPolicy
 from rota.core.control import Holds
 from rota.core.event import Event
-from rota.core.gc import GcPolicy
 from rota.core.pace import Outlook
-from rota.core.pool import Limits
-from rota.core.retry import RetryPolicies, RetryPolicy
 from rota.core.slot import owner_of, show_owner
 from rota.duration import show_duration
 from rota.engine.daily import Daily
@@ -54,13 +46,13 @@ from rota.engine.engine import RETRY_AFTER, Engine
 from rota.engine.gc import Collector
 from rota.engine.loop import Loop
 from rota.engine.mirror import META, Mirror
-from rota.engine.policy import policy_named
 from rota.engine.prober import Prober
 from rota.engine.recovery import KEYS
+from rota.engine.settings import gc_policy, settings_of
 from rota.engine.work import Request, Settings
 from rota.errors import RotaError, StorageFull, StoreError, Unavailable
 from rota.executor.local import LocalExecutor
-from rota.home import Home, short_address
+from rota.home import Home
 from rota.ids import JobId
 from rota.probe.local import LocalProbe
 from rota.probe.port import Probe
@@ -80,8 +72,6 @@ _TURN_OF_A_THREAD = 0.001
 start for as long as the start takes."""
 _SETTLED_WITHIN = 5.0
 """Seconds that a collection gives the files of the latest jobs to be written; it leaves alone what is not."""
-_ANSWERS_LEFT = 1
-"""Seconds for answers under way when the scheduler ends; a log that is followed breaks off then."""
 
 
 def main(home: Home) -> int:
@@ -92,67 +82,6 @@ def main(home: Home) -> int:
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # that it started and ended is ours to say
     sys.setswitchinterval(_TURN_OF_A_THREAD)
     return asyncio.run(Daemon(home).serve())
-
-
-class Server(uvicorn.Server):
-    """Signals are the daemon's, not the HTTP server's; and its end is told, not looked for ten times a second."""
-
-    def __init__(self, given: uvicorn.Config) -> None:
-        super().__init__(given)
-        self._ended = asyncio.Event()
-
-    def end(self) -> None:
-        self.should_exit = True
-        self._ended.set()
-
-    async def main_loop(self) -> None:
-        await self._ended.wait()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-def settings_of(given: Config, home: Home) -> Settings:
-    return Settings(
-        limits=Limits(given.pools),
-        policy=policy_named(given.scheduler.policy),
-        batch_size=given.scheduler.batch_size,
-        kill_after=given.scheduler.kill_after,
-        start_timeout=given.scheduler.start_timeout,
-        spawn_delay=given.scheduler.spawn_delay,
-        heartbeat=None if given.scheduler.heartbeat == "off" else given.scheduler.heartbeat,
-        retry=RetryPolicies(
-            default=_policy(given.retry), named={name: _policy(each) for name, each in given.policies.items()}
-        ),
-        breaker=BreakerPolicy(
-            dispatch_failures=given.breaker.dispatch_failures,
-            failures=None if given.breaker.failures == "off" else given.breaker.failures,
-            window=given.breaker.window,
-            cool_down=given.breaker.cool_down,
-        ),
-        places=Places(
-            jobs=str(home.jobs), sentinels=str(home.root / "tmp/merge-conflicts"), plan_doc=given.artifacts.plan_doc
-        ),
-        missing_producer=MissingProducer(given.artifacts.missing_producer),
-        queue=QueueLimits(
-            whole=_queue_limit(given.queue), flows={flow: _queue_limit(each) for flow, each in given.flows.items()}
-        ),
-    )
-
-
-def _queue_limit(given: config.Queue) -> QueueLimit:
-    soft, hard = given.soft_limit, given.hard_limit
-    return QueueLimit(soft=None if soft == "off" else soft, hard=None if hard == "off" else hard)
-
-
-def gc_policy(given: config.Gc) -> GcPolicy:
-    interval = None if isinstance(given.interval, str) else given.interval
-    return GcPolicy(older_than=timedelta(days=given.days), interval=interval)
-
-
-def _policy(given: config.Retry) -> RetryPolicy:
-    return RetryPolicy(**msgspec.structs.asdict(given))
 
 
 class Daemon:
@@ -252,7 +181,7 @@ class Daemon:
         loop.add_signal_handler(signal.SIGHUP, self._try_reload)
         for number in (signal.SIGUSR1, signal.SIGUSR2):  # they mean nothing here, and would end the process
             loop.add_signal_handler(number, lambda: None)
-        server = Server(_server_config(application(context)))
+        server = Server(configuration(application(context)))
         with self._bound_socket() as listening:
             begun = asyncio.Event()
             self.collector.recover()
@@ -500,7 +429,7 @@ class Daemon:
         the socket stays: that is how a command tells one from an orderly stop, and starts the scheduler again."""
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            _bind(listening, self._home)
+            bind(listening, self._home)
             yield listening
         finally:
             listening.close()
@@ -530,32 +459,3 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return seen.st_mtime_ns, seen.st_size, seen.st_ino
-
-
-def _server_config(app: Any) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        loop="asyncio",
-        http="httptools",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        date_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=_ANSWERS_LEFT,
-    )
-
-
-def _bind(listening: socket.socket, home: Home) -> None:
-    before = os.umask(0o177)
-    try:
-        home.socket.unlink(missing_ok=True)
-        with short_address(home.root, home.socket.name) as address:
-            listening.bind(address)
-    except OSError as error:
-        raise Unavailable(f"cannot listen on {home.socket}: {error.strerror}") from error
-    finally:
-        os.umask(before)
-    listening.listen(1024)

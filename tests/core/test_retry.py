@@ -13,7 +13,7 @@ from rota.config import DEFAULT_POLICIES, Config, Retry, listing
 from rota.core.retry import FLEET, MOST_RETRIES, RetryPolicies, RetryPolicy, decide, show_progress
 from rota.core.run import CRASH_RECOVERY, STOPPED_BY_SHUTDOWN, UNKNOWN_EXIT, Conclusion
 from rota.core.status import Status
-from rota.daemon import settings_of
+from rota.engine.settings import settings_of
 from rota.errors import InvalidInput
 from rota.home import Home
 

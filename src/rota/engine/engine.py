@@ -27,6 +27,7 @@ from rota.core.event import Event
 from rota.core.pace import Outlook
 from rota.core.slot import SlotClaim
 from rota.engine import breaker, control, finish, rewind, slot
+from rota.engine.act import guarded, see_all, seen
 from rota.engine.awaited import AwaitedStarts
 from rota.engine.clearing import Clearing, holds_of
 from rota.engine.dispatch import Starter, look_at_marked
@@ -173,7 +174,7 @@ class Engine:
             is_left = self._look(work)
             control.remember_clearings(work)
             has_more = self._claim(work, is_left=is_left) or is_left or bool(work.clearings)
-            replies = self._see(work, requests, results)
+            replies = see_all(work, requests, results)
             next_due = _earliest(
                 self._session.next_due(), self._breaker_due, self._pacer.next_due(self.settings, work.now)
             )
@@ -233,7 +234,7 @@ class Engine:
             is_left = self._look(work)
             if self._may_claim:
                 work.plan = self._pacer.choose(work, is_left=is_left)
-            answer = result if request.see is None else self._seen(work, request.see, [result])[0]
+            answer = result if request.see is None else seen(work, request.see, [result])[0]
         except Exception as error:  # noqa: BLE001 - it is the answer
             answer = error
         finally:
@@ -335,50 +336,12 @@ class Engine:
             work.forget()
             for message in messages:
                 self._book_alone(work, message)
-            return [self._guarded(work, act) for act in acts]
-
-    def _see(self, work: Work, requests: Sequence[Request[Any]], results: list[Any]) -> list[tuple[Request[Any], Any]]:
-        """What each is told, now that the turn has decided."""
-        groups: dict[Callable[..., Sequence[Any]], list[int]] = {}
-        for n, request in enumerate(requests):
-            if request.see is not None and not isinstance(results[n], Exception):
-                groups.setdefault(request.see, []).append(n)
-        for see, places in groups.items():
-            for n, seen in zip(places, self._seen(work, see, [results[n] for n in places]), strict=True):
-                results[n] = seen
-        return list(zip(requests, results, strict=True))
-
-    def _seen(self, work: Work, see: Callable[..., Sequence[Any]], results: list[Any]) -> Sequence[Any]:
-        """What cannot be shown has happened all the same."""
-        try:
-            return see(work, results)
-        except (StorageFull, StoreError):
-            raise
-        except Exception as error:
-            log.exception("a defect: what was done cannot be shown")
-            return [error] * len(results)
-
-    def _guarded(self, work: Work, act: Callable[[Work], Any]) -> Any:
-        """Under a savepoint: a refusal or a defect undoes only this and is its answer; the others go on."""
-        orders, afterwards = len(work.orders), len(work.afterwards)
-        try:
-            with self._session.savepoint():
-                return act(work)
-        except (StorageFull, StoreError):
-            raise
-        except Exception as error:
-            # One bad job or request never stops the others.
-            del work.orders[orders:]
-            del work.afterwards[afterwards:]
-            work.runs.clear()
-            if not isinstance(error, RotaError):
-                log.exception("a defect: this one piece of work was undone")
-            return error
+            return [guarded(work, act) for act in acts]
 
     def _book_alone(self, work: Work, message: Message) -> None:
         """What cannot be booked ends its own job: kept RUNNING it would hold its place and its locks for ever. A start
         is let be, for its end is still to come. Accounts are kept: without them nothing is ever started."""
-        error = self._guarded(work, partial(self._book, message=message))
+        error = guarded(work, partial(self._book, message=message))
         if isinstance(message, Accounts) and isinstance(error, Exception):
             self._is_connected = False
             self._unsettled.keep(message, error, self._clock.monotonic())
@@ -386,7 +349,7 @@ class Engine:
             return
         if isinstance(error, Exception):
             reason = f"scheduler data error: {error}"
-            error = self._guarded(work, partial(finish.fail_with, message=message, reason=reason))
+            error = guarded(work, partial(finish.fail_with, message=message, reason=reason))
         if isinstance(error, Exception):
             self._unbooked[message.run] = f"the end of {show_run(message.run)} cannot be booked: {error!r}"
         else:

@@ -1,0 +1,66 @@
+"""The HTTP server on the home's socket."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+
+from rota.errors import Unavailable
+from rota.home import Home, short_address
+
+_ANSWERS_LEFT = 1
+"""Seconds for answers under way when the scheduler ends; a log that is followed breaks off then."""
+
+
+class Server(uvicorn.Server):
+    """Signals are the daemon's, not the HTTP server's; and its end is told, not looked for ten times a second."""
+
+    def __init__(self, given: uvicorn.Config) -> None:
+        super().__init__(given)
+        self._ended = asyncio.Event()
+
+    def end(self) -> None:
+        self.should_exit = True
+        self._ended.set()
+
+    async def main_loop(self) -> None:
+        await self._ended.wait()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def configuration(app: Any) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        loop="asyncio",
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=_ANSWERS_LEFT,
+    )
+
+
+def bind(listening: socket.socket, home: Home) -> None:
+    before = os.umask(0o177)
+    try:
+        home.socket.unlink(missing_ok=True)
+        with short_address(home.root, home.socket.name) as address:
+            listening.bind(address)
+    except OSError as error:
+        raise Unavailable(f"cannot listen on {home.socket}: {error.strerror}") from error
+    finally:
+        os.umask(before)
+    listening.listen(1024)

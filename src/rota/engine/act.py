@@ -1,0 +1,53 @@
+"""Pieces of one turn, each by itself: what one of them comes to is its own business."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rota.engine.work import Request, Work
+from rota.errors import RotaError, StorageFull, StoreError
+
+log = logging.getLogger("rota.engine")
+
+
+def see_all(work: Work, requests: Sequence[Request[Any]], results: list[Any]) -> list[tuple[Request[Any], Any]]:
+    """What each is told, now that the turn has decided."""
+    groups: dict[Callable[..., Sequence[Any]], list[int]] = {}
+    for n, request in enumerate(requests):
+        if request.see is not None and not isinstance(results[n], Exception):
+            groups.setdefault(request.see, []).append(n)
+    for see, places in groups.items():
+        for n, shown in zip(places, seen(work, see, [results[n] for n in places]), strict=True):
+            results[n] = shown
+    return list(zip(requests, results, strict=True))
+
+
+def seen(work: Work, see: Callable[..., Sequence[Any]], results: list[Any]) -> Sequence[Any]:
+    """What cannot be shown has happened all the same."""
+    try:
+        return see(work, results)
+    except (StorageFull, StoreError):
+        raise
+    except Exception as error:
+        log.exception("a defect: what was done cannot be shown")
+        return [error] * len(results)
+
+
+def guarded(work: Work, act: Callable[[Work], Any]) -> Any:
+    """Under a savepoint: a refusal or a defect undoes only this and is its answer; the others go on."""
+    orders, afterwards = len(work.orders), len(work.afterwards)
+    try:
+        with work.session.savepoint():
+            return act(work)
+    except (StorageFull, StoreError):
+        raise
+    except Exception as error:
+        # One bad job or request never stops the others.
+        del work.orders[orders:]
+        del work.afterwards[afterwards:]
+        work.runs.clear()
+        if not isinstance(error, RotaError):
+            log.exception("a defect: this one piece of work was undone")
+        return error
