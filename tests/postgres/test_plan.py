@@ -19,7 +19,7 @@ from rota.store.postgres.store import PostgresStore
 STATEMENTS = {name: sql for name, sql in statement.load(translate).items() if not sql.sql.startswith(b"INSERT INTO")}
 SMALL = ("lane", "pause", "sequence", "surroundings", "meta", "breaker", "breaker_failure")
 """Tables that do not grow with the queue."""
-SORTS = ("consumers", "lock_holders", "stir_parked")
+SORTS = ("consumers", "stir_parked")
 """A few rows, in an order for people."""
 
 

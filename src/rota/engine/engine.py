@@ -455,7 +455,7 @@ class Engine:
 
     def _serve(self, work: Work, claim: SlotClaim) -> bool:
         """The turn of a direct execution has come; one whose record cannot be used fails alone."""
-        found = slot.begin(work, claim, NODE)
+        found = self._session.begin_slot(claim, NODE, work.now)
         try:
             if found.run is not None:
                 self._starter.order_slot(work, found)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rota.core.control import judge_pause
 from rota.core.run import CRASH_RECOVERY, Conclusion, End, Intent, conclude
-from rota.core.slot import Slot, SlotClaim, SlotState, owner_of
+from rota.core.slot import Slot, SlotState, owner_of
 from rota.core.status import Status
 from rota.core.verdict import Pass
 from rota.engine.work import Work
@@ -39,11 +39,6 @@ def take_places(work: Work) -> bool:
         elif not is_held and not slot.contends:
             work.session.contend(slot)
     return bool(slots)
-
-
-def begin(work: Work, claim: SlotClaim, node: str) -> Slot:
-    """One without a command is on its way: its client hears of it after the commit."""
-    return work.session.begin_slot(claim, node, work.now)
 
 
 def start_of(slot: Slot, home: str, kill_after: float) -> Start:

@@ -127,12 +127,6 @@ class Records(ArtifactRecords):
                 by_flow[flow] = by_flow.get(flow, 0) + ready
         return Depth(total=total, by_flow=dict(sorted(by_flow.items())))
 
-    def lock_holders(self, keys: Sequence[str]) -> dict[str, list[JobId]]:
-        holders: dict[str, list[JobId]] = {}
-        for key, job in self._db.rows("lock_holders", keys=list(keys)):
-            holders.setdefault(key, []).append(JobId(job))
-        return holders
-
     def running_jobs(self) -> list[JobId]:
         return [JobId(job) for job, _ in self._db.rows("running_jobs")]
 

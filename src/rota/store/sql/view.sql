@@ -66,9 +66,6 @@ SELECT count(*) FROM job WHERE status = 'QUEUED' AND ready = 0 AND not_before IS
 -- name: count_started
 SELECT job.status, count(*) FROM run JOIN job ON job.id = run.job WHERE run.status IS NULL GROUP BY job.status
 
--- name: lock_holders
-SELECT key, job FROM lock WHERE key @in(keys) AND state = 'held' ORDER BY key, job
-
 -- name: events_since
 SELECT seq, at, kind, cause, actor, job, run, data FROM event WHERE seq > :seq ORDER BY seq LIMIT :limit
 
