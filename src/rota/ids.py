@@ -11,6 +11,11 @@ JobId = NewType("JobId", int)
 RunId = NewType("RunId", int)
 SlotId = NewType("SlotId", int)
 LaneId = NewType("LaneId", int)
+GroupId = NewType("GroupId", int)
+TemplateId = NewType("TemplateId", int)
+ScheduleId = NewType("ScheduleId", int)
+WebhookId = NewType("WebhookId", int)
+DeliveryId = NewType("DeliveryId", int)
 
 _SHAPE = re.compile(r"(?P<kind>[a-z]+)-(?P<number>[1-9][0-9]{0,17})")
 
@@ -25,6 +30,26 @@ def show_run(run: RunId) -> str:
 
 def show_slot(slot: SlotId) -> str:
     return f"slot-{slot}"
+
+
+def show_group(group: GroupId) -> str:
+    return f"group-{group}"
+
+
+def show_template(template: TemplateId) -> str:
+    return f"template-{template}"
+
+
+def show_schedule(schedule: ScheduleId) -> str:
+    return f"schedule-{schedule}"
+
+
+def show_webhook(webhook: WebhookId) -> str:
+    return f"webhook-{webhook}"
+
+
+def show_delivery(delivery: DeliveryId) -> str:
+    return f"delivery-{delivery}"
 
 
 def _parse(text: str, kind: str) -> int:
@@ -44,3 +69,23 @@ def parse_run(text: str) -> RunId:
 
 def parse_slot(text: str) -> SlotId:
     return SlotId(_parse(text, "slot"))
+
+
+def parse_group(text: str) -> GroupId:
+    return GroupId(_parse(text, "group"))
+
+
+def parse_template(text: str) -> TemplateId:
+    return TemplateId(_parse(text, "template"))
+
+
+def parse_schedule(text: str) -> ScheduleId:
+    return ScheduleId(_parse(text, "schedule"))
+
+
+def parse_webhook(text: str) -> WebhookId:
+    return WebhookId(_parse(text, "webhook"))
+
+
+def parse_delivery(text: str) -> DeliveryId:
+    return DeliveryId(_parse(text, "delivery"))

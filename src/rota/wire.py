@@ -18,7 +18,7 @@ from rota.core.run import Run
 from rota.core.status import TERMINAL, Status
 from rota.core.verdict import Wait
 from rota.core.wait import WaitKind
-from rota.ids import show_job, show_run
+from rota.ids import show_group, show_job, show_run, show_schedule, show_template
 
 
 class RunForm(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,10 +166,10 @@ def job_form(
         phase=spec.phase,
         target=spec.target,
         unique=job.unique,
-        group=None,
-        sequence=None,
-        template=None,
-        schedule=None,
+        group=None if job.group is None else show_group(job.group),
+        sequence=job.sequence,
+        template=None if spec.template is None else show_template(spec.template),
+        schedule=None if spec.schedule is None else show_schedule(spec.schedule),
         work=None,
         retry_of=None if job.retry_of is None else show_job(job.retry_of),
         chain=show_job(job.chain),

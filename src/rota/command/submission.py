@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from rota.core.after import AfterPolicy
 from rota.core.artifact import MissingProducer
 from rota.core.lock import LockMode
+from rota.ids import ScheduleId, TemplateId
 
 
 class AfterWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -25,7 +26,10 @@ class LockWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A job as asked for."""
 
-    command: list[str]
+    command: list[str] = []
+    """Given, or its template's."""
+    template: str | None = None
+    """By name or id."""
     name: str | None = None
     type: str | None = None
     params: dict[str, Any] = {}
@@ -45,6 +49,12 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Whether it may run beside others of its phase and flow."""
     unique: str | None = None
     target: str | None = None
+    group: str | None = None
+    """One that is not over yet, which it joins."""
+    webhooks: list[str] = []
+    """URLs that are told how it ends, beyond the endpoints."""
+    webhook_events: list[str] = []
+    """Of which ends they are told; none named: the usual ones."""
     delay: str | None = None
     timeout: str | None = None
     idle_timeout: str | None = None
@@ -61,6 +71,25 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Whether `env` goes on top of the scheduler's own environment; the CLI sends the caller's whole."""
     local: str | None = None
     """In a batch, the name by which the others can say `after` before it has an id."""
+
+
+class GroupWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A group as asked for, with its members or before them."""
+
+    name: str | None = None
+    mode: Literal["sequential", "parallel"] = "parallel"
+    on_failure: str = "stop"
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a job comes from that nobody typed by hand."""
+
+    template: TemplateId | None = None
+    schedule: ScheduleId | None = None
+
+    @property
+    def is_by_hand(self) -> bool:
+        return self.template is None and self.schedule is None
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,12 +21,13 @@ from rota.command.backpressure import Deferred, Delayed, deferred, delays
 from rota.command.edge import edges_of, refuse_unknown_patches
 from rota.command.field import check_cwd, check_fields, check_rest, check_variables, limit_of, locks_of, not_before_of
 from rota.command.ring import refuse_rings
-from rota.command.submission import Submission, Surroundings
+from rota.command.submission import Origin, Submission, Surroundings
 from rota.command.survey import NOTHING, Found, Survey
 from rota.core.after import Edge, EdgeState
 from rota.core.job import Spec
 from rota.core.lock import Lock, phase_lock
 from rota.core.pool import Draws
+from rota.core.retry import DEFAULT
 from rota.core.tick import is_free
 from rota.core.unique import keys_of
 from rota.core.workspace import Workspace
@@ -36,6 +37,7 @@ from rota.ids import JobId
 from rota.store.submit import NewJob
 
 _NOTHING_FOUND = Found()
+_BY_HAND = Origin()
 
 
 class Submitted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -70,10 +72,14 @@ def submit(
     warnings: Sequence[str] = (),
     survey: Survey = NOTHING,
     workspaces: Sequence[Workspace | None] = (),
+    origins: Sequence[Origin] = (),
+    asked: object = None,
 ) -> Answer:
     """Store the jobs, all or none. A request that comes again with its key is answered, not stored again. Where any of
-    them asks for a workspace, `workspaces` has what git said to each."""
-    digest = hashlib.sha256(msgspec.json.encode(wanted)).hexdigest() if key else ""
+    them asks for a workspace, `workspaces` has what git said to each; where any was
+    not typed by hand, `origins` says where each comes from. `asked` is the request that the key stands for, where the
+    jobs were made from it."""
+    digest = hashlib.sha256(msgspec.json.encode(wanted if asked is None else asked)).hexdigest() if key else ""
     if key and (told := _told_before(work, key, digest)) is not None:
         return msgspec.structs.replace(told, flows=flows_of(wanted))
     for member in wanted:
@@ -93,8 +99,10 @@ def submit(
     found = survey.found or [_NOTHING_FOUND] * len(ids)
     given = workspaces or [None] * len(ids)
     jobs = [
-        checker.check(job, member, edges[job], each, workspace)
-        for job, member, each, workspace in zip(ids, wanted, found, given, strict=True)
+        checker.check(job, member, edges[job], each, workspace, origin)
+        for job, member, each, workspace, origin in zip(
+            ids, wanted, found, given, origins or [_BY_HAND] * len(ids), strict=True
+        )
     ]
     if survey.found:
         refuse_unknown_patches(work, jobs)
@@ -131,9 +139,9 @@ class Checker:
 
     def check(
         self, job: JobId, wanted: Submission, edges: tuple[tuple[Edge, EdgeState], ...], found: Found,
-        workspace: Workspace | None,
+        workspace: Workspace | None, origin: Origin = _BY_HAND,
     ) -> NewJob:  # fmt: skip
-        spec = self.spec(wanted, found, workspace)
+        spec = self.spec(wanted, found, workspace, origin)
         draws = self.draws_of(spec)
         not_before = not_before_of(wanted.delay, self._work.now)
         unmet = sum(1 for _, state in edges if state is not EdgeState.MET)
@@ -162,7 +170,10 @@ class Checker:
             self.warnings.update(dict.fromkeys(settings.limits.warnings(draws, spec.pools)))
         return draws
 
-    def spec(self, wanted: Submission, found: Found = _NOTHING_FOUND, workspace: Workspace | None = None) -> Spec:
+    def spec(
+        self, wanted: Submission, found: Found = _NOTHING_FOUND, workspace: Workspace | None = None,
+        origin: Origin = _BY_HAND,
+    ) -> Spec:  # fmt: skip
         cwd = wanted.cwd if wanted.cwd is not None else self._around.cwd
         check_cwd(cwd)
         return Spec(
@@ -180,12 +191,19 @@ class Checker:
             timeout=limit_of("timeout", wanted.timeout),
             idle_timeout=limit_of("idle_timeout", wanted.idle_timeout),
             skip_if=wanted.skip_if,
-            retry=self._work.settings.retry.choose(name=wanted.retry, retries=wanted.retries, flow=wanted.flow),
+            retry=self._work.settings.retry.choose(
+                name=wanted.retry,
+                retries=wanted.retries,
+                flow=wanted.flow,
+                otherwise=None if origin.is_by_hand else DEFAULT,
+            ),
             repository=found.repository,
             needs=tuple(str(artifact) for artifact in found.needs),
             produces=tuple(str(artifact) for artifact in found.products),
             pinned_head=found.pinned_head,
             workspace=workspace,
+            template=origin.template,
+            schedule=origin.schedule,
         )
 
     def _surroundings(self, wanted: Submission) -> int:

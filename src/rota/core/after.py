@@ -39,6 +39,8 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     """As the user named it."""
     chain: JobId
     policy: AfterPolicy = AfterPolicy.SUCCESS
+    is_implied: bool = False
+    """It follows from the order of a sequential group; nobody named it."""
 
 
 class EdgeFact(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,9 +19,10 @@ from rota.core.retry import RetryPolicy
 from rota.core.run import Run
 from rota.core.status import STARTED, WAITING, Status
 from rota.core.wait import WaitKind
+from rota.core.webhook import JobHook
 from rota.core.workspace import Workspace
 from rota.errors import Conflict
-from rota.ids import JobId, RunId
+from rota.ids import GroupId, JobId, RunId, ScheduleId, TemplateId
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +53,10 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     produces: tuple[str, ...] = ()
     pinned_head: PinnedHead | None = None
     workspace: Workspace | None = None
+    template: TemplateId | None = None
+    """What it was made from, and what made it: for the record, never looked up (INV-005)."""
+    schedule: ScheduleId | None = None
+    webhook: JobHook | None = None
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +89,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     stop_requested: str | None
     """Why a running job is being ended: by cancel or by a shutdown."""
     pid: int | None
+    group: GroupId | None = None
+    sequence: int | None = None
+    """Its place in its group."""
     unique: str | None = None
     """A key that its chain has to itself as long as it is active."""
     draws: Mapping[str, int] = {}

@@ -16,8 +16,9 @@ from rota.core.retry import RetryPolicy
 from rota.core.run import Run
 from rota.core.status import ACTIVE, TERMINAL, Status
 from rota.core.wait import WaitKind
+from rota.core.webhook import JobHook
 from rota.core.workspace import Workspace
-from rota.ids import JobId, RunId
+from rota.ids import GroupId, JobId, RunId, ScheduleId, TemplateId
 from rota.names import GLOBAL
 from rota.store.artifact import ArtifactRecords, Named
 from rota.store.database import Row
@@ -39,8 +40,10 @@ class Records(ArtifactRecords):
         if not wanted:
             return []
         edges: dict[int, list[Edge]] = {}
-        for job, predecessor, chain, policy in self._db.rows("edges_of", ids=wanted):
-            edge = Edge(predecessor=JobId(predecessor), chain=JobId(chain), policy=AfterPolicy(policy))
+        for job, predecessor, chain, policy, implied in self._db.rows("edges_of", ids=wanted):
+            edge = Edge(
+                predecessor=JobId(predecessor), chain=JobId(chain), policy=AfterPolicy(policy), is_implied=bool(implied)
+            )
             edges.setdefault(job, []).append(edge)
         locks: dict[int, list[Lock]] = {}
         for job, key, mode, _state in self._db.rows("locks_of", ids=wanted):
@@ -213,7 +216,9 @@ def _job(row: Row, edges: Sequence[Edge], locks: Sequence[Lock], run: Run | None
         draws=decode_draws(row[22]) or {},
         rewound_run=None if row[23] is None else RunId(row[23]),
         unique=row[24],
-        spec=_spec(row[25:], locks, named),
+        group=None if row[25] is None else GroupId(row[25]),
+        sequence=row[26],
+        spec=_spec(row[27:], locks, named),
         after=tuple(edges),
         run=run,
     )
@@ -241,6 +246,9 @@ def _spec(row: Sequence[Any], locks: Sequence[Lock], named: Named) -> Spec:
         produces=named.produces,
         pinned_head=named.pinned_head,
         workspace=None if row[15] is None else _readable(row[15], Workspace | None, None),  # type: ignore[arg-type]
+        template=None if row[16] is None else TemplateId(row[16]),
+        schedule=None if row[17] is None else ScheduleId(row[17]),
+        webhook=None if row[18] is None else _readable(row[18], JobHook | None, None),  # type: ignore[arg-type]
     )
 
 

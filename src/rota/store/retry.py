@@ -57,19 +57,20 @@ class Retrying(Submitting):
 
     def _edges_of(self, job: JobId) -> list[dict[str, object]]:
         named = self._db.rows("edges_of", ids=[job])
-        chains = self.chains([JobId(predecessor) for _, predecessor, _, _ in named]) if named else {}
+        chains = self.chains([JobId(predecessor) for _, predecessor, *_ in named]) if named else {}
         return [
             {
                 "sequence": n,
                 "predecessor": predecessor,
                 "chain": chain,
                 "policy": policy,
+                "implied": implied,
                 # A predecessor that is gone from the store was done with when the job first ran.
                 "state": state_of(AfterPolicy(policy), chains[predecessor].status)
                 if predecessor in chains
                 else EdgeState.MET,
             }
-            for n, (_, predecessor, chain, policy) in enumerate(named)
+            for n, (_, predecessor, chain, policy, implied) in enumerate(named)
         ]
 
     def reopen(self, chain: JobId) -> None:
@@ -110,8 +111,8 @@ class Retrying(Submitting):
     def unmeetable(self, job: JobId) -> tuple[JobId, AfterPolicy, Status] | None:
         """The first of its edges that cannot be met as things stand."""
         named = self._db.rows("edges_of", ids=[job])
-        chains = self.chains([JobId(predecessor) for _, predecessor, _, _ in named]) if named else {}
-        for _, predecessor, _, policy in named:
+        chains = self.chains([JobId(predecessor) for _, predecessor, *_ in named]) if named else {}
+        for _, predecessor, _, policy, _ in named:
             state = chains.get(JobId(predecessor))
             if state is not None and state_of(AfterPolicy(policy), state.status) is EdgeState.UNMEETABLE:
                 return JobId(predecessor), AfterPolicy(policy), state.status

@@ -16,7 +16,7 @@ from rota.core.pool import Draws
 from rota.core.queue import position_of
 from rota.core.status import Status
 from rota.core.unique import Active
-from rota.ids import JobId, LaneId
+from rota.ids import GroupId, JobId, LaneId
 from rota.store.artifact import Crafting
 from rota.store.moment import duration_to_stored, maybe_to_stored, to_stored
 
@@ -32,6 +32,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     not_before: datetime | None
     edges: tuple[tuple[Edge, EdgeState], ...]
     draws: Draws
+    group: GroupId | None = None
+    sequence: int | None = None
     unique: str | None = None
     is_ready: bool
     """No gate up to locks has anything to ask of it: it goes straight to its lane."""
@@ -51,7 +53,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
             priority=self.priority, position=position_of(self.id), created_at=now, queued_at=now, started_at=None,
             finished_at=None, not_before=self.not_before, exit_code=None, reason=None, wait_kind=None, waited_on=(),
             permanently_failed=False, dispatch_failures=0, last_failure=None, stop_requested=None, pid=None,
-            unique=self.unique, draws=self.draws, after=tuple(edge for edge, _ in self.edges), run=None,
+            group=self.group, sequence=self.sequence, unique=self.unique, draws=self.draws,
+            after=tuple(edge for edge, _ in self.edges), run=None,
         )  # fmt: skip
 
 
@@ -151,6 +154,9 @@ def spec_row(job: JobId, spec: Spec) -> dict[str, object]:
         "retry": None if spec.retry is None else _encode(spec.retry).decode(),
         "repository": spec.repository,
         "workspace": None if spec.workspace is None else _encode(spec.workspace).decode(),
+        "template": spec.template,
+        "schedule": spec.schedule,
+        "webhook": None if spec.webhook is None else _encode(spec.webhook).decode(),
     }
 
 
@@ -162,6 +168,8 @@ def _job_row(job: NewJob, lane: LaneId, now: int) -> dict[str, object]:
         "now": now,
         "not_before": maybe_to_stored(job.not_before),
         "unmet": sum(1 for _, state in job.edges if state is not EdgeState.MET),
+        "group": job.group,
+        "sequence": job.sequence,
         "unique": job.unique,
         "lane": lane,
         "asks": int(job.asks),
@@ -179,6 +187,7 @@ def _edge_rows(job: NewJob) -> list[dict[str, object]]:
             "chain": edge.chain,
             "policy": edge.policy.value,
             "state": state.value,
+            "implied": int(edge.is_implied),
         }
         for n, (edge, state) in enumerate(job.edges)
     ]

@@ -5,7 +5,9 @@ CREATE TABLE sequence (            -- no number of a noun below this is used aga
     noun TEXT PRIMARY KEY,
     next @int NOT NULL
 ) @strict;
-INSERT INTO sequence (noun, next) VALUES ('job', 1), ('run', 1), ('slot', 1), ('event', 1);
+INSERT INTO sequence (noun, next) VALUES
+    ('job', 1), ('run', 1), ('slot', 1), ('event', 1), ('group', 1), ('template', 1), ('schedule', 1), ('webhook', 1),
+    ('delivery', 1);
 
 CREATE TABLE surroundings (        -- environments, once for each distinct content
     id @int PRIMARY KEY,
@@ -47,7 +49,10 @@ CREATE TABLE spec (                -- what was asked for; frozen once a job of i
     skip_if TEXT,
     retry TEXT,                    -- its retry policy as it was at submit; none: it is not tried again by itself
     repository TEXT,               -- the git common directory around cwd, where something of the job belongs to it
-    workspace TEXT                 -- its worktree and patches; none: it asks for neither
+    workspace TEXT,                -- its worktree and patches; none: it asks for neither
+    template @int,                 -- what it was made from, and what made it: for the record, never looked up (INV-005)
+    schedule @int,
+    webhook TEXT                   -- where its ends are told, beyond the endpoints that are told of everything
 ) @strict;
 CREATE INDEX spec_workspace ON spec (id) WHERE workspace IS NOT NULL;
 
@@ -75,6 +80,8 @@ CREATE TABLE job (
     wait_kind TEXT CHECK (wait_kind = 'dependencies' OR wait_kind = 'pinned_head' OR wait_kind = 'locks'),
     waited_on TEXT NOT NULL DEFAULT '',
     unmet @int NOT NULL DEFAULT 0 CHECK (unmet >= 0),
+    job_group @int,                -- the group it is a member of, and its place in it; its chain's jobs share them
+    sequence @int,
     unique_key TEXT,               -- its chain has this key to itself as long as it is active
     lane @int NOT NULL,
     asks @int NOT NULL DEFAULT 0,  -- it needs artifacts, or has a pinned head
@@ -93,6 +100,7 @@ CREATE TABLE job (
     CHECK (finished_at IS NOT NULL OR (started_at IS NOT NULL) = (status = 'DISPATCHED' OR status = 'RUNNING')),
     CHECK ((wait_kind IS NOT NULL) = (status = 'WAITING_ON_DEPS' OR status = 'WAITING_ON_LOCKS')),
     CHECK (ready = 0 OR status = 'QUEUED'),
+    CHECK ((job_group IS NULL) = (sequence IS NULL)),
     CHECK (stirred = 0 OR (finished_at IS NULL AND started_at IS NULL))
 ) @strict;
 CREATE INDEX job_chain ON job (chain, id);
@@ -106,6 +114,8 @@ CREATE INDEX job_waiting ON job (wait_kind, status) WHERE wait_kind IS NOT NULL;
 CREATE INDEX job_asking ON job (chain) WHERE asks = 1 AND finished_at IS NULL AND started_at IS NULL;
 CREATE INDEX job_active ON job (precedence, position, created_at, id) WHERE finished_at IS NULL;
 CREATE INDEX job_ended ON job (status, id) WHERE finished_at IS NOT NULL;
+CREATE INDEX job_member ON job (job_group, sequence, id) WHERE job_group IS NOT NULL;
+CREATE INDEX job_active_member ON job (job_group, sequence) WHERE job_group IS NOT NULL AND finished_at IS NULL;
 
 CREATE TABLE edge (
     job @int NOT NULL REFERENCES job (id),
@@ -114,6 +124,7 @@ CREATE TABLE edge (
     chain @int NOT NULL,
     policy TEXT NOT NULL CHECK (policy = 'success' OR policy = 'finished' OR policy = 'failed'),
     state TEXT NOT NULL CHECK (state = 'open' OR state = 'met' OR state = 'unmeetable'),
+    implied @int NOT NULL DEFAULT 0,       -- it follows from the order of a sequential group; nobody named it
     PRIMARY KEY (job, sequence)
 ) @strict;
 CREATE INDEX edge_chain ON edge (chain, state, job);
@@ -248,6 +259,104 @@ CREATE INDEX slot_open ON slot (id) WHERE finished_at IS NULL;
 CREATE INDEX slot_ended ON slot (finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX slot_surroundings ON slot (surroundings) WHERE surroundings IS NOT NULL;
 CREATE UNIQUE INDEX slot_one_of_worker ON slot (worker) WHERE worker IS NOT NULL AND finished_at IS NULL;   -- INV-003
+
+CREATE TABLE job_group (           -- what it has come to is asked of its members' chains (INV-006)
+    id @int PRIMARY KEY,
+    name TEXT,
+    mode TEXT NOT NULL CHECK (mode = 'sequential' OR mode = 'parallel'),
+    on_failure TEXT NOT NULL,      -- the name of its failure policy
+    actor TEXT,
+    created_at @int NOT NULL,
+    cancelled_at @int,             -- as a whole
+    finished_at @int               -- every member has ended
+) @strict;
+CREATE INDEX job_group_open ON job_group (id) WHERE finished_at IS NULL;
+CREATE INDEX job_group_finished ON job_group (finished_at) WHERE finished_at IS NOT NULL;
+
+CREATE TABLE template (
+    id @int PRIMARY KEY,
+    name TEXT NOT NULL,
+    body TEXT NOT NULL,            -- the job that it makes
+    created_at @int NOT NULL,
+    changed_at @int NOT NULL,
+    archived_at @int
+) @strict;
+CREATE UNIQUE INDEX template_name ON template (name) WHERE archived_at IS NULL;
+
+CREATE TABLE schedule (
+    id @int PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    cron TEXT NOT NULL,
+    zone TEXT NOT NULL,
+    catch_up TEXT NOT NULL CHECK (catch_up = 'latest' OR catch_up = 'none' OR catch_up = 'all'),
+    overlap TEXT NOT NULL CHECK (overlap = 'allow' OR overlap = 'skip' OR overlap = 'queue_one'),
+    body TEXT NOT NULL,            -- the job that it makes
+    surroundings @int,             -- of who made it; none: the scheduler's own
+    is_enabled @int NOT NULL,
+    since @int NOT NULL,           -- nothing older than this fires
+    next_at @int,                  -- none while it is disabled, or where there is no further time
+    created_at @int NOT NULL,
+    changed_at @int NOT NULL
+) @strict;
+CREATE INDEX schedule_due ON schedule (next_at) WHERE next_at IS NOT NULL;
+CREATE INDEX schedule_surroundings ON schedule (surroundings) WHERE surroundings IS NOT NULL;
+
+CREATE TABLE fire (                -- a time of a schedule, and what became of it: at most once, whatever crashes
+    schedule @int NOT NULL,
+    at @int NOT NULL,
+    state TEXT NOT NULL CHECK (state = 'fired' OR state = 'missed' OR state = 'skipped' OR state = 'failed'),
+    job @int,
+    booked_at @int NOT NULL,
+    reason TEXT,
+    PRIMARY KEY (schedule, at)
+) @strict;
+CREATE INDEX fire_booked ON fire (booked_at);
+CREATE INDEX fire_job ON fire (job) WHERE job IS NOT NULL;
+
+CREATE TABLE webhook (             -- an endpoint that is told of everything it asked for
+    id @int PRIMARY KEY,
+    url TEXT NOT NULL,
+    events TEXT NOT NULL,
+    secret TEXT NOT NULL,
+    old_secret TEXT,               -- still signs, until then
+    old_secret_until @int,
+    created_at @int NOT NULL,
+    disabled_at @int,
+    disabled_reason TEXT,
+    failures @int NOT NULL DEFAULT 0,      -- deliveries that failed in a row
+    held_until @int
+) @strict;
+
+CREATE TABLE delivery (            -- written with what it tells of
+    id @int PRIMARY KEY,
+    webhook @int,                  -- none where a job named the URL
+    url TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    job @int,
+    run @int,
+    job_group @int,
+    payload TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state = 'PENDING' OR state = 'DELIVERED' OR state = 'FAILED'),
+    tries @int NOT NULL DEFAULT 0,
+    created_at @int NOT NULL,
+    next_at @int,                  -- when it is tried next, while it is PENDING
+    finished_at @int,
+    CHECK ((state = 'PENDING') = (finished_at IS NULL) AND (state = 'PENDING') = (next_at IS NOT NULL))
+) @strict;
+CREATE INDEX delivery_due ON delivery (next_at, id) WHERE next_at IS NOT NULL;
+CREATE INDEX delivery_job ON delivery (job, id) WHERE job IS NOT NULL;
+CREATE INDEX delivery_webhook ON delivery (webhook, id) WHERE webhook IS NOT NULL;
+CREATE INDEX delivery_finished ON delivery (finished_at) WHERE finished_at IS NOT NULL;
+
+CREATE TABLE delivery_try (
+    delivery @int NOT NULL REFERENCES delivery (id),
+    number @int NOT NULL,
+    at @int NOT NULL,
+    duration @int NOT NULL,
+    status @int,                   -- what the receiver answered; none: it did not
+    error TEXT,
+    PRIMARY KEY (delivery, number)
+) @strict;
 
 CREATE TABLE event (
     seq @int PRIMARY KEY,

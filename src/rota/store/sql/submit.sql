@@ -10,6 +10,21 @@ SELECT next FROM sequence WHERE noun = 'slot' UNION ALL SELECT max(id) + 1 FROM 
 -- name: next_event
 SELECT next FROM sequence WHERE noun = 'event' UNION ALL SELECT max(seq) + 1 FROM event
 
+-- name: next_group
+SELECT next FROM sequence WHERE noun = 'group' UNION ALL SELECT max(id) + 1 FROM job_group
+
+-- name: next_template
+SELECT next FROM sequence WHERE noun = 'template' UNION ALL SELECT max(id) + 1 FROM template
+
+-- name: next_schedule
+SELECT next FROM sequence WHERE noun = 'schedule' UNION ALL SELECT max(id) + 1 FROM schedule
+
+-- name: next_webhook
+SELECT next FROM sequence WHERE noun = 'webhook' UNION ALL SELECT max(id) + 1 FROM webhook
+
+-- name: next_delivery
+SELECT next FROM sequence WHERE noun = 'delivery' UNION ALL SELECT max(id) + 1 FROM delivery
+
 -- name: spend
 UPDATE sequence SET next = :next WHERE noun = :noun AND next < :next
 
@@ -29,19 +44,19 @@ SELECT coalesce(max(id), 0) + 1, :draws, :type, :flow, :target, :asks FROM lane 
 
 -- name: add_spec
 INSERT INTO spec (id, command, cwd, surroundings, name, type, params, flow, phase, target, pools, timeout, idle_timeout, skip_if,
-                  retry, repository, workspace)
+                  retry, repository, workspace, template, schedule, webhook)
 VALUES (:id, :command, :cwd, :surroundings, :name, :type, :params, :flow, :phase, :target, :pools, :timeout, :idle_timeout, :skip_if,
-        :retry, :repository, :workspace)
+        :retry, :repository, :workspace, :template, :schedule, :webhook)
 
 -- name: add_job
-INSERT INTO job (id, spec, chain, status, precedence, position, created_at, queued_at, not_before, unmet, unique_key,
-                 lane, asks, ready, stirred)
-VALUES (:id, :id, :id, 'QUEUED', :precedence, :position, :now, :now, :not_before, :unmet, :unique,
-        :lane, :asks, :ready, :stirred)
+INSERT INTO job (id, spec, chain, status, precedence, position, created_at, queued_at, not_before, unmet, job_group,
+                 sequence, unique_key, lane, asks, ready, stirred)
+VALUES (:id, :id, :id, 'QUEUED', :precedence, :position, :now, :now, :not_before, :unmet, :group,
+        :sequence, :unique, :lane, :asks, :ready, :stirred)
 
 -- name: add_edge
-INSERT INTO edge (job, sequence, predecessor, chain, policy, state)
-VALUES (:job, :sequence, :predecessor, :chain, :policy, :state)
+INSERT INTO edge (job, sequence, predecessor, chain, policy, state, implied)
+VALUES (:job, :sequence, :predecessor, :chain, :policy, :state, :implied)
 
 -- name: add_lock
 INSERT INTO lock (job, key, mode, state, precedence, position, created_at)

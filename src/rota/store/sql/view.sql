@@ -2,10 +2,10 @@
 SELECT job.id, job.chain, job.retry_of, job.attempt, job.status, job.precedence, job.position, job.created_at,
        job.queued_at, job.started_at, job.finished_at, job.not_before, job.exit_code, job.reason, job.wait_kind,
        job.waited_on, job.permanently_failed, job.dispatch_failures, job.last_failure, job.stop_requested, job.pid,
-       job.retries, lane.draws, job.rewound_run, job.unique_key,
+       job.retries, lane.draws, job.rewound_run, job.unique_key, job.job_group, job.sequence,
        spec.command, spec.cwd, spec.surroundings, spec.name, spec.type, spec.params, spec.flow, spec.phase, spec.target,
        spec.pools, spec.timeout, spec.idle_timeout, spec.skip_if, spec.retry,
-       spec.repository, spec.workspace
+       spec.repository, spec.workspace, spec.template, spec.schedule, spec.webhook
 FROM job JOIN spec ON spec.id = job.spec JOIN lane ON lane.id = job.lane
 WHERE job.id @in(ids)
 
@@ -38,7 +38,7 @@ ORDER BY job.id DESC LIMIT :limit
 SELECT precedence, position, created_at, id FROM job WHERE id = :job
 
 -- name: edges_of
-SELECT job, predecessor, chain, policy FROM edge WHERE job @in(ids) ORDER BY job, sequence
+SELECT job, predecessor, chain, policy, implied FROM edge WHERE job @in(ids) ORDER BY job, sequence
 
 -- name: latest_runs
 SELECT id, job, worker, status, started_at, finished_at, exit_code, error, artifacts FROM run
