@@ -31,7 +31,7 @@ def test_the_set_is_closed_and_nothing_in_it_could_be_left_out(graph: tuple[int,
         asked.extend(chains)
         return [JobId(after) for before, after in sorted(edges) if before in chains]
 
-    found = downstream(JobId(root), follow)
+    found = downstream([JobId(root)], follow)
     assert found[0] == root
     assert len(set(found)) == len(found)
     assert sorted(asked) == sorted(found), "each is asked for once"

@@ -57,11 +57,15 @@ async def list_jobs(request: Request) -> Response:
     limit = int(number(request, "limit", 100, least=1, most=_MOST_LISTED))
     after, is_past_active = _cursor(request)
     only = {name: request.query_params[name] for name in LISTED_BY if name in request.query_params}
+    named = request.query_params.get("group")
 
     def look(reader: Reader) -> dict[str, object]:
         if after is not None:
             view.find(reader, after)
-        ids = reader.list_jobs(statuses, limit=limit + 1, after=after, is_past_active=is_past_active, only=only)
+        ids = reader.list_jobs(
+            statuses, limit=limit + 1, after=after, is_past_active=is_past_active, only=only,
+            group=None if named is None else reader.group_called(named).id,
+        )  # fmt: skip
         jobs = reader.jobs(ids[:limit])
         counts: dict[str, int] = {}
         for status, count in reader.counts().items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 
 import msgspec
@@ -12,9 +13,9 @@ from starlette.routing import Route
 
 from rota.api.context import Context, context_of
 from rota.api.problem import answer
-from rota.command.rewind import Area, Report, Sighted, clear, look, reports, rewind, survey
+from rota.command.rewind import Area, Report, Sighted, clear, look, reports, rewind, survey, survey_group
 from rota.errors import Conflict, Unavailable
-from rota.ids import JobId, parse_job, parse_run
+from rota.ids import parse_job, parse_run
 from rota.view import run as view
 
 _LOOK_OUTSIDE = 20.0
@@ -24,15 +25,25 @@ _TRIES = 10
 
 async def rewind_job(request: Request) -> Response:
     context, job = context_of(request), parse_job(request.path_params["job"])
-    report = await _rewound(context, job, request.headers.get("idempotency-key"))
+    return _told(await _rewound(context, partial(survey, job=job), request.headers.get("idempotency-key")))
+
+
+async def rewind_group(request: Request) -> Response:
+    """What of it has not succeeded, in one rewind."""
+    context, find = context_of(request), partial(survey_group, group=request.path_params["group"])
+    return _told(await _rewound(context, find, request.headers.get("idempotency-key")))
+
+
+def _told(report: Report) -> Response:
     body = msgspec.structs.asdict(report)
     warnings = body.pop("warnings")
     return answer({**body, "warning": "; ".join(warnings) or None})
 
 
-async def _rewound(context: Context, job: JobId, key: str | None) -> Report:
+async def _rewound(context: Context, find: Callable[..., Area], key: str | None) -> Report:
+    """`find` surveys what is to be rewound."""
     for _ in range(_TRIES):
-        area = await context.look(partial(survey, job=job, outside=context.sight().outside))
+        area = await context.look(partial(find, outside=context.sight().outside))
         sighted = await _look(context, area)
         act = partial(rewind, area=area, sighted=sighted, actor=context.actor, key=key)
         report = await context.perform_and_see(act, reports)
@@ -67,5 +78,6 @@ async def get_run(request: Request) -> Response:
 ROUTES = [
     Route("/api/job-runs/{run}", get_run, methods=["GET"]),
     Route("/api/jobs/{job}/rewind", rewind_job, methods=["POST"]),
+    Route("/api/job-groups/{group}/rewind", rewind_group, methods=["POST"]),
     Route("/api/jobs/{job}/runs", list_runs, methods=["GET"]),
 ]

@@ -1,10 +1,10 @@
-"""`rota cancel`: end jobs; when this returns they are gone."""
+"""`rota cancel`: end jobs and groups; when this returns they are gone."""
 
 from __future__ import annotations
 
 import argparse
 
-from rota.cli.parser import job_id
+from rota.cli.parser import job_or_group_id
 from rota.cli.terminal import say, say_json, talk
 from rota.client import api
 from rota.client.session import Session
@@ -19,16 +19,18 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("jobs", nargs="+", metavar="JOB")
+    parser.add_argument("jobs", nargs="+", metavar="JOB|GROUP")
 
 
 def run(args: argparse.Namespace) -> int:
     session = Session(find_home(args.home))
     cancelled, code = [], 0
-    named = list(dict.fromkeys(job_id(text) for text in args.jobs))
+    named = list(dict.fromkeys(job_or_group_id(text) for text in args.jobs))
     for job in waiting_first(named, lambda job: api.job(session, job)):
         try:
-            cancelled.append(_gone(session, api.cancel(session, job)))
+            cancelled.append(
+                cancel_group(session, job) if api.is_group(job) else _gone(session, api.cancel(session, job))
+            )  # fmt: skip
         except (NotFound, Conflict, InvalidInput) as refused:
             # One job that is not there must not save the others.
             talk(refused.message)
@@ -37,7 +39,9 @@ def run(args: argparse.Namespace) -> int:
             if not args.json:
                 say(f"{cancelled[-1]['id']} {cancelled[-1]['status']}")
     if args.json:
-        say_json({"jobs": cancelled})
+        groups = [each for each in cancelled if api.is_group(each["id"])]
+        jobs = [each for each in cancelled if not api.is_group(each["id"])]
+        say_json({"jobs": jobs, "groups": groups} if groups else {"jobs": jobs})
     return code
 
 
@@ -56,3 +60,11 @@ def _runs(each: str, look: Callable[[str], Json]) -> bool:
 def _gone(session: Session, job: Json) -> Json:
     """The server waits for the end, but not for ever; a tree may take its time to die."""
     return job if job["status"] in api.TERMINAL else api.ended_job(session, job["id"])
+
+
+def cancel_group(session: Session, group: str) -> Json:
+    """The same of a group."""
+    found = api.cancel_group(session, group)
+    while found["status"] not in api.GROUP_OVER:
+        found = api.group(session, found["id"], wait=30)
+    return found

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from rota.cli import by, display
 from rota.cli.field import MARKS
-from rota.cli.parser import Usage
+from rota.cli.parser import Usage, group_id
 from rota.cli.render import job_block, job_table
 from rota.cli.terminal import has_colour, say, say_json, talk, width_of
 from rota.client import api
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rota.client.api import Json
 
 _STATUSES = (*api.ACTIVE, *api.TERMINAL)
-_FILTERS = ("name", "type", "flow", "phase", "target")
+_FILTERS = ("name", "type", "flow", "phase", "target", "group")
 _PAGE = 500
 
 
@@ -51,6 +51,7 @@ def run(args: argparse.Namespace) -> int:
         raise Usage("--limit takes the number of jobs to list, 1 or more")
     display.check(args)
     session = Session(find_home(args.home))
+    args.group = None if args.group is None else group_id(args.group)
     only = [(name, getattr(args, name)) for name in _FILTERS if getattr(args, name) is not None]
     answer = collect(session, args.status or (() if args.all else api.ACTIVE), args.limit, only)
     chosen, fields = display.choose(args, session, "list")

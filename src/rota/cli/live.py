@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from rota.cli import table
 from rota.cli.field import excuse, label, time_of
 from rota.cli.terminal import has_colour, height_of, paint, talk, width_of
-from rota.client.api import TERMINAL
+from rota.client.api import ENDED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Screen:
         shown = list(jobs.items())
         if len(shown) > room:
             # What has ended gives way to what has not: it says nothing new.
-            shown.sort(key=lambda item: item[1]["status"] in TERMINAL)
+            shown.sort(key=lambda item: item[1]["status"] in ENDED)
         lines = [self._line(name, job, width) for name, job in shown[:room]]
         hidden = len(shown) - len(lines)
         return [*lines, f"… and {hidden} more"] if hidden else lines

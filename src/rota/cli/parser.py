@@ -33,6 +33,7 @@ VERBS = {
     "rewind": "put a job and everything downstream of it back in the queue, in place",
     "edit": "change what a waiting job was asked for",
     "move": "put waiting jobs at another place in the queue",
+    "group": "jobs that belong together: make, list, show, close, cancel or rewind a group",
     "lock": "list locks, with who holds them and who stands in line",
     "artifact": "declare what is there, for the jobs that need it",
     "tick": "look at everything now, and start what may start",
@@ -157,6 +158,17 @@ def slot_id(text: str) -> str:
     from rota.ids import parse_slot, show_slot
 
     return show_slot(parse_slot(f"slot-{text}" if text.isdecimal() else text))
+
+
+def group_id(text: str) -> str:
+    """`group-3`, or `3` for short, or its name."""
+    return f"group-{text}" if text.isdecimal() else text
+
+
+def job_or_group_id(text: str) -> str:
+    from rota.ids import parse_group, show_group
+
+    return show_group(parse_group(text)) if text.startswith("group-") else job_id(text)
 
 
 def seconds(text: str | None) -> float | None:

@@ -10,6 +10,10 @@ from rota.client import api
 from rota.client.session import Session
 from rota.home import find_home
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from rota.client.api import Json
+
 _MOST_NAMES = 20
 
 
@@ -21,7 +25,12 @@ def run(args: argparse.Namespace) -> int:
     report = api.rewind(Session(find_home(args.home)), job_id(args.job))
     if args.json:
         say_json(report)
-        return 0
+    else:
+        say_report(report)
+    return 0
+
+
+def say_report(report: Json) -> None:
     if report["root"] != report["requested_job"]:
         talk(f"{report['root']} is the last job of the chain of {report['requested_job']}")
     say(f"reset: {_names(report['reset'])}")
@@ -34,7 +43,6 @@ def run(args: argparse.Namespace) -> int:
         talk(report["warning"] or f"nothing has started yet; `rota why {report['root']}` says what it waits for")
     elif report["warning"]:
         talk(f"warning: {report['warning']}")
-    return 0
 
 
 def _names(jobs: list[str]) -> str:

@@ -6,7 +6,7 @@ import argparse
 import json
 
 from rota.cli.asked import directory, draw, environment, hint_at_quoting, lock, refuse_bytes
-from rota.cli.parser import Usage, job_id
+from rota.cli.parser import Usage, group_id, job_id
 from rota.cli.terminal import say, say_json, talk
 from rota.client import api
 from rota.client.problem import Deferred
@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--phase", metavar="P", help="its phase of the flow: one job of both runs at a time")
     add("--parallelizable", action="store_true", help="it may run beside others of its phase and flow")
     add("--unique", metavar="KEY", help="not while another with this key is active: then that job is the answer")
+    add("--group", metavar="G", help="join this group, by id or name; it must not be over")
     add("--target", help="where its work belongs; draws from the pool target/TARGET")
     add("--timeout", metavar="D", help="end it after so long, as 90s or 1h30m")
     add("--idle-timeout", metavar="D", help="end it when it has written nothing for so long")
@@ -120,6 +121,7 @@ def body(args: argparse.Namespace) -> Json:
         "phase": args.phase,
         "parallelizable": args.parallelizable or None,
         "unique": args.unique,
+        "group": None if args.group is None else group_id(args.group),
         "target": args.target,
         "timeout": args.timeout,
         "idle_timeout": args.idle_timeout,

@@ -19,6 +19,7 @@ _COLOURS = {
     "SKIPPED": "2",
     "CANCELLED": "35",
     "BLOCKED_BY_DEPENDENCY": "31",
+    "PARTIAL": "33",
     "ok": "32",
     "warn": "33",
     "fail": "31",

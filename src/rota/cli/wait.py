@@ -1,4 +1,4 @@
-"""`rota wait`: stay until jobs have ended, and leave with their exit code."""
+"""`rota wait`: stay until jobs and groups have ended, and leave with their exit code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 
 from rota.cli.live import Lines, Screen
 from rota.cli.outcome import TIMED_OUT, first_failure
-from rota.cli.parser import job_id, seconds
+from rota.cli.parser import job_or_group_id, seconds
 from rota.cli.terminal import say_json, talk
 from rota.cli.watch import Watch
 from rota.client import api
@@ -21,17 +21,19 @@ _POLL = 30.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("jobs", nargs="+", metavar="JOB")
+    parser.add_argument("jobs", nargs="+", metavar="JOB|GROUP", help="a group gives 0 only if it is COMPLETED")
     parser.add_argument("--timeout", metavar="D", help="give up after so long and return 124; the jobs go on")
 
 
 def run(args: argparse.Namespace) -> int:
     limit = seconds(args.timeout)
-    names = list(dict.fromkeys(job_id(text) for text in args.jobs))
+    names = list(dict.fromkeys(job_or_group_id(text) for text in args.jobs))
     session = Session(find_home(args.home))
     deadline = None if limit is None else time.monotonic() + limit
     # With `wait` a retried job is answered by the last of its chain, whose end is the one that counts.
-    jobs = {name: api.job(session, name, wait=0) for name in names}
+    jobs = {
+        name: api.group(session, name) if api.is_group(name) else api.job(session, name, wait=0) for name in names
+    }  # fmt: skip
     view = Screen(sys.stderr) if sys.stderr.isatty() else Lines()
     with Watch(session, jobs, poll=_POLL_FOR_SCREEN if isinstance(view, Screen) else _POLL) as watch:
         late = _watch(watch, view, deadline)
@@ -39,7 +41,9 @@ def run(args: argparse.Namespace) -> int:
     if late:
         talk(f"gave up after {args.timeout}; still not ended: {', '.join(late)}")
     if args.json:
-        say_json({"jobs": list(jobs.values())})
+        groups = [job for name, job in jobs.items() if api.is_group(name)]
+        found = [job for name, job in jobs.items() if not api.is_group(name)]
+        say_json({"jobs": found, "groups": groups} if groups else {"jobs": found})
     return TIMED_OUT if late else first_failure(jobs.values())
 
 

@@ -1,4 +1,4 @@
-"""Watch several jobs at once: one long poll each, all behind one selector.
+"""Watch several jobs and groups at once: one long poll each, all behind one selector.
 
 A poll is answered when the job's status is no longer the one we have seen, so a change is known at once and a
 quiet queue costs nothing.
@@ -38,7 +38,7 @@ class Watch:
 
     @property
     def unfinished(self) -> list[str]:
-        return [name for name, job in self.jobs.items() if job["status"] not in api.TERMINAL]
+        return [name for name, job in self.jobs.items() if job["status"] not in api.ENDED]
 
     def step(self, timeout: float) -> None:
         """Wait for news, at most so long."""
@@ -54,7 +54,10 @@ class Watch:
             self._receive(key.data)
 
     def _ask(self, name: str, now: float) -> None:
-        target = api.job_target(name, wait=self._poll, seen=self.jobs[name]["status"])
+        if api.is_group(name):  # its end is news; each of its members' would be too much of it
+            target = api.group_target(name, wait=self._poll)
+        else:
+            target = api.job_target(name, wait=self._poll, seen=self.jobs[name]["status"])
         stream = self._session.open("GET", target, timeout=None)
         self._open[name] = (stream, [])
         self._not_before[name] = now + _SHORTEST_POLL

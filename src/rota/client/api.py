@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 ACTIVE = ("QUEUED", "WAITING_ON_DEPS", "WAITING_ON_LOCKS", "RUNNING")
 TERMINAL = ("COMPLETED", "FAILED", "SKIPPED", "CANCELLED", "BLOCKED_BY_DEPENDENCY")
 
+GROUP_OVER = ("COMPLETED", "CANCELLED", "PARTIAL")
+ENDED = (*TERMINAL, "PARTIAL")
+"""Of jobs and groups alike."""
+
 LOG_PIECE = 1 << 20
 """Bytes of a log asked for at a time, so that no log is ever in memory whole."""
 
@@ -100,6 +104,59 @@ def rewind(session: Session, job: str) -> Json:
     """Once, whatever happens to the connection: a repeat carries the same key. A large set takes its time."""
     headers = {"Idempotency-Key": os.urandom(16).hex()}
     answer: Json = session.ask("POST", f"/api/jobs/{quote(job)}/rewind", headers=headers, timeout=None).json()
+    return answer
+
+
+def groups(session: Session, *, everything: bool) -> list[Json]:
+    """All of them, or those that are not over; the newest first."""
+    found: list[Json] = []
+    cursor: str | None = None
+    while True:
+        pairs = (("open", None if everything else 1), ("cursor", cursor), ("limit", 1000))
+        page = session.ask("GET", f"/api/job-groups{_query(pairs)}").json()
+        found += page["groups"]
+        cursor = page.get("next")
+        if cursor is None:
+            return found
+
+
+def is_group(name: str) -> bool:
+    return name.startswith("group-")
+
+
+def group_target(group: str, *, wait: float | None = None, seen: str | None = None) -> str:
+    seconds = None if wait is None else f"{wait:g}"
+    return f"/api/job-groups/{quote(group)}{_query((('wait', seconds), ('seen', seen)))}"
+
+
+def group(session: Session, group: str, *, wait: float | None = None, seen: str | None = None) -> Json:
+    """With `wait`, when it is over (or its tag is no longer `seen`) or the seconds are over."""
+    target = group_target(group, wait=wait, seen=seen)
+    answer: Json = session.ask("GET", target, timeout=PATIENCE + (wait or 0)).json()
+    return answer
+
+
+def add_group(session: Session, wanted: Json) -> Json:
+    answer: Json = session.ask("POST", "/api/job-groups", body=wanted).json()
+    return answer
+
+
+def close_group(session: Session, group: str) -> Json:
+    answer: Json = session.ask("POST", f"/api/job-groups/{quote(group)}/close").json()
+    return answer
+
+
+def cancel_group(session: Session, group: str) -> Json:
+    """Answered when its members are gone, or after a while."""
+    answer: Json = session.ask("POST", f"/api/job-groups/{quote(group)}/cancel", timeout=None).json()
+    return answer
+
+
+def rewind_group(session: Session, group: str) -> Json:
+    """Once, whatever happens to the connection: a repeat carries the same key."""
+    headers = {"Idempotency-Key": os.urandom(16).hex()}
+    target = f"/api/job-groups/{quote(group)}/rewind"
+    answer: Json = session.ask("POST", target, headers=headers, timeout=None).json()
     return answer
 
 

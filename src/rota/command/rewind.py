@@ -27,7 +27,7 @@ from rota.engine import rewind as files
 from rota.engine.work import Work
 from rota.errors import Conflict
 from rota.executor.workspace import record
-from rota.ids import JobId, show_job
+from rota.ids import GroupId, JobId, show_group, show_job
 from rota.probe.port import Probe
 from rota.store.rewind import Last
 from rota.store.session import Looking
@@ -35,6 +35,9 @@ from rota.store.session import Looking
 _CLEARING = 15.0
 """Seconds for the worktrees of the whole set; what is left then is seen to when its job starts."""
 _SUCCEEDED = frozenset({Status.COMPLETED, Status.SKIPPED})
+_NOT_DONE = TERMINAL - _SUCCEEDED
+_MOST_ROOTS = 50
+"""Of so many at most it is said what succeeded right before them."""
 
 
 class Area(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +47,10 @@ class Area(msgspec.Struct, frozen=True, kw_only=True):
     """As it was asked for."""
     chains: tuple[JobId, ...]
     """The job's own first."""
+    roots: int = 1
+    """So many of them were asked for; the others come after these."""
+    group: GroupId | None = None
+    """The group that was asked for instead."""
     repositories: tuple[str, ...] = ()
     """Where there is merge work in it."""
     facts: tuple[Fact, ...] = ()
@@ -74,16 +81,31 @@ def survey(reader: Looking, job: JobId, outside: Outside) -> Area:
     found = None if state is None else reader.job(state[0])
     if found is None:
         raise reader.no_such_job(job)
-    chains = downstream(found.chain, reader.following)
+    return _area(reader, [found.chain], outside, job=job)
+
+
+def survey_group(reader: Looking, group: str, outside: Outside) -> Area:
+    """What has not succeeded of a group, with all that is downstream of it; nothing, where there is none."""
+    found = reader.group_called(group)
+    members = reader.members(found.id)
+    roots = [member for member in members if member.status in _NOT_DONE or member.is_dropped]
+    if not roots:
+        return Area(job=JobId(0), chains=(), group=found.id)
+    area = _area(reader, [member.chain for member in roots], outside, job=roots[0].job)
+    return msgspec.structs.replace(area, group=found.id)
+
+
+def _area(reader: Looking, roots: Sequence[JobId], outside: Outside, *, job: JobId) -> Area:
+    chains = downstream(roots, reader.following)
     merging = {craft.chain for craft in reader.crafts_of(chains) if craft.is_merge_work}
-    needs = reader.needs_of([found.chain]).get(found.chain, ())
-    facts = facts_of(needs, outside.places)
-    pin = reader.pins_of([found.chain]).get(found.chain)
+    facts = facts_of([need for needs in reader.needs_of(roots).values() for need in needs], outside.places)
+    pins = [pin.fact for pin in reader.pins_of(roots).values()]
     return Area(
         job=job,
         chains=tuple(chains),
+        roots=len(roots),
         repositories=tuple(reader.repositories_of(sorted(merging))),
-        facts=(*facts, *(() if pin is None else (pin.fact,))),
+        facts=tuple(dict.fromkeys((*facts, *pins))),
         with_workspace=tuple(reader.with_workspace([each.job for each in reader.last_jobs(chains)])),
     )
 
@@ -113,11 +135,14 @@ def clear(jobs: Sequence[JobId], directory: Path) -> list[str]:
 def rewind(work: Work, area: Area, sighted: Sighted, *, actor: str, key: str | None = None) -> Rewound | None:
     """None when the set has grown since it was looked at. A request that comes again with its key is only answered
     again."""
-    digest = hashlib.sha256(f"rewind {area.job}".encode()).hexdigest()
+    asked = area.job if area.group is None else show_group(area.group)
+    digest = hashlib.sha256(f"rewind {asked}".encode()).hexdigest()
     if key and (told := work.session.answer(key)) is not None:
         if told[0] != digest:
             raise Conflict("this Idempotency-Key came with another request before; use a new key for a new request")
         return msgspec.json.decode(told[1], type=Rewound)
+    if not area.chains:
+        raise Conflict(f"nothing of {asked} has failed or was cancelled; `rota rewind JOB` runs a member again")
     if not set(work.session.following(area.chains)) <= set(area.chains):
         return None
     jobs = work.session.last_jobs(area.chains)
@@ -141,14 +166,17 @@ def _refuse_taken_keys(work: Work, jobs: Sequence[Last]) -> None:
 
 def _rewind(work: Work, area: Area, jobs: Sequence[Last], sighted: Sighted, actor: str) -> Rewound:
     root, chains = jobs[0], set(area.chains)
+    before = [each for first in jobs[: min(area.roots, _MOST_ROOTS)] for each in work.session.before(first)]
     rewound = Rewound(
         requested_job=area.job,
         root=root.job,
-        last_successful_point=[
-            each.job
-            for each in work.session.before(root)
-            if each.status in _SUCCEEDED and not each.is_dropped and each.chain not in chains
-        ],
+        last_successful_point=list(
+            dict.fromkeys(
+                each.job
+                for each in before
+                if each.status in _SUCCEEDED and not each.is_dropped and each.chain not in chains
+            )
+        ),
         reset=[each.job for each in jobs],
         cancelled=[each.job for each in jobs if each.status is Status.CANCELLED],
     )

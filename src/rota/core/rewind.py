@@ -32,11 +32,11 @@ class Craft(msgspec.Struct, frozen=True, kw_only=True):
         return self.artifact.type in _MERGE_WORK
 
 
-def downstream(root: JobId, follow: Callable[[Sequence[JobId]], Iterable[JobId]]) -> list[JobId]:
-    """The chain and all that follows it, those nearer to it first. `follow` says what follows right after some chains,
-    and is asked of each chain once."""
-    found = {root: None}
-    wave = [root]
+def downstream(roots: Sequence[JobId], follow: Callable[[Sequence[JobId]], Iterable[JobId]]) -> list[JobId]:
+    """The chains and all that follows them, those nearer to them first. `follow` says what follows right after some
+    chains, and is asked of each chain once."""
+    found = dict.fromkeys(roots)
+    wave = list(found)
     while wave:
         wave = [chain for chain in dict.fromkeys(follow(wave)) if chain not in found]
         found.update(dict.fromkeys(wave))

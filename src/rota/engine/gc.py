@@ -179,10 +179,14 @@ class Collector:
             found.keep(chain, Kept.REFERENCED)
         keys = reader.old_answers(min(found.until, now - KEY_AGE))
         events = reader.old_jobless_events(found.until)
+        groups = reader.old_groups(found.until, gone)
         if found.is_dry:
             slots = len(reader.old_slots(found.until, TOP))
-            found.rows.add(RowCounts(idempotency_keys=len(keys), events=len(events), slots=slots))
+            found.rows.add(
+                RowCounts(idempotency_keys=len(keys), events=len(events), slots=slots, groups=len(groups))
+            )  # fmt: skip
             return
+        found.rows.groups += self._in_parts(groups, lambda session, part: session.remove_groups(part))
         found.rows.idempotency_keys += self._in_parts(keys, lambda session, part: session.remove_answers(part))
         found.rows.events += self._in_parts(events, lambda session, part: session.remove_jobless_events(part))
 

@@ -20,7 +20,7 @@ from rota.core.event import Event
 from rota.core.gc import Chain, sort_out
 from rota.core.workspace import Workspace
 from rota.errors import NotFound
-from rota.ids import JobId, show_job
+from rota.ids import GroupId, JobId, show_job
 from rota.store.breaker import Breaking
 from rota.store.database import Database
 from rota.store.moment import from_stored, to_stored
@@ -44,6 +44,7 @@ class RowCounts(msgspec.Struct, kw_only=True):
     surroundings: int = 0
     lanes: int = 0
     slots: int = 0
+    groups: int = 0
 
     def add(self, other: RowCounts) -> None:
         for name in RowCounts.__struct_fields__:
@@ -119,6 +120,13 @@ class GcRecords:
             seq = page[-1][0]
         return old
 
+    def old_groups(self, until: datetime, gone: Collection[JobId] = ()) -> list[GroupId]:
+        """Groups that were over before that and have no member left but those of the chains `gone`."""
+        left: dict[GroupId, bool] = {}
+        for group, chain in self._db.rows("old_groups", until=to_stored(until)):
+            left[group] = left.get(group, False) or (chain is not None and chain not in gone)
+        return [group for group, has_members in left.items() if not has_members]
+
     def unused(self) -> Unused:
         lanes = {row[0] for row in self._db.rows("lane_ids")}
         surroundings = {row[0] for row in self._db.rows("surroundings_ids")}
@@ -172,6 +180,7 @@ class Collecting(Breaking, GcRecords):
         jobs = [job for chain in chains for job in chain.jobs]
         if not jobs:
             return Removed(chains=frozenset(), rows=RowCounts())
+        self._count_members(jobs)
         self._db.run("remove_edges", ids=jobs)
         self._db.run("remove_locks", ids=jobs)
         runs = [row[0] for row in self._db.rows("remove_runs", ids=jobs)]
@@ -185,6 +194,21 @@ class Collecting(Breaking, GcRecords):
         self._forget_events(events)
         rows = RowCounts(jobs=len(jobs), runs=len(runs), events=len(events))
         return Removed(chains=frozenset(chain.id for chain in chains), rows=rows)
+
+    def _count_members(self, jobs: Sequence[JobId]) -> None:
+        """What a group has come to does not change when members go: they are counted as they ended."""
+        going: dict[int, dict[str, int]] = {}
+        for group, status, count in self._db.rows("members_going", ids=list(jobs)):
+            going.setdefault(group, {})[status] = count
+        for group, text in self._db.rows("removed_members", ids=sorted(going)) if going else ():
+            before = msgspec.json.decode(text, type=dict[str, int])
+            counts = {name: before.get(name, 0) + going[group].get(name, 0) for name in before | going[group]}
+            self._db.run("set_removed_members", group=group, removed=msgspec.json.encode(counts).decode())
+
+    def remove_groups(self, groups: Sequence[GroupId]) -> int:
+        """Those of them that no job is a member of."""
+        self._spend_all("group", groups)
+        return self._db.run("remove_groups", ids=list(groups)) if groups else 0
 
     def _spend_all(self, noun: str, numbers: Sequence[int]) -> None:
         if numbers:

@@ -92,6 +92,9 @@ class GroupRecords:
         """In sequence."""
         return [_member(*row) for row in self._db.rows("members", group=group)]
 
+    def failed_members(self, group: GroupId) -> list[MemberRow]:
+        return [_member(*row) for row in self._db.rows("failed_members", group=group)]
+
     def dropped_members(self, group: GroupId, limit: int) -> list[JobId]:
         """Those that its policy has ended."""
         return [JobId(job) for (job,) in self._db.rows("dropped_members", group=group, limit=limit)]
@@ -115,9 +118,6 @@ class Grouping(Placing, GroupRecords):
         """The chain that stands last, and its place."""
         rows = self._db.rows("last_member", group=group)
         return (JobId(rows[0][0]), int(rows[0][1])) if rows else None
-
-    def failed_members(self, group: GroupId) -> list[MemberRow]:
-        return [_member(*row) for row in self._db.rows("failed_members", group=group)]
 
     def member(self, chain: JobId) -> MemberRow:
         (row,) = self._db.rows("member", chain=chain)

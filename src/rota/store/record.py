@@ -78,13 +78,18 @@ class Records(ArtifactRecords):
         after: JobId | None = None,
         is_past_active: bool = False,
         only: Mapping[str, str] | None = None,
+        group: GroupId | None = None,
     ) -> list[JobId]:
         """Active jobs in queue order, then ended ones from the newest: one page, behind the job `after`.
 
         `is_past_active` says in which part that job stood when it was listed: it may have ended since. `only` has the
-        name, type, flow, phase or target that they must have.
+        name, type, flow, phase or target that they must have; `group` the one that they must be in.
         """
-        of, asked = ("_of", {name: only.get(name) for name in LISTED_BY}) if only else ("", {})
+        of, asked = ("", dict[str, str | int | None]())
+        if only or group is not None:
+            of, asked = "_of", {name: (only or {}).get(name) for name in LISTED_BY}
+        if group is not None:
+            of, asked = "_in", {**asked, "group": group}
         wanted = {status.value for status in statuses}
         rank, below = FIRST_RANK, after if after is not None and is_past_active else 2**62
         if after is not None and not is_past_active:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rota.core.group import PREDECESSOR_FAILED
 from rota.core.job import Job
 from rota.core.lock import Lock, LockMode
 from rota.core.retry import show_progress
@@ -12,7 +13,7 @@ from rota.core.slot import owner_of, show_owner
 from rota.core.status import STARTED, TERMINAL
 from rota.core.verdict import Wait
 from rota.core.wait import WaitKind
-from rota.ids import JobId, show_job
+from rota.ids import JobId, show_group, show_job
 from rota.store.session import Looking, Reader
 from rota.view.job import Sight, find, next_starts, waits
 from rota.wire import wait_form
@@ -71,7 +72,7 @@ def held_up_by(reader: Reader, job: Job, wait: Wait) -> JobId | None:
 def _line(reader: Reader, job: Job, wait: Wait | None, sight: Sight) -> str:
     head = f"{show_job(job.id)} is {job.status.shown}"
     if job.status in TERMINAL:
-        return f"{head}: {job.reason or 'it has ended'}{_spent(job)}"
+        return f"{head}: {job.reason or 'it has ended'}{_spent(job)}{_dropped(reader, job)}"
     progress = show_progress(job.spec.retry, job.retries)
     head = f"{head}: {progress}, " if progress else f"{head}: "
     if wait is not None:
@@ -109,6 +110,16 @@ def _spent(job: Job) -> str:
     if job.current_run is not None and policy.exit_codes and job.exit_code not in policy.exit_codes:
         return f"; only exit codes {', '.join(map(str, policy.exit_codes))} are retried"
     return "; not retried"
+
+
+def _dropped(reader: Reader, job: Job) -> str:
+    """Whose failure its group's policy ended it for."""
+    if job.group is None or job.reason != PREDECESSOR_FAILED:
+        return ""
+    failed = [member.job for member in reader.failed_members(job.group)]
+    (group,) = reader.groups([job.group])
+    others = f"{_names(failed)} of {show_group(job.group)} failed" if failed else f"one of {show_group(job.group)} had"
+    return f"; {others}, and its policy is {group.on_failure}"
 
 
 def obstacles(reader: Looking, wait: Wait, locks: Sequence[Lock]) -> str:

@@ -21,6 +21,27 @@ UNION ALL
 SELECT product.chain FROM product JOIN need ON need.artifact = product.artifact
 JOIN job ON job.chain = need.chain AND job.finished_at IS NULL
 WHERE product.chain @in(chains) AND need.chain <> product.chain
+UNION ALL
+SELECT job.chain FROM job JOIN job_group ON job_group.id = job.job_group
+WHERE job.id @in(chains) AND job_group.finished_at IS NULL
+
+-- name: members_going: of these jobs, the last ones of members' chains, by group and status
+SELECT job_group, status, count(*) FROM job
+WHERE id @in(ids) AND job_group IS NOT NULL AND retried_as IS NULL GROUP BY job_group, status
+
+-- name: removed_members
+SELECT id, removed FROM job_group WHERE id @in(ids)
+
+-- name: set_removed_members
+UPDATE job_group SET removed = :removed WHERE id = :group
+
+-- name: old_groups: with the chains of the members that are still there
+SELECT job_group.id, job.chain FROM job_group LEFT JOIN job ON job.job_group = job_group.id
+WHERE job_group.finished_at < :until
+
+-- name: remove_groups
+DELETE FROM job_group WHERE id @in(ids) AND finished_at IS NOT NULL
+  AND NOT EXISTS (SELECT 1 FROM job WHERE job.job_group = job_group.id)
 
 -- name: touched_since: of these jobs, those that something happened to after this event
 SELECT job FROM event WHERE job @in(ids) AND seq > :seq

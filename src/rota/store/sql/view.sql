@@ -34,6 +34,16 @@ SELECT job.id FROM job JOIN spec ON spec.id = job.spec
 WHERE status @in(statuses) AND job.id < :below AND finished_at IS NOT NULL AND @part(asked_for)
 ORDER BY job.id DESC LIMIT :limit
 
+-- name: active_ids_in: the same of one group, by its members
+SELECT job.id FROM job JOIN spec ON spec.id = job.spec
+WHERE job_group = :group AND finished_at IS NULL AND status @in(statuses) AND (precedence, position, created_at, job.id) > (:precedence, :position, :created_at, :job) AND @part(asked_for)
+ORDER BY precedence, position, created_at, job.id LIMIT :limit
+
+-- name: ended_ids_in
+SELECT job.id FROM job JOIN spec ON spec.id = job.spec
+WHERE job_group = :group AND status @in(statuses) AND job.id < :below AND finished_at IS NOT NULL AND @part(asked_for)
+ORDER BY job.id DESC LIMIT :limit
+
 -- name: rank_of
 SELECT precedence, position, created_at, id FROM job WHERE id = :job
 
