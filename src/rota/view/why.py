@@ -118,7 +118,7 @@ def _dropped(reader: Reader, job: Job) -> str:
         return ""
     failed = [member.job for member in reader.failed_members(job.group)]
     (group,) = reader.groups([job.group])
-    others = f"{_names(failed)} of {show_group(job.group)} failed" if failed else f"one of {show_group(job.group)} had"
+    others = f"{_names(failed)} of {show_group(job.group)} failed" if failed else f"another of {show_group(job.group)} had failed"
     return f"; {others}, and its policy is {group.on_failure}"
 
 
