@@ -17,7 +17,7 @@ from rota.command.cancel import cancel
 from rota.command.rewind import Area, Report, look, reports, rewind
 from rota.command.rewind import survey as find_area
 from rota.command.slot import Reserved, SlotWanted, release, reserve, withdraw
-from rota.command.submission import Submission, Surroundings
+from rota.command.submission import GroupWanted, Submission, Surroundings
 from rota.command.submit import Answer, Submitted, missing_things, needs_of, submit
 from rota.command.survey import NOTHING, names_something
 from rota.command.survey import survey as look_around
@@ -38,9 +38,11 @@ from rota.engine.engine import Engine
 from rota.engine.outside import Sighting, changes, look_at, observe, watched
 from rota.engine.work import Question, Request, Settings, Work
 from rota.executor.port import Account, Accounts, Acknowledge, Exited, Message, Order, Start, Started, Stop
-from rota.ids import JobId, RunId, SlotId, show_job
+from rota.ids import GroupId, JobId, RunId, SlotId, show_group, show_job
 from rota.store.port import Store
+from rota.view import group as view_group
 from rota.view import slot as view_slot
+from rota.view.group import GroupForm
 from rota.view.job import Sight, show
 from rota.view.slot import SlotForm
 from rota.view.tick import report
@@ -270,6 +272,34 @@ class Scheduler:
 
         result: Answer = self.do(act)
         return result
+
+    def submit_group(
+        self, *members: Mapping[str, Any], key: str | None = None, **group: Any
+    ) -> tuple[GroupId, list[JobId]]:
+        """Members as in a batch, `after` as ids or local names with their policy; the rest is of the group."""
+        told = self.answer_group(*members, key=key, **group)
+        assert isinstance(told, Submitted), told
+        assert told.group is not None
+        return told.group, told.jobs
+
+    def answer_group(self, *members: Mapping[str, Any], key: str | None = None, **group: Any) -> Answer:
+        bodies = [
+            {"command": ["true"], **member, "after": [_after(edge) for edge in member.get("after", ())]}
+            for member in members
+        ]
+        wanted = [msgspec.convert(body, Submission) for body in bodies]
+        around = Surroundings(cwd="/", variables={"PATH": "/usr/bin:/bin"})
+        asked = msgspec.convert(group, GroupWanted)
+        found = NOTHING
+        if any(names_something(member) for member in wanted):
+            found = look_around(wanted, around, self.probe, self.settings.places, began=self.engine.known.begin())
+        told: Answer = self.do(
+            lambda work: submit(work, wanted, around, actor="tester", key=key, survey=found, group=asked)
+        )
+        return told
+
+    def group(self, group: GroupId) -> GroupForm:
+        return view_group.show(self.reader, show_group(group))
 
     def cancel(self, job: JobId) -> None:
         self.do(lambda work: cancel(work, job, actor="tester"))

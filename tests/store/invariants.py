@@ -23,6 +23,7 @@ def check_store(raw: Raw) -> None:
     check_chains(raw)
     check_positions(raw)
     check_events(raw)
+    check_groups(raw)
 
 
 def check_lanes(raw: Raw) -> None:
@@ -141,3 +142,21 @@ def check_events(raw: Raw) -> None:
             assert before not in TERMINAL or is_rewind
         statuses[job] = status
     assert statuses == {job: Status(status) for job, status in raw("SELECT id, status FROM job")}
+
+
+def check_groups(raw: Raw) -> None:
+    """A group is finished exactly when it is closed and every member has ended (INV-006); a chain stays in its group,
+    and only a policy's word drops one."""
+    open_groups = {
+        group for (group,) in raw("SELECT id FROM job_group WHERE finished_at IS NULL AND closed_at IS NOT NULL")
+    }
+    waits = {group for (group,) in raw("SELECT job_group FROM job WHERE job_group IS NOT NULL AND finished_at IS NULL")}
+    closed = {group for (group,) in raw("SELECT id FROM job_group WHERE closed_at IS NOT NULL")}
+    assert open_groups == waits & closed
+    assert raw("SELECT id FROM job WHERE job_group NOT IN (SELECT id FROM job_group)") == []
+    assert raw(
+        "SELECT job.id FROM job JOIN job AS first ON first.id = job.chain"
+        " WHERE coalesce(job.job_group, 0) <> coalesce(first.job_group, 0)"
+        " OR coalesce(job.sequence, 0) <> coalesce(first.sequence, 0)"
+    ) == []  # fmt: skip
+    assert raw("SELECT id FROM job WHERE dropped = 1 AND reason <> 'predecessor failed'") == []

@@ -14,6 +14,7 @@ from rota.api import (
     edit,
     gc,
     graph,
+    group,
     job,
     lock,
     log,
@@ -31,7 +32,7 @@ from rota.errors import RotaError
 
 _MODULES = (
     submit, job, edit, queue, lock, log, retry, rewind, slot, direct, artifact, tick, scheduler, control, breaker,
-    display, graph, gc,
+    display, graph, gc, group,
 )  # fmt: skip
 
 

@@ -28,7 +28,7 @@ from rota.engine.known import Known
 from rota.engine.loop import Loop
 from rota.engine.work import Request, Settings, Work
 from rota.home import Home
-from rota.ids import JobId, SlotId
+from rota.ids import GroupId, JobId, SlotId
 from rota.probe.port import Probe
 from rota.store.port import Store
 from rota.store.session import Reader
@@ -37,7 +37,7 @@ from rota.wire import JobForm
 
 T = TypeVar("T")
 U = TypeVar("U")
-Topic = JobId | tuple[Literal["slot"], SlotId]
+Topic = JobId | tuple[Literal["slot"], SlotId] | tuple[Literal["group"], GroupId]
 """Who is listened to."""
 
 _READERS = 2
@@ -99,6 +99,8 @@ class Hub:
 
 
 def _topic(event: Event) -> Topic | None:
+    if event.group is not None:
+        return "group", event.group
     return event.job if event.slot is None else ("slot", event.slot)
 
 

@@ -25,6 +25,7 @@ async def retry_run(request: Request) -> Response:
         "job": form,
         "text": told.text,
         "blocked": [show_job(job) for job in told.blocked],
+        "dropped": [show_job(job) for job in told.dropped],
         "warning": told.advice,
     }
     return answer(body, 200 if told.is_repeat else 201)

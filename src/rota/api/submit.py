@@ -16,14 +16,14 @@ from starlette.routing import Route
 from rota.api.context import Context, context_of
 from rota.api.problem import answer, problem, read
 from rota.command.backpressure import RETRY_AFTER, Deferred, Delayed
-from rota.command.submission import Submission, Surroundings
+from rota.command.submission import GroupWanted, Submission, Surroundings
 from rota.command.submit import AlreadyActive, Answer, Needs, Submitted, missing_things, needs_of, submit
 from rota.command.survey import NOTHING, Survey, names_something, survey
 from rota.command.workspace import LIMIT, asks_for_one, prepare, show_inputs
 from rota.core.workspace import Workspace
 from rota.engine.work import Work
 from rota.errors import InvalidInput, Unavailable
-from rota.ids import show_job
+from rota.ids import show_group, show_job
 from rota.wire import depth_form
 
 _LOOK_AROUND = 2.0
@@ -37,7 +37,11 @@ _seen: dict[Needs, tuple[float, list[str]]] = {}
 
 
 async def _prepared(
-    request: Request, members: Sequence[Submission], workspaces: Sequence[Workspace | None] = ()
+    request: Request,
+    members: Sequence[Submission],
+    workspaces: Sequence[Workspace | None] = (),
+    *,
+    group: GroupWanted | None = None,
 ) -> Callable[[Work], Answer]:
     context = context_of(request)
     context.control.look_at_config()  # what was just written holds for what is submitted after it
@@ -46,7 +50,7 @@ async def _prepared(
     warnings = await _missing_things(members, context.around)
     return partial(
         submit, wanted=members, around=context.around, actor=context.actor, key=key, warnings=warnings,
-        survey=await _survey(context, members), workspaces=workspaces,
+        survey=await _survey(context, members), workspaces=workspaces, group=group,
     )  # fmt: skip
 
 
@@ -121,19 +125,25 @@ async def submit_job(request: Request) -> Response:
 
 class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     jobs: Annotated[list[Submission], msgspec.Meta(min_length=1, max_length=10_000)]
+    group: GroupWanted | None = None
+    """They are the members of a new one."""
 
 
 async def submit_batch(request: Request) -> Response:
     """One submit, taken or refused whole; the answer has the ids in the order given, or those of the jobs that have a
     unique key of it."""
-    context, members = context_of(request), (await read(request, Batch)).jobs
+    context, batch = context_of(request), await read(request, Batch)
+    members = batch.jobs
     workspaces = await _workspaces(context, members)
-    act = await _prepared(request, members, workspaces)
+    act = await _prepared(request, members, workspaces, group=batch.group)
     told, delayed = await context.perform_and_see(act, context.see_batch)
     await _show_inputs(context, told, workspaces)
     said: dict[str, Any] = {"jobs": [] if isinstance(told, Deferred) else [show_job(job) for job in told.jobs]}
     if isinstance(told, AlreadyActive):
         said["active"] = {key: show_job(job) for key, job in told.active.items()}
+    if batch.group is not None:
+        made = told.group if isinstance(told, Submitted) else None
+        said["group"] = None if made is None else show_group(made)
     return _told(told, said, delayed)
 
 

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 
+import msgspec
+
+from rota.command.group import NOWHERE, Enrolment
 from rota.command.submission import Submission
 from rota.core.after import AfterPolicy, Edge, EdgeState, find_cycle, state_of
 from rota.engine.work import Work
 from rota.errors import InvalidInput, NotFound
-from rota.ids import JobId, parse_job, show_job
+from rota.ids import GroupId, JobId, parse_job, show_job
 from rota.names import is_name
 from rota.store.submit import ChainState, NewJob
 
+FINISHED = AfterPolicy.FINISHED
+
 
 def edges_of(
-    work: Work, ids: Sequence[JobId], wanted: Sequence[Submission]
+    work: Work, ids: Sequence[JobId], wanted: Sequence[Submission], enrolment: Enrolment = NOWHERE
 ) -> dict[JobId, tuple[tuple[Edge, EdgeState], ...]]:
-    """Unknown ids, self reference and cycles are refused by name, repeats dropped, order kept."""
-    if not any(member.after or member.local is not None for member in wanted):
+    """Unknown ids, self reference and cycles are refused by name, repeats dropped, order kept. What follows from the
+    order of a group comes last."""
+    implied = enrolment.before
+    if not implied and not any(member.after or member.local is not None for member in wanted):
         return dict.fromkeys(ids, ())
     local = _local_names(ids, wanted)
     named = {
@@ -26,10 +33,14 @@ def edges_of(
     }
     new = set(ids)
     older = {predecessor for edges in named.values() for predecessor, _ in edges if predecessor not in new}
+    older.update(predecessor for predecessor in implied.values() if predecessor not in new)
     chains = work.session.chains(sorted(older)) if older else {}
     resolved = {}
     for job, edges in named.items():
-        resolved[job] = tuple(_edge(job, predecessor, policy, new, chains) for predecessor, policy in edges)
+        group = enrolment.group_of(job)
+        resolved[job] = tuple(_edge(job, predecessor, policy, new, chains, group) for predecessor, policy in edges)
+        if job in implied:
+            resolved[job] += _implied(resolved[job], _edge(job, implied[job], FINISHED, new, chains, group))
     within = {
         job: [edge.predecessor for edge, _ in edges if edge.predecessor in new] for job, edges in resolved.items()
     }
@@ -55,9 +66,20 @@ def _looks_like_an_id(name: str) -> bool:
     return name.startswith("job-")
 
 
+def _implied(
+    named: Sequence[tuple[Edge, EdgeState]], other: tuple[Edge, EdgeState]
+) -> tuple[tuple[Edge, EdgeState], ...]:
+    """Who was named to come after the member before waits for its end already, whatever the policy."""
+    edge, state = other
+    if any(each.chain == edge.chain for each, _ in named):
+        return ()
+    return ((msgspec.structs.replace(edge, is_implied=True), state),)
+
+
 def _edge(
-    job: JobId, predecessor: JobId, policy: AfterPolicy, new: Set[JobId], chains: Mapping[JobId, ChainState]
-) -> tuple[Edge, EdgeState]:
+    job: JobId, predecessor: JobId, policy: AfterPolicy, new: Set[JobId], chains: Mapping[JobId, ChainState],
+    group: GroupId | None,
+) -> tuple[Edge, EdgeState]:  # fmt: skip
     if predecessor == job:
         raise InvalidInput(f"invalid --after self dependency: {show_job(job)}")
     if predecessor in new:
@@ -66,7 +88,7 @@ def _edge(
         raise NotFound(f"unknown --after job id: {show_job(predecessor)}")
     state = chains[predecessor]
     edge = Edge(predecessor=predecessor, chain=state.chain, policy=policy)
-    return edge, state_of(policy, state.status)
+    return edge, state_of(policy, state.status, is_dropped=state.is_dropped_for(group))
 
 
 def refuse_unknown_patches(work: Work, jobs: Sequence[NewJob]) -> None:

@@ -12,9 +12,10 @@ from rota.core.unique import refuse_taken
 from rota.engine.retry import CAUSE
 from rota.engine.work import Work
 from rota.errors import Conflict, InvalidInput, NotFound
-from rota.ids import JobId, parse_job, parse_run, show_job
+from rota.ids import GroupId, JobId, parse_job, parse_run, show_group, show_job
 
 _MOST_NAMES = 5
+_MOST_DROPPED = 1000
 _CLEARED = {
     "not_before": "its delay",
     "retries": "its count of retries",
@@ -29,6 +30,8 @@ class Retried(msgspec.Struct, frozen=True, kw_only=True):
     """What was done: a retry never does nothing in silence."""
     blocked: list[JobId] = []
     """Jobs after it that were blocked by its failure, and stay so."""
+    dropped: list[JobId] = []
+    """Members of its group that the policy ended because one had failed, and that stay so."""
     advice: str | None = None
     is_repeat: bool = False
 
@@ -77,8 +80,14 @@ def _retry(work: Work, job: JobId, actor: str) -> Retried:
     work.session.reopen(state.chain)
     successor = work.session.add_retry(last, retries=0, not_before=None, now=work.now, cause=CAUSE, actor=actor)
     blocked = work.session.blocked_by(state.chain)
+    dropped: list[JobId] = []
+    if state.group is not None:
+        work.session.reopen_group(state.group, work.now, cause=CAUSE, actor=actor)
+        dropped = [job for job in work.session.dropped_members(state.group, _MOST_DROPPED) if job != last]
     text = f"{show_job(successor)} retries {name} ({state.status})"
-    return Retried(job=successor, text=text, blocked=blocked, advice=_advice(blocked))
+    return Retried(
+        job=successor, text=text, blocked=blocked, dropped=dropped, advice=_advice(blocked, dropped, state.group)
+    )
 
 
 def _hurry(work: Work, job: JobId, actor: str) -> Retried:
@@ -104,11 +113,22 @@ def _refuse_what_is_blocked(work: Work, job: JobId) -> None:
     )
 
 
-def _advice(blocked: list[JobId]) -> str | None:
-    if not blocked:
-        return None
-    names = [show_job(job) for job in blocked[:_MOST_NAMES]]
-    more = f" and {len(blocked) - len(names)} more" if len(blocked) > len(names) else ""
-    commands = ", ".join(f"`rota rewind {name}`" for name in names)
-    stay, let, them = ("stays", "lets", "it") if len(blocked) == 1 else ("stay", "let", "them")
-    return f"{', '.join(names)}{more} {stay} BLOCKED_BY_DEPENDENCY; {commands} {let} {them} follow the chain again"
+def _advice(blocked: list[JobId], dropped: list[JobId], group: GroupId | None) -> str | None:
+    said = []
+    if blocked:
+        commands = ", ".join(f"`rota rewind {show_job(job)}`" for job in blocked[:_MOST_NAMES])
+        stay, let, them = ("stays", "lets", "it") if len(blocked) == 1 else ("stay", "let", "them")
+        said.append(
+            f"{_names(blocked)} {stay} BLOCKED_BY_DEPENDENCY; {commands} {let} {them} follow the chain again"
+        )  # fmt: skip
+    if dropped and group is not None:
+        stay, them = ("stays", "it") if len(dropped) == 1 else ("stay", "them")
+        command = f"`rota group rewind {show_group(group)}`"
+        said.append(f"{_names(dropped)} {stay} as the group's policy left {them}; {command} lets {them} run too")
+    return "; ".join(said) or None
+
+
+def _names(jobs: list[JobId]) -> str:
+    names = [show_job(job) for job in jobs[:_MOST_NAMES]]
+    more = f" and {len(jobs) - len(names)} more" if len(jobs) > len(names) else ""
+    return f"{', '.join(names)}{more}"

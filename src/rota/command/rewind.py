@@ -145,13 +145,17 @@ def _rewind(work: Work, area: Area, jobs: Sequence[Last], sighted: Sighted, acto
         requested_job=area.job,
         root=root.job,
         last_successful_point=[
-            each.job for each in work.session.before(root) if each.status in _SUCCEEDED and each.chain not in chains
+            each.job
+            for each in work.session.before(root)
+            if each.status in _SUCCEEDED and not each.is_dropped and each.chain not in chains
         ],
         reset=[each.job for each in jobs],
         cancelled=[each.job for each in jobs if each.status is Status.CANCELLED],
     )
     sentinels = _sentinels(work, area.chains, work.settings.places)
     runs = work.session.rewind(jobs, now=work.now, actor=actor)
+    for group in sorted({each.group for each in jobs if each.group is not None}):
+        work.session.reopen_group(group, work.now, cause="rewind", actor=actor)
     work.overlook(sentinels)
     work.learn({fact: value for fact, value in sighted.seen.items() if fact not in sentinels}, sighted.began)
     files.tidy(work, runs, [sentinel.path for sentinel in sentinels], rewound.warnings)

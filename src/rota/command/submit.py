@@ -20,8 +20,9 @@ import msgspec
 from rota.command.backpressure import Deferred, Delayed, deferred, delays
 from rota.command.edge import edges_of, refuse_unknown_patches
 from rota.command.field import check_cwd, check_fields, check_rest, check_variables, limit_of, locks_of, not_before_of
+from rota.command.group import admit, check_group, enrol
 from rota.command.ring import refuse_rings
-from rota.command.submission import Origin, Submission, Surroundings
+from rota.command.submission import GroupWanted, Origin, Submission, Surroundings
 from rota.command.survey import NOTHING, Found, Survey
 from rota.core.after import Edge, EdgeState
 from rota.core.job import Spec
@@ -33,7 +34,7 @@ from rota.core.unique import keys_of
 from rota.core.workspace import Workspace
 from rota.engine.work import Work
 from rota.errors import Conflict
-from rota.ids import JobId
+from rota.ids import GroupId, JobId
 from rota.store.submit import NewJob
 
 _NOTHING_FOUND = Found()
@@ -48,6 +49,8 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What was stored just now."""
     flows: frozenset[str] = frozenset()
     """Of its jobs."""
+    group: GroupId | None = None
+    """The one that was made of them."""
 
 
 class AlreadyActive(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,16 +77,20 @@ def submit(
     workspaces: Sequence[Workspace | None] = (),
     origins: Sequence[Origin] = (),
     asked: object = None,
+    group: GroupWanted | None = None,
 ) -> Answer:
     """Store the jobs, all or none. A request that comes again with its key is answered, not stored again. Where any of
     them asks for a workspace, `workspaces` has what git said to each; where any was
     not typed by hand, `origins` says where each comes from. `asked` is the request that the key stands for, where the
-    jobs were made from it."""
+    jobs were made from it. With `group` they are the members of a new one."""
+    asked = asked if asked is not None or group is None else (wanted, group)
     digest = hashlib.sha256(msgspec.json.encode(wanted if asked is None else asked)).hexdigest() if key else ""
     if key and (told := _told_before(work, key, digest)) is not None:
         return msgspec.structs.replace(told, flows=flows_of(wanted))
     for member in wanted:
         check_fields(member)
+    if group is not None:
+        check_group(group)
     if active := work.session.active_of(keys_of([member.unique for member in wanted])):
         _check_whole(work, wanted)
         return AlreadyActive(active={key: each.job for key, each in active.items()})
@@ -95,7 +102,8 @@ def submit(
     work.learn(survey.seen, survey.began)
     ids = work.session.next_job_ids(len(wanted))
     checker = Checker(work, around)
-    edges = edges_of(work, ids, wanted)
+    enrolment = enrol(work, ids, wanted, group, actor)
+    edges = edges_of(work, ids, wanted, enrolment)
     found = survey.found or [_NOTHING_FOUND] * len(ids)
     given = workspaces or [None] * len(ids)
     jobs = [
@@ -104,12 +112,14 @@ def submit(
             ids, wanted, found, given, origins or [_BY_HAND] * len(ids), strict=True
         )
     ]
+    if enrolment.places:
+        jobs = admit(work, jobs, enrolment)
     if survey.found:
         refuse_unknown_patches(work, jobs)
         refuse_rings(work, jobs)
     work.session.add(jobs, work.now, actor)
     work.has_stored = True
-    told = Submitted(jobs=ids, warnings=[*warnings, *checker.warnings])
+    told = Submitted(jobs=ids, warnings=[*warnings, *checker.warnings], group=enrolment.made)
     if key:
         work.session.remember_answer(key, digest, msgspec.json.encode(told).decode(), work.now)
     return msgspec.structs.replace(told, new=jobs, flows=flows_of(wanted))

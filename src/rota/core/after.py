@@ -49,6 +49,8 @@ class EdgeFact(msgspec.Struct, frozen=True, kw_only=True):
     edge: Edge
     status: Status | None
     """Status of the chain's last job; none when there is no such record."""
+    is_dropped: bool = False
+    """If it was SKIPPED, the policy of a group did that which the job is not in: that is no success."""
     error: str | None = None
     """Set when the record is there and cannot be read."""
 
@@ -60,11 +62,13 @@ _MEETS = {
 }
 
 
-def state_of(policy: AfterPolicy, status: Status) -> EdgeState:
-    """What an edge with this policy is when its predecessor's chain stands at this status."""
+def state_of(policy: AfterPolicy, status: Status, *, is_dropped: bool = False) -> EdgeState:
+    """What an edge with this policy is when its predecessor's chain stands at this status. `is_dropped`: the policy of
+    its group has ended it, and whoever comes after it is not in that group."""
     if status not in TERMINAL:
         return EdgeState.OPEN
-    return EdgeState.MET if status in _MEETS[policy] else EdgeState.UNMEETABLE
+    is_met = status in _MEETS[policy] and not (is_dropped and policy is AfterPolicy.SUCCESS)
+    return EdgeState.MET if is_met else EdgeState.UNMEETABLE
 
 
 def policies_met_by(status: Status) -> tuple[AfterPolicy, ...]:
@@ -77,7 +81,7 @@ def _judge(fact: EdgeFact) -> Verdict:
         return Block(detail=f"scheduler data error for job dependency {name}: {fact.error}")
     if fact.status is None:
         return Block(detail=f"missing job dependency {name}")
-    match state_of(fact.edge.policy, fact.status):
+    match state_of(fact.edge.policy, fact.status, is_dropped=fact.is_dropped):
         case EdgeState.MET:
             return PASS
         case EdgeState.OPEN:

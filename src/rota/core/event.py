@@ -7,12 +7,13 @@ from typing import Any
 
 import msgspec
 
-from rota.ids import JobId, RunId, SlotId
+from rota.ids import GroupId, JobId, RunId, SlotId
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
-    """`job.submitted`, `job.queued`, `job.moved` …, `queue.respaced`, `breaker.opened`, `scheduler.recovered`."""
+    """`job.submitted`, `job.queued`, `job.moved` …, `queue.respaced`, `breaker.opened`, `group.finished`,
+    `scheduler.recovered`."""
     at: int
     """Microseconds since the epoch."""
     cause: str
@@ -23,4 +24,5 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     job: JobId | None = None
     run: RunId | None = None
     slot: SlotId | None = None
+    group: GroupId | None = None
     data: Mapping[str, Any] = {}

@@ -11,7 +11,7 @@ from rota.core.after import policies_met_by
 from rota.core.breaker import CIRCUIT_BROKEN, again_after
 from rota.core.run import CANCELLED, STOPPED_BY_SHUTDOWN, Conclusion, End, Intent, conclude
 from rota.core.status import Status
-from rota.engine import breaker, slot
+from rota.engine import breaker, group, slot
 from rota.engine.outside import disturb
 from rota.engine.retry import delay_after, go_on
 from rota.engine.slot import NOT_CONFIRMED, NOT_STARTED
@@ -27,9 +27,13 @@ _UNDONE = frozenset({Status.FAILED, Status.CANCELLED})
 
 
 def end_chain(work: Work, chain: JobId, status: Status) -> None:
-    """A chain's last job has ended: its edges are decided, and whether what it made is there."""
-    if work.session.settle(chain, policies_met_by(status)):
+    """A chain's last job has ended: its edges are decided, whether what it made is there, and what
+    becomes of its group."""
+    settled = work.session.settle(chain, policies_met_by(status))
+    if settled.makes:
         disturb(work, chain)
+    if settled.group is not None:
+        group.book_end(work, settled.group, chain, status)
 
 
 def book_start(work: Work, message: Started) -> None:

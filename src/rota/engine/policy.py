@@ -1,8 +1,12 @@
-"""Loads the concurrency policy that the configuration names."""
+"""Loads the concurrency policy that the configuration names, and the failure policies that groups name."""
 
 from __future__ import annotations
 
+from functools import cache
+
+from rota.config import group_policy
 from rota.config.policy import POOLS, load
+from rota.core.group import POLICIES, GroupFailurePolicy
 from rota.core.pool import ConcurrencyPolicy, NamedPolicy, PoolPolicy
 from rota.errors import ConfigError, InvalidInput
 
@@ -15,3 +19,13 @@ def policy_named(name: str) -> ConcurrencyPolicy:
         return NamedPolicy(name, load(name))
     except InvalidInput as error:
         raise ConfigError(f"scheduler.policy: {error.message}") from error
+
+
+@cache
+def group_policy_named(name: str) -> GroupFailurePolicy:
+    """Rota's own, or what a package brings; loaded once. Refused where there is none of that name."""
+    own = POLICIES.get(name)
+    if own is not None:
+        return own
+    policy: GroupFailurePolicy = group_policy.load(name, tuple(POLICIES))
+    return policy

@@ -9,6 +9,7 @@
     no open run      knows it, alive               stopped: nobody asked for it (a restored store, say);
                                                    nothing starts before it has ended
     FAILED, its chain to go on, and no job that does: the retry is made
+    a group that is not finished, and no member that is active: it is finished
 
 It enters by the same message whenever a connection to the executor begins: at the scheduler's start, after
 `kill -9`, and when the executor was lost and came back. It is idempotent: a second time finds nothing to do.
@@ -25,7 +26,7 @@ import msgspec
 from rota.core.event import Event
 from rota.core.run import CRASH_RECOVERY, Conclusion
 from rota.core.status import Status
-from rota.engine import slot
+from rota.engine import group, slot
 from rota.engine.finish import fail_for_good, finish, give_up, take_back
 from rota.engine.retry import create_missing
 from rota.engine.work import Work
@@ -128,7 +129,7 @@ def reconcile(work: Work, accounts: Accounts) -> tuple[Report, set[RunId]]:
     report["slots_expired"] += slot.settle(work, known)
     strays = stop_strays(work, list(known.values()))
     created, errors = create_missing(work, CAUSE)
-    report += Counter(retries_created=created, errors=errors + len(strays))
+    report += Counter(retries_created=created, groups_recovered=group.recover(work, CAUSE), errors=errors + len(strays))
     if report:
         work.session.emit(Event(kind="scheduler.recovered", at=to_stored(work.now), cause=CAUSE, data=dict(report)))
     return dict(report), strays

@@ -16,6 +16,7 @@ from rota.core.after import policies_met_by
 from rota.core.retry import decide
 from rota.core.run import STOPPED_BY_SHUTDOWN, Conclusion
 from rota.core.status import Status
+from rota.engine import group
 from rota.engine.work import Work
 from rota.errors import StorageFull, StoreError
 from rota.ids import show_job
@@ -86,6 +87,9 @@ def _mend(work: Work, lost: Unretried, cause: str) -> bool:
     if delay is None or _is_key_taken(work, lost):
         return _end(work, lost)
     work.session.reopen(lost.chain)
+    state = work.session.chains([lost.job])[lost.job]
+    if state.group is not None:
+        work.session.reopen_group(state.group, work.now, cause=cause, actor=None)
     work.session.add_retry(
         lost.job, retries=lost.retries + 1, not_before=lost.finished_at + delay, now=work.now, cause=cause
     )
@@ -100,5 +104,7 @@ def _is_key_taken(work: Work, lost: Unretried) -> bool:
 
 def _end(work: Work, lost: Unretried) -> bool:
     work.session.mark_spent(lost.job)
-    work.session.settle(lost.chain, policies_met_by(Status.FAILED))
+    settled = work.session.settle(lost.chain, policies_met_by(Status.FAILED))
+    if settled.group is not None:
+        group.book_end(work, settled.group, lost.chain, Status.FAILED)
     return False

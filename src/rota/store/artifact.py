@@ -82,7 +82,7 @@ class ArtifactRecords:
     def _completed(self, jobs: Sequence[JobId]) -> set[JobId]:
         """Those of them whose chain has come to COMPLETED."""
         rows = self._db.rows("chains", ids=list(jobs)) if jobs else ()
-        return {JobId(job) for job, _chain, _last, status, _unique in rows if status == Status.COMPLETED}
+        return {JobId(job) for job, _chain, _last, status, *_ in rows if status == Status.COMPLETED}
 
     def _makers(self, artifacts: Sequence[int]) -> Mapping[int, list[tuple[int, Producer]]]:
         """By artifact the chains that make it."""

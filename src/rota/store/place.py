@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 from rota.core.after import AfterPolicy, state_of
 from rota.core.event import Event
@@ -17,11 +18,16 @@ from rota.core.queue import Rank
 from rota.core.status import TERMINAL, Status
 from rota.core.tick import Placement
 from rota.errors import StoreError
-from rota.ids import JobId, LaneId
+from rota.ids import GroupId, JobId, LaneId
 from rota.store.artifact import Crafting
 from rota.store.moment import from_stored, to_stored
 from rota.store.record import FIRST_RANK, LAST_RANK
 from rota.store.snapshot import Snapshots
+
+
+class Settled(NamedTuple):
+    makes: bool
+    group: GroupId | None
 
 
 class Placing(Snapshots, Crafting):
@@ -86,38 +92,43 @@ class Placing(Snapshots, Crafting):
     def leave_locks(self, job: JobId) -> None:
         """Free what it held and give up its turn; only the front of each key's queue looks again."""
         for key, mode in self._db.rows("leave_locks", job=job):
-            front: Front = self.fronts([key])[key]
-            if front.first is None:
-                continue
-            if front.first == front.first_exclusive:
-                self.stir(front.first.job)
-            elif mode == LockMode.EXCLUSIVE:
-                self._stir_contenders(key, behind=FIRST_RANK, upto=front.first_exclusive or LAST_RANK, ready=False)
+            self.stir_front(key, mode)
+
+    def stir_front(self, key: str, mode: str) -> None:
+        """One who held this key so, or stood in its queue, is gone."""
+        front: Front = self.fronts([key])[key]
+        if front.first is None:
+            return
+        if front.first == front.first_exclusive:
+            self.stir(front.first.job)
+        elif mode == LockMode.EXCLUSIVE:
+            self._stir_contenders(key, behind=FIRST_RANK, upto=front.first_exclusive or LAST_RANK, ready=False)
 
     def stir(self, job: JobId) -> None:
         self._db.run("stir_job", job=job)
 
-    def settle(self, chain: JobId, met: Sequence[AfterPolicy]) -> bool:
+    def settle(self, chain: JobId, met: Sequence[AfterPolicy]) -> Settled:
         """A chain has ended: close the edges that point at it, and mark the jobs this decides. Whether it was to make
-        artifacts."""
+        artifacts, and which group it is in."""
         policies = [policy.value for policy in met]
-        ((is_awaited, makes),) = self._db.rows("awaited", chain=chain)
+        ((is_awaited, makes, group),) = self._db.rows("awaited", chain=chain)
+        settled = Settled(makes=bool(makes), group=group)
         if makes:
             self.made_anew(chain)
         if not is_awaited:
-            return bool(makes)
+            return settled
         self._db.run("stir_successors", chain=chain, policies=policies)
         self._db.run("count_down_successors", chain=chain, policies=policies)
         self._db.run("close_edges", chain=chain, policies=policies)
-        return bool(makes)
+        return settled
 
     def follow_anew(self, jobs: Sequence[JobId]) -> None:
         """Jobs that wait again: each edge says what its chain has come to by now. One whose chain cannot be read stays
         as it was."""
         changed = []
-        for job, sequence, policy, state, status in self._db.rows("edges_anew", jobs=list(jobs)):
+        for job, sequence, policy, state, status, is_dropped in self._db.rows("edges_anew", jobs=list(jobs)):
             if status in Status.__members__:
-                anew = state_of(AfterPolicy(policy), Status(status))
+                anew = state_of(AfterPolicy(policy), Status(status), is_dropped=bool(is_dropped))
                 if anew != state:
                     changed.append({"job": job, "sequence": sequence, "state": anew.value})
         if changed:

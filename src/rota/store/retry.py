@@ -10,10 +10,10 @@ from rota.core.after import AfterPolicy, EdgeState, state_of
 from rota.core.event import Event
 from rota.core.retry import RetryPolicy
 from rota.core.status import Status
-from rota.ids import JobId
+from rota.ids import GroupId, JobId
 from rota.store.moment import from_stored, maybe_to_stored, to_stored
 from rota.store.record import decode_policy
-from rota.store.submit import Submitting
+from rota.store.submit import ChainState, Submitting
 
 _MOST_NAMED = 1000
 
@@ -57,7 +57,7 @@ class Retrying(Submitting):
 
     def _edges_of(self, job: JobId) -> list[dict[str, object]]:
         named = self._db.rows("edges_of", ids=[job])
-        chains = self.chains([JobId(predecessor) for _, predecessor, *_ in named]) if named else {}
+        chains = self.chains([job, *(JobId(predecessor) for _, predecessor, *_ in named)]) if named else {}
         return [
             {
                 "sequence": n,
@@ -66,7 +66,7 @@ class Retrying(Submitting):
                 "policy": policy,
                 "implied": implied,
                 # A predecessor that is gone from the store was done with when the job first ran.
-                "state": state_of(AfterPolicy(policy), chains[predecessor].status)
+                "state": _state(policy, chains[predecessor], chains[job].group)
                 if predecessor in chains
                 else EdgeState.MET,
             }
@@ -111,9 +111,13 @@ class Retrying(Submitting):
     def unmeetable(self, job: JobId) -> tuple[JobId, AfterPolicy, Status] | None:
         """The first of its edges that cannot be met as things stand."""
         named = self._db.rows("edges_of", ids=[job])
-        chains = self.chains([JobId(predecessor) for _, predecessor, *_ in named]) if named else {}
+        chains = self.chains([job, *(JobId(predecessor) for _, predecessor, *_ in named)]) if named else {}
         for _, predecessor, _, policy, _ in named:
             state = chains.get(JobId(predecessor))
-            if state is not None and state_of(AfterPolicy(policy), state.status) is EdgeState.UNMEETABLE:
+            if state is not None and _state(policy, state, chains[job].group) is EdgeState.UNMEETABLE:
                 return JobId(predecessor), AfterPolicy(policy), state.status
         return None
+
+
+def _state(policy: str, predecessor: ChainState, group: GroupId | None) -> EdgeState:
+    return state_of(AfterPolicy(policy), predecessor.status, is_dropped=predecessor.is_dropped_for(group))

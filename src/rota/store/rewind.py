@@ -17,7 +17,7 @@ from rota.core.event import Event
 from rota.core.rewind import Craft, rewound
 from rota.core.status import Status
 from rota.errors import InvalidInput, StoreError
-from rota.ids import JobId, LaneId, RunId
+from rota.ids import GroupId, JobId, LaneId, RunId
 from rota.store.database import Database
 from rota.store.moment import to_stored
 from rota.store.place import Placing
@@ -32,6 +32,8 @@ class Last(msgspec.Struct, frozen=True, kw_only=True):
     is_ready: bool
     lane: LaneId
     unique: str | None = None
+    group: GroupId | None = None
+    is_dropped: bool = False
 
 
 class RewindRecords:
@@ -57,8 +59,12 @@ class RewindRecords:
                 is_ready=bool(ready),
                 lane=LaneId(lane),
                 unique=unique,
+                group=group,
+                is_dropped=bool(dropped),
             )
-            for chain, job, status, ready, lane, unique in self._db.rows("last_jobs", chains=list(chains))
+            for chain, job, status, ready, lane, unique, group, dropped in self._db.rows(
+                "last_jobs", chains=list(chains)
+            )
         }
         return [found[chain] for chain in chains if chain in found]
 

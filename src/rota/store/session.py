@@ -16,6 +16,7 @@ from rota.store.edit import Editing
 from rota.store.finish import Finishing
 from rota.store.gc import Collecting, GcRecords
 from rota.store.graph import GraphRecords
+from rota.store.group import Grouping, GroupRecords
 from rota.store.lock import LockRecords
 from rota.store.move import QueueRecords
 from rota.store.record import Records
@@ -26,7 +27,7 @@ from rota.store.slot import Serving, SlotRecords
 
 class Reader(
     SlotRecords, Records, ControlRecords, BreakerRecords, GraphRecords, RewindRecords, GcRecords, QueueRecords,
-    LockRecords,
+    LockRecords, GroupRecords,
 ):  # fmt: skip
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -42,7 +43,7 @@ class Reader(
         self._db.close()
 
 
-class Session(Finishing, Serving, LockRecords, Retrying, Rewinding, Editing, Collecting, Records):
+class Session(Finishing, Serving, LockRecords, Retrying, Rewinding, Editing, Collecting, Grouping, Records):
     def begin(self) -> None:
         """After a reconnect every waiting job is looked at again, so that no wake-up can be lost for good."""
         if self._db.begin():

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import msgspec
 
-from rota.core.after import AfterPolicy, Edge, EdgeFact
+from rota.core.after import AfterPolicy, Edge, EdgeFact, EdgeState
 from rota.core.breaker import HALF_OPEN, Breakers, HalfOpen, Open, Probed, keys_of
 from rota.core.control import Holds, Pause, Pauses, scopes_of
 from rota.core.gate import Standing
@@ -96,13 +96,14 @@ class Snapshots(ArtifactRecords):
         if not jobs:
             return {}
         facts = {}
-        for job, predecessor, chain, policy, status in self._db.rows("speaking_edges", ids=list(jobs)):
+        for job, predecessor, chain, policy, state, status in self._db.rows("speaking_edges", ids=list(jobs)):
             edge = Edge(predecessor=JobId(predecessor), chain=JobId(chain), policy=AfterPolicy(policy))
             is_known = status is None or status in Status.__members__
             facts[job] = (
                 EdgeFact(
                     edge=edge,
                     status=Status(status) if status is not None and is_known else None,
+                    is_dropped=state == EdgeState.UNMEETABLE,
                     error=None if is_known else f"unknown status {status!r}",
                 ),
             )

@@ -63,6 +63,12 @@ class ChainState(msgspec.Struct, frozen=True, kw_only=True):
     last: JobId
     status: Status
     unique: str | None = None
+    group: GroupId | None = None
+    dropped: bool = False
+
+    def is_dropped_for(self, group: GroupId | None) -> bool:
+        """Its group's policy has ended it, as one sees it who is in this group."""
+        return self.dropped and self.group != group
 
 
 class Submitting(Crafting):
@@ -94,8 +100,15 @@ class Submitting(Crafting):
     def chains(self, jobs: Sequence[JobId]) -> dict[JobId, ChainState]:
         """What the chains of these jobs have come to; a job that does not exist is not in the answer."""
         return {
-            JobId(job): ChainState(chain=JobId(chain), last=JobId(last), status=Status(status), unique=unique)
-            for job, chain, last, status, unique in self._db.rows("chains", ids=list(jobs))
+            JobId(job): ChainState(
+                chain=JobId(chain),
+                last=JobId(last),
+                status=Status(status),
+                unique=unique,
+                group=group,
+                dropped=bool(dropped),
+            )
+            for job, chain, last, status, unique, group, dropped in self._db.rows("chains", ids=list(jobs))
         }
 
     def active_of(self, keys: Sequence[str]) -> dict[str, Active]:

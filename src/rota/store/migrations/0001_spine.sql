@@ -82,6 +82,7 @@ CREATE TABLE job (
     unmet @int NOT NULL DEFAULT 0 CHECK (unmet >= 0),
     job_group @int,                -- the group it is a member of, and its place in it; its chain's jobs share them
     sequence @int,
+    dropped @int NOT NULL DEFAULT 0,       -- its group's policy has ended it because another member failed
     unique_key TEXT,               -- its chain has this key to itself as long as it is active
     lane @int NOT NULL,
     asks @int NOT NULL DEFAULT 0,  -- it needs artifacts, or has a pinned head
@@ -101,6 +102,7 @@ CREATE TABLE job (
     CHECK ((wait_kind IS NOT NULL) = (status = 'WAITING_ON_DEPS' OR status = 'WAITING_ON_LOCKS')),
     CHECK (ready = 0 OR status = 'QUEUED'),
     CHECK ((job_group IS NULL) = (sequence IS NULL)),
+    CHECK (dropped = 0 OR (job_group IS NOT NULL AND (status = 'CANCELLED' OR status = 'SKIPPED'))),
     CHECK (stirred = 0 OR (finished_at IS NULL AND started_at IS NULL))
 ) @strict;
 CREATE INDEX job_chain ON job (chain, id);
@@ -267,10 +269,14 @@ CREATE TABLE job_group (           -- what it has come to is asked of its member
     on_failure TEXT NOT NULL,      -- the name of its failure policy
     actor TEXT,
     created_at @int NOT NULL,
+    closed_at @int,                -- it ends with its members; until then it waits for further ones
     cancelled_at @int,             -- as a whole
-    finished_at @int               -- every member has ended
+    finished_at @int,              -- it is closed, and every member has ended
+    removed TEXT NOT NULL DEFAULT '{}',    -- how many of its members are gone from the store, by status
+    CHECK (finished_at IS NULL OR closed_at IS NOT NULL)
 ) @strict;
 CREATE INDEX job_group_open ON job_group (id) WHERE finished_at IS NULL;
+CREATE INDEX job_group_name ON job_group (name, id) WHERE name IS NOT NULL;
 CREATE INDEX job_group_finished ON job_group (finished_at) WHERE finished_at IS NOT NULL;
 
 CREATE TABLE template (

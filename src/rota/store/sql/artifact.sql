@@ -18,9 +18,9 @@ INSERT INTO pin (chain, repository, branch, oid) VALUES (:chain, :repository, :b
 SELECT need.chain, artifact.id, artifact.scope, artifact.name, artifact.put_at, need.missing_producer
 FROM need JOIN artifact ON artifact.id = need.artifact WHERE need.chain @in(chains) ORDER BY need.chain, need.sequence
 
--- name: producers_of: of each artifact the chains that make it, and what each has come to
+-- name: producers_of: of each artifact the chains that make it, and what each has come to; dropped is not done
 SELECT product.artifact, product.chain, product.is_rewound,
-       (SELECT last.status FROM job AS last WHERE last.chain = product.chain ORDER BY last.id DESC LIMIT 1)
+       (SELECT CASE WHEN last.dropped = 1 THEN 'CANCELLED' ELSE last.status END FROM job AS last WHERE last.chain = product.chain ORDER BY last.id DESC LIMIT 1)
 FROM product WHERE product.artifact @in(artifacts)
 
 -- name: pins_of

@@ -23,7 +23,7 @@ ORDER BY job.precedence, job.position, job.created_at, job.id LIMIT :limit
 WHERE job.id @in(ids)
 
 -- name: speaking_edges: of the edges not met, one that cannot be met any more, else the first open one
-SELECT edge.job, edge.predecessor, edge.chain, edge.policy,
+SELECT edge.job, edge.predecessor, edge.chain, edge.policy, edge.state,
        (SELECT last.status FROM job AS last WHERE last.chain = edge.chain ORDER BY last.id DESC LIMIT 1)
 FROM edge
 JOIN (SELECT job,
@@ -114,6 +114,7 @@ WHERE job.id = met.job
 UPDATE edge SET state = CASE WHEN policy @in(policies) THEN 'met' ELSE 'unmeetable' END
 WHERE chain = :chain AND state = 'open'
 
--- name: awaited: whether somebody waits for this chain's end, and whether it was to make something
+-- name: awaited: whether somebody waits for this chain's end, whether it was to make something, and its group
 SELECT CASE WHEN EXISTS (SELECT 1 FROM edge WHERE chain = :chain AND state = 'open') THEN 1 ELSE 0 END,
-       CASE WHEN EXISTS (SELECT 1 FROM product WHERE chain = :chain) THEN 1 ELSE 0 END
+       CASE WHEN EXISTS (SELECT 1 FROM product WHERE chain = :chain) THEN 1 ELSE 0 END,
+       (SELECT job_group FROM job WHERE id = :chain)

@@ -6,7 +6,7 @@ SELECT DISTINCT need.chain FROM product JOIN need ON need.artifact = product.art
 WHERE product.chain @in(chains) AND need.chain <> product.chain
 
 -- name: last_jobs: of each chain, as it stands
-SELECT chain, id, status, ready, lane, unique_key FROM job
+SELECT chain, id, status, ready, lane, unique_key, job_group, dropped FROM job
 WHERE id IN (SELECT max(member.id) FROM job AS member WHERE member.chain @in(chains) GROUP BY member.chain)
 
 -- name: crafts_of
@@ -31,7 +31,7 @@ WHERE need.chain = :chain AND product.chain <> need.chain
 
 -- name: rewind: as it was when it was submitted, but for its runs, its chain and its place
 UPDATE job SET status = :status, queued_at = :now, started_at = NULL, finished_at = NULL, not_before = NULL,
-               exit_code = NULL, reason = NULL, wait_kind = NULL, waited_on = '', ready = 0, stirred = 1, retries = 0,
+               exit_code = NULL, reason = NULL, wait_kind = NULL, waited_on = '', ready = 0, stirred = 1, retries = 0, dropped = 0,
                permanently_failed = 0, dispatch_failures = 0, last_failure = NULL, stop_requested = NULL, pid = NULL,
                pid_started = NULL, rewound_run = (SELECT max(run.id) FROM run WHERE run.job = job.id)
 WHERE id = :job AND status = :was
@@ -41,8 +41,10 @@ SELECT id, rewound_run FROM job WHERE id @in(jobs) AND rewound_run IS NOT NULL
 
 -- name: edges_anew: with what the chain has come to by now
 SELECT edge.job, edge.sequence, edge.policy, edge.state,
-       (SELECT last.status FROM job AS last WHERE last.chain = edge.chain ORDER BY last.id DESC LIMIT 1)
-FROM edge WHERE edge.job @in(jobs)
+       (SELECT last.status FROM job AS last WHERE last.chain = edge.chain ORDER BY last.id DESC LIMIT 1),
+       (SELECT CASE WHEN last.dropped = 1 AND last.job_group <> coalesce(job.job_group, 0) THEN 1 ELSE 0 END
+        FROM job AS last WHERE last.chain = edge.chain ORDER BY last.id DESC LIMIT 1)
+FROM edge JOIN job ON job.id = edge.job WHERE edge.job @in(jobs)
 
 -- name: set_edge
 UPDATE edge SET state = :state WHERE job = :job AND sequence = :sequence

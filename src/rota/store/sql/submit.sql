@@ -63,7 +63,7 @@ INSERT INTO lock (job, key, mode, state, precedence, position, created_at)
 VALUES (:job, :key, :mode, 'idle', :precedence, :position, :now)
 
 -- name: chains: the chain of each job and the status of the chain's last job
-SELECT named.id, last.chain, last.id, last.status, last.unique_key
+SELECT named.id, last.chain, last.id, last.status, last.unique_key, last.job_group, last.dropped
 FROM job AS named
 JOIN job AS last ON last.id = (SELECT max(member.id) FROM job AS member WHERE member.chain = named.chain)
 WHERE named.id @in(ids)

@@ -1,0 +1,412 @@
+"""Groups: what a failure does to the others (DEC-012), and when all is over (INV-006)."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from harness import Scheduler
+from rota.command.group import add, cancel, close
+from rota.command.retry import Retried, retry
+from rota.command.submission import GroupWanted
+from rota.core.status import Status
+from rota.errors import Conflict, InvalidInput, NotFound
+from rota.ids import GroupId, JobId, show_group, show_job
+
+C, F, S, X, B = (
+    Status.COMPLETED,
+    Status.FAILED,
+    Status.SKIPPED,
+    Status.CANCELLED,
+    Status.BLOCKED_BY_DEPENDENCY,
+)
+
+
+def statuses(scheduler: Scheduler, jobs: list[JobId]) -> list[Status]:
+    return [scheduler.status(job) for job in jobs]
+
+
+def finished(scheduler: Scheduler, group: GroupId) -> list[Any]:
+    """What was said of each end of the group."""
+    return [event.data for event in scheduler.events if event.kind == "group.finished" and event.group == group]
+
+
+def try_again(scheduler: Scheduler, job: JobId) -> Retried:
+    told: Retried = scheduler.do(lambda work: retry(work, show_job(job), actor="tester"))
+    return told
+
+
+def test_a_sequential_group_runs_one_after_the_other(wide: Scheduler) -> None:
+    group, jobs = wide.submit_group({}, {}, {}, mode="sequential", name="nightly")
+    assert wide.started() == jobs[:1]
+    assert wide.detail(jobs[1]) == f"waiting on job {show_job(jobs[0])}"
+    assert wide.show(jobs[1]).after == [{"job": show_job(jobs[0]), "policy": "finished"}]
+    assert wide.drain() == jobs
+    form = wide.group(group)
+    assert (form.status, form.counts, form.total, form.name) == ("COMPLETED", {"COMPLETED": 3}, 3, "nightly")
+    assert finished(wide, group) == [
+        {"group": "group-1", "status": "COMPLETED", "counts": {"COMPLETED": 3}, "total": 3}
+    ]  # fmt: skip
+
+
+def test_dec_012_a_failure_stops_a_sequential_group(wide: Scheduler) -> None:
+    """DEC-012: those that remain are cancelled, none of them starts, and the group is PARTIAL."""
+    group, jobs = wide.submit_group({}, {}, {}, {}, mode="sequential")
+    wide.end(jobs[0])
+    wide.end(jobs[1], 1)
+    assert statuses(wide, jobs) == [C, F, X, X]
+    assert {(wide.job(job).reason, wide.job(job).exit_code) for job in jobs[2:]} == {("predecessor failed", 143)}
+    assert wide.group(group).status == "PARTIAL"
+    assert wide.started() == jobs[:2]
+    assert [each["status"] for each in finished(wide, group)] == ["PARTIAL"]
+
+
+def test_dec_012_a_member_is_retried_before_the_group_decides(wide: Scheduler) -> None:
+    """DEC-012, LESSONS Groups: a group stayed PARTIAL though its member succeeded on retry."""
+    group, jobs = wide.submit_group({"retries": 1}, {}, mode="sequential")
+    wide.end(jobs[0], 1)
+    assert wide.group(group).status == "RUNNING"
+    assert wide.status(jobs[1]) is Status.WAITING_ON_DEPS
+    wide.clock.advance(minutes=1)
+    wide.turn()
+    again = wide.started()[-1]
+    assert wide.job(again).group == group
+    wide.end(again)
+    wide.end(jobs[1])
+    assert wide.group(group).status == "COMPLETED"
+    assert wide.group(group).jobs == [show_job(again), show_job(jobs[1])]
+
+
+def test_inv_006_no_group_is_over_while_a_member_is_active(wide: Scheduler) -> None:
+    """INV-006: what runs when another fails goes on, and the group with it."""
+    group, jobs = wide.submit_group({}, {}, {"retries": 2})
+    assert wide.group(group).status == "RUNNING"
+    wide.end(jobs[0], 1)
+    wide.end(jobs[2], 1)
+    assert statuses(wide, jobs) == [F, Status.DISPATCHED, F]
+    wide.end(jobs[1])
+    assert wide.group(group).status == "RUNNING"
+    assert finished(wide, group) == []
+    wide.clock.advance(minutes=1)
+    wide.turn()
+    wide.end(wide.started()[-1])
+    assert wide.group(group).status == "PARTIAL"
+    assert len(finished(wide, group)) == 1
+
+
+def test_nothing_started_is_queued(make_scheduler: Any) -> None:
+    scheduler = make_scheduler(**{"global": 0})
+    group, jobs = scheduler.submit_group({}, {})
+    assert scheduler.group(group).status == "QUEUED"
+    scheduler.cancel(jobs[0])
+    assert scheduler.group(group).status == "QUEUED"
+    scheduler.set_pools(**{"global": 1})
+    assert scheduler.group(group).status == "RUNNING"
+
+
+@pytest.mark.parametrize(("policy", "fate"), [("stop", X), ("skip", S)])
+def test_the_policy_speaks_before_the_after_gate(wide: Scheduler, policy: str, fate: Status) -> None:
+    """One that wanted the failed one's success is not BLOCKED, though its edge cannot be met."""
+    _, jobs = wide.submit_group({"local": "a"}, {"after": ["a"]}, {"after": ["a"]}, on_failure=policy)
+    wide.end(jobs[0], 1)
+    assert statuses(wide, jobs) == [F, fate, fate]
+
+
+def test_continue_goes_on(wide: Scheduler) -> None:
+    group, jobs = wide.submit_group({"local": "a"}, {"after": ["a"]}, {}, mode="sequential", on_failure="continue")
+    wide.end(jobs[0], 1)
+    assert statuses(wide, jobs) == [F, B, Status.DISPATCHED]
+    wide.end(jobs[2])
+    assert wide.group(group).status == "PARTIAL"
+
+
+@pytest.mark.parametrize("edge", ["a:finished", "a:failed"])
+def test_members_named_for_the_failure_are_spared(wide: Scheduler, edge: str) -> None:
+    group, jobs = wide.submit_group({"local": "a"}, {}, {"after": [edge]}, mode="sequential")
+    wide.end(jobs[0], 1)
+    assert statuses(wide, jobs) == [F, X, Status.DISPATCHED]
+    wide.end(jobs[2])
+    assert wide.group(group).status == "PARTIAL"
+
+
+def test_what_follows_a_spared_member_is_not_spared_itself(wide: Scheduler) -> None:
+    _, jobs = wide.submit_group({"local": "a"}, {"local": "b", "after": ["a:finished"]}, {"after": ["b"]})
+    wide.end(jobs[0], 1)
+    assert statuses(wide, jobs) == [F, Status.DISPATCHED, X]
+
+
+def test_one_that_waits_for_its_retry_has_started(make_scheduler: Any) -> None:
+    scheduler = make_scheduler(**{"global": 2})
+    _, jobs = scheduler.submit_group({"retries": 1}, {}, {})
+    scheduler.end(jobs[0], 1)
+    again = JobId(jobs[-1] + 1)
+    assert scheduler.started() == jobs
+    scheduler.end(jobs[1], 1)
+    assert scheduler.status(again) is Status.QUEUED
+    scheduler.end(jobs[2])
+    scheduler.clock.advance(minutes=1)
+    scheduler.turn()
+    assert scheduler.started()[-1] == again
+
+
+def test_skipped_by_policy_is_no_success_outside_the_group(wide: Scheduler) -> None:
+    """Now, when it is submitted later, after a crash, and when it is rewound."""
+    _, jobs = wide.submit_group({"local": "a"}, {"local": "b", "after": ["a"]}, on_failure="skip")
+    outside, whatever = wide.submit(after=[jobs[1]]), wide.submit(after=[f"job-{jobs[1]}:finished"])
+    wide.end(jobs[0], 1)
+    assert statuses(wide, [jobs[1], outside, whatever]) == [S, B, Status.DISPATCHED]
+    assert wide.job(outside).reason == f"dependency failed for job {show_job(jobs[1])} (SKIPPED)"
+    later = wide.submit(after=[jobs[1]])
+    assert wide.status(later) is B
+    with pytest.raises(Conflict, match="would be blocked again"):
+        try_again(wide, outside)
+    wide.crash()
+    wide.rewind(later)
+    assert wide.status(later) is B
+    assert wide.job(later).reason == f"dependency failed for job {show_job(jobs[1])} (SKIPPED)"
+
+
+def test_skipped_by_policy_is_a_success_within_the_group(wide: Scheduler) -> None:
+    _, jobs = wide.submit_group(
+        {"local": "a"}, {"local": "b", "after": ["a"]}, {"after": ["a:finished", "b"]}, on_failure="skip"
+    )
+    wide.end(jobs[0], 1)
+    assert statuses(wide, jobs) == [F, S, Status.DISPATCHED]
+
+
+def test_a_producer_that_the_policy_skipped_has_made_nothing(wide: Scheduler) -> None:
+    wide.submit_group(
+        {"local": "a"}, {"after": ["a"], "produces": ["custom:t:x"]}, on_failure="skip"
+    )  # fmt: skip
+    needs = wide.submit(needs=["custom:t:x"])
+    wide.end(JobId(1), 1)
+    assert wide.job(needs).reason == "dependency failed for custom:t:x"
+
+
+def test_cancelled_by_hand_is_no_failure(wide: Scheduler) -> None:
+    group, jobs = wide.submit_group({}, {}, {}, mode="sequential")
+    wide.cancel(jobs[1])
+    wide.end(jobs[0])
+    assert statuses(wide, jobs) == [C, X, Status.DISPATCHED]
+    wide.end(jobs[2])
+    assert wide.group(group).status == "PARTIAL"
+
+
+def test_one_that_cannot_be_started_has_failed(wide: Scheduler) -> None:
+    from rota.executor.port import FailedToStart
+
+    _, jobs = wide.submit_group({}, {}, mode="sequential")
+    for _ in range(3):
+        wide.say(FailedToStart(run=wide.run_of(jobs[0]), error="no such program"))
+        wide.clock.advance(seconds=10)
+        wide.turn()
+    assert statuses(wide, jobs) == [F, X]
+
+
+def test_a_blocked_member_has_failed(wide: Scheduler) -> None:
+    other = wide.submit()
+    group, jobs = wide.submit_group({"after": [other]}, {}, {}, mode="sequential")
+    wide.end(other, 1)
+    assert statuses(wide, jobs) == [B, X, X]
+    assert wide.group(group).status == "PARTIAL"
+
+
+def test_cancelled_as_a_whole(wide: Scheduler) -> None:
+    group, jobs = wide.submit_group({"retries": 3}, {"retries": 3}, {"after": ["b"]}, {"local": "b"}, name="g")
+    wide.end(jobs[0], 1)
+    wide.do(lambda work: cancel(work, "g", actor="tester"))
+    assert wide.group(group).status == "RUNNING"
+    assert wide.executor.stops == [wide.run_of(jobs[1]), wide.run_of(jobs[3])]
+    for job in (jobs[1], jobs[3]):
+        wide.end(job, None, signal=15, ended_by="stop")
+    form = wide.group(group)
+    assert (form.status, form.counts) == ("CANCELLED", {"CANCELLED": 4})
+    assert wide.job(jobs[2]).exit_code == 143
+    assert wide.job(jobs[2]).reason == "cancelled by tester"
+    assert [each["status"] for each in finished(wide, group)] == ["CANCELLED"]
+    wide.do(lambda work: cancel(work, show_group(group), actor="tester"))
+    with pytest.raises(Conflict, match="was cancelled"):
+        wide.submit(group="group-1")
+
+
+def test_cancelled_after_all_had_succeeded_it_has_succeeded(wide: Scheduler) -> None:
+    group, jobs = wide.submit_group({})
+    wide.do(lambda work: cancel(work, show_group(group), actor="tester"))
+    wide.end(jobs[0])
+    assert wide.group(group).status == "COMPLETED"
+    other, jobs = wide.submit_group({})
+    wide.end(jobs[0])
+    with pytest.raises(Conflict, match="over already"):
+        wide.do(lambda work: cancel(work, show_group(other), actor="tester"))
+
+
+def test_a_manual_retry_stays_in_the_group(wide: Scheduler) -> None:
+    """LESSONS Groups: manual retry dropped the group."""
+    group, jobs = wide.submit_group({}, {}, {}, mode="sequential")
+    wide.end(jobs[0], 1)
+    told = try_again(wide, jobs[0])
+    assert told.dropped == jobs[1:]
+    assert (
+        told.advice
+        == "job-2, job-3 stay as the group's policy left them; `rota group rewind group-1` lets them run too"
+    )
+    assert wide.group(group).status == "RUNNING"
+    assert wide.group(group).finished_at is None
+    wide.end(told.job)
+    assert wide.job(told.job).group == group
+    assert wide.group(group).status == "PARTIAL"
+    assert [each["counts"] for each in finished(wide, group)] == [
+        {"CANCELLED": 2, "FAILED": 1}, {"CANCELLED": 2, "COMPLETED": 1},
+    ]  # fmt: skip
+
+
+def test_a_rewound_group_runs_again_and_ends_anew(wide: Scheduler) -> None:
+    group, jobs = wide.submit_group({}, {}, {}, mode="sequential")
+    wide.end(jobs[0])
+    wide.end(jobs[1], 1)
+    assert wide.rewind(jobs[1]).reset == [show_job(job) for job in jobs[1:]]
+    assert wide.group(group).status == "RUNNING"
+    wide.end(jobs[1])
+    wide.end(jobs[2])
+    assert wide.group(group).status == "COMPLETED"
+    assert [each["status"] for each in finished(wide, group)] == ["PARTIAL", "COMPLETED"]
+
+
+def test_a_rewound_group_is_not_cancelled_any_more(wide: Scheduler) -> None:
+    group, jobs = wide.submit_group({}, {}, mode="sequential")
+    wide.do(lambda work: cancel(work, show_group(group), actor="tester"))
+    wide.end(jobs[0], None, signal=15, ended_by="stop")
+    wide.rewind(jobs[0])
+    assert wide.group(group).cancelled_at is None
+    wide.drain()
+    assert wide.group(group).status == "COMPLETED"
+
+
+def test_an_empty_group_stays_open_until_it_is_closed(wide: Scheduler) -> None:
+    group = wide.do(lambda work: add(work, GroupWanted(name="slow", mode="sequential"), actor="tester"))
+    assert wide.group(group).status == "QUEUED"
+    first = wide.submit(group="slow")
+    wide.end(first)
+    assert wide.group(group).status == "RUNNING"
+    second = wide.submit(group="slow")
+    third = wide.submit(group=show_group(group))
+    assert (wide.job(second).sequence, wide.job(third).sequence) == (2, 3)
+    assert wide.show(third).after == [{"job": show_job(second), "policy": "finished"}]
+    wide.do(lambda work: close(work, "slow", actor="tester"))
+    wide.drain()
+    assert wide.group(group).status == "COMPLETED"
+    assert len(finished(wide, group)) == 1
+    with pytest.raises(Conflict, match="is over"):
+        wide.submit(group="group-1")
+
+
+def test_closing_one_whose_members_have_ended_finishes_it(wide: Scheduler) -> None:
+    group = wide.do(lambda work: add(work, GroupWanted(), actor="tester"))
+    wide.end(wide.submit(group=show_group(group)))
+    assert finished(wide, group) == []
+    wide.do(lambda work: close(work, show_group(group), actor="tester"))
+    wide.do(lambda work: close(work, show_group(group), actor="tester"))
+    assert [each["status"] for each in finished(wide, group)] == ["COMPLETED"]
+
+
+def test_who_would_be_ended_at_once_cannot_join(wide: Scheduler) -> None:
+    group, jobs = wide.submit_group({}, {})
+    wide.end(jobs[0], 1)
+    with pytest.raises(Conflict, match="takes no further members: job-1 is FAILED and its policy is stop"):
+        wide.submit(group=show_group(group))
+    spared = wide.submit(group=show_group(group), after=[f"job-{jobs[0]}:failed"])
+    assert wide.status(spared) is Status.DISPATCHED
+    assert wide.group(group).total == 3
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "text"),
+    [
+        ({"group": "nobody"}, NotFound, "no such group: nobody"),
+        ({"group": "group-9"}, NotFound, "no such group: group-9"),
+        ({"group": "group-x"}, InvalidInput, "not a group id"),
+    ],
+)
+def test_unknown_groups_are_refused(wide: Scheduler, fields: Any, error: Any, text: str) -> None:
+    with pytest.raises(error, match=text):
+        wide.submit(**fields)
+
+
+def test_unknown_policies_and_rings_are_refused_and_leave_no_trace(wide: Scheduler) -> None:
+    with pytest.raises(InvalidInput, match="there is stop, continue, skip"):
+        wide.submit_group({}, on_failure="shrug")
+    with pytest.raises(InvalidInput, match="invalid --after cycle"):
+        wide.submit_group({"after": ["b"]}, {"local": "b"}, mode="sequential")
+    with pytest.raises(InvalidInput, match="not a usable name"):
+        wide.submit_group({}, name="group-7")
+    assert wide.reader.list_groups(limit=9, with_ended=True) == []
+    assert wide.submit_group({})[0] == 1
+
+
+def test_a_repeated_batch_is_answered_with_its_group(wide: Scheduler) -> None:
+    first = wide.submit_group({}, {}, key="k")
+    assert wide.submit_group({}, {}, key="k") == first
+    with pytest.raises(Conflict, match="Idempotency-Key"):
+        wide.submit_group({}, {}, key="k", mode="sequential")
+
+
+def test_recovery_finishes_what_was_left(wide: Scheduler, raw: Any) -> None:
+    group, jobs = wide.submit_group({})
+    wide.end(jobs[0])
+    raw("UPDATE job_group SET finished_at = NULL")
+    wide.crash()
+    reports = [event.data for event in wide.events if event.kind == "scheduler.recovered"]
+    assert [each["groups_recovered"] for each in reports] == [1]
+    assert wide.group(group).finished_at is not None
+    wide.crash()
+    assert len([event for event in wide.events if event.kind == "scheduler.recovered"]) == 1
+
+
+class Odd:
+    """A user's own policy: skips every second one, and cannot bear the number 3."""
+
+    def fates(self, failed: Any, waiting: Any) -> Any:
+        if failed.sequence == 3:
+            raise RuntimeError("three")
+        return {member.job: "skip" for member in waiting if member.sequence % 2}
+
+
+def test_a_policy_of_ones_own(wide: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rota.engine.group.group_policy_named", lambda _name: Odd())
+    monkeypatch.setattr("rota.command.group.group_policy_named", lambda _name: Odd())
+    wait = {"after": ["z"]}
+    _, jobs = wide.submit_group({"local": "z"}, {}, wait, wait, wait, on_failure="odd")
+    wide.end(jobs[1], 1)
+    assert statuses(wide, jobs[2:]) == [S, Status.WAITING_ON_DEPS, S]
+
+
+def test_a_policy_that_raises_counts_as_stop(
+    wide: Scheduler, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("rota.engine.group.group_policy_named", lambda _name: Odd())
+    monkeypatch.setattr("rota.command.group.group_policy_named", lambda _name: Odd())
+    _, jobs = wide.submit_group({"local": "z"}, {}, {}, {"after": ["z"]}, on_failure="odd")
+    with caplog.at_level(logging.ERROR):
+        wide.end(jobs[2], 1)
+    assert wide.status(jobs[3]) is X
+    assert "the failure policy odd of group-1 failed; stop is used" in caplog.text
+
+
+def test_a_policy_that_is_gone_counts_as_stop(wide: Scheduler, raw: Any) -> None:
+    _, jobs = wide.submit_group({}, {}, mode="sequential", on_failure="continue")
+    raw("UPDATE job_group SET on_failure = 'gone'")
+    wide.end(jobs[0], 1)
+    assert wide.status(jobs[1]) is X
+
+
+def test_locks_and_lanes_of_dropped_members_are_left(make_scheduler: Any) -> None:
+    scheduler = make_scheduler(**{"global": 2})
+    _, jobs = scheduler.submit_group({}, {"locks": [{"key": "k"}]}, {"locks": [{"key": "k"}]}, {})
+    other = scheduler.submit(locks=["k"])
+    assert scheduler.started() == jobs[:2]
+    scheduler.end(jobs[0], 1)
+    assert statuses(scheduler, jobs) == [F, Status.DISPATCHED, X, X]
+    scheduler.end(jobs[1])
+    assert scheduler.started()[-1] == other
