@@ -1,4 +1,4 @@
-"""A document as one request: a group and its jobs. All that is wrong by itself is found here, before anyone is asked."""
+"""A document as one request: a group and its jobs. What is wrong by itself is found here, before anyone is asked."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class _Composer:
         self._refuse_tag(event)
         self._refuse_key(event)
         if len(self.stack) >= DEEPEST:
-            raise Fault((), f"nested more than {DEEPEST} deep", (event.start_mark.line + 1, event.start_mark.column + 1))
+            raise Fault((), f"nested more than {DEEPEST} deep", self.fault("", event).mark)
         self._count(1, event)
         if self._marks is not None and self.stack and not self.stack[-1].is_map:
             self._marks[self.path] = event.start_mark.line + 1, event.start_mark.column + 1
