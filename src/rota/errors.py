@@ -20,7 +20,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # `typing` costs a command more than the rest of this module
-    from typing import ClassVar
+    from typing import ClassVar, Self
 
 
 class RotaError(Exception):
@@ -29,6 +29,13 @@ class RotaError(Exception):
     code: ClassVar[str] = "error"
     http_status: ClassVar[int] = 500
     exit_code: ClassVar[int] = 1
+    path: str = ""
+    """Where in a request it is, if that can be said: `.jobs[3].locks[0]`."""
+
+    def under(self, path: str) -> Self:
+        """The same, of a part of what is at `path`."""
+        self.path = path + self.path
+        return self
 
     @property
     def message(self) -> str:

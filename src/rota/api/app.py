@@ -18,6 +18,7 @@ from rota.api import (
     job,
     lock,
     log,
+    progress,
     queue,
     retry,
     rewind,
@@ -32,7 +33,7 @@ from rota.errors import RotaError
 
 _MODULES = (
     submit, job, edit, queue, lock, log, retry, rewind, slot, direct, artifact, tick, scheduler, control, breaker,
-    display, graph, gc, group,
+    display, graph, gc, group, progress,
 )  # fmt: skip
 
 

@@ -71,8 +71,13 @@ async def _body(context: Context, wanted: Wanted, form: str) -> bytes:
     sight = context.sight()
     view = await context.look(lambda reader: _VIEWS[form](reader, wanted, sight))
     outside = msgspec.structs.replace(sight.outside, seen=dict(sight.outside.seen))  # the engine goes on with its own
+    return await asyncio.to_thread(_encoded, view, await look_further(context, view, outside))
+
+
+async def look_further(context: Context, view: Picture | Adjacency, outside: Outside) -> Outside:
+    """With all that the view is going to ask."""
     seen = await _look_outside(context, view.leaves.unseen(outside))
-    return await asyncio.to_thread(_encoded, view, msgspec.structs.replace(outside, seen={**outside.seen, **seen}))
+    return msgspec.structs.replace(outside, seen={**outside.seen, **seen})
 
 
 def _encoded(view: Picture | Adjacency, outside: Outside) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -16,6 +17,9 @@ from rota.errors import InvalidInput, RotaError
 log = logging.getLogger("rota.api")
 
 T = TypeVar("T")
+
+_PATH = re.compile(r" - at `\$([^`]*)`$")
+"""How msgspec says where."""
 
 _TITLES = {
     "invalid-input": "The request cannot be understood",
@@ -50,7 +54,8 @@ def problem(
 
 async def on_rota_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RotaError)  # noqa: S101 - registered for this class
-    return problem(error.code, error.http_status, error.message)
+    more = {"path": f"${error.path}"} if error.path else {}
+    return problem(error.code, error.http_status, error.message, more=more)
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:
@@ -74,7 +79,9 @@ async def read(request: Request, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(await request.body(), type=kind)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        raise InvalidInput(f"the request body cannot be used: {error}") from error
+        path = _PATH.search(str(error))
+        refusal = InvalidInput(f"the request body cannot be used: {error}")
+        raise refusal.under("" if path is None else path[1]) from error
 
 
 def number(request: Request, name: str, default: float, *, least: float, most: float) -> float:

@@ -15,14 +15,16 @@ from starlette.routing import Route
 
 from rota.api.context import Context, context_of
 from rota.api.problem import answer, problem, read
+from rota.api.rehearsal import rehearse
 from rota.command.backpressure import RETRY_AFTER, Deferred, Delayed
+from rota.command.field import check_cwd, check_variables
 from rota.command.submission import GroupWanted, Submission, Surroundings
 from rota.command.submit import AlreadyActive, Answer, Needs, Submitted, missing_things, needs_of, submit
 from rota.command.survey import NOTHING, Survey, names_something, survey
 from rota.command.workspace import LIMIT, asks_for_one, prepare, show_inputs
 from rota.core.workspace import Workspace
 from rota.engine.work import Work
-from rota.errors import InvalidInput, Unavailable
+from rota.errors import InvalidInput, RotaError, Unavailable
 from rota.ids import show_group, show_job
 from rota.wire import depth_form
 
@@ -42,35 +44,40 @@ async def _prepared(
     workspaces: Sequence[Workspace | None] = (),
     *,
     group: GroupWanted | None = None,
+    around: Surroundings | None = None,
+    asked: object = None,
 ) -> Callable[[Work], Answer]:
     context = context_of(request)
+    around = context.around if around is None else around
     context.control.look_at_config()  # what was just written holds for what is submitted after it
     await context.control.look_at_hold_file()
     key = request.headers.get("idempotency-key")
-    warnings = await _missing_things(members, context.around)
+    warnings = await _missing_things(members, around)
     return partial(
-        submit, wanted=members, around=context.around, actor=context.actor, key=key, warnings=warnings,
-        survey=await _survey(context, members), workspaces=workspaces, group=group,
+        submit, wanted=members, around=around, actor=context.actor, key=key, warnings=warnings,
+        survey=await _survey(context, members, around), workspaces=workspaces, group=group, asked=asked,
     )  # fmt: skip
 
 
-async def _survey(context: Context, members: Sequence[Submission]) -> Survey:
+async def _survey(context: Context, members: Sequence[Submission], around: Surroundings) -> Survey:
     """What the jobs name outside, if any does: here a file system that does not answer leaves nothing to go by."""
     if not any(names_something(member) for member in members):
         return NOTHING
     places, began = context.control.settings.places, context.known.begin()
-    looking = asyncio.to_thread(survey, members, context.around, context.probe, places, began=began)
+    looking = asyncio.to_thread(survey, members, around, context.probe, places, began=began)
     try:
         return await asyncio.wait_for(looking, _LOOK_OUTSIDE)
     except TimeoutError:
         raise Unavailable("the file system does not answer; nothing was stored, so submit it again later") from None
 
 
-async def _workspaces(context: Context, members: Sequence[Submission]) -> Sequence[Workspace | None]:
+async def _workspaces(
+    context: Context, members: Sequence[Submission], around: Surroundings, *, keeps_inputs: bool = True
+) -> Sequence[Workspace | None]:
     """What git says to those that ask for a worktree or a patch; it is asked beside everything else."""
     if not any(map(asks_for_one, members)):
         return ()
-    asking = asyncio.to_thread(prepare, members, context.around, context.home.directory)
+    asking = asyncio.to_thread(prepare, members, around, context.home.directory, keeps_inputs=keeps_inputs)
     try:
         return await asyncio.wait_for(asking, LIMIT + _LOOK_AROUND)
     except TimeoutError:
@@ -116,9 +123,13 @@ def _told(told: Answer, job: dict[str, Any], delayed: Delayed | None) -> Respons
 async def submit_job(request: Request) -> Response:
     context = context_of(request)
     members = [await read(request, Submission)]
-    workspaces = await _workspaces(context, members)
-    act = await _prepared(request, members, workspaces)
-    told, form, delayed = await context.perform_and_see(act, context.see_submitted)
+    try:
+        workspaces = await _workspaces(context, members, context.around)
+        act = await _prepared(request, members, workspaces)
+        told, form, delayed = await context.perform_and_see(act, context.see_submitted)
+    except RotaError as error:
+        error.path = error.path.removeprefix(".jobs[0]")  # the one there is, is the request itself
+        raise
     await _show_inputs(context, told, workspaces)
     return _told(told, {"job": form}, delayed)
 
@@ -127,15 +138,28 @@ class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     jobs: Annotated[list[Submission], msgspec.Meta(min_length=1, max_length=10_000)]
     group: GroupWanted | None = None
     """They are the members of a new one."""
+    cwd: str | None = None
+    env: dict[str, str] = {}
+    inherit_env: bool = True
+    """What the jobs get that do not bring their own, said once for all of them."""
+
+    def around(self, scheduler: Surroundings) -> Surroundings:
+        check_cwd(self.cwd)
+        check_variables(self.env)
+        variables = {**scheduler.variables, **self.env} if self.inherit_env else self.env
+        return Surroundings(cwd=scheduler.cwd if self.cwd is None else self.cwd, variables=variables)
 
 
 async def submit_batch(request: Request) -> Response:
     """One submit, taken or refused whole; the answer has the ids in the order given, or those of the jobs that have a
     unique key of it."""
     context, batch = context_of(request), await read(request, Batch)
-    members = batch.jobs
-    workspaces = await _workspaces(context, members)
-    act = await _prepared(request, members, workspaces, group=batch.group)
+    members, around = batch.jobs, batch.around(context.around)
+    is_dry = request.query_params.get("dry_run") in ("1", "true")
+    workspaces = await _workspaces(context, members, around, keeps_inputs=not is_dry)
+    act = await _prepared(request, members, workspaces, group=batch.group, around=around, asked=batch)
+    if is_dry:
+        return await rehearse(request, act, members)
     told, delayed = await context.perform_and_see(act, context.see_batch)
     await _show_inputs(context, told, workspaces)
     said: dict[str, Any] = {"jobs": [] if isinstance(told, Deferred) else [show_job(job) for job in told.jobs]}

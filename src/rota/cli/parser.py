@@ -21,6 +21,7 @@ VERBS = {
     "status": "what runs, what waits, and why nothing runs if nothing does",
     "doctor": "check that everything Rota needs is in order",
     "submit": "submit a command as a job and print its id",
+    "apply": "submit the jobs of a workflow file, all or none, as one group",
     "run": "run a command at the next free place, before the queue, and return its exit code",
     "list": "list jobs",
     "show": "show everything about a job",

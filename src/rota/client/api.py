@@ -43,6 +43,32 @@ def submit(session: Session, request: Json) -> Json:
     return answer
 
 
+def apply(session: Session, request: Json) -> Json:
+    """A whole batch, once, whatever happens to the connection."""
+    headers = {"Idempotency-Key": os.urandom(16).hex()}
+    try:
+        answer: Json = session.ask("POST", "/api/jobs/batch", body=request, headers=headers).json()
+    except Deferred as refusal:
+        answer = {"result": "deferred", "group": None, "jobs": [], "warning": refusal.message}
+        if refusal.depth is not None:
+            answer["depth"] = refusal.depth
+    return answer
+
+
+def rehearse(session: Session, request: Json, *, form: str) -> Json:
+    """What would come of a batch, with the graph of it as `dag` or `json`; nothing does."""
+    target = f"/api/jobs/batch{_query((('dry_run', 1), ('format', form)))}"
+    answer: Json = session.ask("POST", target, body=request).json()
+    return answer
+
+
+def progress(session: Session, group: str, *, wait: float, seen: str | None) -> Json:
+    """How it gets on: at once when something has ended or begun since `seen`, else when the seconds are over."""
+    target = f"/api/job-groups/{quote(group)}/progress{_query((('wait', f'{wait:g}'), ('seen', seen)))}"
+    answer: Json = session.ask("GET", target, timeout=PATIENCE + wait).json()
+    return answer
+
+
 def jobs(
     session: Session,
     *,

@@ -67,4 +67,5 @@ def from_answer(status: int, body: bytes) -> RotaError:
     refusal = kind(str(message))
     if isinstance(refusal, Deferred):
         refusal.depth = document.get("depth")
+    refusal.path = str(document.get("path") or "")
     return refusal

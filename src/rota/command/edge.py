@@ -10,7 +10,7 @@ from rota.command.group import NOWHERE, Enrolment
 from rota.command.submission import Submission
 from rota.core.after import AfterPolicy, Edge, EdgeState, find_cycle, state_of
 from rota.engine.work import Work
-from rota.errors import InvalidInput, NotFound
+from rota.errors import InvalidInput, NotFound, RotaError
 from rota.ids import GroupId, JobId, parse_job, show_job
 from rota.names import is_name
 from rota.store.submit import ChainState, NewJob
@@ -27,26 +27,53 @@ def edges_of(
     if not implied and not any(member.after or member.local is not None for member in wanted):
         return dict.fromkeys(ids, ())
     local = _local_names(ids, wanted)
-    named = {
-        job: list(dict.fromkeys((local.get(after.job) or parse_job(after.job), after.policy) for after in member.after))
-        for job, member in zip(ids, wanted, strict=True)
-    }
+    named = {job: _named(n, wanted[n], local) for n, job in enumerate(ids)}
+    names = names_of(ids, wanted)
     new = set(ids)
     older = {predecessor for edges in named.values() for predecessor, _ in edges if predecessor not in new}
     older.update(predecessor for predecessor in implied.values() if predecessor not in new)
     chains = work.session.chains(sorted(older)) if older else {}
     resolved = {}
-    for job, edges in named.items():
+    for n, (job, edges) in enumerate(named.items()):
         group = enrolment.group_of(job)
-        resolved[job] = tuple(_edge(job, predecessor, policy, new, chains, group) for predecessor, policy in edges)
+        try:
+            resolved[job] = tuple(_edge(job, predecessor, policy, new, chains, group) for predecessor, policy in edges)
+        except RotaError as error:
+            raise _said_where(error, n, wanted[n], job, names.get(job)) from None
         if job in implied:
             resolved[job] += _implied(resolved[job], _edge(job, implied[job], FINISHED, new, chains, group))
     within = {
         job: [edge.predecessor for edge, _ in edges if edge.predecessor in new] for job, edges in resolved.items()
     }
     if any(within.values()) and (cycle := find_cycle(within)) is not None:
-        raise InvalidInput(f"invalid --after cycle: {' -> '.join(show_job(job) for job in cycle)}")
+        said = " -> ".join(names.get(job) or show_job(job) for job in cycle)
+        raise InvalidInput(f"invalid --after cycle: {said}").under(f".jobs[{ids.index(cycle[0])}].after")
     return resolved
+
+
+def names_of(ids: Sequence[JobId], wanted: Sequence[Submission]) -> Mapping[JobId, str]:
+    """What those are called that have no id yet as far as anyone knows."""
+    return {job: member.local for job, member in zip(ids, wanted, strict=True) if member.local is not None}
+
+
+def _named(n: int, member: Submission, local: Mapping[str, JobId]) -> list[tuple[JobId, AfterPolicy]]:
+    found: dict[tuple[JobId, AfterPolicy], None] = {}
+    for m, after in enumerate(member.after):
+        try:
+            found[local.get(after.job) or parse_job(after.job), after.policy] = None
+        except InvalidInput as error:
+            raise error.under(f".jobs[{n}].after[{m}]") from None
+    return list(found)
+
+
+def _said_where(error: RotaError, n: int, member: Submission, job: JobId, name: str | None) -> RotaError:
+    """With the edge that it speaks of, and by the name that its writer knows."""
+    said = error.message.rpartition(" ")[2]
+    called = (show_job(job), name) if said == show_job(job) else (said,)
+    place = next((m for m, after in enumerate(member.after) if after.job in called), None)
+    if name is not None and said == show_job(job):
+        error = type(error)(error.message.removesuffix(said) + name)
+    return error.under(f".jobs[{n}].after" + ("" if place is None else f"[{place}]"))
 
 
 def _local_names(ids: Sequence[JobId], wanted: Sequence[Submission]) -> dict[str, JobId]:
@@ -55,7 +82,8 @@ def _local_names(ids: Sequence[JobId], wanted: Sequence[Submission]) -> dict[str
         if member.local is None:
             continue
         if not is_name(member.local) or _looks_like_an_id(member.local):
-            raise InvalidInput(f"not a usable local name: {member.local!r}; use a word that is not a job id")
+            said = f"not a usable local name: {member.local!r}; use a word that is not a job id"
+            raise InvalidInput(said).under(f".jobs[{len(names)}].local")
         if member.local in names:
             raise InvalidInput(f"two jobs are called {member.local!r}; give each its own local name")
         names[member.local] = job

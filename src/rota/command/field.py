@@ -22,7 +22,7 @@ def check_fields(wanted: Submission) -> None:
     check_text("name", wanted.name)
     check_text("skip_if", wanted.skip_if)
     if wanted.skip_if is not None and not wanted.skip_if.strip():
-        raise InvalidInput("skip_if is empty, which a shell takes for success: leave it out instead")
+        raise InvalidInput("skip_if is empty, which a shell takes for success: leave it out instead").under(".skip_if")
     check_priority(wanted.priority)
     _check_pools(wanted.pools)
     for field in ("type", "flow", "target"):
@@ -43,57 +43,69 @@ def check_rest(wanted: Submission, retry: RetryPolicies, now: datetime) -> None:
 
 def check_cwd(cwd: str | None) -> None:
     if cwd is not None and (not cwd.startswith("/") or "\x00" in cwd):
-        raise InvalidInput(f"cwd must be an absolute path, not {cwd!r}")
+        raise InvalidInput(f"cwd must be an absolute path, not {cwd!r}").under(".cwd")
 
 
 def check_command(command: Sequence[str]) -> None:
     if not command or not command[0].strip():
-        raise InvalidInput("the command is empty; write it after --, as in: rota submit -- echo hello")
+        advice = "write it after --, as in: rota submit -- echo hello"
+        raise InvalidInput(f"the command is empty; {advice}").under(".command")
     if any("\x00" in word for word in command):
-        raise InvalidInput("the command has a NUL character, which no program can be given; remove it")
+        said = "the command has a NUL character, which no program can be given; remove it"
+        raise InvalidInput(said).under(".command")
 
 
 def check_text(field: str, text: str | None) -> None:
     if text is not None and "\x00" in text:
-        raise InvalidInput(f"{field} has a NUL character; remove it")
+        raise InvalidInput(f"{field} has a NUL character; remove it").under(f".{field}")
 
 
 def check_priority(priority: int) -> None:
     if abs(priority) > _MOST_PRIORITY:
-        raise InvalidInput(f"priority {priority} is out of range; it goes from -{_MOST_PRIORITY} to {_MOST_PRIORITY}")
+        span = f"it goes from -{_MOST_PRIORITY} to {_MOST_PRIORITY}"
+        raise InvalidInput(f"priority {priority} is out of range; {span}").under(".priority")
 
 
 def _check_name(field: str, name: str | None) -> None:
     if name is not None and not is_name(name):
-        raise InvalidInput(f"not a usable {field}: {name!r}; use {NAME_RULE}")
+        raise InvalidInput(f"not a usable {field}: {name!r}; use {NAME_RULE}").under(f".{field}")
 
 
 def _check_pools(pools: Mapping[str, int]) -> None:
     for name, weight in pools.items():
         if not is_pool_name(name):
             kinds = ", ".join(f"{kind}/NAME" for kind in POOL_KINDS)
-            raise InvalidInput(f"not a pool name: {name!r}; a pool is global or one of {kinds}")
+            said = f"not a pool name: {name!r}; a pool is global or one of {kinds}"
+            raise InvalidInput(said).under(".pools")
         if not 1 <= weight <= MOST_WEIGHT:
-            raise InvalidInput(f"pool {name}: a job draws at least 1 and at most {MOST_WEIGHT}, not {weight}")
+            said = f"pool {name}: a job draws at least 1 and at most {MOST_WEIGHT}, not {weight}"
+            raise InvalidInput(said).under(".pools")
 
 
 def check_variables(variables: Mapping[str, str]) -> None:
     for name, value in variables.items():
         if not name or "=" in name or "\x00" in name or "\x00" in value:
-            raise InvalidInput(f"not a usable environment variable: {name!r}")
+            raise InvalidInput(f"not a usable environment variable: {name!r}").under(".env")
 
 
 def limit_of(field: str, text: str | None) -> timedelta | None:
     if text is None:
         return None
-    limit = parse_duration(text)
+    limit = _duration_of(field, text)
     if not limit:
-        raise InvalidInput(f"{field} must be longer than nothing; leave it out for no limit")
+        raise InvalidInput(f"{field} must be longer than nothing; leave it out for no limit").under(f".{field}")
     return limit
 
 
+def _duration_of(field: str, text: str) -> timedelta:
+    try:
+        return parse_duration(text)
+    except InvalidInput as error:
+        raise error.under(f".{field}") from None
+
+
 def not_before_of(delay: str | None, now: datetime) -> datetime | None:
-    wait = timedelta() if delay is None else parse_duration(delay)
+    wait = timedelta() if delay is None else _duration_of("delay", delay)
     return now + wait if wait else None
 
 
@@ -101,17 +113,17 @@ def _check_phase(phase: str | None, flow: str | None) -> None:
     if phase is None:
         return
     if not is_name(phase) or "/" in phase:  # so that a lock's key tells phase and flow apart
-        raise InvalidInput(f"not a usable phase: {phase!r}; use {NAME_RULE}, and no / at all")
+        raise InvalidInput(f"not a usable phase: {phase!r}; use {NAME_RULE}, and no / at all").under(".phase")
     if flow is None:
-        raise InvalidInput(f"phase {phase} is one of a flow: name the flow too, with --flow")
+        raise InvalidInput(f"phase {phase} is one of a flow: name the flow too, with --flow").under(".phase")
 
 
 def locks_of(wanted: Sequence[LockWanted], phase: Lock | None = None) -> tuple[Lock, ...]:
     """By key; a key named twice is exclusive if either says so."""
     locks: dict[str, Lock] = {} if phase is None else {phase.key: phase}
-    for lock in wanted:
+    for n, lock in enumerate(wanted):
         if not lock.key or "\x00" in lock.key or len(lock.key) > 200:
-            raise InvalidInput(f"not a usable lock key: {lock.key!r}; use 1 to 200 characters")
+            raise InvalidInput(f"not a usable lock key: {lock.key!r}; use 1 to 200 characters").under(f".locks[{n}]")
         known = locks.get(lock.key)
         mode = lock.mode if known is None else min(known.mode, lock.mode)
         locks[lock.key] = Lock(key=lock.key, mode=mode)

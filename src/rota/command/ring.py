@@ -17,7 +17,7 @@ Key = tuple[str, str]
 """What an artifact belongs to, and its name."""
 
 
-def refuse_rings(work: Work, jobs: Sequence[NewJob]) -> None:
+def refuse_rings(work: Work, jobs: Sequence[NewJob], names: Mapping[JobId, str] = {}) -> None:
     """Over all that wait already, where one of them needs what is to be produced now; else over the new ones alone."""
     made: dict[Key, list[JobId]] = {}
     for job in jobs:
@@ -32,7 +32,9 @@ def refuse_rings(work: Work, jobs: Sequence[NewJob]) -> None:
         _add_older(work, graph, jobs, made)
     ring = find_cycle(graph)
     if ring is not None:
-        raise InvalidInput(f"invalid --needs cycle: {' -> '.join(show_job(job) for job in ring)}")
+        first = next((n for n, job in enumerate(jobs) if job.id in ring), 0)
+        said = " -> ".join(names.get(job) or show_job(job) for job in ring)
+        raise InvalidInput(f"invalid --needs cycle: {said}").under(f".jobs[{first}].needs")
 
 
 def _keys(artifacts: Iterable[Artifact], repository: str | None) -> list[Key]:

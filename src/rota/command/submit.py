@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from rota.command.backpressure import Deferred, Delayed, deferred, delays
-from rota.command.edge import edges_of, refuse_unknown_patches
+from rota.command.edge import edges_of, names_of, refuse_unknown_patches
 from rota.command.field import check_cwd, check_fields, check_rest, check_variables, limit_of, locks_of, not_before_of
 from rota.command.group import admit, check_group, enrol
 from rota.command.ring import refuse_rings
@@ -33,12 +33,14 @@ from rota.core.tick import is_free
 from rota.core.unique import keys_of
 from rota.core.workspace import Workspace
 from rota.engine.work import Work
-from rota.errors import Conflict
+from rota.errors import Conflict, RotaError
 from rota.ids import GroupId, JobId
 from rota.store.submit import NewJob
 
 _NOTHING_FOUND = Found()
 _BY_HAND = Origin()
+_Member = tuple[JobId, Submission, tuple[tuple[Edge, EdgeState], ...], Found, Workspace | None, Origin]
+"""A job of a submit with all that was found out of it."""
 
 
 class Submitted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -87,8 +89,7 @@ def submit(
     digest = hashlib.sha256(msgspec.json.encode(wanted if asked is None else asked)).hexdigest() if key else ""
     if key and (told := _told_before(work, key, digest)) is not None:
         return msgspec.structs.replace(told, flows=flows_of(wanted))
-    for member in wanted:
-        check_fields(member)
+    _check_each(wanted, check_fields)
     if group is not None:
         check_group(group)
     if active := work.session.active_of(keys_of([member.unique for member in wanted])):
@@ -106,17 +107,13 @@ def submit(
     edges = edges_of(work, ids, wanted, enrolment)
     found = survey.found or [_NOTHING_FOUND] * len(ids)
     given = workspaces or [None] * len(ids)
-    jobs = [
-        checker.check(job, member, edges[job], each, workspace, origin)
-        for job, member, each, workspace, origin in zip(
-            ids, wanted, found, given, origins or [_BY_HAND] * len(ids), strict=True
-        )
-    ]
+    sources = origins or [_BY_HAND] * len(ids)
+    jobs = checker.check_all(zip(ids, wanted, edges.values(), found, given, sources, strict=True))
     if enrolment.places:
         jobs = admit(work, jobs, enrolment)
     if survey.found:
         refuse_unknown_patches(work, jobs)
-        refuse_rings(work, jobs)
+        refuse_rings(work, jobs, names_of(ids, wanted))
     work.session.add(jobs, work.now, actor)
     work.has_stored = True
     told = Submitted(jobs=ids, warnings=[*warnings, *checker.warnings], group=enrolment.made)
@@ -127,8 +124,15 @@ def submit(
 
 def _check_whole(work: Work, wanted: Sequence[Submission]) -> None:
     """Nobody is told to come again with what could not be taken."""
-    for member in wanted:
-        check_rest(member, work.settings.retry, work.now)
+    _check_each(wanted, lambda member: check_rest(member, work.settings.retry, work.now))
+
+
+def _check_each(wanted: Sequence[Submission], check: Callable[[Submission], None]) -> None:
+    for n, member in enumerate(wanted):
+        try:
+            check(member)
+        except RotaError as error:
+            raise error.under(f".jobs[{n}]") from None
 
 
 def delays_of(work: Work, told: Sequence[Answer]) -> list[Delayed | None]:
@@ -146,6 +150,15 @@ class Checker:
         self._last: tuple[bool, Mapping[str, str], int] | None = None
         """The environment of the job before and where it is stored: most often it is this one's too."""
         self.warnings: dict[str, None] = {}
+
+    def check_all(self, members: Iterable[_Member]) -> list[NewJob]:
+        jobs = []
+        for n, member in enumerate(members):
+            try:
+                jobs.append(self.check(*member))
+            except RotaError as error:
+                raise error.under(f".jobs[{n}]") from None
+        return jobs
 
     def check(
         self, job: JobId, wanted: Submission, edges: tuple[tuple[Edge, EdgeState], ...], found: Found,

@@ -50,10 +50,12 @@ def names_something(wanted: Submission) -> bool:
 def survey(
     wanted: Sequence[Submission], around: Surroundings, probe: Probe, places: Places, *, began: int
 ) -> Survey:  # fmt: skip
+    found: list[Found] = []
     try:
-        found = [_find(member, around, probe) for member in wanted]
+        for member in wanted:
+            found.append(_find(member, around, probe))  # noqa: PERF401 - how far it came says whose fault it was
     except RotaError as error:
-        return Survey(refusal=error)
+        return Survey(refusal=error.under(f".jobs[{len(found)}]"))
     facts: set[Fact] = set()
     for each in found:
         needs = [Need(artifact=need, scope=scope_of(need, each.repository)) for need in each.needs if need.job is None]

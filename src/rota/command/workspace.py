@@ -26,10 +26,18 @@ def asks_for_one(wanted: Submission) -> bool:
     return wanted.worktree or wanted.patch or wanted.with_diff or wanted.base is not None
 
 
-def prepare(wanted: Sequence[Submission], around: Surroundings, home: str) -> list[Workspace | None]:
-    """The workspace of each; none where none is asked for."""
-    asked = _Asked(home)
-    return [asked.workspace(member, member.cwd or around.cwd) if asks_for_one(member) else None for member in wanted]
+def prepare(
+    wanted: Sequence[Submission], around: Surroundings, home: str, *, keeps_inputs: bool = True
+) -> list[Workspace | None]:
+    """The workspace of each; none where none is asked for. A rehearsal keeps no patch: that is a file in the home."""
+    asked = _Asked(home, keeps_inputs=keeps_inputs)
+    found: list[Workspace | None] = []
+    for n, member in enumerate(wanted):
+        try:
+            found.append(asked.workspace(member, member.cwd or around.cwd) if asks_for_one(member) else None)
+        except InvalidInput as error:
+            raise error.under(f".jobs[{n}]") from None
+    return found
 
 
 def show_inputs(home: str, jobs: Sequence[JobId], workspaces: Sequence[Workspace | None]) -> None:
@@ -48,8 +56,9 @@ def show_inputs(home: str, jobs: Sequence[JobId], workspaces: Sequence[Workspace
 class _Asked:
     """git, asked once for each directory: the jobs of a batch have most often the same."""
 
-    def __init__(self, home: str) -> None:
+    def __init__(self, home: str, *, keeps_inputs: bool) -> None:
         self._home = home
+        self._keeps_inputs = keeps_inputs
         self._deadline = time.monotonic() + LIMIT
         self._places: dict[str, tuple[str, str, str]] = {}
         self._bases: dict[tuple[str, str | None], str] = {}
@@ -64,7 +73,7 @@ class _Asked:
             below=below,
             base=self._base(cwd, wanted.base) if wanted.worktree else None,
             patch=wanted.patch,
-            input=self._input(top) if wanted.with_diff else None,
+            input=self._input(top) if wanted.with_diff and self._keeps_inputs else None,
         )
 
     def _place(self, cwd: str) -> tuple[str, str, str]:

@@ -68,7 +68,7 @@ class RetryPolicies(msgspec.Struct, frozen=True, kw_only=True):
         be safe to repeat.
         """
         if retries is not None and not 0 <= retries <= MOST_RETRIES:
-            raise InvalidInput(f"retries go from 0 to {MOST_RETRIES}, not {retries}")
+            raise InvalidInput(f"retries go from 0 to {MOST_RETRIES}, not {retries}").under(".retries")
         chosen = name if name is not None else (FLEET if flow is not None else otherwise)
         if chosen is None:
             return None if retries is None else msgspec.structs.replace(self.default, max_retries=retries)
@@ -80,7 +80,8 @@ class RetryPolicies(msgspec.Struct, frozen=True, kw_only=True):
             return self.default
         if name not in self.named:
             known = ", ".join([DEFAULT, *sorted(self.named)])
-            raise InvalidInput(f"unknown retry policy: {name!r}; known are {known}, and [retry.NAME] adds one")
+            said = f"unknown retry policy: {name!r}; known are {known}, and [retry.NAME] adds one"
+            raise InvalidInput(said).under(".retry")
         return self.named[name]
 
 

@@ -19,6 +19,7 @@ from rota.store.graph import GraphRecords
 from rota.store.group import Grouping, GroupRecords
 from rota.store.lock import LockRecords
 from rota.store.move import QueueRecords
+from rota.store.progress import ProgressRecords
 from rota.store.record import Records
 from rota.store.retry import Retrying
 from rota.store.rewind import Rewinding, RewindRecords
@@ -27,7 +28,7 @@ from rota.store.slot import Serving, SlotRecords
 
 class Reader(
     SlotRecords, Records, ControlRecords, BreakerRecords, GraphRecords, RewindRecords, GcRecords, QueueRecords,
-    LockRecords, GroupRecords,
+    LockRecords, GroupRecords, ProgressRecords,
 ):  # fmt: skip
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -43,7 +44,9 @@ class Reader(
         self._db.close()
 
 
-class Session(Finishing, Serving, LockRecords, Retrying, Rewinding, Editing, Collecting, Grouping, Records):
+class Session(
+    Finishing, Serving, LockRecords, GraphRecords, Retrying, Rewinding, Editing, Collecting, Grouping, Records
+):
     def begin(self) -> None:
         """After a reconnect every waiting job is looked at again, so that no wake-up can be lost for good."""
         if self._db.begin():

@@ -31,7 +31,7 @@ from rota.core.graph import (
 from rota.core.status import WAITING, Status
 from rota.ids import JobId, show_job
 from rota.store.graph import Legend
-from rota.store.session import Reader
+from rota.store.session import Looking, Reader
 from rota.view.job import Sight, waits_of
 
 EMPTY = "Outcome: No scheduled jobs"
@@ -103,17 +103,33 @@ class Adjacency(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def picture(reader: Reader, wanted: Wanted, sight: Sight) -> Picture:
-    graph = _graph(reader, wanted, MOST_DRAWN)
-    drawing = draw(graph, max_depth=wanted.max_depth, most=MOST_LINES)
+    return picture_of(reader, _graph(reader, wanted, MOST_DRAWN), sight, max_depth=wanted.max_depth)
+
+
+def picture_of(
+    reader: Looking, graph: Graph, sight: Sight, *, max_depth: int, names: Mapping[JobId, str] = {}
+) -> Picture:
+    """`names` has what those are called that nobody knows by their ids."""
+    drawing = draw(graph, max_depth=max_depth, most=MOST_LINES)
     met = [line.vertex for line in drawing.lines if line.vertex is not None and line.mark is not Mark.AGAIN]
     legends = reader.legends(met)
     waits = _waits(reader, met, legends, sight)
-    captions = {job: msgspec.structs.replace(each.caption, wait=waits.get(job)) for job, each in legends.items()}
+    captions = {
+        job: msgspec.structs.replace(each.caption, wait=waits.get(job), plan=_plan(each.caption.plan, names.get(job)))
+        for job, each in legends.items()
+    }
     return Picture(drawing=drawing, captions=captions, leaves=_leaves(graph, met))
 
 
 def adjacency(reader: Reader, wanted: Wanted, sight: Sight) -> Adjacency:
-    graph = _graph(reader, wanted, MOST_LISTED)
+    return adjacency_of(reader, _graph(reader, wanted, MOST_LISTED), sight)
+
+
+def _plan(plan: str | None, name: str | None) -> str | None:
+    return plan if name in (None, plan) else f"{name}: {plan}"
+
+
+def adjacency_of(reader: Looking, graph: Graph, sight: Sight) -> Adjacency:
     vertices = graph.nodes.values()
     legends = reader.legends(vertices)
     waits = _waits(reader, vertices, legends, sight)
@@ -134,7 +150,7 @@ def _edge(job: JobId, link: Link, presence: Mapping[Need, bool | None]) -> dict[
 
 
 def _waits(
-    reader: Reader, vertices: Iterable[Vertex], legends: Mapping[JobId, Legend], sight: Sight
+    reader: Looking, vertices: Iterable[Vertex], legends: Mapping[JobId, Legend], sight: Sight
 ) -> dict[JobId, str]:  # fmt: skip
     """As `why` says it; a blocked job keeps its text."""
     waits: dict[JobId, str] = {}

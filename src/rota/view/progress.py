@@ -1,0 +1,92 @@
+"""How a group gets on, for somebody who follows it: what runs, and what has ended since he last looked."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from rota.core.group import OVER, status_of
+from rota.errors import InvalidInput
+from rota.ids import JobId, show_group, show_job
+from rota.store.session import Reader
+
+_MOST_ENDED = 500
+_MOST_RUNNING = 20
+
+
+class EndedForm(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    name: str | None
+    status: str
+    reason: str | None
+    exit_code: int | None
+    retried_as: str | None
+
+
+class RunningForm(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    name: str | None
+    started_at: datetime
+
+
+class ProgressForm(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    name: str | None
+    status: str
+    counts: dict[str, int]
+    total: int
+    running: list[RunningForm]
+    """The longest first, and no more than fit a screen."""
+    ended: list[EndedForm]
+    """In the order of their ends; a long list comes in parts, each behind the `seen` of the one before."""
+    seen: str
+
+    @property
+    def is_over(self) -> bool:
+        return self.status in OVER
+
+
+def progress(reader: Reader, group: str, seen: str | None) -> ProgressForm:
+    found = reader.group_called(group)
+    tally = reader.tallies([found])[found.id]
+    since = _since(seen)
+    ended = reader.ended_since(found.id, since, limit=_MOST_ENDED)
+    running = reader.running_in(found.id, limit=_MOST_RUNNING)
+    at, job = ended[-1].since if ended else since
+    counts: dict[str, int] = {}
+    for status, count in tally.counts.items():
+        if count:
+            counts[status.shown.value] = counts.get(status.shown.value, 0) + count
+    return ProgressForm(
+        id=show_group(found.id),
+        name=found.name,
+        status=status_of(
+            tally, is_closed=found.closed_at is not None, is_cancelled=found.cancelled_at is not None
+        ).value,
+        counts=counts,
+        total=tally.total,
+        running=[RunningForm(id=show_job(one.job), name=one.name, started_at=one.started_at) for one in running],
+        ended=[
+            EndedForm(
+                id=show_job(one.job), name=one.name, status=one.status.shown.value, reason=one.reason,
+                exit_code=one.exit_code, retried_as=_shown(one.retried_as),
+            )
+            for one in ended
+        ],
+        seen=".".join(map(str, (at, job, *(one.job for one in running)))),
+    )  # fmt: skip
+
+
+def _shown(job: JobId | None) -> str | None:
+    return None if job is None else show_job(job)
+
+
+def _since(seen: str | None) -> tuple[int, int]:
+    try:
+        at, job = (0, 0) if seen is None else (int(part) for part in seen.split(".")[:2])
+    except ValueError:
+        raise InvalidInput(f"not a mark of progress: {seen!r}; use the `seen` of the answer before") from None
+    if not (0 <= at < 2**62 and 0 <= job < 2**62):
+        raise InvalidInput(f"not a mark of progress: {seen!r}; use the `seen` of the answer before")
+    return at, job
