@@ -23,6 +23,7 @@ from rota.api import (
     scheduler,
     slot,
     submit,
+    template,
     tick,
 )
 from rota.api.context import Context
@@ -31,7 +32,7 @@ from rota.errors import RotaError
 
 _MODULES = (
     submit, job, edit, queue, lock, log, retry, rewind, slot, direct, artifact, tick, scheduler, control, breaker,
-    display, graph, gc,
+    display, graph, gc, template,
 )  # fmt: skip
 
 

@@ -16,15 +16,18 @@ from starlette.routing import Route
 from rota.api.context import Context, context_of
 from rota.api.problem import answer, problem, read
 from rota.command.backpressure import RETRY_AFTER, Deferred, Delayed
+from rota.command.expand import Expanded, expand_all
 from rota.command.submission import Submission, Surroundings
-from rota.command.submit import AlreadyActive, Answer, Needs, Submitted, missing_things, needs_of, submit
+from rota.command.submit import AlreadyActive, Answer, Needs, Submitted, missing_things, needs_of, repeat, submit
 from rota.command.survey import NOTHING, Survey, names_something, survey
 from rota.command.workspace import LIMIT, asks_for_one, prepare, show_inputs
 from rota.core.workspace import Workspace
 from rota.engine.work import Work
-from rota.errors import InvalidInput, Unavailable
+from rota.errors import InvalidInput, RotaError, Unavailable
 from rota.ids import show_job
 from rota.wire import depth_form
+
+Workspaces = Sequence[Workspace | None]
 
 _LOOK_AROUND = 2.0
 """Seconds for a look at the file system before a submit."""
@@ -37,17 +40,38 @@ _seen: dict[Needs, tuple[float, list[str]]] = {}
 
 
 async def _prepared(
-    request: Request, members: Sequence[Submission], workspaces: Sequence[Workspace | None] = ()
+    request: Request, made: Expanded, workspaces: Workspaces, asked: Sequence[Submission]
 ) -> Callable[[Work], Answer]:
-    context = context_of(request)
+    context, members = context_of(request), made.wanted
     context.control.look_at_config()  # what was just written holds for what is submitted after it
     await context.control.look_at_hold_file()
     key = request.headers.get("idempotency-key")
-    warnings = await _missing_things(members, context.around)
+    warnings = [*made.warnings, *await _missing_things(members, context.around)]
     return partial(
         submit, wanted=members, around=context.around, actor=context.actor, key=key, warnings=warnings,
-        survey=await _survey(context, members), workspaces=workspaces,
+        survey=await _survey(context, members), workspaces=workspaces, origins=made.origins, asked=asked,
     )  # fmt: skip
+
+
+async def _expanded(context: Context, members: Sequence[Submission]) -> Expanded:
+    """What their templates make of them. Schemas are checked here, away from the engine."""
+    if not any(member.template is not None for member in members):
+        return Expanded(wanted=members, origins=(), warnings=[])
+    return await context.look(partial(expand_all, wanted=members))
+
+
+async def _act(request: Request, members: Sequence[Submission]) -> tuple[Callable[[Work], Answer], Workspaces]:
+    """What the engine is asked to do. A request that comes again has the answer it had, whatever has become of its
+    template since."""
+    context, key = context_of(request), request.headers.get("idempotency-key")
+    try:
+        made = await _expanded(context, members)
+    except RotaError as refusal:
+        if key is None:
+            raise
+        return partial(repeat, key=key, asked=members, refusal=refusal), ()
+    workspaces = await _workspaces(context, made.wanted)
+    return await _prepared(request, made, workspaces, members), workspaces
 
 
 async def _survey(context: Context, members: Sequence[Submission]) -> Survey:
@@ -112,8 +136,7 @@ def _told(told: Answer, job: dict[str, Any], delayed: Delayed | None) -> Respons
 async def submit_job(request: Request) -> Response:
     context = context_of(request)
     members = [await read(request, Submission)]
-    workspaces = await _workspaces(context, members)
-    act = await _prepared(request, members, workspaces)
+    act, workspaces = await _act(request, members)
     told, form, delayed = await context.perform_and_see(act, context.see_submitted)
     await _show_inputs(context, told, workspaces)
     return _told(told, {"job": form}, delayed)
@@ -127,8 +150,7 @@ async def submit_batch(request: Request) -> Response:
     """One submit, taken or refused whole; the answer has the ids in the order given, or those of the jobs that have a
     unique key of it."""
     context, members = context_of(request), (await read(request, Batch)).jobs
-    workspaces = await _workspaces(context, members)
-    act = await _prepared(request, members, workspaces)
+    act, workspaces = await _act(request, members)
     told, delayed = await context.perform_and_see(act, context.see_batch)
     await _show_inputs(context, told, workspaces)
     said: dict[str, Any] = {"jobs": [] if isinstance(told, Deferred) else [show_job(job) for job in told.jobs]}

@@ -32,7 +32,7 @@ from rota.core.tick import is_free
 from rota.core.unique import keys_of
 from rota.core.workspace import Workspace
 from rota.engine.work import Work
-from rota.errors import Conflict
+from rota.errors import Conflict, RotaError
 from rota.ids import JobId
 from rota.store.submit import NewJob
 
@@ -79,7 +79,7 @@ def submit(
     them asks for a workspace, `workspaces` has what git said to each; where any was
     not typed by hand, `origins` says where each comes from. `asked` is the request that the key stands for, where the
     jobs were made from it."""
-    digest = hashlib.sha256(msgspec.json.encode(wanted if asked is None else asked)).hexdigest() if key else ""
+    digest = _digest(wanted if asked is None else asked) if key else ""
     if key and (told := _told_before(work, key, digest)) is not None:
         return msgspec.structs.replace(told, flows=flows_of(wanted))
     for member in wanted:
@@ -148,7 +148,7 @@ class Checker:
         return NewJob(
             id=job,
             spec=spec,
-            priority=wanted.priority,
+            priority=wanted.priority or 0,
             not_before=not_before,
             edges=edges,
             draws=draws,
@@ -187,7 +187,7 @@ class Checker:
             phase=wanted.phase,
             target=wanted.target,
             pools=wanted.pools,
-            locks=locks_of(wanted.locks, _phase_lock(wanted)),
+            locks=locks_of(wanted.locks, phase_lock_of(wanted)),
             timeout=limit_of("timeout", wanted.timeout),
             idle_timeout=limit_of("idle_timeout", wanted.idle_timeout),
             skip_if=wanted.skip_if,
@@ -204,6 +204,7 @@ class Checker:
             workspace=workspace,
             template=origin.template,
             schedule=origin.schedule,
+            recipe=origin.recipe,
         )
 
     def _surroundings(self, wanted: Submission) -> int:
@@ -217,7 +218,7 @@ class Checker:
         return stored
 
 
-def _phase_lock(wanted: Submission) -> Lock | None:
+def phase_lock_of(wanted: Submission) -> Lock | None:
     if wanted.phase is None or wanted.flow is None or wanted.parallelizable:
         return None
     return phase_lock(wanted.phase, wanted.flow)
@@ -251,6 +252,18 @@ def missing_things(needs: Needs) -> list[str]:
     """What is not there now. It may be there when the jobs start, for a predecessor may build it, so it is only said.
     This asks the file system, which may take its time: not inside a transaction."""
     return sorted({missing for need in needs if (missing := _missing_thing(*need)) is not None})
+
+
+def repeat(work: Work, *, key: str, asked: object, refusal: RotaError) -> Answer:
+    """What a request with this key was told before; if it is a new one, it is refused."""
+    told = _told_before(work, key, _digest(asked))
+    if told is None:
+        raise refusal
+    return told
+
+
+def _digest(asked: object) -> str:
+    return hashlib.sha256(msgspec.json.encode(asked)).hexdigest()
 
 
 def _told_before(work: Work, key: str, digest: str) -> Submitted | None:

@@ -179,12 +179,15 @@ class Collector:
             found.keep(chain, Kept.REFERENCED)
         keys = reader.old_answers(min(found.until, now - KEY_AGE))
         events = reader.old_jobless_events(found.until)
+        templates = reader.old_templates(found.until)
         if found.is_dry:
             slots = len(reader.old_slots(found.until, TOP))
             found.rows.add(RowCounts(idempotency_keys=len(keys), events=len(events), slots=slots))
+            found.rows.templates += len(templates)
             return
         found.rows.idempotency_keys += self._in_parts(keys, lambda session, part: session.remove_answers(part))
         found.rows.events += self._in_parts(events, lambda session, part: session.remove_jobless_events(part))
+        found.rows.templates += self._in_parts(templates, lambda session, part: session.remove_templates(part))
 
     def _remove_slots(self, ids: Sequence[SlotId]) -> int:
         return self._perform(lambda work: work.session.remove_slots(ids))
