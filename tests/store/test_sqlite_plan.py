@@ -36,7 +36,7 @@ HOT = (
     "last_event", "jobless_events", "remove_jobless_events", "answers_from", "remove_answers", "uses_from",
     "queued", "line_behind", "line_before", "count_before", "waiting_line", "waiting_at", "set_rank", "set_lock_rank",
     "respace", "respace_locks", "spec_of", "own_spec", "edit_spec", "set_delay", "lock_keys", "lock_owners",
-    "lock_line", "count_lock_line",
+    "lock_line", "count_lock_line", "templates_by_id", "remove_templates",
 )  # fmt: skip
 SORTED_BY_AN_INDEX = (
     "heads", "stirred", "first_stirred", "next_due", "front_first", "front_first_exclusive", "exclusive_behind",

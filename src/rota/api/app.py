@@ -25,6 +25,7 @@ from rota.api import (
     scheduler,
     slot,
     submit,
+    template,
     tick,
 )
 from rota.api.context import Context
@@ -33,7 +34,7 @@ from rota.errors import RotaError
 
 _MODULES = (
     submit, job, edit, queue, lock, log, retry, rewind, slot, direct, artifact, tick, scheduler, control, breaker,
-    display, graph, gc, group, progress,
+    display, graph, gc, template, group, progress,
 )  # fmt: skip
 
 

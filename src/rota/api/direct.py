@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import math
 from pathlib import Path
+from typing import Any
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Match, Route, request_response
+from starlette.types import Receive, Scope, Send
 
 from rota.api.context import context_of
 from rota.api.presence import Hold
 from rota.api.problem import answer, problem, read
 from rota.api.slot import NOBODY, SlotAsked, reserve, until_ended, while_there
-from rota.errors import InvalidInput, Unavailable, WaitOver
+from rota.config.section import is_route
+from rota.errors import Conflict, InvalidInput, NotFound, Unavailable, WaitOver
 from rota.view.log import STREAMS, path_in, pieces, size_of
 from rota.view.slot import SlotForm
 
@@ -25,10 +29,45 @@ RETRY_AFTER = 10
 
 
 async def direct(request: Request) -> Response:
-    context = context_of(request)
     asked = await read(request, SlotAsked)
-    if asked.command is None:
-        raise InvalidInput("a direct execution needs a command; to do the work yourself reserve with POST /api/slots")
+    if asked.command is None and asked.template is None:
+        raise InvalidInput(
+            "a direct execution needs a command or a template; to do the work yourself reserve with POST /api/slots"
+        )
+    return await _direct(request, asked)
+
+
+async def by_route(request: Request) -> Response:
+    """What `[direct.routes]` says: the body has the params of the template that the path stands for."""
+    path = request.url.path
+    name = context_of(request).control.config.routes[path]
+    params = await read(request, dict[str, Any]) if await request.body() else {}
+    try:
+        return await _direct(request, SlotAsked(template=name, params=params))
+    except (NotFound, Conflict) as refused:
+        raise type(refused)(f"{path} runs the template {name}: {refused.message}") from None
+
+
+class Routes(BaseRoute):
+    """The paths of `[direct.routes]`, as they are at the moment of the request."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        if scope["type"] != "http" or not is_route(scope["path"]):
+            return Match.NONE, {}
+        control = scope["app"].state.context.control
+        control.look_at_config()
+        if scope["path"] not in control.config.routes:
+            return Match.NONE, {}
+        return Match.FULL if scope["method"] == "POST" else Match.PARTIAL, {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "POST":
+            raise HTTPException(405, headers={"Allow": "POST"})
+        await request_response(by_route)(scope, receive, send)
+
+
+async def _direct(request: Request, asked: SlotAsked) -> Response:
+    context = context_of(request)
     reserved = await reserve(context, asked, is_attended=True)
     hold = Hold()
     with context.presence.attending(reserved.slot, hold):
@@ -67,4 +106,4 @@ def _result(form: SlotForm, directory: Path, warnings: list[str]) -> dict[str, o
     }
 
 
-ROUTES = [Route("/api/direct", direct, methods=["POST"])]
+ROUTES = [Route("/api/direct", direct, methods=["POST"]), Routes()]

@@ -17,6 +17,7 @@ from rota.duration import parse_duration
 from rota.errors import StorageFull, StoreError
 from rota.view.log import oversize
 from rota.view.status import pools, status
+from rota.view.template import lost_routes
 
 
 class PoolSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,6 +35,8 @@ async def get_scheduler(request: Request) -> Response:
     try:
         said = await context.look(partial(status, sight=context.sight()))
         about["trouble"] += await _oversize(context)
+        if routes := context.control.config.routes:
+            about["trouble"] += await context.look(partial(lost_routes, routes=routes.items()))
         return answer({**said, **about})
     except (StorageFull, StoreError) as error:
         # Whoever asks what is wrong is to be told, also when the counts cannot be.

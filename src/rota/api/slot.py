@@ -52,9 +52,10 @@ async def reserve(context: Context, asked: SlotAsked, *, is_attended: bool) -> c
     wait = None if asked.wait is None else parse_duration(asked.wait)
     context.control.look_at_config()  # what was just written holds for what is asked after it
     await context.control.look_at_hold_file()
-    act = partial(
-        command.reserve, wanted=asked.wanted, around=context.around, actor=context.actor, is_attended=is_attended
-    )
+    wanted = asked.wanted
+    if wanted.template is not None:
+        wanted = await context.look(partial(command.expand_slot, wanted=wanted))
+    act = partial(command.reserve, wanted=wanted, around=context.around, actor=context.actor, is_attended=is_attended)
     reserved = await context.perform(act)
     context.presence.expect(reserved.slot, wait)
     return reserved

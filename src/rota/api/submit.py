@@ -17,9 +17,10 @@ from rota.api.context import Context, context_of
 from rota.api.problem import answer, problem, read
 from rota.api.rehearsal import rehearse
 from rota.command.backpressure import RETRY_AFTER, Deferred, Delayed
+from rota.command.expand import Expanded, expand_all
 from rota.command.field import check_cwd, check_variables
 from rota.command.submission import GroupWanted, Submission, Surroundings
-from rota.command.submit import AlreadyActive, Answer, Needs, Submitted, missing_things, needs_of, submit
+from rota.command.submit import AlreadyActive, Answer, Needs, Submitted, missing_things, needs_of, repeat, submit
 from rota.command.survey import NOTHING, Survey, names_something, survey
 from rota.command.workspace import LIMIT, asks_for_one, prepare, show_inputs
 from rota.core.workspace import Workspace
@@ -27,6 +28,8 @@ from rota.engine.work import Work
 from rota.errors import InvalidInput, RotaError, Unavailable
 from rota.ids import show_group, show_job
 from rota.wire import depth_form
+
+Workspaces = Sequence[Workspace | None]
 
 _LOOK_AROUND = 2.0
 """Seconds for a look at the file system before a submit."""
@@ -39,24 +42,43 @@ _seen: dict[Needs, tuple[float, list[str]]] = {}
 
 
 async def _prepared(
-    request: Request,
-    members: Sequence[Submission],
-    workspaces: Sequence[Workspace | None] = (),
-    *,
-    group: GroupWanted | None = None,
-    around: Surroundings | None = None,
-    asked: object = None,
-) -> Callable[[Work], Answer]:
-    context = context_of(request)
-    around = context.around if around is None else around
+    request: Request, made: Expanded, workspaces: Workspaces, around: Surroundings, group: GroupWanted | None,
+    asked: object,
+) -> Callable[[Work], Answer]:  # fmt: skip
+    context, members = context_of(request), made.wanted
     context.control.look_at_config()  # what was just written holds for what is submitted after it
     await context.control.look_at_hold_file()
     key = request.headers.get("idempotency-key")
-    warnings = await _missing_things(members, around)
+    warnings = [*made.warnings, *await _missing_things(members, around)]
     return partial(
         submit, wanted=members, around=around, actor=context.actor, key=key, warnings=warnings,
-        survey=await _survey(context, members, around), workspaces=workspaces, group=group, asked=asked,
+        survey=await _survey(context, members, around), workspaces=workspaces, origins=made.origins, group=group,
+        asked=asked,
     )  # fmt: skip
+
+
+async def _expanded(context: Context, members: Sequence[Submission]) -> Expanded:
+    """What their templates make of them. Schemas are checked here, away from the engine."""
+    if not any(member.template is not None for member in members):
+        return Expanded(wanted=members, origins=(), warnings=[])
+    return await context.look(partial(expand_all, wanted=members))
+
+
+async def _act(
+    request: Request, members: Sequence[Submission], *, around: Surroundings, asked: object,
+    group: GroupWanted | None = None, keeps_inputs: bool = True,
+) -> tuple[Callable[[Work], Answer], Workspaces]:  # fmt: skip
+    """What the engine is asked to do. A request that comes again has the answer it had, whatever has become of its
+    template since."""
+    context, key = context_of(request), request.headers.get("idempotency-key")
+    try:
+        made = await _expanded(context, members)
+    except RotaError as refusal:
+        if key is None:
+            raise
+        return partial(repeat, key=key, asked=asked, refusal=refusal), ()
+    workspaces = await _workspaces(context, made.wanted, around, keeps_inputs=keeps_inputs)
+    return await _prepared(request, made, workspaces, around, group, asked), workspaces
 
 
 async def _survey(context: Context, members: Sequence[Submission], around: Surroundings) -> Survey:
@@ -124,8 +146,7 @@ async def submit_job(request: Request) -> Response:
     context = context_of(request)
     members = [await read(request, Submission)]
     try:
-        workspaces = await _workspaces(context, members, context.around)
-        act = await _prepared(request, members, workspaces)
+        act, workspaces = await _act(request, members, around=context.around, asked=members)
         told, form, delayed = await context.perform_and_see(act, context.see_submitted)
     except RotaError as error:
         error.path = error.path.removeprefix(".jobs[0]")  # the one there is, is the request itself
@@ -154,10 +175,10 @@ async def submit_batch(request: Request) -> Response:
     """One submit, taken or refused whole; the answer has the ids in the order given, or those of the jobs that have a
     unique key of it."""
     context, batch = context_of(request), await read(request, Batch)
-    members, around = batch.jobs, batch.around(context.around)
-    is_dry = request.query_params.get("dry_run") in ("1", "true")
-    workspaces = await _workspaces(context, members, around, keeps_inputs=not is_dry)
-    act = await _prepared(request, members, workspaces, group=batch.group, around=around, asked=batch)
+    members, is_dry = batch.jobs, request.query_params.get("dry_run") in ("1", "true")
+    act, workspaces = await _act(
+        request, members, around=batch.around(context.around), asked=batch, group=batch.group, keeps_inputs=not is_dry
+    )
     if is_dry:
         return await rehearse(request, act, members)
     told, delayed = await context.perform_and_see(act, context.see_batch)

@@ -66,6 +66,17 @@ def refuse_bytes(request: Json) -> None:
         raise Usage("the command, its directory or an option is not valid UTF-8; rename what it names")
 
 
+def refuse_both(command: list[str], template: str | None, verb: str) -> None:
+    """A command or a template, which brings its own."""
+    if command and template is not None:
+        raise Usage(
+            f"template {template} brings its own command, so leave out {command[0]!r} and what follows; what varies"
+            " from job to job is a --param"
+        )
+    if not command and template is None:
+        raise Usage(f"there is no command to {verb}; write it after --, as in: rota {verb} -- make test")
+
+
 def hint_at_quoting(command: list[str], verb: str) -> None:
     if len(command) != 1 or not any(each.isspace() for each in command[0]):
         return

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from rota.cli.param import PARAM_HELP, params
 from rota.cli.parser import Usage, job_id, take_command
-from rota.cli.submit import param
 from rota.cli.terminal import say, say_json, talk
 from rota.client import api
 from rota.client.session import Session
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "rota edit JOB [options] [-- COMMAND [ARGUMENT …]]"
     add = parser.add_argument
     add("job", metavar="JOB")
-    add("--param", action="append", metavar="K=V", help="set a parameter: K=TEXT, or K:=JSON for other than text")
+    add("--param", action="append", metavar="K=V", help=f"set {PARAM_HELP}")
     add("--unset-param", action="append", metavar="K", help="remove a parameter")
     add("--priority", type=int, metavar="N", help="higher goes first")
     add("--name", metavar="S", help="what to call it in lists; '' for no name")
@@ -66,7 +66,7 @@ def body(args: argparse.Namespace) -> Json:
         raise Usage("there is no command after --; leave the -- out, or write the new command")
     asked: Json = {
         "command": args.command,
-        "set_params": dict(param(text) for text in args.param or ()) or None,
+        "set_params": params(args.param) or None,
         "unset_params": args.unset_param,
         "priority": args.priority,
         "retries": args.retries,

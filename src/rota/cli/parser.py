@@ -35,6 +35,7 @@ VERBS = {
     "edit": "change what a waiting job was asked for",
     "move": "put waiting jobs at another place in the queue",
     "group": "jobs that belong together: make, list, show, close, cancel or rewind a group",
+    "template": "add, list, change or archive templates: named defaults for jobs of one kind",
     "lock": "list locks, with who holds them and who stands in line",
     "artifact": "declare what is there, for the jobs that need it",
     "tick": "look at everything now, and start what may start",

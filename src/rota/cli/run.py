@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import signal
 
-from rota.cli.asked import directory, draw, environment, hint_at_quoting, lock, refuse_bytes
+from rota.cli.asked import directory, draw, environment, hint_at_quoting, lock, refuse_both, refuse_bytes
 from rota.cli.attendant import Attendant, Left, speaker
 from rota.cli.outcome import exit_code
-from rota.cli.parser import Usage
+from rota.cli.param import PARAM_HELP, params
+from rota.cli.parser import pairs
 from rota.cli.terminal import say_json
 from rota.client.session import Session
 from rota.home import find_home
@@ -22,8 +23,10 @@ _ANOTHERS = ("ROTA_JOB", "ROTA_RUN", "ROTA_SLOT", "ROTA_PARAMS", "ROTA_SESSION_F
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "rota run [options] -- COMMAND [ARGUMENT …]"
+    parser.usage = "rota run [options] -- COMMAND [ARGUMENT …] | rota run --template T [--param K=V …] [options]"
     add = parser.add_argument
+    add("--template", metavar="T", help="run what a job of this template would, and draw like it")
+    add("--param", action="append", metavar="K=V", help=PARAM_HELP)
     add("--name", help="what to call it in lists")
     add("--type", help="its kind; draws from the pool type/TYPE")
     add("--flow", help="its flow; draws from the pool flow/FLOW")
@@ -43,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     request = body(args)
     say = speaker(is_quiet=args.quiet)
     if not args.quiet:
-        hint_at_quoting(request["command"], "run")
+        hint_at_quoting(request.get("command", []), "run")
     attendant = Attendant(Session(find_home(args.home)), say, is_all_talk=args.json)
     try:
         ended = attendant.attend(request)
@@ -67,9 +70,10 @@ def _leave(number: int) -> int:
 def body(args: argparse.Namespace) -> Json:
     """The request as the API takes it; what was not asked for is left out, so that the server's defaults hold."""
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
-    if not command:
-        raise Usage("there is no command to run; write it after --, as in: rota run -- make test")
+    refuse_both(command, args.template, "run")
     options = {
+        "template": args.template,
+        "params": params(args.param),
         "name": args.name,
         "type": args.type,
         "flow": args.flow,
@@ -81,7 +85,10 @@ def body(args: argparse.Namespace) -> Json:
         "wait": args.wait,
     }
     request: Json = {name: value for name, value in options.items() if value is not None and value not in ([], {})}
-    request["command"] = command
+    if command:
+        request["command"] = command
+    if args.template is not None and args.env:
+        request["env_given"] = list(pairs(args.env, "--env"))
     request["cwd"] = directory(args.cwd)
     refuse_bytes(request)
     variables = {name: value for name, value in environment(args.env).items() if name not in _ANOTHERS}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 
-from rota.cli.asked import directory, draw, environment, hint_at_quoting, lock, refuse_bytes
-from rota.cli.parser import Usage, group_id, job_id
+from rota.cli.asked import directory, draw, environment, hint_at_quoting, lock, refuse_both, refuse_bytes
+from rota.cli.param import PARAM_HELP, params
+from rota.cli.parser import Usage, group_id, job_id, pairs
 from rota.cli.terminal import say, say_json, talk
 from rota.client import api
 from rota.client.problem import Deferred
@@ -21,8 +21,9 @@ _POLICIES = ("success", "finished", "failed")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "rota submit [options] -- COMMAND [ARGUMENT …]"
+    parser.usage = "rota submit [options] -- COMMAND [ARGUMENT …] | rota submit --template T [--param K=V …] [options]"
     add = parser.add_argument
+    add("--template", metavar="T", help="what else it is asked for, and its command; `rota template list` shows them")
     add("--name", help="what to call it in lists")
     add("--type", help="its kind; draws from the pool type/TYPE")
     add("--priority", type=int, metavar="N", help="higher goes first; 0 unless given")
@@ -51,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--with-diff", action="store_true", help="give it what you have not committed, as $ROTA_INPUT_PATCH")
     add("--env", action="append", metavar="K=V", help="set in its environment, on top of yours")
     add("--cwd", metavar="DIR", help="its working directory instead of yours")
-    add("--param", action="append", metavar="K=V", help="a parameter: K=TEXT, or K:=JSON for other than text")
+    add("--param", action="append", metavar="K=V", help=PARAM_HELP)
     add("--follow", action="store_true", help="print what it writes until it ends; return its exit code")
     add("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the program and its arguments")
 
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     if args.follow and args.json:
         raise Usage("--follow and --json both want stdout; choose one")
     request = body(args)
-    hint_at_quoting(request["command"], "submit")
+    hint_at_quoting(request.get("command", []), "submit")
     session = Session(find_home(args.home))
     answer = api.submit(session, request)
     if answer["result"] == "deferred":
@@ -102,11 +103,11 @@ def _follow(session: Session, job: str) -> int:
 def body(args: argparse.Namespace) -> Json:
     """The request as the API takes it; what was not asked for is left out, so that the server's defaults hold."""
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
-    if not command:
-        raise Usage("there is no command to submit; write it after --, as in: rota submit -- make test")
-    if args.base is not None and not args.worktree:
+    refuse_both(command, args.template, "submit")
+    if args.base is not None and not args.worktree and args.template is None:
         raise Usage("--base is what a worktree is made from: add --worktree, or leave it out")
     options = {
+        "template": args.template,
         "name": args.name,
         "type": args.type,
         "priority": args.priority,
@@ -133,11 +134,14 @@ def body(args: argparse.Namespace) -> Json:
         "base": args.base,
         "patch": args.patch or None,
         "with_diff": args.with_diff or None,
-        "params": dict(param(text) for text in args.param or ()),
+        "params": params(args.param),
     }
     request: Json = {name: value for name, value in options.items() if value is not None and value not in ([], (), {})}
-    request["command"] = command
+    if command:
+        request["command"] = command
     request["cwd"] = directory(args.cwd)
+    if args.template is not None and args.env:
+        request["env_given"] = list(pairs(args.env, "--env"))
     refuse_bytes(request)
     return {**request, "env": environment(args.env), "inherit_env": False}
 
@@ -147,16 +151,3 @@ def _edge(text: str) -> dict[str, str]:
     if colon and policy not in _POLICIES:
         raise Usage(f"--after {text}: the policy is one of {', '.join(_POLICIES)}")
     return {"job": job_id(job), "policy": policy or "success"}
-
-
-def param(text: str) -> tuple[str, object]:
-    """`k=v` is always text: a version of 1.10 must not become 1.1. `k:=v` is JSON."""
-    key, equals, value = text.partition("=")
-    if not equals or not key.removesuffix(":"):
-        raise Usage(f"--param {text}: write it as NAME=TEXT, or NAME:=JSON")
-    if not key.endswith(":"):
-        return key, value
-    try:
-        return key[:-1], json.loads(value)
-    except ValueError as error:
-        raise Usage(f"--param {text}: what follows := is not JSON ({error}); for text write NAME=TEXT") from None

@@ -366,6 +366,36 @@ def signal_slot(session: Session, slot: str, name: str) -> None:
     session.ask("POST", f"/api/slots/{quote(slot)}/signal", body={"signal": name})
 
 
+def add_template(session: Session, template: Json) -> Json:
+    answer: Json = session.ask("POST", "/api/job-templates", body=template).json()
+    return answer
+
+
+def templates(session: Session, *, archived: bool = False) -> Json:
+    """`archived` ones too."""
+    answer: Json = session.ask("GET", f"/api/job-templates{_query((('all', 1 if archived else None),))}").json()
+    return answer
+
+
+def template(session: Session, template: str) -> Json:
+    answer: Json = session.ask("GET", f"/api/job-templates/{quote(template)}").json()
+    return answer
+
+
+def change_template(session: Session, template: str, changes: Json, *, whole: bool) -> Json:
+    """Those fields, or all of it."""
+    method = "PUT" if whole else "PATCH"
+    answer: Json = session.ask(method, f"/api/job-templates/{quote(template)}", body=changes).json()
+    return answer
+
+
+def archive_template(session: Session, template: str, *, back: bool = False) -> Json:
+    """Or take it back out."""
+    verb = "unarchive" if back else "archive"
+    answer: Json = session.ask("POST", f"/api/job-templates/{quote(template)}/{verb}").json()
+    return answer
+
+
 def breakers(session: Session) -> Json:
     answer: Json = session.ask("GET", "/api/breakers").json()
     return answer

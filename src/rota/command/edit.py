@@ -9,9 +9,11 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from rota.command.field import check_command, check_priority, check_text, limit_of, not_before_of
+from rota.command.schema import check_params
 from rota.core.job import Job, changed
 from rota.core.retry import RetryPolicy
 from rota.core.status import TERMINAL, WAITING, Status
+from rota.core.template import Recipe, follow
 from rota.engine.work import Work
 from rota.errors import Conflict, InvalidInput
 from rota.ids import JobId, show_job
@@ -128,7 +130,20 @@ def _changes(work: Work, job: Job, wanted: Edit, warnings: list[str]) -> Mapping
         changes["retry"] = _policy(work, job, wanted)
     if not (wanted.params is UNSET and wanted.set_params is UNSET and wanted.unset_params is UNSET):
         changes["params"] = _params(job, wanted, warnings)
+    if job.spec.recipe is not None and not job.was_dispatched and changes.keys() & {"command", "params", "name"}:
+        return {**_by_recipe(job, job.spec.recipe, changes, warnings), **changes}
     return changes
+
+
+def _by_recipe(job: Job, recipe: Recipe, changes: Mapping[str, Any], warnings: list[str]) -> dict[str, Any]:
+    """A job of a template: its params are checked by the schema that was in force at submit, and its command and name
+    are filled anew. What somebody writes by hand follows the params no more."""
+    by_hand = {field: None for field in ("command", "name") if field in changes}
+    kept = msgspec.structs.replace(recipe, **by_hand)
+    follows = {} if "params" not in changes else follow(kept, job.spec.params, changes["params"], check_params)
+    if "params" in changes and kept.command is None:
+        warnings.append("its command was written by hand, so its params do not change it")
+    return {**follows, "recipe": kept}
 
 
 def _policy(work: Work, job: Job, wanted: Edit) -> RetryPolicy | None:

@@ -23,7 +23,7 @@ def check_fields(wanted: Submission) -> None:
     check_text("skip_if", wanted.skip_if)
     if wanted.skip_if is not None and not wanted.skip_if.strip():
         raise InvalidInput("skip_if is empty, which a shell takes for success: leave it out instead").under(".skip_if")
-    check_priority(wanted.priority)
+    check_priority(wanted.priority or 0)
     _check_pools(wanted.pools)
     for field in ("type", "flow", "target"):
         _check_name(field, getattr(wanted, field))

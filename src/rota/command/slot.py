@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import signal as signals
+from typing import Any
 
 import msgspec
 
+from rota.command.expand import expand, find_all
 from rota.command.field import check_fields
 from rota.command.submission import LockWanted, Submission, Surroundings
-from rota.command.submit import Checker
+from rota.command.submit import Checker, phase_lock_of
 from rota.core.run import CANCELLED, Conclusion
 from rota.core.slot import Slot, SlotState
 from rota.core.status import Status
@@ -16,6 +18,7 @@ from rota.engine.work import Work
 from rota.errors import Conflict, InvalidInput, WaitOver
 from rota.executor.port import Signal, Stop
 from rota.ids import SlotId, show_slot
+from rota.store.session import Looking
 from rota.store.slot import NewSlot
 
 PASSED_ON = frozenset({
@@ -29,7 +32,9 @@ class SlotWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A direct execution as asked for."""
 
     command: list[str] | None = None
-    """None where the program that asks does the work itself."""
+    """None where the program that asks does the work itself, or where a template brings it."""
+    template: str | None = None
+    params: dict[str, Any] = {}
     name: str | None = None
     type: str | None = None
     flow: str | None = None
@@ -41,11 +46,36 @@ class SlotWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     cwd: str | None = None
     env: dict[str, str] = {}
     inherit_env: bool = True
+    env_given: list[str] = []
 
 
 class Reserved(msgspec.Struct, frozen=True, kw_only=True):
     slot: SlotId
     warnings: list[str]
+
+
+def expand_slot(looking: Looking, wanted: SlotWanted) -> SlotWanted:
+    """It draws like a job of its template and runs what that would run. What only a place in the queue gives does not
+    apply; a worktree cannot be left out, for then the command would work on what is not its own."""
+    assert wanted.template is not None  # noqa: S101 - the caller has looked
+    template = find_all(looking, [wanted.template])[wanted.template]
+    if template.body.worktree or template.body.patch:
+        what = "in a worktree of its own" if template.body.worktree else "with a patch of what it changes"
+        raise InvalidInput(
+            f"a job of template {template.name} runs {what}, which a direct execution does not have: submit it instead"
+        )
+    asked = msgspec.structs.asdict(wanted)
+    made = expand(Submission(**{**asked, "command": wanted.command or []}), template)
+    fields = {name: getattr(made, name) for name in SlotWanted.__struct_fields__}
+    phase = phase_lock_of(made)
+    return SlotWanted(
+        **{
+            **fields,
+            "template": None,
+            "name": made.name or template.name,
+            "locks": [*made.locks, *(() if phase is None else (LockWanted(key=phase.key),))],
+        }
+    )
 
 
 def reserve(
@@ -56,7 +86,13 @@ def reserve(
         raise InvalidInput("timeouts are for a command that Rota runs; leave them out, or name the command")
     checker = Checker(work, around)
     asked = Submission(
-        **{**msgspec.structs.asdict(wanted), "command": ["true"] if wanted.command is None else wanted.command}
+        **{
+            **msgspec.structs.asdict(wanted),
+            "command": ["true"] if wanted.command is None else wanted.command,
+            "env": {**wanted.env, "ROTA_PARAMS": msgspec.json.encode(wanted.params).decode()}
+            if wanted.params
+            else wanted.env,
+        }
     )
     check_fields(asked)
     spec = checker.spec(asked)

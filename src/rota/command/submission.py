@@ -10,6 +10,7 @@ import msgspec
 from rota.core.after import AfterPolicy
 from rota.core.artifact import MissingProducer
 from rota.core.lock import LockMode
+from rota.core.template import Recipe
 from rota.ids import ScheduleId, TemplateId
 
 
@@ -33,7 +34,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     name: str | None = None
     type: str | None = None
     params: dict[str, Any] = {}
-    priority: int = 0
+    priority: int | None = None
+    """0 unless it or its template says so."""
     after: list[AfterWanted] = []
     locks: list[LockWanted] = []
     needs: list[str] = []
@@ -45,7 +47,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     pools: dict[str, int] = {}
     flow: str | None = None
     phase: str | None = None
-    parallelizable: bool = False
+    parallelizable: bool | None = None
     """Whether it may run beside others of its phase and flow."""
     unique: str | None = None
     target: str | None = None
@@ -62,13 +64,15 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     retries: int | None = None
     retry: str | None = None
     cwd: str | None = None
-    worktree: bool = False
+    worktree: bool | None = None
     base: str | None = None
-    patch: bool = False
+    patch: bool | None = None
     with_diff: bool = False
     env: dict[str, str] = {}
     inherit_env: bool = True
     """Whether `env` goes on top of the scheduler's own environment; the CLI sends the caller's whole."""
+    env_given: list[str] = []
+    """Which of `env` were asked for by name, where it has the caller's whole: these win over a template's."""
     local: str | None = None
     """In a batch, the name by which the others can say `after` before it has an id."""
 
@@ -86,6 +90,8 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 
     template: TemplateId | None = None
     schedule: ScheduleId | None = None
+    recipe: Recipe | None = None
+    """What the job keeps of its template."""
 
     @property
     def is_by_hand(self) -> bool:

@@ -86,7 +86,7 @@ def submit(
     not typed by hand, `origins` says where each comes from. `asked` is the request that the key stands for, where the
     jobs were made from it. With `group` they are the members of a new one."""
     asked = asked if asked is not None or group is None else (wanted, group)
-    digest = hashlib.sha256(msgspec.json.encode(wanted if asked is None else asked)).hexdigest() if key else ""
+    digest = _digest(wanted if asked is None else asked) if key else ""
     if key and (told := _told_before(work, key, digest)) is not None:
         return msgspec.structs.replace(told, flows=flows_of(wanted))
     _check_each(wanted, check_fields)
@@ -171,7 +171,7 @@ class Checker:
         return NewJob(
             id=job,
             spec=spec,
-            priority=wanted.priority,
+            priority=wanted.priority or 0,
             not_before=not_before,
             edges=edges,
             draws=draws,
@@ -210,7 +210,7 @@ class Checker:
             phase=wanted.phase,
             target=wanted.target,
             pools=wanted.pools,
-            locks=locks_of(wanted.locks, _phase_lock(wanted)),
+            locks=locks_of(wanted.locks, phase_lock_of(wanted)),
             timeout=limit_of("timeout", wanted.timeout),
             idle_timeout=limit_of("idle_timeout", wanted.idle_timeout),
             skip_if=wanted.skip_if,
@@ -227,6 +227,7 @@ class Checker:
             workspace=workspace,
             template=origin.template,
             schedule=origin.schedule,
+            recipe=origin.recipe,
         )
 
     def _surroundings(self, wanted: Submission) -> int:
@@ -240,7 +241,7 @@ class Checker:
         return stored
 
 
-def _phase_lock(wanted: Submission) -> Lock | None:
+def phase_lock_of(wanted: Submission) -> Lock | None:
     if wanted.phase is None or wanted.flow is None or wanted.parallelizable:
         return None
     return phase_lock(wanted.phase, wanted.flow)
@@ -274,6 +275,18 @@ def missing_things(needs: Needs) -> list[str]:
     """What is not there now. It may be there when the jobs start, for a predecessor may build it, so it is only said.
     This asks the file system, which may take its time: not inside a transaction."""
     return sorted({missing for need in needs if (missing := _missing_thing(*need)) is not None})
+
+
+def repeat(work: Work, *, key: str, asked: object, refusal: RotaError) -> Answer:
+    """What a request with this key was told before; if it is a new one, it is refused."""
+    told = _told_before(work, key, _digest(asked))
+    if told is None:
+        raise refusal
+    return told
+
+
+def _digest(asked: object) -> str:
+    return hashlib.sha256(msgspec.json.encode(asked)).hexdigest()
 
 
 def _told_before(work: Work, key: str, digest: str) -> Submitted | None:

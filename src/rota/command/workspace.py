@@ -23,7 +23,7 @@ MOST_INPUT = 64 << 20
 
 
 def asks_for_one(wanted: Submission) -> bool:
-    return wanted.worktree or wanted.patch or wanted.with_diff or wanted.base is not None
+    return bool(wanted.worktree or wanted.patch or wanted.with_diff or wanted.base is not None)
 
 
 def prepare(
@@ -72,7 +72,7 @@ class _Asked:
             repository=repository,
             below=below,
             base=self._base(cwd, wanted.base) if wanted.worktree else None,
-            patch=wanted.patch,
+            patch=bool(wanted.patch),
             input=self._input(top) if wanted.with_diff and self._keeps_inputs else None,
         )
 

@@ -12,6 +12,7 @@ from msgspec import Meta
 from rota.config.policy import check_policy
 from rota.config.section import (
     DEFAULT_POOLS,
+    ROUTE_FORMS,
     SECTIONS,
     TABLES,
     TYPES,
@@ -22,7 +23,9 @@ from rota.config.section import (
     PoolSize,
     Queue,
     Retry,
+    Route,
     Span,
+    is_route,
 )
 from rota.display import check_fields
 from rota.duration import parse_duration
@@ -34,6 +37,7 @@ T = TypeVar("T")
 POOL_FORMS = "a pool is global, or type/…, flow/…, target/… or resource/… with a name or * for each one"
 POLICY_FORMS = "[retry] itself is the policy called default, and [retry.NAME] adds one with the same keys"
 FLOW_FORMS = "[queue] itself is for all jobs together, and [queue.FLOW] for those of one flow, with the same keys"
+_ROUTES = "routes."
 _DURATION = 'a duration such as "300ms", "1.5s" or "2m30s"'
 
 
@@ -41,6 +45,8 @@ def path_of(key: str) -> tuple[str, ...]:
     """Where a key stands: its section, in `[retry.NAME]`, `[queue.FLOW]` and `[display.list]` that name too, and its
     own name."""
     section, _, name = key.partition(".")
+    if section == "direct" and name.startswith(_ROUTES):  # a path may have dots of its own
+        return section, "routes", name.removeprefix(_ROUTES)
     policy, _, own = name.rpartition(".")
     return (section, policy, own) if section in ("retry", "queue", "display") and policy else (section, name)
 
@@ -52,6 +58,8 @@ def type_of(key: str) -> Any:
         return PoolSize if is_pool_name(name, wildcard=True) else None
     if section == "display":
         return TYPES.get(key)
+    if section == "direct" and between:
+        return Route if is_route(name) else None
     if between and not _can_be_named(section, between[0]):
         return None
     return TYPES.get(f"{section}.{name}")
@@ -60,7 +68,7 @@ def type_of(key: str) -> Any:
 def is_table(key: str) -> bool:
     """Whether keys can stand below this one: `retry.NAME`, `queue.FLOW`, `display.list`."""
     section, _, name = key.partition(".")
-    return key in SECTIONS or _can_be_named(section, name)
+    return key in SECTIONS or key == "direct.routes" or _can_be_named(section, name)
 
 
 def _can_be_named(section: str, name: str) -> bool:
@@ -119,6 +127,8 @@ def hint_for(key: str) -> str:
         return _pool_hint(name)
     if section == "display":
         return _display_hint(*between, name)
+    if section == "direct" and between:
+        return ROUTE_FORMS
     if between and _can_be_named(section, between[0]):
         return hint_for(f"{section}.{name}").replace(f"{section}.", f"{section}.{between[0]}.")
     if section == "retry" and name not in TYPES and (between or name == "default"):

@@ -31,6 +31,8 @@ def listing(config: Config) -> dict[str, object]:
         if section == "retry":
             for name, policy in config.policies.items():
                 listed |= _listing(f"{section}.{name}", policy)
+        if section == "direct":
+            listed |= {f"direct.routes.{path}": name for path, name in sorted(config.routes.items())}
         if section == "queue":
             for name, queue in config.flows.items():
                 listed |= _listing(f"{section}.{name}", queue)
@@ -90,7 +92,10 @@ def understand(source: str, file: str) -> Config:
     }
     _refuse_crossed({"queue": sections["queue"]} | {f"queue.{name}": each for name, each in flows.items()}, file)
     display = Display(list=sections.pop("display.list"), show=sections.pop("display.show"))
-    return Config(pools={**DEFAULT_POOLS, **pools}, policies=policies, flows=flows, display=display, **sections)
+    routes = _under(("direct", "routes"), values)
+    return Config(
+        pools={**DEFAULT_POOLS, **pools}, policies=policies, flows=flows, routes=routes, display=display, **sections
+    )
 
 
 def _refuse_crossed(queues: Mapping[str, Queue], file: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any, Literal, get_args
@@ -115,6 +116,21 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True):
     """How long an open breaker holds its jobs before it lets one try."""
 
 
+Route = Annotated[str, Meta(description="the name of a template")]
+OWN_PATHS = ("api", "health", "ready", "metrics", "openapi.json", "problems", "jobs", "scheduler", "web")
+"""What the first part of a route cannot be: these are Rota's own."""
+ROUTE_FORMS = (
+    "a route is a path such as /story/generate, of letters, digits and _ - . / that does not end in /, and none of"
+    f" Rota's own: {', '.join(f'/{each}' for each in OWN_PATHS)}"
+)
+
+
+def is_route(path: str) -> bool:
+    """Whether it can run a template: it hides none of Rota's own paths."""
+    is_path = re.fullmatch(r"(/[A-Za-z0-9_.-]+)+", path) is not None and not {".", ".."} & set(path.split("/"))
+    return is_path and path.split("/")[1] not in OWN_PATHS
+
+
 class Direct(msgspec.Struct, frozen=True, kw_only=True):
     """`[direct]`: how long a direct execution waits, and how long its client may be silent."""
 
@@ -210,6 +226,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """`[queue.FLOW]` by flow."""
     breaker: Breaker = Breaker()
     direct: Direct = Direct()
+    routes: Mapping[str, str] = {}
+    """`[direct.routes]`: paths by which a template is run directly, with its name."""
     gc: Gc = Gc()
     store: Store = Store()
     artifacts: Artifacts = Artifacts()
@@ -226,7 +244,7 @@ def _required(kind: Any) -> Any:
 SECTIONS: Mapping[str, type[msgspec.Struct]] = {
     field.name: field.type
     for field in msgspec.structs.fields(Config)
-    if field.name not in ("pools", "policies", "flows", "display")
+    if field.name not in ("pools", "policies", "flows", "routes", "display")
 } | {f"display.{field.name}": field.type for field in msgspec.structs.fields(Display)}
 TABLES = tuple(dict.fromkeys(("pools", *(name.partition(".")[0] for name in SECTIONS))))
 TYPES: Mapping[str, Any] = {

@@ -18,7 +18,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     """Microseconds since the epoch."""
     cause: str
     """What part of Rota did it: `submit`, `tick`, `executor`, `cancel`, `edit`, `move`, `direct`, `recovery`,
-    `config`."""
+    `config`, `template`."""
     actor: str | None = None
     """Who asked for it, where somebody did."""
     job: JobId | None = None

@@ -18,6 +18,7 @@ from rota.core.pinned_head import PinnedHead
 from rota.core.retry import RetryPolicy
 from rota.core.run import Run
 from rota.core.status import STARTED, WAITING, Status
+from rota.core.template import Recipe
 from rota.core.wait import WaitKind
 from rota.core.webhook import JobHook
 from rota.core.workspace import Workspace
@@ -56,6 +57,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     template: TemplateId | None = None
     """What it was made from, and what made it: for the record, never looked up (INV-005)."""
     schedule: ScheduleId | None = None
+    recipe: Recipe | None = None
+    """What an edit of its params needs of the template as it was."""
     webhook: JobHook | None = None
 
 
@@ -121,14 +124,16 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 EDITABLE = frozenset({"command", "params", "name", "timeout", "idle_timeout", "retry", "priority", "not_before"})
 FROZEN = ("command", "params")
-_OF_THE_SPEC = EDITABLE & frozenset(Spec.__struct_fields__)
+_WITH_THEM = frozenset({"recipe"})
+"""What follows from the others, and nobody asks for by itself."""
+_OF_THE_SPEC = (EDITABLE | _WITH_THEM) & frozenset(Spec.__struct_fields__)
 
 
 def edit(job: Job, changes: Mapping[str, Any]) -> Job:
     """The one door through which what was asked for changes: the job with these fields, if it may still have others
     (INV-001). One that was rewound waits again, but what it is asked to do stays what it was."""
-    if not changes.keys() <= EDITABLE:
-        raise Conflict(f"Cannot modify immutable fields: {', '.join(sorted(changes.keys() - EDITABLE))}")
+    if strange := changes.keys() - EDITABLE - _WITH_THEM:
+        raise Conflict(f"Cannot modify immutable fields: {', '.join(sorted(strange))}")
     frozen = sorted(changes) if job.status not in WAITING else [name for name in FROZEN if name in changes]
     if frozen and job.was_dispatched:
         raise Conflict(f"Cannot modify {', '.join(frozen)} after dispatch")

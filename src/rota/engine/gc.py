@@ -180,15 +180,20 @@ class Collector:
         keys = reader.old_answers(min(found.until, now - KEY_AGE))
         events = reader.old_jobless_events(found.until)
         groups = reader.old_groups(found.until, gone)
+        templates = reader.old_templates(found.until)
         if found.is_dry:
             slots = len(reader.old_slots(found.until, TOP))
             found.rows.add(
-                RowCounts(idempotency_keys=len(keys), events=len(events), slots=slots, groups=len(groups))
+                RowCounts(
+                    idempotency_keys=len(keys), events=len(events), slots=slots, groups=len(groups),
+                    templates=len(templates),
+                )
             )  # fmt: skip
             return
         found.rows.groups += self._in_parts(groups, lambda session, part: session.remove_groups(part))
         found.rows.idempotency_keys += self._in_parts(keys, lambda session, part: session.remove_answers(part))
         found.rows.events += self._in_parts(events, lambda session, part: session.remove_jobless_events(part))
+        found.rows.templates += self._in_parts(templates, lambda session, part: session.remove_templates(part))
 
     def _remove_slots(self, ids: Sequence[SlotId]) -> int:
         return self._perform(lambda work: work.session.remove_slots(ids))

@@ -15,6 +15,7 @@ from rota.core.lock import Lock, LockMode
 from rota.core.retry import RetryPolicy
 from rota.core.run import Run
 from rota.core.status import ACTIVE, TERMINAL, Status
+from rota.core.template import Recipe
 from rota.core.wait import WaitKind
 from rota.core.webhook import JobHook
 from rota.core.workspace import Workspace
@@ -254,6 +255,7 @@ def _spec(row: Sequence[Any], locks: Sequence[Lock], named: Named) -> Spec:
         template=None if row[16] is None else TemplateId(row[16]),
         schedule=None if row[17] is None else ScheduleId(row[17]),
         webhook=None if row[18] is None else _readable(row[18], JobHook | None, None),  # type: ignore[arg-type]
+        recipe=None if row[19] is None else _readable(row[19], Recipe | None, None),  # type: ignore[arg-type]
     )
 
 

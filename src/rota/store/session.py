@@ -24,11 +24,12 @@ from rota.store.record import Records
 from rota.store.retry import Retrying
 from rota.store.rewind import Rewinding, RewindRecords
 from rota.store.slot import Serving, SlotRecords
+from rota.store.template import TemplateRecords, Templating
 
 
 class Reader(
     SlotRecords, Records, ControlRecords, BreakerRecords, GraphRecords, RewindRecords, GcRecords, QueueRecords,
-    LockRecords, GroupRecords, ProgressRecords,
+    LockRecords, TemplateRecords, GroupRecords, ProgressRecords,
 ):  # fmt: skip
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -45,8 +46,9 @@ class Reader(
 
 
 class Session(
-    Finishing, Serving, LockRecords, GraphRecords, Retrying, Rewinding, Editing, Collecting, Grouping, Records
-):
+    Finishing, Serving, LockRecords, GraphRecords, Retrying, Rewinding, Editing, Collecting, Grouping, Templating,
+    Records,
+):  # fmt: skip
     def begin(self) -> None:
         """After a reconnect every waiting job is looked at again, so that no wake-up can be lost for good."""
         if self._db.begin():

@@ -52,9 +52,11 @@ CREATE TABLE spec (                -- what was asked for; frozen once a job of i
     workspace TEXT,                -- its worktree and patches; none: it asks for neither
     template @int,                 -- what it was made from, and what made it: for the record, never looked up (INV-005)
     schedule @int,
+    recipe TEXT,                   -- what an edit of its params needs of the template as it was; none: it is of no template
     webhook TEXT                   -- where its ends are told, beyond the endpoints that are told of everything
 ) @strict;
 CREATE INDEX spec_workspace ON spec (id) WHERE workspace IS NOT NULL;
+CREATE INDEX spec_template ON spec (template) WHERE template IS NOT NULL;
 
 CREATE TABLE job (
     id @int PRIMARY KEY,

@@ -9,7 +9,7 @@ WHERE id = :id AND spec <> id AND started_at IS NULL AND finished_at IS NULL
 
 -- name: edit_spec: only while the job waits; what ran keeps its command and params (INV-001)
 UPDATE spec SET command = :command, name = :name, params = :params, timeout = :timeout, idle_timeout = :idle_timeout,
-                retry = :retry
+                retry = :retry, recipe = :recipe
 WHERE id = :id
   AND EXISTS (SELECT 1 FROM job WHERE job.id = :id AND spec = :id AND started_at IS NULL AND finished_at IS NULL)
   AND (command = :command AND params = :params OR NOT EXISTS (SELECT 1 FROM run WHERE run.job = :id))
