@@ -24,6 +24,7 @@ from rota.api import (
     slot,
     submit,
     tick,
+    webhook,
 )
 from rota.api.context import Context
 from rota.api.problem import on_defect, on_http_error, on_rota_error
@@ -31,7 +32,7 @@ from rota.errors import RotaError
 
 _MODULES = (
     submit, job, edit, queue, lock, log, retry, rewind, slot, direct, artifact, tick, scheduler, control, breaker,
-    display, graph, gc,
+    display, graph, gc, webhook,
 )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from rota.api.context import Context, context_of
 from rota.api.problem import answer, problem, read
+from rota.api.webhook import unknown_names
 from rota.command.backpressure import RETRY_AFTER, Deferred, Delayed
 from rota.command.submission import Submission, Surroundings
 from rota.command.submit import AlreadyActive, Answer, Needs, Submitted, missing_things, needs_of, submit
@@ -44,6 +45,8 @@ async def _prepared(
     await context.control.look_at_hold_file()
     key = request.headers.get("idempotency-key")
     warnings = await _missing_things(members, context.around)
+    if urls := [url for member in members for url in member.webhooks]:
+        warnings = [*warnings, *await unknown_names(context, urls)]
     return partial(
         submit, wanted=members, around=context.around, actor=context.actor, key=key, warnings=warnings,
         survey=await _survey(context, members), workspaces=workspaces,

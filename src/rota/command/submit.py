@@ -23,6 +23,7 @@ from rota.command.field import check_cwd, check_fields, check_rest, check_variab
 from rota.command.ring import refuse_rings
 from rota.command.submission import Origin, Submission, Surroundings
 from rota.command.survey import NOTHING, Found, Survey
+from rota.command.webhook import hook_of
 from rota.core.after import Edge, EdgeState
 from rota.core.job import Spec
 from rota.core.lock import Lock, phase_lock
@@ -30,6 +31,7 @@ from rota.core.pool import Draws
 from rota.core.retry import DEFAULT
 from rota.core.tick import is_free
 from rota.core.unique import keys_of
+from rota.core.webhook import JobHook
 from rota.core.workspace import Workspace
 from rota.engine.work import Work
 from rota.errors import Conflict
@@ -119,6 +121,7 @@ def _check_whole(work: Work, wanted: Sequence[Submission]) -> None:
     """Nobody is told to come again with what could not be taken."""
     for member in wanted:
         check_rest(member, work.settings.retry, work.now)
+        hook_of(member, work.settings.webhooks)
 
 
 def delays_of(work: Work, told: Sequence[Answer]) -> list[Delayed | None]:
@@ -204,7 +207,13 @@ class Checker:
             workspace=workspace,
             template=origin.template,
             schedule=origin.schedule,
+            webhook=self._hook(wanted),
         )
+
+    def _hook(self, wanted: Submission) -> JobHook | None:
+        hook = hook_of(wanted, self._work.settings.webhooks)
+        self._work.names_urls = self._work.names_urls or hook is not None
+        return hook
 
     def _surroundings(self, wanted: Submission) -> int:
         """The stored environment of this job."""
