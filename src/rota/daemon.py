@@ -1,6 +1,6 @@
 """`rota serve`: the one place where the parts are put together.
 
-main thread     asyncio: HTTP on the socket, signals
+main thread     asyncio: HTTP on the socket, signals, webhooks
 rota-engine     the only writer: turns of one transaction each, the supervisor's socket
 rota-reader     views, each at one moment of the store
 rota-prober     repositories and files outside, looked at for jobs that wait for them
@@ -175,6 +175,7 @@ class Daemon:
         self.collector = self._collector()
         self._daily = self._daily_collection()
         context = self._reading = self._context()
+        self._engine.outbox.tell = context.sender.wake
         self._depth_log = DepthLog(look=self._depth_line, interval=self._depth_interval)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
@@ -193,6 +194,7 @@ class Daemon:
             serving = asyncio.create_task(server.serve(sockets=[listening]))
             watching = asyncio.create_task(self._watch_config())
             adopting = asyncio.create_task(self._adopt_slots())
+            context.sender.start()
             self._daily.start()
             self._depth_log.start()
             serving.add_done_callback(lambda _: self._stopping.set())
@@ -203,6 +205,7 @@ class Daemon:
             watching.cancel()
             adopting.cancel()
             context.presence.close()
+            await context.sender.close()
             self._hub.close()
             server.end()
             await serving

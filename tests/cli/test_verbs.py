@@ -72,7 +72,10 @@ def test_list_with_a_limit_says_that_there_is_more(server: Server, capsys: pytes
 def test_show_and_why(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     why = {"text": "job-1 waits for job-2.", "warnings": ["pool gpu has no limit"]}
     server.replies = [answer(job(1, "QUEUED")), answer(why), answer(why)]
-    server.routes = {"GET /api/jobs/job-1/runs": answer({"runs": []})}
+    server.routes = {
+        "GET /api/jobs/job-1/runs": answer({"runs": []}),
+        "GET /api/webhook-deliveries?job=job-1&limit=20": answer({"deliveries": []}),
+    }
     assert main(["show", "1"]) == 0
     assert "status             QUEUED\n" in capsys.readouterr().out
     assert main(["why", "job-1"]) == 0

@@ -17,7 +17,10 @@ from rota.store.postgres.dialect import translate
 from rota.store.postgres.store import PostgresStore
 
 STATEMENTS = {name: sql for name, sql in statement.load(translate).items() if not sql.sql.startswith(b"INSERT INTO")}
-SMALL = ("lane", "pause", "sequence", "surroundings", "meta", "breaker", "breaker_failure", "template", "schedule")
+SMALL = (
+    "lane", "pause", "sequence", "surroundings", "meta", "breaker", "breaker_failure", "template", "schedule",
+    "webhook",
+)  # fmt: skip
 """Tables that do not grow with the queue."""
 SORTS = ("consumers", "stir_parked", "group_counts", "members_going", "all_templates", "templates_by_name")
 """A few rows, in an order for people, or members counted by status: a table that is known to be large is hashed."""

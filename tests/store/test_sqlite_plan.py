@@ -37,12 +37,16 @@ HOT = (
     "queued", "line_behind", "line_before", "count_before", "waiting_line", "waiting_at", "set_rank", "set_lock_rank",
     "respace", "respace_locks", "spec_of", "own_spec", "edit_spec", "set_delay", "lock_keys", "lock_owners",
     "lock_line", "count_lock_line", "templates_by_id", "remove_templates",
+    "any_hook", "hooks_of", "receivers", "pending_of", "count_pending", "deliveries", "latest_deliveries",
+    "deliveries_of_job", "deliveries_of_webhook", "tries_of", "end_delivery", "give_up_deliveries", "old_deliveries",
 )  # fmt: skip
 SORTED_BY_AN_INDEX = (
     "heads", "stirred", "first_stirred", "next_due", "front_first", "front_first_exclusive", "exclusive_behind",
     "active_ids", "active_ids_of", "events_since", "events_of_job", "last_of_chain", "last_dispatch",
     "old_chains", "jobless_events", "answers_from", "uses_from", "line_behind", "line_before", "waiting_line",
     "respace", "lock_line", "first_queued", "first_due", "first_waiting", "clearable",
+    "pending_of", "count_pending", "latest_deliveries", "deliveries_of_job", "deliveries_of_webhook", "tries_of",
+    "old_deliveries",
 )  # fmt: skip
 LISTS = ("artifacts", "chains", "ids", "keys", "lanes", "names", "policies", "seqs", "statuses")
 

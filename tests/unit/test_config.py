@@ -86,6 +86,10 @@ def test_dec_011_con_002_one_job_at_a_time_and_one_user_of_ollama_unless_told_ot
         "breaker.cool_down": "10m",
         "direct.wait": "5m",
         "direct.lease": "10m",
+        "webhooks.retries": 3,
+        "webhooks.base": "5s",
+        "webhooks.timeout": "30s",
+        "webhooks.allow": [],
         "gc.days": 7,
         "gc.interval": "1d",
         "store.url": None,
@@ -202,8 +206,8 @@ def test_an_unknown_key_is_named_with_the_nearest_known_one(toml: Path, text: st
 
 
 def test_a_section_that_has_no_effect_yet_is_refused(toml: Path) -> None:
-    given_file(toml, "[webhooks]\nretries = 3\n")
-    with pytest.raises(ConfigError, match=r"unknown key webhooks in rota\.toml; known are pools, scheduler"):
+    given_file(toml, "[server]\nport = 7682\n")
+    with pytest.raises(ConfigError, match=r"unknown key server in rota\.toml; known are pools, scheduler"):
         load(toml)
 
 

@@ -36,6 +36,7 @@ def test_an_empty_scheduler(scheduler: Scheduler) -> None:
         "breakers": [],
         "running": 0,
         "slots": {"waiting": 0, "running": 0},
+        "webhooks": {"held": [], "disabled": [], "pending": 0},
         "finished": 0,
         "pools": {"global": {"size": 1, "used": 0}, "resource/ollama": {"size": 1, "used": 0}},
         "last_dispatch_at": None,

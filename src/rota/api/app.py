@@ -27,6 +27,7 @@ from rota.api import (
     submit,
     template,
     tick,
+    webhook,
 )
 from rota.api.context import Context
 from rota.api.problem import on_defect, on_http_error, on_rota_error
@@ -34,7 +35,7 @@ from rota.errors import RotaError
 
 _MODULES = (
     submit, job, edit, queue, lock, log, retry, rewind, slot, direct, artifact, tick, scheduler, control, breaker,
-    display, graph, gc, template, group, progress,
+    display, graph, gc, template, group, progress, webhook,
 )  # fmt: skip
 
 

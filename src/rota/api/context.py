@@ -26,10 +26,12 @@ from rota.core.pace import Outlook, batch_of
 from rota.engine.gc import Collector
 from rota.engine.known import Known
 from rota.engine.loop import Loop
+from rota.engine.sender import Sender
 from rota.engine.work import Request, Settings, Work
 from rota.home import Home
 from rota.ids import GroupId, JobId, SlotId
 from rota.probe.port import Probe
+from rota.receiver.http import HttpPost
 from rota.store.port import Store
 from rota.store.session import Reader
 from rota.view.job import Sight, just_stored
@@ -177,6 +179,13 @@ class Context:
         self.probe = probe
         self.known = known
         self.presence = Presence(self.perform, lambda: control.config.direct)
+        self.sender = Sender(
+            clock=clock,
+            look=self.look,
+            perform=self.perform,
+            post=HttpPost(),
+            policy=lambda: control.settings.webhooks,
+        )
         self._jobs = home.jobs
         self._store = store
         self._engine = engine

@@ -16,6 +16,7 @@ from starlette.routing import Route
 from rota.api.context import Context, context_of
 from rota.api.problem import answer, problem, read
 from rota.api.rehearsal import rehearse
+from rota.api.webhook import unknown_names
 from rota.command.backpressure import RETRY_AFTER, Deferred, Delayed
 from rota.command.expand import Expanded, expand_all
 from rota.command.field import check_cwd, check_variables
@@ -50,6 +51,8 @@ async def _prepared(
     await context.control.look_at_hold_file()
     key = request.headers.get("idempotency-key")
     warnings = [*made.warnings, *await _missing_things(members, around)]
+    if urls := [url for member in members for url in member.webhooks]:
+        warnings += await unknown_names(context, urls)
     return partial(
         submit, wanted=members, around=around, actor=context.actor, key=key, warnings=warnings,
         survey=await _survey(context, members, around), workspaces=workspaces, origins=made.origins, group=group,

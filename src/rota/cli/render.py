@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _IDS = ("id", "retry_of", "chain", "run.id", "run.job")
 _STATUSES = ("status", "run.status")
 _NUMBERS = ("mark", "time", "priority", "position", "exit_code", "sequence", "attempt", "dispatch_failures", "pid")
+_MANY_MESSAGES = 100
 _HEADS = {"mark": "", "title": "NAME/COMMAND", "priority": "PRIO", "why": "WAIT/REASON"}
 
 
@@ -106,6 +107,7 @@ def status_block(status: Json, *, now: datetime) -> list[str]:
         ("jobs", ", ".join(counts)),
         ("waiting", waiting),
         ("direct", _slots_text(status.get("slots") or {})),
+        ("webhooks", _webhooks_text(status.get("webhooks") or {})),
         ("depth", _depth_text(status.get("depth") or {})),
         ("idle because", status.get("idle_because")),
         ("last dispatch", _ago(status.get("last_dispatch_at"), now)),
@@ -133,6 +135,13 @@ def _paused_texts(status: Json) -> list[str]:
 
 def _slots_text(slots: Json) -> str:
     return ", ".join(f"{count} {state}" for state, count in slots.items() if count)
+
+
+def _webhooks_text(webhooks: Json) -> str:
+    """What somebody may have to see to; a few that are pending are on their way."""
+    parts = [f"{', '.join(webhooks[what])} {what}" for what in ("held", "disabled") if webhooks.get(what)]
+    parts += [f"{webhooks['pending']} messages pending"] if webhooks.get("pending", 0) >= _MANY_MESSAGES else []
+    return ", ".join(parts)
 
 
 def _depth_text(depth: Json) -> str:

@@ -10,6 +10,7 @@ from rota.cli import display
 from rota.cli.parser import job_id
 from rota.cli.render import earlier_runs, job_block, job_table
 from rota.cli.terminal import has_colour, say, say_json, talk, width_of
+from rota.cli.webhook import delivery_lines
 from rota.cli.workspace import workspace_lines
 from rota.client import api
 from rota.client.session import Session
@@ -35,6 +36,15 @@ def _runs(session: Session, job: str) -> list[Json]:
         return []
 
 
+def _deliveries(session: Session, job: str) -> list[Json]:
+    """The latest; none where the scheduler is an older one."""
+    try:
+        answer: list[Json] = api.deliveries(session, (("job", job), ("limit", 20)))["deliveries"]
+    except NotFound:
+        return []
+    return answer
+
+
 def run(args: argparse.Namespace) -> int:
     display.check(args)
     session = Session(find_home(args.home))
@@ -52,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
         for line in workspace_lines(left.get("workspace")):
             say(line)
         for line in earlier_runs(_runs(session, job["id"]), job.get("run")):
+            say(line)
+        for line in delivery_lines(_deliveries(session, job["id"])):
             say(line)
     if left.get("warning"):
         talk(f"warning: {left['warning']}")

@@ -50,6 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--base", metavar="REF", help="what to make the worktree from; HEAD unless given")
     add("--patch", action="store_true", help="keep what it changes in the working tree as command.patch")
     add("--with-diff", action="store_true", help="give it what you have not committed, as $ROTA_INPUT_PATCH")
+    add("--webhook", action="append", metavar="URL", help="tell this URL how it ends")
+    add("--webhook-event", action="append", metavar="E", help="of what; completed, failed and skipped unless given")
     add("--env", action="append", metavar="K=V", help="set in its environment, on top of yours")
     add("--cwd", metavar="DIR", help="its working directory instead of yours")
     add("--param", action="append", metavar="K=V", help=PARAM_HELP)
@@ -134,6 +136,8 @@ def body(args: argparse.Namespace) -> Json:
         "base": args.base,
         "patch": args.patch or None,
         "with_diff": args.with_diff or None,
+        "webhooks": args.webhook or (),
+        "webhook_events": args.webhook_event or (),
         "params": params(args.param),
     }
     request: Json = {name: value for name, value in options.items() if value is not None and value not in ([], (), {})}

@@ -406,6 +406,49 @@ def reset_breaker(session: Session, key: str) -> Json:
     return answer
 
 
+def webhooks(session: Session) -> Json:
+    answer: Json = session.ask("GET", "/api/webhooks").json()
+    return answer
+
+
+def add_webhook(session: Session, wanted: Json) -> Json:
+    answer: Json = session.ask("POST", "/api/webhooks", body=wanted).json()
+    return answer
+
+
+def webhook(session: Session, webhook: str, *, secret: bool = False) -> Json:
+    query = _query((("secret", 1 if secret else None),))
+    answer: Json = session.ask("GET", f"/api/webhooks/{quote(webhook)}{query}").json()
+    return answer
+
+
+def webhook_secret(session: Session) -> Json:
+    """What messages to the URLs of jobs are signed with."""
+    answer: Json = session.ask("GET", "/api/webhooks/secret").json()
+    return answer
+
+
+def remove_webhook(session: Session, webhook: str) -> Json:
+    answer: Json = session.ask("DELETE", f"/api/webhooks/{quote(webhook)}").json()
+    return answer
+
+
+def change_webhook(session: Session, webhook: str, action: str, body: Json | None = None) -> Json:
+    """`enable`, `disable`, `rotate` or `test` it; a test takes as long as the receiver may."""
+    answer: Json = session.ask("POST", f"/api/webhooks/{quote(webhook)}/{action}", body=body, timeout=None).json()
+    return answer
+
+
+def deliveries(session: Session, pairs: Iterable[tuple[str, object]]) -> Json:
+    answer: Json = session.ask("GET", f"/api/webhook-deliveries{_query(pairs)}").json()
+    return answer
+
+
+def redeliver(session: Session, delivery: str) -> Json:
+    answer: Json = session.ask("POST", f"/api/webhook-deliveries/{quote(delivery)}/redeliver").json()
+    return answer
+
+
 def scheduler(session: Session) -> Json:
     answer: Json = session.ask("GET", "/api/scheduler").json()
     return answer

@@ -51,6 +51,7 @@ _ELSEWHERE = {
         ("type", "flow", "phase", "target", "pools", "locks", "unique", "group", "cwd", "env", "skip_if", "worktree"),
         "that is fixed at submit: cancel it and submit it anew",
     ),
+    **dict.fromkeys(("webhooks", "webhook_events"), "that is fixed at submit: cancel it and submit it anew"),
     "position": "`rota move JOB --first`, `--last`, `--to N`, `--before J` or `--after J`",
     "not_before": "use `delay`, as 10m, or null for none",
     "max_retries": "use `retries`",

@@ -24,6 +24,7 @@ from rota.command.group import admit, check_group, enrol
 from rota.command.ring import refuse_rings
 from rota.command.submission import GroupWanted, Origin, Submission, Surroundings
 from rota.command.survey import NOTHING, Found, Survey
+from rota.command.webhook import hook_of
 from rota.core.after import Edge, EdgeState
 from rota.core.job import Spec
 from rota.core.lock import Lock, phase_lock
@@ -31,6 +32,7 @@ from rota.core.pool import Draws
 from rota.core.retry import DEFAULT
 from rota.core.tick import is_free
 from rota.core.unique import keys_of
+from rota.core.webhook import JobHook
 from rota.core.workspace import Workspace
 from rota.engine.work import Work
 from rota.errors import Conflict, RotaError
@@ -124,7 +126,11 @@ def submit(
 
 def _check_whole(work: Work, wanted: Sequence[Submission]) -> None:
     """Nobody is told to come again with what could not be taken."""
-    _check_each(wanted, lambda member: check_rest(member, work.settings.retry, work.now))
+    def check(member: Submission) -> None:
+        check_rest(member, work.settings.retry, work.now)
+        hook_of(member, work.settings.webhooks)
+
+    _check_each(wanted, check)
 
 
 def _check_each(wanted: Sequence[Submission], check: Callable[[Submission], None]) -> None:
@@ -228,7 +234,13 @@ class Checker:
             template=origin.template,
             schedule=origin.schedule,
             recipe=origin.recipe,
+            webhook=self._hook(wanted),
         )
+
+    def _hook(self, wanted: Submission) -> JobHook | None:
+        hook = hook_of(wanted, self._work.settings.webhooks)
+        self._work.names_urls = self._work.names_urls or hook is not None
+        return hook
 
     def _surroundings(self, wanted: Submission) -> int:
         """The stored environment of this job."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import timedelta
 from difflib import get_close_matches
+from ipaddress import ip_network
 from typing import Any, TypeVar
 
 from msgspec import Meta
@@ -18,6 +20,7 @@ from rota.config.section import (
     TYPES,
     Fields,
     Heartbeat,
+    Networks,
     OffOrSpan,
     Policy,
     PoolSize,
@@ -104,12 +107,22 @@ def checked(value: T, kind: Any) -> T:
         check_fields(value)  # type: ignore[arg-type]
     if kind is Policy:
         check_policy(str(value))
+    if kind is Networks:
+        check_networks(value)  # type: ignore[arg-type]
     return value
+
+
+def check_networks(given: Sequence[str]) -> None:
+    for text in given:
+        try:
+            ip_network(text, strict=False)
+        except ValueError:
+            raise InvalidInput(f"{text!r} is not a network; write it as 169.254.1.0/24") from None
 
 
 def objection(kind: Any, trouble: Exception) -> str:
     """What is wrong with a value, as the end of a sentence."""
-    if kind in (Fields, Policy) and isinstance(trouble, InvalidInput):
+    if kind in (Fields, Policy, Networks) and isinstance(trouble, InvalidInput):
         return f": {trouble.message}"
     return f"; it takes {accepted_by(kind)}"
 

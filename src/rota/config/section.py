@@ -53,6 +53,10 @@ ExitCodes = Annotated[
     Meta(description="exit codes from 1 to 255, as [1, 75]; [] is every failure"),
 ]
 
+Networks = Annotated[
+    tuple[str, ...], Meta(description='networks, as 169.254.1.0/24 or in the file ["169.254.1.0/24"]; [] is none')
+]
+
 DEFAULT_POOLS: Mapping[str, int] = {"global": 1, "flow/*": 1, "resource/ollama": 1}
 
 
@@ -138,6 +142,19 @@ class Direct(msgspec.Struct, frozen=True, kw_only=True):
     """For its turn; then it is given up. For those that do not say it themselves."""
     lease: Span = timedelta(minutes=10)
     """From one word of a client without a connection to the next."""
+
+
+class Webhooks(msgspec.Struct, frozen=True, kw_only=True):
+    """`[webhooks]`: how often a message is tried that its receiver does not take, and where none is sent."""
+
+    retries: Retries = 3
+    """After the first try."""
+    base: Span = timedelta(seconds=5)
+    """How long after the first try; each further delay is twice the one before."""
+    timeout: Span = timedelta(seconds=30)
+    """For a whole exchange, from the connection to the end of the answer."""
+    allow: Networks = ()
+    """Networks that messages are sent to though link-local and metadata addresses are refused."""
 
 
 class Gc(msgspec.Struct, frozen=True, kw_only=True):
@@ -228,6 +245,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     direct: Direct = Direct()
     routes: Mapping[str, str] = {}
     """`[direct.routes]`: paths by which a template is run directly, with its name."""
+    webhooks: Webhooks = Webhooks()
     gc: Gc = Gc()
     store: Store = Store()
     artifacts: Artifacts = Artifacts()

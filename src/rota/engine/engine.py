@@ -35,6 +35,7 @@ from rota.engine.known import Known
 from rota.engine.outside import certain, disturb, stir_changed
 from rota.engine.pace import Pacer
 from rota.engine.recovery import Report, Unsettled, reconcile
+from rota.engine.webhook import Outbox
 from rota.engine.work import Chance, Question, Request, Settings, Work
 from rota.errors import RotaError, StorageFull, StoreError, Unavailable
 from rota.executor.port import (
@@ -85,6 +86,7 @@ class Engine:
         self._chance = chance
         self._ask = ask
         self.known = Known()
+        self.outbox = Outbox()
         self._kept: list[Message] = []
         self._is_connected = False
         self._awaited = AwaitedStarts()
@@ -128,6 +130,7 @@ class Engine:
             session.forget_old_failures(self._clock.now() - self.settings.breaker.window)
             sentinels = rewind.left_over(session, self.settings.places)
             self._pacer.recall(session)
+            self.outbox.load(session)
             clearings = control.left_over(session)
             absent = frozenset(found.id for found in session.open_slots() if found.is_attended)
             session.commit()
@@ -174,6 +177,7 @@ class Engine:
             is_left = self._look(work)
             control.remember_clearings(work)
             has_more = self._claim(work, is_left=is_left) or is_left or bool(work.clearings)
+            self.outbox.book(work)
             replies = see_all(work, requests, results)
             next_due = _earliest(
                 self._session.next_due(), self._breaker_due, self._pacer.next_due(self.settings, work.now)
@@ -479,6 +483,7 @@ class Engine:
         """Nothing was stored: say so to everybody, keep what the executor said, and try again in a while."""
         self._session.rollback()
         self._pacer.undo()
+        self.outbox.forget()
         if self.trouble is None:
             log.error("%s", error.message)
         self.trouble, self._kept, self.has_more = error, messages, False

@@ -138,6 +138,9 @@ class Collector:
                 self._tidy(reader, found)
                 self._go_through(reader, found, self._settle(), now)
                 found.rows.slots += slot_files.remove_old(self._slots, reader, found.until, self._remove_slots, KEYS)
+                found.rows.deliveries += self._in_parts(
+                    reader.old_deliveries(found.until, TOP), lambda session, part: session.remove_deliveries(part)
+                )
                 self._remove_unused(reader, found)
                 found.bytes += patch.remove_unused(self._patches, reader.inputs)
             finally:
@@ -183,10 +186,11 @@ class Collector:
         templates = reader.old_templates(found.until)
         if found.is_dry:
             slots = len(reader.old_slots(found.until, TOP))
+            told = len(reader.old_deliveries(found.until, TOP))
             found.rows.add(
                 RowCounts(
                     idempotency_keys=len(keys), events=len(events), slots=slots, groups=len(groups),
-                    templates=len(templates),
+                    templates=len(templates), deliveries=told,
                 )
             )  # fmt: skip
             return

@@ -8,12 +8,14 @@ import msgspec
 
 from rota import config
 from rota.config import Config
+from rota.core.address import read_network
 from rota.core.artifact import MissingProducer, Places
 from rota.core.backpressure import QueueLimit, QueueLimits
 from rota.core.breaker import BreakerPolicy
 from rota.core.gc import GcPolicy
 from rota.core.pool import Limits
 from rota.core.retry import RetryPolicies, RetryPolicy
+from rota.core.webhook import HookPolicy
 from rota.engine.policy import policy_named
 from rota.engine.work import Settings
 from rota.home import Home
@@ -43,6 +45,12 @@ def settings_of(given: Config, home: Home) -> Settings:
         missing_producer=MissingProducer(given.artifacts.missing_producer),
         queue=QueueLimits(
             whole=_queue_limit(given.queue), flows={flow: _queue_limit(each) for flow, each in given.flows.items()}
+        ),
+        webhooks=HookPolicy(
+            retries=given.webhooks.retries,
+            base=given.webhooks.base,
+            timeout=given.webhooks.timeout,
+            allow=tuple(read_network(each) for each in given.webhooks.allow),
         ),
     )
 

@@ -18,6 +18,7 @@ from rota.core.pace import Heartbeat, Tick
 from rota.core.pool import ConcurrencyPolicy, Limits
 from rota.core.retry import RetryPolicies
 from rota.core.tick import Plan
+from rota.core.webhook import HookPolicy
 from rota.engine.clearing import Clearing, Progress, holds_of
 from rota.engine.known import Known
 from rota.executor.port import Environment, Order, Start
@@ -45,6 +46,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     places: Places = Places(jobs="", sentinels="")
     missing_producer: MissingProducer = MissingProducer.BLOCK
     queue: QueueLimits = QueueLimits()
+    webhooks: HookPolicy = HookPolicy()
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,10 +98,17 @@ class Work:
         """Jobs were submitted in this turn: where there is room they start in it."""
         self.has_slots = False
         """A direct execution was asked for, or waits again."""
+        self.names_urls = False
+        """A job was submitted that names who is to be told of its end."""
+        self.changes_webhooks = False
+        """Who is told of everything is to be asked again."""
+        self.has_mail = False
+        """Something is to be sent, or may be now."""
         self.watches = False
         """A job was looked at that hangs on something outside."""
         self.afterwards: list[Callable[[], None]] = []
-        """What is to be done to files: right after the commit, before anything starts. It says its own trouble."""
+        """What is to be done to files, and who is woken: right after the commit, before anything starts. It says
+        its own trouble."""
         self.held = held
         """What the hold file says, while there is one."""
         self.clearings = list(clearings)

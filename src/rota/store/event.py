@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -24,6 +24,11 @@ class Emitting(Numbering):
 
     def emit(self, event: Event) -> None:
         self._events.append(event)
+
+    @property
+    def gathered(self) -> Sequence[Event]:
+        """What has happened in this transaction so far."""
+        return self._events
 
     def _write_events(self) -> None:
         first = self.take("event", len(self._events))

@@ -25,11 +25,12 @@ from rota.store.retry import Retrying
 from rota.store.rewind import Rewinding, RewindRecords
 from rota.store.slot import Serving, SlotRecords
 from rota.store.template import TemplateRecords, Templating
+from rota.store.webhook import HookRecords, Telling
 
 
 class Reader(
     SlotRecords, Records, ControlRecords, BreakerRecords, GraphRecords, RewindRecords, GcRecords, QueueRecords,
-    LockRecords, TemplateRecords, GroupRecords, ProgressRecords,
+    LockRecords, TemplateRecords, GroupRecords, ProgressRecords, HookRecords,
 ):  # fmt: skip
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -46,8 +47,8 @@ class Reader(
 
 
 class Session(
-    Finishing, Serving, LockRecords, GraphRecords, Retrying, Rewinding, Editing, Collecting, Grouping, Templating,
-    Records,
+    Finishing, Serving, LockRecords, GraphRecords, Retrying, Rewinding, Editing, Telling, Collecting, Grouping,
+    Templating, Records,
 ):  # fmt: skip
     def begin(self) -> None:
         """After a reconnect every waiting job is looked at again, so that no wake-up can be lost for good."""

@@ -16,6 +16,7 @@ from rota.view.breaker import tripped
 from rota.view.gc import last_gc
 from rota.view.idle import idle_because
 from rota.view.job import Sight
+from rota.view.webhook import summary
 from rota.wire import depth_form
 
 
@@ -56,6 +57,7 @@ def status(reader: Reader, sight: Sight) -> dict[str, Any]:
         "breakers": tripped(reader, sight),
         "running": running,
         "slots": {"waiting": slots["waiting"], "running": slots["running"]},
+        "webhooks": summary(reader),
         "finished": sum(counts.get(status, 0) for status in TERMINAL),
         "pools": pools(reader, sight.limits),
         "last_dispatch_at": None if last is None else from_stored(last),

@@ -1,0 +1,132 @@
+"""`webhook`: endpoints that are told of ends, the URLs that jobs name, and messages that are sent again."""
+
+from __future__ import annotations
+
+import msgspec
+
+from rota.command.submission import Submission
+from rota.core.address import literal, read_url, refusal
+from rota.core.signature import check_secret
+from rota.core.webhook import KEEP_OLD_SECRET, MESSAGES, OF_JOBS, USUAL, HookPolicy, JobHook, Webhook
+from rota.duration import parse_duration
+from rota.engine.webhook import check_kinds, new_secret, own_secret
+from rota.engine.work import Work
+from rota.errors import Conflict, InvalidInput
+from rota.ids import DeliveryId, WebhookId, show_delivery, show_webhook
+
+_MOST_URLS = 10
+_MOST_ENDPOINTS = 100
+
+
+class WebhookWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    url: str
+    events: list[str] = []
+    """None named: the usual ones."""
+    secret: str | None = None
+    """None: one is made."""
+
+
+class RotationWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    secret: str | None = None
+    keep: str | None = None
+    """How long the secret until now goes on signing."""
+
+
+def check_target(url: str, policy: HookPolicy) -> None:
+    """What can be said of a URL without asking anybody for the address of a name."""
+    address = literal(read_url(url).host)
+    why = None if address is None else refusal(address, policy.allow)
+    if why is not None:
+        raise InvalidInput(why)
+
+
+def hook_of(wanted: Submission, policy: HookPolicy) -> JobHook | None:
+    """Whom a job has told."""
+    events = check_kinds(wanted.webhook_events, OF_JOBS)
+    if not wanted.webhooks:
+        if events:
+            raise InvalidInput("webhook_events says of what a job's webhooks are told; name one, with --webhook URL")
+        return None
+    urls = tuple(dict.fromkeys(wanted.webhooks))
+    if len(urls) > _MOST_URLS:
+        raise InvalidInput(f"a job names {_MOST_URLS} webhooks at most, not {len(urls)}")
+    for url in urls:
+        check_target(url, policy)
+    return JobHook(urls=urls, events=events)
+
+
+def add(work: Work, wanted: WebhookWanted, *, actor: str) -> Webhook:
+    check_target(wanted.url, work.settings.webhooks)
+    events = check_kinds(wanted.events, tuple(MESSAGES.values())) or USUAL
+    if len(work.session.webhooks()) >= _MOST_ENDPOINTS:
+        raise Conflict(
+            f"there are {_MOST_ENDPOINTS} webhooks, and no more can be; `rota webhook remove` takes one away"
+        )
+    secret = new_secret() if wanted.secret is None else check_secret(wanted.secret)
+    return _changed(work, work.session.add_webhook(wanted.url, events, secret, now=work.now, actor=actor))
+
+
+def remove(work: Work, webhook: WebhookId, *, actor: str) -> Webhook:
+    """What is still to be sent to it fails."""
+    found = _find(work, webhook)
+    work.session.remove_webhook(webhook, now=work.now, actor=actor)
+    work.changes_webhooks = True
+    return found
+
+
+def enable(work: Work, webhook: WebhookId, *, actor: str) -> Webhook:
+    """It begins anew: what it had failed is forgotten, and it is not held."""
+    _find(work, webhook)
+    work.session.enable_webhook(webhook, now=work.now, actor=actor)
+    return _changed(work, webhook)
+
+
+def disable(work: Work, webhook: WebhookId, *, actor: str) -> Webhook:
+    _find(work, webhook)
+    work.session.disable_webhook(webhook, f"disabled by {actor}", now=work.now, actor=actor)
+    return _changed(work, webhook)
+
+
+def rotate(work: Work, webhook: WebhookId, wanted: RotationWanted, *, actor: str) -> Webhook:
+    found = _find(work, webhook)
+    secret = new_secret() if wanted.secret is None else check_secret(wanted.secret)
+    if secret == found.secret:
+        raise Conflict(f"{show_webhook(webhook)} has this secret already; nothing was changed")
+    keep = KEEP_OLD_SECRET if wanted.keep is None else parse_duration(wanted.keep)
+    until = work.now + keep if keep else None
+    work.session.rotate_webhook(webhook, secret, until, now=work.now, actor=actor)
+    return _changed(work, webhook)
+
+
+def redeliver(work: Work, delivery: DeliveryId, *, actor: str) -> None:
+    """The same message once more, with its id and as often as a new one is tried."""
+    found = work.session.delivery(delivery)
+    if found is None:
+        raise work.session.no_such_delivery(delivery)
+    name = show_delivery(delivery)
+    if found.webhook is not None:
+        endpoint = work.session.webhook(found.webhook)
+        shown = show_webhook(found.webhook)
+        if endpoint is None:
+            raise Conflict(f"{shown} was removed; {name} has nobody to go to")
+        if not endpoint.is_enabled:
+            raise Conflict(f"{shown} is disabled; `rota webhook enable {shown}` first, then send {name} again")
+    if not work.session.send_again(delivery, now=work.now, actor=actor):
+        raise Conflict(f"{name} is still to be sent, by itself; `rota webhook deliveries` says when")
+    work.has_mail = True
+
+
+def secret_of_jobs(work: Work) -> str:
+    return own_secret(work)
+
+
+def _find(work: Work, webhook: WebhookId) -> Webhook:
+    found = work.session.webhook(webhook)
+    if found is None:
+        raise work.session.no_such_webhook(webhook)
+    return found
+
+
+def _changed(work: Work, webhook: WebhookId) -> Webhook:
+    work.changes_webhooks = True
+    return _find(work, webhook)

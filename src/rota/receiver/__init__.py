@@ -1,0 +1,1 @@
+"""Those who are told: HTTP to wherever somebody listens."""

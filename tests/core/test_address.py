@@ -1,0 +1,104 @@
+"""Where messages are sent, and where not."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+
+import pytest
+
+from rota.core.address import literal, read_network, read_url, refusal
+from rota.errors import InvalidInput
+
+
+@pytest.mark.parametrize(
+    ("text", "origin", "authority", "target"),
+    [
+        ("http://127.0.0.1:8080/hook?a=b", "http://127.0.0.1:8080", "127.0.0.1:8080", "/hook?a=b"),
+        ("https://example.org", "https://example.org:443", "example.org", "/"),
+        ("http://EXAMPLE.org./x", "http://example.org:80", "example.org.", "/x"),
+        ("http://[::1]:9/", "http://[::1]:9", "[::1]:9", "/"),
+        ("http://localhost/", "http://localhost:80", "localhost", "/"),
+        ("http://10.0.0.7/", "http://10.0.0.7:80", "10.0.0.7", "/"),
+        ("http://a1.b2/", "http://a1.b2:80", "a1.b2", "/"),
+    ],
+)
+def test_what_can_be_used(text: str, origin: str, authority: str, target: str) -> None:
+    url = read_url(text)
+    assert (url.origin, url.authority, url.target) == (origin, authority, target)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "begins with http"),
+        ("example.org/x", "begins with http"),
+        ("ftp://example.org/", "begins with http"),
+        ("file:///etc/passwd", "begins with http"),
+        ("http://", "names no host"),
+        ("http:///path", "names no host"),
+        ("http://example.org:0/", "names no host"),
+        ("http://example.org:99999/", "not a usable URL"),
+        ("http://example.org\\@evil/", "not a usable URL|user or password"),
+        ("http://user:pass@example.org/", "user or password"),
+        ("http://user@example.org/", "user or password"),
+        ("http://example.org/#part", "leave it out"),
+        ("http://example.org/#", "leave it out"),
+        ("http://exa mple.org/", "percent-encode"),
+        ("http://example.org/\r\nx: y", "percent-encode"),
+        ("http://bücher.example/", "percent-encode"),
+        ("http://[::1/", "not a usable URL"),
+        ("http://" + "a" * 3000, "2048 at most"),
+        ("http://0x7f.1/", "four numbers"),
+        ("http://0x7f000001/", "four numbers"),
+        ("http://2852039166/", "four numbers"),
+        ("http://0251.0376.0251.0376/", "four numbers"),
+        ("http://169.254.43518/", "four numbers"),
+        ("http://127.1/", "four numbers"),
+        ("http://metadata.google.internal/computeMetadata/v1/", "metadata service"),
+        ("http://METADATA.google.internal./", "metadata service"),
+        ("http://instance-data/", "metadata service"),
+    ],
+)
+def test_what_cannot(text: str, why: str) -> None:
+    with pytest.raises(InvalidInput, match=why):
+        read_url(text)
+
+
+def test_a_password_is_not_said_back() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        read_url("http://user:hunter2@example.org/")
+    assert "hunter2" not in refused.value.message
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "169.254.169.254", "169.254.1.1", "fe80::1", "fe80::1%1", "::ffff:169.254.169.254", "::ffff:a9fe:1",
+        "fd00:ec2::254", "100.100.100.200", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1", "224.0.0.1", "ff02::1",
+        "0.0.0.0", "0.1.2.3", "::", "::ffff:0.0.0.0", "255.255.255.255",  # noqa: S104
+    ],
+)  # fmt: skip
+def test_refused_addresses(address: str) -> None:
+    assert "is refused: it is" in (refusal(ip_address(address)) or "")
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1", "::1", "10.1.2.3", "192.168.0.1", "172.16.5.5", "fd12::1", "::ffff:127.0.0.1", "8.8.8.8"]
+)
+def test_loopback_and_private_networks_are_where_receivers_are(address: str) -> None:
+    assert refusal(ip_address(address)) is None
+
+
+def test_the_configuration_lets_networks_through() -> None:
+    allow = [read_network("169.254.1.0/24"), read_network("fe80::/16")]
+    assert refusal(ip_address("169.254.1.9"), allow) is None
+    assert refusal(ip_address("::ffff:169.254.1.9"), allow) is None
+    assert refusal(ip_address("fe80::1"), allow) is None
+    assert refusal(ip_address("169.254.169.254"), allow) is not None
+    with pytest.raises(InvalidInput, match="not a network"):
+        read_network("here")
+
+
+def test_a_name_is_no_address() -> None:
+    assert literal("example.org") is None
+    assert str(literal("::1")) == "::1"
