@@ -20,6 +20,7 @@ from rota.api import (
     queue,
     retry,
     rewind,
+    schedule,
     scheduler,
     slot,
     submit,
@@ -31,7 +32,7 @@ from rota.errors import RotaError
 
 _MODULES = (
     submit, job, edit, queue, lock, log, retry, rewind, slot, direct, artifact, tick, scheduler, control, breaker,
-    display, graph, gc,
+    display, graph, gc, schedule,
 )  # fmt: skip
 
 

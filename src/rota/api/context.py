@@ -175,6 +175,8 @@ class Context:
         self.probe = probe
         self.known = known
         self.presence = Presence(self.perform, lambda: control.config.direct)
+        self.schedules_changed = asyncio.Event()
+        """Set when a schedule may be due at another time than before."""
         self._jobs = home.jobs
         self._store = store
         self._engine = engine

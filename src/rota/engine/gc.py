@@ -181,10 +181,13 @@ class Collector:
         events = reader.old_jobless_events(found.until)
         if found.is_dry:
             slots = len(reader.old_slots(found.until, TOP))
-            found.rows.add(RowCounts(idempotency_keys=len(keys), events=len(events), slots=slots))
+            old = len(reader.old_fires(found.until, TOP))
+            found.rows.add(RowCounts(idempotency_keys=len(keys), events=len(events), slots=slots, fires=old))
             return
         found.rows.idempotency_keys += self._in_parts(keys, lambda session, part: session.remove_answers(part))
         found.rows.events += self._in_parts(events, lambda session, part: session.remove_jobless_events(part))
+        fires = reader.old_fires(found.until, TOP)
+        found.rows.fires += self._in_parts(fires, lambda session, part: session.remove_fires(part))
 
     def _remove_slots(self, ids: Sequence[SlotId]) -> int:
         return self._perform(lambda work: work.session.remove_slots(ids))

@@ -44,6 +44,7 @@ class RowCounts(msgspec.Struct, kw_only=True):
     surroundings: int = 0
     lanes: int = 0
     slots: int = 0
+    fires: int = 0
 
     def add(self, other: RowCounts) -> None:
         for name in RowCounts.__struct_fields__:

@@ -21,12 +21,13 @@ from rota.store.move import QueueRecords
 from rota.store.record import Records
 from rota.store.retry import Retrying
 from rota.store.rewind import Rewinding, RewindRecords
+from rota.store.schedule import Firing, ScheduleRecords
 from rota.store.slot import Serving, SlotRecords
 
 
 class Reader(
     SlotRecords, Records, ControlRecords, BreakerRecords, GraphRecords, RewindRecords, GcRecords, QueueRecords,
-    LockRecords,
+    LockRecords, ScheduleRecords,
 ):  # fmt: skip
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -42,7 +43,7 @@ class Reader(
         self._db.close()
 
 
-class Session(Finishing, Serving, LockRecords, Retrying, Rewinding, Editing, Collecting, Records):
+class Session(Finishing, Serving, LockRecords, Retrying, Rewinding, Editing, Collecting, Firing, Records):
     def begin(self) -> None:
         """After a reconnect every waiting job is looked at again, so that no wake-up can be lost for good."""
         if self._db.begin():

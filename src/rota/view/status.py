@@ -16,6 +16,7 @@ from rota.view.breaker import tripped
 from rota.view.gc import last_gc
 from rota.view.idle import idle_because
 from rota.view.job import Sight
+from rota.view.schedule import summary
 from rota.wire import depth_form
 
 
@@ -60,6 +61,7 @@ def status(reader: Reader, sight: Sight) -> dict[str, Any]:
         "pools": pools(reader, sight.limits),
         "last_dispatch_at": None if last is None else from_stored(last),
         "last_gc": last_gc(reader),
+        "schedules": summary(reader, sight.now),
         "idle_because": idle_because(reader, sight) if is_idle else None,
     }
 
