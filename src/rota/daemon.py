@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from rota import __version__, config
+from rota.api.alarm import Alarm
 from rota.api.app import application
 from rota.api.context import Context, Hub, wait_for
 from rota.api.hold import HoldFile
@@ -195,12 +196,14 @@ class Daemon:
             watching = asyncio.create_task(self._watch_config())
             adopting = asyncio.create_task(self._adopt_slots())
             context.sender.start()
+            firing = asyncio.create_task(Alarm(context).run())
             self._daily.start()
             self._depth_log.start()
             serving.add_done_callback(lambda _: self._stopping.set())
             log.info("rota %s serves %s", __version__, self._home.root)
             await self._stopping.wait()
             self.collector.is_stopping = True
+            firing.cancel()  # a fire that has begun is the engine's; none begins any more
             await self._drain()
             watching.cancel()
             adopting.cancel()

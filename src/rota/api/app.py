@@ -22,6 +22,7 @@ from rota.api import (
     queue,
     retry,
     rewind,
+    schedule,
     scheduler,
     slot,
     submit,
@@ -35,7 +36,7 @@ from rota.errors import RotaError
 
 _MODULES = (
     submit, job, edit, queue, lock, log, retry, rewind, slot, direct, artifact, tick, scheduler, control, breaker,
-    display, graph, gc, template, group, progress, webhook,
+    display, graph, gc, template, group, progress, webhook, schedule,
 )  # fmt: skip
 
 

@@ -186,6 +186,8 @@ class Context:
             post=HttpPost(),
             policy=lambda: control.settings.webhooks,
         )
+        self.schedules_changed = asyncio.Event()
+        """Set when a schedule may be due at another time than before."""
         self._jobs = home.jobs
         self._store = store
         self._engine = engine

@@ -109,6 +109,13 @@ async def _workspaces(
         raise InvalidInput("git does not answer about the working directory; nothing was stored") from None
 
 
+async def look_outside(
+    context: Context, members: Sequence[Submission]
+) -> tuple[Survey, Sequence[Workspace | None]]:  # fmt: skip
+    """All that is looked at outside before a submit that nobody has sent."""
+    return await _survey(context, members), await _workspaces(context, members)
+
+
 async def _show_inputs(context: Context, told: Answer, workspaces: Sequence[Workspace | None]) -> None:
     if workspaces and isinstance(told, Submitted) and not told.is_repeat:
         await asyncio.to_thread(show_inputs, context.home.directory, told.jobs, workspaces)

@@ -45,6 +45,7 @@ VERBS = {
     "pool": "list pools or set a pool's size",
     "slot": "list direct executions that wait or run, or cancel one",
     "breaker": "list what is held because its runs fail, or let it begin anew",
+    "schedule": "make jobs by the clock: add, list, show, change, preview and trigger schedules",
     "webhook": "tell URLs how jobs end, and see what they were told",
     "gc": "remove jobs that ended long ago, with their files",
     "config": "list, read or change the configuration",

@@ -112,6 +112,7 @@ def status_block(status: Json, *, now: datetime) -> list[str]:
         ("idle because", status.get("idle_because")),
         ("last dispatch", _ago(status.get("last_dispatch_at"), now)),
         ("last gc", _gc_text(status.get("last_gc"), now)),
+        ("schedules", _schedules_text(status.get("schedules") or {}, now)),
         ("up since", _ago(status.get("started_at"), now)),
         ("home", status.get("home")),
         ("socket", status.get("socket")),
@@ -158,6 +159,20 @@ def _ago(text: str | None, now: datetime) -> str:
 
 def _gc_text(last: Json | None, now: datetime) -> str:
     return f"{_ago(last.get('at'), now)}, {last.get('jobs', 0):,} jobs removed" if last else ""
+
+
+def _schedules_text(schedules: Json, now: datetime) -> str:
+    """What went wrong within a day, only where something did."""
+    if not schedules.get("total"):
+        return ""
+    off = schedules["total"] - schedules["enabled"]
+    parts = [f"{schedules['total']}" + (f" ({off} disabled)" if off else "")]
+    following = schedules.get("next")
+    at = moment(following["at"]) if following else None
+    if following and at:
+        parts.append(f"next {following['name']} in {elapsed((at - now).total_seconds())}")
+    parts += [f"{schedules[kind]} {kind} since yesterday" for kind in ("missed", "failed") if schedules.get(kind)]
+    return ", ".join(parts)
 
 
 def _pids(status: Json) -> str:

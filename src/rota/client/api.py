@@ -449,6 +449,54 @@ def redeliver(session: Session, delivery: str) -> Json:
     return answer
 
 
+def schedules(session: Session) -> list[Json]:
+    found: list[Json] = []
+    cursor: str | None = None
+    while True:
+        page = session.ask("GET", f"/api/schedules{_query((('limit', 1000), ('cursor', cursor)))}").json()
+        found += page["schedules"]
+        cursor = page.get("next")
+        if cursor is None:
+            return found
+
+
+def add_schedule(session: Session, wanted: Json) -> Json:
+    answer: Json = session.ask("POST", "/api/schedules", body=wanted).json()
+    return answer
+
+
+def schedule(session: Session, name: str) -> Json:
+    answer: Json = session.ask("GET", f"/api/schedules/{quote(name)}").json()
+    return answer
+
+
+def change_schedule(session: Session, name: str, changes: Json) -> Json:
+    answer: Json = session.ask("PATCH", f"/api/schedules/{quote(name)}", body=changes).json()
+    return answer
+
+
+def remove_schedule(session: Session, name: str) -> Json:
+    answer: Json = session.ask("DELETE", f"/api/schedules/{quote(name)}").json()
+    return answer
+
+
+def switch_schedule(session: Session, name: str, action: str) -> Json:
+    """`enable` or `disable`."""
+    answer: Json = session.ask("POST", f"/api/schedules/{quote(name)}/{action}").json()
+    return answer
+
+
+def trigger_schedule(session: Session, name: str, params: Json) -> Json:
+    answer: Json = session.ask("POST", f"/api/schedules/{quote(name)}/trigger", body={"params": params}).json()
+    return answer
+
+
+def next_fires(session: Session, name: str, *, start: str | None, count: int | None) -> Json:
+    query = _query((("from", start), ("count", count)))
+    answer: Json = session.ask("GET", f"/api/schedules/{quote(name)}/next{query}").json()
+    return answer
+
+
 def scheduler(session: Session) -> Json:
     answer: Json = session.ask("GET", "/api/scheduler").json()
     return answer

@@ -99,7 +99,8 @@ def submit(
         return AlreadyActive(active={key: each.job for key, each in active.items()})
     if survey.refusal is not None:
         raise survey.refusal
-    if (put_off := deferred(work, flows_of(wanted))) is not None:
+    is_fire = any(origin.schedule is not None for origin in origins)
+    if not is_fire and (put_off := deferred(work, flows_of(wanted))) is not None:
         _check_whole(work, wanted)
         return put_off
     work.learn(survey.seen, survey.began)
@@ -126,6 +127,7 @@ def submit(
 
 def _check_whole(work: Work, wanted: Sequence[Submission]) -> None:
     """Nobody is told to come again with what could not be taken."""
+
     def check(member: Submission) -> None:
         check_rest(member, work.settings.retry, work.now)
         hook_of(member, work.settings.webhooks)

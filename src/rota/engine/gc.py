@@ -187,10 +187,11 @@ class Collector:
         if found.is_dry:
             slots = len(reader.old_slots(found.until, TOP))
             told = len(reader.old_deliveries(found.until, TOP))
+            fires = len(reader.old_fires(found.until, TOP))
             found.rows.add(
                 RowCounts(
                     idempotency_keys=len(keys), events=len(events), slots=slots, groups=len(groups),
-                    templates=len(templates), deliveries=told,
+                    templates=len(templates), deliveries=told, fires=fires,
                 )
             )  # fmt: skip
             return
@@ -198,6 +199,8 @@ class Collector:
         found.rows.idempotency_keys += self._in_parts(keys, lambda session, part: session.remove_answers(part))
         found.rows.events += self._in_parts(events, lambda session, part: session.remove_jobless_events(part))
         found.rows.templates += self._in_parts(templates, lambda session, part: session.remove_templates(part))
+        old_fires = reader.old_fires(found.until, TOP)
+        found.rows.fires += self._in_parts(old_fires, lambda session, part: session.remove_fires(part))
 
     def _remove_slots(self, ids: Sequence[SlotId]) -> int:
         return self._perform(lambda work: work.session.remove_slots(ids))

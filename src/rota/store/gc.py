@@ -47,6 +47,7 @@ class RowCounts(msgspec.Struct, kw_only=True):
     groups: int = 0
     templates: int = 0
     deliveries: int = 0
+    fires: int = 0
 
     def add(self, other: RowCounts) -> None:
         for name in RowCounts.__struct_fields__:

@@ -23,6 +23,7 @@ from rota.store.progress import ProgressRecords
 from rota.store.record import Records
 from rota.store.retry import Retrying
 from rota.store.rewind import Rewinding, RewindRecords
+from rota.store.schedule import Firing, ScheduleRecords
 from rota.store.slot import Serving, SlotRecords
 from rota.store.template import TemplateRecords, Templating
 from rota.store.webhook import HookRecords, Telling
@@ -30,7 +31,7 @@ from rota.store.webhook import HookRecords, Telling
 
 class Reader(
     SlotRecords, Records, ControlRecords, BreakerRecords, GraphRecords, RewindRecords, GcRecords, QueueRecords,
-    LockRecords, TemplateRecords, GroupRecords, ProgressRecords, HookRecords,
+    LockRecords, TemplateRecords, GroupRecords, ProgressRecords, HookRecords, ScheduleRecords,
 ):  # fmt: skip
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -48,7 +49,7 @@ class Reader(
 
 class Session(
     Finishing, Serving, LockRecords, GraphRecords, Retrying, Rewinding, Editing, Telling, Collecting, Grouping,
-    Templating, Records,
+    Templating, Firing, Records,
 ):  # fmt: skip
     def begin(self) -> None:
         """After a reconnect every waiting job is looked at again, so that no wake-up can be lost for good."""

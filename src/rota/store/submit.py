@@ -184,6 +184,7 @@ def _job_row(job: NewJob, lane: LaneId, now: int) -> dict[str, object]:
         "unmet": sum(1 for _, state in job.edges if state is not EdgeState.MET),
         "group": job.group,
         "sequence": job.sequence,
+        "schedule": job.spec.schedule,
         "unique": job.unique,
         "lane": lane,
         "asks": int(job.asks),

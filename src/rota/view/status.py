@@ -12,11 +12,11 @@ from rota.core.wait import WaitKind
 from rota.names import GLOBAL
 from rota.store.moment import from_stored
 from rota.store.session import Reader
+from rota.view import schedule, webhook
 from rota.view.breaker import tripped
 from rota.view.gc import last_gc
 from rota.view.idle import idle_because
 from rota.view.job import Sight
-from rota.view.webhook import summary
 from rota.wire import depth_form
 
 
@@ -57,11 +57,12 @@ def status(reader: Reader, sight: Sight) -> dict[str, Any]:
         "breakers": tripped(reader, sight),
         "running": running,
         "slots": {"waiting": slots["waiting"], "running": slots["running"]},
-        "webhooks": summary(reader),
+        "webhooks": webhook.summary(reader),
         "finished": sum(counts.get(status, 0) for status in TERMINAL),
         "pools": pools(reader, sight.limits),
         "last_dispatch_at": None if last is None else from_stored(last),
         "last_gc": last_gc(reader),
+        "schedules": schedule.summary(reader, sight.now),
         "idle_because": idle_because(reader, sight) if is_idle else None,
     }
 

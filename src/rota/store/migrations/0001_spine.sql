@@ -85,6 +85,7 @@ CREATE TABLE job (
     job_group @int,                -- the group it is a member of, and its place in it; its chain's jobs share them
     sequence @int,
     dropped @int NOT NULL DEFAULT 0,       -- its group's policy has ended it because another member failed
+    schedule @int,                 -- the schedule that made its chain
     unique_key TEXT,               -- its chain has this key to itself as long as it is active
     lane @int NOT NULL,
     asks @int NOT NULL DEFAULT 0,  -- it needs artifacts, or has a pinned head
@@ -119,6 +120,7 @@ CREATE INDEX job_asking ON job (chain) WHERE asks = 1 AND finished_at IS NULL AN
 CREATE INDEX job_active ON job (precedence, position, created_at, id) WHERE finished_at IS NULL;
 CREATE INDEX job_ended ON job (status, id) WHERE finished_at IS NOT NULL;
 CREATE INDEX job_member ON job (job_group, sequence, id) WHERE job_group IS NOT NULL;
+CREATE INDEX job_scheduled ON job (schedule, id) WHERE schedule IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX job_active_member ON job (job_group, sequence) WHERE job_group IS NOT NULL AND finished_at IS NULL;
 
 CREATE TABLE edge (
@@ -316,9 +318,11 @@ CREATE TABLE fire (                -- a time of a schedule, and what became of i
     job @int,
     booked_at @int NOT NULL,
     reason TEXT,
+    count @int NOT NULL DEFAULT 1,         -- so many times were missed together; `at` is the last of them
+    is_trigger @int NOT NULL DEFAULT 0,    -- somebody asked for it, then
     PRIMARY KEY (schedule, at)
 ) @strict;
-CREATE INDEX fire_booked ON fire (booked_at);
+CREATE INDEX fire_booked ON fire (booked_at, state);
 CREATE INDEX fire_job ON fire (job) WHERE job IS NOT NULL;
 
 CREATE TABLE webhook (             -- an endpoint that is told of everything it asked for

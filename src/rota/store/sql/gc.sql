@@ -123,6 +123,7 @@ DELETE FROM lane WHERE id @in(ids) AND ready = 0 AND id < (SELECT max(id) FROM l
 -- name: remove_surroundings: the last stays: the executor knows them by number, and a number never means another
 DELETE FROM surroundings WHERE id @in(ids) AND id < (SELECT max(id) FROM surroundings)
   AND NOT EXISTS (SELECT 1 FROM slot WHERE slot.surroundings = surroundings.id)
+  AND NOT EXISTS (SELECT 1 FROM schedule WHERE schedule.surroundings = surroundings.id)
 
 -- name: workspaces
 SELECT workspace FROM spec WHERE workspace IS NOT NULL

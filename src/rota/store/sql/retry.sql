@@ -1,8 +1,8 @@
 -- name: add_retry: all that is the job's, but for its id, its times and what became of it
 INSERT INTO job (id, spec, chain, retry_of, attempt, retries, status, precedence, position, created_at, queued_at,
-                 not_before, unmet, job_group, sequence, unique_key, lane, asks, stirred)
+                 not_before, unmet, job_group, sequence, schedule, unique_key, lane, asks, stirred)
 SELECT :id, spec, chain, id, attempt + 1, :retries, 'QUEUED', precedence, position, :now, :now, :not_before, :unmet, job_group, sequence,
-       unique_key, lane, asks, 1
+       schedule, unique_key, lane, asks, 1
 FROM job WHERE id = :job
 RETURNING chain, attempt, precedence, position
 

@@ -50,9 +50,9 @@ VALUES (:id, :command, :cwd, :surroundings, :name, :type, :params, :flow, :phase
 
 -- name: add_job
 INSERT INTO job (id, spec, chain, status, precedence, position, created_at, queued_at, not_before, unmet, job_group,
-                 sequence, unique_key, lane, asks, ready, stirred)
+                 sequence, schedule, unique_key, lane, asks, ready, stirred)
 VALUES (:id, :id, :id, 'QUEUED', :precedence, :position, :now, :now, :not_before, :unmet, :group,
-        :sequence, :unique, :lane, :asks, :ready, :stirred)
+        :sequence, :schedule, :unique, :lane, :asks, :ready, :stirred)
 
 -- name: add_edge
 INSERT INTO edge (job, sequence, predecessor, chain, policy, state, implied)

@@ -1,0 +1,129 @@
+"""Wakes when a schedule is due: a task on the event loop, which sleeps until then.
+
+    look       what is due, a bounded number, and what each is to make               (a reader's thread)
+    prepare    what has to be seen outside, as before any submit                      (threads)
+    fire       one act each; the engine takes those that come together in one turn    (`command/fire.py`)
+
+Nothing of it is remembered here: what is due stands in the store, so a crash at any point leaves either the whole fire
+or nothing of it. A store that is full or away is tried again; what is late by then is caught up as the schedule says.
+
+The wall clock can be set under a timer, and a machine can sleep: while anything is due at all it is looked at once a
+minute. A clock that was set back leaves schedules that wait for a time far ahead; they are set right then, and at the
+start, for it may have been set while nobody was there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from functools import partial
+
+from rota.api.context import Context, wait_for
+from rota.api.submit import look_outside
+from rota.command.fire import Due, ahead, due, fire, set_right
+from rota.command.submission import Submission
+from rota.command.survey import NOTHING, Survey
+from rota.core.workspace import Workspace
+from rota.errors import RotaError, StorageFull, StoreError, Unavailable
+
+log = logging.getLogger("rota.schedule")
+
+PAGE = 100
+"""Schedules that fire in one go: between two, the engine does whatever else there is."""
+LONGEST_WAIT = 60.0
+AGAIN = 1.0
+_SET_BACK = 1.0
+"""Seconds that the wall clock may lose against the other before it counts as set back."""
+
+Outside = Callable[[Sequence[Submission]], Awaitable[tuple[Survey, Sequence[Workspace | None]]]]
+
+
+class Alarm:
+    def __init__(self, context: Context, outside: Outside | None = None) -> None:
+        self._context = context
+        self._clock = context.clock
+        self._outside = outside or partial(look_outside, context)
+        self._noticed: datetime | None = None
+        """Since when something is due, while anything is."""
+        self._ahead: float | None = None
+        """How far the wall clock was before the other when last looked at."""
+
+    async def run(self) -> None:
+        changed = self._context.schedules_changed
+        while True:
+            changed.clear()
+            try:
+                seconds = await self.round()
+            except (StorageFull, StoreError, Unavailable) as error:
+                seconds = self._after_trouble(f"schedules cannot fire, and are tried again: {error.message}")
+            except Exception:
+                log.exception("a defect: schedules cannot fire, and are tried again")
+                seconds = self._after_trouble(None)
+            if seconds is None:
+                await changed.wait()
+            elif seconds > 0:
+                await wait_for(changed, seconds)
+
+    def _after_trouble(self, text: str | None) -> float:
+        if text is not None and self._noticed is not None:
+            log.warning("%s", text)
+        self._noticed = None  # what is late from here on is late
+        return AGAIN
+
+    async def round(self) -> float | None:
+        """Fire some of what is due; how many seconds until there is more, none for ever."""
+        now = self._clock.now()
+        await self._see_clock(now)
+        noticed = self._noticed = self._noticed or now
+        found = await self._context.look(partial(due, now=now, noticed=noticed, limit=PAGE))
+        if found:
+            await self._fire(found)
+            return 0.0
+        self._noticed = None
+        first = await self._context.look(lambda reader: reader.first_due_schedule())
+        return None if first is None else min(max((first[2] - self._clock.now()).total_seconds(), 0.0), LONGEST_WAIT)
+
+    async def _fire(self, found: Sequence[Due]) -> None:
+        prepared = await asyncio.gather(*map(self._prepared, found))
+        acts = [
+            partial(fire, due=each, around=self._context.around, survey=survey, workspace=workspace)
+            for each, survey, workspace in prepared
+        ]
+        told = await asyncio.gather(*map(self._context.perform, acts), return_exceptions=True)
+        for each in told:
+            if isinstance(each, BaseException):
+                raise each
+
+    async def _prepared(self, found: Due) -> tuple[Due, Survey, Workspace | None]:
+        """What cannot be seen outside is a fire that fails, and says why."""
+        if found.job is None:
+            return found, NOTHING, None
+        try:
+            survey, workspaces = await self._outside([found.job])
+        except (StorageFull, StoreError):
+            raise
+        except RotaError as error:
+            failed = Due(schedule=found.schedule, step=found.step, refusal=error.message)
+            return failed, NOTHING, None
+        return found, survey, workspaces[0] if workspaces else None
+
+    async def _see_clock(self, now: datetime) -> None:
+        before, self._ahead = self._ahead, now.timestamp() - self._clock.monotonic()
+        if before is not None and self._ahead > before - _SET_BACK:
+            return
+        try:
+            await self._set_right(now)
+        except BaseException:
+            self._ahead = before
+            raise
+
+    async def _set_right(self, now: datetime) -> None:
+        number: int | None = 0
+        while number is not None:
+            found, number = await self._context.look(partial(ahead, now=now, after=number, limit=PAGE))
+            for schedule in found:
+                await self._context.perform(partial(set_right, schedule=schedule))
+        if self._noticed is not None:
+            self._noticed = min(self._noticed, now)

@@ -1,0 +1,151 @@
+"""Schedules as people and programs see them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from rota.core.cron import Cron, cron_of, zone_of
+from rota.core.schedule import Fire, FireState, Schedule
+from rota.errors import RotaError
+from rota.ids import show_job, show_schedule
+from rota.store.session import Looking
+
+_DAY = timedelta(days=1)
+_PREVIEW = 3
+
+
+class TimeForm(msgspec.Struct, frozen=True, kw_only=True):
+    utc: datetime
+    local: datetime
+    """In the schedule's zone."""
+
+
+class FireForm(msgspec.Struct, frozen=True, kw_only=True):
+    at: datetime
+    state: str
+    job: str | None
+    status: str | None
+    """Of the job's chain, as it is now; none where it has been collected."""
+    late: float
+    """Seconds from its time to when this became of it."""
+    reason: str | None
+    count: int
+    trigger: bool
+
+
+class ScheduleForm(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    cron: str
+    tz: str
+    catch_up: str
+    overlap: str
+    enabled: bool
+    next_at: datetime | None
+    since: datetime
+    created_at: datetime
+    changed_at: datetime
+    template: str | None
+    command: list[str]
+    params: dict[str, Any]
+    priority: int
+    job: dict[str, Any]
+    """What it asks for each time, but for its environment."""
+    last_fire: FireForm | None
+    next: list[TimeForm] = []
+    fires: list[FireForm] = []
+    """The latest, where it is looked at alone."""
+
+
+def listing(look: Looking, *, after: int, limit: int) -> tuple[list[ScheduleForm], str | None]:
+    """By number, and the last of them where there may be more."""
+    found = look.schedules(after=after, limit=limit)
+    return [form(look, each, most=1) for each in found], show_schedule(found[-1].id) if len(found) == limit else None
+
+
+def form(look: Looking, schedule: Schedule, *, most: int = 10, is_alone: bool = False) -> ScheduleForm:
+    body: dict[str, Any] = msgspec.json.decode(schedule.body)
+    fires = _fires(look, look.fires_of(schedule.id, most))
+    job = {name: value for name, value in body.items() if name not in ("env", "inherit_env")}
+    return ScheduleForm(
+        id=show_schedule(schedule.id),
+        name=schedule.name,
+        cron=schedule.cron,
+        tz=schedule.zone,
+        catch_up=schedule.catch_up.value,
+        overlap=schedule.overlap.value,
+        enabled=schedule.is_enabled,
+        next_at=schedule.next_at,
+        since=schedule.since,
+        created_at=schedule.created_at,
+        changed_at=schedule.changed_at,
+        template=body.get("template"),
+        command=body.get("command", []),
+        params=body.get("params", {}),
+        priority=body.get("priority", 0),
+        job=job,
+        last_fire=fires[0] if fires else None,
+        next=_next(schedule) if is_alone else [],
+        fires=fires if is_alone else [],
+    )
+
+
+def _next(schedule: Schedule) -> list[TimeForm]:
+    """What is due now is due, though its time has passed."""
+    if schedule.next_at is None:
+        return []
+    try:
+        return preview(schedule, schedule.next_at - timedelta(microseconds=1), _PREVIEW)
+    except RotaError:
+        return []
+
+
+def preview(schedule: Schedule, start: datetime, count: int) -> list[TimeForm]:
+    """Its times after that, whether it is enabled or not."""
+    zone = zone_of(schedule.zone)
+    times = _following(cron_of(schedule.cron, schedule.zone), start, count)
+    return [TimeForm(utc=at, local=at.astimezone(zone)) for at in times]
+
+
+def _following(cron: Cron, start: datetime, count: int) -> Iterable[datetime]:
+    at: datetime | None = start.astimezone(UTC)
+    for _ in range(count):
+        at = cron.next_after(at) if at is not None else None
+        if at is None:
+            return
+        yield at
+
+
+def _fires(look: Looking, fires: list[Fire]) -> list[FireForm]:
+    chains = look.ends_of([fire.job for fire in fires if fire.job is not None])
+    return [
+        FireForm(
+            at=fire.at,
+            state=fire.state.value,
+            job=None if fire.job is None else show_job(fire.job),
+            status=None if fire.job is None else chains.get(fire.job),
+            late=round(max(0.0, (fire.booked_at - fire.at).total_seconds()), 3),
+            reason=fire.reason,
+            count=fire.count,
+            trigger=fire.is_trigger,
+        )
+        for fire in fires
+    ]
+
+
+def summary(look: Looking, now: datetime) -> dict[str, Any]:
+    """For `status`: how many there are, what is due next, and what went wrong within a day."""
+    total, enabled = look.count_schedules()
+    first = look.first_due_schedule() if enabled else None
+    counts = look.count_fires(now - _DAY) if total else {}
+    return {
+        "total": total,
+        "enabled": enabled,
+        "next": None if first is None else {"id": show_schedule(first[0]), "name": first[1], "at": first[2]},
+        "missed": counts.get(FireState.MISSED, 0),
+        "failed": counts.get(FireState.FAILED, 0),
+    }
