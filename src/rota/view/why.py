@@ -118,7 +118,11 @@ def _dropped(reader: Reader, job: Job) -> str:
         return ""
     failed = [member.job for member in reader.failed_members(job.group)]
     (group,) = reader.groups([job.group])
-    others = f"{_names(failed)} of {show_group(job.group)} failed" if failed else f"another of {show_group(job.group)} had failed"
+    others = (
+        f"{_names(failed)} of {show_group(job.group)} failed"
+        if failed
+        else f"another of {show_group(job.group)} had failed"
+    )
     return f"; {others}, and its policy is {group.on_failure}"
 
 
