@@ -558,3 +558,42 @@ def test_a_rewind_finds_its_files_though_a_collection_has_just_taken_them(
     trash.put_back([job])
     assert (directory / "runs" / str(run) / "stdout.log").read_bytes() == b"x" * 100
     assert trash.holds() == []
+
+
+def test_a_group_goes_when_its_last_member_has_gone(scheduler: Scheduler, collector: Collector) -> None:
+    """Members of one that is not over stay; those that go are counted as they ended, and no number comes again."""
+    group, (first, second) = scheduler.submit_group({}, {}, mode="sequential", on_failure="continue")
+    scheduler.end(first, 1)
+    write_files(scheduler, first)
+    scheduler.clock.advance(days=8)
+    collect(collector)
+    assert with_rows(scheduler) == [first, second]
+    scheduler.end(second)
+    write_files(scheduler, second)
+    scheduler.clock.advance(days=8)
+    assert collect(collector).rows.groups == 1
+    assert with_rows(scheduler) == []
+    assert scheduler.reader.groups([group]) == []
+
+
+def test_members_that_are_gone_are_counted_as_they_ended(scheduler: Scheduler, collector: Collector, raw: Raw) -> None:
+    group, jobs = scheduler.submit_group({}, {}, {})
+    for job, code in zip(jobs, (1, 0, 0), strict=True):
+        if scheduler.status(job) is Status.DISPATCHED:
+            scheduler.end(job, code)
+    write_files(scheduler, *jobs)
+    kept = scheduler.submit(after=[f"{show_job(jobs[2])}:finished"], delay="30d")
+    before = scheduler.group(group)
+    assert before.status == "PARTIAL"
+    scheduler.clock.advance(days=8)
+    assert collect(collector).rows.groups == 0
+    assert with_rows(scheduler) == [jobs[2], kept]
+    after = scheduler.group(group)
+    assert (after.status, after.counts, after.total, after.jobs) == ("PARTIAL", before.counts, 3, [show_job(jobs[2])])
+    scheduler.cancel(kept)
+    write_files(scheduler, kept)
+    scheduler.clock.advance(days=8)
+    assert collect(collector, is_dry=True).rows.groups == 1
+    assert collect(collector).rows.groups == 1
+    assert raw("SELECT id FROM job_group") == []
+    assert scheduler.submit_group({})[0] == group + 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from harness import Scheduler
 from rota.command.group import add, cancel, close
 from rota.command.retry import Retried, retry
+from rota.command.rewind import Report, look, reports, rewind, survey_group
 from rota.command.submission import GroupWanted
 from rota.core.status import Status
 from rota.errors import Conflict, InvalidInput, NotFound
@@ -410,3 +413,86 @@ def test_locks_and_lanes_of_dropped_members_are_left(make_scheduler: Any) -> Non
     assert statuses(scheduler, jobs) == [F, Status.DISPATCHED, X, X]
     scheduler.end(jobs[1])
     assert scheduler.started()[-1] == other
+
+
+def test_what_failed_of_a_group_is_rewound_together(wide: Scheduler) -> None:
+    group, jobs = wide.submit_group(
+        {}, {"local": "b"}, {"after": ["b"]}, {"after": ["b"], "local": "d"}, on_failure="skip"
+    )
+    after = wide.submit(after=[jobs[3]])
+    wide.end(jobs[0])
+    wide.end(jobs[1], 1)
+    assert statuses(wide, [*jobs, after]) == [C, F, S, S, B]
+    report = rewind_group(wide, group)
+    assert report.reset == [show_job(job) for job in [*jobs[1:], after]]
+    assert wide.group(group).status == "RUNNING"
+    wide.drain()
+    assert wide.group(group).status == "COMPLETED"
+    assert wide.status(after) is C
+    with pytest.raises(Conflict, match="nothing of group-1 has failed"):
+        rewind_group(wide, group)
+
+
+def test_a_repeated_rewind_of_a_group_is_only_answered_again(wide: Scheduler) -> None:
+    group, jobs = wide.submit_group({}, {}, mode="sequential")
+    wide.end(jobs[0], 1)
+    first = rewind_group(wide, group, key="k")
+    wide.drain()
+    again = rewind_group(wide, group, key="k")
+    assert (again.reset, again.root) == (first.reset, first.root)
+    assert wide.group(group).status == "COMPLETED"
+
+
+def test_a_rewind_says_whom_the_policy_has_left_out(wide: Scheduler) -> None:
+    _, jobs = wide.submit_group({"local": "a"}, {}, {"after": ["a"]}, {"after": ["a"], "delay": "1h"})
+    wide.end(jobs[0], 1)
+    wide.end(jobs[1], 1)
+    assert wide.rewind(jobs[1]).warnings == [
+        "job-3, job-4 of group-1 stay as its policy left them; `rota group rewind group-1` puts them back too"
+    ]
+    assert wide.rewind(jobs[0]).warnings == []
+
+
+def rewind_group(scheduler: Scheduler, group: GroupId, key: str | None = None) -> Report:
+    area = survey_group(scheduler.reader, show_group(group), scheduler.sight.outside)
+    sighted = look(area, scheduler.probe, scheduler.engine.known.begin())
+    report: Report = scheduler.do(lambda work: rewind(work, area, sighted, actor="tester", key=key), reports)
+    return report
+
+
+MANY = 10_000
+
+
+@pytest.mark.parametrize("mode", ["parallel", "sequential"])
+def test_ten_thousand_end_in_as_many_statements_as_two(make_scheduler: Any, mode: str) -> None:
+    """All in the transaction of the failure, each with its event."""
+    scheduler = make_scheduler(**{"global": 1})
+    took = []
+    for size in (3, MANY):
+        group, jobs = scheduler.submit_group(*[{}] * size, mode=mode)
+        with counting(scheduler) as statements:
+            scheduler.end(jobs[0], 1)
+        assert scheduler.group(group).counts == {"FAILED": 1, "CANCELLED": size - 1}
+        assert (
+            len([event for event in scheduler.events if event.cause == "group" and event.job in set(jobs)]) == size - 1
+        )
+        took.append(len(statements))
+    assert took[1] <= took[0] + 5
+
+
+@contextmanager
+def counting(scheduler: Scheduler) -> Iterator[list[str]]:
+    """The names of the statements that are run meanwhile."""
+    database, names = scheduler.session._db, list[str]()
+    with pytest.MonkeyPatch.context() as patch:
+        for verb in ("rows", "run", "run_many"):
+            patch.setattr(database, verb, _noting(getattr(database, verb), names))
+        yield names
+
+
+def _noting(verb: Any, names: list[str]) -> Any:
+    def noted(name: str, *args: Any, **values: Any) -> Any:
+        names.append(name)
+        return verb(name, *args, **values)
+
+    return noted

@@ -128,7 +128,7 @@ class Play:
             self.scheduler.do(lambda work: close(work, group, actor="me"))
         elif what == "cancel group":
             self.scheduler.do(lambda work: cancel(work, group, actor="me"))
-            for job in self.scheduler.reader.running_jobs():
+            for job in self.scheduler.reader.running_jobs() if after is None else ():
                 if self.scheduler.job(job).stop_requested is not None:
                     self.scheduler.end(job, None, signal=15, ended_by="stop")
         else:

@@ -113,7 +113,8 @@ async def look_outside(
     context: Context, members: Sequence[Submission]
 ) -> tuple[Survey, Sequence[Workspace | None]]:  # fmt: skip
     """All that is looked at outside before a submit that nobody has sent."""
-    return await _survey(context, members), await _workspaces(context, members)
+    around = context.around
+    return await _survey(context, members, around), await _workspaces(context, members, around)
 
 
 async def _show_inputs(context: Context, told: Answer, workspaces: Sequence[Workspace | None]) -> None:

@@ -36,6 +36,7 @@ _CLEARING = 15.0
 """Seconds for the worktrees of the whole set; what is left then is seen to when its job starts."""
 _SUCCEEDED = frozenset({Status.COMPLETED, Status.SKIPPED})
 _NOT_DONE = TERMINAL - _SUCCEEDED
+_MOST_NAMED = 5
 _MOST_ROOTS = 50
 """Of so many at most it is said what succeeded right before them."""
 
@@ -184,10 +185,22 @@ def _rewind(work: Work, area: Area, jobs: Sequence[Last], sighted: Sighted, acto
     runs = work.session.rewind(jobs, now=work.now, actor=actor)
     for group in sorted({each.group for each in jobs if each.group is not None}):
         work.session.reopen_group(group, work.now, cause="rewind", actor=actor)
+        rewound.warnings.extend(_left_out(work, group))
     work.overlook(sentinels)
     work.learn({fact: value for fact, value in sighted.seen.items() if fact not in sentinels}, sighted.began)
     files.tidy(work, runs, [sentinel.path for sentinel in sentinels], rewound.warnings)
     return rewound
+
+
+def _left_out(work: Work, group: GroupId) -> list[str]:
+    """The members that its policy ended and that are not put back with the others."""
+    left = work.session.dropped_members(group, _MOST_NAMED + 1)
+    if not left:
+        return []
+    names = ", ".join(show_job(job) for job in left[:_MOST_NAMED]) + (" and more" if len(left) > _MOST_NAMED else "")
+    stay, them = ("stays", "it") if len(left) == 1 else ("stay", "them")
+    command = f"`rota group rewind {show_group(group)}` puts {them} back too"
+    return [f"{names} of {show_group(group)} {stay} as its policy left {them}; {command}"]
 
 
 def _sentinels(work: Work, chains: Sequence[JobId], places: Places) -> list[File]:

@@ -7,8 +7,10 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from rota.command.expand import expand, find_all, origin_of
 from rota.command.field import check_fields, check_rest
 from rota.command.submission import Origin, Submission
+from rota.command.webhook import hook_of
 from rota.core.cron import cron_of
 from rota.core.schedule import CatchUp, Overlap, Schedule
 from rota.engine.work import Work
@@ -155,11 +157,12 @@ def job_of(schedule: Schedule, look: Looking) -> Submission:
     return msgspec.structs.replace(job, env=dict(look.variables(schedule.surroundings)))
 
 
-def expanded(_look: Looking, job: Submission, schedule: ScheduleId | None) -> tuple[Submission, Origin]:
+def expanded(look: Looking, job: Submission, schedule: ScheduleId | None) -> tuple[Submission, Origin]:
     """The job as it is made, from its template where it names one, and where it comes from."""
     if job.template is None:
         return job, Origin(schedule=schedule)
-    raise NotFound(f"no such template: {job.template}; `rota template list` shows what there is")
+    template = find_all(look, [job.template])[job.template]
+    return expand(job, template), origin_of(job, template, schedule)
 
 
 def _check_name(work: Work, name: str) -> None:
@@ -186,6 +189,7 @@ def _check_job(work: Work, wanted: Submission) -> None:
     job, _ = expanded(work.session, wanted, None)
     check_fields(job)
     check_rest(job, work.settings.retry, work.now)
+    hook_of(job, work.settings.webhooks)
 
 
 def _stored(work: Work, job: Submission) -> tuple[str, int | None]:
