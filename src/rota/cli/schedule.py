@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from rota.cli import table
 from rota.cli.asked import directory, draw, environment, hint_at_quoting, lock, refuse_bytes
 from rota.cli.field import elapsed, moment
+from rota.cli.param import PARAM_HELP, params
 from rota.cli.parser import Usage, add_actions, take_command
-from rota.cli.submit import param
 from rota.cli.terminal import say, say_json, talk, width_of
 from rota.client import api
 from rota.client.session import Session
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         _add_options(actions[action], is_new=action == "add")
     actions["change"].add_argument("--unset-param", action="append", metavar="K", help="remove a parameter")
     actions["change"].add_argument("--rename", metavar="NAME", help="call it so from now on")
-    actions["trigger"].add_argument("--param", action="append", metavar="K=V", help="over its own: K=TEXT, or K:=JSON")
+    actions["trigger"].add_argument("--param", action="append", metavar="K=V", help=f"over its own: {PARAM_HELP}")
     actions["next"].add_argument("--from", dest="start", metavar="TIME", help="after that instead of now, RFC 3339")
     actions["next"].add_argument("--count", type=int, metavar="N", help="so many; 10 unless given")
     take_command(parser)
@@ -67,7 +67,7 @@ def _add_options(parser: argparse.ArgumentParser, *, is_new: bool) -> None:
     if is_new:
         add("--disabled", action="store_true", help="it fires only when it is enabled")
     add("--template", metavar="T", help="make the job from this template")
-    add("--param", action="append", metavar="K=V", help="a parameter: K=TEXT, or K:=JSON for other than text")
+    add("--param", action="append", metavar="K=V", help=PARAM_HELP)
     add("--job-name", metavar="NAME", help="what to call its jobs in lists; the schedule's name unless given")
     add("--type", help="the jobs' kind; draws from the pool type/TYPE")
     add("--priority", type=int, metavar="N", help="higher goes first; 0 unless given")
@@ -198,7 +198,7 @@ def _other(session: Session, action: str, args: argparse.Namespace) -> int:
 
 
 def _trigger(session: Session, args: argparse.Namespace) -> int:
-    answer = api.trigger_schedule(session, args.name, dict(param(text) for text in args.param or ()))
+    answer = api.trigger_schedule(session, args.name, params(args.param))
     if args.json:
         say_json(answer)
         return 0
@@ -230,7 +230,7 @@ def _job(args: argparse.Namespace) -> Json:
     asked |= {name: getattr(args, name) or None for name in _FLAGS}
     asked |= {
         "name": args.job_name,
-        "params": dict(param(text) for text in args.param or ()) or None,
+        "params": params(args.param) or None,
         "priority": args.priority,
         "retries": args.retries,
         "needs": args.needs,
