@@ -75,6 +75,8 @@ async def read(request: Request, kind: type[T]) -> T:
         return msgspec.json.decode(await request.body(), type=kind)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise InvalidInput(f"the request body cannot be used: {error}") from error
+    except RecursionError:
+        raise InvalidInput("the request body is nested too deep") from None
 
 
 def number(request: Request, name: str, default: float, *, least: float, most: float) -> float:
