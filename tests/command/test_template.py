@@ -370,3 +370,34 @@ def test_many_of_one_template_are_looked_up_once(closed: Scheduler) -> None:
     by_hand = closed.job(told.jobs[200]).spec
     assert (by_hand.template, by_hand.retry, by_hand.recipe) == (None, None, None)
     assert closed.job(told.jobs[0]).status is Status.QUEUED
+
+
+def test_params_of_the_submit_win_by_key(closed: Scheduler) -> None:
+    add(closed, default_params={"model": {"a": 1}, "n": 1})
+    job = submitted(closed, params={"prompt": "x", "model": {"b": 2}})
+    assert closed.job(job).spec.params == {"prompt": "x", "model": {"b": 2}, "n": 1}
+
+
+@pytest.mark.parametrize(
+    ("fields", "worktree", "base"),
+    [
+        ({}, True, "main"),
+        ({"base": "other"}, True, "other"),
+        ({"worktree": True}, True, "main"),
+        ({"worktree": False}, False, None),
+    ],
+)
+def test_a_worktree_is_the_submits_or_the_templates(
+    closed: Scheduler, fields: dict[str, Any], worktree: bool, base: str | None
+) -> None:
+    add(closed, worktree=True, base="main", patch=True)
+    wanted = Submission(template="story", params={"prompt": "x"}, **fields)
+    (made,) = expand_all(closed.reader, [wanted]).wanted
+    assert (made.worktree, made.base, made.patch) == (worktree, base, True)
+
+
+def test_artifacts_have_places_and_are_joined(closed: Scheduler) -> None:
+    add(closed, needs=["file:{model}.in"], produces=["file:{model}.out"])
+    wanted = Submission(template="story", params={"prompt": "x"}, needs=["file:b", "file:small.in"])
+    (made,) = expand_all(closed.reader, [wanted]).wanted
+    assert (made.needs, made.produces) == (["file:small.in", "file:b"], ["file:small.out"])

@@ -39,7 +39,7 @@ def test_a_path_of_ones_own(toml: Path, path: str) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["/api", "/api/jobs", "/health", "/jobs/story", "/scheduler/x", "/", "story", "/a/", "/a//b", "/a b", "/{x}", "/../x"],
+    ["/api", "/api/jobs", "/health", "/jobs/story", "/scheduler/x", "/", "story", "/a/", "/a//b", "/a b", "/{x}"],
 )  # fmt: skip
 def test_what_cannot_be_a_route_is_refused_when_the_file_is_read(toml: Path, path: str) -> None:
     toml.write_text(f'[direct.routes]\n"{path}" = "story"\n')

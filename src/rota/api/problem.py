@@ -82,6 +82,8 @@ async def read(request: Request, kind: type[T]) -> T:
         path = _PATH.search(str(error))
         refusal = InvalidInput(f"the request body cannot be used: {error}")
         raise refusal.under("" if path is None else path[1]) from error
+    except RecursionError:
+        raise InvalidInput("the request body is nested too deep") from None
 
 
 def number(request: Request, name: str, default: float, *, least: float, most: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,8 @@ from starlette.routing import Route
 from rota.api.context import Context, context_of
 from rota.api.problem import answer, read
 from rota.command import template as command
-from rota.command.expand import find, find_all
+from rota.command.expand import find
+from rota.command.schema import check_schema
 from rota.core.template import Template
 from rota.errors import InvalidInput
 from rota.ids import show_template
@@ -22,9 +24,16 @@ from rota.view import template as view
 async def add_template(request: Request) -> Response:
     context = context_of(request)
     name, body = command.parse_new(await read(request, dict[str, Any]))
+    await _look_at(body.params_schema)
     context.control.look_at_config()  # a retry policy that was just written can be named
     told = await context.perform(partial(command.add, name=name, body=body, actor=context.actor))
     return answer(await _told(context, told), 201)
+
+
+async def _look_at(schema: object) -> None:
+    """What the engine would otherwise be the first to understand; one that is wrong is refused here."""
+    if isinstance(schema, dict):
+        await asyncio.to_thread(check_schema, schema)
 
 
 async def _told(context: Context, told: command.Stored) -> dict[str, Any]:
@@ -46,6 +55,7 @@ async def change_template(request: Request) -> Response:
     context, changes = context_of(request), await read(request, dict[str, Any])
     if not changes:
         raise InvalidInput('nothing is to be changed; name the fields, as in {"timeout": "1h"}')
+    await _look_at(changes.get("params_schema"))
     context.control.look_at_config()
     act = partial(
         command.change, asked=request.path_params["template"], changes=changes, is_whole=request.method == "PUT",
@@ -67,11 +77,6 @@ async def _move(request: Request, act: Any) -> Response:
     template: Template = await context.perform(partial(act, asked=request.path_params["template"], actor=context.actor))
     found = await context.look(partial(find, asked=show_template(template.id)))
     return answer(view.form(found))
-
-
-async def usable(context: Context, name: str) -> Template:
-    """The template of this name or id, for a job or a direct execution now."""
-    return (await context.look(partial(find_all, asked=[name])))[name]
 
 
 ROUTES = [

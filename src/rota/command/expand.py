@@ -42,6 +42,7 @@ def expand_all(looking: Looking, wanted: Sequence[Submission]) -> Expanded:
     made: list[Submission] = []
     origins: list[Origin] = []
     warnings: dict[str, None] = {}
+    known: dict[object, Origin] = {}
     for member in wanted:
         if member.template is None:
             made.append(member)
@@ -49,7 +50,10 @@ def expand_all(looking: Looking, wanted: Sequence[Submission]) -> Expanded:
             continue
         template = found[member.template]
         made.append(expand(member, template))
-        origins.append(origin_of(member, template))
+        alike = (member.template, member.name is None, *(getattr(member, name) is None for name in _PLACED))
+        if alike not in known:
+            known[alike] = origin_of(member, template)
+        origins.append(known[alike])
         warnings.update(dict.fromkeys(strange_params(member, template)))
     return Expanded(wanted=made, origins=origins, warnings=list(warnings))
 

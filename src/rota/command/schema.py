@@ -1,8 +1,9 @@
 """JSON Schema (draft 2020-12) of a template's params.
 
 Whoever writes a template is trusted, whoever sends params perhaps not. So patterns are matched in linear time, no
-reference leaves the schema, and both have limits: a check is a matter of milliseconds, whatever it is given. The
-library is loaded when the first schema is met.
+reference leaves the schema, and both have limits: a check takes some tenths of a second at most, whatever it is given,
+and is made away from the engine's thread but for an edit. The library is loaded with the
+first schema.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from rota.core.params_schema import ways
 from rota.core.template import shortened
 from rota.errors import InvalidInput
 
@@ -21,11 +23,16 @@ MOST_PARAMS = 128 * 1024 - 64
 """Bytes of JSON: they reach the child in one variable of its environment, and Linux passes no longer one."""
 DEEPEST = 64
 """Levels of params or of a schema."""
-MOST_STEPS = 100_000
-"""Subschemas that one look may go through when references are followed."""
+MOST_WORK = 2_000_000
+"""Questions that the schema may ask of all parts of the params together: some tenths of a second."""
+MOST_WAYS = 300
+"""By how many ways a part may be asked where it is to be said what is wrong: each of them would be told of."""
+_USUAL_DEPTH = 4
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _LONGEST = 200
 _MOST_NAMED = 5
+
+_last: list[tuple[Mapping[str, Any], Validator, bytes]] = []
 
 
 class Trouble(Protocol):
@@ -36,19 +43,45 @@ class Trouble(Protocol):
 
 
 class Validator(Protocol):
+    def is_valid(self, instance: Any) -> bool: ...
     def iter_errors(self, instance: Any) -> Iterator[Trouble]: ...
 
 
 def check_schema(schema: Mapping[str, Any]) -> None:
     """Refuses what cannot be used as a schema."""
-    _validator(_text("params_schema", schema, MOST_SCHEMA))
+    _prepared(schema)
+
+
+def _prepared(schema: Mapping[str, Any]) -> tuple[Validator, bytes]:
+    """The jobs of one submit mostly share one template, and with it the very same schema."""
+    last = _last[0] if _last else None
+    if last is not None and last[0] is schema:
+        return last[1:]
+    text, _ = _text("params_schema", schema, MOST_SCHEMA)
+    validator = _validator(text)
+    _last[:] = [(schema, validator, text)]
+    return validator, text
+
+
+@lru_cache(maxsize=1024)
+def ways_of(text: bytes, depth: int) -> int:
+    return ways(msgspec.json.decode(text), depth)
 
 
 def check_params(schema: Mapping[str, Any] | None, params: Mapping[str, Any]) -> None:
     """Refuses params that the schema does not allow, by the path of each."""
-    _text("params", params, MOST_PARAMS)
+    _, depth = _text("params", params, MOST_PARAMS)
     if schema is None:
         return
+    validator, text = _prepared(schema)
+    if ways_of(text, depth) * _parts(params) > MOST_WORK:
+        raise InvalidInput(
+            "params: nested too deep for the schema, which refers to itself by several ways and would take too long"
+        )
+    if validator.is_valid(dict(params)):
+        return
+    if ways_of(text, depth) > MOST_WAYS:
+        raise InvalidInput("params: not as the schema wants them, and nested too deep to say where; make them flatter")
     if found := troubles(schema, params):
         rest = f"; and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
         raise InvalidInput("; ".join(text for _, text in found[:_MOST_NAMED]) + rest)
@@ -56,7 +89,7 @@ def check_params(schema: Mapping[str, Any] | None, params: Mapping[str, Any]) ->
 
 def troubles(schema: Mapping[str, Any], params: Mapping[str, Any]) -> list[tuple[list[str | int], str]]:
     """Where the params are not as the schema wants them, and why not."""
-    validator = _validator(_text("params_schema", schema, MOST_SCHEMA))
+    validator, _ = _prepared(schema)
     found = []
     for trouble in validator.iter_errors(dict(params)):
         path, text = list(trouble.instance_path), trouble.message
@@ -71,8 +104,9 @@ def _shown(path: list[str | int]) -> str:
     return "params" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
 
 
-def _text(what: str, value: Mapping[str, Any], most: int) -> bytes:
-    if _depth(value) > DEEPEST:
+def _text(what: str, value: Mapping[str, Any], most: int) -> tuple[bytes, int]:
+    depth = _depth(value)
+    if depth > DEEPEST:
         raise InvalidInput(f"{what} is nested deeper than {DEEPEST} levels; make it flatter")
     text = msgspec.json.encode(value, order="sorted")
     if len(text) > most:
@@ -80,7 +114,7 @@ def _text(what: str, value: Mapping[str, Any], most: int) -> bytes:
             f"{what} has {len(text)} bytes as JSON, more than the {most} that are taken; put what is long in a file"
             " and name the file instead"
         )
-    return text
+    return text, depth
 
 
 def _depth(value: object) -> int:
@@ -98,6 +132,13 @@ def _depth(value: object) -> int:
     return DEEPEST + 2
 
 
+def _parts(value: object) -> int:
+    """How many there are; it is not deep."""
+    if not isinstance(value, dict | list):
+        return 1
+    return 1 + sum(_parts(child) for child in (value.values() if isinstance(value, dict) else value))
+
+
 @lru_cache(maxsize=64)
 def _validator(text: bytes) -> Validator:
     import jsonschema_rs as library
@@ -107,7 +148,8 @@ def _validator(text: bytes) -> Validator:
         raise InvalidInput(f"params_schema: $schema is {schema['$schema']!r}; only {_DRAFT} is known, so leave it out")
     if schema.get("type", "object") != "object":
         raise InvalidInput('params_schema: params are an object, so its type is "object"')
-    _refuse_endless(schema)
+    if ways(schema, _USUAL_DEPTH) > MOST_WORK:
+        raise InvalidInput("params_schema: its references lead too far when they are followed; make it simpler")
     try:
         return library.Draft202012Validator(  # the linear engine knows no look-around and no back-references
             schema, pattern_options=library.RegexOptions(), retriever=_refuse_remote
@@ -123,42 +165,3 @@ def _validator(text: bytes) -> Validator:
 
 def _refuse_remote(uri: str) -> Any:
     raise ValueError(f"{shortened(uri)} is not within the schema, and nothing is fetched: put it into $defs")
-
-
-def _refuse_endless(schema: Mapping[str, Any]) -> None:
-    """References to one schema from several places multiply when they are followed from one to the next."""
-    steps: dict[int, int] = {}
-
-    def count(node: Any, following: frozenset[int]) -> int:
-        if not isinstance(node, dict | list):
-            return 0
-        known = steps.get(id(node))
-        if known is not None or id(node) in following:
-            return known or 1
-        within = following | {id(node)}
-        children = node.values() if isinstance(node, dict) else node
-        total = 1 + sum(count(child, within) for child in children)
-        for keyword in ("$ref", "$dynamicRef"):
-            reference = node.get(keyword) if isinstance(node, dict) else None
-            if isinstance(reference, str):
-                total += count(_target(schema, reference), within)
-        steps[id(node)] = min(total, MOST_STEPS + 1)
-        return steps[id(node)]
-
-    try:
-        total = count(schema, frozenset())
-    except RecursionError:
-        total = MOST_STEPS + 1
-    if total > MOST_STEPS:
-        raise InvalidInput("params_schema: its references lead too far when they are followed; make it simpler")
-
-
-def _target(schema: Mapping[str, Any], reference: str) -> Any:
-    """What a reference within the schema points at; an anchor is taken for all of it."""
-    if not reference.startswith("#/"):
-        return schema
-    found: Any = schema
-    for part in reference[2:].split("/"):
-        key = part.replace("~1", "/").replace("~0", "~")
-        found = found.get(key) if isinstance(found, dict) else None
-    return found

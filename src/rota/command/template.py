@@ -169,7 +169,9 @@ def change(work: Work, asked: str, changes: Mapping[str, Any], *, is_whole: bool
     fields = {key: value for key, value in changes.items() if key not in ("name", "set_default_params")}
     was = {} if is_whole else msgspec.to_builtins(template.body)
     added = changes.get("set_default_params")
-    if isinstance(added, dict) and added:
+    if not isinstance(added, dict | None):
+        raise InvalidInput('set_default_params is an object, as in {"model": "small"}')
+    if added:
         fields["default_params"] = {**was.get("default_params", {}), **fields.get("default_params", {}), **added}
     body = _body({key: value for key, value in {**was, **fields}.items() if value is not None})
     name = changes.get("name") or template.name
