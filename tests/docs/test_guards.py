@@ -12,8 +12,7 @@ GUARDS = (
     [f"INV-{n:03}" for n in range(1, 7)] + [f"DEC-{n:03}" for n in range(1, 13)] + [f"CON-{n:03}" for n in range(1, 5)]
 )
 COMING = {
-    "INV-006": "S6", "DEC-003": "S6", "DEC-009": "S6",
-    "DEC-010": "S6", "DEC-012": "S6", "CON-004": "S7",
+    "DEC-003": "S6", "DEC-009": "S6", "DEC-010": "S6", "CON-004": "S7",
 }  # fmt: skip
 """Guards of nouns that are not built yet, and the stage that builds them."""
 _TEXT = re.compile(r"`([^`]*)`")

@@ -9,7 +9,7 @@ from docs.page import named_tests, rows
 COUNTS = {
     "Dispatch and claims": 12,
     "Waiting and fairness": 7,
-    "Retry, groups, breaker": 8,
+    "Retry, groups, breaker": 9,
     "Store": 4,
     "Processes": 10,
 }

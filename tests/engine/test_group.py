@@ -10,14 +10,18 @@ from typing import Any
 import pytest
 
 from harness import Scheduler
+from rota.command.backpressure import Deferred
 from rota.command.group import add, cancel, close
 from rota.command.retry import Retried, retry
 from rota.command.rewind import Report, look, reports, rewind, survey_group
-from rota.command.submission import GroupWanted
+from rota.command.submission import GroupWanted, Submission, Surroundings
+from rota.command.submit import AlreadyActive, submit
+from rota.core.backpressure import QueueLimit
 from rota.core.status import Status
 from rota.errors import Conflict, InvalidInput, NotFound
 from rota.ids import GroupId, JobId, show_group, show_job
 
+AROUND = Surroundings(cwd="/", variables={})
 C, F, S, X, B = (
     Status.COMPLETED,
     Status.FAILED,
@@ -342,8 +346,11 @@ def test_unknown_policies_and_rings_are_refused_and_leave_no_trace(wide: Schedul
         wide.submit_group({}, on_failure="shrug")
     with pytest.raises(InvalidInput, match="invalid --after cycle"):
         wide.submit_group({"after": ["b"]}, {"local": "b"}, mode="sequential")
-    with pytest.raises(InvalidInput, match="not a usable name"):
-        wide.submit_group({}, name="group-7")
+    for name in ("group-7", "7", "a/b", "a b", ""):
+        with pytest.raises(InvalidInput, match="not a usable name"):
+            wide.submit_group({}, name=name)
+    with pytest.raises(InvalidInput, match="cannot join another"):
+        wide.submit_group({"group": "g"})
     assert wide.reader.list_groups(limit=9, with_ended=True) == []
     assert wide.submit_group({})[0] == 1
 
@@ -353,6 +360,40 @@ def test_a_repeated_batch_is_answered_with_its_group(wide: Scheduler) -> None:
     assert wide.submit_group({}, {}, key="k") == first
     with pytest.raises(Conflict, match="Idempotency-Key"):
         wide.submit_group({}, {}, key="k", mode="sequential")
+
+
+def test_what_is_put_off_or_active_already_makes_no_group(wide: Scheduler) -> None:
+    """A group is one submit, taken or not as a whole."""
+    holder = wide.submit(unique="k")
+    told = wide.answer_group({}, {"unique": "k"})
+    assert isinstance(told, AlreadyActive)
+    assert told.jobs == [holder]
+    wide.set_pools(**{"global": 0})
+    wide.submit()
+    wide.set_queue(QueueLimit(hard=1))
+    assert isinstance(wide.answer_group({}, {}), Deferred)
+    assert wide.reader.list_groups(limit=9, with_ended=True) == []
+
+
+def test_several_join_in_one_batch_and_stand_behind_each_other(wide: Scheduler) -> None:
+    wide.submit_group({}, {}, mode="sequential", name="g")
+    told = wide.do(lambda work: submit(work, [Submission(command=["true"], group="g")] * 2, AROUND, actor="tester"))
+    assert [wide.job(job).sequence for job in told.jobs] == [3, 4]
+    assert [edge.predecessor for job in told.jobs for edge in wide.job(job).after] == [2, 3]
+    assert wide.drain() == [1, 2, 3, 4]
+    other = wide.submit_group({}, name="h")[0]
+    wide.submit_group({}, name="h")
+    with pytest.raises(Conflict, match="several groups that are not over are called 'h': group-3, group-2"):
+        wide.submit(group="h")
+    assert wide.job(wide.submit(group=show_group(other))).group == other
+
+
+def test_why_says_whose_failure_it_was(wide: Scheduler) -> None:
+    _, jobs = wide.submit_group({}, {}, mode="sequential")
+    wide.end(jobs[0], 1)
+    assert wide.why(jobs[1])["text"] == (
+        "job-2 is CANCELLED: predecessor failed; job-1 of group-1 failed, and its policy is stop"
+    )
 
 
 def test_recovery_finishes_what_was_left(wide: Scheduler, raw: Any) -> None:

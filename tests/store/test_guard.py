@@ -117,4 +117,18 @@ def test_only_an_edit_and_an_end_set_a_guarded_column() -> None:
         for table, clause in re.findall(r"UPDATE (\w+) SET (.+?)(?: WHERE |$)", text.replace("\n", " ")):
             columns = re.findall(r"(?:^|, )\s*(\w+) = ", clause)
             setting |= {name for column in columns if (column, table) in GUARDED}
-    assert setting == {"own_spec", "edit_spec", "finish_run"}
+    assert setting == {"own_spec", "edit_spec", "finish_run", "finish_group", "reopen_group"}
+
+
+def test_inv_006_no_group_is_finished_before_its_members(job: Desk) -> None:
+    columns, values = "id, mode, on_failure, created_at, closed_at", "1, 'parallel', 'stop', 0, 0"
+    job.raw(f"INSERT INTO job_group ({columns}) VALUES ({values})")
+    job.raw("UPDATE job SET job_group = 1, sequence = 1")
+    with pytest.raises(SchemaRefused, match="Cannot finish a group while a member is active"):
+        job.raw("UPDATE job_group SET finished_at = 1")
+    job.raw("UPDATE job SET status = 'CANCELLED', finished_at = 1, ready = 0, stirred = 0")
+    job.raw("UPDATE job_group SET finished_at = 1")
+    with pytest.raises(SchemaRefused):
+        job.raw("UPDATE job_group SET closed_at = NULL")
+    with pytest.raises(SchemaRefused):
+        job.raw("UPDATE job SET status = 'COMPLETED', dropped = 1")

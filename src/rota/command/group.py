@@ -41,8 +41,9 @@ NOWHERE = Enrolment()
 
 def check_group(wanted: GroupWanted) -> None:
     """What is wrong with it by itself."""
-    if wanted.name is not None and (not is_name(wanted.name) or wanted.name.startswith("group-")):
-        raise InvalidInput(f"not a usable name for a group: {wanted.name!r}; use a word that is not a group id")
+    name = wanted.name
+    if name is not None and (not is_name(name) or "/" in name or name.isdecimal() or name.startswith("group-")):
+        raise InvalidInput(f"not a usable name for a group: {name!r}; use a word without / that is not a group id")
     group_policy_named(wanted.on_failure)
 
 

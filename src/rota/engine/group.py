@@ -36,8 +36,8 @@ def book_end(work: Work, group: GroupId, chain: JobId, status: Status) -> None:
 
 
 def _speak(work: Work, group: GroupId, chain: JobId) -> None:
-    (found,) = work.session.groups([group])
-    if found.on_failure == CONTINUE:
+    found = next(iter(work.session.groups([group])), None)
+    if found is None or found.on_failure == CONTINUE:
         return
     waiting = work.session.waiting_members(group, with_begun=False)
     if not waiting:

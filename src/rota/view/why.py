@@ -117,13 +117,13 @@ def _dropped(reader: Reader, job: Job) -> str:
     if job.group is None or job.reason != PREDECESSOR_FAILED:
         return ""
     failed = [member.job for member in reader.failed_members(job.group)]
-    (group,) = reader.groups([job.group])
+    policy = "".join(f", and its policy is {group.on_failure}" for group in reader.groups([job.group]))
     others = (
         f"{_names(failed)} of {show_group(job.group)} failed"
         if failed
         else f"another of {show_group(job.group)} had failed"
     )
-    return f"; {others}, and its policy is {group.on_failure}"
+    return f"; {others}{policy}"
 
 
 def obstacles(reader: Looking, wait: Wait, locks: Sequence[Lock]) -> str:

@@ -283,6 +283,10 @@ CREATE INDEX job_group_open ON job_group (id) WHERE finished_at IS NULL;
 CREATE INDEX job_group_name ON job_group (name, id) WHERE name IS NOT NULL;
 CREATE INDEX job_group_finished ON job_group (finished_at) WHERE finished_at IS NOT NULL;
 
+@refuse group_finished UPDATE OF finished_at ON job_group WHEN NEW.finished_at IS NOT NULL AND EXISTS (
+    SELECT 1 FROM job WHERE job.job_group = NEW.id AND job.finished_at IS NULL)
+SAY 'Cannot finish a group while a member is active';
+
 CREATE TABLE template (
     id @int PRIMARY KEY,
     name TEXT NOT NULL,
