@@ -17,7 +17,7 @@ from rota.store.postgres.dialect import translate
 from rota.store.postgres.store import PostgresStore
 
 STATEMENTS = {name: sql for name, sql in statement.load(translate).items() if not sql.sql.startswith(b"INSERT INTO")}
-SMALL = ("lane", "pause", "sequence", "surroundings", "meta", "breaker", "breaker_failure")
+SMALL = ("lane", "pause", "sequence", "surroundings", "meta", "breaker", "breaker_failure", "schedule")
 """Tables that do not grow with the queue."""
 SORTS = ("consumers", "stir_parked")
 """A few rows, in an order for people."""

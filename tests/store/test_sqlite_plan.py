@@ -37,12 +37,15 @@ HOT = (
     "queued", "line_behind", "line_before", "count_before", "waiting_line", "waiting_at", "set_rank", "set_lock_rank",
     "respace", "respace_locks", "spec_of", "own_spec", "edit_spec", "set_delay", "lock_keys", "lock_owners",
     "lock_line", "count_lock_line",
+    "schedule", "schedule_named", "due_schedules", "first_due_schedule", "schedule_variables", "set_next_fire",
+    "active_of_schedule", "has_fire", "fires_of", "count_fires", "old_fires",
 )  # fmt: skip
 SORTED_BY_AN_INDEX = (
     "heads", "stirred", "first_stirred", "next_due", "front_first", "front_first_exclusive", "exclusive_behind",
     "active_ids", "active_ids_of", "events_since", "events_of_job", "last_of_chain", "last_dispatch",
     "old_chains", "jobless_events", "answers_from", "uses_from", "line_behind", "line_before", "waiting_line",
     "respace", "lock_line", "first_queued", "first_due", "first_waiting", "clearable",
+    "due_schedules", "first_due_schedule", "fires_of", "active_of_schedule",
 )  # fmt: skip
 LISTS = ("artifacts", "chains", "ids", "keys", "lanes", "names", "policies", "seqs", "statuses")
 
