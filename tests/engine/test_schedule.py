@@ -574,7 +574,7 @@ def test_killed_at_every_point_of_a_fire_it_fires_exactly_once(works: Clockwork,
         words += 1
         hour += 1
         works.clock.moment = at("2026-01-01T00:00") + timedelta(hours=hour, seconds=5)
-        works.scheduler.session._db = Doomed(works.scheduler.session._db, words)  # type: ignore[assignment]
+        works.scheduler.session._db = Doomed(works.scheduler.session._db, words)
         try:
             works.ring()
         except Killed:

@@ -28,7 +28,7 @@ from rota.command.submission import Submission, Surroundings
 from rota.command.survey import NOTHING, Survey
 from rota.core.workspace import Workspace
 from rota.engine.work import Work
-from rota.errors import RotaError, StorageFull, StoreError, Unavailable
+from rota.errors import RotaError, StorageFull, StoreError
 from rota.store.session import Reader
 
 log = logging.getLogger("rota.schedule")
@@ -46,9 +46,12 @@ _SET_BACK = 1.0
 class Desk(Protocol):
     """What it needs of the scheduler around it."""
 
-    clock: Clock
-    around: Surroundings
-    schedules_changed: asyncio.Event
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def around(self) -> Surroundings: ...
+    @property
+    def schedules_changed(self) -> asyncio.Event: ...
 
     async def look(self, view: Callable[[Reader], T]) -> T: ...
     async def perform(self, act: Callable[[Work], T]) -> T: ...
@@ -67,6 +70,7 @@ class Alarm:
         """Since when something is due, while anything is."""
         self._ahead: float | None = None
         """How far the wall clock was before the other when last looked at."""
+        self._is_in_trouble = False
 
     async def run(self) -> None:
         changed = self._desk.schedules_changed
@@ -74,19 +78,21 @@ class Alarm:
             changed.clear()
             try:
                 seconds = await self.round()
-            except (StorageFull, StoreError, Unavailable) as error:
-                seconds = self._after_trouble(f"schedules cannot fire, and are tried again: {error.message}")
-            except Exception:
-                log.exception("a defect: schedules cannot fire, and are tried again")
-                seconds = self._after_trouble(None)
+                self._is_in_trouble = False
+            except Exception as error:  # noqa: BLE001 - whatever it is, this task goes on, and says so
+                seconds = self._after_trouble(error)
             if seconds is None:
                 await changed.wait()
             elif seconds > 0:
                 await wait_for(changed, seconds)
 
-    def _after_trouble(self, text: str | None) -> float:
-        if text is not None and self._noticed is not None:
-            log.warning("%s", text)
+    def _after_trouble(self, error: Exception) -> float:
+        """Said once, and tried again until it is over."""
+        if not self._is_in_trouble:
+            is_defect = not isinstance(error, RotaError)
+            what = "a defect: schedules" if is_defect else "schedules"
+            log.error("%s cannot fire, and are tried again: %s", what, error, exc_info=error if is_defect else None)
+        self._is_in_trouble = True
         self._noticed = None  # what is late from here on is late
         return AGAIN
 
