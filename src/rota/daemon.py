@@ -22,6 +22,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from rota.api.app import application
 from rota.api.context import Context, Hub, wait_for
 from rota.api.hold import HoldFile
 from rota.api.server import Server, bind, configuration
+from rota.api.submit import look_outside
 from rota.clock import SystemClock
 from rota.command.down import end_running
 from rota.command.submission import Surroundings
@@ -196,7 +198,7 @@ class Daemon:
             watching = asyncio.create_task(self._watch_config())
             adopting = asyncio.create_task(self._adopt_slots())
             context.sender.start()
-            firing = asyncio.create_task(Alarm(context).run())
+            firing = asyncio.create_task(Alarm(context, partial(look_outside, context)).run())
             self._daily.start()
             self._depth_log.start()
             serving.add_done_callback(lambda _: self._stopping.set())

@@ -11,6 +11,7 @@ COUNTS = {
     "Waiting and fairness": 7,
     "Retry, groups, breaker": 9,
     "Store": 4,
+    "Schedules": 3,
     "Processes": 10,
 }
 """Lessons under each heading."""

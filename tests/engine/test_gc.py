@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from engine.clockwork import Clockwork
 from harness import Raw, Scheduler
 from rota.command.retry import retry
+from rota.command.schedule import disable, enable, remove
 from rota.command.submission import AfterWanted, Submission, Surroundings
 from rota.command.submit import submit
 from rota.core.fact import File, Head
@@ -108,7 +110,7 @@ def test_what_ended_long_ago_goes_with_its_files_and_is_counted(
     ((data,),) = raw("SELECT data FROM event WHERE kind = 'gc.removed'")
     assert json.loads(data) == {
         "jobs": 2, "runs": 2, "events": found.rows.events, "idempotency_keys": 0, "surroundings": 0, "lanes": 0,
-        "slots": 0, "groups": 0, "templates": 0, "deliveries": 0, "bytes": 220, "kept": 0,
+        "slots": 0, "groups": 0, "templates": 0, "deliveries": 0, "fires": 0, "bytes": 220, "kept": 0,
     }  # fmt: skip
     check_store(raw)
 
@@ -597,3 +599,26 @@ def test_members_that_are_gone_are_counted_as_they_ended(scheduler: Scheduler, c
     assert collect(collector).rows.groups == 1
     assert raw("SELECT id FROM job_group") == []
     assert scheduler.submit_group({})[0] == group + 1
+
+
+def test_fires_go_with_age_but_for_the_last_and_a_schedules_surroundings_stay(scheduler: Scheduler, raw: Raw) -> None:
+    works = Clockwork(scheduler)
+    works.add("0 0 * * *", job={"env": {"WHO": "me"}, "inherit_env": False})
+    works.add("0 0 * * *", name="gone", job={"env": {"WHO": "them"}, "inherit_env": False})
+    ended(scheduler)  # with another environment, so that theirs is not the last, which stays in any case
+    works.go("2026-01-05T12:00")
+    works.do(disable)
+    works.do(remove, "gone")
+    scheduler.drain()
+    works.clock.moment += timedelta(days=30)
+    collector = collector_of(scheduler)
+    assert collect(collector, is_dry=True).rows.fires == 7
+    assert collect(collector).rows.fires == 7
+    assert works.said() == ["fired 00:00"]
+    assert raw("SELECT count(*) FROM fire") == [(1,)]
+    assert raw("SELECT count(*) FROM job") == [(0,)]
+    works.do(enable)
+    works.go("2026-02-05T00:00")
+    job = scheduler.reader.jobs([each.job for each in works.fires() if each.job is not None][-1:])[0]
+    assert scheduler.reader.variables(job.spec.surroundings) == {"WHO": "me"}
+    assert works.add("0 0 * * *", name="new").id == 3

@@ -39,6 +39,8 @@ HOT = (
     "lock_line", "count_lock_line", "templates_by_id", "remove_templates",
     "any_hook", "hooks_of", "receivers", "pending_of", "count_pending", "deliveries", "latest_deliveries",
     "deliveries_of_job", "deliveries_of_webhook", "tries_of", "end_delivery", "give_up_deliveries", "old_deliveries",
+    "schedule", "schedule_named", "due_schedules", "first_due_schedule", "schedule_variables", "set_next_fire",
+    "active_of_schedule", "has_fire", "fires_of", "count_fires", "old_fires",
 )  # fmt: skip
 SORTED_BY_AN_INDEX = (
     "heads", "stirred", "first_stirred", "next_due", "front_first", "front_first_exclusive", "exclusive_behind",
@@ -47,6 +49,7 @@ SORTED_BY_AN_INDEX = (
     "respace", "lock_line", "first_queued", "first_due", "first_waiting", "clearable",
     "pending_of", "count_pending", "latest_deliveries", "deliveries_of_job", "deliveries_of_webhook", "tries_of",
     "old_deliveries",
+    "due_schedules", "first_due_schedule", "fires_of", "active_of_schedule",
 )  # fmt: skip
 LISTS = ("artifacts", "chains", "ids", "keys", "lanes", "names", "policies", "seqs", "statuses")
 

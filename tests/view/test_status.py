@@ -41,6 +41,7 @@ def test_an_empty_scheduler(scheduler: Scheduler) -> None:
         "pools": {"global": {"size": 1, "used": 0}, "resource/ollama": {"size": 1, "used": 0}},
         "last_dispatch_at": None,
         "last_gc": None,
+        "schedules": {"total": 0, "enabled": 0, "next": None, "missed": 0, "failed": 0},
         "idle_because": None,
     }
 

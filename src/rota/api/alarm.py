@@ -19,16 +19,21 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from functools import partial
+from typing import Protocol, TypeVar
 
-from rota.api.context import Context, wait_for
-from rota.api.submit import look_outside
+from rota.api.context import wait_for
+from rota.clock import Clock
 from rota.command.fire import Due, ahead, due, fire, set_right
-from rota.command.submission import Submission
+from rota.command.submission import Submission, Surroundings
 from rota.command.survey import NOTHING, Survey
 from rota.core.workspace import Workspace
-from rota.errors import RotaError, StorageFull, StoreError, Unavailable
+from rota.engine.work import Work
+from rota.errors import RotaError, StorageFull, StoreError
+from rota.store.session import Reader
 
 log = logging.getLogger("rota.schedule")
+
+T = TypeVar("T")
 
 PAGE = 100
 """Schedules that fire in one go: between two, the engine does whatever else there is."""
@@ -37,38 +42,57 @@ AGAIN = 1.0
 _SET_BACK = 1.0
 """Seconds that the wall clock may lose against the other before it counts as set back."""
 
+
+class Desk(Protocol):
+    """What it needs of the scheduler around it."""
+
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def around(self) -> Surroundings: ...
+    @property
+    def schedules_changed(self) -> asyncio.Event: ...
+
+    async def look(self, view: Callable[[Reader], T]) -> T: ...
+    async def perform(self, act: Callable[[Work], T]) -> T: ...
+
+
 Outside = Callable[[Sequence[Submission]], Awaitable[tuple[Survey, Sequence[Workspace | None]]]]
 
 
 class Alarm:
-    def __init__(self, context: Context, outside: Outside | None = None) -> None:
-        self._context = context
-        self._clock = context.clock
-        self._outside = outside or partial(look_outside, context)
+    def __init__(self, desk: Desk, outside: Outside) -> None:
+        """`outside` is asked what has to be seen there before a job is stored."""
+        self._desk = desk
+        self._clock = desk.clock
+        self._outside = outside
         self._noticed: datetime | None = None
         """Since when something is due, while anything is."""
         self._ahead: float | None = None
         """How far the wall clock was before the other when last looked at."""
+        self._is_in_trouble = False
 
     async def run(self) -> None:
-        changed = self._context.schedules_changed
+        changed = self._desk.schedules_changed
         while True:
             changed.clear()
             try:
                 seconds = await self.round()
-            except (StorageFull, StoreError, Unavailable) as error:
-                seconds = self._after_trouble(f"schedules cannot fire, and are tried again: {error.message}")
-            except Exception:
-                log.exception("a defect: schedules cannot fire, and are tried again")
-                seconds = self._after_trouble(None)
+                self._is_in_trouble = False
+            except Exception as error:  # noqa: BLE001 - whatever it is, this task goes on, and says so
+                seconds = self._after_trouble(error)
             if seconds is None:
                 await changed.wait()
             elif seconds > 0:
                 await wait_for(changed, seconds)
 
-    def _after_trouble(self, text: str | None) -> float:
-        if text is not None and self._noticed is not None:
-            log.warning("%s", text)
+    def _after_trouble(self, error: Exception) -> float:
+        """Said once, and tried again until it is over."""
+        if not self._is_in_trouble:
+            is_defect = not isinstance(error, RotaError)
+            what = "a defect: schedules" if is_defect else "schedules"
+            log.error("%s cannot fire, and are tried again: %s", what, error, exc_info=error if is_defect else None)
+        self._is_in_trouble = True
         self._noticed = None  # what is late from here on is late
         return AGAIN
 
@@ -77,21 +101,21 @@ class Alarm:
         now = self._clock.now()
         await self._see_clock(now)
         noticed = self._noticed = self._noticed or now
-        found = await self._context.look(partial(due, now=now, noticed=noticed, limit=PAGE))
+        found = await self._desk.look(partial(due, now=now, noticed=noticed, limit=PAGE))
         if found:
             await self._fire(found)
             return 0.0
         self._noticed = None
-        first = await self._context.look(lambda reader: reader.first_due_schedule())
+        first = await self._desk.look(lambda reader: reader.first_due_schedule())
         return None if first is None else min(max((first[2] - self._clock.now()).total_seconds(), 0.0), LONGEST_WAIT)
 
     async def _fire(self, found: Sequence[Due]) -> None:
         prepared = await asyncio.gather(*map(self._prepared, found))
         acts = [
-            partial(fire, due=each, around=self._context.around, survey=survey, workspace=workspace)
+            partial(fire, due=each, around=self._desk.around, survey=survey, workspace=workspace)
             for each, survey, workspace in prepared
         ]
-        told = await asyncio.gather(*map(self._context.perform, acts), return_exceptions=True)
+        told = await asyncio.gather(*map(self._desk.perform, acts), return_exceptions=True)
         for each in told:
             if isinstance(each, BaseException):
                 raise each
@@ -122,8 +146,8 @@ class Alarm:
     async def _set_right(self, now: datetime) -> None:
         number: int | None = 0
         while number is not None:
-            found, number = await self._context.look(partial(ahead, now=now, after=number, limit=PAGE))
+            found, number = await self._desk.look(partial(ahead, now=now, after=number, limit=PAGE))
             for schedule in found:
-                await self._context.perform(partial(set_right, schedule=schedule))
+                await self._desk.perform(partial(set_right, schedule=schedule))
         if self._noticed is not None:
             self._noticed = min(self._noticed, now)

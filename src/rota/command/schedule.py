@@ -1,4 +1,4 @@
-"""`schedule`: add, change, enable, disable, remove. What it makes from then on changes, no job that exists (INV-005)."""
+"""`schedule`: add, change, enable, disable, remove. What it makes from then on changes, no job that is (INV-005)."""
 
 from __future__ import annotations
 
