@@ -10,7 +10,7 @@ COUNTS = {
     "Dispatch and claims": 12,
     "Waiting and fairness": 7,
     "Retry, groups, breaker": 8,
-    "Store": 4,
+    "Store": 5,
     "Processes": 10,
 }
 """Lessons under each heading."""
