@@ -232,7 +232,7 @@ def test_a_defect_of_one_is_a_failed_try(scheduler: Scheduler) -> None:
                 raise RuntimeError("oh")
             return await answer(url, *rest)
 
-        desk.sender._post = broken  # type: ignore[assignment]
+        desk.sender._post = broken
         await desk.until(DeliveryState.DELIVERED, 1)
         await desk.tried(1, 1)
 

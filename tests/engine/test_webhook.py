@@ -154,7 +154,7 @@ def statements_of(scheduler: Scheduler, act: Any) -> list[str]:
 
             return counting
 
-    scheduler.session._db = Counting()  # type: ignore[assignment]
+    scheduler.session._db = Counting()
     try:
         act()
     finally:
