@@ -10,7 +10,7 @@ COUNTS = {
     "Dispatch and claims": 12,
     "Waiting and fairness": 7,
     "Retry, groups, breaker": 9,
-    "Store": 4,
+    "Store": 5,
     "Schedules": 3,
     "Processes": 10,
 }

@@ -154,7 +154,7 @@ def statements_of(scheduler: Scheduler, act: Any) -> list[str]:
 
             return counting
 
-    scheduler.session._db = Counting()  # type: ignore[assignment]
+    scheduler.session._db = Counting()
     try:
         act()
     finally:
@@ -305,6 +305,18 @@ def test_what_cannot_be_told_undoes_nothing(scheduler: Scheduler, monkeypatch: p
     monkeypatch.setattr(outbox, "job_form", broken)
     job = run_one(scheduler)
     assert (scheduler.status(job), deliveries(scheduler)) == ("COMPLETED", [])
+
+
+def test_damaged_records_tell_nobody_and_stop_nobody(scheduler: Scheduler, raw: Raw) -> None:
+    add(scheduler)
+    add(scheduler, "http://127.0.0.1:8/")
+    one, other = scheduler.submit(webhooks=[URL]), scheduler.submit(webhooks=[URL])
+    raw("UPDATE webhook SET events = 'nonsense' WHERE id = 1")
+    raw(f"UPDATE spec SET webhook = 'nonsense' WHERE id = {one}")
+    raw(f"""UPDATE spec SET webhook = '{{"urls": ["nonsense"]}}' WHERE id = {other}""")
+    scheduler.crash()
+    assert set(scheduler.drain()) == {one, other}
+    assert [(each.webhook, each.job) for each in deliveries(scheduler)] == [(2, one), (2, other)]
 
 
 # The URLs of jobs.

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +80,7 @@ class Outbox:
             own_secret(work)
         ids = list(dict.fromkeys(event.job for event, _ in wanted if event.job is not None))
         jobs = {job.id: job for job in work.session.jobs(ids)} if ids else {}
-        messages = [
-            message
-            for event, recipients in wanted
-            if (payload := _payload(work, event, jobs)) is not None
-            for message in _messages(event, recipients, payload)
-        ]
+        messages = [message for event, recipients in wanted for message in _messages(work, event, recipients, jobs)]
         if messages:
             work.session.add_deliveries(messages, work.now)
             work.has_mail = True
@@ -97,35 +93,31 @@ class Outbox:
         hook = None if event.job is None else hooks.get(event.job)
         if hook is not None and hook.wants(kind):
             for url in hook.urls:
-                yield None, read_url(url).origin, url
+                with suppress(InvalidInput):  # a damaged record, for what is stored was read before
+                    yield None, read_url(url).origin, url
 
 
-def _messages(event: Event, recipients: Sequence[Recipient], payload: str) -> Iterator[Message]:
-    for webhook, receiver, url in recipients:
-        yield Message(
-            message=new_message(),
-            webhook=webhook,
-            receiver=receiver,
-            url=url,
-            kind=MESSAGES[event.kind],
-            job=event.job,
-            run=event.run,
-            group=None if event.kind != GROUP else parse_group(str(event.data["group"])),
-            payload=payload,
-        )
-
-
-def _payload(work: Work, event: Event, jobs: Mapping[JobId, Job]) -> str | None:
-    """None where it cannot be made: a record that cannot be shown must not undo the turn of all the others."""
+def _messages(
+    work: Work, event: Event, recipients: Sequence[Recipient], jobs: Mapping[JobId, Job]
+) -> list[Message]:  # fmt: skip
+    """None where they cannot be made: a record that cannot be shown must not undo the turn of all the others."""
+    kind = MESSAGES[event.kind]
     try:
+        group = parse_group(str(event.data["group"])) if kind == GROUP else None
         data = group_data(event) if event.job is None else _job_data(work, event, jobs[event.job])
-        said = {"type": MESSAGES[event.kind], "timestamp": from_stored(event.at), "data": data}
-        return encode(said).decode()
+        payload = encode({"type": kind, "timestamp": from_stored(event.at), "data": data}).decode()
     except (StorageFull, StoreError):
         raise
     except Exception:
         log.exception("a defect: nobody can be told of %s", event.kind)
-        return None
+        return []
+    return [
+        Message(
+            message=new_message(), webhook=webhook, receiver=receiver, url=url, kind=kind, job=event.job, run=event.run,
+            group=group, payload=payload,
+        )
+        for webhook, receiver, url in recipients
+    ]  # fmt: skip
 
 
 def group_data(event: Event) -> dict[str, Any]:

@@ -205,7 +205,7 @@ def _webhook(row: Row) -> Webhook:
     return Webhook(
         id=WebhookId(row[0]),
         url=row[1],
-        events=msgspec.json.decode(row[2], type=tuple[str, ...]),
+        events=_events(row[2]),
         secret=row[3],
         old_secret=row[4],
         old_secret_until=maybe_from_stored(row[5]),
@@ -215,6 +215,14 @@ def _webhook(row: Row) -> Webhook:
         failures=row[9],
         held_until=maybe_from_stored(row[10]),
     )
+
+
+def _events(text: str) -> tuple[str, ...]:
+    """What cannot be read asks for nothing: it must not keep the scheduler from starting."""
+    try:
+        return msgspec.json.decode(text, type=tuple[str, ...])
+    except msgspec.DecodeError:
+        return ()
 
 
 def _hook(text: str) -> JobHook | None:
