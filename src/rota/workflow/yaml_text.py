@@ -54,7 +54,7 @@ class _Composer:
 
     @property
     def path(self) -> Path:
-        return tuple(frame.step for frame in self.stack)
+        return tuple(frame.step for frame in self.stack if not frame.is_map or frame.key is not None)
 
     def fault(self, message: str, event: Any) -> Fault:
         mark = event.start_mark
