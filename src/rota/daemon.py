@@ -69,7 +69,7 @@ _LOOK_AT_CONFIG = 2.0
 _LAST_WORD = 30
 """Seconds in which the engine must have heard that what runs is to be ended."""
 _OBJECTS_BETWEEN_COLLECTIONS = 50_000
-"""A batch of ten thousand jobs is half a million objects, none of which is garbage while it is stored: with Python's own
+"""A batch of ten thousand jobs is half a million objects, none of them garbage while it is stored: with Python's own
 seven hundred they would all be looked at again and again."""
 _TURN_OF_A_THREAD = 0.001
 """Seconds that a busy thread may keep the others waiting: with Python's own five, a view of many jobs would hold up a
