@@ -44,7 +44,7 @@ def test_a_refusal_of_a_batch_names_the_place(
 
 
 def test_a_cycle_is_named_as_its_writer_named_the_jobs(scheduler: Scheduler) -> None:
-    with pytest.raises(InvalidInput, match="^invalid --after cycle: a -> c -> b -> a$") as caught:
+    with pytest.raises(InvalidInput, match=r"^invalid --after cycle: a -> c -> b -> a$") as caught:
         scheduler.submit_group(
             {"local": "x"},
             {"local": "a", "after": ["c"]},
@@ -55,7 +55,7 @@ def test_a_cycle_is_named_as_its_writer_named_the_jobs(scheduler: Scheduler) -> 
 
 
 def test_a_ring_over_artifacts_too(scheduler: Scheduler) -> None:
-    with pytest.raises(InvalidInput, match="^invalid --needs cycle: (a -> b -> a|b -> a -> b)$") as caught:
+    with pytest.raises(InvalidInput, match=r"^invalid --needs cycle: (a -> b -> a|b -> a -> b)$") as caught:
         scheduler.submit_group(
             {"local": "a", "needs": ["file:/x"], "produces": ["file:/y"]},
             {"local": "b", "needs": ["file:/y"], "produces": ["file:/x"]},
@@ -73,6 +73,7 @@ def test_a_refusal_says_the_place_once_though_the_turn_was_done_twice(scheduler:
 @pytest.mark.parametrize("shape", ["chain", "fan"])
 def test_ten_thousand_hang_together(scheduler: Scheduler, raw: Raw, shape: str) -> None:
     count = 10_000
+    members: list[dict[str, Any]]
     if shape == "chain":
         members = [{"local": f"n{n}", "after": [f"n{n - 1}"] if n else []} for n in range(count)]
     else:

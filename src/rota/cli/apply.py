@@ -179,7 +179,8 @@ def _follow(session: Session, group: str, limit: float | None, shown_limit: str 
     goes_on = f"{group} goes on; `rota wait {group}` follows it again, `rota group cancel {group}` ends it"
     try:
         sys.stdout.flush()
-        from rota.cli.progress import TIMED_OUT, follow
+        from rota.cli.outcome import TIMED_OUT
+        from rota.cli.progress import follow
 
         code, end = follow(session, group, limit)
     except KeyboardInterrupt:

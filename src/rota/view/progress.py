@@ -38,7 +38,7 @@ class ProgressForm(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, int]
     total: int
     running: list[RunningForm]
-    """The longest first, and no more than fit a screen."""
+    """In the order of the group, and no more than fit a screen."""
     ended: list[EndedForm]
     """In the order of their ends; a long list comes in parts, each behind the `seen` of the one before."""
     seen: str
