@@ -12,6 +12,7 @@ rota-depth      while anything waits, logs what
 from __future__ import annotations
 
 import asyncio
+import gc
 import getpass
 import logging
 import math
@@ -70,6 +71,9 @@ _LOOK_AT_CONFIG = 2.0
 """A file cannot tell that it was edited: seconds between looks at its time stamp."""
 _LAST_WORD = 30
 """Seconds in which the engine must have heard that what runs is to be ended."""
+_OBJECTS_BETWEEN_COLLECTIONS = 50_000
+"""A batch of ten thousand jobs is half a million objects, none of them garbage while it is stored: with Python's own
+seven hundred they would all be looked at again and again."""
 _TURN_OF_A_THREAD = 0.001
 """Seconds that a busy thread may keep the others waiting: with Python's own five, a view of many jobs would hold up a
 start for as long as the start takes."""
@@ -84,6 +88,7 @@ def main(home: Home) -> int:
     )
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # that it started and ended is ours to say
     sys.setswitchinterval(_TURN_OF_A_THREAD)
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     return asyncio.run(Daemon(home).serve())
 
 

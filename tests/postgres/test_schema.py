@@ -81,6 +81,7 @@ def test_a_server_that_is_not_there_is_an_error_of_the_store(tmp_path: Path) -> 
 
 
 ANY: dict[str, Any] = {
+    "at": 0,
     "ids": [1, 2, 3], "id": 1, "job": 1, "run": 1, "lane": 1, "chain": 1, "noun": "job", "key": "Z", "keys": ["Z", "a"],
     "limit": 50, "seq": 0, "below": 99, "statuses": list(Status), "now": 2**60, "policies": ["success"],
     "precedence": -(2**62), "position": 0, "created_at": 0, "digest": "", "draws": "{}", "status": "QUEUED",

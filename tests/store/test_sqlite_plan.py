@@ -36,7 +36,7 @@ HOT = (
     "last_event", "jobless_events", "remove_jobless_events", "answers_from", "remove_answers", "uses_from",
     "queued", "line_behind", "line_before", "count_before", "waiting_line", "waiting_at", "set_rank", "set_lock_rank",
     "respace", "respace_locks", "spec_of", "own_spec", "edit_spec", "set_delay", "lock_keys", "lock_owners",
-    "lock_line", "count_lock_line", "templates_by_id", "remove_templates",
+    "lock_line", "count_lock_line", "ended_since", "running_in", "templates_by_id", "remove_templates",
     "any_hook", "hooks_of", "receivers", "pending_of", "count_pending", "deliveries", "latest_deliveries",
     "deliveries_of_job", "deliveries_of_webhook", "tries_of", "end_delivery", "give_up_deliveries", "old_deliveries",
     "schedule", "schedule_named", "due_schedules", "first_due_schedule", "schedule_variables", "set_next_fire",
@@ -46,10 +46,9 @@ SORTED_BY_AN_INDEX = (
     "heads", "stirred", "first_stirred", "next_due", "front_first", "front_first_exclusive", "exclusive_behind",
     "active_ids", "active_ids_of", "events_since", "events_of_job", "last_of_chain", "last_dispatch",
     "old_chains", "jobless_events", "answers_from", "uses_from", "line_behind", "line_before", "waiting_line",
-    "respace", "lock_line", "first_queued", "first_due", "first_waiting", "clearable",
+    "respace", "lock_line", "first_queued", "first_due", "first_waiting", "clearable", "ended_since", "running_in",
     "pending_of", "count_pending", "latest_deliveries", "deliveries_of_job", "deliveries_of_webhook", "tries_of",
-    "old_deliveries",
-    "due_schedules", "first_due_schedule", "fires_of", "active_of_schedule",
+    "old_deliveries", "due_schedules", "first_due_schedule", "fires_of", "active_of_schedule",
 )  # fmt: skip
 LISTS = ("artifacts", "chains", "ids", "keys", "lanes", "names", "policies", "seqs", "statuses")
 

@@ -70,6 +70,9 @@ def run(args: argparse.Namespace) -> int:
         answer = api.apply(session, request)
     except RotaError as error:
         raise _located(error, source, document, workflow) from None
+    except KeyboardInterrupt:
+        talk("interrupted before there was an answer; `rota group list` shows whether it was taken")
+        raise
     return _told(args, session, answer, workflow.names, limit)
 
 
@@ -165,11 +168,24 @@ def _told(args: argparse.Namespace, session: Session, answer: Json, names: list[
         say("\n".join([answer["group"], *(f"{job['id']}\t{job['local']}" for job in answer["jobs"])]))
     code = 0
     if args.wait:
-        from rota.cli.progress import follow
-
-        sys.stdout.flush()
-        code, end = follow(session, answer["group"], limit, args.timeout)
+        code, end = _follow(session, answer["group"], limit, args.timeout)
         answer |= end
     if args.json:
         say_json(answer)
     return code
+
+
+def _follow(session: Session, group: str, limit: float | None, shown_limit: str | None) -> tuple[int, Json]:
+    goes_on = f"{group} goes on; `rota wait {group}` follows it again, `rota group cancel {group}` ends it"
+    try:
+        sys.stdout.flush()
+        from rota.cli.outcome import TIMED_OUT
+        from rota.cli.progress import follow
+
+        code, end = follow(session, group, limit)
+    except KeyboardInterrupt:
+        talk(goes_on)
+        raise
+    if code == TIMED_OUT:
+        talk(f"gave up after {shown_limit}; {goes_on}")
+    return code, end

@@ -28,36 +28,27 @@ _MOST_SHOWN = 20
 _FAILED = ("FAILED", "BLOCKED_BY_DEPENDENCY", "CANCELLED")
 
 
-def follow(session: Session, group: str, limit: float | None, shown_limit: str | None) -> tuple[int, Json]:
+def follow(session: Session, group: str, limit: float | None) -> tuple[int, Json]:
     """Until it is over or the time is up: the exit code, and what became of it."""
     deadline = None if limit is None else time.monotonic() + limit
     screen = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     view: Screen | Lines = Screen(sys.stderr) if screen else Lines()
     failed: dict[str, Json] = {}
     seen: str | None = None
-    try:
-        while True:
-            left = _POLL if deadline is None else max(0.0, deadline - time.monotonic())
-            form = api.progress(session, group, wait=min(left, view.period), seen=seen)
-            seen = form["seen"]
-            for job in form["ended"]:
-                if job["status"] in _FAILED and job["retried_as"] is None:
-                    failed[job["id"]] = job
-            view.draw(form)
-            if form["status"] in OVER and not form["ended"]:
-                break
-            if form["status"] not in OVER and deadline is not None and time.monotonic() >= deadline:
-                talk(f"gave up after {shown_limit}; {_goes_on(group)}")
-                return TIMED_OUT, _end(form, failed)
-    except KeyboardInterrupt:
-        talk(_goes_on(group))
-        raise
+    while True:
+        left = _POLL if deadline is None else max(0.0, deadline - time.monotonic())
+        form = api.progress(session, group, wait=min(left, view.period), seen=seen)
+        seen = form["seen"]
+        for job in form["ended"]:
+            if job["status"] in _FAILED and job["retried_as"] is None:
+                failed[job["id"]] = job
+        view.draw(form)
+        if form["status"] in OVER and not form["ended"]:
+            break
+        if form["status"] not in OVER and deadline is not None and time.monotonic() >= deadline:
+            return TIMED_OUT, _end(form, failed)
     _sum_up(form, failed)
     return 0 if form["status"] == "COMPLETED" else 1, _end(form, failed)
-
-
-def _goes_on(group: str) -> str:
-    return f"{group} goes on; `rota wait {group}` follows it again, `rota group cancel {group}` ends it"
 
 
 def _end(form: Json, failed: dict[str, Json]) -> Json:

@@ -7,6 +7,7 @@ from datetime import datetime
 import msgspec
 
 from rota.core.group import OVER, status_of
+from rota.core.status import Status
 from rota.errors import InvalidInput
 from rota.ids import JobId, show_group, show_job
 from rota.store.session import Reader
@@ -37,7 +38,7 @@ class ProgressForm(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, int]
     total: int
     running: list[RunningForm]
-    """The longest first, and no more than fit a screen."""
+    """In the order of the group, and no more than fit a screen."""
     ended: list[EndedForm]
     """In the order of their ends; a long list comes in parts, each behind the `seen` of the one before."""
     seen: str
@@ -55,8 +56,8 @@ def progress(reader: Reader, group: str, seen: str | None) -> ProgressForm:
     running = reader.running_in(found.id, limit=_MOST_RUNNING)
     at, job = ended[-1].since if ended else since
     counts: dict[str, int] = {}
-    for status, count in tally.counts.items():
-        if count:
+    for status in Status:
+        if count := tally.counts.get(status):
             counts[status.shown.value] = counts.get(status.shown.value, 0) + count
     return ProgressForm(
         id=show_group(found.id),

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 FORMS = ("yaml", "toml")
 MOST_BYTES = 32 << 20
 
-_LOOKS_LIKE_TOML = re.compile(r"""\s*(?:#[^\n]*\s*)*(?:\[|[A-Za-z0-9_."'-]+[ \t]*=)""")
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_LOOKS_LIKE_TOML = re.compile(r"""\s*+(?:#[^\n]*+\s*+)*+(?:\[|[A-Za-z0-9_."'-]+[ \t]*=)""")
+_PAIR = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 
 
 class Document:
@@ -68,11 +68,8 @@ def _read(text: str, form: str) -> Any:
 
     try:
         return yaml_text.compose(text)
-    except Fault as fault:
-        if not fault.path:
-            raise
-    marks: dict[Path, Mark] = {}  # a second time, to say where else
-    return yaml_text.compose(text, marks)
+    except Fault:
+        return yaml_text.compose(text, {})  # fails again, and knows where else something stands
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -95,8 +92,12 @@ def _marks(text: str, form: str) -> dict[Path, Mark]:
 
     marks: dict[Path, Mark] = {}
     try:
-        # JSON writes what is beyond 16 bits as two escapes, which YAML does not know; where they stand is the same.
-        yaml_text.compose(_SURROGATE.sub(r"\\u0020", text), marks)
+        # JSON writes what is beyond 16 bits as two escapes, which YAML does not know.
+        yaml_text.compose(_PAIR.sub(_character, text), marks)
     except Fault:
         return marks
     return marks
+
+
+def _character(pair: re.Match[str]) -> str:
+    return chr(0x10000 + ((int(pair[1], 16) - 0xD800) << 10) + int(pair[2], 16) - 0xDC00)

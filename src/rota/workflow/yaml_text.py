@@ -54,7 +54,7 @@ class _Composer:
 
     @property
     def path(self) -> Path:
-        return tuple(frame.step for frame in self.stack)
+        return tuple(frame.step for frame in self.stack if not frame.is_map or frame.key is not None)
 
     def fault(self, message: str, event: Any) -> Fault:
         mark = event.start_mark
@@ -88,7 +88,17 @@ class _Composer:
             raise self.fault(f"{str(key)!r} stands here twice{where}; give each a name of its own", event)
         frame.value[frame.key] = None  # keeps the order of the file
 
-    def open(self, event: Any, value: Any, *, is_map: bool) -> None:
+    def begin(self, event: Any) -> None:
+        if self.whole:
+            raise self.fault("a second document begins here; a workflow is one document, without ---", event)
+
+    def open_list(self, event: Any) -> None:
+        self._open(event, [], is_map=False)
+
+    def open_map(self, event: Any) -> None:
+        self._open(event, {}, is_map=True)
+
+    def _open(self, event: Any, value: Any, *, is_map: bool) -> None:
         self._refuse_tag(event)
         self._refuse_key(event)
         if len(self.stack) >= DEEPEST:
@@ -169,27 +179,21 @@ def _feed(composer: _Composer, text: str) -> None:
     from yaml import events
     from yaml._yaml import CParser
 
+    take = {
+        events.ScalarEvent: composer.scalar,
+        events.SequenceStartEvent: composer.open_list,
+        events.MappingStartEvent: composer.open_map,
+        events.SequenceEndEvent: composer.close,
+        events.MappingEndEvent: composer.close,
+        events.AliasEvent: composer.alias,
+        events.DocumentStartEvent: composer.begin,
+    }.get
     parser = CParser(text)
-    next_event, scalar, close = parser.get_event, composer.scalar, composer.close
-    documents = 0
+    next_event = parser.get_event
     while (event := next_event()) is not None:
-        kind = type(event)
-        if kind is events.ScalarEvent:
-            scalar(event)
-        elif kind is events.SequenceStartEvent:
-            composer.open(event, [], is_map=False)
-        elif kind is events.MappingStartEvent:
-            composer.open(event, {}, is_map=True)
-        elif kind is events.SequenceEndEvent or kind is events.MappingEndEvent:
-            close(event)
-        elif kind is events.AliasEvent:
-            composer.alias(event)
-        elif kind is events.DocumentStartEvent:
-            documents += 1
-            if documents > 1:
-                raise composer.fault("a second document begins here; a workflow is one document, without ---", event)
-        elif kind is events.StreamEndEvent:
-            return
+        handle = take(type(event))
+        if handle is not None:
+            handle(event)
 
 
 def _syntax(text: str, error: Any) -> Fault:

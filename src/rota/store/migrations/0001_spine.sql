@@ -120,6 +120,7 @@ CREATE INDEX job_asking ON job (chain) WHERE asks = 1 AND finished_at IS NULL AN
 CREATE INDEX job_active ON job (precedence, position, created_at, id) WHERE finished_at IS NULL;
 CREATE INDEX job_ended ON job (status, id) WHERE finished_at IS NOT NULL;
 CREATE INDEX job_member ON job (job_group, sequence, id) WHERE job_group IS NOT NULL;
+CREATE INDEX job_ended_member ON job (job_group, finished_at, id) WHERE job_group IS NOT NULL AND finished_at IS NOT NULL;
 CREATE INDEX job_scheduled ON job (schedule, id) WHERE schedule IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX job_active_member ON job (job_group, sequence) WHERE job_group IS NOT NULL AND finished_at IS NULL;
 
