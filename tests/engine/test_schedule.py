@@ -372,6 +372,8 @@ def test_a_clock_that_is_set_back_fires_nothing_twice_and_holds_up_nothing(works
     works.add("0 * * * *")
     works.go("2026-01-01T03:30")
     works.clock.set("2026-01-01T01:30:00")
+    works.ring()
+    assert works.schedule().next_at == at("2026-01-01T02:00")
     works.go("2026-01-01T06:10")
     assert works.said() == [f"fired {hour:02d}:00" for hour in range(1, 7)]
     assert raw("SELECT count(*) FROM job") == [(6,)]
