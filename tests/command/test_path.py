@@ -29,6 +29,7 @@ BAD: list[tuple[dict[str, Any], type[RotaError], str, str]] = [
     ({"after": ["god"]}, InvalidInput, ".jobs[1].after[0]", "not a job id: 'god'"),
     ({"after": ["good", "other"], "local": "other"}, InvalidInput, ".jobs[1].after[1]", "self dependency: other"),
     ({"needs": ["file:a", "plan_doc:"]}, InvalidInput, ".jobs[1]", "plan_doc"),
+    ({"local": "good"}, InvalidInput, ".jobs[1].local", "two jobs are called 'good'"),
     ({"local": "a b"}, InvalidInput, ".jobs[1].local", "not a usable local name"),
 ]
 

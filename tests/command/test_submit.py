@@ -304,9 +304,9 @@ def test_a_batch_may_name_a_member_that_comes_later(busy: Scheduler) -> None:
         (
             [{"local": "a", "after": [{"job": "b"}]}, {"local": "b", "after": [{"job": "a"}]}],
             InvalidInput,
-            r"^invalid --after cycle: job-2 -> job-3 -> job-2$|^invalid --after cycle: job-3 -> job-2 -> job-3$",
+            r"^invalid --after cycle: a -> b -> a$|^invalid --after cycle: b -> a -> b$",
         ),
-        ([{"local": "a", "after": [{"job": "a"}]}], InvalidInput, "^invalid --after self dependency: job-2$"),
+        ([{"local": "a", "after": [{"job": "a"}]}], InvalidInput, "^invalid --after self dependency: a$"),
         ([{"after": [{"job": "job-2"}]}], InvalidInput, "^invalid --after self dependency: job-2$"),
         ([{"local": "a"}, {"local": "a"}], InvalidInput, "two jobs are called 'a'"),
         ([{"local": "job-5"}], InvalidInput, "not a usable local name"),

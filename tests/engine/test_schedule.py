@@ -232,6 +232,7 @@ def test_a_full_queue_refuses_no_fire(idle: Clockwork) -> None:
     idle.scheduler.submit()
     idle.go("2026-01-01T03:00")
     assert idle.said() == ["fired 01:00", "fired 02:00", "fired 03:00"]
+    assert [each.job for each in idle.fires()] == [2, 3, 4]
 
 
 def test_a_paused_and_held_scheduler_fires(works: Clockwork) -> None:
@@ -356,12 +357,26 @@ def test_it_sleeps_until_the_next_time_and_no_longer_than_a_minute(works: Clockw
     assert asyncio.run(works.alarm.round()) == 10
 
 
-def test_a_clock_that_is_set_back_fires_nothing_twice_and_holds_up_nothing(works: Clockwork) -> None:
+def test_what_was_changed_since_it_was_looked_at_wins(works: Clockwork, raw: Raw) -> None:
+    works.add("0 12 * * *")
+    now = works.clock.moment = at("2026-01-01T12:00")
+    (seen,) = fire.due(works.scheduler.reader, now=now, noticed=now, limit=10)
+    works.change(set_params={"new": 1})
+    assert works.scheduler.do(partial(fire.fire, due=seen, around=AROUND)) is None
+    assert raw("SELECT count(*) FROM job") == [(0,)]
+    works.ring()
+    assert works.scheduler.show(JobId(1)).params == {"new": 1}
+
+
+def test_a_clock_that_is_set_back_fires_nothing_twice_and_holds_up_nothing(works: Clockwork, raw: Raw) -> None:
     works.add("0 * * * *")
     works.go("2026-01-01T03:30")
     works.clock.set("2026-01-01T01:30:00")
+    works.ring()
+    assert works.schedule().next_at == at("2026-01-01T02:00")
     works.go("2026-01-01T06:10")
     assert works.said() == [f"fired {hour:02d}:00" for hour in range(1, 7)]
+    assert raw("SELECT count(*) FROM job") == [(6,)]
 
 
 def test_a_clock_that_was_years_ahead_holds_up_nothing(works: Clockwork) -> None:

@@ -78,14 +78,15 @@ def _said_where(error: RotaError, n: int, member: Submission, job: JobId, name: 
 
 def _local_names(ids: Sequence[JobId], wanted: Sequence[Submission]) -> dict[str, JobId]:
     names: dict[str, JobId] = {}
-    for job, member in zip(ids, wanted, strict=True):
+    for n, (job, member) in enumerate(zip(ids, wanted, strict=True)):
         if member.local is None:
             continue
         if not is_name(member.local) or _looks_like_an_id(member.local):
             said = f"not a usable local name: {member.local!r}; use a word that is not a job id"
-            raise InvalidInput(said).under(f".jobs[{len(names)}].local")
+            raise InvalidInput(said).under(f".jobs[{n}].local")
         if member.local in names:
-            raise InvalidInput(f"two jobs are called {member.local!r}; give each its own local name")
+            said = f"two jobs are called {member.local!r}; give each its own local name"
+            raise InvalidInput(said).under(f".jobs[{n}].local")
         names[member.local] = job
     return names
 
