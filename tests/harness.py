@@ -42,12 +42,11 @@ from rota.ids import GroupId, JobId, RunId, SlotId, show_group, show_job
 from rota.store.port import Store
 from rota.view import group as view_group
 from rota.view import slot as view_slot
-from rota.view.group import GroupForm
 from rota.view.job import Sight, show
 from rota.view.slot import SlotForm
 from rota.view.tick import report
 from rota.view.why import why
-from rota.wire import JobForm
+from rota.wire import GroupForm, JobForm
 
 DEFAULT_POOLS = {"global": 1, "flow/*": 1, "resource/ollama": 1}
 

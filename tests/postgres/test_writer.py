@@ -46,12 +46,12 @@ def store_meta(session: Session, value: str) -> None:
 
 def break_it(session: Session) -> None:
     session.set_meta("other", "undone")
-    session._db.run("add_edge", job=7, sequence=0, predecessor=1, chain=1, policy="success", state="open")
+    session._db.run("add_edge", job=7, sequence=0, predecessor=1, chain=1, policy="success", state="open", implied=0)
 
 
 def break_it_among_many(session: Session) -> None:
     session.set_meta("other", "undone")
-    edge = {"sequence": 0, "predecessor": 1, "chain": 1, "policy": "success", "state": "open"}
+    edge = {"sequence": 0, "predecessor": 1, "chain": 1, "policy": "success", "state": "open", "implied": 0}
     session._db.run_many("add_edge", [{"job": n, **edge} for n in range(5)])
 
 

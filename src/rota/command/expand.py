@@ -18,7 +18,7 @@ import msgspec
 from rota.command.schema import check_params
 from rota.command.submission import LockWanted, Origin, Submission
 from rota.core.template import Template, TemplateBody, fill, fill_all, locks_of, merged, recipe_of
-from rota.errors import Conflict, InvalidInput, NotFound
+from rota.errors import Conflict, InvalidInput, NotFound, RotaError
 from rota.ids import ScheduleId, TemplateId, parse_template, show_template
 from rota.store.session import Looking
 
@@ -38,18 +38,21 @@ class Expanded(msgspec.Struct, frozen=True, kw_only=True):
 
 def expand_all(looking: Looking, wanted: Sequence[Submission]) -> Expanded:
     """Each that names a template as it makes it; the others as they are."""
-    found = find_all(looking, [member.template for member in wanted if member.template is not None])
+    named = find_named(looking, [member.template for member in wanted if member.template is not None])
     made: list[Submission] = []
     origins: list[Origin] = []
     warnings: dict[str, None] = {}
     known: dict[object, Origin] = {}
-    for member in wanted:
+    for n, member in enumerate(wanted):
         if member.template is None:
             made.append(member)
             origins.append(Origin())
             continue
-        template = found[member.template]
-        made.append(expand(member, template))
+        try:
+            template = usable(member.template, named[member.template], looking)
+            made.append(expand(member, template))
+        except RotaError as error:
+            raise error.under(f".jobs[{n}]") from None
         alike = (member.template, member.name is None, *(getattr(member, name) is None for name in _PLACED))
         if alike not in known:
             known[alike] = origin_of(member, template)
@@ -58,13 +61,17 @@ def expand_all(looking: Looking, wanted: Sequence[Submission]) -> Expanded:
     return Expanded(wanted=made, origins=origins, warnings=list(warnings))
 
 
-def find_all(looking: Looking, asked: Sequence[str]) -> dict[str, Template]:
-    """The templates of these names or ids, in use; what cannot be used is refused."""
+def find_usable(looking: Looking, asked: str) -> Template:
+    """By name or id; what cannot be used is refused."""
+    return usable(asked, find_named(looking, [asked])[asked], looking)
+
+
+def find_named(looking: Looking, asked: Sequence[str]) -> dict[str, Template | None]:
+    """The templates of these names or ids, in use or not."""
     ids = {text: number for text in asked if (number := id_of(text)) is not None}
     by_id = looking.templates_by_id(sorted(set(ids.values())))
     by_name = looking.templates_by_name(sorted(set(asked) - ids.keys()))
-    found = {text: by_id.get(ids[text]) if text in ids else by_name.get(text) for text in asked}
-    return {text: usable(text, template, looking) for text, template in found.items()}
+    return {text: by_id.get(ids[text]) if text in ids else by_name.get(text) for text in asked}
 
 
 def find(looking: Looking, asked: str) -> Template:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from rota.command.expand import expand, find_all, origin_of
+from rota.command.expand import expand, find_usable, origin_of
 from rota.command.field import check_fields, check_rest
 from rota.command.submission import Origin, Submission
 from rota.command.webhook import hook_of
@@ -161,7 +161,7 @@ def expanded(look: Looking, job: Submission, schedule: ScheduleId | None) -> tup
     """The job as it is made, from its template where it names one, and where it comes from."""
     if job.template is None:
         return job, Origin(schedule=schedule)
-    template = find_all(look, [job.template])[job.template]
+    template = find_usable(look, job.template)
     return expand(job, template), origin_of(job, template, schedule)
 
 

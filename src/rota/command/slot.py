@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from rota.command.expand import expand, find_all
+from rota.command.expand import expand, find_usable
 from rota.command.field import check_fields
 from rota.command.submission import LockWanted, Submission, Surroundings
 from rota.command.submit import Checker, phase_lock_of
@@ -58,7 +58,7 @@ def expand_slot(looking: Looking, wanted: SlotWanted) -> SlotWanted:
     """It draws like a job of its template and runs what that would run. What only a place in the queue gives does not
     apply; a worktree cannot be left out, for then the command would work on what is not its own."""
     assert wanted.template is not None  # noqa: S101 - the caller has looked
-    template = find_all(looking, [wanted.template])[wanted.template]
+    template = find_usable(looking, wanted.template)
     if template.body.worktree or template.body.patch:
         what = "in a worktree of its own" if template.body.worktree else "with a patch of what it changes"
         raise InvalidInput(

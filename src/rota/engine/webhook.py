@@ -23,13 +23,13 @@ from rota.core.signature import make_secret
 from rota.core.webhook import GONE, GROUP, HOLD, HOLD_AFTER, MESSAGES, DeliveryState, JobHook, Try, Webhook
 from rota.engine.work import Work
 from rota.errors import InvalidInput, StorageFull, StoreError
-from rota.ids import DeliveryId, JobId, WebhookId, parse_group, show_webhook
+from rota.ids import DeliveryId, GroupId, JobId, WebhookId, parse_group, show_webhook
 from rota.leftover import place_of
 from rota.report import session_path, worktree_path
 from rota.store.moment import from_stored
 from rota.store.session import Session
 from rota.store.webhook import SECRET, Message
-from rota.wire import RunForm, encode, job_form, run_form
+from rota.wire import RunForm, encode, group_form, job_form, run_form
 
 log = logging.getLogger("rota.webhook")
 
@@ -104,7 +104,7 @@ def _messages(
     kind = MESSAGES[event.kind]
     try:
         group = parse_group(str(event.data["group"])) if kind == GROUP else None
-        data = group_data(event) if event.job is None else _job_data(work, event, jobs[event.job])
+        data = _job_data(work, event, jobs) if group is None else _group_data(work, group)
         payload = encode({"type": kind, "timestamp": from_stored(event.at), "data": data}).decode()
     except (StorageFull, StoreError):
         raise
@@ -120,13 +120,15 @@ def _messages(
     ]  # fmt: skip
 
 
-def group_data(event: Event) -> dict[str, Any]:
-    """What the event itself says of the group."""
-    return {"group": {"id": event.data["group"], **{key: each for key, each in event.data.items() if key != "group"}}}
+def _group_data(work: Work, group: GroupId) -> dict[str, Any]:
+    (found,) = work.session.groups([group])
+    return {"group": group_form(found, work.session.tallies([found])[group])}
 
 
-def _job_data(work: Work, event: Event, job: Job) -> dict[str, Any]:
-    jobs = work.settings.places.jobs
+def _job_data(work: Work, event: Event, found: Mapping[JobId, Job]) -> dict[str, Any]:
+    if event.job is None:
+        raise LookupError(f"{event.kind} is about no job")
+    job, jobs = found[event.job], work.settings.places.jobs
     directory = f"{jobs}/{job.id}"
     form = job_form(
         job,

@@ -151,12 +151,16 @@ class Numbers:
         self.epoch = max(self.epoch, others.epoch)
 
 
+_NUMBERED = {"event": ("event", "seq"), "group": ("job_group", "id")}
+"""Where a noun's numbers stand, if not in `id` of a table of its name."""
+
+
 def numbers_in(path: Path) -> Numbers:
     numbers = Numbers()
     with _opened(path, "mode=ro") as connection:
-        for noun, column in (("job", "id"), ("run", "id"), ("slot", "id"), ("event", "seq")):
-            ((last,),) = connection.execute(f"SELECT max({column}) FROM {noun}")
-            ((following,),) = connection.execute("SELECT next FROM sequence WHERE noun = ?", (noun,))
+        for noun, following in connection.execute("SELECT noun, next FROM sequence").fetchall():
+            table, column = _NUMBERED.get(noun, (noun, "id"))
+            ((last,),) = connection.execute(f"SELECT max({column}) FROM {table}")
             numbers.have(noun, max(last or 0, following - 1))
         for (epoch,) in connection.execute("SELECT value FROM meta WHERE key = 'epoch'"):
             numbers.epoch = int(epoch)
