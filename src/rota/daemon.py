@@ -43,10 +43,11 @@ from rota.core.event import Event
 from rota.core.pace import Outlook
 from rota.core.slot import owner_of, show_owner
 from rota.duration import show_duration
+from rota.engine.contact import RETRY_AFTER
 from rota.engine.daily import Daily
 from rota.engine.depth import DepthLog
 from rota.engine.dispatch import Starter
-from rota.engine.engine import RETRY_AFTER, Engine
+from rota.engine.engine import Engine
 from rota.engine.gc import Collector
 from rota.engine.loop import Loop
 from rota.engine.mirror import META, Mirror

@@ -12,7 +12,7 @@ import pytest
 
 from cli.stand_in import Server, answer
 from rota.cli.main import main
-from rota.cli.param import param
+from rota.cli.param import param, params
 from rota.cli.parser import Usage
 
 FORM: dict[str, Any] = {
@@ -110,10 +110,11 @@ def test_change_by_options(server: Server, capsys: pytest.CaptureFixture[str]) -
     ("words", "says"),
     [
         (["add", "nowhere"], "nowhere cannot be read: .*to add one by options: rota template add nowhere -- COMMAND"),
-        (["add", "t.yaml"], "written in TOML or JSON"),
-        (["add", "bad.toml"], "bad.toml is not valid TOML"),
-        (["add", "bad.json"], "bad.json is not valid JSON"),
-        (["add", "date.toml"], "has a date or a time"),
+        (["add", "bad.yaml"], "bad.yaml:2"),
+        (["add", "bad.toml"], "bad.toml:1"),
+        (["add", "bad.json"], "bad.json:2"),
+        (["add", "date.toml"], "is a date or a time"),
+        (["add", "nan.toml"], "nan is no number that JSON has"),
         (["add", "list.json"], "has no fields"),
         (["add", "good.toml", "--type", "x"], "options go with a command"),
         (["change", "say"], "nothing is to be changed"),
@@ -125,7 +126,8 @@ def test_what_cannot_be_understood_is_not_sent(
     server: Server, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, text in {
-        "t.yaml": "name: x", "bad.toml": "name = ", "bad.json": "{", "date.toml": "a = 2026-01-01", "list.json": "[]",
+        "bad.yaml": "name: x\nname: y", "nan.toml": "a = nan",
+        "bad.toml": "name = ", "bad.json": "{", "date.toml": "a = 2026-01-01", "list.json": "[]",
         "good.toml": 'name = "x"',
     }.items():  # fmt: skip
         Path(name).write_text(text)
@@ -133,6 +135,38 @@ def test_what_cannot_be_understood_is_not_sent(
     assert server.requests == []
     err = capsys.readouterr().err
     assert re.search(says, err), err
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("t.yaml", "name: say\ncommand: [echo, '{word}']\ndefault_params: {word: no, n: 1.5, on: true}"),
+        ("t.toml", 'name = "say"\ncommand = ["echo", "{word}"]\ndefault_params = {word = "no", n = 1.5, on = true}'),
+        (
+            "t.json",
+            '{"name": "say", "command": ["echo", "{word}"], "default_params": {"word": "no", "n": 1.5, "on": true}}',
+        ),
+    ],
+)
+def test_a_file_says_the_same_in_each_of_its_forms(server: Server, name: str, text: str) -> None:
+    Path(name).write_text(text)
+    sent_body = sent(server, "add", name).json()
+    assert sent_body == {
+        "name": "say", "command": ["echo", "{word}"], "default_params": {"word": "no", "n": 1.5, "on": True},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("texts", "says"),
+    [
+        (["x=@-", "y:=@-"], "standard input can be read once"),
+        (["z:=NaN"], "NaN is no number of JSON"),
+        (["z:=[1e400]"], "1e400 is too large a number"),
+    ],
+)
+def test_params_that_cannot_be_sent(texts: list[str], says: str) -> None:
+    with pytest.raises(Usage, match=says):
+        params(texts)
 
 
 def test_list_and_show(server: Server, capsys: pytest.CaptureFixture[str]) -> None:

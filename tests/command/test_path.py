@@ -29,6 +29,10 @@ BAD: list[tuple[dict[str, Any], type[RotaError], str, str]] = [
     ({"after": ["god"]}, InvalidInput, ".jobs[1].after[0]", "not a job id: 'god'"),
     ({"after": ["good", "other"], "local": "other"}, InvalidInput, ".jobs[1].after[1]", "self dependency: other"),
     ({"needs": ["file:a", "plan_doc:"]}, InvalidInput, ".jobs[1]", "plan_doc"),
+    ({"unique": ""}, InvalidInput, ".jobs[1].unique", "not a usable unique key"),
+    ({"webhooks": ["http://a/", "ftp://x"]}, InvalidInput, ".jobs[1].webhooks[1]", "not a usable URL: ftp://x"),
+    ({"webhooks": ["http://169.254.169.254/"]}, InvalidInput, ".jobs[1].webhooks[0]", "169.254.169.254 is refused"),
+    ({"webhook_events": ["job.run.ended"]}, InvalidInput, ".jobs[1].webhook_events", "nobody is told of"),
     ({"local": "good"}, InvalidInput, ".jobs[1].local", "two jobs are called 'good'"),
     ({"local": "a b"}, InvalidInput, ".jobs[1].local", "not a usable local name"),
 ]
@@ -42,6 +46,21 @@ def test_a_refusal_of_a_batch_names_the_place(
         scheduler.submit_group(GOOD, member)
     assert (caught.value.path, text in caught.value.message) == (path, True), caught.value.message
     assert raw("SELECT count(*) FROM job") == raw("SELECT count(*) FROM job_group") == [(0,)]
+
+
+def test_a_key_that_two_ask_for_is_found_at_the_second(scheduler: Scheduler) -> None:
+    with pytest.raises(InvalidInput, match="have one unique key") as caught:
+        scheduler.submit_group({"unique": "k"}, {}, {"unique": "k"})
+    assert caught.value.path == ".jobs[2].unique"
+
+
+@pytest.mark.parametrize(
+    ("group", "path"), [({"name": "a b"}, ".group.name"), ({"on_failure": "never"}, ".group.on_failure")]
+)
+def test_what_is_wrong_with_the_group_itself(scheduler: Scheduler, group: dict[str, Any], path: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        scheduler.submit_group({}, **group)
+    assert caught.value.path == path
 
 
 def test_a_cycle_is_named_as_its_writer_named_the_jobs(scheduler: Scheduler) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from harness import Scheduler
+from harness import Raw, Scheduler
 from rota.command.backpressure import Deferred
 from rota.command.group import add, cancel, close
 from rota.command.retry import Retried, retry
@@ -537,3 +537,17 @@ def _noting(verb: Any, names: list[str]) -> Any:
         return verb(name, *args, **values)
 
     return noted
+
+
+def test_a_member_whose_record_cannot_be_read_ends_the_others_and_harms_nobody_else(
+    make_scheduler: Callable[..., Scheduler], raw: Raw
+) -> None:
+    """The policy ends members that were read together with it: what was read of them before counts no more."""
+    scheduler = make_scheduler(**{"global": 5})
+    before = scheduler.submit()
+    _, members = scheduler.submit_group(*[{"after": [f"{show_job(before)}:finished"]}] * 3, on_failure="stop")
+    raw(f"UPDATE job SET waited_on = 'bogus' WHERE id = {members[0]}")
+    scheduler.end(before)
+    assert scheduler.engine.trouble is None
+    assert [scheduler.status(job) for job in members] == [Status.FAILED, Status.CANCELLED, Status.CANCELLED]
+    assert scheduler.status(scheduler.submit()) is Status.DISPATCHED

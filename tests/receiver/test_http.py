@@ -251,3 +251,15 @@ def test_who_never_shakes_hands_is_left() -> None:
         await reader.read()
 
     assert told(hang, QUICK, url="https://127.0.0.1:{port}/") == Answer(error="timed out after 300ms")
+
+
+def test_one_that_never_comes_to_its_answer_is_cut_off_by_how_much_it_says() -> None:
+    """Interim answers without end: a busy connection, on which no deadline of a single read would ever be missed."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _request(reader)
+        while True:
+            writer.write(b"HTTP/1.1 100 Continue\r\n\r\n" * 100)
+            await writer.drain()
+
+    assert told(handle) == Answer(error="it went on and on without an answer")

@@ -51,13 +51,22 @@ async def _prepared(
     await context.control.look_at_hold_file()
     key = request.headers.get("idempotency-key")
     warnings = [*made.warnings, *await _missing_things(members, around)]
-    if urls := [url for member in members for url in member.webhooks]:
+    if urls := _urls(members):
         warnings += await unknown_names(context, urls)
     return partial(
         submit, wanted=members, around=around, actor=context.actor, key=key, warnings=warnings,
         survey=await _survey(context, members, around), workspaces=workspaces, origins=made.origins, group=group,
         asked=asked,
     )  # fmt: skip
+
+
+def _urls(members: Sequence[Submission]) -> dict[str, str]:
+    """Those that jobs name, each with where in the request it first stands."""
+    urls: dict[str, str] = {}
+    for n, member in enumerate(members):
+        for m, url in enumerate(member.webhooks):
+            urls.setdefault(url, f".jobs[{n}].webhooks[{m}]")
+    return urls
 
 
 async def _expanded(context: Context, members: Sequence[Submission]) -> Expanded:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from rota.core.address import read_url
 from rota.core.webhook import TEST, DeliveryState, Webhook
 from rota.engine.webhook import new_message
 from rota.engine.work import Work
-from rota.errors import InvalidInput
+from rota.errors import InvalidInput, RotaError
 from rota.ids import WebhookId, parse_delivery, parse_job, parse_webhook, show_webhook
 from rota.receiver.name import permitted
 from rota.view import webhook as view
@@ -32,17 +32,26 @@ _MOST_LOOKED_UP = 100
 _MOST_LISTED = 1000
 
 
-async def unknown_names(context: Context, urls: Sequence[str]) -> list[str]:
-    """What to warn of; a name that leads only where nothing is sent to is refused."""
+async def unknown_names(context: Context, urls: Mapping[str, str]) -> list[str]:
+    """What to warn of; a name that leads only where nothing is sent to is refused. `urls` says of each where in the
+    request it stands."""
     policy = context.control.settings.webhooks
-    for url in urls:
-        check_target(url, policy)
-    places = list(dict.fromkeys((parts.host, parts.port) for parts in map(read_url, urls)))[:_MOST_LOOKED_UP]
+    paths: dict[tuple[str, int], str] = {}
+    for url, path in urls.items():
+        try:
+            check_target(url, policy)
+        except InvalidInput as error:
+            raise error.under(path) from None
+        parts = read_url(url)
+        paths.setdefault((parts.host, parts.port), path)
+    places = list(paths)[:_MOST_LOOKED_UP]
     looking = [asyncio.wait_for(permitted(*place, policy.allow), _LOOK_UP) for place in places]
     warnings = []
-    for (host, _), found in zip(places, await asyncio.gather(*looking, return_exceptions=True), strict=True):
+    for place, found in zip(places, await asyncio.gather(*looking, return_exceptions=True), strict=True):
         if isinstance(found, OSError):  # a time that is over is one too
-            warnings.append(f"{host} has no address now; until it has one, messages to it fail")
+            warnings.append(f"{place[0]} has no address now; until it has one, messages to it fail")
+        elif isinstance(found, RotaError):
+            raise found.under(paths[place])
         elif isinstance(found, BaseException):
             raise found
     return warnings
@@ -61,7 +70,7 @@ async def add_webhook(request: Request) -> Response:
     """The only answer besides a rotation's that has the secret unasked."""
     context, wanted = context_of(request), await read(request, WebhookWanted)
     context.control.look_at_config()
-    warnings = await unknown_names(context, [wanted.url])
+    warnings = await unknown_names(context, {wanted.url: ".url"})
     made = await context.perform(partial(command.add, wanted=wanted, actor=context.actor))
     return answer(await _shown(context, made, warnings=warnings, secret=True), 201)
 

@@ -11,6 +11,8 @@ PARAM_HELP = "a param: K=TEXT, K:=JSON for what is not text, K=@FILE or K:=@FILE
 
 
 def params(texts: list[str] | None) -> dict[str, object]:
+    if sum(text.partition("=")[2] == "@-" for text in texts or ()) > 1:
+        raise Usage("--param: standard input can be read once; give the others by value or from a file")
     return dict(param(text) for text in texts or ())
 
 
@@ -26,10 +28,21 @@ def param(text: str) -> tuple[str, object]:
     if not is_json:
         return name, content
     try:
-        return name, json.loads(content)
+        return name, json.loads(content, parse_constant=_refuse_constant, parse_float=_number)
     except (ValueError, RecursionError) as error:
         what = f"{value[1:]}" if value.startswith("@") else "what follows :="
         raise Usage(f"--param {name}: {what} is not JSON ({error}); for text write {name}=TEXT") from None
+
+
+def _refuse_constant(word: str) -> object:
+    raise ValueError(f"{word} is no number of JSON")
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if abs(number) == float("inf"):
+        raise ValueError(f"{text} is too large a number")
+    return number
 
 
 def _read(name: str, path: str) -> str:

@@ -92,6 +92,8 @@ def _add_options(parser: argparse.ArgumentParser, *, is_new: bool) -> None:
     add("--base", metavar="REF", help="what to make the worktree from; HEAD unless given")
     add("--patch", action="store_true", help="keep what a job changes in the working tree as command.patch")
     add("--with-diff", action="store_true", help="give it what is not committed then, as $ROTA_INPUT_PATCH")
+    add("--webhook", action="append", metavar="URL", help="tell this URL how the jobs end")
+    add("--webhook-event", action="append", metavar="E", help="of what; completed, failed and skipped unless given")
     add("--env", action="append", metavar="K=V", help="set in the environment, on top of yours")
     add("--cwd", metavar="DIR", help="the working directory instead of yours")
 
@@ -235,6 +237,8 @@ def _job(args: argparse.Namespace) -> Json:
         "retries": args.retries,
         "needs": args.needs,
         "produces": args.produces,
+        "webhooks": args.webhook,
+        "webhook_events": args.webhook_event,
         "locks": None if args.lock is None else [lock(text) for text in args.lock],
         "pools": None if args.pool is None else dict(draw(text) for text in args.pool),
     }

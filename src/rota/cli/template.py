@@ -26,7 +26,7 @@ _PLAIN = ("type", "retry", "retries", "priority", "flow", "phase", "unique", "ta
           "skip_if", "base", "job_name", "description", "parallelizable", "worktree", "patch")  # fmt: skip
 _ACTIONS = {
     "list": "those in use",
-    "add": "add one, from a file (TOML or JSON, - for stdin) or as NAME [options] -- COMMAND with {param} places",
+    "add": "add one, from a file (TOML, YAML or JSON; - for stdin) or as NAME [options] -- COMMAND with {param} places",
     "show": "all of one",
     "change": "change one, from a file as a whole, or what the options say; jobs that exist keep what they have",
     "archive": "make no more jobs of one; those that exist go on",
@@ -60,6 +60,8 @@ def _add_options(parser: argparse.ArgumentParser, metavar: str, text: str) -> No
     add("--priority", type=int, metavar="N", help="higher goes first")
     add("--needs", action="append", metavar="ARTIFACT", help="what they wait for")
     add("--produces", action="append", metavar="ARTIFACT", help="what they make")
+    add("--webhook", action="append", metavar="URL", help="tell this URL how they end")
+    add("--webhook-event", action="append", metavar="E", help="of what; completed, failed and skipped unless given")
     add("--lock", action="append", metavar="KEY[:shared]", help="what they hold while they run")
     add("--pool", action="append", metavar="NAME[=W]", help="what they draw from")
     add("--flow", help="their flow")
@@ -208,6 +210,8 @@ def _options(args: argparse.Namespace) -> Json:
         "pools": dict(draw(text) for text in args.pool or ()) or None,
         "needs": args.needs,
         "produces": args.produces,
+        "webhooks": args.webhook,
+        "webhook_events": args.webhook_event,
         "env": pairs(args.env, "--env") or None,
     }
     options = {name: value for name, value in asked.items() if value is not None}
@@ -216,34 +220,30 @@ def _options(args: argparse.Namespace) -> Json:
 
 
 def read(path: str) -> Json:
-    """A file of TOML or JSON, by its name; what comes through stdin by its first character."""
+    """A file of TOML, YAML or JSON, by its name; what comes through stdin by how it looks."""
+    from rota.workflow.document import Document, decode, guess
+    from rota.workflow.fault import Fault, show_faults
+    from rota.workflow.scalar import value_of
+
+    source = "<stdin>" if path == "-" else path
+    try:
+        text = decode(_bytes(path))
+        form = {"toml": "toml", "yaml": "yaml", "yml": "yaml", "json": "yaml"}.get(path.rpartition(".")[2])
+        found = value_of(Document(text, form or guess(text)).data)
+    except Fault as fault:
+        raise Usage(show_faults(source, [fault], {})) from None
+    except ValueError as error:
+        raise Usage(f"{source}: {error}") from None
+    if not isinstance(found, dict):
+        raise Usage(f"{source} has no fields; `rota template example` prints a file that has")
+    return found
+
+
+def _bytes(path: str) -> bytes:
     try:
         with sys.stdin.buffer if path == "-" else open(path, "rb") as file:  # noqa: PTH123
-            text = file.read().decode()
+            return file.read()
     except OSError as error:
-        hint = (
-            "" if path.endswith((".toml", ".json")) else f"; to add one by options: rota template add {path} -- COMMAND"
-        )
+        is_file = path.endswith((".toml", ".yaml", ".yml", ".json"))
+        hint = "" if is_file else f"; to add one by options: rota template add {path} -- COMMAND"
         raise Usage(f"{path} cannot be read: {error.strerror}{hint}") from None
-    except UnicodeDecodeError:
-        raise Usage(f"{path} is not UTF-8 text") from None
-    if path.endswith((".yaml", ".yml")):
-        raise Usage(f"{path}: a template is written in TOML or JSON; `rota template example` prints one")
-    is_json = path.endswith(".json") or (not path.endswith(".toml") and text.lstrip().startswith("{"))
-    return _parsed(path, text, is_json=is_json)
-
-
-def _parsed(path: str, text: str, *, is_json: bool) -> Json:
-    import tomllib
-
-    try:
-        found = json.loads(text) if is_json else tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise Usage(f"{path} is not valid {'JSON' if is_json else 'TOML'}: {error}") from None
-    if not isinstance(found, dict):
-        raise Usage(f"{path} has no fields; `rota template example` prints a file that has")
-    try:
-        json.dumps(found)
-    except TypeError:
-        raise Usage(f"{path} has a date or a time; write it as text, in quotes") from None
-    return found

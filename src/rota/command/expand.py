@@ -1,8 +1,8 @@
 """What becomes of a submit that names a template: the same submit with everything the template says filled in.
 
-The submit's own fields win over the template's; `locks`, `needs`, `produces`, `pools` and `env` are joined. Params are
-the template's defaults under the submit's (under a schedule's, where one fires), by key. What comes out is a submit
-like any other, so a job of a template is checked and stored as one typed by hand, and the template is never looked up
+The submit's own fields win over the template's; `locks`, `needs`, `produces`, `pools`, `env` and `webhooks` are joined.
+Params are the template's defaults under the submit's (under a schedule's, where one fires), by key. What comes out is a
+submit like any other, so a job of a template is checked and stored as one typed by hand, and the template is never looked up
 again (INV-005).
 """
 
@@ -152,6 +152,8 @@ def expand(wanted: Submission, template: Template) -> Submission:
         needs=_joined(fill_all(body.needs, params, declared), wanted.needs),
         produces=_joined(fill_all(body.produces, params, declared), wanted.produces),
         env=_env(body, wanted),
+        webhooks=_joined(body.webhooks, wanted.webhooks),
+        webhook_events=wanted.webhook_events or list(body.webhook_events),
     )
 
 

@@ -43,8 +43,12 @@ def check_group(wanted: GroupWanted) -> None:
     """What is wrong with it by itself."""
     name = wanted.name
     if name is not None and (not is_name(name) or "/" in name or name.isdecimal() or name.startswith("group-")):
-        raise InvalidInput(f"not a usable name for a group: {name!r}; use a word without / that is not a group id")
-    group_policy_named(wanted.on_failure)
+        said = f"not a usable name for a group: {name!r}; use a word without / that is not a group id"
+        raise InvalidInput(said).under(".group.name")
+    try:
+        group_policy_named(wanted.on_failure)
+    except InvalidInput as error:
+        raise error.under(".group.on_failure") from None
 
 
 def enrol(

@@ -13,9 +13,11 @@ from rota.command.expand import find, id_of
 from rota.command.field import check_fields, check_rest
 from rota.command.schema import MOST_PARAMS, MOST_SCHEMA, check_params, check_schema, troubles
 from rota.command.submission import LockWanted, Submission
+from rota.command.webhook import hook_of
 from rota.core.artifact import parse_artifact
 from rota.core.retry import RetryPolicies
 from rota.core.template import Template, TemplateBody, braced, fill, fixed_texts, locks_of, places, shortened
+from rota.core.webhook import HookPolicy
 from rota.engine.work import Work
 from rota.errors import Conflict, InvalidInput
 from rota.ids import TemplateId
@@ -65,7 +67,7 @@ def _body(fields: Mapping[str, Any]) -> TemplateBody:
         raise InvalidInput(f"the template cannot be used: {error}") from None
 
 
-def check(name: str, body: TemplateBody, retry: RetryPolicies) -> list[str]:
+def check(name: str, body: TemplateBody, retry: RetryPolicies, hooks: HookPolicy) -> list[str]:
     """Refuses what no job could be made of; what is only strange is returned."""
     _check_name(name)
     if not body.command:
@@ -82,6 +84,7 @@ def check(name: str, body: TemplateBody, retry: RetryPolicies) -> list[str]:
     example = _example(body, declared)
     check_fields(example)
     check_rest(example, retry, _EXAMPLE_TIME)
+    hook_of(example, hooks)
     for artifact in (*example.needs, *example.produces):
         parse_artifact(artifact)
     if body.base is not None and not body.worktree:
@@ -125,6 +128,8 @@ def _example(body: TemplateBody, declared: frozenset[str]) -> Submission:
         retry=body.retry,
         retries=body.retries,
         env=body.env,
+        webhooks=list(body.webhooks),
+        webhook_events=list(body.webhook_events),
     )
 
 
@@ -148,7 +153,7 @@ def _strange_defaults(body: TemplateBody) -> list[str]:
 
 
 def add(work: Work, name: str, body: TemplateBody, *, actor: str) -> Stored:
-    warnings = check(name, body, work.settings.retry)
+    warnings = check(name, body, work.settings.retry, work.settings.webhooks)
     _refuse_taken(work, name)
     return Stored(template=work.session.add_template(name, body, work.now, actor), warnings=warnings)
 
@@ -178,7 +183,7 @@ def change(work: Work, asked: str, changes: Mapping[str, Any], *, is_whole: bool
     if not isinstance(name, str):
         raise InvalidInput("the name of a template is text")
     changed = msgspec.structs.replace(template, name=name, body=body)
-    warnings = check(name, body, work.settings.retry)
+    warnings = check(name, body, work.settings.retry, work.settings.webhooks)
     if template.archived_at is None:
         _refuse_taken(work, name, template.id)
     differing = [

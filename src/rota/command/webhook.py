@@ -42,16 +42,22 @@ def check_target(url: str, policy: HookPolicy) -> None:
 
 def hook_of(wanted: Submission, policy: HookPolicy) -> JobHook | None:
     """Whom a job has told."""
-    events = check_kinds(wanted.webhook_events, OF_JOBS)
-    if not wanted.webhooks:
-        if events:
-            raise InvalidInput("webhook_events says of what a job's webhooks are told; name one, with --webhook URL")
+    if not wanted.webhooks and not wanted.webhook_events:
         return None
+    try:
+        events = check_kinds(wanted.webhook_events, OF_JOBS)
+        if not wanted.webhooks:
+            raise InvalidInput("webhook_events says of what a job's webhooks are told; name one, with --webhook URL")
+    except InvalidInput as error:
+        raise error.under(".webhook_events") from None
     urls = tuple(dict.fromkeys(wanted.webhooks))
     if len(urls) > _MOST_URLS:
-        raise InvalidInput(f"a job names {_MOST_URLS} webhooks at most, not {len(urls)}")
+        raise InvalidInput(f"a job names {_MOST_URLS} webhooks at most, not {len(urls)}").under(".webhooks")
     for url in urls:
-        check_target(url, policy)
+        try:
+            check_target(url, policy)
+        except InvalidInput as error:
+            raise error.under(f".webhooks[{wanted.webhooks.index(url)}]") from None
     return JobHook(urls=urls, events=events)
 
 

@@ -70,6 +70,8 @@ class TemplateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     base: str | None = None
     patch: bool | None = None
     env: dict[str, str] = {}
+    webhooks: tuple[str, ...] = ()
+    webhook_events: tuple[str, ...] = ()
 
     @property
     def declared(self) -> frozenset[str]:

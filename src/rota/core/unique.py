@@ -28,11 +28,12 @@ def keys_of(wanted: Sequence[str | None]) -> list[str]:
         if key is None:
             continue
         if not key or "\x00" in key or len(key) > 200:
-            raise InvalidInput(f"not a usable unique key: {key!r}; use 1 to 200 characters")
-        if key in places:
-            raise InvalidInput(
-                f"jobs {places[key]} and {n} of the submit have one unique key, {key!r}; only one of them could run"
+            raise InvalidInput(f"not a usable unique key: {key!r}; use 1 to 200 characters").under(
+                f".jobs[{n - 1}].unique"
             )
+        if key in places:
+            said = f"jobs {places[key]} and {n} of the submit have one unique key, {key!r}; only one of them could run"
+            raise InvalidInput(said).under(f".jobs[{n - 1}].unique")
         places[key] = n
     return list(places)
 

@@ -43,7 +43,9 @@ def look_at_marked(work: Work, cause: str) -> bool:
         jobs, unreadable = work.session.stirred(LOOK)
         for each in unreadable:
             fail_unreadable(work, each)
-        if not jobs and not unreadable:
+        if unreadable:
+            continue  # what ended with them may be among the others: they are read anew
+        if not jobs:
             return False
         if work.clearings:
             jobs = without_cleared(work, jobs)

@@ -30,11 +30,12 @@ from rota.engine import breaker, control, finish, rewind, slot
 from rota.engine.act import guarded, see_all, seen
 from rota.engine.awaited import AwaitedStarts
 from rota.engine.clearing import Clearing, holds_of
+from rota.engine.contact import Contact
 from rota.engine.dispatch import Starter, look_at_marked
 from rota.engine.known import Known
 from rota.engine.outside import certain, disturb, stir_changed
 from rota.engine.pace import Pacer
-from rota.engine.recovery import Report, Unsettled, reconcile
+from rota.engine.recovery import Report, reconcile
 from rota.engine.webhook import Outbox
 from rota.engine.work import Chance, Question, Request, Settings, Work
 from rota.errors import RotaError, StorageFull, StoreError, Unavailable
@@ -59,8 +60,6 @@ from rota.store.session import Session
 log = logging.getLogger("rota.engine")
 
 NODE = "local"
-RETRY_AFTER = 1.0
-"""Seconds until the store is tried again after trouble with it."""
 
 
 class Engine:
@@ -88,14 +87,8 @@ class Engine:
         self.known = Known()
         self.outbox = Outbox()
         self._kept: list[Message] = []
-        self._is_connected = False
+        self._contact = Contact(executor, clock)
         self._awaited = AwaitedStarts()
-        self._unsettled = Unsettled()
-        self._executor_trouble: str | None = None
-        self._executor_retry_at = 0.0
-        self._machine_trouble: str | None = None
-        self._machine_retry_at = 0.0
-        self._executor_notice: str | None = None
         self._unbooked: dict[RunId, str] = {}
         self._pacer = Pacer()
         self.settings = settings
@@ -155,7 +148,7 @@ class Engine:
     def turn(self, requests: Sequence[Request[Any]] = ()) -> None:
         if not self._has_started and not self._starts_at_last(requests):
             return
-        messages = [*self._kept, *self._unsettled.due(self._clock.monotonic()), *self._receive()]
+        messages = [*self._kept, *self._contact.receive()]
         work = Work(
             self._session, self.settings, self._clock.now(), self._chance, self.known, self.held, self.clearings,
             self.absent,
@@ -246,46 +239,23 @@ class Engine:
             self._pacer.undo()
         request.done(answer)
 
-    def _receive(self) -> list[Message]:
-        """What the executor says. While there is none to be had, nothing starts, and everything else goes on."""
-        if self._executor_trouble is not None and self._clock.monotonic() < self._executor_retry_at:
-            return []
-        try:
-            messages = self._executor.receive()
-        except (Unavailable, OSError) as error:
-            if self._executor_trouble is None:
-                log.error("%s", error)
-            self._executor_trouble = f"nothing can be started: {error}"
-            self._executor_retry_at = self._clock.monotonic() + RETRY_AFTER
-            self._is_connected = False
-            self._unsettled.forget()
-            return []
-        self._executor_trouble = None
-        return messages
-
     @property
     def troubles(self) -> list[str]:
         """What is wrong now, for `status`."""
-        notice = [] if self._executor_notice is None else [self._executor_notice]
+        notice = [] if self._contact.notice is None else [self._contact.notice]
         return [*self._obstacles, *notice, *self._unbooked.values()]
 
     @property
     def _obstacles(self) -> list[str]:
-        store = None if self.trouble is None else self.trouble.message
-        found = (
-            store,
-            self._executor_trouble,
-            self._unsettled.trouble,
-            self._machine_trouble,
-        )
-        return [trouble for trouble in found if trouble is not None]
+        store = [] if self.trouble is None else [self.trouble.message]
+        return [*store, *self._contact.obstacles]
 
     @property
     def held_by(self) -> str | None:
         """Why nothing at all starts, whatever the gates say."""
         if self.is_draining:
             return "the scheduler is stopping"
-        away = None if self._is_connected else "there is no supervisor; it is being started"
+        away = None if self._contact.is_connected else "there is no supervisor; it is being started"
         return next(iter(self._obstacles), away)
 
     @property
@@ -299,9 +269,7 @@ class Engine:
 
     @property
     def _may_claim(self) -> bool:
-        if self.is_draining or not self._is_connected or self._machine_trouble is not None:
-            return False
-        return self._unsettled.trouble is None
+        return not self.is_draining and self._contact.may_start
 
     def _start_deadline(self) -> float:
         return self._clock.monotonic() + self.settings.start_timeout.total_seconds()
@@ -309,12 +277,7 @@ class Engine:
     @property
     def next_deadline(self) -> float | None:
         """On the monotonic clock, when a turn is wanted though nothing happens."""
-        due = [
-            self._awaited.next_deadline,
-            self._unsettled.next_deadline,
-            None if self._executor_trouble is None else self._executor_retry_at,
-            None if self._machine_trouble is None else self._machine_retry_at,
-        ]
+        due = (self._awaited.next_deadline, self._contact.next_deadline)
         return min((moment for moment in due if moment is not None), default=None)
 
     def _is_due(self, now: datetime) -> bool:
@@ -347,8 +310,7 @@ class Engine:
         is let be, for its end is still to come. Accounts are kept: without them nothing is ever started."""
         error = guarded(work, partial(self._book, message=message))
         if isinstance(message, Accounts) and isinstance(error, Exception):
-            self._is_connected = False
-            self._unsettled.keep(message, error, self._clock.monotonic())
+            self._contact.keep(message, error)
         if not isinstance(message, Exited | FailedToStart):
             return
         if isinstance(error, Exception):
@@ -362,30 +324,28 @@ class Engine:
     def _book(self, work: Work, message: Message) -> None:
         match message:
             case Started():
-                self._machine_trouble = None
-                self._unsettled.hear(message)
+                self._contact.start_succeeded()
+                self._contact.unsettled.hear(message)
                 if not self._awaited.is_called_back(message.run):
                     self._awaited.heard_of(message.run)
                     finish.book_start(work, message)
             case Exited():
                 self._awaited.ended(message.run)
-                self._unsettled.hear(message)
+                self._contact.unsettled.hear(message)
                 self._unbooked.pop(message.run, None)
                 finish.book_exit(work, message)
             case FailedToStart():
                 self._awaited.ended(message.run)
-                self._unsettled.hear(message)
+                self._contact.unsettled.hear(message)
                 if message.is_machine:
-                    self._machine_trouble = message.error
-                    self._machine_retry_at = self._clock.monotonic() + RETRY_AFTER
+                    self._contact.start_failed(message.error)
                 finish.book_failed_start(work, message)
             case Refused():
                 self._awaited.ended(message.run)
                 finish.book_refusal(work, message)
             case Trouble():
-                self._executor_notice = message.trouble
+                self._contact.notice = message.trouble
             case Accounts():
-                self._executor_notice = None
                 self._starter.forget()
                 self._awaited.expect(
                     [account.run for account in message.runs if account.pid is None and not account.has_ended],
@@ -393,14 +353,11 @@ class Engine:
                 )
                 report, strays = reconcile(work, message)
                 work.runs.clear()
-                self._unsettled.forget(strays)
                 self.recovery = report if self.recovery is None else self.recovery
-                self._is_connected = True
+                self._contact.settle(strays)
             case Lost():
                 log.warning("the supervisor was lost: %s", message.reason)
-                self._is_connected = False
-                self._unsettled.forget()
-                self._executor_notice = None
+                self._contact.lose()
                 self._awaited.forget()
 
     def _book_time(self, work: Work) -> None:
@@ -418,8 +375,7 @@ class Engine:
 
     def _claim(self, work: Work, *, is_left: bool) -> bool:
         """Claim what fits; whether there may be more to do at once."""
-        if self._machine_trouble is not None and self._clock.monotonic() >= self._machine_retry_at:
-            self._machine_trouble = None  # tried again; if it is still so, the next start says so
+        self._contact.try_again()
         if not self._may_claim:
             return False
         chosen = self._pacer.choose(work, is_left=is_left)

@@ -16,7 +16,8 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from rota.clock import Clock
-from rota.engine.engine import RETRY_AFTER, Engine
+from rota.engine.contact import RETRY_AFTER
+from rota.engine.engine import Engine
 from rota.engine.work import Request, Work
 from rota.executor.port import Executor
 from rota.store.database import OutcomeUnknown

@@ -27,6 +27,8 @@ from rota.receiver.port import Answer
 
 _MOST_READ = 8192
 """Bytes of an answer's body; what is behind them is nobody's business here."""
+_MOST_HEARD = 1 << 16
+"""Bytes of everything it says: one that goes on without ever coming to its answer is cut off too."""
 _MOST_SHOWN = 200
 _ONE_OF_SEVERAL = 5.0
 """Seconds for an address while there are others to try."""
@@ -83,7 +85,7 @@ class _Exchange:
         self._bytes = h11.Connection(h11.CLIENT)
         self._answer: h11.Response | None = None
         self._body = b""
-        self._has_heard = False
+        self._heard = 0
 
     @property
     def status(self) -> int | None:
@@ -108,8 +110,10 @@ class _Exchange:
             while len(self._body) < _MOST_READ:
                 event = self._bytes.next_event()
                 if event is h11.NEED_DATA:
+                    if self._heard >= _MOST_HEARD:
+                        return
                     heard = await reader.read(_MOST_READ)
-                    self._has_heard = self._has_heard or bool(heard)
+                    self._heard += len(heard)
                     self._bytes.receive_data(heard)
                 elif isinstance(event, h11.Response):
                     self._answer = event
@@ -120,8 +124,7 @@ class _Exchange:
 
     def answer(self) -> Answer:
         if self._answer is None:
-            what = "what it answered is not HTTP" if self._has_heard else "it closed the connection without an answer"
-            return Answer(error=what)
+            return Answer(error=self._why_unanswered())
         status = self._answer.status_code
         if 200 <= status < 300:
             return Answer(status=status)
@@ -129,6 +132,11 @@ class _Exchange:
             return Answer(status=status, error=f"answered {status}: {self._redirect()}")
         shown = self._shown()
         return Answer(status=status, error=f"answered {status}: {shown}" if shown else f"answered {status}")
+
+    def _why_unanswered(self) -> str:
+        if self._heard >= _MOST_HEARD:
+            return "it went on and on without an answer"
+        return "what it answered is not HTTP" if self._heard else "it closed the connection without an answer"
 
     def _redirect(self) -> str:
         headers = [] if self._answer is None else self._answer.headers

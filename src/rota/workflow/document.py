@@ -43,7 +43,7 @@ def decode(data: bytes) -> str:
         raise Fault((), f"not UTF-8: byte 0x{data[error.start]:02x}; save it as UTF-8", (line, 0)) from None
     if "\x00" in text:
         line = text.count("\n", 0, text.index("\x00")) + 1
-        raise Fault((), "has a NUL character, as binary files do; a workflow is text", (line, 0))
+        raise Fault((), "has a NUL character, as binary files do; text is expected", (line, 0))
     return text.replace("\r\n", "\n")
 
 
