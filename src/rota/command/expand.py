@@ -2,8 +2,8 @@
 
 The submit's own fields win over the template's; `locks`, `needs`, `produces`, `pools`, `env` and `webhooks` are joined.
 Params are the template's defaults under the submit's (under a schedule's, where one fires), by key. What comes out is a
-submit like any other, so a job of a template is checked and stored as one typed by hand, and the template is never looked up
-again (INV-005).
+submit like any other, so a job of a template is checked and stored as one typed by hand, and the template is never
+looked up again (INV-005).
 """
 
 from __future__ import annotations
