@@ -16,6 +16,7 @@ BAD: list[tuple[dict[str, Any], type[RotaError], str, str]] = [
     ({"idle_timeout": "0s"}, InvalidInput, ".jobs[1].idle_timeout", "idle_timeout must be longer"),
     ({"delay": "5"}, InvalidInput, ".jobs[1].delay", "not a duration"),
     ({"command": [""]}, InvalidInput, ".jobs[1].command", "the command is empty"),
+    ({"command": ["x", "a" * 131072]}, InvalidInput, ".jobs[1].command[1]", "put the text in a file"),
     ({"priority": 10**7}, InvalidInput, ".jobs[1].priority", "out of range"),
     ({"pools": {"x": 1}}, InvalidInput, ".jobs[1].pools", "not a pool name"),
     ({"type": "a b"}, InvalidInput, ".jobs[1].type", "not a usable type"),

@@ -36,7 +36,7 @@ def test_what_can_be_used(text: str, origin: str, authority: str, target: str) -
         ("file:///etc/passwd", "begins with http"),
         ("http://", "names no host"),
         ("http:///path", "names no host"),
-        ("http://example.org:0/", "names no host"),
+        ("http://example.org:0/", "nobody listens at port 0"),
         ("http://example.org:99999/", "not a usable URL"),
         ("http://example.org\\@evil/", "not a usable URL|user or password"),
         ("http://user:pass@example.org/", "user or password"),

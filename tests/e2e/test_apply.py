@@ -274,6 +274,16 @@ def test_a_key_stands_for_the_whole_request(rota: Rota) -> None:
     assert (rehearsed["result"], rehearsed["jobs"][0]["id"]) == ("rehearsed", "job-2")
 
 
+@pytest.mark.parametrize("asked", ["dry_run=maybe", "dry_run=", "dryrun=1"])
+def test_a_rehearsal_that_is_not_understood_is_not_the_real_thing(rota: Rota, asked: str) -> None:
+    body = {"jobs": [{"command": ["true"], "local": "a"}]}
+    rota.ask("up")
+    assert rota.api("POST", f"/api/jobs/batch?{asked}", body).status == 422
+    drawn = rota.api("POST", "/api/jobs/batch?dry_run=True&format=dag", body)
+    assert (drawn.status, b"job-1 QUEUED [a]" in drawn.body) == (200, True), drawn.body
+    assert rota.json("list", "--all")["jobs"] == []
+
+
 def test_help_has_an_example(rota: Rota) -> None:
     said = rota.ask("apply", "--help").out
     assert "\n    merge:  {command: [./merge.sh], after: [build, test], timeout: 10m}\n" in said

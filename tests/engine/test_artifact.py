@@ -362,3 +362,30 @@ def test_the_writer_is_claimed_in_the_turn_that_makes_the_reader_certain(schedul
     maker = scheduler.submit(produces=["file:/plan.md"], priority=1)
     assert scheduler.started() == [*others, maker]
     assert scheduler.detail(job) == "waiting on file:/plan.md"
+
+
+def test_nobody_is_blocked_by_what_was_seen_before_the_end_of_who_made_it(wide: Scheduler) -> None:
+    """The file appears with its predecessor's last breath, and nobody has declared that it makes it."""
+    first = wide.submit()
+    second = wide.submit(after=[f"job-{first}"], needs=["file:/go"])
+    wide.tick()
+    wide.probe.world[File("/go")] = True
+    wide.end(first)
+    assert wide.status(second) is Status.DISPATCHED
+
+
+def test_what_is_not_there_blocks_after_one_more_look(wide: Scheduler) -> None:
+    first = wide.submit()
+    second = wide.submit(after=[f"job-{first}"], needs=["file:/go"])
+    wide.end(first)
+    assert wide.status(second) is Status.BLOCKED_BY_DEPENDENCY
+    assert wide.engine.known.doubted == {}
+
+
+def test_nobody_is_blocked_by_an_old_look_when_somebody_is_cancelled(wide: Scheduler) -> None:
+    first = wide.submit(delay="1h")
+    second = wide.submit(after=[f"job-{first}:finished"], needs=["file:/go"])
+    wide.tick()
+    wide.probe.world[File("/go")] = True
+    wide.cancel(first)
+    assert wide.status(second) is Status.DISPATCHED

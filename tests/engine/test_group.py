@@ -19,6 +19,7 @@ from rota.command.submit import AlreadyActive, submit
 from rota.core.backpressure import QueueLimit
 from rota.core.status import Status
 from rota.errors import Conflict, InvalidInput, NotFound
+from rota.executor.port import FailedToStart
 from rota.ids import GroupId, JobId, show_group, show_job
 
 AROUND = Surroundings(cwd="/", variables={})
@@ -537,6 +538,42 @@ def _noting(verb: Any, names: list[str]) -> Any:
         return verb(name, *args, **values)
 
     return noted
+
+
+@pytest.mark.parametrize(("policy", "status"), [("stop", Status.CANCELLED), ("skip", Status.SKIPPED)])
+def test_a_claim_that_comes_to_nothing_after_the_policy_has_spoken_is_ended_too(
+    make_scheduler: Callable[..., Scheduler], policy: str, status: Status
+) -> None:
+    scheduler = make_scheduler(**{"global": 3})
+    _, (first, second, third) = scheduler.submit_group(
+        {"local": "a"}, {}, {"after": ["a:finished"]}, on_failure=policy
+    )  # fmt: skip
+    scheduler.end(first, 1)
+    scheduler.say(FailedToStart(run=scheduler.run_of(second), error="no such program"))
+    assert scheduler.status(second) is status
+    assert scheduler.status(third) is Status.DISPATCHED
+    scheduler.say(FailedToStart(run=scheduler.run_of(third), error="no such program"))
+    assert scheduler.status(third) is Status.QUEUED
+
+
+def test_who_was_put_back_by_hand_after_that_goes_on(make_scheduler: Callable[..., Scheduler]) -> None:
+    scheduler = make_scheduler(**{"global": 2})
+    _, (first, second) = scheduler.submit_group({}, {"delay": "1h"}, on_failure="stop")
+    scheduler.end(first, 1)
+    assert scheduler.status(second) is Status.CANCELLED
+    scheduler.clock.advance(minutes=1)
+    again: Retried = scheduler.do(lambda work: retry(work, show_job(second), actor="me"))
+    scheduler.say(FailedToStart(run=scheduler.run_of(again.job), error="no such program"))
+    assert scheduler.status(again.job) is Status.QUEUED
+
+
+def test_a_name_that_two_have_names_neither(scheduler: Scheduler) -> None:
+    one, _ = scheduler.submit_group({}, name="night")
+    two, _ = scheduler.submit_group({"delay": "1h"}, name="night")
+    with pytest.raises(Conflict, match=f"{show_group(two)}, {show_group(one)}; name one by its id"):
+        scheduler.do(lambda work: cancel(work, "night", actor="me"))
+    scheduler.end(scheduler.started()[0] if scheduler.started() else JobId(1))
+    assert scheduler.reader.group_called("night").id == two
 
 
 def test_a_member_whose_record_cannot_be_read_ends_the_others_and_harms_nobody_else(

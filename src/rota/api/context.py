@@ -88,9 +88,11 @@ class Hub:
                 del self._waiters[topic]
 
     async def until(
-        self, topic: Topic | None, seconds: float, look: Callable[[], Awaitable[T]], is_enough: Callable[[T], bool]
-    ) -> T:
-        """What `look` sees as soon as it is enough, or when the time is over."""
+        self, topic: Topic | None, seconds: float, look: Callable[[], Awaitable[T]], is_enough: Callable[[T], bool],
+        *, breath: float = 0.0,
+    ) -> T:  # fmt: skip
+        """What `look` sees as soon as it is enough, or when the time is over. `breath` are the seconds between two
+        looks, however much happens."""
         deadline = self._loop.time() + seconds
         with self.listening(topic) as changed:
             while True:
@@ -98,6 +100,7 @@ class Hub:
                 seen = await look()
                 if is_enough(seen) or self.is_closed or not await wait_for(changed, deadline - self._loop.time()):
                     return seen
+                await asyncio.sleep(breath)
 
 
 def _topic(event: Event) -> Topic | None:

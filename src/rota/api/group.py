@@ -17,6 +17,8 @@ from rota.view import group as view
 from rota.wire import GroupForm
 
 _LONGEST_WAIT = 60.0
+_BREATH = 0.1
+"""Seconds between two looks at a group, however much happens to its members."""
 _MOST_LISTED = 1000
 
 
@@ -56,7 +58,7 @@ async def _awaited(context: Context, group: str, seconds: float, seen: str | Non
     # Its own events tell of its end; of what happens to its members only theirs do.
     topic: Topic | None = ("group", parse_group(form.id)) if seen is None else None
     look = partial(view.show, group=form.id)
-    return await context.hub.until(topic, seconds, lambda: context.look(look), is_enough)
+    return await context.hub.until(topic, seconds, lambda: context.look(look), is_enough, breath=_BREATH)
 
 
 async def close_group(request: Request) -> Response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -21,6 +21,7 @@ T = TypeVar("T")
 _PATH = re.compile(r" - at `\$([^`]*)`$")
 """How msgspec says where."""
 
+_FLAGS = {"1": True, "true": True, "0": False, "false": False}
 _TITLES = {
     "invalid-input": "The request cannot be understood",
     "not-found": "Nothing has that id",
@@ -84,6 +85,20 @@ async def read(request: Request, kind: type[T]) -> T:
         raise refusal.under("" if path is None else path[1]) from error
     except RecursionError:
         raise InvalidInput("the request body is nested too deep") from None
+
+
+def flag(request: Request, name: str) -> bool:
+    """What is not understood is refused: who asks for less than the whole must not get it by a misspelling."""
+    text = request.query_params.get(name, "0").lower()
+    if text not in _FLAGS:
+        raise InvalidInput(f"{name} is 1 or 0, not {request.query_params[name]!r}")
+    return _FLAGS[text]
+
+
+def refuse_others(request: Request, known: Sequence[str]) -> None:
+    for name in request.query_params:
+        if name not in known:
+            raise InvalidInput(f"nothing is asked by {name!r} here; known are {', '.join(known)}")
 
 
 def number(request: Request, name: str, default: float, *, least: float, most: float) -> float:

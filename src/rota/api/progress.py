@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from functools import partial
 
 from starlette.requests import Request
@@ -24,15 +22,12 @@ async def get_progress(request: Request) -> Response:
     context, group = context_of(request), request.path_params["group"]
     seconds = number(request, "wait", 0, least=0, most=_LONGEST_WAIT)
     seen = request.query_params.get("seen")
-    due = 0.0
+    look = partial(progress, group=group, seen=seen)
 
-    async def look() -> ProgressForm:
-        nonlocal due
-        await asyncio.sleep(max(0.0, due - time.monotonic()))
-        due = time.monotonic() + _BREATH
-        return await context.look(partial(progress, group=group, seen=seen))
+    def is_enough(form: ProgressForm) -> bool:
+        return form.is_over or form.seen != seen
 
-    form = await context.hub.until(None, seconds, look, lambda form: form.is_over or form.seen != seen)
+    form = await context.hub.until(None, seconds, lambda: context.look(look), is_enough, breath=_BREATH)
     return answer(form)
 
 

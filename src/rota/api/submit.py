@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from rota.api.context import Context, context_of
-from rota.api.problem import answer, problem, read
+from rota.api.problem import answer, flag, problem, read, refuse_others
 from rota.api.rehearsal import rehearse
 from rota.api.webhook import unknown_names
 from rota.command.backpressure import RETRY_AFTER, Deferred, Delayed
@@ -195,7 +195,8 @@ async def submit_batch(request: Request) -> Response:
     """One submit, taken or refused whole; the answer has the ids in the order given, or those of the jobs that have a
     unique key of it."""
     context, batch = context_of(request), await read(request, Batch)
-    members, is_dry = batch.jobs, request.query_params.get("dry_run") in ("1", "true")
+    refuse_others(request, ("dry_run", "format"))
+    members, is_dry = batch.jobs, flag(request, "dry_run")
     act, workspaces = await _act(
         request, members, around=batch.around(context.around), asked=batch, group=batch.group, keeps_inputs=not is_dry
     )

@@ -44,7 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class, parser.epilog = _Raw, _EXAMPLE
     file = parser.add_argument("file", metavar="FILE", help="YAML (and so JSON) or TOML, by its suffix; - is stdin")
     file.complete = {"bash": "_shtab_compgen_files", "zsh": "_files"}  # type: ignore[attr-defined]
-    parser.add_argument("--format", choices=("yaml", "toml"), help="what it is written in, whatever its name says")
+    parser.add_argument(
+        "--format", choices=("yaml", "toml", "json"), help="what it is written in, whatever its name says"
+    )
     parser.add_argument("--dry-run", action="store_true", help="only show the graph that would come of it")
     parser.add_argument("--wait", action="store_true", help="follow it to its end; 0 only if all of it succeeded")
     parser.add_argument("--timeout", metavar="D", help="with --wait: give up after so long and return 124; it goes on")

@@ -86,12 +86,21 @@ def _say_progress(home: Home) -> None:
         talk(f"removed {under_way['jobs']:,} jobs so far, {size(under_way['bytes'])} of files")
 
 
+_OTHERS = {
+    "slots": "direct execution", "groups": "group", "templates": "archived template", "fires": "schedule time",
+    "deliveries": "webhook message",
+}  # fmt: skip
+"""What goes besides jobs, said where there is any."""
+
+
 def summary(answer: Json) -> str:
     removed, kept = answer["removed"], answer["kept"]
     verb = "would remove" if answer["dry_run"] else "removed"
     files = f"{size(removed['bytes'])} of files"
     text = f"{verb} {_count(removed['jobs'], 'job')} ({_count(removed['runs'], 'run')}, "
     text += f"{_count(removed['events'], 'event')}, {files})"
+    others = [_count(removed[name], noun) for name, noun in _OTHERS.items() if removed.get(name)]
+    text = f"{text}, {', '.join(others)}" if others else text
     stays = [f"{kept[why]:,} {words}" for why, words in _KEPT.items() if kept.get(why)]
     return f"{text}; kept {', '.join(stays)}" if stays else text
 

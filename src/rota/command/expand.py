@@ -49,7 +49,7 @@ def expand_all(looking: Looking, wanted: Sequence[Submission]) -> Expanded:
             origins.append(Origin())
             continue
         try:
-            template = usable(member.template, named[member.template], looking)
+            template = _usable_for(member.template, named, looking)
             made.append(expand(member, template))
         except RotaError as error:
             raise error.under(f".jobs[{n}]") from None
@@ -59,6 +59,13 @@ def expand_all(looking: Looking, wanted: Sequence[Submission]) -> Expanded:
         origins.append(known[alike])
         warnings.update(dict.fromkeys(strange_params(member, template)))
     return Expanded(wanted=made, origins=origins, warnings=list(warnings))
+
+
+def _usable_for(asked: str, named: Mapping[str, Template | None], looking: Looking) -> Template:
+    try:
+        return usable(asked, named[asked], looking)
+    except RotaError as error:
+        raise error.under(".template") from None
 
 
 def find_usable(looking: Looking, asked: str) -> Template:
@@ -124,13 +131,16 @@ def expand(wanted: Submission, template: Template) -> Submission:
     body = template.body
     if wanted.command:
         raise InvalidInput(
-            f"template {template.name} brings its own command: leave out what follows --, or submit it without a"
+            f"template {template.name} brings its own command: leave out yours, or submit it without a"
             " template; what varies from job to job is a param"
-        )
+        ).under(".command")
     if not body.command:
         raise InvalidInput(f"template {template.name} has no command: {body.description or 'change it'}")
     params = merged(body.default_params, wanted.params)
-    check_params(body.params_schema, params)
+    try:
+        check_params(body.params_schema, params)
+    except InvalidInput as error:
+        raise error.under(".params") from None
     declared = body.declared
     own = {name: getattr(wanted, name) for name in _PLAIN if getattr(wanted, name) is not None}
     plain = {name: getattr(body, name) for name in _PLAIN if name not in own}

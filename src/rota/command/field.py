@@ -9,6 +9,7 @@ from rota.command.submission import LockWanted, Submission
 from rota.core.lock import Lock
 from rota.core.pool import MOST_WEIGHT
 from rota.core.retry import RetryPolicies
+from rota.core.template import MOST_ARGUMENT
 from rota.duration import parse_duration
 from rota.errors import InvalidInput
 from rota.names import NAME_RULE, POOL_KINDS, is_name, is_pool_name
@@ -50,6 +51,10 @@ def check_command(command: Sequence[str]) -> None:
     if not command or not command[0].strip():
         advice = "write it after --, as in: rota submit -- echo hello"
         raise InvalidInput(f"the command is empty; {advice}").under(".command")
+    for n, word in enumerate(command):
+        if len(word) > MOST_ARGUMENT // 4 and len(word.encode(errors="surrogateescape")) > MOST_ARGUMENT:
+            said = f"an argument is longer than {MOST_ARGUMENT} bytes, which no program can be given"
+            raise InvalidInput(f"{said}; put the text in a file and give its path").under(f".command[{n}]")
     if any("\x00" in word for word in command):
         said = "the command has a NUL character, which no program can be given; remove it"
         raise InvalidInput(said).under(".command")

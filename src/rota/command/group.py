@@ -97,7 +97,7 @@ def _join(work: Work, ids: Sequence[JobId], wanted: Sequence[Submission]) -> Enr
 
 
 def _joinable(work: Work, text: str) -> Group:
-    group = work.session.group_called(text, is_open=True)
+    group = work.session.group_called(text)
     if group.cancelled_at is not None:
         raise Conflict(f"{show_group(group.id)} was cancelled and takes no further members; submit it without --group")
     if group.finished_at is not None:

@@ -2,8 +2,7 @@
 
 Whoever writes a template is trusted, whoever sends params perhaps not. So patterns are matched in linear time, no
 reference leaves the schema, and both have limits: a check takes some tenths of a second at most, whatever it is given,
-and is made away from the engine's thread but for an edit. The library is loaded with the
-first schema.
+and that of a submit is made away from the engine's thread. The library is loaded with the first schema.
 """
 
 from __future__ import annotations
@@ -25,6 +24,9 @@ DEEPEST = 64
 """Levels of params or of a schema."""
 MOST_WORK = 2_000_000
 """Questions that the schema may ask of all parts of the params together: some tenths of a second."""
+MOST_TOLD = 4_000_000
+"""Bytes of the schema that all parts of the params together could be told of, for the library gathers every complaint,
+each with what it was checked by; beyond that only the first is asked for."""
 MOST_WAYS = 300
 """By how many ways a part may be asked where it is to be said what is wrong: each of them would be told of."""
 _USUAL_DEPTH = 4
@@ -45,6 +47,7 @@ class Trouble(Protocol):
 class Validator(Protocol):
     def is_valid(self, instance: Any) -> bool: ...
     def iter_errors(self, instance: Any) -> Iterator[Trouble]: ...
+    def validate(self, instance: Any) -> None: ...
 
 
 def check_schema(schema: Mapping[str, Any]) -> None:
@@ -89,15 +92,28 @@ def check_params(schema: Mapping[str, Any] | None, params: Mapping[str, Any]) ->
 
 def troubles(schema: Mapping[str, Any], params: Mapping[str, Any]) -> list[tuple[list[str | int], str]]:
     """Where the params are not as the schema wants them, and why not."""
-    validator, _ = _prepared(schema)
-    found = []
-    for trouble in validator.iter_errors(dict(params)):
-        path, text = list(trouble.instance_path), trouble.message
-        text = text if len(text) <= _LONGEST else f"{text[:80]} … {text[-100:]}"
-        found.append((path, f"{_shown(path)}: {text}"))
-        if len(found) > 100:
-            break
-    return found
+    validator, text = _prepared(schema)
+    if _parts(params) * len(text) <= MOST_TOLD:
+        found = list(validator.iter_errors(dict(params)))
+    else:
+        found = _first_trouble(validator, params)
+    return [(list(each.instance_path), _told(each)) for each in found]
+
+
+def _first_trouble(validator: Validator, params: Mapping[str, Any]) -> list[Trouble]:
+    import jsonschema_rs as library
+
+    try:
+        validator.validate(dict(params))
+    except library.ValidationError as trouble:
+        return [trouble]
+    return []
+
+
+def _told(trouble: Trouble) -> str:
+    text = trouble.message
+    text = text if len(text) <= _LONGEST else f"{text[:80]} … {text[-100:]}"
+    return f"{_shown(list(trouble.instance_path))}: {text}"
 
 
 def _shown(path: list[str | int]) -> str:

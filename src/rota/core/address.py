@@ -24,11 +24,14 @@ _METADATA_NAMES = frozenset(
     {"metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal"}
 )
 _METADATA = frozenset(
-    map(ip_address, ("169.254.169.254", "100.100.100.200", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254"))
+    map(
+        ip_address,
+        ("169.254.169.254", "168.63.129.16", "100.100.100.200", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254"),
+    )
 )
 _BROADCAST = ip_address("255.255.255.255")
 _THIS_HOST = ip_network("0.0.0.0/8")
-_CARRIES_IPV4 = ip_network("64:ff9b::/96")
+_CARRY_IPV4 = (ip_network("64:ff9b::/96"), ip_network("::/96"))
 _ODD = re.compile(r"(0x[0-9a-f]*|[0-9]+)\.?$", re.IGNORECASE)
 """How the last part of a host looks that a resolver takes for a number."""
 
@@ -55,19 +58,24 @@ def read_url(text: str) -> Url:
     if len(text) > _LONGEST_URL:
         raise InvalidInput(f"the URL has {len(text)} characters; it can have {_LONGEST_URL} at most")
     if not text.isascii() or not text.isprintable() or " " in text:
-        raise InvalidInput(f"not a usable URL: {text!r}; percent-encode spaces and other than ASCII characters")
+        raise InvalidInput(
+            f"not a usable URL: {_shown(text)!r}; percent-encode spaces and other than ASCII characters, and write a"
+            " host that has them as xn--…"
+        )
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise InvalidInput(f"not a usable URL: {text}: {error}") from None
+        raise InvalidInput(f"not a usable URL: {_shown(text)}: {error}") from None
     if parts.scheme not in ("http", "https"):
-        raise InvalidInput(f"not a usable URL: {text}; it begins with http:// or https://")
+        raise InvalidInput(f"not a usable URL: {_shown(text)}; it begins with http:// or https://")
     if parts.username is not None or parts.password is not None:
         raise InvalidInput("a URL with a user or password is refused; the receiver knows Rota by the signature")
     if "#" in text:
         raise InvalidInput(f"{text}: what follows # never reaches a server; leave it out")
-    if not host or port == 0 or "\\" in text:
+    if port == 0:
+        raise InvalidInput(f"not a usable URL: {text}; nobody listens at port 0")
+    if not host or "\\" in text:
         raise InvalidInput(f"not a usable URL: {text}; it names no host")
     is_secure = parts.scheme == "https"
     shown = f"[{host}]" if ":" in host else host
@@ -78,6 +86,11 @@ def read_url(text: str) -> Url:
         authority=shown if port is None else f"{shown}:{port}",
         target=(parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
     )
+
+
+def _shown(text: str) -> str:
+    """Without the password that one which cannot be read may have."""
+    return re.sub(r"//[^/@]*@", "//…@", text)
 
 
 def _host(host: str, url: str) -> str:
@@ -130,7 +143,8 @@ def _bare(address: Address) -> Address:
         return address.ipv4_mapped
     if address.sixtofour is not None:
         return address.sixtofour
-    return IPv4Address(int(address) & 0xFFFFFFFF) if address in _CARRIES_IPV4 else address
+    is_carrier = int(address) > 1 and any(address in network for network in _CARRY_IPV4)
+    return IPv4Address(int(address) & 0xFFFFFFFF) if is_carrier else address
 
 
 def read_network(text: str) -> Network:

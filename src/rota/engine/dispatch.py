@@ -18,7 +18,7 @@ from rota.core.tick import Plan, look, plan
 from rota.engine import workspace
 from rota.engine.control import has_cleared_enough, without_cleared
 from rota.engine.finish import end_chain
-from rota.engine.outside import ask_for
+from rota.engine.outside import ask_for, confirmed
 from rota.engine.slot import start_of
 from rota.engine.work import Work
 from rota.executor.port import Environment, Start
@@ -56,7 +56,7 @@ def look_at_marked(work: Work, cause: str) -> bool:
             pools=PoolBoard(work.settings.limits, {}),
             outside=work.outside,
         )
-        placements = look(jobs, facts)
+        placements = confirmed(work, jobs, look(jobs, facts), facts)
         work.session.place(placements, work.now, cause)
         ask_for(work, jobs, placements)
         for placement in placements:

@@ -166,6 +166,7 @@ def fail_dispatch(work: Work, run: OpenRun, error: str) -> None:
     )
     breaker.book_nothing(work, run)
     _let_go(work, run)
+    _return(work, run)
 
 
 def take_back(work: Work, run: OpenRun, *, cause: str) -> None:
@@ -176,6 +177,14 @@ def take_back(work: Work, run: OpenRun, *, cause: str) -> None:
     _let_go(work, run)
     if run.stop_requested not in (None, STOPPED_BY_SHUTDOWN):
         cancel_waiting(work, run.job, run.chain, reason=run.stop_requested, actor=None)
+    else:
+        _return(work, run)
+
+
+def _return(work: Work, run: OpenRun) -> None:
+    """It waits as if it had never been claimed, also to its group."""
+    if run.group is not None:
+        group.book_return(work, run.group, run.job)
 
 
 def give_up(work: Work, run: OpenRun, *, failures: int, error: str, reason: str) -> None:

@@ -42,15 +42,36 @@ def _speak(work: Work, group: GroupId, chain: JobId) -> None:
     waiting = work.session.waiting_members(group, with_begun=False)
     if not waiting:
         return
-    failed = work.session.member(chain).member
-    spared = work.session.spared_members(group, chain)
+    _ask(work, found, work.session.member(chain).member, chain, waiting)
+
+
+def _ask(work: Work, group: Group, failed: Member, chain: JobId, waiting: Sequence[WaitingMember]) -> None:
+    """What the policy says of these when this one has failed, whose chain that is."""
+    spared = work.session.spared_members(group.id, chain)
     asked = [
         Member(job=each.job, sequence=each.sequence, status=each.status, is_spared=each.job in spared)
         for each in waiting
     ]
-    cancelled, skipped = fates_of(found, failed, asked)
-    drop(work, group, [each for each in waiting if each.job in cancelled], Status.CANCELLED)
-    drop(work, group, [each for each in waiting if each.job in skipped], Status.SKIPPED)
+    cancelled, skipped = fates_of(group, failed, asked)
+    drop(work, group.id, [each for each in waiting if each.job in cancelled], Status.CANCELLED)
+    drop(work, group.id, [each for each in waiting if each.job in skipped], Status.SKIPPED)
+
+
+def book_return(work: Work, group: GroupId, job: JobId) -> None:
+    """A member that was claimed waits again. If the policy has spoken meanwhile it speaks of this one too; who was put
+    back in the queue after that was put there by somebody who knew."""
+    (found,) = work.session.groups([group])
+    failed = [] if found.on_failure == CONTINUE else work.session.failed_members(group)
+    waiting = [each for each in work.session.waiting_members(group, with_begun=False) if each.job == job]
+    if not failed or not waiting:
+        return
+    ends = {each.id: each.finished_at for each in work.session.jobs([member.job for member in failed])}
+    (returned,) = work.session.jobs([job])
+    for member in failed:
+        ended = ends.get(member.job)
+        if ended is None or returned.queued_at is None or returned.queued_at > ended:
+            continue
+        _ask(work, found, member.member, member.chain, waiting)
 
 
 def fates_of(group: Group, failed: Member, waiting: Sequence[Member]) -> tuple[frozenset[JobId], frozenset[JobId]]:

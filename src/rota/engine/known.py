@@ -21,6 +21,8 @@ class Known:
         self.seen: dict[Fact, Seen] = {}
         self.asked: dict[JobId, int] = {}
         """Jobs that were chosen to start, and since which number it is asked whether they still may."""
+        self.doubted: dict[JobId, int] = {}
+        """Jobs that would be blocked for want of an artifact, and since which number it is asked whether that is so."""
         self.last_end = 0
         """The number of the last turn in which a run ended: what was seen before may be otherwise now."""
         self._since: dict[Fact, int] = {}
@@ -30,6 +32,7 @@ class Known:
         """For who only wants to see what would come of it."""
         other = Known()
         other.seen, other.asked, other.last_end = dict(self.seen), dict(self.asked), self.last_end
+        other.doubted = dict(self.doubted)
         other._since, other._looks = dict(self._since), self._looks
         return other
 
@@ -39,6 +42,10 @@ class Known:
 
     def is_outdated(self, fact: Fact, began: int) -> bool:
         return began < self._since.get(fact, 0)
+
+    def since(self, fact: Fact) -> int:
+        """The number of the look that saw it last."""
+        return self._since.get(fact, 0) if fact in self.seen else 0
 
     def learn(self, fact: Fact, value: Seen, began: int) -> None:
         self.seen[fact] = value

@@ -10,8 +10,9 @@ back as a request.
 
 A job that needs artifacts or is pinned starts only in a turn that brings what was seen of them, by a look that began
 after it was chosen, or after any run last ended: however old the sight that let it pass, what starts was looked at a
-moment before. What was seen is kept in memory only (`known.py`), for nobody knows what happened outside while no
-scheduler ran.
+moment before. In the same way a job is blocked for want of an artifact only by a look that began after it was found to
+be missing, for that is an end. What was seen is kept in memory only (`known.py`), for nobody knows what happened
+outside while no scheduler ran.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from rota.core.artifact import Places, fact_of, judge_needs, names_of
+from rota.core.artifact import Outside, Places, fact_of, judge_needs, names_of
 from rota.core.fact import Fact, File, Head, Seen
-from rota.core.gate import Standing
+from rota.core.gate import Facts, Standing
 from rota.core.pinned_head import judge_pin
 from rota.core.snapshot import Claim
-from rota.core.tick import Placement
+from rota.core.status import Status
+from rota.core.tick import Placement, look
 from rota.core.verdict import PASS
 from rota.engine.known import Known
 from rota.engine.work import Question, Work
@@ -101,6 +103,31 @@ def ask_for(work: Work, standings: Iterable[Standing], placements: Iterable[Plac
         work.watches |= bool(standing.needs) or standing.pin is not None
         if placement.is_undecided:
             _ask(work, standing, is_undecided=True)
+
+
+def confirmed(
+    work: Work, standings: Sequence[Standing], placements: Sequence[Placement], facts: Facts
+) -> list[Placement]:  # fmt: skip
+    """The same, but for those that would be blocked by what was seen a while ago: they are undecided until it is looked
+    at once more. What a turn brings itself was seen a moment ago, if no run has ended since."""
+    blind = msgspec.structs.replace(facts, outside=Outside(seen={}, places=work.settings.places))
+    sure = list(placements)
+    for n, (standing, placement) in enumerate(zip(standings, placements, strict=True)):
+        job, doubted = standing.rank.job, work.known.doubted
+        if not standing.needs or placement.to is not Status.BLOCKED_BY_DEPENDENCY or _is_certain(work, standing):
+            doubted.pop(job, None)
+            continue
+        (sure[n],) = look([standing], blind)
+        if sure[n].is_undecided:
+            doubted.setdefault(job, work.known.begin())
+    return sure
+
+
+def _is_certain(work: Work, standing: Standing) -> bool:
+    asked = work.known.doubted.get(standing.rank.job)
+    if asked is None:
+        return all(work.began.get(fact, 0) > work.known.last_end for fact in standing.facts(work.outside))
+    return all(max(work.began.get(fact, 0), work.known.since(fact)) > asked for fact in standing.facts(work.outside))
 
 
 def _ask(work: Work, standing: Standing, *, is_undecided: bool) -> None:

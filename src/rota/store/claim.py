@@ -14,7 +14,7 @@ from rota.core.retry import RetryPolicy
 from rota.core.snapshot import Claim
 from rota.core.status import Status, advance
 from rota.errors import StoreError
-from rota.ids import JobId, RunId
+from rota.ids import GroupId, JobId, RunId
 from rota.store.database import Row
 from rota.store.moment import duration_from_stored, maybe_to_stored, to_stored
 from rota.store.place import Placing
@@ -62,6 +62,7 @@ class OpenRun(msgspec.Struct, frozen=True, kw_only=True):
     """A breaker waits for how it ends."""
     makes: bool = False
     """Its chain makes artifacts."""
+    group: GroupId | None = None
 
 
 class Claiming(Placing):
@@ -94,12 +95,6 @@ class Claiming(Placing):
         for claim in claims:
             left[claim.lane] = left.get(claim.lane, 0) + 1
         self._db.run_many("count_ready", [{"lane": lane, "change": -count} for lane, count in left.items()])
-
-    def variables(self, surroundings: int) -> Mapping[str, str]:
-        rows = self._db.rows("variables", id=surroundings)
-        if not rows:
-            raise LookupError(f"its environment ({surroundings}) is gone from the store")
-        return msgspec.json.decode(rows[0][0], type=dict[str, str])
 
     def open_runs(self) -> list[OpenRun]:
         return sorted((_open_run(row) for row in self._db.rows("open_runs")), key=lambda run: run.run)
@@ -176,4 +171,5 @@ def _open_run(row: Row) -> OpenRun:
         keys=keys_of(row[11], row[12]),
         is_probe=bool(row[13]),
         makes=bool(row[14]),
+        group=None if row[15] is None else GroupId(row[15]),
     )

@@ -51,15 +51,14 @@ class GroupRecords:
         found = {row[0]: _group(row) for row in self._db.rows("groups", ids=list(ids))} if ids else {}
         return [found[group] for group in ids if group in found]
 
-    def group_called(self, text: str, *, is_open: bool = False) -> Group:
-        """By id or by name; of several with one name, the newest that is not over, else the newest. `is_open`: only
-        what is not over is meant, and which one must be clear."""
+    def group_called(self, text: str) -> Group:
+        """By id or by name; of several with one name the one that is not over, which must be clear, else the newest."""
         if text.startswith("group-"):
             found = self.groups([parse_group(text)])
         else:
             named = self.groups_named(text)
             still = [group for group, is_over in named if not is_over]
-            if is_open and len(still) > 1:
+            if len(still) > 1:
                 names = ", ".join(show_group(group) for group in still[:_MOST_NAMED])
                 raise Conflict(f"several groups that are not over are called {text!r}: {names}; name one by its id")
             found = self.groups(still[:1] or [group for group, _ in named[:1]])

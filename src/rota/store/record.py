@@ -136,6 +136,12 @@ class Records(ArtifactRecords):
                 by_flow[flow] = by_flow.get(flow, 0) + ready
         return Depth(total=total, by_flow=dict(sorted(by_flow.items())))
 
+    def variables(self, surroundings: int) -> Mapping[str, str]:
+        rows = self._db.rows("variables", id=surroundings)
+        if not rows:
+            raise LookupError(f"its environment ({surroundings}) is gone from the store")
+        return msgspec.json.decode(rows[0][0], type=dict[str, str])
+
     def running_jobs(self) -> list[JobId]:
         return [JobId(job) for job, _ in self._db.rows("running_jobs")]
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-import msgspec
-
 from rota.core.event import Event
 from rota.core.schedule import Active, CatchUp, Fire, FireState, Missed, Overlap, Schedule
 from rota.core.status import Status
@@ -44,10 +42,6 @@ class ScheduleRecords:
         """All, and those that are enabled."""
         ((total, enabled),) = self._db.rows("count_schedules")
         return int(total), int(enabled)
-
-    def variables(self, surroundings: int) -> Mapping[str, str]:
-        ((text,),) = self._db.rows("schedule_variables", id=surroundings)
-        return msgspec.json.decode(text, type=dict[str, str])
 
     def fires_of(self, schedule: ScheduleId, limit: int, *, below: int = TOP) -> list[Fire]:
         """The newest first."""

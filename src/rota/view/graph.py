@@ -126,7 +126,7 @@ def adjacency(reader: Reader, wanted: Wanted, sight: Sight) -> Adjacency:
 
 
 def _plan(plan: str | None, name: str | None) -> str | None:
-    return plan if name in (None, plan) else f"{name}: {plan}"
+    return plan if name in (None, plan) else name if plan is None else f"{name}: {plan}"
 
 
 def adjacency_of(reader: Looking, graph: Graph, sight: Sight) -> Adjacency:

@@ -139,7 +139,7 @@ class Workflow:
         found = []
         # What all come after is not to come after itself.
         is_shared = path[0] == "defaults"
-        for n, each in enumerate(entries(value, path)):
+        for n, each in enumerate([value] if isinstance(value, dict) else entries(value, path)):
             edge = self._tried(lambda written, at=(*path, n): self._edge(written, at), each)
             if edge is not None and not (is_shared and edge["job"] == name):
                 found.append(edge)

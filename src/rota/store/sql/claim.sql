@@ -46,7 +46,7 @@ SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_r
        CASE WHEN EXISTS (SELECT 1 FROM lock WHERE lock.job = job.id) THEN 1 ELSE 0 END,
        job.retries, spec.retry,
        spec.type, spec.target, (SELECT count(*) FROM breaker WHERE breaker.probe = run.job),
-       CASE WHEN EXISTS (SELECT 1 FROM product WHERE product.chain = job.chain) THEN 1 ELSE 0 END
+       CASE WHEN EXISTS (SELECT 1 FROM product WHERE product.chain = job.chain) THEN 1 ELSE 0 END, job.job_group
 FROM run JOIN job ON job.id = run.job LEFT JOIN spec ON spec.id = job.spec
 
 -- name: open_runs

@@ -19,9 +19,6 @@ SELECT id, name, next_at FROM schedule WHERE next_at IS NOT NULL ORDER BY next_a
 -- name: count_schedules
 SELECT count(*), coalesce(sum(is_enabled), 0) FROM schedule
 
--- name: schedule_variables
-SELECT variables FROM surroundings WHERE id = :id
-
 -- name: add_schedule
 INSERT INTO schedule (id, name, cron, zone, catch_up, overlap, body, surroundings, is_enabled, since, next_at,
                       created_at, changed_at)
