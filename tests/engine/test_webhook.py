@@ -20,6 +20,7 @@ from rota.command.submit import submit
 from rota.command.webhook import RotationWanted, WebhookWanted
 from rota.core.event import Event
 from rota.core.retry import RetryPolicies, RetryPolicy
+from rota.core.status import Status
 from rota.core.webhook import HOLD, Delivery, DeliveryState, HookPolicy, Try, Webhook
 from rota.engine import webhook as outbox
 from rota.engine.sender import MOST_AT_ONCE, MOST_OF_ONE, Due, due
@@ -30,6 +31,7 @@ from rota.executor.port import Exited, FailedToStart
 from rota.ids import DeliveryId, JobId, WebhookId, show_job
 from rota.store.moment import to_stored
 from rota.view import webhook as view
+from rota.view.group import groups
 from rota.wire import encode
 
 URL = "http://127.0.0.1:9/hook"
@@ -275,26 +277,25 @@ def test_cancelled_and_blocked_are_told_only_to_who_asks(scheduler: Scheduler) -
     assert told(scheduler) == [("job.run.failed", "job-1")]
 
 
-def test_the_end_of_a_group_is_told(scheduler: Scheduler) -> None:
+def test_the_end_of_a_group_is_told_as_the_api_says_it(scheduler: Scheduler) -> None:
     add(scheduler)
-
-    def finish(work: Work) -> None:
-        data = {"group": "group-3", "status": "PARTIAL", "counts": {"FAILED": 1}}
-        work.session.emit(Event(kind="group.finished", at=to_stored(work.now), cause="executor", data=data))
-
-    scheduler.do(finish)
-    (only,) = deliveries(scheduler)
-    assert (only.kind, only.job, only.group) == ("group.finished", None, 3)
-    assert payload(scheduler, only)["data"]["group"] == {"id": "group-3", "status": "PARTIAL", "counts": {"FAILED": 1}}
+    group, (first, second) = scheduler.submit_group({}, {}, name="night", on_failure="stop")
+    scheduler.end(first, 1)
+    assert scheduler.status(second) is Status.CANCELLED
+    (only,) = [each for each in deliveries(scheduler) if each.kind == "group.finished"]
+    assert (only.job, only.group) == (None, group)
+    shown = msgspec.to_builtins(groups(scheduler.reader, limit=1, below=None, with_ended=True)[0][0])
+    assert payload(scheduler, only)["data"]["group"] == shown
+    assert (shown["status"], shown["counts"]) == ("PARTIAL", {"FAILED": 1, "CANCELLED": 1})
 
 
 def test_a_long_command_is_told_whole(scheduler: Scheduler) -> None:
     add(scheduler)
-    long = "x" * 1_000_000
-    scheduler.submit("echo", long)
+    long = ["x" * 100_000] * 10
+    scheduler.submit("echo", *long)
     scheduler.start(JobId(1))
     scheduler.end(JobId(1))
-    assert payload(scheduler, deliveries(scheduler)[0])["data"]["job"]["command"] == ["echo", long]
+    assert payload(scheduler, deliveries(scheduler)[0])["data"]["job"]["command"] == ["echo", *long]
 
 
 def test_what_cannot_be_told_undoes_nothing(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:

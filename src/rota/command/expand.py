@@ -83,9 +83,7 @@ def find_named(looking: Looking, asked: Sequence[str]) -> dict[str, Template | N
 
 def find(looking: Looking, asked: str) -> Template:
     """By name or id, archived or not."""
-    number = id_of(asked)
-    by_id = looking.templates_by_id([number]) if number is not None else {}
-    found = by_id.get(number) if number is not None else looking.templates_by_name([asked]).get(asked)
+    found = find_named(looking, [asked])[asked]
     if found is None:
         _refuse_unknown(asked, looking)
     return found

@@ -17,8 +17,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     at: int
     """Microseconds since the epoch."""
     cause: str
-    """What part of Rota did it: `submit`, `tick`, `executor`, `cancel`, `edit`, `move`, `direct`, `recovery`,
-    `config`, `template`."""
+    """What part of Rota did it: `submit`, `tick`, `executor`, `cancel`, `edit`, `move`, `direct`, `group`, `template`,
+    `schedule`, `webhook`, `recovery`, `config`."""
     actor: str | None = None
     """Who asked for it, where somebody did."""
     job: JobId | None = None

@@ -168,7 +168,6 @@ def spec_row(job: JobId, spec: Spec) -> dict[str, object]:
         "repository": spec.repository,
         "workspace": None if spec.workspace is None else _encode(spec.workspace).decode(),
         "template": spec.template,
-        "schedule": spec.schedule,
         "recipe": None if spec.recipe is None else _encode(spec.recipe).decode(),
         "webhook": None if spec.webhook is None else _encode(spec.webhook).decode(),
     }

@@ -50,8 +50,7 @@ CREATE TABLE spec (                -- what was asked for; frozen once a job of i
     retry TEXT,                    -- its retry policy as it was at submit; none: it is not tried again by itself
     repository TEXT,               -- the git common directory around cwd, where something of the job belongs to it
     workspace TEXT,                -- its worktree and patches; none: it asks for neither
-    template @int,                 -- what it was made from, and what made it: for the record, never looked up (INV-005)
-    schedule @int,
+    template @int,                 -- what it was made from: for the record, never looked up (INV-005)
     recipe TEXT,                   -- what an edit of its params needs of the template as it was; none: it is of no template
     webhook TEXT                   -- where its ends are told, beyond the endpoints that are told of everything
 ) @strict;
@@ -85,7 +84,7 @@ CREATE TABLE job (
     job_group @int,                -- the group it is a member of, and its place in it; its chain's jobs share them
     sequence @int,
     dropped @int NOT NULL DEFAULT 0,       -- its group's policy has ended it because another member failed
-    schedule @int,                 -- the schedule that made its chain
+    schedule @int,                 -- the schedule that made its chain: for the record, and for who must not overlap
     unique_key TEXT,               -- its chain has this key to itself as long as it is active
     lane @int NOT NULL,
     asks @int NOT NULL DEFAULT 0,  -- it needs artifacts, or has a pinned head
@@ -328,7 +327,6 @@ CREATE TABLE fire (                -- a time of a schedule, and what became of i
     PRIMARY KEY (schedule, at)
 ) @strict;
 CREATE INDEX fire_booked ON fire (booked_at, state);
-CREATE INDEX fire_job ON fire (job) WHERE job IS NOT NULL;
 
 CREATE TABLE webhook (             -- an endpoint that is told of everything it asked for
     id @int PRIMARY KEY,

@@ -44,9 +44,9 @@ SELECT coalesce(max(id), 0) + 1, :draws, :type, :flow, :target, :asks FROM lane 
 
 -- name: add_spec
 INSERT INTO spec (id, command, cwd, surroundings, name, type, params, flow, phase, target, pools, timeout, idle_timeout, skip_if,
-                  retry, repository, workspace, template, schedule, recipe, webhook)
+                  retry, repository, workspace, template, recipe, webhook)
 VALUES (:id, :command, :cwd, :surroundings, :name, :type, :params, :flow, :phase, :target, :pools, :timeout, :idle_timeout, :skip_if,
-        :retry, :repository, :workspace, :template, :schedule, :recipe, :webhook)
+        :retry, :repository, :workspace, :template, :recipe, :webhook)
 
 -- name: add_job
 INSERT INTO job (id, spec, chain, status, precedence, position, created_at, queued_at, not_before, unmet, job_group,
