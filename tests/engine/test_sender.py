@@ -16,8 +16,9 @@ from rota.core.webhook import DeliveryState, HookPolicy
 from rota.engine import sender as module
 from rota.engine.sender import MOST_OF_ONE, Sender
 from rota.engine.work import Work
-from rota.errors import StorageFull, StoreError
+from rota.errors import StorageFull, StoreError, Unavailable
 from rota.receiver.port import Answer
+from rota.store.database import OutcomeUnknown
 from rota.store.session import Reader
 
 T = TypeVar("T")
@@ -68,6 +69,9 @@ class Desk:
         self.scheduler = scheduler
         self.post = Receivers()
         self.trouble: list[Exception] = []
+        """Of the next bookings."""
+        self.blindness: list[Exception] = []
+        """Of the next looks."""
         self.turns = asyncio.Condition()
         self.looks = 0
         self.sender = Sender(
@@ -78,6 +82,8 @@ class Desk:
 
     async def look(self, view: Callable[[Reader], T], /) -> T:
         self.looks += 1
+        if self.blindness:
+            raise self.blindness.pop(0)
         with self.scheduler.reader.reading():
             return view(self.scheduler.reader)
 
@@ -207,16 +213,67 @@ def test_what_was_under_way_at_the_end_is_tried_again_at_the_next_start(schedule
     assert one.post.heard[0][1]["webhook-id"] == other.post.heard[0][1]["webhook-id"]
 
 
-def test_what_cannot_be_booked_is_not_sent_over_and_over(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+TROUBLE = (StorageFull("the disk is full"), StoreError("the database is away"), KeyError("a defect"), ValueError("two"))
+
+
+def test_what_cannot_be_booked_is_not_sent_over_and_over(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(module, "_TRY_AGAIN", 0.0)
     add(scheduler, A)
 
     async def story(desk: Desk) -> None:
-        desk.trouble = [StorageFull("the disk is full"), StoreError("the database is away"), StorageFull("still full")]
+        desk.trouble = [*TROUBLE]
         run_one(scheduler)
         await desk.until(DeliveryState.DELIVERED, 1)
 
-    assert play(scheduler, story).post.urls() == [A]
+    desk = play(scheduler, story)
+    assert (desk.post.urls(), desk.trouble) == ([A], [])
+    assert [each.message for each in caplog.records if each.levelname == "ERROR"] == [
+        "messages cannot be booked, which is tried again: the disk is full"
+    ]
+
+
+def test_what_cannot_be_looked_up_is_looked_up_again(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever it is: nobody else would start the sender again."""
+    monkeypatch.setattr(module, "_TRY_AGAIN", 0.0)
+    add(scheduler, A)
+
+    async def story(desk: Desk) -> None:
+        desk.blindness = [*TROUBLE[::-1]]
+        run_one(scheduler)
+        await desk.until(DeliveryState.DELIVERED, 1)
+        desk.blindness = [StoreError("away again")]
+        run_one(scheduler)
+        await desk.until(DeliveryState.DELIVERED, 2)
+
+    play(scheduler, story)
+    said = [(each.message, each.exc_info is not None) for each in caplog.records if each.levelname == "ERROR"]
+    assert said == [
+        ("a defect: messages cannot be looked up, which is tried again: two", True),
+        ("messages cannot be looked up, which is tried again: away again", False),
+    ]
+
+
+@pytest.mark.parametrize("error", [Unavailable("the scheduler is stopping"), OutcomeUnknown("stored or not")])
+def test_when_the_scheduler_stops_nothing_more_is_sent(scheduler: Scheduler, error: Exception) -> None:
+    """It could not be booked, so who receives would hear it again."""
+    add(scheduler, A)
+    for _ in range(20):
+        run_one(scheduler)
+
+    async def story(desk: Desk) -> None:
+        desk.trouble = [error] * 20
+        assert desk.sender._task is not None
+        async with asyncio.timeout(30):
+            await desk.sender._task
+
+    desk = play(scheduler, story)
+    heard = [headers["webhook-id"] for _, headers, _ in desk.post.heard]
+    assert len(heard) == len(set(heard)) <= MOST_OF_ONE
+    assert desk.looks <= 2
 
 
 def test_a_defect_of_one_is_a_failed_try(scheduler: Scheduler) -> None:

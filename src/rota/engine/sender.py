@@ -4,6 +4,7 @@ It looks for what is due, a few of each receiver at once and a bounded number in
 or somebody wakes it: nothing is polled, and with nothing to send it does nothing. What comes of a try is booked by a
 turn of the engine. Who hangs takes up his own places only. The order in which a receiver hears of things is not
 promised. At the end what is under way is let go of, and tried again at the next start: nothing was booked of it.
+Whatever a look or a booking fails of, it goes on: it is said once, and tried again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from rota.core.signature import headers
 from rota.core.webhook import Delivery, HookPolicy, Try
 from rota.engine.webhook import book_try
 from rota.engine.work import Work
-from rota.errors import RotaError, StorageFull, StoreError
+from rota.errors import RotaError, Unavailable
 from rota.ids import DeliveryId, show_delivery, show_webhook
 from rota.receiver.port import Answer, Post
 from rota.store.database import CannotGoOn
@@ -117,6 +118,9 @@ class Sender:
         self._flying: dict[str, dict[DeliveryId, asyncio.Task[None]]] = {}
         self._last = ""
         self._awake = asyncio.Event()
+        self._is_stopping = False
+        self._in_trouble: set[str] = set()
+        """With what, so that it is said once."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -148,28 +152,35 @@ class Sender:
         return Try(at=at, duration=duration, status=answer.status, error=answer.error)
 
     async def _run(self) -> None:
-        is_troubled = False
-        while True:
+        while not self._is_stopping:
             self._awake.clear()
             try:
                 seconds = await self._send_due()
-                is_troubled = False
-            except (StorageFull, StoreError) as error:
-                if not is_troubled:
-                    log.warning("what is to be sent cannot be looked up: %s", error.message)
-                seconds, is_troubled = _TRY_AGAIN, True
+                self._in_trouble.discard("looked up")
+            except Exception as error:  # noqa: BLE001 - whatever it is, this task goes on, and says so
+                self._say("looked up", error)
+                await asyncio.sleep(_TRY_AGAIN)
+                continue
             try:
                 async with asyncio.timeout(seconds):
                     await self._awake.wait()
             except TimeoutError:
                 continue
 
+    def _say(self, what: str, error: Exception) -> None:
+        if what in self._in_trouble:
+            return
+        self._in_trouble.add(what)
+        defect = None if isinstance(error, RotaError) else error
+        whose = "messages" if defect is None else "a defect: messages"
+        log.error("%s cannot be %s, which is tried again: %s", whose, what, error, exc_info=defect)
+
     async def _send_due(self) -> float | None:
         """Seconds until there is more to send, as far as is known."""
         now = self._clock.now()
         flying = {receiver: frozenset(each) for receiver, each in self._flying.items()}
         found = await self._look(partial(due, now=now, flying=flying, last=self._last))
-        for letter in found.letters:
+        for letter in () if self._is_stopping else found.letters:
             delivery = letter.delivery
             task = asyncio.create_task(self._bring(letter))
             self._flying.setdefault(delivery.receiver, {})[delivery.id] = task
@@ -195,10 +206,12 @@ class Sender:
             log.info("%s to %s: %s", show_delivery(delivery.id), delivery.receiver, done.error)
         while True:
             try:
-                return await self._perform(partial(book_try, delivery=delivery.id, done=done))
-            except CannotGoOn:
-                return None
-            except (StorageFull, StoreError):
-                await asyncio.sleep(_TRY_AGAIN)
-            except RotaError:  # it is stopping
-                return None
+                await self._perform(partial(book_try, delivery=delivery.id, done=done))
+                self._in_trouble.discard("booked")
+                return
+            except (CannotGoOn, Unavailable):  # the scheduler stops: what would be sent now could not be booked either
+                self._is_stopping = True
+                return
+            except Exception as error:  # noqa: BLE001 - as above
+                self._say("booked", error)
+            await asyncio.sleep(_TRY_AGAIN)
