@@ -276,16 +276,13 @@ def test_cancelled_and_blocked_are_told_only_to_who_asks(scheduler: Scheduler) -
 
 
 def test_the_end_of_a_group_is_told(scheduler: Scheduler) -> None:
-    add(scheduler)
-
-    def finish(work: Work) -> None:
-        data = {"group": "group-3", "status": "PARTIAL", "counts": {"FAILED": 1}}
-        work.session.emit(Event(kind="group.finished", at=to_stored(work.now), cause="executor", data=data))
-
-    scheduler.do(finish)
+    add(scheduler, events=["group.finished"])
+    group, jobs = scheduler.submit_group({}, {}, name="two")
+    assert set(scheduler.drain()) == set(jobs)
     (only,) = deliveries(scheduler)
-    assert (only.kind, only.job, only.group) == ("group.finished", None, 3)
-    assert payload(scheduler, only)["data"]["group"] == {"id": "group-3", "status": "PARTIAL", "counts": {"FAILED": 1}}
+    assert (only.kind, only.job, only.group) == ("group.finished", None, group)
+    said = payload(scheduler, only)["data"]["group"]
+    assert (said["id"], said["name"], said["status"]) == ("group-1", "two", "COMPLETED")
 
 
 def test_a_long_command_is_told_whole(scheduler: Scheduler) -> None:
@@ -525,6 +522,40 @@ def test_a_failure_of_the_one_holds_it_again(scheduler: Scheduler) -> None:
     assert ids(to_send(scheduler)) == [11]
     refuse(scheduler, delivery=11)
     assert to_send(scheduler) == Due(letters=[], next_at=scheduler.clock.now() + HOLD)
+
+
+def test_what_an_endpoint_that_is_held_again_and_again_does_not_take_fails(scheduler: Scheduler) -> None:
+    """It is asked with what was tried most: with another each time, none would come to its end."""
+    held(scheduler)
+    asked_with = []
+    for _ in range(8):
+        scheduler.clock.advance(minutes=10)
+        run_one(scheduler)
+        (asked,) = ids(to_send(scheduler))
+        asked_with.append(asked)
+        refuse(scheduler, delivery=asked)
+    assert asked_with == [11] * 4 + [12] * 4
+    assert [each.id for each in deliveries(scheduler, state=DeliveryState.FAILED)] == [*range(1, 13)]
+
+
+def test_what_was_tried_before_goes_before_what_was_not(scheduler: Scheduler) -> None:
+    """However many wait behind it. What is not due yet holds up nobody."""
+    add(scheduler)
+    for _ in range(12):
+        run_one(scheduler)
+    for n in (5, 6, 7):
+        refuse(scheduler, delivery=n)
+    assert ids(to_send(scheduler)) == [1, 2, 3, 4]
+    scheduler.clock.advance(seconds=5)
+    refuse(scheduler, delivery=6)
+    assert ids(to_send(scheduler)) == [5, 7, 1, 2]
+    scheduler.clock.advance(seconds=10)
+    assert ids(to_send(scheduler)) == [6, 5, 7, 1]
+    assert ids(to_send(scheduler, {"webhook-1": frozenset({DeliveryId(6), DeliveryId(7)})})) == [5, 1]
+    for n in (6, 6):
+        refuse(scheduler, delivery=n)
+    redeliver(scheduler, 6)  # by hand it begins anew
+    assert ids(to_send(scheduler)) == [5, 7, 1, 2]
 
 
 def test_a_success_between_them_counts_anew(scheduler: Scheduler) -> None:

@@ -90,20 +90,24 @@ def due(reader: Reader, *, now: datetime, flying: Flying, last: str = "") -> Due
 def _first(
     reader: Reader, receiver: str, now: datetime, under_way: Set[DeliveryId], most: int
 ) -> tuple[list[Delivery], datetime | None]:
-    """The first that are due, and when the one behind them is, where that is to come. An end of what is under way has
-    it looked again, so for who has no room nothing is due."""
-    if most <= 0:
-        return [], None
+    """Those that are due, what was tried most before the rest, and when the first is that is still to come. So a
+    message comes to an end, however many are behind it. An end of what is under way has it looked again, so for who has
+    no room nothing is due."""
     chosen: list[Delivery] = []
-    for delivery, next_at in reader.pending_of(receiver, most + len(under_way)):
-        if delivery in under_way:
-            continue
-        if next_at > now:
-            return chosen, next_at
-        found = reader.delivery(delivery)
-        if found is not None:
-            chosen.append(found)
-    return chosen[:most], None
+    later: list[datetime] = []
+    for tried in reader.pending_tries(receiver) if most > 0 else ():
+        for delivery, next_at in reader.pending_of(receiver, tried, most - len(chosen) + len(under_way)):
+            if delivery in under_way:
+                continue
+            if next_at > now:
+                later.append(next_at)
+                break
+            found = reader.delivery(delivery)
+            if found is not None:
+                chosen.append(found)
+            if len(chosen) == most:
+                return chosen, None
+    return chosen, min(later, default=None)
 
 
 class Sender:

@@ -62,9 +62,13 @@ class HookRecords:
         """Those that anything is to be sent to."""
         return [str(row[0]) for row in self._db.rows("receivers")]
 
-    def pending_of(self, receiver: str, limit: int) -> list[tuple[DeliveryId, datetime]]:
-        """With when each is due, the first of them first."""
-        rows = self._db.rows("pending_of", receiver=receiver, limit=limit)
+    def pending_tries(self, receiver: str) -> list[int]:
+        """How often what is to be sent to it was tried: each number once, the highest first."""
+        return [int(row[0]) for row in self._db.rows("pending_tries", receiver=receiver)]
+
+    def pending_of(self, receiver: str, tried: int, limit: int) -> list[tuple[DeliveryId, datetime]]:
+        """Of those that were tried so often, with when each is due, the first of them first."""
+        rows = self._db.rows("pending_of", receiver=receiver, tried=tried, limit=limit)
         return [(DeliveryId(number), from_stored(next_at)) for number, next_at in rows]
 
     def count_pending(self) -> dict[str, int]:
@@ -246,7 +250,7 @@ def _delivery(row: Row) -> Delivery:
         group=None if row[8] is None else GroupId(row[8]),
         state=DeliveryState(row[9]),
         tries=row[10],
-        tries_before=row[11],
+        tried=row[11],
         created_at=from_stored(row[12]),
         next_at=maybe_from_stored(row[13]),
         finished_at=maybe_from_stored(row[14]),
