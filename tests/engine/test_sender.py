@@ -12,9 +12,10 @@ from standardwebhooks.webhooks import Webhook as Verifier
 
 from engine.test_webhook import add, deliveries, run_one
 from harness import Scheduler
+from rota.core.place import MOST_AT_ONCE, MOST_OF_ONE, Standing
 from rota.core.webhook import DeliveryState, HookPolicy
 from rota.engine import sender as module
-from rota.engine.sender import MOST_OF_ONE, Sender
+from rota.engine.sender import Sender
 from rota.engine.work import Work
 from rota.errors import StorageFull, StoreError, Unavailable
 from rota.receiver.port import Answer
@@ -184,9 +185,49 @@ def test_who_hangs_holds_up_nobody(scheduler: Scheduler) -> None:
         await desk.until(DeliveryState.DELIVERED, 220)
 
     desk = play(scheduler, story)
-    assert desk.post.most == {A: MOST_OF_ONE, B: MOST_OF_ONE}
-    assert desk.post.urls().count(A) == MOST_OF_ONE
+    assert desk.post.most == {A: MOST_OF_ONE[Standing.NEW], B: MOST_OF_ONE[Standing.TOOK]}
+    assert desk.post.urls().count(A) == 1
     assert desk.looks < 400
+
+
+def test_twenty_that_hang_starve_nobody(scheduler: Scheduler) -> None:
+    """Neither before anything is known of them nor after they have failed; and who is new finds room too."""
+    urls = [f"http://127.0.0.1:{port}/" for port in range(1, 22)]
+    good, bad = urls[8], {*urls[:8], *urls[9:]}  # webhook-9 comes behind all the others
+    for url in urls:
+        add(scheduler, url)
+    for _ in range(10):
+        run_one(scheduler)
+
+    async def story(desk: Desk) -> None:
+        post = desk.post
+        post.hang |= bad
+        await desk.until(DeliveryState.DELIVERED, 10)
+        assert [post.urls().count(url) for url in bad] == [1] * 20
+
+    play(scheduler, story)
+
+    async def later(desk: Desk) -> None:
+        post = desk.post
+        post.answers = {url: [NO] for url in bad}
+        async with asyncio.timeout(30), desk.turns:
+            await desk.turns.wait_for(lambda: all(each.tries for each in deliveries(scheduler)))
+        post.hang |= bad
+        scheduler.clock.advance(seconds=6)
+        desk.sender.wake()
+        most = MOST_AT_ONCE[Standing.FAILED]
+        await post.until(lambda: sum(post.under_way[url] for url in bad) == most)
+        for _ in range(10):
+            run_one(scheduler)
+        await desk.until(DeliveryState.DELIVERED, 20)
+        add(scheduler, "http://127.0.0.1:99/")
+        run_one(scheduler)
+        await desk.until(DeliveryState.DELIVERED, 22)
+        assert sorted(set(post.urls()) - bad) == [good, "http://127.0.0.1:99/"]
+        assert sum(post.under_way[url] for url in bad) == most
+        assert max(post.most[url] for url in bad) == MOST_OF_ONE[Standing.FAILED]
+
+    play(scheduler, later)
 
 
 def test_with_nothing_to_send_it_does_nothing(scheduler: Scheduler) -> None:
@@ -272,7 +313,7 @@ def test_when_the_scheduler_stops_nothing_more_is_sent(scheduler: Scheduler, err
 
     desk = play(scheduler, story)
     heard = [headers["webhook-id"] for _, headers, _ in desk.post.heard]
-    assert len(heard) == len(set(heard)) <= MOST_OF_ONE
+    assert len(heard) == len(set(heard)) <= MOST_OF_ONE[Standing.NEW]
     assert desk.looks <= 2
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,11 @@ from rota.command.submission import Submission, Surroundings
 from rota.command.submit import submit
 from rota.command.webhook import RotationWanted, WebhookWanted
 from rota.core.event import Event
+from rota.core.place import MOST_AT_ONCE, MOST_OF_ONE, Standing
 from rota.core.retry import RetryPolicies, RetryPolicy
 from rota.core.webhook import HOLD, Delivery, DeliveryState, HookPolicy, Try, Webhook
 from rota.engine import webhook as outbox
-from rota.engine.sender import MOST_AT_ONCE, MOST_OF_ONE, Due, due
+from rota.engine.sender import Due, due
 from rota.engine.webhook import book_try
 from rota.engine.work import Work
 from rota.errors import Conflict, InvalidInput, NotFound, StorageFull
@@ -82,8 +83,14 @@ def endpoint(scheduler: Scheduler, number: int = 1) -> Webhook:
     return found
 
 
-def to_send(scheduler: Scheduler, flying: dict[str, frozenset[DeliveryId]] | None = None, last: str = "") -> Due:
-    return due(scheduler.reader, now=scheduler.clock.now(), flying=flying or {}, last=last)
+def to_send(
+    scheduler: Scheduler,
+    flying: Mapping[str, frozenset[DeliveryId]] | None = None,
+    known: Mapping[str, Standing] | None = None,
+) -> Due:
+    """Unless said otherwise the endpoint is known to take what it is sent."""
+    known = {"webhook-1": Standing.TOOK} if known is None else known
+    return due(scheduler.reader, now=scheduler.clock.now(), flying=flying or {}, known=known)
 
 
 def ids(found: Due) -> list[int]:
@@ -578,21 +585,78 @@ def test_enabling_one_frees_it(scheduler: Scheduler) -> None:
 # Who is sent what at once.
 
 
-def test_a_receiver_has_its_own_places_and_all_together_have_a_bound(scheduler: Scheduler) -> None:
-    ports = range(1, 40)
-    for port in ports:
+def flying_of(found: Due) -> dict[str, frozenset[DeliveryId]]:
+    served = [(letter.delivery.receiver, letter.delivery.id) for letter in found.letters]
+    return {each: frozenset(number for receiver, number in served if receiver == each) for each, _ in served}
+
+
+@pytest.mark.parametrize("standing", Standing)
+def test_a_receiver_has_its_own_places_and_all_together_have_a_bound(
+    scheduler: Scheduler, standing: Standing
+) -> None:  # fmt: skip
+    receivers = [f"webhook-{n}" for n in range(1, 100)]
+    for port in range(1, 100):
         add(scheduler, f"http://127.0.0.1:{port}/")
-    for _ in range(MOST_OF_ONE + 2):
+    for _ in range(6):
         run_one(scheduler)
-    first = to_send(scheduler)
-    assert len(first.letters) == MOST_AT_ONCE
-    served = [letter.delivery.receiver for letter in first.letters]
-    assert {served.count(each) for each in served} == {MOST_OF_ONE}
-    flying = {each: frozenset(x.delivery.id for x in first.letters if x.delivery.receiver == each) for each in served}
+    for number in range(1, 100):  # one of each was tried before
+        refuse(scheduler, delivery=number)
+    scheduler.clock.advance(seconds=5)
+    known = dict.fromkeys(receivers, standing)
+    first = to_send(scheduler, known=known)
+    assert len(first.letters) == MOST_AT_ONCE[standing]
+    flying = flying_of(first)
+    most = 2 if standing is Standing.FAILED else MOST_OF_ONE[standing]  # what was tried, and one that was not
+    assert {len(each) for each in flying.values()} == {most}
+    assert [*flying] == receivers[: len(flying)]
+    assert to_send(scheduler, flying, known).letters == []
     hanging = dict(list(flying.items())[:10])
-    nxt = to_send(scheduler, hanging, last=served[-1])
-    assert not {letter.delivery.receiver for letter in nxt.letters} & set(hanging)
-    assert nxt.letters[0].delivery.receiver > served[-1]  # they take turns
+    known = dict.fromkeys([*receivers[len(flying) :], *flying], standing)
+    after = to_send(scheduler, hanging, known)
+    assert not flying_of(after).keys() & hanging.keys()
+    assert after.letters[0].delivery.receiver == receivers[len(flying)]  # they take turns
+
+
+def test_whom_nobody_knows_and_who_fails_leave_room_for_the_others(scheduler: Scheduler) -> None:
+    for port in range(1, 101):
+        add(scheduler, f"http://127.0.0.1:{port}/")
+    for _ in range(6):
+        run_one(scheduler)
+    failed, took = [f"webhook-{n}" for n in range(1, 71)], [f"webhook-{n}" for n in range(71, 99)]
+    known = {**dict.fromkeys(failed, Standing.FAILED), **dict.fromkeys(took, Standing.TOOK)}
+    hanging = {each: frozenset({DeliveryId(10_000)}) for each in failed[: MOST_AT_ONCE[Standing.FAILED]]}
+    found = flying_of(to_send(scheduler, hanging, known))
+    assert {each: len(found[each]) for each in found if each not in took} == {"webhook-99": 1, "webhook-100": 1}
+    assert [len(found[each]) for each in took[:15]] == [4] * 15
+    assert sum(map(len, [*hanging.values(), *found.values()])) == MOST_AT_ONCE[Standing.TOOK]
+
+
+def test_a_backlog_of_one_that_hangs_fails_at_its_times_and_then_it_is_held(scheduler: Scheduler) -> None:
+    add(scheduler)
+    for _ in range(60):
+        run_one(scheduler)
+    began, tries, ends = scheduler.clock.now(), dict[int, list[float]](), dict[DeliveryId, float]()
+    known: dict[str, Standing] = {}
+
+    def elapsed() -> float:
+        return (scheduler.clock.now() - began).total_seconds()
+
+    while endpoint(scheduler).held_until is None:
+        found = to_send(scheduler, {"webhook-1": frozenset(ends)}, known)
+        for number in ids(found):
+            tries.setdefault(number, []).append(elapsed())
+            ends[DeliveryId(number)] = elapsed() + 30
+        assert len(ends) <= MOST_OF_ONE[Standing.FAILED]
+        due_in = [] if found.next_at is None else [(found.next_at - began).total_seconds()]
+        scheduler.clock.advance(seconds=min([*ends.values(), *due_in]) - elapsed())
+        for number in [each for each, end in ends.items() if end <= elapsed()]:
+            del ends[number]
+            known["webhook-1"] = Standing.FAILED
+            refuse(scheduler, delivery=number, status=None)
+    assert tries[1] == [0, 35, 75, 125]
+    assert len(deliveries(scheduler, state=DeliveryState.FAILED)) == 10
+    assert elapsed() < 10 * 60
+    assert max(each[0] for each in tries.values()) > elapsed() - 60  # what is new is begun with all along
 
 
 def test_ten_thousand_that_wait_for_one_receiver_are_not_walked_over(scheduler: Scheduler) -> None:
@@ -611,8 +675,8 @@ def test_ten_thousand_that_wait_for_one_receiver_are_not_walked_over(scheduler: 
         return found
 
     scheduler.reader._db.rows = counting  # type: ignore[method-assign]
-    flying = {"webhook-1": frozenset(DeliveryId(n) for n in range(1, MOST_OF_ONE + 1))}
-    found = due(scheduler.reader, now=scheduler.clock.now(), flying=flying)
+    flying = {"webhook-1": frozenset(DeliveryId(n) for n in range(1, 5))}
+    found = to_send(scheduler, flying)
     assert [letter.delivery.receiver for letter in found.letters] == ["http://127.0.0.1:2"]
     assert sum(rows) < 20
 
