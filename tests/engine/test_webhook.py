@@ -22,7 +22,9 @@ from rota.core.event import Event
 from rota.core.place import MOST_AT_ONCE, MOST_OF_ONE, Standing
 from rota.core.retry import RetryPolicies, RetryPolicy
 from rota.core.webhook import HOLD, Delivery, DeliveryState, HookPolicy, Try, Webhook
+from rota.engine import gc
 from rota.engine import webhook as outbox
+from rota.engine.gc import Collection
 from rota.engine.sender import Due, due
 from rota.engine.webhook import book_try
 from rota.engine.work import Work
@@ -752,19 +754,64 @@ def test_old_deliveries_go_and_what_is_pending_keeps_nothing_but_itself(schedule
         run_one(scheduler)
     take(scheduler, delivery=1)
     take(scheduler, delivery=3)
-    scheduler.clock.advance(days=8)
+    scheduler.clock.advance(days=6)
+    refuse(scheduler, delivery=2)  # it is still tried
+    scheduler.clock.advance(days=2)
     run_one(scheduler)
     take(scheduler, delivery=4)
-    dry = collector_of(scheduler).collect(timedelta(days=7), cause="gc", is_dry=True).rows
-    rows = collector_of(scheduler).collect(timedelta(days=7), cause="gc").rows
-    assert (dry.jobs, dry.deliveries) == (rows.jobs, rows.deliveries) == (3, 2)
+    dry, real = collect(scheduler, is_dry=True), collect(scheduler)
+    assert (dry.rows.jobs, dry.rows.deliveries, dry.given_up) == (3, 2, 0)
+    assert (real.rows.jobs, real.rows.deliveries, real.given_up) == (3, 2, 0)
     assert [each.id for each in deliveries(scheduler)] == [2, 4]
-    assert raw("SELECT delivery FROM delivery_try") == [(4,)]
+    assert raw("SELECT delivery FROM delivery_try ORDER BY delivery") == [(2,), (4,)]
     assert take(scheduler, delivery=2).state is DeliveryState.DELIVERED  # of a job that is gone
     scheduler.clock.advance(days=8)
-    collector_of(scheduler).collect(timedelta(days=7), cause="gc")
+    collect(scheduler)
     run_one(scheduler)
     assert [each.id for each in deliveries(scheduler)] == [5]  # no number is used again
+
+
+def collect(scheduler: Scheduler, days: int = 7, *, is_dry: bool = False) -> Collection:
+    return collector_of(scheduler).collect(timedelta(days=days), cause="gc", is_dry=is_dry)
+
+
+def test_what_nobody_takes_is_given_up_with_age_and_goes_as_others_do(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else an endpoint that is dead for good would gather messages for ever."""
+    monkeypatch.setattr(gc, "KEYS", 2)
+    held(scheduler, 5)
+    scheduler.clock.advance(days=5)
+    redeliver(scheduler, 1)
+    run_one(scheduler)
+    scheduler.clock.advance(days=2, seconds=1)
+    dry, before = collect(scheduler, is_dry=True), deliveries(scheduler)
+    assert (dry.given_up, len(before)) == (5, 16)
+    found = collect(scheduler)
+    assert (found.given_up, found.rows.deliveries) == (5, dry.rows.deliveries)
+    given_up = [each for each in deliveries(scheduler) if 11 <= each.id <= 15]
+    reason = "not taken for 7d, and too old to be sent"
+    assert [(each.state, each.reason) for each in given_up] == [(DeliveryState.FAILED, reason)] * 5
+    assert [each.id for each in deliveries(scheduler, state=DeliveryState.PENDING)] == [1, 16], "sent again, or new"
+    told = [each.data for each in scheduler.events if each.kind == "webhook.given_up"]
+    assert told == [{"reason": reason, "failed": count} for count in (2, 2, 1)], "a bounded part in each turn"
+    assert take(scheduler, delivery=11).state is DeliveryState.FAILED  # it was under way
+    redeliver(scheduler, 12)
+    assert collect(scheduler).given_up == 0
+    scheduler.clock.advance(days=7, seconds=1)
+    collect(scheduler)
+    assert not {11, 13, 14, 15} & {each.id for each in deliveries(scheduler)}
+
+
+def test_a_message_that_is_to_be_sent_is_not_given_up_within_a_day(scheduler: Scheduler) -> None:
+    """`rota gc --days 0` is all that has ended."""
+    add(scheduler)
+    run_one(scheduler)
+    scheduler.clock.advance(hours=24)
+    assert collect(scheduler, 0).given_up == 0
+    scheduler.clock.advance(seconds=1)
+    assert collect(scheduler, 0).given_up == 1
+    assert deliveries(scheduler)[0].reason == "not taken for 1d, and too old to be sent"
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,9 @@ def summary(answer: Json) -> str:
     files = f"{size(removed['bytes'])} of files"
     text = f"{verb} {_count(removed['jobs'], 'job')} ({_count(removed['runs'], 'run')}, "
     text += f"{_count(removed['events'], 'event')}, {files})"
+    if answer["given_up"]:
+        gave = "would give up" if answer["dry_run"] else "gave up"
+        text += f"; {gave} {_count(answer['given_up'], 'message')} that nobody took"
     stays = [f"{kept[why]:,} {words}" for why, words in _KEPT.items() if kept.get(why)]
     return f"{text}; kept {', '.join(stays)}" if stays else text
 

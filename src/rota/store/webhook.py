@@ -106,6 +106,11 @@ class HookRecords:
         """Some that ended before that."""
         return [DeliveryId(row[0]) for row in self._db.rows("old_deliveries", until=to_stored(until), limit=limit)]
 
+    def stale_deliveries(self, until: datetime) -> list[DeliveryId]:
+        """Those that are still to be sent and were due before that: made or sent again by hand before, and not tried
+        since."""
+        return [DeliveryId(row[0]) for row in self._db.rows("stale_deliveries", until=to_stored(until))]
+
 
 class Telling(Emitting, HookRecords):
     def add_webhook(
@@ -187,6 +192,14 @@ class Telling(Emitting, HookRecords):
         self._db.run("remove_tries", ids=ended)
         self.spend("delivery", max(ended))
         return self._db.run("remove_deliveries", ids=ended)
+
+    def give_up_stale(self, ids: Sequence[DeliveryId], until: datetime, reason: str, now: datetime) -> int:
+        """Those of them that were due before that, still."""
+        values = {"until": to_stored(until), "reason": reason, "now": to_stored(now)}
+        failed = self._db.run("give_up_stale", ids=list(ids), **values)
+        if failed:
+            self._tell_of("given_up", None, now, data={"reason": reason, "failed": failed})
+        return failed
 
     def _give_up(self, webhook: WebhookId, reason: str, now: datetime) -> int:
         return self._db.run(

@@ -111,6 +111,13 @@ WHERE id = :id AND state <> 'PENDING'
 UPDATE delivery SET state = 'FAILED', next_at = NULL, finished_at = :now, reason = :reason
 WHERE receiver = :receiver AND next_at IS NOT NULL
 
+-- name: stale_deliveries: of the few that are still to be sent
+SELECT id FROM delivery WHERE next_at IS NOT NULL AND next_at < :until
+
+-- name: give_up_stale
+UPDATE delivery SET state = 'FAILED', next_at = NULL, finished_at = :now, reason = :reason
+WHERE id @in(ids) AND next_at < :until
+
 -- name: old_deliveries
 SELECT id FROM delivery WHERE finished_at < :until ORDER BY finished_at LIMIT :limit
 
