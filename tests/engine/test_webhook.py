@@ -443,6 +443,21 @@ def redeliver(scheduler: Scheduler, delivery: int = 1) -> None:
     scheduler.do(lambda work: command.redeliver(work, DeliveryId(delivery), actor="tester"))
 
 
+def test_who_sends_again_what_is_still_to_be_sent_is_told_when_it_is(scheduler: Scheduler) -> None:
+    held(scheduler, 1)
+    until = "delivery-11 is still to be sent, by itself; webhook-1 is held for 9m59s more, and `rota webhook enable"
+    scheduler.clock.advance(milliseconds=1500)
+    with pytest.raises(Conflict, match=until):
+        redeliver(scheduler, 11)
+    scheduler.do(lambda work: command.enable(work, WebhookId(1), actor="tester"))
+    with pytest.raises(Conflict, match="by itself; it is due, or under way"):
+        redeliver(scheduler, 11)
+    refuse(scheduler, delivery=11)
+    scheduler.clock.advance(milliseconds=1500)
+    with pytest.raises(Conflict, match="by itself; its next try is in 4s"):
+        redeliver(scheduler, 11)
+
+
 def test_what_cannot_be_sent_again(scheduler: Scheduler) -> None:
     with pytest.raises(NotFound, match="no such delivery: delivery-1"):
         redeliver(scheduler)
