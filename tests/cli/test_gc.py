@@ -15,7 +15,8 @@ from rota.errors import Conflict, Unavailable
 
 def answer(*, dry_run: bool = False, kept: dict[str, int] | None = None, **removed: int) -> dict[str, Any]:
     counts = {"jobs": 0, "runs": 0, "events": 0, "bytes": 0, **removed}
-    return {"dry_run": dry_run, "removed": counts, "kept": kept or {}, "stays": [], "left": [], "jobs": []}
+    rest = {"kept": kept or {}, "given_up": 0, "stays": [], "left": [], "jobs": []}
+    return {"dry_run": dry_run, "removed": counts, **rest}
 
 
 KEPT = "; kept 1 that others refer to, 2 with a worktree, 3 whose files cannot be removed"
@@ -35,6 +36,14 @@ KEPT = "; kept 1 that others refer to, 2 with a worktree, 3 whose files cannot b
         (
             answer(kept={"referenced": 1, "worktree": 2, "files": 3}),
             "removed 0 jobs (0 runs, 0 events, 0 bytes of files)" + KEPT,
+        ),
+        (
+            {**answer(kept={"referenced": 1, "worktree": 2, "files": 3}), "given_up": 1_284},
+            "removed 0 jobs (0 runs, 0 events, 0 bytes of files); gave up 1,284 messages that nobody took" + KEPT,
+        ),
+        (
+            {**answer(dry_run=True), "given_up": 1},
+            "would remove 0 jobs (0 runs, 0 events, 0 bytes of files); would give up 1 message that nobody took",
         ),
     ],
 )

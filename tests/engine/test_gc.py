@@ -110,7 +110,7 @@ def test_what_ended_long_ago_goes_with_its_files_and_is_counted(
     ((data,),) = raw("SELECT data FROM event WHERE kind = 'gc.removed'")
     assert json.loads(data) == {
         "jobs": 2, "runs": 2, "events": found.rows.events, "idempotency_keys": 0, "surroundings": 0, "lanes": 0,
-        "slots": 0, "groups": 0, "templates": 0, "deliveries": 0, "fires": 0, "bytes": 220, "kept": 0,
+        "slots": 0, "groups": 0, "templates": 0, "deliveries": 0, "fires": 0, "bytes": 220, "kept": 0, "given_up": 0,
     }  # fmt: skip
     check_store(raw)
 

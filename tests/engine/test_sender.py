@@ -12,12 +12,14 @@ from standardwebhooks.webhooks import Webhook as Verifier
 
 from engine.test_webhook import add, deliveries, run_one
 from harness import Scheduler
+from rota.core.place import MOST_AT_ONCE, MOST_OF_ONE, Standing
 from rota.core.webhook import DeliveryState, HookPolicy
 from rota.engine import sender as module
-from rota.engine.sender import MOST_OF_ONE, Sender
+from rota.engine.sender import Sender
 from rota.engine.work import Work
-from rota.errors import StorageFull, StoreError
+from rota.errors import StorageFull, StoreError, Unavailable
 from rota.receiver.port import Answer
+from rota.store.database import OutcomeUnknown
 from rota.store.session import Reader
 
 T = TypeVar("T")
@@ -68,6 +70,9 @@ class Desk:
         self.scheduler = scheduler
         self.post = Receivers()
         self.trouble: list[Exception] = []
+        """Of the next bookings."""
+        self.blindness: list[Exception] = []
+        """Of the next looks."""
         self.turns = asyncio.Condition()
         self.looks = 0
         self.sender = Sender(
@@ -78,6 +83,8 @@ class Desk:
 
     async def look(self, view: Callable[[Reader], T], /) -> T:
         self.looks += 1
+        if self.blindness:
+            raise self.blindness.pop(0)
         with self.scheduler.reader.reading():
             return view(self.scheduler.reader)
 
@@ -178,9 +185,49 @@ def test_who_hangs_holds_up_nobody(scheduler: Scheduler) -> None:
         await desk.until(DeliveryState.DELIVERED, 220)
 
     desk = play(scheduler, story)
-    assert desk.post.most == {A: MOST_OF_ONE, B: MOST_OF_ONE}
-    assert desk.post.urls().count(A) == MOST_OF_ONE
+    assert desk.post.most == {A: MOST_OF_ONE[Standing.NEW], B: MOST_OF_ONE[Standing.TOOK]}
+    assert desk.post.urls().count(A) == 1
     assert desk.looks < 400
+
+
+def test_twenty_that_hang_starve_nobody(scheduler: Scheduler) -> None:
+    """Neither before anything is known of them nor after they have failed; and who is new finds room too."""
+    urls = [f"http://127.0.0.1:{port}/" for port in range(1, 22)]
+    good, bad = urls[8], {*urls[:8], *urls[9:]}  # webhook-9 comes behind all the others
+    for url in urls:
+        add(scheduler, url)
+    for _ in range(10):
+        run_one(scheduler)
+
+    async def story(desk: Desk) -> None:
+        post = desk.post
+        post.hang |= bad
+        await desk.until(DeliveryState.DELIVERED, 10)
+        assert [post.urls().count(url) for url in bad] == [1] * 20
+
+    play(scheduler, story)
+
+    async def later(desk: Desk) -> None:
+        post = desk.post
+        post.answers = {url: [NO] for url in bad}
+        async with asyncio.timeout(30), desk.turns:
+            await desk.turns.wait_for(lambda: all(each.tries for each in deliveries(scheduler)))
+        post.hang |= bad
+        scheduler.clock.advance(seconds=6)
+        desk.sender.wake()
+        most = MOST_AT_ONCE[Standing.FAILED]
+        await post.until(lambda: sum(post.under_way[url] for url in bad) == most)
+        for _ in range(10):
+            run_one(scheduler)
+        await desk.until(DeliveryState.DELIVERED, 20)
+        add(scheduler, "http://127.0.0.1:99/")
+        run_one(scheduler)
+        await desk.until(DeliveryState.DELIVERED, 22)
+        assert sorted(set(post.urls()) - bad) == [good, "http://127.0.0.1:99/"]
+        assert sum(post.under_way[url] for url in bad) == most
+        assert max(post.most[url] for url in bad) == MOST_OF_ONE[Standing.FAILED]
+
+    play(scheduler, later)
 
 
 def test_with_nothing_to_send_it_does_nothing(scheduler: Scheduler) -> None:
@@ -207,16 +254,67 @@ def test_what_was_under_way_at_the_end_is_tried_again_at_the_next_start(schedule
     assert one.post.heard[0][1]["webhook-id"] == other.post.heard[0][1]["webhook-id"]
 
 
-def test_what_cannot_be_booked_is_not_sent_over_and_over(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+TROUBLE = (StorageFull("the disk is full"), StoreError("the database is away"), KeyError("a defect"), ValueError("two"))
+
+
+def test_what_cannot_be_booked_is_not_sent_over_and_over(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(module, "_TRY_AGAIN", 0.0)
     add(scheduler, A)
 
     async def story(desk: Desk) -> None:
-        desk.trouble = [StorageFull("the disk is full"), StoreError("the database is away"), StorageFull("still full")]
+        desk.trouble = [*TROUBLE]
         run_one(scheduler)
         await desk.until(DeliveryState.DELIVERED, 1)
 
-    assert play(scheduler, story).post.urls() == [A]
+    desk = play(scheduler, story)
+    assert (desk.post.urls(), desk.trouble) == ([A], [])
+    assert [each.message for each in caplog.records if each.levelname == "ERROR"] == [
+        "messages cannot be booked, which is tried again: the disk is full"
+    ]
+
+
+def test_what_cannot_be_looked_up_is_looked_up_again(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever it is: nobody else would start the sender again."""
+    monkeypatch.setattr(module, "_TRY_AGAIN", 0.0)
+    add(scheduler, A)
+
+    async def story(desk: Desk) -> None:
+        desk.blindness = [*TROUBLE[::-1]]
+        run_one(scheduler)
+        await desk.until(DeliveryState.DELIVERED, 1)
+        desk.blindness = [StoreError("away again")]
+        run_one(scheduler)
+        await desk.until(DeliveryState.DELIVERED, 2)
+
+    play(scheduler, story)
+    said = [(each.message, each.exc_info is not None) for each in caplog.records if each.levelname == "ERROR"]
+    assert said == [
+        ("a defect: messages cannot be looked up, which is tried again: two", True),
+        ("messages cannot be looked up, which is tried again: away again", False),
+    ]
+
+
+@pytest.mark.parametrize("error", [Unavailable("the scheduler is stopping"), OutcomeUnknown("stored or not")])
+def test_when_the_scheduler_stops_nothing_more_is_sent(scheduler: Scheduler, error: Exception) -> None:
+    """It could not be booked, so who receives would hear it again."""
+    add(scheduler, A)
+    for _ in range(20):
+        run_one(scheduler)
+
+    async def story(desk: Desk) -> None:
+        desk.trouble = [error] * 20
+        assert desk.sender._task is not None
+        async with asyncio.timeout(30):
+            await desk.sender._task
+
+    desk = play(scheduler, story)
+    heard = [headers["webhook-id"] for _, headers, _ in desk.post.heard]
+    assert len(heard) == len(set(heard)) <= MOST_OF_ONE[Standing.NEW]
+    assert desk.looks <= 2
 
 
 def test_a_defect_of_one_is_a_failed_try(scheduler: Scheduler) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,14 @@ from rota.command.submission import Submission, Surroundings
 from rota.command.submit import submit
 from rota.command.webhook import RotationWanted, WebhookWanted
 from rota.core.event import Event
+from rota.core.place import MOST_AT_ONCE, MOST_OF_ONE, Standing
 from rota.core.retry import RetryPolicies, RetryPolicy
 from rota.core.status import Status
 from rota.core.webhook import HOLD, Delivery, DeliveryState, HookPolicy, Try, Webhook
+from rota.engine import gc
 from rota.engine import webhook as outbox
-from rota.engine.sender import MOST_AT_ONCE, MOST_OF_ONE, Due, due
+from rota.engine.gc import Collection
+from rota.engine.sender import Due, due
 from rota.engine.webhook import book_try
 from rota.engine.work import Work
 from rota.errors import Conflict, InvalidInput, NotFound, StorageFull
@@ -84,8 +87,14 @@ def endpoint(scheduler: Scheduler, number: int = 1) -> Webhook:
     return found
 
 
-def to_send(scheduler: Scheduler, flying: dict[str, frozenset[DeliveryId]] | None = None, last: str = "") -> Due:
-    return due(scheduler.reader, now=scheduler.clock.now(), flying=flying or {}, last=last)
+def to_send(
+    scheduler: Scheduler,
+    flying: Mapping[str, frozenset[DeliveryId]] | None = None,
+    known: Mapping[str, Standing] | None = None,
+) -> Due:
+    """Unless said otherwise the endpoint is known to take what it is sent."""
+    known = {"webhook-1": Standing.TOOK} if known is None else known
+    return due(scheduler.reader, now=scheduler.clock.now(), flying=flying or {}, known=known)
 
 
 def ids(found: Due) -> list[int]:
@@ -438,6 +447,21 @@ def redeliver(scheduler: Scheduler, delivery: int = 1) -> None:
     scheduler.do(lambda work: command.redeliver(work, DeliveryId(delivery), actor="tester"))
 
 
+def test_who_sends_again_what_is_still_to_be_sent_is_told_when_it_is(scheduler: Scheduler) -> None:
+    held(scheduler, 1)
+    until = "delivery-11 is still to be sent, by itself; webhook-1 is held for 9m59s more, and `rota webhook enable"
+    scheduler.clock.advance(milliseconds=1500)
+    with pytest.raises(Conflict, match=until):
+        redeliver(scheduler, 11)
+    scheduler.do(lambda work: command.enable(work, WebhookId(1), actor="tester"))
+    with pytest.raises(Conflict, match="by itself; it is due, or under way"):
+        redeliver(scheduler, 11)
+    refuse(scheduler, delivery=11)
+    scheduler.clock.advance(milliseconds=1500)
+    with pytest.raises(Conflict, match="by itself; its next try is in 4s"):
+        redeliver(scheduler, 11)
+
+
 def test_what_cannot_be_sent_again(scheduler: Scheduler) -> None:
     with pytest.raises(NotFound, match="no such delivery: delivery-1"):
         redeliver(scheduler)
@@ -528,6 +552,40 @@ def test_a_failure_of_the_one_holds_it_again(scheduler: Scheduler) -> None:
     assert to_send(scheduler) == Due(letters=[], next_at=scheduler.clock.now() + HOLD)
 
 
+def test_what_an_endpoint_that_is_held_again_and_again_does_not_take_fails(scheduler: Scheduler) -> None:
+    """It is asked with what was tried most: with another each time, none would come to its end."""
+    held(scheduler)
+    asked_with = []
+    for _ in range(8):
+        scheduler.clock.advance(minutes=10)
+        run_one(scheduler)
+        (asked,) = ids(to_send(scheduler))
+        asked_with.append(asked)
+        refuse(scheduler, delivery=asked)
+    assert asked_with == [11] * 4 + [12] * 4
+    assert [each.id for each in deliveries(scheduler, state=DeliveryState.FAILED)] == [*range(1, 13)]
+
+
+def test_what_was_tried_before_goes_before_what_was_not(scheduler: Scheduler) -> None:
+    """However many wait behind it. What is not due yet holds up nobody."""
+    add(scheduler)
+    for _ in range(12):
+        run_one(scheduler)
+    for n in (5, 6, 7):
+        refuse(scheduler, delivery=n)
+    assert ids(to_send(scheduler)) == [1, 2, 3, 4]
+    scheduler.clock.advance(seconds=5)
+    refuse(scheduler, delivery=6)
+    assert ids(to_send(scheduler)) == [5, 7, 1, 2]
+    scheduler.clock.advance(seconds=10)
+    assert ids(to_send(scheduler)) == [6, 5, 7, 1]
+    assert ids(to_send(scheduler, {"webhook-1": frozenset({DeliveryId(6), DeliveryId(7)})})) == [5, 1]
+    for n in (6, 6):
+        refuse(scheduler, delivery=n)
+    redeliver(scheduler, 6)  # by hand it begins anew
+    assert ids(to_send(scheduler)) == [5, 7, 1, 2]
+
+
 def test_a_success_between_them_counts_anew(scheduler: Scheduler) -> None:
     add(scheduler)
     for n in range(1, 15):
@@ -548,21 +606,78 @@ def test_enabling_one_frees_it(scheduler: Scheduler) -> None:
 # Who is sent what at once.
 
 
-def test_a_receiver_has_its_own_places_and_all_together_have_a_bound(scheduler: Scheduler) -> None:
-    ports = range(1, 40)
-    for port in ports:
+def flying_of(found: Due) -> dict[str, frozenset[DeliveryId]]:
+    served = [(letter.delivery.receiver, letter.delivery.id) for letter in found.letters]
+    return {each: frozenset(number for receiver, number in served if receiver == each) for each, _ in served}
+
+
+@pytest.mark.parametrize("standing", Standing)
+def test_a_receiver_has_its_own_places_and_all_together_have_a_bound(
+    scheduler: Scheduler, standing: Standing
+) -> None:  # fmt: skip
+    receivers = [f"webhook-{n}" for n in range(1, 100)]
+    for port in range(1, 100):
         add(scheduler, f"http://127.0.0.1:{port}/")
-    for _ in range(MOST_OF_ONE + 2):
+    for _ in range(6):
         run_one(scheduler)
-    first = to_send(scheduler)
-    assert len(first.letters) == MOST_AT_ONCE
-    served = [letter.delivery.receiver for letter in first.letters]
-    assert {served.count(each) for each in served} == {MOST_OF_ONE}
-    flying = {each: frozenset(x.delivery.id for x in first.letters if x.delivery.receiver == each) for each in served}
+    for number in range(1, 100):  # one of each was tried before
+        refuse(scheduler, delivery=number)
+    scheduler.clock.advance(seconds=5)
+    known = dict.fromkeys(receivers, standing)
+    first = to_send(scheduler, known=known)
+    assert len(first.letters) == MOST_AT_ONCE[standing]
+    flying = flying_of(first)
+    most = 2 if standing is Standing.FAILED else MOST_OF_ONE[standing]  # what was tried, and one that was not
+    assert {len(each) for each in flying.values()} == {most}
+    assert [*flying] == receivers[: len(flying)]
+    assert to_send(scheduler, flying, known).letters == []
     hanging = dict(list(flying.items())[:10])
-    nxt = to_send(scheduler, hanging, last=served[-1])
-    assert not {letter.delivery.receiver for letter in nxt.letters} & set(hanging)
-    assert nxt.letters[0].delivery.receiver > served[-1]  # they take turns
+    known = dict.fromkeys([*receivers[len(flying) :], *flying], standing)
+    after = to_send(scheduler, hanging, known)
+    assert not flying_of(after).keys() & hanging.keys()
+    assert after.letters[0].delivery.receiver == receivers[len(flying)]  # they take turns
+
+
+def test_whom_nobody_knows_and_who_fails_leave_room_for_the_others(scheduler: Scheduler) -> None:
+    for port in range(1, 101):
+        add(scheduler, f"http://127.0.0.1:{port}/")
+    for _ in range(6):
+        run_one(scheduler)
+    failed, took = [f"webhook-{n}" for n in range(1, 71)], [f"webhook-{n}" for n in range(71, 99)]
+    known = {**dict.fromkeys(failed, Standing.FAILED), **dict.fromkeys(took, Standing.TOOK)}
+    hanging = {each: frozenset({DeliveryId(10_000)}) for each in failed[: MOST_AT_ONCE[Standing.FAILED]]}
+    found = flying_of(to_send(scheduler, hanging, known))
+    assert {each: len(found[each]) for each in found if each not in took} == {"webhook-99": 1, "webhook-100": 1}
+    assert [len(found[each]) for each in took[:15]] == [4] * 15
+    assert sum(map(len, [*hanging.values(), *found.values()])) == MOST_AT_ONCE[Standing.TOOK]
+
+
+def test_a_backlog_of_one_that_hangs_fails_at_its_times_and_then_it_is_held(scheduler: Scheduler) -> None:
+    add(scheduler)
+    for _ in range(60):
+        run_one(scheduler)
+    began, tries, ends = scheduler.clock.now(), dict[int, list[float]](), dict[DeliveryId, float]()
+    known: dict[str, Standing] = {}
+
+    def elapsed() -> float:
+        return (scheduler.clock.now() - began).total_seconds()
+
+    while endpoint(scheduler).held_until is None:
+        found = to_send(scheduler, {"webhook-1": frozenset(ends)}, known)
+        for number in ids(found):
+            tries.setdefault(number, []).append(elapsed())
+            ends[DeliveryId(number)] = elapsed() + 30
+        assert len(ends) <= MOST_OF_ONE[Standing.FAILED]
+        due_in = [] if found.next_at is None else [(found.next_at - began).total_seconds()]
+        scheduler.clock.advance(seconds=min([*ends.values(), *due_in]) - elapsed())
+        for number in [each for each, end in ends.items() if end <= elapsed()]:
+            del ends[number]
+            known["webhook-1"] = Standing.FAILED
+            refuse(scheduler, delivery=number, status=None)
+    assert tries[1] == [0, 35, 75, 125]
+    assert len(deliveries(scheduler, state=DeliveryState.FAILED)) == 10
+    assert elapsed() < 10 * 60
+    assert max(each[0] for each in tries.values()) > elapsed() - 60  # what is new is begun with all along
 
 
 def test_ten_thousand_that_wait_for_one_receiver_are_not_walked_over(scheduler: Scheduler) -> None:
@@ -581,8 +696,8 @@ def test_ten_thousand_that_wait_for_one_receiver_are_not_walked_over(scheduler: 
         return found
 
     scheduler.reader._db.rows = counting  # type: ignore[method-assign]
-    flying = {"webhook-1": frozenset(DeliveryId(n) for n in range(1, MOST_OF_ONE + 1))}
-    found = due(scheduler.reader, now=scheduler.clock.now(), flying=flying)
+    flying = {"webhook-1": frozenset(DeliveryId(n) for n in range(1, 5))}
+    found = to_send(scheduler, flying)
     assert [letter.delivery.receiver for letter in found.letters] == ["http://127.0.0.1:2"]
     assert sum(rows) < 20
 
@@ -658,19 +773,64 @@ def test_old_deliveries_go_and_what_is_pending_keeps_nothing_but_itself(schedule
         run_one(scheduler)
     take(scheduler, delivery=1)
     take(scheduler, delivery=3)
-    scheduler.clock.advance(days=8)
+    scheduler.clock.advance(days=6)
+    refuse(scheduler, delivery=2)  # it is still tried
+    scheduler.clock.advance(days=2)
     run_one(scheduler)
     take(scheduler, delivery=4)
-    dry = collector_of(scheduler).collect(timedelta(days=7), cause="gc", is_dry=True).rows
-    rows = collector_of(scheduler).collect(timedelta(days=7), cause="gc").rows
-    assert (dry.jobs, dry.deliveries) == (rows.jobs, rows.deliveries) == (3, 2)
+    dry, real = collect(scheduler, is_dry=True), collect(scheduler)
+    assert (dry.rows.jobs, dry.rows.deliveries, dry.given_up) == (3, 2, 0)
+    assert (real.rows.jobs, real.rows.deliveries, real.given_up) == (3, 2, 0)
     assert [each.id for each in deliveries(scheduler)] == [2, 4]
-    assert raw("SELECT delivery FROM delivery_try") == [(4,)]
+    assert raw("SELECT delivery FROM delivery_try ORDER BY delivery") == [(2,), (4,)]
     assert take(scheduler, delivery=2).state is DeliveryState.DELIVERED  # of a job that is gone
     scheduler.clock.advance(days=8)
-    collector_of(scheduler).collect(timedelta(days=7), cause="gc")
+    collect(scheduler)
     run_one(scheduler)
     assert [each.id for each in deliveries(scheduler)] == [5]  # no number is used again
+
+
+def collect(scheduler: Scheduler, days: int = 7, *, is_dry: bool = False) -> Collection:
+    return collector_of(scheduler).collect(timedelta(days=days), cause="gc", is_dry=is_dry)
+
+
+def test_what_nobody_takes_is_given_up_with_age_and_goes_as_others_do(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else an endpoint that is dead for good would gather messages for ever."""
+    monkeypatch.setattr(gc, "KEYS", 2)
+    held(scheduler, 5)
+    scheduler.clock.advance(days=5)
+    redeliver(scheduler, 1)
+    run_one(scheduler)
+    scheduler.clock.advance(days=2, seconds=1)
+    dry, before = collect(scheduler, is_dry=True), deliveries(scheduler)
+    assert (dry.given_up, len(before)) == (5, 16)
+    found = collect(scheduler)
+    assert (found.given_up, found.rows.deliveries) == (5, dry.rows.deliveries)
+    given_up = [each for each in deliveries(scheduler) if 11 <= each.id <= 15]
+    reason = "not taken for 7d, and too old to be sent"
+    assert [(each.state, each.reason) for each in given_up] == [(DeliveryState.FAILED, reason)] * 5
+    assert [each.id for each in deliveries(scheduler, state=DeliveryState.PENDING)] == [1, 16], "sent again, or new"
+    told = [each.data for each in scheduler.events if each.kind == "webhook.given_up"]
+    assert told == [{"reason": reason, "failed": count} for count in (2, 2, 1)], "a bounded part in each turn"
+    assert take(scheduler, delivery=11).state is DeliveryState.FAILED  # it was under way
+    redeliver(scheduler, 12)
+    assert collect(scheduler).given_up == 0
+    scheduler.clock.advance(days=7, seconds=1)
+    collect(scheduler)
+    assert not {11, 13, 14, 15} & {each.id for each in deliveries(scheduler)}
+
+
+def test_a_message_that_is_to_be_sent_is_not_given_up_within_a_day(scheduler: Scheduler) -> None:
+    """`rota gc --days 0` is all that has ended."""
+    add(scheduler)
+    run_one(scheduler)
+    scheduler.clock.advance(hours=24)
+    assert collect(scheduler, 0).given_up == 0
+    scheduler.clock.advance(seconds=1)
+    assert collect(scheduler, 0).given_up == 1
+    assert deliveries(scheduler)[0].reason == "not taken for 1d, and too old to be sent"
 
 
 @pytest.mark.parametrize(

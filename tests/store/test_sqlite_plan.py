@@ -37,8 +37,9 @@ HOT = (
     "queued", "line_behind", "line_before", "count_before", "waiting_line", "waiting_at", "set_rank", "set_lock_rank",
     "respace", "respace_locks", "spec_of", "own_spec", "edit_spec", "set_delay", "lock_keys", "lock_owners",
     "lock_line", "count_lock_line", "ended_since", "running_in", "templates_by_id", "remove_templates",
-    "any_hook", "hooks_of", "receivers", "pending_of", "count_pending", "deliveries", "latest_deliveries",
-    "deliveries_of_job", "deliveries_of_webhook", "tries_of", "end_delivery", "give_up_deliveries", "old_deliveries",
+    "any_hook", "hooks_of", "receivers", "pending_tries", "pending_of", "count_pending", "deliveries",
+    "latest_deliveries", "deliveries_of_job", "deliveries_of_webhook", "tries_of", "end_delivery", "give_up_deliveries",
+    "old_deliveries", "stale_deliveries", "give_up_stale",
     "schedule", "schedule_named", "due_schedules", "first_due_schedule", "set_next_fire",
     "active_of_schedule", "has_fire", "fires_of", "count_fires", "old_fires",
 )  # fmt: skip

@@ -101,6 +101,9 @@ def summary(answer: Json) -> str:
     text += f"{_count(removed['events'], 'event')}, {files})"
     others = [_count(removed[name], noun) for name, noun in _OTHERS.items() if removed.get(name)]
     text = f"{text}, {', '.join(others)}" if others else text
+    if answer["given_up"]:
+        gave = "would give up" if answer["dry_run"] else "gave up"
+        text += f"; {gave} {_count(answer['given_up'], 'message')} that nobody took"
     stays = [f"{kept[why]:,} {words}" for why, words in _KEPT.items() if kept.get(why)]
     return f"{text}; kept {', '.join(stays)}" if stays else text
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+from math import ceil
+
 import msgspec
 
 from rota.command.submission import Submission
 from rota.core.address import literal, read_url, refusal
 from rota.core.signature import check_secret
-from rota.core.webhook import KEEP_OLD_SECRET, MESSAGES, OF_JOBS, USUAL, HookPolicy, JobHook, Webhook
-from rota.duration import parse_duration
+from rota.core.webhook import KEEP_OLD_SECRET, MESSAGES, OF_JOBS, USUAL, Delivery, HookPolicy, JobHook, Webhook
+from rota.duration import parse_duration, show_duration
 from rota.engine.webhook import check_kinds, new_secret, own_secret
 from rota.engine.work import Work
 from rota.errors import Conflict, InvalidInput
@@ -110,16 +113,25 @@ def redeliver(work: Work, delivery: DeliveryId, *, actor: str) -> None:
     if found is None:
         raise work.session.no_such_delivery(delivery)
     name = show_delivery(delivery)
+    endpoint = None if found.webhook is None else work.session.webhook(found.webhook)
     if found.webhook is not None:
-        endpoint = work.session.webhook(found.webhook)
         shown = show_webhook(found.webhook)
         if endpoint is None:
             raise Conflict(f"{shown} was removed; {name} has nobody to go to")
         if not endpoint.is_enabled:
             raise Conflict(f"{shown} is disabled; `rota webhook enable {shown}` first, then send {name} again")
     if not work.session.send_again(delivery, now=work.now, actor=actor):
-        raise Conflict(f"{name} is still to be sent, by itself; `rota webhook deliveries` says when")
+        raise Conflict(f"{name} is still to be sent, by itself; {_when(found, endpoint, work.now)}")
     work.has_mail = True
+
+
+def _when(delivery: Delivery, endpoint: Webhook | None, now: datetime) -> str:
+    if endpoint is not None and endpoint.held_until is not None and endpoint.held_until > now:
+        shown = show_webhook(endpoint.id)
+        until = show_duration(timedelta(seconds=ceil((endpoint.held_until - now).total_seconds())))
+        return f"{shown} is held for {until} more, and `rota webhook enable {shown}` frees it"
+    left = 0 if delivery.next_at is None else ceil((delivery.next_at - now).total_seconds())
+    return f"its next try is in {show_duration(timedelta(seconds=left))}" if left > 0 else "it is due, or under way"
 
 
 def secret_of_jobs(work: Work) -> str:

@@ -106,8 +106,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     group: GroupId | None = None
     state: DeliveryState = DeliveryState.PENDING
     tries: int = 0
-    tries_before: int = 0
-    """Those made before somebody had it sent again."""
+    tried: int = 0
+    """Those made since somebody had it sent again, if somebody has."""
     created_at: datetime
     next_at: datetime | None = None
     finished_at: datetime | None = None

@@ -25,6 +25,7 @@ import msgspec
 
 from rota.clock import Clock
 from rota.core.gc import Chain, Kept, SortedOut, is_freed_later, sort_out
+from rota.duration import show_duration
 from rota.engine import patch, slot_files
 from rota.engine.trash import Trash
 from rota.engine.work import Work
@@ -56,6 +57,8 @@ MOST_NAMED = 1_000
 KEY_AGE = timedelta(hours=1)
 """An answer is kept at least so long, whatever else goes: who asks again because it got lost does so within minutes,
 and must not be taken for somebody who asks for the first time."""
+MESSAGE_AGE = timedelta(days=1)
+"""A message that nobody has taken is not given up before, whatever else goes: it has not ended."""
 
 
 class Stays(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +81,8 @@ class Collection(msgspec.Struct, kw_only=True):
     jobs: list[JobId] = msgspec.field(default_factory=list)
     """Those removed; the first of them, if many."""
     stays: list[Stays] = msgspec.field(default_factory=list)
+    given_up: int = 0
+    """Messages that were to be sent for so long; they are FAILED, and go when that is old."""
     left: list[str] = msgspec.field(default_factory=list)
     """Files of removed jobs that could not be deleted, and why."""
 
@@ -132,6 +137,7 @@ class Collector:
         if is_dry:
             with closing(self._store.reader()) as reader:
                 self._go_through(reader, found, TOP, now)
+                found.given_up = len(reader.stale_deliveries(min(found.until, now - MESSAGE_AGE)))
             return found
         with self._by_itself(found), closing(self._store.reader()) as reader:
             try:
@@ -141,6 +147,7 @@ class Collector:
                 found.rows.deliveries += self._in_parts(
                     reader.old_deliveries(found.until, TOP), lambda session, part: session.remove_deliveries(part)
                 )
+                self._give_up_messages(reader, found, now)
                 self._remove_unused(reader, found)
                 found.bytes += patch.remove_unused(self._patches, reader.inputs)
             finally:
@@ -204,6 +211,15 @@ class Collector:
 
     def _remove_slots(self, ids: Sequence[SlotId]) -> int:
         return self._perform(lambda work: work.session.remove_slots(ids))
+
+    def _give_up_messages(self, reader: Reader, found: Collection, now: datetime) -> None:
+        """An endpoint that is dead for good would gather them for ever, and somebody who comes back would be told of
+        what was long ago."""
+        until = min(found.until, now - MESSAGE_AGE)
+        reason = f"not taken for {show_duration(now - until)}, and too old to be sent"
+        found.given_up += self._in_parts(
+            reader.stale_deliveries(until), lambda session, part: session.give_up_stale(part, until, reason, now)
+        )
 
     def _in_parts(self, items: Sequence[T], remove: Callable[[Session, Sequence[T]], int]) -> int:
         parts = [items[first : first + KEYS] for first in range(0, len(items), KEYS)]
@@ -330,7 +346,10 @@ class Collector:
             found.rows.add(self._perform(lambda work: work.session.remove_unused(unused)))
 
     def _book(self, found: Collection, cause: str, actor: str | None) -> None:
-        data = {**msgspec.structs.asdict(found.rows), "bytes": found.bytes, "kept": sum(found.kept.values())}
+        data = {
+            **msgspec.structs.asdict(found.rows), "bytes": found.bytes, "kept": sum(found.kept.values()),
+            "given_up": found.given_up,
+        }  # fmt: skip
         self._perform(partial(_book, data=data, cause=cause, actor=actor))
 
 

@@ -178,8 +178,7 @@ def book_try(work: Work, delivery: DeliveryId, done: Try) -> None:
         if endpoint is not None:
             _book_success(work, endpoint)
         return
-    tried = found.tries + 1 - found.tries_before
-    delay = None if done.status == GONE else work.settings.webhooks.again_after(tried, work.chance())
+    delay = None if done.status == GONE else work.settings.webhooks.again_after(found.tried + 1, work.chance())
     if delay is None:
         work.session.end_delivery(found, DeliveryState.FAILED, done.error, work.now)
     else:

@@ -62,9 +62,13 @@ class HookRecords:
         """Those that anything is to be sent to."""
         return [str(row[0]) for row in self._db.rows("receivers")]
 
-    def pending_of(self, receiver: str, limit: int) -> list[tuple[DeliveryId, datetime]]:
-        """With when each is due, the first of them first."""
-        rows = self._db.rows("pending_of", receiver=receiver, limit=limit)
+    def pending_tries(self, receiver: str) -> list[int]:
+        """How often what is to be sent to it was tried: each number once, the highest first."""
+        return [int(row[0]) for row in self._db.rows("pending_tries", receiver=receiver)]
+
+    def pending_of(self, receiver: str, tried: int, limit: int) -> list[tuple[DeliveryId, datetime]]:
+        """Of those that were tried so often, with when each is due, the first of them first."""
+        rows = self._db.rows("pending_of", receiver=receiver, tried=tried, limit=limit)
         return [(DeliveryId(number), from_stored(next_at)) for number, next_at in rows]
 
     def count_pending(self) -> dict[str, int]:
@@ -101,6 +105,11 @@ class HookRecords:
     def old_deliveries(self, until: datetime, limit: int) -> list[DeliveryId]:
         """Some that ended before that."""
         return [DeliveryId(row[0]) for row in self._db.rows("old_deliveries", until=to_stored(until), limit=limit)]
+
+    def stale_deliveries(self, until: datetime) -> list[DeliveryId]:
+        """Those that are still to be sent and were due before that: made or sent again by hand before, and not tried
+        since."""
+        return [DeliveryId(row[0]) for row in self._db.rows("stale_deliveries", until=to_stored(until))]
 
 
 class Telling(Emitting, HookRecords):
@@ -184,6 +193,14 @@ class Telling(Emitting, HookRecords):
         self.spend("delivery", max(ended))
         return self._db.run("remove_deliveries", ids=ended)
 
+    def give_up_stale(self, ids: Sequence[DeliveryId], until: datetime, reason: str, now: datetime) -> int:
+        """Those of them that were due before that, still."""
+        values = {"until": to_stored(until), "reason": reason, "now": to_stored(now)}
+        failed = self._db.run("give_up_stale", ids=list(ids), **values)
+        if failed:
+            self._tell_of("given_up", None, now, data={"reason": reason, "failed": failed})
+        return failed
+
     def _give_up(self, webhook: WebhookId, reason: str, now: datetime) -> int:
         return self._db.run(
             "give_up_deliveries", receiver=show_webhook(webhook), reason=reason, now=to_stored(now)
@@ -246,7 +263,7 @@ def _delivery(row: Row) -> Delivery:
         group=None if row[8] is None else GroupId(row[8]),
         state=DeliveryState(row[9]),
         tries=row[10],
-        tries_before=row[11],
+        tried=row[11],
         created_at=from_stored(row[12]),
         next_at=maybe_from_stored(row[13]),
         finished_at=maybe_from_stored(row[14]),

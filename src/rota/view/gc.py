@@ -15,11 +15,13 @@ from rota.store.session import Reader
 
 
 def report(found: Collection) -> dict[str, Any]:
-    """`jobs` are the first of them, if many; `stays` are kept for a reason that somebody can do something about."""
+    """`jobs` are the first of them, if many; `stays` are kept for a reason that somebody can do something about;
+    `given_up` are messages that were to be sent for so long."""
     return {
         "dry_run": found.is_dry,
         "older_than": found.until,
         "removed": {**msgspec.structs.asdict(found.rows), "bytes": found.bytes},
+        "given_up": found.given_up,
         "kept": {why.value: found.kept.get(why, 0) for why in Kept},
         "jobs": [show_job(job) for job in found.jobs],
         "stays": [{"job": show_job(each.job), "why": each.why, "detail": each.detail} for each in found.stays],

@@ -355,14 +355,14 @@ CREATE TABLE delivery (            -- written with what it tells of
     payload TEXT NOT NULL,
     state TEXT NOT NULL CHECK (state = 'PENDING' OR state = 'DELIVERED' OR state = 'FAILED'),
     tries @int NOT NULL DEFAULT 0,
-    tries_before @int NOT NULL DEFAULT 0,  -- it was sent again by hand
+    tried @int NOT NULL DEFAULT 0, -- of these, since it was last sent by hand
     created_at @int NOT NULL,
     next_at @int,                  -- when it is tried next, while it is PENDING
     finished_at @int,
     reason TEXT,
     CHECK ((state = 'PENDING') = (finished_at IS NULL) AND (state = 'PENDING') = (next_at IS NOT NULL))
 ) @strict;
-CREATE INDEX delivery_due ON delivery (receiver, next_at, id) WHERE next_at IS NOT NULL;
+CREATE INDEX delivery_due ON delivery (receiver, tried, next_at, id) WHERE next_at IS NOT NULL;
 CREATE INDEX delivery_job ON delivery (job, id) WHERE job IS NOT NULL;
 CREATE INDEX delivery_webhook ON delivery (webhook, id) WHERE webhook IS NOT NULL;
 CREATE INDEX delivery_finished ON delivery (finished_at) WHERE finished_at IS NOT NULL;

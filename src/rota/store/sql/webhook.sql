@@ -44,15 +44,25 @@ WITH RECURSIVE walked (receiver) AS (
 )
 SELECT receiver FROM walked WHERE receiver IS NOT NULL
 
+-- name: pending_tries: how often what is to be sent to one was tried, the most first
+WITH RECURSIVE walked (tried) AS (
+    SELECT max(tried) FROM delivery WHERE receiver = :receiver AND next_at IS NOT NULL
+    UNION ALL
+    SELECT (SELECT max(tried) FROM delivery
+            WHERE receiver = :receiver AND next_at IS NOT NULL AND tried < walked.tried)
+    FROM walked WHERE walked.tried IS NOT NULL
+)
+SELECT tried FROM walked WHERE tried IS NOT NULL
+
 -- name: pending_of: in the order in which they are due
-SELECT id, next_at FROM delivery WHERE receiver = :receiver AND next_at IS NOT NULL
-ORDER BY receiver, next_at, id LIMIT :limit
+SELECT id, next_at FROM delivery WHERE receiver = :receiver AND tried = :tried AND next_at IS NOT NULL
+ORDER BY receiver, tried, next_at, id LIMIT :limit
 
 -- name: count_pending
 SELECT receiver, count(*) FROM delivery WHERE next_at IS NOT NULL GROUP BY receiver
 
 -- part: delivery
-SELECT id, message, webhook, receiver, url, kind, job, run, job_group, state, tries, tries_before, created_at, next_at,
+SELECT id, message, webhook, receiver, url, kind, job, run, job_group, state, tries, tried, created_at, next_at,
        finished_at, reason FROM delivery
 
 -- part: in_state
@@ -84,7 +94,7 @@ INSERT INTO delivery_try (delivery, number, at, duration, status, error)
 VALUES (:id, :number, :at, :duration, :status, :error)
 
 -- name: count_try
-UPDATE delivery SET tries = :tries WHERE id = :id
+UPDATE delivery SET tries = :tries, tried = tried + 1 WHERE id = :id
 
 -- name: end_delivery
 UPDATE delivery SET state = :state, next_at = NULL, finished_at = :now, reason = :reason
@@ -94,12 +104,19 @@ WHERE id = :id AND state = 'PENDING'
 UPDATE delivery SET next_at = :next_at, reason = :reason WHERE id = :id AND state = 'PENDING'
 
 -- name: send_again
-UPDATE delivery SET state = 'PENDING', next_at = :now, finished_at = NULL, reason = NULL, tries_before = tries
+UPDATE delivery SET state = 'PENDING', next_at = :now, finished_at = NULL, reason = NULL, tried = 0
 WHERE id = :id AND state <> 'PENDING'
 
 -- name: give_up_deliveries
 UPDATE delivery SET state = 'FAILED', next_at = NULL, finished_at = :now, reason = :reason
 WHERE receiver = :receiver AND next_at IS NOT NULL
+
+-- name: stale_deliveries: of the few that are still to be sent
+SELECT id FROM delivery WHERE next_at IS NOT NULL AND next_at < :until
+
+-- name: give_up_stale
+UPDATE delivery SET state = 'FAILED', next_at = NULL, finished_at = :now, reason = :reason
+WHERE id @in(ids) AND next_at < :until
 
 -- name: old_deliveries
 SELECT id FROM delivery WHERE finished_at < :until ORDER BY finished_at LIMIT :limit
