@@ -170,3 +170,20 @@ def test_over_http(rota: Rota) -> None:
         "schedule.removed",
     ]  # fmt: skip
     assert json.loads(data)["schedule"] == "schedule-1"
+
+
+def test_a_variable_that_was_asked_for_by_name_wins_over_the_template(rota: Rota) -> None:
+    rota.ask("template", "add", "say", "--env", "MODEL=template", "--", "sh", "-c", 'echo "$MODEL"')
+
+    def said() -> str:
+        job = rota.ask("schedule", "trigger", "s").lines[0]
+        rota.wait(job)
+        return rota.ask("logs", job).out
+
+    rota.ask("schedule", "add", "s", "--cron", "@daily", "--template", "say", env={"MODEL": "caller"})
+    assert said() == "template\n"
+    rota.ask("schedule", "change", "s", "--env", "MODEL=changed")
+    assert said() == "changed\n"
+    rota.ask("schedule", "remove", "s")
+    rota.ask("schedule", "add", "s", "--cron", "@daily", "--template", "say", "--env", "MODEL=asked")
+    assert said() == "asked\n"

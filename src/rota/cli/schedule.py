@@ -9,7 +9,7 @@ import sys
 from datetime import UTC, datetime
 
 from rota.cli import table
-from rota.cli.asked import directory, draw, environment, hint_at_quoting, lock, refuse_bytes
+from rota.cli.asked import draw, hint_at_quoting, lock, refuse_bytes, surroundings
 from rota.cli.field import elapsed, moment
 from rota.cli.param import PARAM_HELP, params
 from rota.cli.parser import Usage, add_actions, take_command
@@ -130,7 +130,7 @@ def _list(session: Session, args: argparse.Namespace) -> int:
 def _add(session: Session, args: argparse.Namespace) -> int:
     if not args.command and args.template is None:
         raise Usage("there is no command to schedule; write it after --, or name a template with --template")
-    job = {"name": args.name, **_job(args), "cwd": directory(args.cwd)}
+    job = {"name": args.name, **_job(args)}
     if args.command:
         job["command"] = args.command
         hint_at_quoting(args.command, f"schedule add {args.name}")
@@ -138,7 +138,7 @@ def _add(session: Session, args: argparse.Namespace) -> int:
     if args.disabled:
         wanted["enabled"] = False
     refuse_bytes(wanted)
-    wanted["job"] = {**job, "env": environment(args.env), "inherit_env": False}
+    wanted["job"] = {**job, **surroundings(args)}
     with _pointing(args.cron):
         answer = api.add_schedule(session, wanted)
     if args.json:
@@ -157,10 +157,8 @@ def _change(session: Session, args: argparse.Namespace) -> int:
     params = job.pop("params", None)
     if args.command is not None:
         job["command"] = args.command
-    if args.cwd is not None:
-        job["cwd"] = directory(args.cwd)
-    if args.env is not None:
-        job = {**job, "env": environment(args.env), "inherit_env": False}
+    refuse_bytes(job)
+    job |= surroundings(args, is_change=True)
     asked = {
         "name": args.rename, **_times(args), "job": job or None, "set_params": params, "unset_params": args.unset_param,
     }  # fmt: skip
