@@ -6,7 +6,8 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -45,6 +46,16 @@ _LONGEST = 1500
 
 def names_something(wanted: Submission) -> bool:
     return bool(wanted.needs or wanted.produces or wanted.pin is not None)
+
+
+def places_of(wanted: Submission, around: Surroundings) -> Iterator[str]:
+    """The directories that are looked into for it."""
+    if names_something(wanted):
+        cwd = wanted.cwd or around.cwd
+        yield cwd
+        for text in wanted.needs:
+            if text.startswith("file:"):
+                yield posixpath.dirname(posixpath.join(cwd, text.removeprefix("file:")))
 
 
 def survey(
