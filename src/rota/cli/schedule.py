@@ -48,6 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for action, child in actions.items():
         if action != "list":
             child.add_argument("name", metavar="NAME", help="its name; or, of one that is there, its id")
+    actions["add"].usage = "rota schedule add NAME --cron EXPR [options] -- COMMAND [ARGUMENT …] | … --template T"
+    actions["change"].usage = "rota schedule change NAME [options] [-- COMMAND [ARGUMENT …]]"
     for action in ("add", "change"):
         _add_options(actions[action], is_new=action == "add")
     actions["change"].add_argument("--unset-param", action="append", metavar="K", help="remove a parameter")
@@ -141,6 +143,7 @@ def _add(session: Session, args: argparse.Namespace) -> int:
     wanted["job"] = {**job, **surroundings(args)}
     with _pointing(args.cron):
         answer = api.add_schedule(session, wanted)
+    _warn(answer)
     if args.json:
         say_json(answer)
         return 0
@@ -167,6 +170,7 @@ def _change(session: Session, args: argparse.Namespace) -> int:
         raise Usage("nothing is to be changed; `rota schedule change --help` says what can be")
     with _pointing(args.cron):
         answer = api.change_schedule(session, args.name, changes)
+    _warn(answer)
     if args.json:
         say_json(answer)
         return 0
@@ -177,6 +181,11 @@ def _change(session: Session, args: argparse.Namespace) -> int:
     for line in _next_lines(answer["schedule"]):
         talk(line)
     return 0
+
+
+def _warn(answer: Json) -> None:
+    if answer.get("warning"):
+        talk(f"warning: {answer['warning']}")
 
 
 def _other(session: Session, action: str, args: argparse.Namespace) -> int:
