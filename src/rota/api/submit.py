@@ -26,7 +26,7 @@ from rota.command.survey import NOTHING, Survey, names_something, places_of, sur
 from rota.command.workspace import LIMIT, asks_for_one, prepare, show_inputs
 from rota.core.workspace import Workspace
 from rota.engine.work import Work
-from rota.errors import InvalidInput, RotaError, Unavailable
+from rota.errors import RotaError, Unavailable
 from rota.ids import show_group, show_job
 from rota.wire import depth_form
 
@@ -117,15 +117,31 @@ async def _workspaces(
     try:
         return await context.asides.ask(named, LIMIT + _LOOK_AROUND, ask)
     except TimeoutError:
-        raise InvalidInput("git does not answer about the working directory; nothing was stored") from None
+        raise Unavailable("git does not answer about the working directory; nothing was stored") from None
 
 
 async def look_outside(
-    context: Context, members: Sequence[Submission]
-) -> tuple[Survey, Sequence[Workspace | None]]:  # fmt: skip
+    context: Context, members: Sequence[Submission], *, keeps_inputs: bool = True
+) -> tuple[Survey, Sequence[Workspace | None]]:
     """All that is looked at outside before a submit that nobody has sent."""
     around = context.around
-    return await _survey(context, members, around), await _workspaces(context, members, around)
+    workspaces = await _workspaces(context, members, around, keeps_inputs=keeps_inputs)
+    return await _survey(context, members, around), workspaces
+
+
+async def foreseen(context: Context, job: Submission) -> list[str]:
+    """What there is to warn of in a job that will be made later; what could not be made now is refused. What does not
+    answer now may do so then."""
+    try:
+        seen, _ = await look_outside(context, [job], keeps_inputs=False)
+        if seen.refusal is not None:
+            raise seen.refusal
+    except Unavailable:
+        return ["the file system does not answer, so what the job needs there was not looked at"]
+    except RotaError as error:
+        error.path = error.path.removeprefix(".jobs[0]")
+        raise
+    return await _missing_things(context, [job], context.around)
 
 
 async def _show_inputs(context: Context, told: Answer, workspaces: Sequence[Workspace | None]) -> None:

@@ -80,10 +80,7 @@ def _find(wanted: Submission, around: Surroundings, probe: Probe) -> Found:
     if not names_something(wanted):
         return Found()
     cwd = wanted.cwd if wanted.cwd is not None else around.cwd
-    needs, products = _parsed(wanted.needs, cwd), _parsed(wanted.produces, cwd)
-    foreign = next((artifact for artifact in products if artifact.job is not None), None)
-    if foreign is not None:
-        raise InvalidInput(f"{foreign} is the patch that {foreign.name} leaves; no other job produces it")
+    needs, products = check_named(wanted, cwd)
     repository = probe.repository_of(cwd)
     if repository is not None and len(repository.encode(errors="surrogateescape")) > _LONGEST:
         raise InvalidInput(
@@ -97,6 +94,17 @@ def _find(wanted: Submission, around: Surroundings, probe: Probe) -> Found:
         products=products,
         pinned_head=None if wanted.pin is None or repository is None else _pin(repository, wanted.pin, probe),
     )
+
+
+def check_named(wanted: Submission, cwd: str) -> tuple[tuple[Artifact, ...], tuple[Artifact, ...]]:
+    """What it needs and what it produces, as far as that can be known without a look."""
+    needs, products = _parsed(wanted.needs, cwd), _parsed(wanted.produces, cwd)
+    foreign = next((artifact for artifact in products if artifact.job is not None), None)
+    if foreign is not None:
+        raise InvalidInput(f"{foreign} is the patch that {foreign.name} leaves; no other job produces it")
+    if wanted.pin is not None:
+        parse_pin(wanted.pin)
+    return needs, products
 
 
 def _parsed(texts: Sequence[str], cwd: str) -> tuple[Artifact, ...]:
