@@ -68,7 +68,12 @@ def test_the_list(schedule: dict[str, Any], following: str, last: str) -> None:
     ("words", "said"),
     [
         (["add", "n", "--cron", "@daily"], "there is no command to schedule"),
-        (["add", "n", "--", "true"], "--cron"),
+        (["add", "n", "--", "true"], "--cron; see `rota schedule add --help`"),
+        (
+            ["add", "n", "--cron", "@daily", "--bogus"],
+            "--bogus; see `rota schedule add --help`",
+        ),
+        (["next"], "NAME; see `rota schedule next --help`"),
         (["change", "n"], "nothing is to be changed"),
         (["enable", "n", "--", "true"], "takes no command"),
         (["trigger", "n", "--param", "x"], "write it as NAME=TEXT"),
@@ -77,3 +82,9 @@ def test_the_list(schedule: dict[str, Any], following: str, last: str) -> None:
 def test_what_cannot_be_understood_is_2(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schedule", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_help_names_the_action(capsys: pytest.CaptureFixture[str]) -> None:
+    for action in ("next", "add", "change", "show"):
+        assert main(["schedule", action, "--help"]) == 0
+        assert capsys.readouterr().out.startswith(f"usage: rota schedule {action} ")

@@ -40,6 +40,7 @@ def test_it_sends_where_and_in_what_environment_it_was_called(
         "cwd": str(tmp_path),
         "env": {**os.environ, "EXTRA": "a=b"},
         "inherit_env": False,
+        "env_given": ["EXTRA"],
     }
 
 

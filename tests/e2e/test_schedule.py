@@ -170,3 +170,46 @@ def test_over_http(rota: Rota) -> None:
         "schedule.removed",
     ]  # fmt: skip
     assert json.loads(data)["schedule"] == "schedule-1"
+
+
+def test_a_variable_that_was_asked_for_by_name_wins_over_the_template(rota: Rota) -> None:
+    rota.ask("template", "add", "say", "--env", "MODEL=template", "--", "sh", "-c", 'echo "$MODEL"')
+
+    def said() -> str:
+        job = rota.ask("schedule", "trigger", "s").lines[0]
+        rota.wait(job)
+        return rota.ask("logs", job).out
+
+    rota.ask("schedule", "add", "s", "--cron", "@daily", "--template", "say", env={"MODEL": "caller"})
+    assert said() == "template\n"
+    rota.ask("schedule", "change", "s", "--env", "MODEL=changed")
+    assert said() == "changed\n"
+    rota.ask("schedule", "remove", "s")
+    rota.ask("schedule", "add", "s", "--cron", "@daily", "--template", "say", "--env", "MODEL=asked")
+    assert said() == "asked\n"
+
+
+def test_what_every_time_would_fail_on_is_refused_and_what_may_come_is_warned_of(rota: Rota) -> None:
+    add = ("schedule", "add", "s", "--cron", "@daily")
+    assert "not in a git repository" in rota.ask(*add, "--worktree", "--", "true", code=2).err
+    assert "--pin main belongs to one" in rota.ask(*add, "--pin", "main", "--", "true", code=2).err
+    assert "unknown artifact type" in rota.ask(*add, "--needs", "bogus", "--", "true", code=2).err
+    assert "not a usable unique key" in rota.ask(*add, "--unique", "", "--", "true", code=2).err
+    assert rota.json("schedule", "list") == {"schedules": []}
+    assert "warning: program not found (yet): ./later.sh" in rota.ask(*add, "--", "./later.sh").err
+    assert "not in a git repository" in rota.ask("schedule", "change", "s", "--worktree", code=2).err
+    assert "pool" in rota.ask("schedule", "change", "s", "--pool", "resource/none=3").err
+    assert "warning" not in rota.ask("schedule", "change", "s", "--cron", "@hourly").err
+
+
+def test_a_schedule_outlives_its_template(rota: Rota) -> None:
+    rota.ask("template", "add", "say", "--", "echo", "hi")
+    rota.ask("schedule", "add", "s", "--cron", "@daily", "--template", "say")
+    rota.ask("template", "archive", "say")
+    rota.ask("schedule", "change", "s", "--cron", "@hourly", "--rename", "t")
+    said = rota.ask("schedule", "change", "t", "--", "echo", "by hand")
+    assert "warning: the command takes the place of template say" in said.err
+    job = rota.ask("schedule", "trigger", "t").lines[0]
+    rota.wait(job)
+    assert rota.ask("logs", job).out == "by hand\n"
+    assert rota.show(job)["name"] == "t"

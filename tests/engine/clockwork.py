@@ -56,6 +56,7 @@ class Clockwork:
         self.around = AROUND
         self.schedules_changed = asyncio.Event()
         self.looks = 0
+        self.warnings: list[str] = []
         self.outside_trouble: Exception | None = None
         scheduler.clock = self.clock
         scheduler.engine._clock = self.clock
@@ -114,12 +115,13 @@ class Clockwork:
     def add(self, cron: str, name: str = "s", **fields: Any) -> Schedule:
         job = {"command": ["true"], **fields.pop("job", {})}
         wanted = msgspec.convert({"name": name, "cron": cron, "job": job, **fields}, ScheduleWanted)
-        found: Schedule = self.scheduler.do(partial(command.add, wanted=wanted, actor="tester"))
+        found: Schedule
+        found, self.warnings = self.scheduler.do(partial(command.add, wanted=wanted, actor="tester"))
         return found
 
-    def change(self, name: str = "s", **fields: Any) -> list[str]:
-        wanted = msgspec.convert(fields, ScheduleChange)
-        _, changed = self.scheduler.do(partial(command.change, name=name, wanted=wanted, actor="tester"))
+    def change(self, name: str = "s", *, rename: str | None = None, **fields: Any) -> list[str]:
+        wanted = msgspec.convert({**fields, **({} if rename is None else {"name": rename})}, ScheduleChange)
+        _, changed, self.warnings = self.scheduler.do(partial(command.change, name=name, wanted=wanted, actor="tester"))
         return list(changed)
 
     def do(self, verb: Callable[..., Schedule], name: str = "s") -> Schedule:

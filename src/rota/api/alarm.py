@@ -6,6 +6,7 @@
 
 Nothing of it is remembered here: what is due stands in the store, so a crash at any point leaves either the whole fire
 or nothing of it. A store that is full or away is tried again; what is late by then is caught up as the schedule says.
+Each is prepared by itself, and whose look outside takes its time holds up no other.
 
 The wall clock can be set under a timer, and a machine can sleep: while anything is due at all it is looked at once a
 minute. A clock that was set back leaves schedules that wait for a time far ahead; they are set right then, and at the
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Protocol, TypeVar
@@ -29,6 +30,7 @@ from rota.command.survey import NOTHING, Survey
 from rota.core.workspace import Workspace
 from rota.engine.work import Work
 from rota.errors import RotaError, StorageFull, StoreError
+from rota.ids import ScheduleId
 from rota.store.session import Reader
 
 log = logging.getLogger("rota.schedule")
@@ -39,6 +41,8 @@ PAGE = 100
 """Schedules that fire in one go: between two, the engine does whatever else there is."""
 LONGEST_WAIT = 60.0
 AGAIN = 1.0
+_TOGETHER = 0.5
+"""Seconds that those which are due wait for each other before the next are looked at."""
 _SET_BACK = 1.0
 """Seconds that the wall clock may lose against the other before it counts as set back."""
 
@@ -71,8 +75,17 @@ class Alarm:
         self._ahead: float | None = None
         """How far the wall clock was before the other when last looked at."""
         self._is_in_trouble = False
+        self._under_way: dict[ScheduleId, asyncio.Task[None]] = {}
+        """Those that are being fired: due, and not to be looked at again until that is over."""
 
     async def run(self) -> None:
+        try:
+            await self._run()
+        finally:
+            for task in self._under_way.values():
+                task.cancel()
+
+    async def _run(self) -> None:
         changed = self._desk.schedules_changed
         while True:
             changed.clear()
@@ -101,24 +114,37 @@ class Alarm:
         now = self._clock.now()
         await self._see_clock(now)
         noticed = self._noticed = self._noticed or now
-        found = await self._desk.look(partial(due, now=now, noticed=noticed, limit=PAGE))
+        most = PAGE + len(self._under_way)
+        found = await self._desk.look(partial(due, now=now, noticed=noticed, limit=most))
+        found = [each for each in found if each.schedule.id not in self._under_way]
         if found:
             await self._fire(found)
             return 0.0
         self._noticed = None
+        if self._under_way:
+            await self._settle(self._under_way.values(), AGAIN, asyncio.FIRST_COMPLETED)
+            return 0.0
         first = await self._desk.look(lambda reader: reader.first_due_schedule())
         return None if first is None else min(max((first[2] - self._clock.now()).total_seconds(), 0.0), LONGEST_WAIT)
 
     async def _fire(self, found: Sequence[Due]) -> None:
-        prepared = await asyncio.gather(*map(self._prepared, found))
-        acts = [
-            partial(fire, due=each, around=self._desk.around, survey=survey, workspace=workspace)
-            for each, survey, workspace in prepared
-        ]
-        told = await asyncio.gather(*map(self._desk.perform, acts), return_exceptions=True)
-        for each in told:
-            if isinstance(each, BaseException):
-                raise each
+        """What can be fired is, together; the rest as soon as it can."""
+        begun = {each.schedule.id: asyncio.ensure_future(self._carry_out(each)) for each in found}
+        self._under_way |= begun
+        await self._settle(begun.values(), _TOGETHER, asyncio.ALL_COMPLETED)
+
+    async def _settle(self, tasks: Iterable[asyncio.Task[None]], seconds: float, until: str) -> None:
+        """See what has become of those; the trouble that one of them had is everybody's."""
+        over, _ = await asyncio.wait(tasks, timeout=seconds, return_when=until)
+        self._under_way = {number: task for number, task in self._under_way.items() if task not in over}
+        troubles = [error for task in over if not task.cancelled() and (error := task.exception()) is not None]
+        if troubles:
+            raise troubles[0]
+
+    async def _carry_out(self, found: Due) -> None:
+        ready, survey, workspace = await self._prepared(found)
+        act = partial(fire, due=ready, around=self._desk.around, survey=survey, workspace=workspace)
+        await self._desk.perform(act)
 
     async def _prepared(self, found: Due) -> tuple[Due, Survey, Workspace | None]:
         """What cannot be seen outside is a fire that fails, and says why."""

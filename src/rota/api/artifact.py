@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
+import posixpath
+from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,13 +16,25 @@ from rota.api.problem import answer, read
 from rota.command.artifact import PutWanted, parse_putable, put, put_form, remove
 from rota.core.artifact import parse_artifact
 from rota.core.fact import File
-from rota.errors import InvalidInput, NotFound
+from rota.errors import InvalidInput, NotFound, Unavailable
 from rota.ids import JobId, parse_job
 from rota.view import job as view
 
+T = TypeVar("T")
+
+_LOOK_OUTSIDE = 20.0
+"""Seconds."""
+
 
 async def _repository(context: Context, cwd: str) -> str | None:
-    return await asyncio.to_thread(context.probe.repository_of, cwd)
+    return await _seen(context, cwd, partial(context.probe.repository_of, cwd))
+
+
+async def _seen(context: Context, place: str, look: Callable[[], T]) -> T:
+    try:
+        return await context.asides.ask([("artifact", place)], _LOOK_OUTSIDE, look)
+    except TimeoutError:
+        raise Unavailable(f"the file system of {place} does not answer; try again later") from None
 
 
 async def _place(context: Context, job: JobId | None, cwd: str | None) -> str:
@@ -40,7 +54,8 @@ async def put_artifact(request: Request) -> Response:
     artifact = parse_putable(wanted, wanted.cwd or place)
     if artifact.type == "file":
         there = File(artifact.name)
-        if (await asyncio.to_thread(context.probe.look, [there]))[there] is not True:
+        seen = await _seen(context, posixpath.dirname(artifact.name), partial(context.probe.look, [there]))
+        if seen[there] is not True:
             raise InvalidInput(f"{artifact} is not there; write the file first, then put it")
     act = partial(
         put, artifact=artifact, payload=wanted.payload, job=job, repository=await _repository(context, place),

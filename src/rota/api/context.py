@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from starlette.requests import Request as HttpRequest
 
 from rota.api.presence import Presence
+from rota.aside import Asides
 from rota.clock import Clock
 from rota.command.backpressure import Deferred, Delayed
 from rota.command.submission import Surroundings
@@ -189,6 +190,8 @@ class Context:
             post=HttpPost(),
             policy=lambda: control.settings.webhooks,
         )
+        self.asides = Asides()
+        """Who looks outside, where a file system may not answer."""
         self.schedules_changed = asyncio.Event()
         """Set when a schedule may be due at another time than before."""
         self._jobs = home.jobs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from hashlib import blake2b
 
 import msgspec
@@ -89,7 +90,7 @@ async def _look_outside(context: Context, facts: Collection[Fact]) -> dict[Fact,
     if not facts:
         return {}
     try:
-        return await asyncio.wait_for(asyncio.to_thread(context.probe.look, facts), _LOOK_OUTSIDE)
+        return await context.asides.ask(["graph"], _LOOK_OUTSIDE, partial(context.probe.look, facts))
     except TimeoutError:
         return {}
 

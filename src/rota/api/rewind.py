@@ -58,8 +58,9 @@ async def _look(context: Context, area: Area) -> Sighted:
     if not area.repositories and not area.facts:
         return Sighted()
     try:
-        looking = asyncio.to_thread(look, area, context.probe, context.known.begin())
-        return await asyncio.wait_for(looking, _LOOK_OUTSIDE)
+        places = {("rewind", repository) for repository in area.repositories} or {("rewind", "")}
+        ask = partial(look, area, context.probe, context.known.begin())
+        return await context.asides.ask(places, _LOOK_OUTSIDE, ask)
     except TimeoutError:
         raise Unavailable("the file system does not answer; nothing was rewound, so try again later") from None
 

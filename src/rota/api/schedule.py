@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from rota.api.context import Context, context_of
 from rota.api.problem import answer, number, read
-from rota.api.submit import look_outside
+from rota.api.submit import foreseen, look_outside
 from rota.command import fire
 from rota.command import schedule as command
 from rota.command.schedule import ScheduleChange, ScheduleWanted, find
@@ -47,12 +47,18 @@ async def list_schedules(request: Request) -> Response:
 async def add_schedule(request: Request) -> Response:
     context, wanted = context_of(request), await read(request, ScheduleWanted)
     context.control.look_at_config()  # a retry policy that was just written can be chosen
-    return answer(await _done(context, partial(command.add, wanted=wanted, actor=context.actor)), 201)
+    seen = await foreseen(context, await context.look(partial(command.made, wanted=wanted)))
+    schedule, warnings = await context.perform(partial(command.add, wanted=wanted, actor=context.actor))
+    form = msgspec.to_builtins(await _form_of(context, schedule))
+    return answer({**form, "warning": "; ".join([*seen, *warnings]) or None}, 201)
 
 
 async def _done(context: Context, act: Callable[[Work], Schedule]) -> ScheduleForm:
     """Carry it out, and let who waits for the next time look again."""
-    schedule = await context.perform(act)
+    return await _form_of(context, await context.perform(act))
+
+
+async def _form_of(context: Context, schedule: Schedule) -> ScheduleForm:
     context.schedules_changed.set()
     return await context.look(partial(view.form, schedule=schedule, is_alone=True))
 
@@ -73,12 +79,13 @@ def _form(reader: Reader, name: str) -> ScheduleForm:
 async def change_schedule(request: Request) -> Response:
     context, wanted = context_of(request), await read(request, ScheduleChange)
     context.control.look_at_config()
-    schedule, fields = await context.perform(
+    job = await context.look(partial(command.made_anew, name=_name(request), wanted=wanted))
+    seen = [] if job is None else await foreseen(context, job)
+    schedule, fields, warnings = await context.perform(
         partial(command.change, name=_name(request), wanted=wanted, actor=context.actor)
     )
-    context.schedules_changed.set()
-    form = await context.look(partial(view.form, schedule=schedule, is_alone=True))
-    return answer({"schedule": form, "fields": fields})
+    form = await _form_of(context, schedule)
+    return answer({"schedule": form, "fields": fields, "warning": "; ".join([*seen, *warnings]) or None})
 
 
 async def remove_schedule(request: Request) -> Response:

@@ -22,11 +22,11 @@ from rota.command.expand import Expanded, expand_all
 from rota.command.field import check_cwd, check_variables
 from rota.command.submission import GroupWanted, Submission, Surroundings
 from rota.command.submit import AlreadyActive, Answer, Needs, Submitted, missing_things, needs_of, repeat, submit
-from rota.command.survey import NOTHING, Survey, names_something, survey
+from rota.command.survey import NOTHING, Survey, names_something, places_of, survey
 from rota.command.workspace import LIMIT, asks_for_one, prepare, show_inputs
 from rota.core.workspace import Workspace
 from rota.engine.work import Work
-from rota.errors import InvalidInput, RotaError, Unavailable
+from rota.errors import RotaError, Unavailable
 from rota.ids import show_group, show_job
 from rota.wire import depth_form
 
@@ -50,7 +50,7 @@ async def _prepared(
     context.control.look_at_config()  # what was just written holds for what is submitted after it
     await context.control.look_at_hold_file()
     key = request.headers.get("idempotency-key")
-    warnings = [*made.warnings, *await _missing_things(members, around)]
+    warnings = [*made.warnings, *await _missing_things(context, members, around)]
     if urls := _urls(members):
         warnings += await unknown_names(context, urls)
     return partial(
@@ -98,9 +98,10 @@ async def _survey(context: Context, members: Sequence[Submission], around: Surro
     if not any(names_something(member) for member in members):
         return NOTHING
     places, began = context.control.settings.places, context.known.begin()
-    looking = asyncio.to_thread(survey, members, around, context.probe, places, began=began)
+    look = partial(survey, members, around, context.probe, places, began=began)
+    named = {("survey", place) for member in members for place in places_of(member, around)}
     try:
-        return await asyncio.wait_for(looking, _LOOK_OUTSIDE)
+        return await context.asides.ask(named, _LOOK_OUTSIDE, look)
     except TimeoutError:
         raise Unavailable("the file system does not answer; nothing was stored, so submit it again later") from None
 
@@ -111,19 +112,36 @@ async def _workspaces(
     """What git says to those that ask for a worktree or a patch; it is asked beside everything else."""
     if not any(map(asks_for_one, members)):
         return ()
-    asking = asyncio.to_thread(prepare, members, around, context.home.directory, keeps_inputs=keeps_inputs)
+    ask = partial(prepare, members, around, context.home.directory, keeps_inputs=keeps_inputs)
+    named = {("git", member.cwd or around.cwd) for member in members if asks_for_one(member)}
     try:
-        return await asyncio.wait_for(asking, LIMIT + _LOOK_AROUND)
+        return await context.asides.ask(named, LIMIT + _LOOK_AROUND, ask)
     except TimeoutError:
-        raise InvalidInput("git does not answer about the working directory; nothing was stored") from None
+        raise Unavailable("git does not answer about the working directory; nothing was stored") from None
 
 
 async def look_outside(
-    context: Context, members: Sequence[Submission]
-) -> tuple[Survey, Sequence[Workspace | None]]:  # fmt: skip
+    context: Context, members: Sequence[Submission], *, keeps_inputs: bool = True
+) -> tuple[Survey, Sequence[Workspace | None]]:
     """All that is looked at outside before a submit that nobody has sent."""
     around = context.around
-    return await _survey(context, members, around), await _workspaces(context, members, around)
+    workspaces = await _workspaces(context, members, around, keeps_inputs=keeps_inputs)
+    return await _survey(context, members, around), workspaces
+
+
+async def foreseen(context: Context, job: Submission) -> list[str]:
+    """What there is to warn of in a job that will be made later; what could not be made now is refused. What does not
+    answer now may do so then."""
+    try:
+        seen, _ = await look_outside(context, [job], keeps_inputs=False)
+        if seen.refusal is not None:
+            raise seen.refusal
+    except Unavailable:
+        return ["the file system does not answer, so what the job needs there was not looked at"]
+    except RotaError as error:
+        error.path = error.path.removeprefix(".jobs[0]")
+        raise
+    return await _missing_things(context, [job], context.around)
 
 
 async def _show_inputs(context: Context, told: Answer, workspaces: Sequence[Workspace | None]) -> None:
@@ -131,12 +149,13 @@ async def _show_inputs(context: Context, told: Answer, workspaces: Sequence[Work
         await asyncio.to_thread(show_inputs, context.home.directory, told.jobs, workspaces)
 
 
-async def _missing_things(members: Sequence[Submission], around: Surroundings) -> list[str]:
+async def _missing_things(context: Context, members: Sequence[Submission], around: Surroundings) -> list[str]:
     """A file system that does not answer holds up nobody, not even this request."""
     asked = needs_of(members, around)
     if asked not in _seen or time.monotonic() - _seen[asked][0] > _REMEMBERED:
         try:
-            missing = await asyncio.wait_for(asyncio.to_thread(missing_things, asked), _LOOK_AROUND)
+            named = {("program", cwd) for cwd, _, _ in asked}
+            missing = await context.asides.ask(named, _LOOK_AROUND, partial(missing_things, asked))
         except TimeoutError:
             return ["could not see in time whether the program and the working directory are there"]
         if len(_seen) >= _MOST_SEEN:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any
@@ -35,7 +34,7 @@ async def post_tick(request: Request) -> Response:
     context.control.look_at_config()
     facts = await context.look(partial(watched, places=context.control.settings.places))
     try:
-        sighting = await asyncio.wait_for(asyncio.to_thread(look_at, facts, context.probe, context.known), _PATIENCE)
+        sighting = await context.asides.ask(["tick"], _PATIENCE, partial(look_at, facts, context.probe, context.known))
     except TimeoutError:
         raise Unavailable("the file system does not answer; what hangs on it is tried again by itself") from None
     await context.control.look_at_hold_file(wakes=False)  # the turn that follows is this one

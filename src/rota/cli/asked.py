@@ -1,7 +1,8 @@
-"""What `rota submit` and `rota run` ask for alike: a command in its surroundings, locks, pools."""
+"""What `rota submit`, `rota run` and `rota schedule` ask for alike: a command in its surroundings, locks, pools."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 
@@ -32,6 +33,20 @@ def draw(text: str) -> tuple[str, int]:
     if not name or not weight.isdecimal():
         raise Usage(f"--pool {text}: write it as NAME or NAME=WEIGHT, the weight a whole number")
     return name, int(weight)
+
+
+def surroundings(args: argparse.Namespace, *, is_change: bool = False) -> Json:
+    """Where it is to run and in what environment: the caller's, unless `--cwd` and `--env` say otherwise. What is asked
+    for by name is said too, since it goes before what a template says. A change is of what was named alone."""
+    around: Json = {}
+    if args.cwd is not None or not is_change:
+        around["cwd"] = directory(args.cwd)
+        refuse_bytes(around)
+    if args.env is not None or not is_change:
+        variables = environment(args.env)
+        given = [name for name in pairs(args.env, "--env") if name in variables]
+        around |= {"env": variables, "inherit_env": False, **({"env_given": given} if given else {})}
+    return around
 
 
 def directory(asked: str | None) -> str:

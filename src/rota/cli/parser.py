@@ -72,6 +72,9 @@ class Formatter(argparse.HelpFormatter):
 class Parser(argparse.ArgumentParser):
     """An argparse parser whose complaint is an exception, so that every error is printed in one place."""
 
+    is_action = False
+    """It is that of the second word of a verb: what it does not know, nobody does."""
+
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"formatter_class": Formatter, "allow_abbrev": False, **options})
 
@@ -81,7 +84,10 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """argparse gives a command that follows other words the options between them too: it is taken off before."""
         if self.get_default("takes_command") is None or args is None or "--" not in args:
-            return super().parse_known_args(args, namespace)
+            found, unknown = super().parse_known_args(args, namespace)
+            if unknown and self.is_action:
+                self.error(f"unrecognized arguments: {' '.join(unknown)}")
+            return found, unknown
         end = args.index("--")
         found, unknown = super().parse_known_args(args[:end], namespace)
         found.command = args[end + 1 :]
@@ -126,11 +132,13 @@ def full_parser() -> Parser:
 
 def add_actions(parser: argparse.ArgumentParser, actions: dict[str, str]) -> dict[str, argparse.ArgumentParser]:
     """Parsers for the second word of `rota pool set` and its like, by that word; the first is the default."""
-    group = parser.add_subparsers(dest="action", metavar="ACTION")
+    group = parser.add_subparsers(dest="action", metavar="ACTION", prog=parser.prog)
     children: dict[str, argparse.ArgumentParser] = {}
     for action, text in actions.items():
-        children[action] = group.add_parser(action, help=text, description=text)
-        add_global_options(children[action])
+        child = children[action] = group.add_parser(action, help=text, description=text)
+        if isinstance(child, Parser):
+            child.is_action = True
+        add_global_options(child)
     return children
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import signal
 
-from rota.cli.asked import directory, draw, environment, hint_at_quoting, lock, refuse_both, refuse_bytes
+from rota.cli.asked import draw, hint_at_quoting, lock, refuse_both, refuse_bytes, surroundings
 from rota.cli.attendant import Attendant, Left, speaker
 from rota.cli.outcome import exit_code
 from rota.cli.param import PARAM_HELP, params
-from rota.cli.parser import pairs
 from rota.cli.terminal import say_json
 from rota.client.session import Session
 from rota.home import find_home
@@ -87,9 +86,7 @@ def body(args: argparse.Namespace) -> Json:
     request: Json = {name: value for name, value in options.items() if value is not None and value not in ([], {})}
     if command:
         request["command"] = command
-    if args.template is not None and args.env:
-        request["env_given"] = list(pairs(args.env, "--env"))
-    request["cwd"] = directory(args.cwd)
     refuse_bytes(request)
-    variables = {name: value for name, value in environment(args.env).items() if name not in _ANOTHERS}
-    return {**request, "env": variables, "inherit_env": False}
+    around = surroundings(args)
+    variables = {name: value for name, value in around["env"].items() if name not in _ANOTHERS}
+    return {**request, **around, "env": variables}

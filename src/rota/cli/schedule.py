@@ -9,7 +9,7 @@ import sys
 from datetime import UTC, datetime
 
 from rota.cli import table
-from rota.cli.asked import directory, draw, environment, hint_at_quoting, lock, refuse_bytes
+from rota.cli.asked import draw, hint_at_quoting, lock, refuse_bytes, surroundings
 from rota.cli.field import elapsed, moment
 from rota.cli.param import PARAM_HELP, params
 from rota.cli.parser import Usage, add_actions, take_command
@@ -48,6 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for action, child in actions.items():
         if action != "list":
             child.add_argument("name", metavar="NAME", help="its name; or, of one that is there, its id")
+    actions["add"].usage = "rota schedule add NAME --cron EXPR [options] -- COMMAND [ARGUMENT …] | … --template T"
+    actions["change"].usage = "rota schedule change NAME [options] [-- COMMAND [ARGUMENT …]]"
     for action in ("add", "change"):
         _add_options(actions[action], is_new=action == "add")
     actions["change"].add_argument("--unset-param", action="append", metavar="K", help="remove a parameter")
@@ -130,7 +132,7 @@ def _list(session: Session, args: argparse.Namespace) -> int:
 def _add(session: Session, args: argparse.Namespace) -> int:
     if not args.command and args.template is None:
         raise Usage("there is no command to schedule; write it after --, or name a template with --template")
-    job = {"name": args.name, **_job(args), "cwd": directory(args.cwd)}
+    job = {"name": args.name, **_job(args)}
     if args.command:
         job["command"] = args.command
         hint_at_quoting(args.command, f"schedule add {args.name}")
@@ -138,9 +140,10 @@ def _add(session: Session, args: argparse.Namespace) -> int:
     if args.disabled:
         wanted["enabled"] = False
     refuse_bytes(wanted)
-    wanted["job"] = {**job, "env": environment(args.env), "inherit_env": False}
+    wanted["job"] = {**job, **surroundings(args)}
     with _pointing(args.cron):
         answer = api.add_schedule(session, wanted)
+    _warn(answer)
     if args.json:
         say_json(answer)
         return 0
@@ -157,10 +160,8 @@ def _change(session: Session, args: argparse.Namespace) -> int:
     params = job.pop("params", None)
     if args.command is not None:
         job["command"] = args.command
-    if args.cwd is not None:
-        job["cwd"] = directory(args.cwd)
-    if args.env is not None:
-        job = {**job, "env": environment(args.env), "inherit_env": False}
+    refuse_bytes(job)
+    job |= surroundings(args, is_change=True)
     asked = {
         "name": args.rename, **_times(args), "job": job or None, "set_params": params, "unset_params": args.unset_param,
     }  # fmt: skip
@@ -169,6 +170,7 @@ def _change(session: Session, args: argparse.Namespace) -> int:
         raise Usage("nothing is to be changed; `rota schedule change --help` says what can be")
     with _pointing(args.cron):
         answer = api.change_schedule(session, args.name, changes)
+    _warn(answer)
     if args.json:
         say_json(answer)
         return 0
@@ -179,6 +181,11 @@ def _change(session: Session, args: argparse.Namespace) -> int:
     for line in _next_lines(answer["schedule"]):
         talk(line)
     return 0
+
+
+def _warn(answer: Json) -> None:
+    if answer.get("warning"):
+        talk(f"warning: {answer['warning']}")
 
 
 def _other(session: Session, action: str, args: argparse.Namespace) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from rota.cli.asked import directory, draw, environment, hint_at_quoting, lock, refuse_both, refuse_bytes
+from rota.cli.asked import draw, hint_at_quoting, lock, refuse_both, refuse_bytes, surroundings
 from rota.cli.param import PARAM_HELP, params
-from rota.cli.parser import Usage, group_id, job_id, pairs
+from rota.cli.parser import Usage, group_id, job_id
 from rota.cli.terminal import say, say_json, talk
 from rota.client import api
 from rota.client.problem import Deferred
@@ -143,11 +143,8 @@ def body(args: argparse.Namespace) -> Json:
     request: Json = {name: value for name, value in options.items() if value is not None and value not in ([], (), {})}
     if command:
         request["command"] = command
-    request["cwd"] = directory(args.cwd)
-    if args.template is not None and args.env:
-        request["env_given"] = list(pairs(args.env, "--env"))
     refuse_bytes(request)
-    return {**request, "env": environment(args.env), "inherit_env": False}
+    return {**request, **surroundings(args)}
 
 
 def _edge(text: str) -> dict[str, str]:

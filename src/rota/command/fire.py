@@ -18,7 +18,8 @@ from typing import Any
 import msgspec
 
 from rota.command.backpressure import Deferred
-from rota.command.schedule import expanded, find, job_of
+from rota.command.schedule import find
+from rota.command.scheduled import expanded, job_of
 from rota.command.submission import AfterWanted, Origin, Submission, Surroundings
 from rota.command.submit import AlreadyActive, Answer, submit
 from rota.command.survey import NOTHING, Survey
@@ -171,14 +172,16 @@ def trigger(
 
 def is_ahead(schedule: Schedule, now: datetime) -> datetime | None:
     """When a schedule is due, if that is sooner than it stands there: its next time was found when the clock was ahead
-    of what it is now."""
-    if schedule.next_at is None or schedule.next_at <= now:
+    of what it is now, or not at all, because its zone could not be read."""
+    if not schedule.is_enabled or (schedule.next_at is not None and schedule.next_at <= now):
         return None
     try:
         expected = cron_of(schedule.cron, schedule.zone).next_after(now)
     except RotaError:
         return None
-    return expected if expected is not None and expected < schedule.next_at else None
+    if expected is None or (schedule.next_at is not None and expected >= schedule.next_at):
+        return None
+    return expected
 
 
 def ahead(reader: Reader, *, now: datetime, after: int, limit: int) -> tuple[list[Schedule], int | None]:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from rota.command.expand import expand, find_usable, origin_of
-from rota.command.field import check_fields, check_rest
-from rota.command.submission import Origin, Submission
-from rota.command.webhook import hook_of
+from rota.command.scheduled import changed, check, expanded, job_of, stored
+from rota.command.submission import Submission
 from rota.core.cron import cron_of
 from rota.core.schedule import CatchUp, Overlap, Schedule
 from rota.engine.work import Work
-from rota.errors import Conflict, InvalidInput, NotFound
+from rota.errors import Conflict, InvalidInput, NotFound, RotaError, StorageFull, StoreError
 from rota.ids import ScheduleId, parse_schedule
 from rota.names import NAME_RULE, is_name
 from rota.store.session import Looking
@@ -44,19 +43,12 @@ class ScheduleChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     unset_params: list[str] | UnsetType = UNSET
 
 
-_DEFAULTS: dict[str, Any] = msgspec.to_builtins(Submission())
-_NOT_HERE = {
-    "after": "it would come after the same job each time; let the job's command begin with what is to be done first",
-    "group": "a group ends, and a schedule goes on",
-    "local": "it is for the jobs of a batch",
-}
-
-
-def add(work: Work, wanted: ScheduleWanted, *, actor: str | None) -> Schedule:
+def add(work: Work, wanted: ScheduleWanted, *, actor: str | None) -> tuple[Schedule, list[str]]:
+    """With what there is to warn of."""
     cron = cron_of(wanted.cron, wanted.tz)
     _check_name(work, wanted.name)
-    _check_job(work, wanted.job)
-    body, surroundings = _stored(work, wanted.job)
+    warnings = check(work, wanted.job)
+    body, surroundings = stored(work, wanted.job)
     schedule = Schedule(
         id=ScheduleId(work.session.take("schedule", 1)),
         name=wanted.name,
@@ -73,15 +65,21 @@ def add(work: Work, wanted: ScheduleWanted, *, actor: str | None) -> Schedule:
         changed_at=work.now,
     )
     work.session.add_schedule(schedule, actor=actor)
-    return schedule
+    return schedule, warnings
 
 
-def change(work: Work, name: str, wanted: ScheduleChange, *, actor: str | None) -> tuple[Schedule, list[str]]:
-    """What it is now, and which of its fields are others. New times count from now on."""
+def change(
+    work: Work, name: str, wanted: ScheduleChange, *, actor: str | None
+) -> tuple[Schedule, list[str], list[str]]:  # fmt: skip
+    """What it is now, which of its fields are others, and what there is to warn of. New times count from now on. What
+    nobody asks for now is not checked: it may be what is to be mended."""
     before = find(work.session, name)
-    job = _changed_job(job_of(before, work.session), wanted)
-    _check_job(work, job)
-    body, surroundings = _stored(work, job)
+    old = job_of(before, work.session)
+    job = changed_job(old, wanted)
+    warnings = [*check(work, job, old), *_replaced(old, job)] if job != old else []
+    if wanted.name is not UNSET and old.name == job.name == before.name and "name" not in _fields(wanted):
+        job = msgspec.structs.replace(job, name=wanted.name)  # its jobs are called as it is, unless it was said how
+    body, surroundings = stored(work, job) if job != old else (before.body, before.surroundings)
     after = msgspec.structs.replace(
         before,
         name=_or(wanted.name, before.name),
@@ -96,7 +94,7 @@ def change(work: Work, name: str, wanted: ScheduleChange, *, actor: str | None) 
         _check_name(work, after.name)
     fields = [field for field in Schedule.__struct_fields__ if getattr(after, field) != getattr(before, field)]
     if not fields:
-        return before, []
+        return before, [], []
     cron = cron_of(after.cron, after.zone)
     if (after.cron, after.zone) != (before.cron, before.zone):
         next_at = cron.next_after(work.now) if before.is_enabled else None
@@ -104,18 +102,60 @@ def change(work: Work, name: str, wanted: ScheduleChange, *, actor: str | None) 
     after = msgspec.structs.replace(after, changed_at=work.now)
     shown = [_SHOWN.get(field, field) for field in fields]
     work.session.change_schedule(after, "changed", actor=actor, data={"fields": shown})
-    return after, shown
+    return after, shown, warnings
+
+
+def changed_job(job: Submission, wanted: ScheduleChange) -> Submission:
+    set_params = {} if wanted.set_params is UNSET else wanted.set_params
+    unset_params = () if wanted.unset_params is UNSET else wanted.unset_params
+    return changed(job, _fields(wanted), set_params, unset_params)
+
+
+def _fields(wanted: ScheduleChange) -> dict[str, Any]:
+    return {} if wanted.job is UNSET else wanted.job
+
+
+def _replaced(old: Submission, job: Submission) -> list[str]:
+    if old.command and not job.command:
+        return [f"template {job.template} takes the place of the command {shlex.join(old.command)}"]
+    if old.template is not None and job.template is None:
+        return [f"the command takes the place of template {old.template}; params stay"]
+    return []
+
+
+_LOOKED_AT = frozenset(
+    ("template", "command", "cwd", "env", "needs", "produces", "pin", "worktree", "base", "patch", "with_diff")
+)
+
+
+def made(look: Looking, wanted: ScheduleWanted) -> Submission:
+    return expanded(look, wanted.job, None)[0]
+
+
+def made_anew(look: Looking, name: str, wanted: ScheduleChange) -> Submission | None:
+    """The job as the change makes it, if there is anything in it that has to be looked at outside."""
+    if not _LOOKED_AT & _fields(wanted).keys():
+        return None
+    try:
+        return expanded(look, changed_job(job_of(find(look, name), look), wanted), None)[0]
+    except (StorageFull, StoreError):
+        raise
+    except RotaError:  # said when it is changed, where it matters
+        return None
 
 
 _SHOWN = {"zone": "tz", "body": "job", "surroundings": "env"}
 
 
 def enable(work: Work, name: str, *, actor: str | None) -> Schedule:
-    """Again, if it is so already, nothing happens: what is due stays due."""
+    """Again, if it is so already, nothing happens: what is due stays due. One that had no time any more, because its
+    zone could not be read, has one again."""
     before = find(work.session, name)
-    if before.is_enabled:
+    if before.is_enabled and before.next_at is not None:
         return before
     next_at = cron_of(before.cron, before.zone).next_after(work.now)
+    if before.is_enabled and next_at is None:
+        return before
     after = msgspec.structs.replace(
         before, is_enabled=True, since=work.now, next_at=next_at, changed_at=work.now
     )  # fmt: skip
@@ -149,22 +189,6 @@ def find(look: Looking, name: str) -> Schedule:
     return found
 
 
-def job_of(schedule: Schedule, look: Looking) -> Submission:
-    """What it asks for each time, in the surroundings of who made it."""
-    job = msgspec.json.decode(schedule.body, type=Submission)
-    if schedule.surroundings is None:
-        return job
-    return msgspec.structs.replace(job, env=dict(look.variables(schedule.surroundings)))
-
-
-def expanded(look: Looking, job: Submission, schedule: ScheduleId | None) -> tuple[Submission, Origin]:
-    """The job as it is made, from its template where it names one, and where it comes from."""
-    if job.template is None:
-        return job, Origin(schedule=schedule)
-    template = find_usable(look, job.template)
-    return expand(job, template), origin_of(job, template, schedule)
-
-
 def _check_name(work: Work, name: str) -> None:
     if not is_name(name) or "/" in name or _is_id(name):
         raise InvalidInput(f"not a usable name of a schedule: {name!r}; use {NAME_RULE}, no / and not an id")
@@ -179,41 +203,6 @@ def _is_id(name: str) -> bool:
     except InvalidInput:
         return False
     return True
-
-
-def _check_job(work: Work, wanted: Submission) -> None:
-    """As far as it can be known now: what it needs outside is looked at each time."""
-    for field, why in _NOT_HERE.items():
-        if getattr(wanted, field) != getattr(Submission(), field):
-            raise InvalidInput(f"{field} is not for a job of a schedule: {why}")
-    job, _ = expanded(work.session, wanted, None)
-    check_fields(job)
-    check_rest(job, work.settings.retry, work.now)
-    hook_of(job, work.settings.webhooks)
-
-
-def _stored(work: Work, job: Submission) -> tuple[str, int | None]:
-    """Its body, without what goes without saying, and where its whole environment is stored, if it brings one."""
-    surroundings = None
-    if not job.inherit_env:
-        surroundings = work.session.surroundings(job.env)
-        job = msgspec.structs.replace(job, env={})
-    said = {name: value for name, value in msgspec.to_builtins(job).items() if value != _DEFAULTS[name]}
-    return msgspec.json.encode(said).decode(), surroundings
-
-
-def _changed_job(job: Submission, wanted: ScheduleChange) -> Submission:
-    fields = {} if wanted.job is UNSET else wanted.job
-    said = {**msgspec.to_builtins(job), **fields}
-    if wanted.set_params is not UNSET or wanted.unset_params is not UNSET:
-        gone = () if wanted.unset_params is UNSET else wanted.unset_params
-        new = {} if wanted.set_params is UNSET else wanted.set_params
-        said["params"] = {key: value for key, value in (said["params"] or {}).items() if key not in gone} | new
-    said = {name: _DEFAULTS.get(name) if value is None else value for name, value in said.items()}
-    try:
-        return msgspec.convert(said, Submission)
-    except msgspec.ValidationError as error:
-        raise InvalidInput(f"the job cannot be used: {error}") from error
 
 
 def _or(value: Any, otherwise: Any) -> Any:

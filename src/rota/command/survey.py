@@ -6,7 +6,8 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -47,6 +48,16 @@ def names_something(wanted: Submission) -> bool:
     return bool(wanted.needs or wanted.produces or wanted.pin is not None)
 
 
+def places_of(wanted: Submission, around: Surroundings) -> Iterator[str]:
+    """The directories that are looked into for it."""
+    if names_something(wanted):
+        cwd = wanted.cwd or around.cwd
+        yield cwd
+        for text in wanted.needs:
+            if text.startswith("file:"):
+                yield posixpath.dirname(posixpath.join(cwd, text.removeprefix("file:")))
+
+
 def survey(
     wanted: Sequence[Submission], around: Surroundings, probe: Probe, places: Places, *, began: int
 ) -> Survey:  # fmt: skip
@@ -69,10 +80,7 @@ def _find(wanted: Submission, around: Surroundings, probe: Probe) -> Found:
     if not names_something(wanted):
         return Found()
     cwd = wanted.cwd if wanted.cwd is not None else around.cwd
-    needs, products = _parsed(wanted.needs, cwd), _parsed(wanted.produces, cwd)
-    foreign = next((artifact for artifact in products if artifact.job is not None), None)
-    if foreign is not None:
-        raise InvalidInput(f"{foreign} is the patch that {foreign.name} leaves; no other job produces it")
+    needs, products = check_named(wanted, cwd)
     repository = probe.repository_of(cwd)
     if repository is not None and len(repository.encode(errors="surrogateescape")) > _LONGEST:
         raise InvalidInput(
@@ -86,6 +94,17 @@ def _find(wanted: Submission, around: Surroundings, probe: Probe) -> Found:
         products=products,
         pinned_head=None if wanted.pin is None or repository is None else _pin(repository, wanted.pin, probe),
     )
+
+
+def check_named(wanted: Submission, cwd: str) -> tuple[tuple[Artifact, ...], tuple[Artifact, ...]]:
+    """What it needs and what it produces, as far as that can be known without a look."""
+    needs, products = _parsed(wanted.needs, cwd), _parsed(wanted.produces, cwd)
+    foreign = next((artifact for artifact in products if artifact.job is not None), None)
+    if foreign is not None:
+        raise InvalidInput(f"{foreign} is the patch that {foreign.name} leaves; no other job produces it")
+    if wanted.pin is not None:
+        parse_pin(wanted.pin)
+    return needs, products
 
 
 def _parsed(texts: Sequence[str], cwd: str) -> tuple[Artifact, ...]:

@@ -22,8 +22,11 @@ class LocalProbe:
 
     def look(self, facts: Collection[Fact]) -> dict[Fact, Seen]:
         seen = self._files.look(fact for fact in facts if isinstance(fact, File))
+        others = [fact for fact in facts if not isinstance(fact, File)]
+        if not others:
+            return seen
         with self._turn:
-            return seen | self._git.look(fact for fact in facts if not isinstance(fact, File))
+            return seen | self._git.look(others)
 
     def repository_of(self, directory: str) -> str | None:
         return self._git.repository_of(directory)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
-import threading
 from collections.abc import Awaitable, Callable, Sequence
 from ipaddress import ip_address
 
+from rota.aside import begin
 from rota.core.address import Network, literal, refusal
 from rota.errors import InvalidInput
 
@@ -20,32 +19,16 @@ class Refused(InvalidInput):
 
 
 async def resolve(host: str, port: int) -> Sequence[str]:
-    """In a thread that nobody waits for: a resolver that does not answer holds up neither others nor the end."""
-    loop = asyncio.get_running_loop()
-    found: asyncio.Future[Sequence[str]] = loop.create_future()
+    """A resolver that does not answer holds up neither others nor the end."""
 
-    def tell(answer: Sequence[str] | OSError) -> None:
-        if found.done():
-            return
-        if isinstance(answer, OSError):
-            found.set_exception(answer)
-        else:
-            found.set_result(answer)
-
-    def ask() -> None:
-        answer: Sequence[str] | OSError
+    def ask() -> Sequence[str]:
         try:
             rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            answer = list(dict.fromkeys(str(row[4][0]) for row in rows))
-        except (OSError, UnicodeError) as error:
-            answer = error if isinstance(error, OSError) else OSError(str(error))
-        try:
-            loop.call_soon_threadsafe(tell, answer)
-        except RuntimeError:  # the scheduler has ended meanwhile
-            return
+        except UnicodeError as error:
+            raise OSError(str(error)) from None
+        return list(dict.fromkeys(str(row[4][0]) for row in rows))
 
-    threading.Thread(target=ask, name="rota-resolve", daemon=True).start()
-    return await found
+    return await begin(ask, name="rota-resolve")
 
 
 async def permitted(host: str, port: int, allow: Sequence[Network], ask: Resolve = resolve) -> Sequence[str]:

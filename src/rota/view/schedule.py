@@ -70,7 +70,7 @@ def listing(look: Looking, *, after: int, limit: int) -> tuple[list[ScheduleForm
 def form(look: Looking, schedule: Schedule, *, most: int = 10, is_alone: bool = False) -> ScheduleForm:
     body: dict[str, Any] = msgspec.json.decode(schedule.body)
     fires = _fires(look, look.fires_of(schedule.id, most))
-    job = {name: value for name, value in body.items() if name not in ("env", "inherit_env")}
+    job = {name: value for name, value in body.items() if name not in ("env", "inherit_env", "env_given")}
     return ScheduleForm(
         id=show_schedule(schedule.id),
         name=schedule.name,
