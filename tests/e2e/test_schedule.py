@@ -213,3 +213,15 @@ def test_a_schedule_outlives_its_template(rota: Rota) -> None:
     rota.wait(job)
     assert rota.ask("logs", job).out == "by hand\n"
     assert rota.show(job)["name"] == "t"
+
+
+def test_a_trigger_that_is_asked_for_again_with_its_key_is_one_job(rota: Rota) -> None:
+    rota.ask("schedule", "add", "s", "--cron", "@daily", "--", "true")
+    first, again = (
+        rota.api("POST", "/api/schedules/s/trigger", {"params": {"a": 1}}, Idempotency_Key="k") for _ in range(2)
+    )
+    assert (first.status, again.status) == (201, 200)
+    assert first.json()["job"]["id"] == again.json()["job"]["id"] == "job-1"
+    assert len(fires(rota, "s")) == 1
+    assert rota.api("POST", "/api/schedules/s/trigger", {"params": {"a": 2}}, Idempotency_Key="k").status == 409
+    assert rota.api("POST", "/api/schedules/s/trigger").json()["job"]["id"] == "job-2"

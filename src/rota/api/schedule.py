@@ -18,7 +18,7 @@ from rota.api.submit import foreseen, look_outside
 from rota.command import fire
 from rota.command import schedule as command
 from rota.command.schedule import ScheduleChange, ScheduleWanted, find
-from rota.command.submit import AlreadyActive
+from rota.command.submit import AlreadyActive, Submitted
 from rota.core.schedule import Schedule
 from rota.engine.work import Work
 from rota.errors import InvalidInput
@@ -111,10 +111,12 @@ async def trigger_schedule(request: Request) -> Response:
     act = partial(
         fire.trigger, schedule=schedule.id, job=job, origin=origin, around=context.around, survey=survey,
         workspace=workspaces[0] if workspaces else None, actor=context.actor,
+        key=request.headers.get("idempotency-key"), params=wanted.params,
     )  # fmt: skip
     told, form, _ = await context.perform_and_see(act, context.see_submitted)
     is_old = isinstance(told, AlreadyActive)
-    return answer({"result": "already_active" if is_old else "submitted", "job": form}, 200 if is_old else 201)
+    is_new = isinstance(told, Submitted) and not told.is_repeat
+    return answer({"result": "already_active" if is_old else "submitted", "job": form}, 201 if is_new else 200)
 
 
 async def next_fires(request: Request) -> Response:

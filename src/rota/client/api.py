@@ -487,7 +487,9 @@ def switch_schedule(session: Session, name: str, action: str) -> Json:
 
 
 def trigger_schedule(session: Session, name: str, params: Json) -> Json:
-    answer: Json = session.ask("POST", f"/api/schedules/{quote(name)}/trigger", body={"params": params}).json()
+    headers = {"Idempotency-Key": os.urandom(16).hex()}
+    target = f"/api/schedules/{quote(name)}/trigger"
+    answer: Json = session.ask("POST", target, body={"params": params}, headers=headers).json()
     return answer
 
 

@@ -21,7 +21,7 @@ from rota.command.backpressure import Deferred
 from rota.command.schedule import find
 from rota.command.scheduled import expanded, job_of
 from rota.command.submission import AfterWanted, Origin, Submission, Surroundings
-from rota.command.submit import AlreadyActive, Answer, submit
+from rota.command.submit import AlreadyActive, Answer, Submitted, submit
 from rota.command.survey import NOTHING, Survey
 from rota.core.after import AfterPolicy
 from rota.core.cron import TICK, cron_of
@@ -137,10 +137,12 @@ def _behind(job: Submission, place: Room) -> Submission:
 
 def _submit(
     work: Work, job: Submission, origin: Origin, around: Surroundings, survey: Survey, workspace: Workspace | None,
-    *, actor: str | None = None,
+    *, actor: str | None = None, key: str | None = None, asked: object = None,
 ) -> Answer:  # fmt: skip
     workspaces = () if workspace is None else (workspace,)
-    return submit(work, [job], around, actor=actor, survey=survey, workspaces=workspaces, origins=[origin])
+    return submit(
+        work, [job], around, actor=actor, key=key, asked=asked, survey=survey, workspaces=workspaces, origins=[origin]
+    )
 
 
 def triggered(reader: Reader, name: str, params: dict[str, Any]) -> tuple[Schedule, Submission, Origin]:
@@ -153,12 +155,14 @@ def triggered(reader: Reader, name: str, params: dict[str, Any]) -> tuple[Schedu
 
 def trigger(
     work: Work, schedule: ScheduleId, job: Submission, origin: Origin, around: Surroundings, *, survey: Survey,
-    workspace: Workspace | None, actor: str | None,
+    workspace: Workspace | None, actor: str | None, key: str | None = None, params: object = None,
 ) -> Answer:  # fmt: skip
-    """Who asks for it wants it now: overlap does not hold it, nor that it is disabled; its times stay as they are."""
+    """Who asks for it wants it now: overlap does not hold it, nor that it is disabled; its times stay as they are. With
+    a key that came before, with the same params, the answer is the job of then."""
     found = find(work.session, f"schedule-{schedule}")
-    answer = _submit(work, job, origin, around, survey, workspace, actor=actor)
-    if isinstance(answer, AlreadyActive):
+    asked = ("trigger", schedule, params)
+    answer = _submit(work, job, origin, around, survey, workspace, actor=actor, key=key, asked=asked)
+    if isinstance(answer, AlreadyActive) or (isinstance(answer, Submitted) and answer.is_repeat):
         return answer
     at = work.now
     while work.session.has_fire(schedule, at):
