@@ -91,7 +91,7 @@ RUNS, WAITS = Active(job=JobId(1), is_waiting=False), Active(job=JobId(2), is_wa
         (Overlap.SKIP, [RUNS], Crowded(reason="job-1 is still active")),
         (Overlap.SKIP, [WAITS], Crowded(reason="job-2 is still active")),
         (Overlap.QUEUE_ONE, [], Room()),
-        (Overlap.QUEUE_ONE, [RUNS], Room(behind=(JobId(1),))),
+        (Overlap.QUEUE_ONE, [RUNS], Room()),
         (Overlap.QUEUE_ONE, [RUNS, WAITS], Crowded(reason="job-2 is waiting already")),
         (Overlap.QUEUE_ONE, [WAITS], Crowded(reason="job-2 is waiting already")),
     ],

@@ -193,18 +193,30 @@ def test_overlap(make_scheduler: Callable[..., Scheduler], overlap: str, first: 
     assert all(each.reason for each in works.fires() if each.state is FireState.SKIPPED)
 
 
-def test_the_one_that_is_queued_waits_until_the_other_has_ended(make_scheduler: Callable[..., Scheduler]) -> None:
+def test_the_jobs_of_one_that_queues_never_run_at_once(make_scheduler: Callable[..., Scheduler]) -> None:
     works = Clockwork(make_scheduler(**{"global": 5}))
     works.add("0 * * * *", overlap="queue_one", job={"retries": 1})
     works.go("2026-01-01T02:00")
     assert works.scheduler.started() == [1]
-    assert works.scheduler.detail(JobId(2)) == "waiting on job job-1"
+    assert works.scheduler.detail(JobId(2)) == "waiting on locks"
     works.scheduler.end(JobId(1), 1)
+    assert works.scheduler.started() == [1, 2]  # while the first waits to be tried again
     works.clock.advance(minutes=1)
     works.scheduler.turn()
-    assert works.scheduler.started() == [1, 3]  # its retry goes before
-    works.scheduler.end(JobId(3), 1)
-    assert works.scheduler.started() == [1, 3, 2]
+    assert works.scheduler.started() == [1, 2]
+    works.scheduler.end(JobId(2))
+    assert works.scheduler.started() == [1, 2, 3]
+
+
+def test_what_was_queued_behind_another_is_not_tied_to_it(make_scheduler: Callable[..., Scheduler]) -> None:
+    works = Clockwork(make_scheduler(**{"global": 5}))
+    works.add("0 * * * *", overlap="queue_one")
+    works.go("2026-01-01T02:00")
+    for job in (JobId(1), JobId(2)):
+        works.scheduler.end(job)
+    assert works.scheduler.job(JobId(2)).after == ()
+    works.scheduler.rewind(JobId(1))
+    assert [works.scheduler.status(JobId(n)) for n in (1, 2)] == [Status.DISPATCHED, Status.COMPLETED]
 
 
 def test_a_job_that_is_rewound_counts_as_active_again(make_scheduler: Callable[..., Scheduler]) -> None:

@@ -20,12 +20,11 @@ import msgspec
 from rota.command.backpressure import Deferred
 from rota.command.schedule import find
 from rota.command.scheduled import expanded, job_of
-from rota.command.submission import AfterWanted, Origin, Submission, Surroundings
+from rota.command.submission import LockWanted, Origin, Submission, Surroundings
 from rota.command.submit import AlreadyActive, Answer, Submitted, submit
 from rota.command.survey import NOTHING, Survey
-from rota.core.after import AfterPolicy
 from rota.core.cron import TICK, cron_of
-from rota.core.schedule import Crowded, Fire, FireState, Overlap, Room, Schedule, Step, room, step
+from rota.core.schedule import Crowded, Fire, FireState, Overlap, Room, Schedule, Step, line_of, room, step
 from rota.core.workspace import Workspace
 from rota.engine.work import Work
 from rota.errors import RotaError, StorageFull, StoreError
@@ -105,7 +104,7 @@ def _fired(
         return msgspec.structs.replace(fired, state=FireState.SKIPPED, reason=place.reason), None
     try:
         with work.session.savepoint():
-            answer = _submit(work, _behind(due.job, place), due.origin, around, survey, workspace)
+            answer = _submit(work, _in_line(due.job, due.schedule), due.origin, around, survey, workspace)
     except (StorageFull, StoreError):
         raise
     except RotaError as error:
@@ -130,9 +129,12 @@ def _room(work: Work, schedule: Schedule) -> Room | Crowded:
     return room(schedule.overlap, work.session.active_of_schedule(schedule.id))
 
 
-def _behind(job: Submission, place: Room) -> Submission:
-    edges = [AfterWanted(job=show_job(other), policy=AfterPolicy.FINISHED) for other in place.behind]
-    return msgspec.structs.replace(job, after=edges) if edges else job
+def _in_line(job: Submission, schedule: Schedule) -> Submission:
+    """An edge would tie the jobs of a schedule to each other for good: a rewind would take all later ones along, and gc
+    could remove none of them."""
+    if schedule.overlap is not Overlap.QUEUE_ONE:
+        return job
+    return msgspec.structs.replace(job, locks=[*job.locks, LockWanted(key=line_of(schedule.id))])
 
 
 def _submit(
@@ -157,11 +159,12 @@ def trigger(
     work: Work, schedule: ScheduleId, job: Submission, origin: Origin, around: Surroundings, *, survey: Survey,
     workspace: Workspace | None, actor: str | None, key: str | None = None, params: object = None,
 ) -> Answer:  # fmt: skip
-    """Who asks for it wants it now: overlap does not hold it, nor that it is disabled; its times stay as they are. With
+    """Who asks for it wants it now: overlap does not skip it, nor that it is disabled; its times stay as they are. With
     a key that came before, with the same params, the answer is the job of then."""
     found = find(work.session, f"schedule-{schedule}")
     asked = ("trigger", schedule, params)
-    answer = _submit(work, job, origin, around, survey, workspace, actor=actor, key=key, asked=asked)
+    made = _in_line(job, found)
+    answer = _submit(work, made, origin, around, survey, workspace, actor=actor, key=key, asked=asked)
     if isinstance(answer, AlreadyActive) or (isinstance(answer, Submitted) and answer.is_repeat):
         return answer
     at = work.now

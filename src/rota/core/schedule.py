@@ -19,7 +19,7 @@ from enum import StrEnum
 import msgspec
 
 from rota.core.cron import TICK, Cron
-from rota.ids import JobId, ScheduleId, show_job
+from rota.ids import JobId, ScheduleId, show_job, show_schedule
 
 TOLERANCE = timedelta(seconds=60)
 """A fire that comes later than this is late: the scheduler was away, or the clock was set, or the machine slept."""
@@ -134,9 +134,13 @@ class Crowded(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Room(msgspec.Struct, frozen=True, kw_only=True):
-    behind: tuple[JobId, ...] = ()
-    """It waits until these have ended."""
+class Room(msgspec.Struct, frozen=True):
+    """Another may be made; with `queue_one` it waits for its turn by the lock that all jobs of the schedule hold."""
+
+
+def line_of(schedule: ScheduleId) -> str:
+    """The key of that lock."""
+    return f"schedule/{show_schedule(schedule)}"
 
 
 def room(overlap: Overlap, active: Sequence[Active]) -> Room | Crowded:
@@ -148,4 +152,4 @@ def room(overlap: Overlap, active: Sequence[Active]) -> Room | Crowded:
     waiting = next((each for each in active if each.is_waiting), None)
     if waiting is not None:
         return Crowded(reason=f"{show_job(waiting.job)} is waiting already")
-    return Room(behind=tuple(each.job for each in active))
+    return Room()
