@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.config import group_policy
+from rota.config import extension
+from rota.config.policy import GROUP_FAILURE
 from rota.core.group import POLICIES, Fate, Member, Tally, sort_fates, status_of
 from rota.core.status import TERMINAL, Status
 from rota.engine.policy import group_policy_named
@@ -77,10 +78,11 @@ class EntryPoint:
 
 def test_a_package_brings_a_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     found: dict[str, Any] = {"gentle": EntryPoint(Saying({})), "class": EntryPoint(object), "bad": EntryPoint(7)}
-    monkeypatch.setattr(group_policy, "entry_points", lambda: found)
+    monkeypatch.setattr(extension, "entry_points", lambda _kind: found)
     group_policy_named.cache_clear()
     assert group_policy_named("gentle").fates(FAILED, []) == {}
     assert group_policy_named("stop") is POLICIES["stop"]
+    assert tuple(POLICIES) == GROUP_FAILURE.own
     with pytest.raises(InvalidInput, match="there is stop, continue, skip, bad, class, gentle"):
         group_policy_named("shrug")
     for name in ("class", "bad"):
@@ -95,6 +97,6 @@ def test_what_cannot_be_loaded_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
     entry = EntryPoint(None)
     entry.load = broken
-    monkeypatch.setattr(group_policy, "entry_points", lambda: {"broken": entry})
+    monkeypatch.setattr(extension, "entry_points", lambda _kind: {"broken": entry})
     with pytest.raises(InvalidInput, match="cannot be loaded: ImportError"):
-        group_policy.load("broken", ("stop",))
+        extension.load(GROUP_FAILURE, "broken")

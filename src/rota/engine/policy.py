@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from rota.config import group_policy
-from rota.config.policy import POOLS, load
+from rota.config.extension import load
+from rota.config.policy import CONCURRENCY, GROUP_FAILURE, POOLS
 from rota.core.group import POLICIES, GroupFailurePolicy
 from rota.core.pool import ConcurrencyPolicy, NamedPolicy, PoolPolicy
 from rota.errors import ConfigError, InvalidInput
@@ -16,7 +16,7 @@ def policy_named(name: str) -> ConcurrencyPolicy:
     if name == POOLS:
         return PoolPolicy()
     try:
-        return NamedPolicy(name, load(name))
+        return NamedPolicy(name, load(CONCURRENCY, name))
     except InvalidInput as error:
         raise ConfigError(f"scheduler.policy: {error.message}") from error
 
@@ -27,5 +27,5 @@ def group_policy_named(name: str) -> GroupFailurePolicy:
     own = POLICIES.get(name)
     if own is not None:
         return own
-    policy: GroupFailurePolicy = group_policy.load(name, tuple(POLICIES))
+    policy: GroupFailurePolicy = load(GROUP_FAILURE, name)
     return policy

@@ -6,11 +6,11 @@ from datetime import datetime
 
 import msgspec
 
-from rota.core.group import OVER, status_of
-from rota.core.status import Status
+from rota.core.group import OVER
 from rota.errors import InvalidInput
-from rota.ids import JobId, show_group, show_job
+from rota.ids import JobId, show_job
 from rota.store.session import Reader
+from rota.wire import group_form
 
 _MOST_ENDED = 500
 _MOST_RUNNING = 20
@@ -50,23 +50,17 @@ class ProgressForm(msgspec.Struct, frozen=True, kw_only=True):
 
 def progress(reader: Reader, group: str, seen: str | None) -> ProgressForm:
     found = reader.group_called(group)
-    tally = reader.tallies([found])[found.id]
+    form = group_form(found, reader.tallies([found])[found.id])
     since = _since(seen)
     ended = reader.ended_since(found.id, since, limit=_MOST_ENDED)
     running = reader.running_in(found.id, limit=_MOST_RUNNING)
     at, job = ended[-1].since if ended else since
-    counts: dict[str, int] = {}
-    for status in Status:
-        if count := tally.counts.get(status):
-            counts[status.shown.value] = counts.get(status.shown.value, 0) + count
     return ProgressForm(
-        id=show_group(found.id),
-        name=found.name,
-        status=status_of(
-            tally, is_closed=found.closed_at is not None, is_cancelled=found.cancelled_at is not None
-        ).value,
-        counts=counts,
-        total=tally.total,
+        id=form.id,
+        name=form.name,
+        status=form.status,
+        counts=form.counts,
+        total=form.total,
         running=[RunningForm(id=show_job(one.job), name=one.name, started_at=one.started_at) for one in running],
         ended=[
             EndedForm(
