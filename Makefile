@@ -16,7 +16,7 @@ test: .venv/dev.stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/pytest -n 4
+	$(BIN)/pytest -n 4 --dist worksteal
 
 run: .venv/run.stamp
 	PATH="$$PWD/$(BIN):$$PATH" sh examples/first-minute.sh

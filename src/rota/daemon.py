@@ -215,8 +215,8 @@ class Daemon:
             await self._drain()
             watching.cancel()
             adopting.cancel()
-            context.presence.close()
             await context.sender.close()
+            context.presence.close()
             self._hub.close()
             server.end()
             await serving

@@ -118,24 +118,24 @@ def test_it_fires_by_itself_and_once_whatever_is_killed(rota: Rota, stage: Stage
     assert [each["id"] for each in rota.jobs()] == ["job-1"]
     (fired,) = fires(rota, "s")
     assert (fired["state"], fired["job"]) == ("fired", "job-1")
-    assert fired["late"] < 5
+    assert fired["late"] < 60
 
 
 def test_times_that_passed_while_it_was_down_are_caught_up_or_said_to_be_missed(rota: Rota) -> None:
+    last = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=20)  # and none while this runs
     for name, policy in (("last", "latest"), ("never", "none")):
-        rota.ask("schedule", "add", name, "--cron", "0 * * * *", "--catch-up", policy, "--", "true")
+        rota.ask("schedule", "add", name, "--cron", f"{last.minute} * * * *", "--catch-up", policy, "--", "true")
     rota.ask("down")
-    hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
-    put(rota, "last", hour - timedelta(hours=3))
-    put(rota, "never", hour - timedelta(hours=3))
+    put(rota, "last", last - timedelta(hours=3))
+    put(rota, "never", last - timedelta(hours=3))
     rota.start()
     eventually(lambda: fires(rota, "never") and len(fires(rota, "last")) == 2)
     states = [(each["state"], each["count"]) for each in fires(rota, "last")]
     assert states == [("fired", 1), ("missed", 3)]
     rota.wait("job-1")
     status = rota.status()["schedules"]
-    assert status["missed"] in (6, 7)  # at the very beginning of an hour its first time is not missed
-    assert f"{status['missed']} missed since yesterday" in rota.ask("status").out
+    assert status["missed"] == 7
+    assert "7 missed since yesterday" in rota.ask("status").out
     assert "missed" in rota.ask("schedule", "list").out
 
 

@@ -99,7 +99,8 @@ async def _frames(
     said: SlotForm | None = None
     try:
         with context.hub.listening(("slot", slot)) as changed, context.hub.listening(None) as anything:
-            while not context.hub.is_closed:
+            while True:
+                is_last = context.hub.is_closed  # what ended with the scheduler's own end is still told
                 changed.clear()
                 anything.clear()
                 # First whether it has ended, then what is there: in this order nothing written last is missed.
@@ -112,6 +113,7 @@ async def _frames(
                     yield frame
                 if hold.is_over:
                     yield _line(slot=form)
+                if hold.is_over or is_last:
                     return
                 await (_grown(outputs.values(), changed) if form.ready else _news(changed, anything))
     finally:
