@@ -378,9 +378,9 @@ def run(machine: type[Machine], examples: int) -> None:
 
 
 def test_whatever_happens_the_right_jobs_are_held_and_no_others() -> None:
-    run(Machine, 120)
+    run(Machine, 70)
 
 
 def test_whatever_happens_somebody_tries_who_can(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(breaker, "PROBES", 1)
-    run(Paged, 40)
+    run(Paged, 25)
