@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from rota.core.cron import TICK, cron_of
-from rota.core.schedule import MOST, TOLERANCE, Active, CatchUp, Crowded, Overlap, Room, room, step
+from rota.core.schedule import MOST, TOLERANCE, Active, CatchUp, Overlap, crowded_by, step
 from rota.ids import JobId
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -86,15 +86,15 @@ RUNS, WAITS = Active(job=JobId(1), is_waiting=False), Active(job=JobId(2), is_wa
 @pytest.mark.parametrize(
     ("overlap", "active", "expected"),
     [
-        (Overlap.ALLOW, [RUNS, WAITS], Room()),
-        (Overlap.SKIP, [], Room()),
-        (Overlap.SKIP, [RUNS], Crowded(reason="job-1 is still active")),
-        (Overlap.SKIP, [WAITS], Crowded(reason="job-2 is still active")),
-        (Overlap.QUEUE_ONE, [], Room()),
-        (Overlap.QUEUE_ONE, [RUNS], Room()),
-        (Overlap.QUEUE_ONE, [RUNS, WAITS], Crowded(reason="job-2 is waiting already")),
-        (Overlap.QUEUE_ONE, [WAITS], Crowded(reason="job-2 is waiting already")),
+        (Overlap.ALLOW, [RUNS, WAITS], None),
+        (Overlap.SKIP, [], None),
+        (Overlap.SKIP, [RUNS], "job-1 is still active"),
+        (Overlap.SKIP, [WAITS], "job-2 is still active"),
+        (Overlap.QUEUE_ONE, [], None),
+        (Overlap.QUEUE_ONE, [RUNS], None),
+        (Overlap.QUEUE_ONE, [RUNS, WAITS], "job-2 is waiting already"),
+        (Overlap.QUEUE_ONE, [WAITS], "job-2 is waiting already"),
     ],
 )
-def test_room(overlap: Overlap, active: list[Active], expected: Room | Crowded) -> None:
-    assert room(overlap, active) == expected
+def test_whether_there_is_room(overlap: Overlap, active: list[Active], expected: str | None) -> None:
+    assert crowded_by(overlap, active) == expected

@@ -9,8 +9,9 @@ import sys
 from datetime import UTC, datetime
 
 from rota.cli import table
-from rota.cli.asked import draw, hint_at_quoting, lock, refuse_bytes, surroundings
+from rota.cli.asked import hint_at_quoting, refuse_bytes, surroundings
 from rota.cli.field import elapsed, moment
+from rota.cli.job_option import add_job_options, job_asked
 from rota.cli.param import PARAM_HELP, params
 from rota.cli.parser import Usage, add_actions, take_command
 from rota.cli.terminal import say, say_json, talk, width_of
@@ -35,11 +36,6 @@ _ACTIONS = {
     "next": "say when it fires next",
 }
 _FIELDS = ("minute", "hour", "day-of-month", "month", "day-of-week")
-_TEXTS = (
-    "template", "type", "pin", "missing_producer", "flow", "phase", "unique", "target", "timeout", "idle_timeout",
-    "delay", "retry", "skip_if", "base",
-)  # fmt: skip
-_FLAGS = ("parallelizable", "worktree", "patch", "with_diff")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,36 +64,8 @@ def _add_options(parser: argparse.ArgumentParser, *, is_new: bool) -> None:
     add("--overlap", choices=("allow", "skip", "queue_one"), help="if a job of it is still active; allow unless given")
     if is_new:
         add("--disabled", action="store_true", help="it fires only when it is enabled")
-    add("--template", metavar="T", help="make the job from this template")
-    add("--param", action="append", metavar="K=V", help=PARAM_HELP)
     add("--job-name", metavar="NAME", help="what to call its jobs in lists; the schedule's name unless given")
-    add("--type", help="the jobs' kind; draws from the pool type/TYPE")
-    add("--priority", type=int, metavar="N", help="higher goes first; 0 unless given")
-    add("--needs", action="append", metavar="ARTIFACT", help="wait until it is there")
-    add("--produces", action="append", metavar="ARTIFACT", help="what the jobs make")
-    add("--missing-producer", choices=("block", "wait"), help="if nobody is to produce what they need")
-    add("--pin", metavar="BRANCH[@OID]", help="run only while the branch stands where it did at the fire, or at OID")
-    add("--lock", action="append", metavar="KEY[:shared]", help="hold this key while running")
-    add("--pool", action="append", metavar="NAME[=W]", help="draw W (1) from this pool")
-    add("--flow", help="the jobs' flow; draws from the pool flow/FLOW")
-    add("--phase", metavar="P", help="their phase of the flow")
-    add("--parallelizable", action="store_true", help="they may run beside others of their phase and flow")
-    add("--unique", metavar="KEY", help="not while another job with this key is active: then the time is skipped")
-    add("--target", help="where the work belongs; draws from the pool target/TARGET")
-    add("--timeout", metavar="D", help="end a job after so long, as 90s or 1h30m")
-    add("--idle-timeout", metavar="D", help="end it when it has written nothing for so long")
-    add("--delay", metavar="D", help="do not start a job before so long after its time")
-    add("--retries", type=int, metavar="N", help="if a job fails, try it again up to N times; 3 unless given")
-    add("--retry", metavar="NAME", help="the retry policy: default, fleet, or one of your [retry.NAME]")
-    add("--skip-if", metavar="CMD", help="skip a job if this shell command exits 0")
-    add("--worktree", action="store_true", help="run each in a git worktree and branch of its own")
-    add("--base", metavar="REF", help="what to make the worktree from; HEAD unless given")
-    add("--patch", action="store_true", help="keep what a job changes in the working tree as command.patch")
-    add("--with-diff", action="store_true", help="give it what is not committed then, as $ROTA_INPUT_PATCH")
-    add("--webhook", action="append", metavar="URL", help="tell this URL how the jobs end")
-    add("--webhook-event", action="append", metavar="E", help="of what; completed, failed and skipped unless given")
-    add("--env", action="append", metavar="K=V", help="set in the environment, on top of yours")
-    add("--cwd", metavar="DIR", help="the working directory instead of yours")
+    add_job_options(parser, when="at its time", since="after its time", if_taken="the time is skipped", retries=3)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -234,22 +202,7 @@ def _times(args: argparse.Namespace) -> Json:
 
 
 def _job(args: argparse.Namespace) -> Json:
-    """What was asked for, so that the server's defaults hold for the rest."""
-    asked: Json = {name: getattr(args, name) for name in _TEXTS}
-    asked |= {name: getattr(args, name) or None for name in _FLAGS}
-    asked |= {
-        "name": args.job_name,
-        "params": params(args.param) or None,
-        "priority": args.priority,
-        "retries": args.retries,
-        "needs": args.needs,
-        "produces": args.produces,
-        "webhooks": args.webhook,
-        "webhook_events": args.webhook_event,
-        "locks": None if args.lock is None else [lock(text) for text in args.lock],
-        "pools": None if args.pool is None else dict(draw(text) for text in args.pool),
-    }
-    return {name: value for name, value in asked.items() if value is not None}
+    return {**job_asked(args), **({} if args.job_name is None else {"name": args.job_name})}
 
 
 class _pointing:  # noqa: N801 - used as a word: with _pointing(…)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from rota.cli.asked import draw, hint_at_quoting, lock, refuse_both, refuse_bytes, surroundings
-from rota.cli.param import PARAM_HELP, params
+from rota.cli.asked import hint_at_quoting, refuse_both, refuse_bytes, surroundings
+from rota.cli.job_option import add_job_options, job_asked
 from rota.cli.parser import Usage, group_id, job_id
 from rota.cli.terminal import say, say_json, talk
 from rota.client import api
@@ -23,38 +23,10 @@ _POLICIES = ("success", "finished", "failed")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "rota submit [options] -- COMMAND [ARGUMENT …] | rota submit --template T [--param K=V …] [options]"
     add = parser.add_argument
-    add("--template", metavar="T", help="what else it is asked for, and its command; `rota template list` shows them")
     add("--name", help="what to call it in lists")
-    add("--type", help="its kind; draws from the pool type/TYPE")
-    add("--priority", type=int, metavar="N", help="higher goes first; 0 unless given")
     add("--after", action="append", metavar="JOB[:POLICY]", help=f"wait for JOB; POLICY is {', '.join(_POLICIES)}")
-    add("--needs", action="append", metavar="ARTIFACT", help="wait until it is there, as file:plan.md or plan_doc:NAME")
-    add("--produces", action="append", metavar="ARTIFACT", help="what it makes; those who need it wait for it")
-    add("--missing-producer", choices=("block", "wait"), help="if nobody is to produce what it needs; block unless set")
-    add("--pin", metavar="BRANCH[@OID]", help="run only while the branch stands where it is now, or at OID")
-    add("--lock", action="append", metavar="KEY[:shared]", help="hold this key while it runs")
-    add("--pool", action="append", metavar="NAME[=W]", help="draw W (1) from this pool")
-    add("--flow", help="its flow; draws from the pool flow/FLOW")
-    add("--phase", metavar="P", help="its phase of the flow: one job of both runs at a time")
-    add("--parallelizable", action="store_true", help="it may run beside others of its phase and flow")
-    add("--unique", metavar="KEY", help="not while another with this key is active: then that job is the answer")
     add("--group", metavar="G", help="join this group, by id or name; it must not be over")
-    add("--target", help="where its work belongs; draws from the pool target/TARGET")
-    add("--timeout", metavar="D", help="end it after so long, as 90s or 1h30m")
-    add("--idle-timeout", metavar="D", help="end it when it has written nothing for so long")
-    add("--delay", metavar="D", help="do not start before so long from now")
-    add("--retries", type=int, metavar="N", help="if it fails, try it again up to N times; 0 unless given")
-    add("--retry", metavar="NAME", help="the retry policy: default, fleet, or one of your [retry.NAME]")
-    add("--skip-if", metavar="CMD", help="skip it if this shell command exits 0")
-    add("--worktree", action="store_true", help="run it in a git worktree and branch of its own")
-    add("--base", metavar="REF", help="what to make the worktree from; HEAD unless given")
-    add("--patch", action="store_true", help="keep what it changes in the working tree as command.patch")
-    add("--with-diff", action="store_true", help="give it what you have not committed, as $ROTA_INPUT_PATCH")
-    add("--webhook", action="append", metavar="URL", help="tell this URL how it ends")
-    add("--webhook-event", action="append", metavar="E", help="of what; completed, failed and skipped unless given")
-    add("--env", action="append", metavar="K=V", help="set in its environment, on top of yours")
-    add("--cwd", metavar="DIR", help="its working directory instead of yours")
-    add("--param", action="append", metavar="K=V", help=PARAM_HELP)
+    add_job_options(parser, when="now", since="from now", if_taken="that job is the answer", retries=0)
     add("--follow", action="store_true", help="print what it writes until it ends; return its exit code")
     add("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the program and its arguments")
 
@@ -108,39 +80,13 @@ def body(args: argparse.Namespace) -> Json:
     refuse_both(command, args.template, "submit")
     if args.base is not None and not args.worktree and args.template is None:
         raise Usage("--base is what a worktree is made from: add --worktree, or leave it out")
-    options = {
-        "template": args.template,
-        "name": args.name,
-        "type": args.type,
-        "priority": args.priority,
-        "after": [_edge(text) for text in args.after or ()],
-        "needs": args.needs or (),
-        "produces": args.produces or (),
-        "missing_producer": args.missing_producer,
-        "pin": args.pin,
-        "locks": [lock(text) for text in args.lock or ()],
-        "pools": dict(draw(text) for text in args.pool or ()),
-        "flow": args.flow,
-        "phase": args.phase,
-        "parallelizable": args.parallelizable or None,
-        "unique": args.unique,
-        "group": None if args.group is None else group_id(args.group),
-        "target": args.target,
-        "timeout": args.timeout,
-        "idle_timeout": args.idle_timeout,
-        "delay": args.delay,
-        "skip_if": args.skip_if,
-        "retries": args.retries,
-        "retry": args.retry,
-        "worktree": args.worktree or None,
-        "base": args.base,
-        "patch": args.patch or None,
-        "with_diff": args.with_diff or None,
-        "webhooks": args.webhook or (),
-        "webhook_events": args.webhook_event or (),
-        "params": params(args.param),
-    }
-    request: Json = {name: value for name, value in options.items() if value is not None and value not in ([], (), {})}
+    request = job_asked(args)
+    if args.name is not None:
+        request["name"] = args.name
+    if args.after:
+        request["after"] = [_edge(text) for text in args.after]
+    if args.group is not None:
+        request["group"] = group_id(args.group)
     if command:
         request["command"] = command
     refuse_bytes(request)

@@ -24,7 +24,7 @@ from rota.command.submission import LockWanted, Origin, Submission, Surroundings
 from rota.command.submit import AlreadyActive, Answer, Submitted, submit
 from rota.command.survey import NOTHING, Survey
 from rota.core.cron import TICK, cron_of
-from rota.core.schedule import Crowded, Fire, FireState, Overlap, Room, Schedule, Step, line_of, room, step
+from rota.core.schedule import Fire, FireState, Overlap, Schedule, Step, crowded_by, line_of, step
 from rota.core.workspace import Workspace
 from rota.engine.work import Work
 from rota.errors import RotaError, StorageFull, StoreError
@@ -99,9 +99,9 @@ def _fired(
     fired = Fire(schedule=due.schedule.id, at=at, state=FireState.FIRED, booked_at=work.now)
     if due.job is None:
         return msgspec.structs.replace(fired, state=FireState.FAILED, reason=due.refusal), None
-    place = _room(work, due.schedule)
-    if isinstance(place, Crowded):
-        return msgspec.structs.replace(fired, state=FireState.SKIPPED, reason=place.reason), None
+    crowd = _crowd(work, due.schedule)
+    if crowd is not None:
+        return msgspec.structs.replace(fired, state=FireState.SKIPPED, reason=crowd), None
     try:
         with work.session.savepoint():
             answer = _submit(work, _in_line(due.job, due.schedule), due.origin, around, survey, workspace)
@@ -122,11 +122,11 @@ def _first(answer: Answer) -> Any:
     return None if isinstance(answer, Deferred) else answer.jobs[0]
 
 
-def _room(work: Work, schedule: Schedule) -> Room | Crowded:
+def _crowd(work: Work, schedule: Schedule) -> str | None:
     """Who lets them overlap does not ask what there is."""
     if schedule.overlap is Overlap.ALLOW:
-        return Room()
-    return room(schedule.overlap, work.session.active_of_schedule(schedule.id))
+        return None
+    return crowded_by(schedule.overlap, work.session.active_of_schedule(schedule.id))
 
 
 def _in_line(job: Submission, schedule: Schedule) -> Submission:

@@ -130,26 +130,16 @@ class Active(msgspec.Struct, frozen=True, kw_only=True):
     is_waiting: bool
 
 
-class Crowded(msgspec.Struct, frozen=True, kw_only=True):
-    reason: str
-
-
-class Room(msgspec.Struct, frozen=True):
-    """Another may be made; with `queue_one` it waits for its turn by the lock that all jobs of the schedule hold."""
-
-
 def line_of(schedule: ScheduleId) -> str:
-    """The key of that lock."""
+    """The key of the lock by which the jobs of one that queues take turns."""
     return f"schedule/{show_schedule(schedule)}"
 
 
-def room(overlap: Overlap, active: Sequence[Active]) -> Room | Crowded:
-    """Whether another job may be made beside those."""
+def crowded_by(overlap: Overlap, active: Sequence[Active]) -> str | None:
+    """Why no other job may be made beside those; none where it may."""
     if overlap is Overlap.ALLOW or not active:
-        return Room()
+        return None
     if overlap is Overlap.SKIP:
-        return Crowded(reason=f"{show_job(active[0].job)} is still active")
+        return f"{show_job(active[0].job)} is still active"
     waiting = next((each for each in active if each.is_waiting), None)
-    if waiting is not None:
-        return Crowded(reason=f"{show_job(waiting.job)} is waiting already")
-    return Room()
+    return None if waiting is None else f"{show_job(waiting.job)} is waiting already"
