@@ -88,7 +88,7 @@ ANY: dict[str, Any] = {
     "type": "", "target": "", "since": 0, "name": None, "flow": None, "phase": None, "until": 2**60,
     "chains": [1, 2, 3], "asks": 0, "artifact": 1, "artifacts": [1, 2], "names": ["file:/a", "file:/b"], "scope": "",
     "with_retried": 0, "jobs": [1, 2, 3], "but": 1, "skipped": 0, "lanes": [1, 2, 3], "upto": 99, "group": 1,
-    "with_begun": 1, "receiver": "webhook-1", "webhook": 1, "state": None, "schedule": 1, "tried": 0,
+    "with_begun": 1, "receiver": "webhook-1", "webhook": 1, "state": None, "schedule": 1, "skipped_in": 1, "tried": 0,
 }  # fmt: skip
 """Values for a store of a few jobs."""
 

@@ -175,8 +175,11 @@ class Grouping(Placing, GroupRecords):
             self.stir_front(key, mode)
 
     def _settle_all(self, chains: Sequence[JobId], *, skipped_in: GroupId | None) -> None:
-        self._db.run("stir_successors_of", chains=list(chains))
-        self._db.run("count_down_successors_of", chains=list(chains), skipped_in=skipped_in)
+        met: dict[int, int] = {}
+        for job, is_met in self._db.rows("successors_of", chains=list(chains), skipped_in=skipped_in):
+            met[job] = met.get(job, 0) + is_met
+        self._db.run("stir_jobs", ids=list(met))
+        self._db.run_many("count_down", [{"job": job, "met": count} for job, count in met.items() if count])
         self._db.run("close_edges_of", chains=list(chains), skipped_in=skipped_in)
 
     def finish_group(self, group: GroupId, now: datetime) -> bool:

@@ -57,18 +57,18 @@ UPDATE lock SET state = 'idle' WHERE job @in(ids) AND state <> 'idle' RETURNING 
 -- name: making_chains: of these, those that were to make something
 SELECT DISTINCT chain FROM product WHERE chain @in(chains)
 
--- name: stir_successors_of: whoever waits for one of these chains
-UPDATE job SET stirred = 1
-WHERE stirred = 0 AND finished_at IS NULL AND started_at IS NULL
-  AND id IN (SELECT job FROM edge WHERE chain @in(chains) AND state = 'open')
+-- name: successors_of: whoever follows one of these chains, and whether this meets its edge: what ended so meets `finished`, and in its own group `success` if it was skipped. No join: a planner that takes the list for a short one would go through it for every job
+SELECT job, CASE
+    WHEN policy = 'finished' THEN 1
+    WHEN policy = 'success' AND (SELECT job.job_group FROM job WHERE job.id = edge.job) = :skipped_in THEN 1
+    ELSE 0 END
+FROM edge WHERE chain @in(chains) AND state = 'open'
 
--- name: count_down_successors_of: what ended so meets `finished`, and in its own group `success` if it was skipped
-UPDATE job SET unmet = job.unmet - met.edges
-FROM (SELECT edge.job, count(*) AS edges FROM edge JOIN job AS member ON member.id = edge.job
-      WHERE edge.chain @in(chains) AND edge.state = 'open'
-        AND (edge.policy = 'finished' OR (edge.policy = 'success' AND member.job_group = :skipped_in))
-      GROUP BY edge.job) AS met
-WHERE job.id = met.job
+-- name: stir_jobs
+UPDATE job SET stirred = 1 WHERE id @in(ids) AND stirred = 0 AND finished_at IS NULL AND started_at IS NULL
+
+-- name: count_down
+UPDATE job SET unmet = unmet - :met WHERE id = :job
 
 -- name: close_edges_of
 UPDATE edge SET state = CASE
