@@ -566,7 +566,7 @@ def test_every_listing_can_be_typed_in_again(wanted: Config) -> None:
     in_new_directory(act)
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(pool_names, sizes | st.just(UNSET)), max_size=8))
 def test_edits_in_any_order_leave_the_last_word_of_each(edits: list[tuple[str, int | str]]) -> None:
     def act(toml: Path) -> None:
