@@ -46,7 +46,8 @@ from rota.view.job import Sight, show
 from rota.view.slot import SlotForm
 from rota.view.tick import report
 from rota.view.why import why
-from rota.wire import GroupForm, JobForm
+from rota.wire.group import GroupForm
+from rota.wire.job import JobForm
 
 DEFAULT_POOLS = {"global": 1, "flow/*": 1, "resource/ollama": 1}
 
@@ -429,7 +430,7 @@ class Scheduler:
 
     def detail(self, job: JobId) -> str | None:
         wait = self.show(job).wait
-        return None if wait is None else str(wait["detail"])
+        return None if wait is None else str(wait.detail)
 
     def status(self, job: JobId) -> Status:
         return self.job(job).status

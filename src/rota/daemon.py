@@ -29,7 +29,7 @@ from typing import Any
 
 from rota import __version__, config
 from rota.api.alarm import Alarm
-from rota.api.app import application
+from rota.api.app import Application
 from rota.api.context import Context, Hub, wait_for
 from rota.api.hold import HoldFile
 from rota.api.server import Server, bind, configuration
@@ -191,7 +191,7 @@ class Daemon:
         loop.add_signal_handler(signal.SIGHUP, self._try_reload)
         for number in (signal.SIGUSR1, signal.SIGUSR2):  # they mean nothing here, and would end the process
             loop.add_signal_handler(number, lambda: None)
-        server = Server(configuration(application(context)))
+        server = Server(configuration(Application(context)))
         with self._bound_socket() as listening:
             begun = asyncio.Event()
             self.collector.recover()

@@ -2,8 +2,10 @@
 
     RotaError
     ├── InvalidInput        what was asked cannot be understood            422, exit 2
+    │   └── KeyReused       its key came with another request before       422, exit 2
     ├── NotFound            nothing has that id                            404, exit 3
     ├── Conflict            it is there, but not in a state that allows it 409, exit 4
+    │   └── InFlight        the same request is being carried out          409, exit 4
     ├── Unavailable         the scheduler is stopping or cannot be reached 503, exit 1
     ├── WaitOver            a direct execution did not get its turn        503, exit 75
     ├── StorageFull         the disk is full; nothing was stored           507, exit 1
@@ -50,6 +52,12 @@ class InvalidInput(RotaError):
     exit_code = 2
 
 
+class KeyReused(InvalidInput):
+    """The idempotency key came with another request before."""
+
+    code = "key-reused"
+
+
 class NotFound(RotaError):
     """Nothing has that id."""
 
@@ -64,6 +72,12 @@ class Conflict(RotaError):
     code = "conflict"
     http_status = 409
     exit_code = 4
+
+
+class InFlight(Conflict):
+    """A request with this idempotency key is being carried out."""
+
+    code = "in-flight"
 
 
 class Unavailable(RotaError):
@@ -109,7 +123,7 @@ class StoreError(RotaError):
 BY_CODE: dict[str, type[RotaError]] = {
     kind.code: kind
     for kind in (
-        RotaError, InvalidInput, NotFound, Conflict, Unavailable, WaitOver, StorageFull, ConfigError, HomeError,
-        StoreError,
+        RotaError, InvalidInput, KeyReused, NotFound, Conflict, InFlight, Unavailable, WaitOver, StorageFull,
+        ConfigError, HomeError, StoreError,
     )
 }  # fmt: skip

@@ -14,6 +14,7 @@ from rota.command.submit import Answer, Submitted, missing_things, needs_of, sub
 from rota.core.status import Status
 from rota.engine.work import Work
 from rota.errors import Conflict, InvalidInput, NotFound, RotaError
+from rota.wire.job import EdgeForm
 
 LONG = "x" * 201
 BAD: list[tuple[str, dict[str, Any], type[RotaError], str]] = [
@@ -173,15 +174,15 @@ def test_repeats_of_an_edge_are_dropped_and_the_order_is_kept(busy: Scheduler) -
         after=[
             {"job": f"job-{second}"},
             {"job": "job-1"},
-            {"job": f"job-{second}", "policy": "success"},
+            EdgeForm(job=f"job-{second}", policy="success"),
             {"job": "job-1", "policy": "finished"},
             {"job": "job-1"},
         ],
     ).jobs[0]
     assert busy.show(job).after == [
-        {"job": f"job-{second}", "policy": "success"},
-        {"job": "job-1", "policy": "success"},
-        {"job": "job-1", "policy": "finished"},
+        EdgeForm(job=f"job-{second}", policy="success"),
+        EdgeForm(job="job-1", policy="success"),
+        EdgeForm(job="job-1", policy="finished"),
     ]
 
 
@@ -284,8 +285,8 @@ def test_a_batch_names_its_own_members_and_is_stored_whole(busy: Scheduler) -> N
         {"after": [{"job": "build"}, {"job": "plan"}]},
     ).jobs
     assert busy.show(merge).after == [
-        {"job": f"job-{build}", "policy": "success"},
-        {"job": f"job-{plan}", "policy": "success"},
+        EdgeForm(job=f"job-{build}", policy="success"),
+        EdgeForm(job=f"job-{plan}", policy="success"),
     ]
     assert busy.drain() == [1, plan, build, merge]
 

@@ -7,6 +7,7 @@ import pytest
 from harness import Raw, Scheduler
 from rota.core.status import Status
 from rota.ids import JobId
+from rota.wire.job import WaitForm
 
 
 def test_a_chain_runs_in_order(wide: Scheduler) -> None:
@@ -156,7 +157,7 @@ def test_a_blocked_job_keeps_its_text(wide: Scheduler) -> None:
     job = wide.submit(after=[first])
     wide.end(first, 1)
     form = wide.show(job)
-    assert form.wait == {"kind": "dependencies", "detail": f"dependency failed for job job-{first} (FAILED)", "on": []}
+    assert form.wait == WaitForm(kind="dependencies", detail=f"dependency failed for job job-{first} (FAILED)", on=[])
     assert form.waited_on == ["dependencies"]
     assert (form.exit_code, form.run, form.started_at) == (None, None, None)
     assert form.finished_at is not None

@@ -16,6 +16,7 @@ from rota.engine.work import Request
 from rota.errors import InvalidInput, NotFound
 from rota.executor.port import Exited, FailedToStart
 from rota.ids import JobId
+from rota.wire.job import PinForm, WaitForm
 
 PLAN = File("/plan.md")
 REPOSITORY = "/repo/.git"
@@ -43,11 +44,11 @@ def test_it_waits_for_its_producer_and_starts_when_the_artifact_is_there(schedul
     maker = scheduler.submit(produces=["file:/plan.md"])
     job = scheduler.submit(needs=["file:/plan.md"])
     assert (scheduler.status(job), scheduler.detail(job)) == (Status.WAITING_ON_DEPS, "waiting on file:/plan.md")
-    assert scheduler.show(job).wait == {
-        "kind": "dependencies",
-        "detail": "waiting on file:/plan.md",
-        "on": ["artifact:file:/plan.md"],
-    }
+    assert scheduler.show(job).wait == WaitForm(
+        kind="dependencies",
+        detail="waiting on file:/plan.md",
+        on=["artifact:file:/plan.md"],
+    )
     scheduler.probe.world[PLAN] = True
     scheduler.look_outside()
     assert scheduler.status(job) is Status.WAITING_ON_DEPS, "it is still being written"
@@ -106,7 +107,7 @@ def test_what_was_there_when_it_was_chosen_is_looked_at_once_more(scheduler: Sch
     scheduler.end(other)
     assert scheduler.started() == [other]
     assert (scheduler.status(job), scheduler.detail(job)) == (Status.WAITING_ON_DEPS, "pinned head mismatch on main")
-    assert scheduler.show(job).pinned_head == {"branch": "main", "oid": OID}
+    assert scheduler.show(job).pinned_head == PinForm(branch="main", oid=OID)
     scheduler.probe.world[Head(REPOSITORY, "main")] = OID
     scheduler.look_outside()
     assert scheduler.status(job) is Status.DISPATCHED

@@ -20,6 +20,7 @@ from rota.executor.port import Account, Exited, FailedToStart
 from rota.ids import JobId
 from rota.view.breaker import breakers
 from rota.view.status import status
+from rota.wire.job import WaitForm
 
 WINDOW, COOL_DOWN = timedelta(minutes=10), timedelta(minutes=5)
 UNTIL = "2026-01-01T00:05:00Z"
@@ -66,7 +67,7 @@ def test_so_many_failures_open_it_and_hold_its_jobs_and_nobody_else(wide: Schedu
     ]
     assert wide.show(held).status == "QUEUED"
     detail = f"breaker open for type/x until {UNTIL}"
-    assert wide.show(held).wait == {"kind": "paused", "detail": detail, "on": ["breaker:type/x"]}
+    assert wide.show(held).wait == WaitForm(kind="paused", detail=detail, on=["breaker:type/x"])
     assert wide.why(held)["text"] == f"job-{held} is QUEUED: {detail}"
     assert all(is_running(wide, job) for job in others)
 

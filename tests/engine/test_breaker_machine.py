@@ -327,12 +327,12 @@ class Machine(RuleBasedStateMachine):
             form, held = shown[f"job-{job}"], self.model.holder(job)
             assert form.wait is not None
             if self.model.is_delayed(job):
-                assert form.wait["kind"] == "delay"
+                assert form.wait.kind == "delay"
             elif held is not None:
-                assert (form.status, form.wait["kind"], form.wait["detail"]) == ("QUEUED", "paused", held)
+                assert (form.status, form.wait.kind, form.wait.detail) == ("QUEUED", "paused", held)
                 assert self.raw(f"SELECT 1 FROM lock WHERE job = {job} AND state <> 'idle'") == []
             else:
-                assert (form.status, form.wait["kind"]) == (Status.WAITING_ON_LOCKS, "locks")
+                assert (form.status, form.wait.kind) == (Status.WAITING_ON_LOCKS, "locks")
         check_store(self.raw)
         self.rests()
 

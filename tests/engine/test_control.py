@@ -17,6 +17,7 @@ from rota.engine.clearing import Clearing
 from rota.engine.work import Request
 from rota.errors import InvalidInput
 from rota.ids import JobId
+from rota.wire.job import WaitForm
 
 SCOPES: dict[str, dict[str, Any]] = {
     "global": {},
@@ -186,7 +187,7 @@ def test_a_hold_file_holds_everything_and_lets_it_go(wide: Scheduler) -> None:
     plain = wide.submit()
     wide.end(holder)
     assert [wide.show(job).wait for job in (plain, locked)] == [
-        {"kind": "paused", "detail": "held: until noon", "on": ["hold_file"]}
+        WaitForm(kind="paused", detail="held: until noon", on=["hold_file"])
     ] * 2
     assert wide.started() == [holder]
     wide.hold("until one")

@@ -437,7 +437,7 @@ class ControlMachine(RuleBasedStateMachine):
             wait = shown[f"slot-{-slot.owner}"].wait
             assert wait is not None
             if self.scheduler.engine.held_by is None:
-                assert wait["kind"] == referee.kind(slot)
+                assert wait.kind == referee.kind(slot)
 
     def check_jobs(self, referee: Referee) -> None:
         jobs = {job.id: job for job in self.jobs()}
@@ -447,7 +447,7 @@ class ControlMachine(RuleBasedStateMachine):
         for party in referee.jobs:
             assert not referee.is_decided(party)
             kind, wait = referee.kind(party), shown[show_job(party.owner)].wait
-            said = None if wait is None else wait["kind"]
+            said = None if wait is None else wait.kind
             if is_paced and kind in (None, "slot", "capacity"):
                 assert said in (None, "delay", "slot", "capacity")
             else:
@@ -455,9 +455,9 @@ class ControlMachine(RuleBasedStateMachine):
             stored = {"dependencies": Status.WAITING_ON_DEPS, "locks": Status.WAITING_ON_LOCKS}
             assert jobs[party.owner].status is stored.get(str(kind), Status.QUEUED)
             if said == "locks" and wait is not None:
-                assert {topic.removeprefix("lock:") for topic in wait["on"]} == referee.barred(party)
+                assert {topic.removeprefix("lock:") for topic in wait.on} == referee.barred(party)
             if said == "capacity" and wait is not None:
-                assert wait["on"][0].removeprefix("pool:") in referee.lacks(party)
+                assert wait.on[0].removeprefix("pool:") in referee.lacks(party)
         self.check_words([party.owner for party in referee.jobs if shown[show_job(party.owner)].wait is None])
 
     def check_words(self, free: list[JobId]) -> None:

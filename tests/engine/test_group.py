@@ -21,6 +21,7 @@ from rota.core.status import Status
 from rota.errors import Conflict, InvalidInput, NotFound
 from rota.executor.port import FailedToStart
 from rota.ids import GroupId, JobId, show_group, show_job
+from rota.wire.job import EdgeForm
 
 AROUND = Surroundings(cwd="/", variables={})
 C, F, S, X, B = (
@@ -50,7 +51,7 @@ def test_a_sequential_group_runs_one_after_the_other(wide: Scheduler) -> None:
     group, jobs = wide.submit_group({}, {}, {}, mode="sequential", name="nightly")
     assert wide.started() == jobs[:1]
     assert wide.detail(jobs[1]) == f"waiting on job {show_job(jobs[0])}"
-    assert wide.show(jobs[1]).after == [{"job": show_job(jobs[0]), "policy": "finished"}]
+    assert wide.show(jobs[1]).after == [EdgeForm(job=show_job(jobs[0]), policy="finished")]
     assert wide.drain() == jobs
     form = wide.group(group)
     assert (form.status, form.counts, form.total, form.name) == ("COMPLETED", {"COMPLETED": 3}, 3, "nightly")
@@ -301,7 +302,7 @@ def test_an_empty_group_stays_open_until_it_is_closed(wide: Scheduler) -> None:
     second = wide.submit(group="slow")
     third = wide.submit(group=show_group(group))
     assert (wide.job(second).sequence, wide.job(third).sequence) == (2, 3)
-    assert wide.show(third).after == [{"job": show_job(second), "policy": "finished"}]
+    assert wide.show(third).after == [EdgeForm(job=show_job(second), policy="finished")]
     wide.do(lambda work: close(work, "slow", actor="tester"))
     wide.drain()
     assert wide.group(group).status == "COMPLETED"

@@ -10,6 +10,7 @@ from harness import Scheduler
 from rota.core.lock import Front
 from rota.core.status import Status
 from rota.executor.port import Account, FailedToStart
+from rota.wire.job import LockForm
 
 
 def test_an_exclusive_lock_has_one_holder_and_passes_on_in_order(wide: Scheduler) -> None:
@@ -142,7 +143,7 @@ def test_cancelling_a_waiter_lets_those_behind_it_through(wide: Scheduler) -> No
 
 def test_a_key_named_twice_is_exclusive_if_either_says_so(wide: Scheduler) -> None:
     job = wide.submit(locks=["repo:shared", "repo", "repo:shared"])
-    assert wide.show(job).locks == [{"key": "repo", "mode": "exclusive"}]
+    assert wide.show(job).locks == [LockForm(key="repo", mode="exclusive")]
 
 
 def test_the_fronts_of_many_keys_are_those_of_each(make_scheduler: Callable[..., Scheduler]) -> None:

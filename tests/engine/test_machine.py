@@ -433,14 +433,14 @@ class Machine(RuleBasedStateMachine):
             form = shown[f"job-{wish.job}"]
             kind = oracle.expected_kind(wish)
             assert form.wait is not None
-            assert form.wait["kind"] == kind
-            assert form.wait["detail"]
+            assert form.wait.kind == kind
+            assert form.wait.detail
             stored = {"dependencies": Status.WAITING_ON_DEPS, "locks": Status.WAITING_ON_LOCKS}
             assert statuses[wish.job] is stored.get(str(kind), Status.QUEUED)
             if kind == "locks":
-                assert form.wait["on"] == [f"lock:{key}" for key in oracle.holds_on_locks(wish)]
+                assert form.wait.on == [f"lock:{key}" for key in oracle.holds_on_locks(wish)]
             if kind == "capacity":
-                pool = form.wait["on"][0].removeprefix("pool:")
+                pool = form.wait.on[0].removeprefix("pool:")
                 assert pool in oracle.closing()[1] | oracle.lacks(wish, used(oracle.running))
 
     def check_rest(self, statuses: dict[JobId, Status]) -> None:

@@ -16,6 +16,7 @@ from rota.core.status import Status
 from rota.errors import Conflict, InvalidInput, NotFound
 from rota.executor.port import Account, Accounts, Exited, FailedToStart, Lost, Message, Refused, Signal, Started
 from rota.ids import RunId, SlotId
+from rota.wire.job import WaitForm
 
 NEXT = "direct execution has the next slot"
 
@@ -32,10 +33,10 @@ def test_dec_004_it_goes_after_what_runs_and_before_the_queue(scheduler: Schedul
     assert scheduler.started() == [running]
     assert scheduler.detail(queued) == NEXT
     assert scheduler.show(queued).status == "QUEUED"
-    assert scheduler.slot(first).wait == {
-        "kind": "capacity", "detail": "waiting on pool global (1/1)", "on": ["pool:global"],
-    }  # fmt: skip
-    assert scheduler.slot(second).wait == {"kind": "slot", "detail": NEXT, "on": ["slot"]}
+    assert scheduler.slot(first).wait == WaitForm(
+        kind="capacity", detail="waiting on pool global (1/1)", on=["pool:global"]
+    )
+    assert scheduler.slot(second).wait == WaitForm(kind="slot", detail=NEXT, on=["slot"])
     scheduler.end(running)
     scheduler.end_slot(first)
     scheduler.end_slot(second)
@@ -104,7 +105,7 @@ def test_locks_apply_and_it_stands_first_in_their_queues(wide: Scheduler) -> Non
     holder = wide.submit(locks=["repo"])
     waiting = wide.submit(locks=["repo"])
     slot = wide.reserve("x", locks=["repo"])
-    assert wide.slot(slot).wait == {"kind": "locks", "detail": "waiting on locks", "on": ["lock:repo"]}
+    assert wide.slot(slot).wait == WaitForm(kind="locks", detail="waiting on locks", on=["lock:repo"])
     wide.end(holder)
     assert wide.started()[-1] == owner_of(slot)
     assert wide.status(waiting) is Status.WAITING_ON_LOCKS
@@ -132,7 +133,7 @@ def test_shared_locks_are_shared_with_it(wide: Scheduler) -> None:
 def test_a_pause_holds_it_and_then_it_reserves_nothing(scheduler: Scheduler, raw: Raw, scope: str) -> None:
     pause(scheduler, raw, scope)
     slot = scheduler.reserve("x", flow="f", locks=["repo"])
-    assert scheduler.slot(slot).wait == {"kind": "paused", "detail": "paused by ann", "on": ["pause"]}
+    assert scheduler.slot(slot).wait == WaitForm(kind="paused", detail="paused by ann", on=["pause"])
     job = scheduler.submit(locks=["repo"])
     assert scheduler.detail(job) == ("paused by ann" if scope == "global" else None)
     assert scheduler.started() == ([] if scope == "global" else [job])

@@ -23,6 +23,7 @@ from rota.executor.port import Account, Accounts, FailedToStart, Lost
 from rota.ids import JobId, show_job
 from rota.view.job import just_stored
 from rota.view.status import status
+from rota.wire.job import WaitForm
 
 SCHEMA = files("rota.store.migrations") / "0001_spine.sql"
 TABLES = [*re.findall(r"CREATE TABLE (\w+)", SCHEMA.read_text()), "meta"]
@@ -227,7 +228,7 @@ def test_starts_come_no_closer_than_the_spawn_delay(wide: Scheduler) -> None:
     wide.configure(spawn_delay=timedelta(seconds=10))
     first, second, third = queued(wide, 3)
     assert wide.started() == [first]
-    assert wide.show(second).wait == {"kind": "delay", "detail": f"not before {after(seconds=10)}", "on": []}
+    assert wide.show(second).wait == WaitForm(kind="delay", detail=f"not before {after(seconds=10)}", on=[])
     assert wide.why(second)["text"] == f"job-2 is QUEUED: not before {after(seconds=10)}"
     wide.end(first)
     assert wide.started() == [first], "an end is no reason to hurry"

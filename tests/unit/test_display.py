@@ -7,7 +7,7 @@ import pytest
 from rota.config.section import Format
 from rota.display import COLUMNS, FIELDS, FORMATS, PARTS, check_fields, known_fields
 from rota.errors import InvalidInput
-from rota.wire import JobForm, RunForm
+from rota.wire.job import JobForm, RunForm
 
 
 def test_every_field_of_the_json_can_be_shown_and_no_other() -> None:

@@ -15,7 +15,7 @@ from rota.command.submit import Answer, Submitted, submit
 from rota.engine.work import Request, Work
 from rota.ids import JobId
 from rota.view.job import just_stored
-from rota.wire import JobForm
+from rota.wire.job import JobForm
 
 AROUND = Surroundings(cwd="/", variables={"PATH": "/usr/bin:/bin"})
 
@@ -70,7 +70,7 @@ def test_a_job_under_an_open_breaker_is_answered_so(scheduler: Scheduler) -> Non
     (form,) = answered(scheduler, {"type": "t"})
     assert form == scheduler.show(JobId(failed + 1))
     assert form.wait is not None
-    assert form.wait["detail"].startswith("breaker open for type/t until")
+    assert form.wait.detail.startswith("breaker open for type/t until")
 
 
 def test_many_in_one_turn_are_each_answered_their_own(scheduler: Scheduler) -> None:

@@ -62,7 +62,7 @@ def test_show_shows_that_member(wide: Scheduler) -> None:
     )  # fmt: skip
     assert second.reason == "retry 1 of 3"
     assert second.wait is not None
-    assert second.wait["detail"] == "not before 2026-01-01T00:00:10Z"
+    assert second.wait.detail == "not before 2026-01-01T00:00:10Z"
     assert second.not_before is not None
 
 

@@ -234,7 +234,7 @@ def test_a_list_has_each_job_with_its_reason_in_order(scheduler: Scheduler) -> N
     scheduler.end(ended)
     ids = scheduler.reader.list_jobs(Status, limit=100)
     shown = forms(scheduler.reader, scheduler.reader.jobs(ids), scheduler.sight)
-    details = [(form.id, form.status, form.wait and form.wait["detail"]) for form in shown]
+    details = [(form.id, form.status, form.wait and form.wait.detail) for form in shown]
     assert details == [
         (f"job-{urgent}", "RUNNING", None),
         (f"job-{running}", "QUEUED", "waiting on pool global (1/1)"),

@@ -12,6 +12,7 @@ from rota.core.status import Status
 from rota.errors import NotFound
 from rota.executor.port import Lost
 from rota.ids import JobId
+from rota.wire.job import WaitForm
 
 
 def test_a_running_job_says_since_when_and_as_what(scheduler: Scheduler) -> None:
@@ -88,7 +89,7 @@ def test_a_long_chain_of_reasons_is_cut(scheduler: Scheduler) -> None:
 def test_a_delay_says_until_when(scheduler: Scheduler) -> None:
     job = scheduler.submit(delay="1.5s")
     assert scheduler.why(job)["text"] == "job-1 is QUEUED: not before 2026-01-01T00:00:01.500000Z"
-    assert scheduler.show(job).wait == {"kind": "delay", "detail": "not before 2026-01-01T00:00:01.500000Z", "on": []}
+    assert scheduler.show(job).wait == WaitForm(kind="delay", detail="not before 2026-01-01T00:00:01.500000Z", on=[])
 
 
 def test_what_has_ended_says_how(scheduler: Scheduler) -> None:
@@ -133,7 +134,7 @@ def test_a_paused_scheduler_says_by_whom(scheduler: Scheduler, raw: Raw) -> None
     raw("INSERT INTO pause (scope, paused_by, paused_at) VALUES ('global', 'ada', 0)")
     job = scheduler.submit()
     assert scheduler.started() == []
-    assert scheduler.show(job).wait == {"kind": "paused", "detail": "paused by ada", "on": ["pause"]}
+    assert scheduler.show(job).wait == WaitForm(kind="paused", detail="paused by ada", on=["pause"])
     raw("DELETE FROM pause")
     scheduler.turn()
     assert scheduler.started() == [job]

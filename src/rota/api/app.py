@@ -1,9 +1,17 @@
-"""The application: every route, and how refusals are said."""
+"""The application: from a request to its endpoint's handler, and from what comes of it to an answer."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from typing import Any
+
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from rota.api import (
     artifact,
@@ -31,19 +39,115 @@ from rota.api import (
     webhook,
 )
 from rota.api.context import Context
-from rota.api.problem import on_defect, on_http_error, on_rota_error
-from rota.errors import RotaError
+from rota.api.decode import body_of, query_of
+from rota.api.endpoint import Call, Endpoint, Key, Reply
+from rota.api.problem import on_defect, on_http_error, on_rota_error, problem
+from rota.api.router import Router
+from rota.engine.once import told_before
+from rota.errors import InFlight, InvalidInput, RotaError
+from rota.wire import encode
 
-_MODULES = (
-    submit, job, edit, queue, lock, log, retry, rewind, slot, direct, artifact, tick, scheduler, control, breaker,
-    display, graph, gc, template, group, progress, webhook, schedule,
+_MODULES = (submit, job, retry, rewind)
+_OLD_MODULES = (
+    edit, queue, lock, log, slot, direct, artifact, tick, scheduler, control, breaker, display, graph, gc, template,
+    group, progress, webhook, schedule,
 )  # fmt: skip
 
+ENDPOINTS: tuple[Endpoint, ...] = tuple(endpoint for module in _MODULES for endpoint in module.ENDPOINTS)
 
-def application(context: Context) -> Starlette:
-    app = Starlette(
-        routes=[route for module in _MODULES for route in module.ROUTES],
-        exception_handlers={RotaError: on_rota_error, HTTPException: on_http_error, Exception: on_defect},
-    )
-    app.state.context = context
-    return app
+NOBODY = 499
+"""For an answer that nobody is there to read."""
+_LONGEST_KEY = 255
+
+
+class Application:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._router = Router(ENDPOINTS)
+        self._in_flight: set[str] = set()
+        """The idempotency keys of requests that are being carried out."""
+        self._old = Starlette(
+            routes=[route for module in _OLD_MODULES for route in module.ROUTES],
+            exception_handlers={RotaError: on_rota_error, HTTPException: on_http_error, Exception: on_defect},
+        )
+        self._old.state.context = context
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        found = self._router.find(scope["path"])
+        if found is None:
+            await self._old(scope, receive, send)
+            return
+        request = Request(scope, receive, send)
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        endpoint = found.endpoints.get(method)
+        if endpoint is None:
+            said = f"{scope['path']} cannot be asked with {scope['method']}, only with {found.allowed}"
+            response = problem("method-not-allowed", 405, said, headers={"Allow": found.allowed})
+        else:
+            response = await self._answer(endpoint, request, dict(zip(endpoint.places, found.values, strict=True)))
+        await response(scope, receive, send)
+
+    async def _answer(self, endpoint: Endpoint, request: Request, path: dict[str, str]) -> Response:
+        try:
+            body = await request.body()
+            key = _key(endpoint, request, body)
+            with self._flying(key):
+                return await self._called(endpoint, request, path, body, key)
+        except RotaError as error:
+            return await on_rota_error(request, error)
+        except HTTPException as error:
+            return await on_http_error(request, error)
+        except ClientDisconnect:
+            return Response(status_code=NOBODY)
+        except Exception as error:  # noqa: BLE001 - it is said, and logged with all there is to say
+            return await on_defect(request, error)
+
+    async def _called(
+        self, endpoint: Endpoint, request: Request, path: dict[str, str], body: bytes, key: Key | None
+    ) -> Response:
+        try:
+            call: Call[Any, Any] = Call(
+                request,
+                self._context,
+                path=path,
+                query=query_of(endpoint, request.query_params),
+                body=body_of(endpoint, body),
+                key=key,
+            )
+            reply = await endpoint.handle(call)
+        except RotaError:
+            # What has been done is answered as it was, though it could not be done again now.
+            told = None if key is None else await self._context.look(lambda reader: told_before(reader, *key))
+            if told is None:
+                raise
+            reply = Reply.repeated(told)
+        if isinstance(reply, Response):
+            return reply
+        return Response(encode(reply.form), reply.status, reply.headers, media_type="application/json")
+
+    @contextmanager
+    def _flying(self, key: Key | None) -> Iterator[None]:
+        if key is None:
+            yield
+            return
+        if key.key in self._in_flight:
+            raise InFlight("a request with this Idempotency-Key is being carried out; ask again in a moment")
+        self._in_flight.add(key.key)
+        try:
+            yield
+        finally:
+            self._in_flight.discard(key.key)
+
+
+def _key(endpoint: Endpoint, request: Request, body: bytes) -> Key | None:
+    given = request.headers.get("idempotency-key") if endpoint.is_keyed else None
+    if given is None:
+        return None
+    if not 1 <= len(given) <= _LONGEST_KEY or not given.isprintable():
+        raise InvalidInput(f"an Idempotency-Key has 1 to {_LONGEST_KEY} characters; a UUID is a good one")
+    scope = request.scope
+    digest = blake2b(digest_size=32)
+    for part in (scope["method"].encode(), scope["path"].encode(), scope["query_string"], body):
+        digest.update(part)
+        digest.update(b"\0")
+    return Key(given, digest.hexdigest())

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
 
 from starlette.requests import Request as HttpRequest
@@ -24,9 +25,11 @@ from rota.core.artifact import Outside
 from rota.core.control import Holds
 from rota.core.event import Event
 from rota.core.pace import Outlook, batch_of
+from rota.engine.act import unless_told
 from rota.engine.gc import Collector
 from rota.engine.known import Known
 from rota.engine.loop import Loop
+from rota.engine.once import Once, Told
 from rota.engine.sender import Sender
 from rota.engine.work import Request, Settings, Work
 from rota.home import Home
@@ -36,7 +39,7 @@ from rota.receiver.http import HttpPost
 from rota.store.port import Store
 from rota.store.session import Reader
 from rota.view.job import Sight, just_stored
-from rota.wire import JobForm
+from rota.wire.job import JobForm
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -234,9 +237,15 @@ class Context:
         seen: U = await self._asked(act, see, is_rehearsal=True)
         return seen
 
+    async def perform_once(
+        self, once: Once, act: Callable[[Work], T], see: Callable[[Work, Sequence[T]], Sequence[U]]
+    ) -> U | Told:
+        """The same, for a request that has a key: what it was told, if it came before."""
+        return await self._asked(partial(unless_told, once=once, act=act), see, once=once)  # type: ignore[no-any-return]
+
     async def _asked(
         self, act: Callable[[Work], T], see: Callable[[Work, Sequence[T]], Sequence[Any]] | None, *,
-        is_rehearsal: bool = False,
+        is_rehearsal: bool = False, once: Once | None = None,
     ) -> Any:  # fmt: skip
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
@@ -249,7 +258,7 @@ class Context:
 
         if not self._outbox:  # all that this round of the event loop asks for goes over together
             loop.call_soon(self._hand_over)
-        self._outbox.append(Request(act, done, see, is_rehearsal=is_rehearsal))
+        self._outbox.append(Request(act, done, see, is_rehearsal=is_rehearsal, once=once))
         return await answer
 
     def _hand_over(self) -> None:

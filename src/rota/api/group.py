@@ -14,7 +14,7 @@ from rota.command.group import add, cancel, close
 from rota.command.submission import GroupWanted
 from rota.ids import parse_group, show_group
 from rota.view import group as view
-from rota.wire import GroupForm
+from rota.wire.group import GroupForm
 
 _LONGEST_WAIT = 60.0
 _BREATH = 0.1

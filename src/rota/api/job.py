@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from functools import partial
+from typing import Annotated
 
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
+import msgspec
+from msgspec import Meta
 
-from rota.api.context import Context, context_of
-from rota.api.problem import answer, number
+from rota.api.context import Context
+from rota.api.endpoint import Call, Endpoint, Nothing, Reply
 from rota.command.cancel import cancel
 from rota.core.job import Job
 from rota.core.status import TERMINAL, Status
@@ -20,19 +21,35 @@ from rota.store.record import LISTED_BY
 from rota.store.session import Reader
 from rota.view import job as view
 from rota.view.why import why
-from rota.wire import JobForm
+from rota.wire.job import JobForm, JobsForm, WhyForm
 
 _LONGEST_WAIT = 60.0
-_MOST_LISTED = 1000
 
 
-def _statuses(request: Request) -> list[Status]:
-    named = request.query_params.getlist("status")
+Seconds = Annotated[float, Meta(ge=0, le=60)]
+PageSize = Annotated[int, Meta(ge=1, le=1000)]
+
+
+class JobsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    status: list[str] = []
+    """Only jobs of these statuses; said more than once, of any of them."""
+    name: str | None = None
+    type: str | None = None
+    flow: str | None = None
+    phase: str | None = None
+    target: str | None = None
+    group: str | None = None
+    limit: PageSize = 100
+    cursor: str | None = None
+    """The `next` of the page before."""
+
+
+def _statuses(named: Sequence[str]) -> list[Status]:
     try:
         statuses = [Status(name.upper()) for name in named] or list(Status)
     except ValueError:
         known = ", ".join(status for status in Status if status is status.shown)
-        raise InvalidInput(f"unknown status in {', '.join(named)}; the statuses are {known}") from None
+        raise InvalidInput(f"unknown status in {', '.join(named)}; the statuses are {known}").under(".status") from None
     return [*statuses, Status.DISPATCHED] if Status.RUNNING in statuses else statuses
 
 
@@ -41,25 +58,24 @@ def _page_mark(job: Job) -> str:
     return f"{'ended' if job.status in TERMINAL else 'active'}.{show_job(job.id)}"
 
 
-def _cursor(request: Request) -> tuple[JobId | None, bool]:
-    cursor = request.query_params.get("cursor")
+def _cursor(cursor: str | None) -> tuple[JobId | None, bool]:
     if cursor is None:
         return None, False
     part, _, job = cursor.partition(".")
     if part not in ("active", "ended"):
-        raise InvalidInput(f"not a cursor: {cursor!r}; use the `next` of the page before")
+        raise InvalidInput(f"not a cursor: {cursor!r}; use the `next` of the page before").under(".cursor")
     return parse_job(job), part == "ended"
 
 
-async def list_jobs(request: Request) -> Response:
-    context = context_of(request)
-    statuses = _statuses(request)
-    limit = int(number(request, "limit", 100, least=1, most=_MOST_LISTED))
-    after, is_past_active = _cursor(request)
-    only = {name: request.query_params[name] for name in LISTED_BY if name in request.query_params}
-    named = request.query_params.get("group")
+async def list_jobs(call: Call[JobsQuery, None]) -> Reply[JobsForm]:
+    """List jobs of every status: first those that are active, in queue order, then those that have ended, the latest
+    first."""
+    context, query = call.context, call.query
+    statuses, limit, named = _statuses(query.status), query.limit, query.group
+    after, is_past_active = _cursor(query.cursor)
+    only = {name: said for name in LISTED_BY if (said := getattr(query, name)) is not None}
 
-    def look(reader: Reader) -> dict[str, object]:
+    def look(reader: Reader) -> JobsForm:
         if after is not None:
             view.find(reader, after)
         ids = reader.list_jobs(
@@ -70,13 +86,13 @@ async def list_jobs(request: Request) -> Response:
         counts: dict[str, int] = {}
         for status, count in reader.counts().items():
             counts[status.shown] = counts.get(status.shown, 0) + count
-        return {
-            "jobs": view.forms(reader, jobs, context.sight()),
-            "next": _page_mark(jobs[-1]) if len(ids) > limit else None,
-            "counts": counts,
-        }
+        return JobsForm(
+            jobs=view.forms(reader, jobs, context.sight()),
+            next=_page_mark(jobs[-1]) if len(ids) > limit else None,
+            counts=counts,
+        )
 
-    return answer(await context.look(look))
+    return Reply(await context.look(look))
 
 
 def _last_of_chain(reader: Reader, job: JobId) -> JobId:
@@ -84,14 +100,19 @@ def _last_of_chain(reader: Reader, job: JobId) -> JobId:
     return job if last is None else last[0]
 
 
-async def get_job(request: Request) -> Response:
-    """With `wait`, the last job of the chain, when it has ended or (with `seen`) when its status is another."""
-    context, job = context_of(request), parse_job(request.path_params["job"])
-    if "wait" not in request.query_params:
-        return answer(await context.look(partial(view.show, job=job, sight=context.sight())))
-    seconds = number(request, "wait", 0, least=0, most=_LONGEST_WAIT)
-    seen = request.query_params.get("seen")
-    return answer(await _await_end(context, job, seconds, seen))
+class JobQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    wait: Seconds | None = None
+    """Answer with the last job of its chain, when that has ended or when so many seconds are over."""
+    seen: str | None = None
+    """With `wait`, answer as soon as the status is another than this."""
+
+
+async def get_job(call: Call[JobQuery, None]) -> Reply[JobForm]:
+    """Show a job, with why it waits."""
+    context, job = call.context, parse_job(call.path["job"])
+    if call.query.wait is None:
+        return Reply(await context.look(partial(view.show, job=job, sight=context.sight())))
+    return Reply(await _await_end(context, job, call.query.wait, call.query.seen))
 
 
 async def _await_end(context: Context, job: JobId, seconds: float, seen: str | None) -> JobForm:
@@ -123,24 +144,25 @@ def _by_hand(reader: Reader, job: JobId) -> str:
     return f"; to end it without a record: kill -- -{found.pid}"
 
 
-async def cancel_job(request: Request) -> Response:
-    """Answers when the job is gone; a tree that needs SIGKILL takes a while."""
-    context, job = context_of(request), parse_job(request.path_params["job"])
+async def cancel_job(call: Call[Nothing, None]) -> Reply[JobForm]:
+    """Cancel a job's chain. Answered when its processes are gone; a tree that needs SIGKILL takes a while."""
+    context, job = call.context, parse_job(call.path["job"])
     try:
         member = await context.perform(partial(cancel, job=job, actor=context.actor))
     except (StorageFull, StoreError) as error:
         raise type(error)(f"{error.message}{await context.look(partial(_by_hand, job=job))}") from error
-    return answer(await _await_end(context, member, _LONGEST_WAIT, None))
+    return Reply(await _await_end(context, member, _LONGEST_WAIT, None))
 
 
-async def why_job(request: Request) -> Response:
-    context, job = context_of(request), parse_job(request.path_params["job"])
-    return answer(await context.look(partial(why, job=job, sight=context.sight())))
+async def why_job(call: Call[Nothing, None]) -> Reply[WhyForm]:
+    """Say why a job has not started, down to what holds up what it waits for."""
+    context, job = call.context, parse_job(call.path["job"])
+    return Reply(await context.look(partial(why, job=job, sight=context.sight())))
 
 
-ROUTES = [
-    Route("/api/jobs", list_jobs, methods=["GET"]),
-    Route("/api/jobs/{job}", get_job, methods=["GET"]),
-    Route("/api/jobs/{job}/cancel", cancel_job, methods=["POST"]),
-    Route("/api/jobs/{job}/why", why_job, methods=["GET"]),
+ENDPOINTS = [
+    Endpoint("GET", "/api/jobs", list_jobs),
+    Endpoint("GET", "/api/jobs/{job}", get_job),
+    Endpoint("POST", "/api/jobs/{job}/cancel", cancel_job, refuses=(409,)),
+    Endpoint("GET", "/api/jobs/{job}/why", why_job),
 ]

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rota.errors import InvalidInput, RotaError
+from rota.errors import InFlight, InvalidInput, RotaError, Unavailable
 
 log = logging.getLogger("rota.api")
 
@@ -21,9 +21,14 @@ T = TypeVar("T")
 _PATH = re.compile(r" - at `\$([^`]*)`$")
 """How msgspec says where."""
 
+_RETRY_AFTER = "1"
+"""Seconds, for what is over in a moment."""
 _FLAGS = {"1": True, "true": True, "0": False, "false": False}
 _TITLES = {
     "invalid-input": "The request cannot be understood",
+    "key-reused": "The key came with another request",
+    "in-flight": "The same request is being carried out",
+    "method-not-allowed": "Not with this method",
     "not-found": "Nothing has that id",
     "conflict": "Not in this state",
     "deferred": "The queue is full",
@@ -56,7 +61,8 @@ def problem(
 async def on_rota_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RotaError)  # noqa: S101 - registered for this class
     more = {"path": f"${error.path}"} if error.path else {}
-    return problem(error.code, error.http_status, error.message, more=more)
+    headers = {"Retry-After": _RETRY_AFTER} if isinstance(error, InFlight | Unavailable) else None
+    return problem(error.code, error.http_status, error.message, more=more, headers=headers)
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:

@@ -8,12 +8,9 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
 
-from rota.api.context import context_of
+from rota.api.context import Context
 from rota.api.graph import look_further
-from rota.api.problem import answer
 from rota.command.backpressure import Deferred
 from rota.command.edge import names_of
 from rota.command.submission import Submission
@@ -21,36 +18,32 @@ from rota.command.submit import AlreadyActive, Answer, Submitted
 from rota.core.artifact import Outside
 from rota.core.graph import Graph, Vertex
 from rota.engine.work import Work
-from rota.errors import InvalidInput
 from rota.ids import JobId, show_job
 from rota.view.graph import Adjacency, Picture, Wanted, adjacency_of, picture_of
 from rota.view.job import Sight
-
-FORMS = ("dag", "json")
+from rota.wire.submit import RehearsalForm, RehearsedJob
 
 Seen = tuple[Answer, Picture | Adjacency | None, Mapping[JobId, str], Outside]
 
 
-async def rehearse(request: Request, act: Callable[..., Answer], members: Sequence[Submission]) -> Response:
-    context, form = context_of(request), request.query_params.get("format", "json")
-    if form not in FORMS:
-        raise InvalidInput(f"no such format: {form!r}; the formats are {', '.join(FORMS)}")
+async def rehearse(
+    context: Context, act: Callable[[Work], Answer], members: Sequence[Submission], form: str
+) -> RehearsalForm:
     see = partial(_see, sight=context.sight(), members=members, form=form)
-    # Without its key: what was stored with it before is no answer to what would be stored now.
-    told, view, names, outside = await context.rehearse(partial(act, key=None), see)
+    told, view, names, outside = await context.rehearse(act, see)
     match told:
         case Deferred():
-            return answer({"result": "deferred", "jobs": [], "graph": None, "warning": told.text})
+            return RehearsalForm(result="deferred", jobs=[], graph=None, warning=told.text)
         case AlreadyActive():
             active = {key: show_job(job) for key, job in told.active.items()}
-            return answer({"result": "already_active", "jobs": [], "active": active, "graph": None, "warning": None})
+            return RehearsalForm(result="already_active", jobs=[], active=active, graph=None, warning=None)
         case Submitted():
             said = (
                 {} if view is None else await asyncio.to_thread(view.said, await look_further(context, view, outside))
             )
-            jobs = [{"id": show_job(job), "local": names.get(job)} for job in told.jobs]
+            jobs = [RehearsedJob(id=show_job(job), local=names.get(job)) for job in told.jobs]
             warning = "; ".join(told.warnings) or None
-            return answer({"result": "rehearsed", "jobs": jobs, "graph": said, "warning": warning})
+            return RehearsalForm(result="rehearsed", jobs=jobs, graph=said, warning=warning)
 
 
 def _see(

@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
-
-from rota.api.context import context_of
-from rota.api.problem import answer
-from rota.command.retry import retry
+from rota.api.context import Context
+from rota.api.endpoint import Call, Endpoint, Nothing, Reply
+from rota.api.once import carry_out
+from rota.command.retry import Retried, retry
+from rota.engine.work import Work
 from rota.ids import show_job
 from rota.view import job as view
+from rota.wire.retry import RetryForm
 
 
-async def retry_run(request: Request) -> Response:
-    """The id is a run's, or a job's: one that never ran has no run."""
-    context = context_of(request)
-    key = request.headers.get("idempotency-key")
-    told = await context.perform(partial(retry, what=request.path_params["run"], actor=context.actor, key=key))
-    form = await context.look(partial(view.show, job=told.job, sight=context.sight()))
-    body = {
-        "job": form,
-        "text": told.text,
-        "blocked": [show_job(job) for job in told.blocked],
-        "dropped": [show_job(job) for job in told.dropped],
-        "warning": told.advice,
-    }
-    return answer(body, 200 if told.is_repeat else 201)
+async def retry_run(call: Call[Nothing, None]) -> Reply[RetryForm]:
+    """Retry a chain that has failed, as a new job. The id is a run's, or a job's: one that never ran has no run."""
+    act = partial(retry, what=call.path["run"], actor=call.context.actor)
+    return (await carry_out(call, act, partial(_see, call.context), _tell)).reply
 
 
-ROUTES = [Route("/api/job-runs/{run}/retry", retry_run, methods=["POST"])]
+def _see(context: Context, work: Work, results: Sequence[Retried]) -> list[RetryForm]:
+    return [
+        RetryForm(
+            job=view.show(work.session, told.job, context.sight()),
+            text=told.text,
+            blocked=[show_job(job) for job in told.blocked],
+            dropped=[show_job(job) for job in told.dropped],
+            warning=told.advice,
+        )
+        for told in results
+    ]
+
+
+def _tell(form: RetryForm) -> Reply[RetryForm]:
+    return Reply(form, 201)
+
+
+ENDPOINTS = [
+    Endpoint("POST", "/api/job-runs/{run}/retry", retry_run, statuses=(201,), refuses=(409,), is_keyed=True),
+]

@@ -7,51 +7,62 @@ from collections.abc import Callable
 from functools import partial
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
-from rota.api.context import Context, context_of
-from rota.api.problem import answer
+from rota.api.context import Context
+from rota.api.endpoint import Call, Endpoint, Nothing, Reply
+from rota.api.once import Done, carry_out
 from rota.command.rewind import Area, Report, Sighted, clear, look, reports, rewind, survey, survey_group
 from rota.errors import Conflict, Unavailable
 from rota.ids import parse_job, parse_run
 from rota.view import run as view
+from rota.wire.job import RunForm, RunsForm
+from rota.wire.rewind import RewindForm
 
 _LOOK_OUTSIDE = 20.0
 """Seconds for a look at repositories and artifacts."""
 _TRIES = 10
 
 
-async def rewind_job(request: Request) -> Response:
-    context, job = context_of(request), parse_job(request.path_params["job"])
-    return _told(await _rewound(context, partial(survey, job=job), request.headers.get("idempotency-key")))
+async def rewind_job(call: Call[Nothing, None]) -> Reply[RewindForm]:
+    """Put a job and everything downstream of it back into the queue, in place."""
+    return await _rewound(call, partial(survey, job=parse_job(call.path["job"])))
 
 
-async def rewind_group(request: Request) -> Response:
-    """What of it has not succeeded, in one rewind."""
-    context, find = context_of(request), partial(survey_group, group=request.path_params["group"])
-    return _told(await _rewound(context, find, request.headers.get("idempotency-key")))
+async def rewind_group(call: Call[Nothing, None]) -> Reply[RewindForm]:
+    """Rewind what of a group has not succeeded, in one."""
+    return await _rewound(call, partial(survey_group, group=call.path["group"]))
 
 
-def _told(report: Report) -> Response:
-    body = msgspec.structs.asdict(report)
-    warnings = body.pop("warnings")
-    return answer({**body, "warning": "; ".join(warnings) or None})
+def _tell(report: Report | None) -> Reply[RewindForm] | None:
+    if report is None:
+        return None
+    fields = msgspec.structs.asdict(report)
+    warnings = fields.pop("warnings")
+    return Reply(RewindForm(**fields, warning="; ".join(warnings) or None))
 
 
-async def _rewound(context: Context, find: Callable[..., Area], key: str | None) -> Report:
+async def _rewound(call: Call[Nothing, None], find: Callable[..., Area]) -> Reply[RewindForm]:
     """`find` surveys what is to be rewound."""
+    context = call.context
     for _ in range(_TRIES):
         area = await context.look(partial(find, outside=context.sight().outside))
-        sighted = await _look(context, area)
-        act = partial(rewind, area=area, sighted=sighted, actor=context.actor, key=key)
-        report = await context.perform_and_see(act, reports)
-        if report is not None:
-            left = area.with_workspace
-            kept = await asyncio.to_thread(clear, left, context.home.jobs) if left else []
-            return msgspec.structs.replace(report, warnings=[*report.warnings, *kept])
+        act = partial(rewind, area=area, sighted=await _look(context, area), actor=context.actor)
+        done = await carry_out(call, act, reports, _tell)
+        if done.reply is not None:
+            return await _cleared(context, area, done)
     raise Conflict("jobs join the rewind set faster than it can be looked at; nothing was rewound, so try again")
+
+
+async def _cleared(
+    context: Context, area: Area, done: Done[Reply[RewindForm] | None, Report | None]
+) -> Reply[RewindForm]:
+    """What is left of the workspaces goes after the commit, and what of it cannot go is said."""
+    assert done.reply is not None  # noqa: S101 - it was rewound
+    report = next(iter(done.seen), None)
+    if report is None or not area.with_workspace:
+        return done.reply
+    kept = await asyncio.to_thread(clear, area.with_workspace, context.home.jobs)
+    return _tell(msgspec.structs.replace(report, warnings=[*report.warnings, *kept])) or done.reply
 
 
 async def _look(context: Context, area: Area) -> Sighted:
@@ -65,20 +76,21 @@ async def _look(context: Context, area: Area) -> Sighted:
         raise Unavailable("the file system does not answer; nothing was rewound, so try again later") from None
 
 
-async def list_runs(request: Request) -> Response:
-    """The newest first."""
-    context, job = context_of(request), parse_job(request.path_params["job"])
-    return answer({"runs": await context.look(partial(view.runs, job=job, sight=context.sight()))})
+async def list_runs(call: Call[Nothing, None]) -> Reply[RunsForm]:
+    """List the runs of a job, the newest first; a rewind leaves runs behind."""
+    context, job = call.context, parse_job(call.path["job"])
+    return Reply(RunsForm(runs=await context.look(partial(view.runs, job=job, sight=context.sight()))))
 
 
-async def get_run(request: Request) -> Response:
-    context, run = context_of(request), parse_run(request.path_params["run"])
-    return answer(await context.look(partial(view.show, run=run, sight=context.sight())))
+async def get_run(call: Call[Nothing, None]) -> Reply[RunForm]:
+    """Show a run."""
+    context, run = call.context, parse_run(call.path["run"])
+    return Reply(await context.look(partial(view.show, run=run, sight=context.sight())))
 
 
-ROUTES = [
-    Route("/api/job-runs/{run}", get_run, methods=["GET"]),
-    Route("/api/jobs/{job}/rewind", rewind_job, methods=["POST"]),
-    Route("/api/job-groups/{group}/rewind", rewind_group, methods=["POST"]),
-    Route("/api/jobs/{job}/runs", list_runs, methods=["GET"]),
+ENDPOINTS = [
+    Endpoint("GET", "/api/job-runs/{run}", get_run),
+    Endpoint("POST", "/api/jobs/{job}/rewind", rewind_job, refuses=(409,), is_keyed=True),
+    Endpoint("POST", "/api/job-groups/{group}/rewind", rewind_group, refuses=(409,), is_keyed=True),
+    Endpoint("GET", "/api/jobs/{job}/runs", list_runs),
 ]

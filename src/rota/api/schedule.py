@@ -111,11 +111,10 @@ async def trigger_schedule(request: Request) -> Response:
     act = partial(
         fire.trigger, schedule=schedule.id, job=job, origin=origin, around=context.around, survey=survey,
         workspace=workspaces[0] if workspaces else None, actor=context.actor,
-        key=request.headers.get("idempotency-key"), params=wanted.params,
     )  # fmt: skip
     told, form, _ = await context.perform_and_see(act, context.see_submitted)
     is_old = isinstance(told, AlreadyActive)
-    is_new = isinstance(told, Submitted) and not told.is_repeat
+    is_new = isinstance(told, Submitted)
     return answer({"result": "already_active" if is_old else "submitted", "job": form}, 201 if is_new else 200)
 
 

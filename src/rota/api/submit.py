@@ -6,29 +6,31 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
-from rota.api.context import Context, context_of
-from rota.api.problem import answer, flag, problem, read, refuse_others
+from rota.api.context import Context
+from rota.api.endpoint import Call, Endpoint, Nothing, Reply
+from rota.api.once import carry_out
+from rota.api.problem import answer, problem
 from rota.api.rehearsal import rehearse
 from rota.api.webhook import unknown_names
 from rota.command.backpressure import RETRY_AFTER, Deferred, Delayed
 from rota.command.expand import Expanded, expand_all
 from rota.command.field import check_cwd, check_variables
 from rota.command.submission import GroupWanted, Submission, Surroundings
-from rota.command.submit import AlreadyActive, Answer, Needs, Submitted, missing_things, needs_of, repeat, submit
+from rota.command.submit import AlreadyActive, Answer, Needs, Submitted, missing_things, needs_of, submit
 from rota.command.survey import NOTHING, Survey, names_something, places_of, survey
 from rota.command.workspace import LIMIT, asks_for_one, prepare, show_inputs
 from rota.core.workspace import Workspace
 from rota.engine.work import Work
 from rota.errors import RotaError, Unavailable
 from rota.ids import show_group, show_job
-from rota.wire import depth_form
+from rota.wire.depth import DepthForm, depth_form
+from rota.wire.job import JobForm
+from rota.wire.submit import BatchForm, RehearsalForm, SubmitForm
 
 Workspaces = Sequence[Workspace | None]
 
@@ -43,20 +45,17 @@ _seen: dict[Needs, tuple[float, list[str]]] = {}
 
 
 async def _prepared(
-    request: Request, made: Expanded, workspaces: Workspaces, around: Surroundings, group: GroupWanted | None,
-    asked: object,
-) -> Callable[[Work], Answer]:  # fmt: skip
-    context, members = context_of(request), made.wanted
+    context: Context, made: Expanded, workspaces: Workspaces, around: Surroundings, group: GroupWanted | None
+) -> Callable[[Work], Answer]:
+    members = made.wanted
     context.control.look_at_config()  # what was just written holds for what is submitted after it
     await context.control.look_at_hold_file()
-    key = request.headers.get("idempotency-key")
     warnings = [*made.warnings, *await _missing_things(context, members, around)]
     if urls := _urls(members):
         warnings += await unknown_names(context, urls)
     return partial(
-        submit, wanted=members, around=around, actor=context.actor, key=key, warnings=warnings,
+        submit, wanted=members, around=around, actor=context.actor, warnings=warnings,
         survey=await _survey(context, members, around), workspaces=workspaces, origins=made.origins, group=group,
-        asked=asked,
     )  # fmt: skip
 
 
@@ -77,20 +76,13 @@ async def _expanded(context: Context, members: Sequence[Submission]) -> Expanded
 
 
 async def _act(
-    request: Request, members: Sequence[Submission], *, around: Surroundings, asked: object,
-    group: GroupWanted | None = None, keeps_inputs: bool = True,
+    context: Context, members: Sequence[Submission], *, around: Surroundings, group: GroupWanted | None = None,
+    keeps_inputs: bool = True,
 ) -> tuple[Callable[[Work], Answer], Workspaces]:  # fmt: skip
-    """What the engine is asked to do. A request that comes again has the answer it had, whatever has become of its
-    template since."""
-    context, key = context_of(request), request.headers.get("idempotency-key")
-    try:
-        made = await _expanded(context, members)
-    except RotaError as refusal:
-        if key is None:
-            raise
-        return partial(repeat, key=key, asked=asked, refusal=refusal), ()
+    """What the engine is asked to do."""
+    made = await _expanded(context, members)
     workspaces = await _workspaces(context, made.wanted, around, keeps_inputs=keeps_inputs)
-    return await _prepared(request, made, workspaces, around, group, asked), workspaces
+    return await _prepared(context, made, workspaces, around, group), workspaces
 
 
 async def _survey(context: Context, members: Sequence[Submission], around: Surroundings) -> Survey:
@@ -145,7 +137,7 @@ async def foreseen(context: Context, job: Submission) -> list[str]:
 
 
 async def _show_inputs(context: Context, told: Answer, workspaces: Sequence[Workspace | None]) -> None:
-    if workspaces and isinstance(told, Submitted) and not told.is_repeat:
+    if workspaces and isinstance(told, Submitted):
         await asyncio.to_thread(show_inputs, context.home.directory, told.jobs, workspaces)
 
 
@@ -164,34 +156,45 @@ async def _missing_things(context: Context, members: Sequence[Submission], aroun
     return _seen[asked][1]
 
 
-def _told(told: Answer, job: dict[str, Any], delayed: Delayed | None) -> Response:
-    """`job` is what there is to say of the jobs, under the name for it."""
-    match told:
-        case Deferred():
-            body = {"result": "deferred", **job, "warning": told.text, "depth": depth_form(told.depth, told.figures)}
-            seconds = f"{RETRY_AFTER.total_seconds():.0f}"
-            return problem("deferred", 429, told.text, more=body, headers={"Retry-After": seconds})
-        case AlreadyActive():
-            return answer({"result": "already_active", **job, "warning": None})
-        case Submitted():
-            warnings = [*told.warnings, *(() if delayed is None else (delayed.text,))]
-            body = {"result": "submitted", **job, "warning": "; ".join(warnings) or None}
-            if delayed is not None:
-                body["depth"] = depth_form(delayed.depth, delayed.figures)
-            return answer(body, 200 if told.is_repeat else 201)
+Seen = tuple[Answer, JobForm | None, Delayed | None]
 
 
-async def submit_job(request: Request) -> Response:
-    context = context_of(request)
-    members = [await read(request, Submission)]
+def _warned(told: Submitted, delayed: Delayed | None) -> tuple[str | None, DepthForm | msgspec.UnsetType]:
+    warnings = [*told.warnings, *(() if delayed is None else (delayed.text,))]
+    depth = msgspec.UNSET if delayed is None else depth_form(delayed.depth, delayed.figures)
+    return "; ".join(warnings) or None, depth
+
+
+def put_off(told: Deferred, **more: object) -> Response:
+    """`more` is what an answer of this kind also has, and cannot have now."""
+    body = {"result": "deferred", **more, "warning": told.text, "depth": depth_form(told.depth, told.figures)}
+    seconds = f"{RETRY_AFTER.total_seconds():.0f}"
+    return problem("deferred", 429, told.text, more=body, headers={"Retry-After": seconds})
+
+
+def _tell(seen: Seen) -> Reply[SubmitForm] | Response:
+    told, form, delayed = seen
+    if isinstance(told, Deferred) or form is None:
+        assert isinstance(told, Deferred)  # noqa: S101 - all else has a job to show
+        return put_off(told, job=None)
+    if isinstance(told, AlreadyActive):
+        return Reply(SubmitForm(result="already_active", job=form))
+    warning, depth = _warned(told, delayed)
+    return Reply(SubmitForm(result="submitted", job=form, warning=warning, depth=depth), 201)
+
+
+async def submit_job(call: Call[Nothing, Submission]) -> Reply[SubmitForm] | Response:
+    """Submit a job. It is checked whole and stored before the answer; what is refused leaves no trace."""
+    context, members = call.context, [call.body]
     try:
-        act, workspaces = await _act(request, members, around=context.around, asked=members)
-        told, form, delayed = await context.perform_and_see(act, context.see_submitted)
+        act, workspaces = await _act(context, members, around=context.around)
+        done = await carry_out(call, act, context.see_submitted, _tell)
     except RotaError as error:
         error.path = error.path.removeprefix(".jobs[0]")  # the one there is, is the request itself
         raise
-    await _show_inputs(context, told, workspaces)
-    return _told(told, {"job": form}, delayed)
+    for told, *_ in done.seen:
+        await _show_inputs(context, told, workspaces)
+    return done.reply
 
 
 class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -210,29 +213,49 @@ class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Surroundings(cwd=scheduler.cwd if self.cwd is None else self.cwd, variables=variables)
 
 
-async def submit_batch(request: Request) -> Response:
-    """One submit, taken or refused whole; the answer has the ids in the order given, or those of the jobs that have a
-    unique key of it."""
-    context, batch = context_of(request), await read(request, Batch)
-    refuse_others(request, ("dry_run", "format"))
-    members, is_dry = batch.jobs, flag(request, "dry_run")
+class BatchQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    dry_run: bool = False
+    """Only say what would come of it."""
+    format: Literal["dag", "json"] = "json"
+    """Of the graph, with `dry_run`."""
+
+
+async def submit_batch(call: Call[BatchQuery, Batch]) -> Reply[BatchForm] | Response:
+    """Submit jobs, all or none. They can name each other by their `local` names; the answer has the ids in the order
+    given."""
+    context, batch = call.context, call.body
+    is_dry = call.query.dry_run
     act, workspaces = await _act(
-        request, members, around=batch.around(context.around), asked=batch, group=batch.group, keeps_inputs=not is_dry
+        context, batch.jobs, around=batch.around(context.around), group=batch.group, keeps_inputs=not is_dry
     )
     if is_dry:
-        return await rehearse(request, act, members)
-    told, delayed = await context.perform_and_see(act, context.see_batch)
-    await _show_inputs(context, told, workspaces)
-    said: dict[str, Any] = {"jobs": [] if isinstance(told, Deferred) else [show_job(job) for job in told.jobs]}
+        return answer(await rehearse(context, act, batch.jobs, call.query.format))
+    tell = partial(_tell_batch, has_group=batch.group is not None)
+    done = await carry_out(call, act, context.see_batch, tell)
+    for told, _ in done.seen:
+        await _show_inputs(context, told, workspaces)
+    return done.reply
+
+
+def _tell_batch(seen: tuple[Answer, Delayed | None], *, has_group: bool) -> Reply[BatchForm] | Response:
+    told, delayed = seen
+    no_group = {"group": None} if has_group else {}
+    if isinstance(told, Deferred):
+        return put_off(told, jobs=[], **no_group)
+    jobs = [show_job(job) for job in told.jobs]
+    group = None if has_group else msgspec.UNSET
     if isinstance(told, AlreadyActive):
-        said["active"] = {key: show_job(job) for key, job in told.active.items()}
-    if batch.group is not None:
-        made = told.group if isinstance(told, Submitted) else None
-        said["group"] = None if made is None else show_group(made)
-    return _told(told, said, delayed)
+        active = {key: show_job(job) for key, job in told.active.items()}
+        return Reply(BatchForm(result="already_active", jobs=jobs, active=active, group=group))
+    made = group if told.group is None else show_group(told.group)
+    warning, depth = _warned(told, delayed)
+    return Reply(BatchForm(result="submitted", jobs=jobs, group=made, warning=warning, depth=depth), 201)
 
 
-ROUTES = [
-    Route("/api/jobs", submit_job, methods=["POST"]),
-    Route("/api/jobs/batch", submit_batch, methods=["POST"]),
-]
+ENDPOINTS = [
+    Endpoint("POST", "/api/jobs", submit_job, statuses=(201, 200), refuses=(429,), is_keyed=True),
+    Endpoint(
+        "POST", "/api/jobs/batch", submit_batch, statuses=(201, 200), refuses=(429,), is_keyed=True,
+        or_gives={200: RehearsalForm},
+    ),
+]  # fmt: skip

@@ -21,7 +21,7 @@ from rota.command.backpressure import Deferred
 from rota.command.schedule import find
 from rota.command.scheduled import expanded, job_of
 from rota.command.submission import LockWanted, Origin, Submission, Surroundings
-from rota.command.submit import AlreadyActive, Answer, Submitted, submit
+from rota.command.submit import AlreadyActive, Answer, submit
 from rota.command.survey import NOTHING, Survey
 from rota.core.cron import TICK, cron_of
 from rota.core.schedule import Fire, FireState, Overlap, Schedule, Step, crowded_by, line_of, step
@@ -139,12 +139,10 @@ def _in_line(job: Submission, schedule: Schedule) -> Submission:
 
 def _submit(
     work: Work, job: Submission, origin: Origin, around: Surroundings, survey: Survey, workspace: Workspace | None,
-    *, actor: str | None = None, key: str | None = None, asked: object = None,
+    *, actor: str | None = None,
 ) -> Answer:  # fmt: skip
     workspaces = () if workspace is None else (workspace,)
-    return submit(
-        work, [job], around, actor=actor, key=key, asked=asked, survey=survey, workspaces=workspaces, origins=[origin]
-    )
+    return submit(work, [job], around, actor=actor, survey=survey, workspaces=workspaces, origins=[origin])
 
 
 def triggered(reader: Reader, name: str, params: dict[str, Any]) -> tuple[Schedule, Submission, Origin]:
@@ -157,15 +155,12 @@ def triggered(reader: Reader, name: str, params: dict[str, Any]) -> tuple[Schedu
 
 def trigger(
     work: Work, schedule: ScheduleId, job: Submission, origin: Origin, around: Surroundings, *, survey: Survey,
-    workspace: Workspace | None, actor: str | None, key: str | None = None, params: object = None,
+    workspace: Workspace | None, actor: str | None,
 ) -> Answer:  # fmt: skip
-    """Who asks for it wants it now: overlap does not skip it, nor that it is disabled; its times stay as they are. With
-    a key that came before, with the same params, the answer is the job of then."""
+    """Who asks for it wants it now: overlap does not skip it, nor that it is disabled; its times stay as they are."""
     found = find(work.session, f"schedule-{schedule}")
-    asked = ("trigger", schedule, params)
-    made = _in_line(job, found)
-    answer = _submit(work, made, origin, around, survey, workspace, actor=actor, key=key, asked=asked)
-    if isinstance(answer, AlreadyActive) or (isinstance(answer, Submitted) and answer.is_repeat):
+    answer = _submit(work, _in_line(job, found), origin, around, survey, workspace, actor=actor)
+    if isinstance(answer, AlreadyActive):
         return answer
     at = work.now
     while work.session.has_fire(schedule, at):

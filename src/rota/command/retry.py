@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import msgspec
 
 from rota.core.after import AfterPolicy
@@ -33,20 +31,11 @@ class Retried(msgspec.Struct, frozen=True, kw_only=True):
     dropped: list[JobId] = []
     """Members of its group that the policy ended because one had failed, and that stay so."""
     advice: str | None = None
-    is_repeat: bool = False
 
 
-def retry(work: Work, what: str, *, actor: str, key: str | None = None) -> Retried:
-    """`what` names a run or any job of the chain. A request that comes again with its key is only answered again."""
-    digest = hashlib.sha256(f"retry {what}".encode()).hexdigest()
-    if key and (told := work.session.answer(key)) is not None:
-        if told[0] != digest:
-            raise Conflict("this Idempotency-Key came with another request before; use a new key for a new request")
-        return msgspec.structs.replace(msgspec.json.decode(told[1], type=Retried), is_repeat=True)
-    retried = _retry(work, find(work, what), actor)
-    if key:
-        work.session.remember_answer(key, digest, msgspec.json.encode(retried).decode(), work.now)
-    return retried
+def retry(work: Work, what: str, *, actor: str) -> Retried:
+    """`what` names a run or any job of the chain."""
+    return _retry(work, find(work, what), actor)
 
 
 def find(work: Work, what: str) -> JobId:

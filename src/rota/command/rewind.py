@@ -10,7 +10,6 @@ Edges and artifacts of a job never go away, so a set can only grow meanwhile: th
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -133,15 +132,9 @@ def clear(jobs: Sequence[JobId], directory: Path) -> list[str]:
     return kept
 
 
-def rewind(work: Work, area: Area, sighted: Sighted, *, actor: str, key: str | None = None) -> Rewound | None:
-    """None when the set has grown since it was looked at. A request that comes again with its key is only answered
-    again."""
+def rewind(work: Work, area: Area, sighted: Sighted, *, actor: str) -> Rewound | None:
+    """None when the set has grown since it was looked at."""
     asked = area.job if area.group is None else show_group(area.group)
-    digest = hashlib.sha256(f"rewind {asked}".encode()).hexdigest()
-    if key and (told := work.session.answer(key)) is not None:
-        if told[0] != digest:
-            raise Conflict("this Idempotency-Key came with another request before; use a new key for a new request")
-        return msgspec.json.decode(told[1], type=Rewound)
     if not area.chains:
         raise Conflict(f"nothing of {asked} has failed or was cancelled; `rota rewind JOB` runs a member again")
     if not set(work.session.following(area.chains)) <= set(area.chains):
@@ -153,10 +146,7 @@ def rewind(work: Work, area: Area, sighted: Sighted, *, actor: str, key: str | N
     _refuse_taken_keys(work, jobs)
     if sighted.is_mid_merge:
         raise Conflict(MID_MERGE)
-    rewound = _rewind(work, area, jobs, sighted, actor)
-    if key:
-        work.session.remember_answer(key, digest, msgspec.json.encode(rewound).decode(), work.now)
-    return rewound
+    return _rewind(work, area, jobs, sighted, actor)
 
 
 def _refuse_taken_keys(work: Work, jobs: Sequence[Last]) -> None:

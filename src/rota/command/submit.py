@@ -10,7 +10,6 @@ anything is written. What is wrong by itself is refused before them, so that nob
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -35,7 +34,7 @@ from rota.core.unique import keys_of
 from rota.core.webhook import JobHook
 from rota.core.workspace import Workspace
 from rota.engine.work import Work
-from rota.errors import Conflict, RotaError
+from rota.errors import RotaError
 from rota.ids import GroupId, JobId
 from rota.store.submit import NewJob
 
@@ -45,10 +44,9 @@ _Member = tuple[JobId, Submission, tuple[tuple[Edge, EdgeState], ...], Found, Wo
 """A job of a submit with all that was found out of it."""
 
 
-class Submitted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     jobs: list[JobId]
     warnings: list[str]
-    is_repeat: bool = False
     new: Sequence[NewJob] = ()
     """What was stored just now."""
     flows: frozenset[str] = frozenset()
@@ -75,22 +73,15 @@ def submit(
     around: Surroundings,
     *,
     actor: str | None,
-    key: str | None = None,
     warnings: Sequence[str] = (),
     survey: Survey = NOTHING,
     workspaces: Sequence[Workspace | None] = (),
     origins: Sequence[Origin] = (),
-    asked: object = None,
     group: GroupWanted | None = None,
 ) -> Answer:
-    """Store the jobs, all or none. A request that comes again with its key is answered, not stored again. Where any of
-    them asks for a workspace, `workspaces` has what git said to each; where any was
-    not typed by hand, `origins` says where each comes from. `asked` is the request that the key stands for, where the
-    jobs were made from it. With `group` they are the members of a new one."""
-    asked = asked if asked is not None or group is None else (wanted, group)
-    digest = _digest(wanted if asked is None else asked) if key else ""
-    if key and (told := _told_before(work, key, digest)) is not None:
-        return msgspec.structs.replace(told, flows=flows_of(wanted))
+    """Store the jobs, all or none. Where any of them asks for a workspace, `workspaces` has what git said to each;
+    where any was not typed by hand, `origins` says where each comes from. With `group` they are the members of a new
+    one."""
     _check_each(wanted, check_fields)
     if group is not None:
         check_group(group)
@@ -119,10 +110,9 @@ def submit(
         refuse_rings(work, jobs, names_of(ids, wanted))
     work.session.add(jobs, work.now, actor)
     work.has_stored = True
-    told = Submitted(jobs=ids, warnings=[*warnings, *checker.warnings], group=enrolment.made)
-    if key:
-        work.session.remember_answer(key, digest, msgspec.json.encode(told).decode(), work.now)
-    return msgspec.structs.replace(told, new=jobs, flows=flows_of(wanted))
+    return Submitted(
+        jobs=ids, warnings=[*warnings, *checker.warnings], new=jobs, flows=flows_of(wanted), group=enrolment.made
+    )
 
 
 def _check_whole(work: Work, wanted: Sequence[Submission]) -> None:
@@ -289,30 +279,6 @@ def missing_things(needs: Needs) -> list[str]:
     """What is not there now. It may be there when the jobs start, for a predecessor may build it, so it is only said.
     This asks the file system, which may take its time: not inside a transaction."""
     return sorted({missing for need in needs if (missing := _missing_thing(*need)) is not None})
-
-
-def repeat(work: Work, *, key: str, asked: object, refusal: RotaError) -> Answer:
-    """What a request with this key was told before; if it is a new one, it is refused."""
-    told = _told_before(work, key, _digest(asked))
-    if told is None:
-        raise refusal
-    return told
-
-
-def _digest(asked: object) -> str:
-    return hashlib.sha256(msgspec.json.encode(asked)).hexdigest()
-
-
-def _told_before(work: Work, key: str, digest: str) -> Submitted | None:
-    answer = work.session.answer(key)
-    if answer is None:
-        return None
-    if answer[0] != digest:
-        raise Conflict("this Idempotency-Key came with another request before; use a new key for a new request")
-    told = msgspec.json.decode(answer[1], type=Submitted)
-    if not work.session.has_jobs(told.jobs[:1]):
-        raise work.session.no_such_job(told.jobs[0])
-    return msgspec.structs.replace(told, is_repeat=True)
 
 
 def _missing_thing(cwd: str, program: str, search_path: str) -> str | None:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rota.engine.once import Once, Told, told_before
 from rota.engine.work import Request, Work
 from rota.errors import RotaError, StorageFull, StoreError
 
@@ -16,11 +17,14 @@ def see_all(work: Work, requests: Sequence[Request[Any]], results: list[Any]) ->
     """What each is told, now that the turn has decided."""
     groups: dict[Callable[..., Sequence[Any]], list[int]] = {}
     for n, request in enumerate(requests):
-        if request.see is not None and not isinstance(results[n], Exception):
+        if request.see is not None and not isinstance(results[n], Told | Exception):
             groups.setdefault(request.see, []).append(n)
     for see, places in groups.items():
         for n, shown in zip(places, seen(work, see, [results[n] for n in places]), strict=True):
             results[n] = shown
+    for request, result in zip(requests, results, strict=True):
+        if request.once is not None and not isinstance(result, Told | Exception):
+            _remember(work, request.once, result)
     return list(zip(requests, results, strict=True))
 
 
@@ -51,3 +55,15 @@ def guarded(work: Work, act: Callable[[Work], Any]) -> Any:
         if not isinstance(error, RotaError):
             log.exception("a defect: this one piece of work was undone")
         return error
+
+
+def unless_told(work: Work, once: Once, act: Callable[[Work], Any]) -> Any:
+    """What came of it, or what it was told when it came before."""
+    told = told_before(work.session, once.key, once.digest)
+    return act(work) if told is None else told
+
+
+def _remember(work: Work, once: Once, shown: Any) -> None:
+    told = once.tell(shown)
+    if told is not None:
+        work.session.remember_answer(once.key, once.digest, told.status, told.body.decode(), work.now)

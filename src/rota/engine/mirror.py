@@ -24,7 +24,8 @@ from rota.leftover import OUTCOME
 from rota.report import session_path, worktree_path
 from rota.store.port import Store
 from rota.store.session import Reader
-from rota.wire import encode, job_form
+from rota.wire import encode
+from rota.wire.job import job_form
 
 log = logging.getLogger("rota.mirror")
 

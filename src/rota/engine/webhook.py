@@ -29,7 +29,9 @@ from rota.report import session_path, worktree_path
 from rota.store.moment import from_stored
 from rota.store.session import Session
 from rota.store.webhook import SECRET, Message
-from rota.wire import RunForm, encode, group_form, job_form, run_form
+from rota.wire import encode
+from rota.wire.group import group_form
+from rota.wire.job import RunForm, job_form, run_form
 
 log = logging.getLogger("rota.webhook")
 

@@ -21,6 +21,7 @@ from rota.core.tick import Plan
 from rota.core.webhook import HookPolicy
 from rota.engine.clearing import Clearing, Progress, holds_of
 from rota.engine.known import Known
+from rota.engine.once import Once
 from rota.executor.port import Environment, Order, Start
 from rota.ids import JobId, RunId, SlotId
 from rota.store.claim import OpenRun
@@ -194,8 +195,11 @@ class Request(Generic[T]):
         see: Callable[[Work, Sequence[T]], Sequence[Any]] | None = None,
         *,
         is_rehearsal: bool = False,
+        once: Once | None = None,
     ) -> None:
         self.act = act
         self.done = done
         self.see = see
+        self.once = once
+        """Where it is carried out once, however often it comes; its `act` looks whether it came before."""
         self.is_rehearsal = is_rehearsal

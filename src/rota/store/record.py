@@ -35,6 +35,11 @@ LISTED_BY = ("name", "type", "flow", "phase", "target")
 
 
 class Records(ArtifactRecords):
+    def answer(self, key: str) -> tuple[str, int, str] | None:
+        """The digest of the request that came with this key before, and what it was told: status and body."""
+        rows = self._db.rows("find_answer", key=key)
+        return None if not rows else (rows[0][0], rows[0][1], rows[0][2])
+
     def jobs(self, ids: Sequence[JobId]) -> list[Job]:
         """The jobs that exist of these, in the order asked for."""
         wanted = list(ids)

@@ -116,13 +116,8 @@ class Submitting(Crafting):
         rows = self._db.rows("active_of_keys", keys=list(keys)) if keys else ()
         return {key: Active(job=JobId(job), chain=JobId(chain)) for key, job, chain in rows}
 
-    def answer(self, key: str) -> tuple[str, str] | None:
-        """The digest of the request that came with this key before, and what it was told."""
-        rows = self._db.rows("find_answer", key=key)
-        return (rows[0][0], rows[0][1]) if rows else None
-
-    def remember_answer(self, key: str, digest: str, answer: str, now: datetime) -> None:
-        self._db.run("add_answer", key=key, digest=digest, answer=answer, at=to_stored(now))
+    def remember_answer(self, key: str, digest: str, status: int, answer: str, now: datetime) -> None:
+        self._db.run("add_answer", key=key, digest=digest, status=status, answer=answer, at=to_stored(now))
 
     def add(self, jobs: Sequence[NewJob], now: datetime, actor: str | None) -> None:
         stored_now = to_stored(now)

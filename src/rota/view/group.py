@@ -9,7 +9,7 @@ import msgspec
 
 from rota.ids import GroupId, show_job
 from rota.store.session import Reader
-from rota.wire import GroupForm, group_form
+from rota.wire.group import GroupForm, group_form
 
 
 def show(reader: Reader, group: str) -> GroupForm:

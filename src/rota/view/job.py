@@ -26,7 +26,7 @@ from rota.ids import JobId, LaneId
 from rota.report import session_path, worktree_path
 from rota.store.session import Looking
 from rota.store.submit import NewJob
-from rota.wire import JobForm, job_form
+from rota.wire.job import JobForm, job_form
 
 
 class Sight(msgspec.Struct, frozen=True, kw_only=True):

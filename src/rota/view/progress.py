@@ -10,7 +10,7 @@ from rota.core.group import OVER
 from rota.errors import InvalidInput
 from rota.ids import JobId, show_job
 from rota.store.session import Reader
-from rota.wire import group_form
+from rota.wire.group import group_form
 
 _MOST_ENDED = 500
 _MOST_RUNNING = 20

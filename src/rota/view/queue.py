@@ -12,7 +12,7 @@ from rota.ids import JobId, show_job
 from rota.store.record import FIRST_RANK
 from rota.store.session import Reader
 from rota.view.job import Sight, show, waits
-from rota.wire import wait_form
+from rota.wire.job import WaitForm, wait_form
 
 FRONT = Rank._make(FIRST_RANK)
 
@@ -25,7 +25,7 @@ class QueueForm(msgspec.Struct, frozen=True, kw_only=True):
     position: int
     place: int
     """Which one it is of those of its priority that wait, from 1: what `move --to` takes."""
-    wait: dict[str, Any] | None
+    wait: WaitForm | None
 
 
 class QueuePage(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from rota.ids import JobId, RunId, show_job, show_run
 from rota.leftover import place_of
 from rota.store.session import Looking
 from rota.view.job import Sight, find
-from rota.wire import RunForm, run_form
+from rota.wire.job import RunForm, run_form
 
 
 def runs(reader: Looking, job: JobId, sight: Sight) -> list[RunForm]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
@@ -18,7 +17,7 @@ from rota.ids import SlotId, show_slot
 from rota.store.session import Looking
 from rota.view.job import Sight
 from rota.view.why import obstacles
-from rota.wire import wait_form
+from rota.wire.job import WaitForm, wait_form
 
 
 class SlotForm(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +42,7 @@ class SlotForm(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None
     pid: int | None
     worker: str | None
-    wait: dict[str, Any] | None
+    wait: WaitForm | None
     why: str | None
     """The same for people, with who is in the way."""
     log_paths: dict[str, str]

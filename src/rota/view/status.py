@@ -17,7 +17,7 @@ from rota.view.breaker import tripped
 from rota.view.gc import last_gc
 from rota.view.idle import idle_because
 from rota.view.job import Sight
-from rota.wire import depth_form
+from rota.wire.depth import depth_form
 
 
 def pools(reader: Reader, limits: Limits) -> dict[str, dict[str, int]]:

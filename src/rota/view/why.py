@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from rota.core.group import PREDECESSOR_FAILED
 from rota.core.job import Job
@@ -16,22 +15,22 @@ from rota.core.wait import WaitKind
 from rota.ids import JobId, show_group, show_job
 from rota.store.session import Looking, Reader
 from rota.view.job import Sight, find, next_starts, waits
-from rota.wire import wait_form
+from rota.wire.job import WhyForm, wait_form
 
 _DEEPEST = 5
 _MOST_NAMES = 5
 
 
-def why(reader: Reader, job: JobId, sight: Sight) -> dict[str, Any]:
+def why(reader: Reader, job: JobId, sight: Sight) -> WhyForm:
     found = find(reader, job)
     wait = waits(reader, [found], sight).get(job)
-    return {
-        "job": show_job(job),
-        "status": found.status.shown.value,
-        "wait": None if wait is None else wait_form(wait),
-        "text": "\n".join(_lines(reader, found, wait, sight)),
-        "warnings": sight.limits.warnings(found.draws, found.spec.pools) if found.status not in TERMINAL else [],
-    }
+    return WhyForm(
+        job=show_job(job),
+        status=found.status.shown.value,
+        wait=None if wait is None else wait_form(wait),
+        text="\n".join(_lines(reader, found, wait, sight)),
+        warnings=sight.limits.warnings(found.draws, found.spec.pools) if found.status not in TERMINAL else [],
+    )
 
 
 def _lines(reader: Reader, job: Job, wait: Wait | None, sight: Sight) -> list[str]:

@@ -416,6 +416,7 @@ CREATE TABLE breaker_failure (     -- the latest failed runs of a key, as many a
 CREATE TABLE idempotency (
     key TEXT PRIMARY KEY,
     digest TEXT NOT NULL,
+    status @int NOT NULL,
     answer TEXT NOT NULL,
     at @int NOT NULL
 ) @strict;

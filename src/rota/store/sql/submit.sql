@@ -72,7 +72,7 @@ WHERE named.id @in(ids)
 SELECT unique_key, id, chain FROM job WHERE unique_key @in(keys) AND unique_key IS NOT NULL AND finished_at IS NULL
 
 -- name: find_answer
-SELECT digest, answer FROM idempotency WHERE key = :key
+SELECT digest, status, answer FROM idempotency WHERE key = :key
 
 -- name: add_answer
-INSERT INTO idempotency (key, digest, answer, at) VALUES (:key, :digest, :answer, :at)
+INSERT INTO idempotency (key, digest, status, answer, at) VALUES (:key, :digest, :status, :answer, :at)

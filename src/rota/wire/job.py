@@ -1,17 +1,16 @@
-"""The one JSON form of a job and its run: API, `--json`, webhooks and the files in the home say the same."""
+"""A job and its run as JSON: API, `--json`, webhooks and the files in the home say the same."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from rota.core.after import Edge
-from rota.core.backpressure import Depth, Figures
-from rota.core.group import OVER, Group, GroupStatus, Tally, status_of
 from rota.core.job import Job
 from rota.core.lock import Lock
 from rota.core.retry import show_progress
@@ -21,12 +20,46 @@ from rota.core.verdict import Wait
 from rota.core.wait import WaitKind
 from rota.ids import show_group, show_job, show_run, show_schedule, show_template
 
+JobStatus = Annotated[
+    str, Meta(extra_json_schema={"enum": [status.value for status in Status if status is status.shown]})
+]
+RunStatus = Annotated[str, Meta(extra_json_schema={"enum": ["COMPLETED", "FAILED", "SKIPPED", "CANCELLED"]})]
+
+
+class EdgeForm(msgspec.Struct, frozen=True, kw_only=True):
+    """A predecessor, and what has to have become of it: `success`, `finished` or `failed`."""
+
+    job: str
+    policy: str
+
+
+class LockForm(msgspec.Struct, frozen=True, kw_only=True):
+    key: str
+    mode: str
+    """`shared` or `exclusive`."""
+
+
+class PinForm(msgspec.Struct, frozen=True, kw_only=True):
+    """The commit that a branch has to be at."""
+
+    branch: str
+    oid: str
+
+
+class WaitForm(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a job has not started."""
+
+    kind: str
+    detail: str
+    on: list[str]
+    """The topics that would wake it."""
+
 
 class RunForm(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     job: str
     worker: str
-    status: str | None
+    status: RunStatus | None
     started_at: datetime
     finished_at: datetime | None
     exit_code: int | None
@@ -40,7 +73,7 @@ class JobForm(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str | None
     type: str | None
-    status: str
+    status: JobStatus
     command: Sequence[str]
     params: Mapping[str, Any]
     priority: int
@@ -51,13 +84,13 @@ class JobForm(msgspec.Struct, frozen=True, kw_only=True):
     finished_at: datetime | None
     exit_code: int | None
     reason: str | None
-    after: list[dict[str, str]]
+    after: list[EdgeForm]
     needs: list[str]
     produces: list[str]
-    locks: list[dict[str, str]]
+    locks: list[LockForm]
     pools: Mapping[str, int]
-    pinned_head: dict[str, str] | None
-    wait: dict[str, Any] | None
+    pinned_head: PinForm | None
+    wait: WaitForm | None
     waited_on: list[str]
     flow: str | None
     phase: str | None
@@ -83,44 +116,40 @@ class JobForm(msgspec.Struct, frozen=True, kw_only=True):
     run: RunForm | None
 
 
-class GroupForm(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
-    name: str | None
-    mode: str
-    on_failure: str
-    status: str
-    counts: dict[str, int]
-    """Chains by the status of their last job, as shown; those that gc has removed are counted as they ended."""
-    total: int
-    created_at: datetime
-    closed_at: datetime | None
-    cancelled_at: datetime | None
-    finished_at: datetime | None
-    jobs: list[str] | msgspec.UnsetType = msgspec.UNSET
-    """The last job of each chain, in sequence; a list of groups goes without."""
-    tag: str | msgspec.UnsetType = msgspec.UNSET
-    """Another one as soon as something of it has changed."""
+class JobsForm(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of jobs."""
 
-    @property
-    def is_over(self) -> bool:
-        return self.status in OVER
+    jobs: list[JobForm]
+    next: str | None
+    """The `cursor` of the page after this; null when this is the last."""
+    counts: Mapping[str, int]
+    """How many there are of each status, of all jobs."""
 
 
-def encode(form: Any) -> bytes:
-    return msgspec.json.encode(form)
+class WhyForm(msgspec.Struct, frozen=True, kw_only=True):
+    job: str
+    status: JobStatus
+    wait: WaitForm | None
+    text: str
+    """The whole reason in words, a line for each job further up that this one hangs on."""
+    warnings: list[str]
 
 
-def _wait(job: Job, wait: Wait | None) -> dict[str, Any] | None:
+class RunsForm(msgspec.Struct, frozen=True, kw_only=True):
+    runs: list[RunForm]
+
+
+def _wait(job: Job, wait: Wait | None) -> WaitForm | None:
     """A blocked job keeps its text; a job that started or ended otherwise waits for nothing."""
     if job.status is Status.BLOCKED_BY_DEPENDENCY:
-        return {"kind": WaitKind.DEPENDENCIES.value, "detail": job.reason, "on": []}
+        return WaitForm(kind=WaitKind.DEPENDENCIES.value, detail=job.reason or "", on=[])
     if wait is None or job.status in TERMINAL:
         return None
     return wait_form(wait)
 
 
-def wait_form(wait: Wait) -> dict[str, Any]:
-    return {"kind": wait.kind.value, "detail": wait.detail, "on": list(wait.on)}
+def wait_form(wait: Wait) -> WaitForm:
+    return WaitForm(kind=wait.kind.value, detail=wait.detail, on=list(wait.on))
 
 
 def _reason(job: Job) -> str | None:
@@ -128,17 +157,12 @@ def _reason(job: Job) -> str | None:
     return job.reason if job.status in TERMINAL else job.reason or show_progress(job.spec.retry, job.retries)
 
 
-def _edge(edge: Edge) -> dict[str, str]:
-    return {"job": show_job(edge.predecessor), "policy": edge.policy.value}
+def _edge(edge: Edge) -> EdgeForm:
+    return EdgeForm(job=show_job(edge.predecessor), policy=edge.policy.value)
 
 
-def _lock(lock: Lock) -> dict[str, str]:
-    return {"key": lock.key, "mode": lock.mode.value}
-
-
-def depth_form(depth: Depth, figures: Figures) -> dict[str, Any]:
-    """How many are ready, in all and by flow, and the limits of all together."""
-    return {"total": depth.total, "soft": figures.soft, "hard": figures.hard, "by_flow": depth.by_flow}
+def _lock(lock: Lock) -> LockForm:
+    return LockForm(key=lock.key, mode=lock.mode.value)
 
 
 def run_form(run: Run, directory: str, *, superseded: bool = False) -> RunForm:
@@ -183,7 +207,7 @@ def job_form(
         produces=list(spec.produces),
         locks=[_lock(lock) for lock in spec.locks],
         pools=job.draws,
-        pinned_head=None if spec.pinned_head is None else msgspec.structs.asdict(spec.pinned_head),
+        pinned_head=None if spec.pinned_head is None else PinForm(**msgspec.structs.asdict(spec.pinned_head)),
         wait=_wait(job, wait),
         waited_on=[kind.value for kind in job.waited_on],
         flow=spec.flow,
@@ -209,27 +233,3 @@ def job_form(
         outcome_path=f"{directory}/outcome.json" if run is not None and job.status in TERMINAL else None,
         run=None if run is None else run_form(run, directory),
     )
-
-
-def group_form(group: Group, tally: Tally) -> GroupForm:
-    counts: dict[str, int] = {}
-    for status in Status:
-        if count := tally.counts.get(status):
-            counts[status.shown.value] = counts.get(status.shown.value, 0) + count
-    return GroupForm(
-        id=show_group(group.id),
-        name=group.name,
-        mode=group.mode.value,
-        on_failure=group.on_failure,
-        status=_group_status(group, tally).value,
-        counts=counts,
-        total=tally.total,
-        created_at=group.created_at,
-        closed_at=group.closed_at,
-        cancelled_at=group.cancelled_at,
-        finished_at=group.finished_at,
-    )
-
-
-def _group_status(group: Group, tally: Tally) -> GroupStatus:
-    return status_of(tally, is_closed=group.closed_at is not None, is_cancelled=group.cancelled_at is not None)

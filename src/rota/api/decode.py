@@ -1,0 +1,49 @@
+"""Query and body of a request, decoded by the types of its endpoint; what cannot be used is named by its path."""
+
+from __future__ import annotations
+
+import re
+from types import NoneType
+from typing import Any
+
+import msgspec
+from starlette.datastructures import QueryParams
+
+from rota.api.endpoint import Endpoint
+from rota.errors import InvalidInput
+
+_PATH = re.compile(r" - at `\$([^`]*)`$")
+"""How msgspec says where."""
+
+
+def query_of(endpoint: Endpoint, given: QueryParams) -> Any:
+    asked: dict[str, Any] = {}
+    for name in given:
+        values = given.getlist(name)
+        if name not in endpoint.known:
+            known = f"known are {', '.join(endpoint.known)}" if endpoint.known else "there is nothing to ask for"
+            raise InvalidInput(f"nothing is asked by {name!r} here; {known}").under(f".{name}")
+        if name not in endpoint.listed and len(values) > 1:
+            raise InvalidInput(f"{name} can be said once only").under(f".{name}")
+        asked[name] = values if name in endpoint.listed else values[0]
+    try:
+        return msgspec.convert(asked, type=endpoint.asks, strict=False)
+    except msgspec.ValidationError as error:
+        raise _refusal("the query", error) from None
+
+
+def body_of(endpoint: Endpoint, given: bytes) -> Any:
+    if endpoint.takes is NoneType or (not given and endpoint.may_be_empty):
+        return None
+    try:
+        return msgspec.json.decode(given, type=endpoint.takes)
+    except msgspec.MsgspecError as error:
+        raise _refusal("the request body", error) from None
+    except RecursionError:
+        raise InvalidInput("the request body is nested too deep") from None
+
+
+def _refusal(what: str, error: Exception) -> InvalidInput:
+    text = str(error)
+    path = _PATH.search(text)
+    return InvalidInput(f"{what} cannot be used: {text}").under("" if path is None else path[1])

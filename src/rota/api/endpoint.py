@@ -1,0 +1,150 @@
+"""An endpoint: method, path, and a handler whose signature says what it takes and what it gives.
+
+    async def get_job(call: Call[JobQuery, None]) -> Reply[JobForm]: ...
+    async def submit_job(call: Call[Nothing, Submission]) -> Reply[SubmitForm]: ...
+
+    ENDPOINTS = [
+        Endpoint("GET", "/api/jobs/{job}", get_job),
+        Endpoint("POST", "/api/jobs", submit_job, statuses=(201,), is_keyed=True),
+    ]
+
+The first type is the query, the second the body: None for no body, `T | None` for one that may be left out. Requests
+are decoded by these types before the handler is called, and the OpenAPI document is made from them, so that the three
+cannot differ. The handler's docstring is the endpoint's description; its first sentence is the summary.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import NoneType, UnionType
+from typing import Any, Generic, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rota.api.context import Context
+from rota.engine.once import Told
+from rota.wire import encode
+
+Q = TypeVar("Q")
+B = TypeVar("B")
+F = TypeVar("F")
+
+_PLACE = re.compile(r"\{(\w+)(:path)?\}")
+
+
+class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Nothing can be asked for in the query."""
+
+
+class Key(NamedTuple):
+    """An `Idempotency-Key`, and the digest of the request that it stands for."""
+
+    key: str
+    digest: str
+
+
+class Call(Generic[Q, B]):
+    """One request, decoded."""
+
+    def __init__(
+        self, request: Request, context: Context, *, path: Mapping[str, str], query: Q, body: B, key: Key | None
+    ) -> None:
+        self.request = request
+        self.context = context
+        self.path = path
+        """What stands in the places of the endpoint's path."""
+        self.query = query
+        self.body = body
+        self.key = key
+
+
+class Reply(Generic[F]):
+    """An answer in JSON."""
+
+    def __init__(self, form: F, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+        self.form = form
+        self.status = status
+        self.headers = headers
+
+    def told(self) -> Told:
+        return Told(status=self.status, body=encode(self.form))
+
+    @classmethod
+    def repeated(cls, told: Told) -> Reply[Any]:
+        """What was told before, to the byte."""
+        return Reply(msgspec.Raw(told.body), told.status, {"Idempotent-Replayed": "true"})
+
+
+Handle = Callable[[Call[Any, Any]], Awaitable[Reply[Any] | Response]]
+
+
+class Endpoint:
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        handle: Handle,
+        *,
+        statuses: Sequence[int] = (200,),
+        media: str | None = None,
+        or_gives: Mapping[int, Any] = {},
+        is_keyed: bool = False,
+        refuses: Sequence[int] = (),
+        is_deprecated: bool = False,
+        sends: Any = msgspec.UNSET,
+        shows: Any = msgspec.UNSET,
+    ) -> None:
+        """`statuses` are those of its answers, of the type that its handler says or as `or_gives` says; `media` is what
+        they are in, where that is not JSON; `refuses` are statuses of refusals beside those that any endpoint may have.
+        `sends` and `shows` are an example of body and answer."""
+        self.method = method
+        self.path = _PLACE.sub(r"{\1}", path)
+        self.segments = tuple(path.strip("/").split("/"))
+        self.places = tuple(name for name, _ in _PLACE.findall(path))
+        self.handle = handle
+        self.statuses = tuple(statuses)
+        self.media = media
+        self.or_gives = or_gives
+        self.is_keyed = is_keyed
+        self.refuses = tuple(refuses)
+        self.is_deprecated = is_deprecated
+        self.sends = sends
+        self.shows = shows
+        hints = get_type_hints(handle, include_extras=True)
+        self.asks, self.takes = get_args(hints["call"])
+        self.gives = _form_of(hints["return"])
+        """The type of its answers; none where they are not JSON."""
+        self.may_be_empty = get_origin(self.takes) in (Union, UnionType) and NoneType in get_args(self.takes)
+        self.listed = frozenset(
+            field.name for field in msgspec.structs.fields(self.asks) if get_origin(_bare(field.type)) in (list, tuple)
+        )
+        """What may stand in the query more than once."""
+        self.known = tuple(field.encode_name for field in msgspec.structs.fields(self.asks))
+
+    @property
+    def name(self) -> str:
+        """Of the operation, in the OpenAPI document."""
+        return str(getattr(self.handle, "__name__", self.path))
+
+    @property
+    def module(self) -> str:
+        return self.handle.__module__.rpartition(".")[2]
+
+
+def _form_of(answer: Any) -> Any:
+    """`F` of `Reply[F]`, or of `Reply[F] | Response`."""
+    if get_origin(answer) is Reply:
+        return get_args(answer)[0]
+    return next((form for each in get_args(answer) if (form := _form_of(each)) is not None), None)
+
+
+def _bare(kind: Any) -> Any:
+    """Without its annotations, and without None."""
+    while hasattr(kind, "__metadata__"):
+        kind = get_args(kind)[0]
+    if get_origin(kind) in (Union, UnionType):
+        (kind, *_) = [_bare(each) for each in get_args(kind) if each is not NoneType]
+    return kind

@@ -1,0 +1,69 @@
+"""From a request's path to its endpoint, by the path's segments: a literal one goes before a place.
+
+/api/jobs/batch          itself, and not the job called `batch`
+/api/jobs/{job}/why
+/api/pools/{name:path}   the rest of the path, slashes and all
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from rota.api.endpoint import Endpoint
+
+
+class Found(NamedTuple):
+    """The endpoints at a path, by method, and what stands in their places."""
+
+    endpoints: Mapping[str, Endpoint]
+    values: Sequence[str]
+
+    @property
+    def allowed(self) -> str:
+        return ", ".join(sorted({*self.endpoints, *(("HEAD",) if "GET" in self.endpoints else ())}))
+
+
+class _Node:
+    def __init__(self) -> None:
+        self.literals: dict[str, _Node] = {}
+        self.place: _Node | None = None
+        self.endpoints: dict[str, Endpoint] = {}
+        self.rests: dict[str, Endpoint] = {}
+        """Those that take the rest of the path."""
+
+
+class Router:
+    def __init__(self, endpoints: Iterable[Endpoint]) -> None:
+        self._root = _Node()
+        for endpoint in endpoints:
+            self._add(endpoint)
+
+    def _add(self, endpoint: Endpoint) -> None:
+        node = self._root
+        for segment in endpoint.segments:
+            if segment.endswith(":path}"):
+                node.rests[endpoint.method] = endpoint
+                return
+            if segment.startswith("{"):
+                node.place = node.place or _Node()
+                node = node.place
+            else:
+                node = node.literals.setdefault(segment, _Node())
+        if endpoint.method in node.endpoints:
+            raise ValueError(f"two endpoints answer {endpoint.method} {endpoint.path}")
+        node.endpoints[endpoint.method] = endpoint
+
+    def find(self, path: str) -> Found | None:
+        return _find(self._root, path.removeprefix("/").split("/"), ())
+
+
+def _find(node: _Node, segments: Sequence[str], values: tuple[str, ...]) -> Found | None:
+    if not segments:
+        return Found(node.endpoints, values) if node.endpoints else None
+    first, *rest = segments
+    if (literal := node.literals.get(first)) is not None and (found := _find(literal, rest, values)) is not None:
+        return found
+    if first and node.place is not None and (found := _find(node.place, rest, (*values, first))) is not None:
+        return found
+    return Found(node.rests, (*values, "/".join(segments))) if node.rests and any(segments) else None

@@ -1,0 +1,43 @@
+"""A request that is carried out once, however often it comes: what it is told is stored in the same transaction.
+
+    first time       act, see, tell; the answer is kept under its key
+    again            the answer of then, whatever has become of the thing since, also by another scheduler
+    another request  with the same key: refused
+
+What is refused leaves nothing under its key: who mends his request may send it with the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from rota.errors import KeyReused
+from rota.store.session import Looking
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer as it was given."""
+
+    status: int
+    body: bytes
+
+
+class Once(msgspec.Struct, frozen=True, kw_only=True):
+    key: str
+    digest: str
+    """Of the request that the key stands for."""
+    tell: Callable[[Any], Told | None]
+    """The answer to what came of it; none where that is not to be kept, for nothing was done."""
+
+
+def told_before(reader: Looking, key: str, digest: str) -> Told | None:
+    found = reader.answer(key)
+    if found is None:
+        return None
+    before, status, body = found
+    if before != digest:
+        raise KeyReused("this Idempotency-Key came with another request before; use a new key for a new request")
+    return Told(status=status, body=body.encode())

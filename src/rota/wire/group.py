@@ -1,0 +1,62 @@
+"""A group as JSON."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from rota.core.group import OVER, Group, GroupStatus, Tally, status_of
+from rota.core.status import Status
+from rota.ids import show_group
+
+GroupState = Annotated[str, Meta(extra_json_schema={"enum": [status.value for status in GroupStatus]})]
+
+
+class GroupForm(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    name: str | None
+    mode: str
+    on_failure: str
+    status: GroupState
+    counts: dict[str, int]
+    """Chains by the status of their last job, as shown; those that gc has removed are counted as they ended."""
+    total: int
+    created_at: datetime
+    closed_at: datetime | None
+    cancelled_at: datetime | None
+    finished_at: datetime | None
+    jobs: list[str] | msgspec.UnsetType = msgspec.UNSET
+    """The last job of each chain, in sequence; a list of groups goes without."""
+    tag: str | msgspec.UnsetType = msgspec.UNSET
+    """Another one as soon as something of it has changed."""
+
+    @property
+    def is_over(self) -> bool:
+        return self.status in OVER
+
+
+def group_form(group: Group, tally: Tally) -> GroupForm:
+    counts: dict[str, int] = {}
+    for status in Status:
+        if count := tally.counts.get(status):
+            counts[status.shown.value] = counts.get(status.shown.value, 0) + count
+    return GroupForm(
+        id=show_group(group.id),
+        name=group.name,
+        mode=group.mode.value,
+        on_failure=group.on_failure,
+        status=_group_status(group, tally).value,
+        counts=counts,
+        total=tally.total,
+        created_at=group.created_at,
+        closed_at=group.closed_at,
+        cancelled_at=group.cancelled_at,
+        finished_at=group.finished_at,
+    )
+
+
+def _group_status(group: Group, tally: Tally) -> GroupStatus:
+    return status_of(tally, is_closed=group.closed_at is not None, is_cancelled=group.cancelled_at is not None)
