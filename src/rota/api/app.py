@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from rota.api import (
     artifact,
@@ -44,6 +44,7 @@ from rota.api.endpoint import Call, Endpoint, Key, Reply
 from rota.api.problem import on_defect, on_http_error, on_rota_error, problem
 from rota.api.router import Router
 from rota.api.trace import traced
+from rota.engine.meter import OTHER
 from rota.engine.once import told_before
 from rota.errors import InFlight, InvalidInput, RotaError
 from rota.wire import encode
@@ -59,6 +60,10 @@ ENDPOINTS: tuple[Endpoint, ...] = tuple(endpoint for module in _MODULES for endp
 NOBODY = 499
 """For an answer that nobody is there to read."""
 _LONGEST_KEY = 255
+_ROUTE = "rota.route"
+"""Where in a request's scope its endpoint is, for who counts."""
+_NO_ROUTE = (OTHER, OTHER)
+"""Of what nobody answers: anybody can think up paths."""
 
 
 class Application:
@@ -74,8 +79,13 @@ class Application:
         self._old.state.context = context
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._context.meter.answered(*scope.get(_ROUTE, _NO_ROUTE), message["status"])
+            await send(message)
+
         with traced(scope):
-            await self._handle(scope, receive, send)
+            await self._handle(scope, receive, counted)
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = self._router.find(scope["path"])
@@ -89,6 +99,7 @@ class Application:
             said = f"{scope['path']} cannot be asked with {scope['method']}, only with {found.allowed}"
             response = problem("method-not-allowed", 405, said, headers={"Allow": found.allowed})
         else:
+            scope[_ROUTE] = endpoint.method, endpoint.path
             response = await self._answer(endpoint, request, dict(zip(endpoint.places, found.values, strict=True)))
         await response(scope, receive, send)
 

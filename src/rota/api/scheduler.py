@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from functools import partial
 
 import msgspec
@@ -79,12 +78,7 @@ async def stop(request: Request) -> Response:
     return answer({}, 202)
 
 
-async def health(_request: Request) -> Response:
-    return answer({"status": "ok", "pid": os.getpid()})
-
-
 ROUTES = [
-    Route("/health", health, methods=["GET"]),
     Route("/api/scheduler", get_scheduler, methods=["GET"]),
     Route("/api/scheduler/reload", reload, methods=["POST"]),
     Route("/api/scheduler/stop", stop, methods=["POST"]),
