@@ -30,6 +30,7 @@ from rota.api import (
     queue,
     retry,
     rewind,
+    run,
     schedule,
     scheduler,
     slot,
@@ -47,9 +48,9 @@ from rota.engine.once import told_before
 from rota.errors import InFlight, InvalidInput, RotaError
 from rota.wire import encode
 
-_MODULES = (submit, job, retry, rewind)
+_MODULES = (submit, job, edit, retry, rewind, run, queue, lock)
 _OLD_MODULES = (
-    edit, queue, lock, log, slot, direct, artifact, tick, scheduler, control, breaker, display, graph, gc, template,
+    log, slot, direct, artifact, tick, scheduler, control, breaker, display, graph, gc, template,
     group, progress, webhook, schedule,
 )  # fmt: skip
 

@@ -96,10 +96,12 @@ class Endpoint:
         is_deprecated: bool = False,
         sends: Any = msgspec.UNSET,
         shows: Any = msgspec.UNSET,
+        reads: Callable[[bytes], Any] | None = None,
     ) -> None:
         """`statuses` are those of its answers, of the type that its handler says or as `or_gives` says; `media` is what
         they are in, where that is not JSON; `refuses` are statuses of refusals beside those that any endpoint may have.
-        `sends` and `shows` are an example of body and answer."""
+        An answer of which `or_gives` says None has no body. `sends` and `shows` are an example of body and answer.
+        `reads` decodes the body where its type alone would say too little of what is wrong with it."""
         self.method = method
         self.path = _PLACE.sub(r"{\1}", path)
         self.segments = tuple(path.strip("/").split("/"))
@@ -112,7 +114,8 @@ class Endpoint:
         self.refuses = tuple(refuses)
         self.is_deprecated = is_deprecated
         self.sends = sends
-        self.shows = shows
+        self.shows = shows if shows is msgspec.UNSET else msgspec.to_builtins(shows)
+        self.reads = reads
         hints = get_type_hints(handle, include_extras=True)
         self.asks, self.takes = get_args(hints["call"])
         self.gives = _form_of(hints["return"])

@@ -31,6 +31,18 @@ def _query(pairs: Iterable[tuple[str, object]]) -> str:
     return f"?{shown}" if shown else ""
 
 
+def _pages(session: Session, path: str, noun: str, pairs: Sequence[tuple[str, object]] = ()) -> list[Json]:
+    """The whole of a list, page by page."""
+    found: list[Json] = []
+    cursor: str | None = None
+    while True:
+        page = session.ask("GET", f"{path}{_query((*pairs, ('cursor', cursor)))}").json()
+        found += page[noun]
+        cursor = page.get("next")
+        if cursor is None:
+            return found
+
+
 def submit(session: Session, request: Json) -> Json:
     """Submit once, whatever happens to the connection: each call has a key, and a repeat carries the same one."""
     headers = {"Idempotency-Key": os.urandom(16).hex()}
@@ -203,20 +215,12 @@ def reorder(session: Session, order: Sequence[str]) -> Json:
 
 def locks(session: Session, *, key: str | None = None) -> list[Json]:
     """All that are held or wanted, or one."""
-    found: list[Json] = []
-    cursor: str | None = None
-    while True:
-        page = session.ask("GET", f"/api/locks{_query((('key', key), ('cursor', cursor)))}").json()
-        found += page["locks"]
-        cursor = page.get("next")
-        if cursor is None:
-            return found
+    return _pages(session, "/api/locks", "locks", [("key", key)])
 
 
 def runs(session: Session, job: str) -> list[Json]:
     """All runs of a job, the newest first."""
-    answer: list[Json] = session.ask("GET", f"/api/jobs/{quote(job)}/runs").json()["runs"]
-    return answer
+    return _pages(session, f"/api/jobs/{quote(job)}/runs", "runs")
 
 
 def run(session: Session, run: str) -> Json:
