@@ -30,6 +30,7 @@ from rota.api import (
     queue,
     retry,
     rewind,
+    run,
     schedule,
     scheduler,
     slot,
@@ -47,11 +48,34 @@ from rota.engine.once import told_before
 from rota.errors import InFlight, InvalidInput, RotaError
 from rota.wire import encode
 
-_MODULES = (submit, job, retry, rewind, template)
+_MODULES = (
+    submit,
+    job,
+    edit,
+    retry,
+    rewind,
+    run,
+    queue,
+    lock,
+    template,
+)
 _OLD_MODULES = (
-    edit, queue, lock, log, slot, direct, artifact, tick, scheduler, control, breaker, display, graph, gc, group,
-    progress, webhook, schedule,
-)  # fmt: skip
+    log,
+    slot,
+    direct,
+    artifact,
+    tick,
+    scheduler,
+    control,
+    breaker,
+    display,
+    graph,
+    gc,
+    group,
+    progress,
+    webhook,
+    schedule,
+)
 
 ENDPOINTS: tuple[Endpoint, ...] = tuple(endpoint for module in _MODULES for endpoint in module.ENDPOINTS)
 

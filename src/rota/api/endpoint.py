@@ -114,7 +114,7 @@ class Endpoint:
         self.refuses = tuple(refuses)
         self.is_deprecated = is_deprecated
         self.sends = sends
-        self.shows = shows
+        self.shows = shows if shows is msgspec.UNSET else msgspec.to_builtins(shows)
         self.reads = reads
         hints = get_type_hints(handle, include_extras=True)
         self.asks, self.takes = get_args(hints["call"])
