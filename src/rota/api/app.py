@@ -74,11 +74,11 @@ class Application:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = self._router.find(scope["path"])
-        if found is None:
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        if found is None or method not in found.endpoints:
             await self._old(scope, receive, send)
             return
         request = Request(scope, receive, send)
-        method = "GET" if scope["method"] == "HEAD" else scope["method"]
         endpoint = found.endpoints.get(method)
         if endpoint is None:
             said = f"{scope['path']} cannot be asked with {scope['method']}, only with {found.allowed}"
