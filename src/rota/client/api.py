@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from rota.client.problem import Deferred
 from rota.client.session import Session
 from rota.client.transport import PATIENCE, Answer, Stream, quote
+from rota.errors import Deferred
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
