@@ -47,9 +47,9 @@ from rota.engine.once import told_before
 from rota.errors import InFlight, InvalidInput, RotaError
 from rota.wire import encode
 
-_MODULES = (submit, job, retry, rewind, template)
+_MODULES = (submit, job, retry, rewind, template, group)
 _OLD_MODULES = (
-    edit, queue, lock, log, slot, direct, artifact, tick, scheduler, control, breaker, display, graph, gc, group,
+    edit, queue, lock, log, slot, direct, artifact, tick, scheduler, control, breaker, display, graph, gc,
     progress, webhook, schedule,
 )  # fmt: skip
 
