@@ -47,10 +47,10 @@ from rota.engine.once import told_before
 from rota.errors import InFlight, InvalidInput, RotaError
 from rota.wire import encode
 
-_MODULES = (submit, job, retry, rewind, template, group)
+_MODULES = (submit, job, retry, rewind, template, group, progress)
 _OLD_MODULES = (
     edit, queue, lock, log, slot, direct, artifact, tick, scheduler, control, breaker, display, graph, gc,
-    progress, webhook, schedule,
+    webhook, schedule,
 )  # fmt: skip
 
 ENDPOINTS: tuple[Endpoint, ...] = tuple(endpoint for module in _MODULES for endpoint in module.ENDPOINTS)
