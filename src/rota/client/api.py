@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from rota.client.problem import Deferred
 from rota.client.session import Session
 from rota.client.transport import PATIENCE, Answer, Stream, quote
+from rota.errors import Deferred
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -214,20 +214,12 @@ def reorder(session: Session, order: Sequence[str]) -> Json:
 
 def locks(session: Session, *, key: str | None = None) -> list[Json]:
     """All that are held or wanted, or one."""
-    found: list[Json] = []
-    cursor: str | None = None
-    while True:
-        page = session.ask("GET", f"/api/locks{_query((('key', key), ('cursor', cursor)))}").json()
-        found += page["locks"]
-        cursor = page.get("next")
-        if cursor is None:
-            return found
+    return _all(session, "/api/locks", "locks", [("key", key)])
 
 
 def runs(session: Session, job: str) -> list[Json]:
     """All runs of a job, the newest first."""
-    answer: list[Json] = session.ask("GET", f"/api/jobs/{quote(job)}/runs").json()["runs"]
-    return answer
+    return _all(session, f"/api/jobs/{quote(job)}/runs", "runs")
 
 
 def run(session: Session, run: str) -> Json:
