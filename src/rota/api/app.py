@@ -59,6 +59,8 @@ _MODULES = (
     queue,
     lock,
     template,
+    group,
+    progress,
 )
 _OLD_MODULES = (
     log,
@@ -72,8 +74,6 @@ _OLD_MODULES = (
     display,
     graph,
     gc,
-    group,
-    progress,
     webhook,
     schedule,
 )
