@@ -155,7 +155,7 @@ def test_runs_are_listed_from_the_newest_in_pages_and_by_what_is_asked(full: Des
     assert listed(full, statuses=[Status.CANCELLED]) == []
     assert listed(full, job=JobId(2)) == [2]
     assert listed(full, job=JobId(2), statuses=[Status.RUNNING]) == []
-    workers = {each.run.id: each.run.worker for each in full.reader.list_runs(statuses=RUNS, below=99, limit=9)}
+    workers = {int(each.run.id): each.run.worker for each in full.reader.list_runs(statuses=RUNS, below=99, limit=9)}
     assert listed(full, worker=workers[3], statuses=[Status.RUNNING]) == [3]
     assert listed(full, worker="nobody/1") == listed(full, worker="nobody/1", statuses=[Status.RUNNING]) == []
 
