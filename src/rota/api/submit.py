@@ -210,7 +210,8 @@ class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         check_cwd(self.cwd)
         check_variables(self.env)
         variables = {**scheduler.variables, **self.env} if self.inherit_env else self.env
-        return Surroundings(cwd=scheduler.cwd if self.cwd is None else self.cwd, variables=variables)
+        cwd = scheduler.cwd if self.cwd is None else self.cwd
+        return msgspec.structs.replace(scheduler, cwd=cwd, variables=variables)
 
 
 class BatchQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

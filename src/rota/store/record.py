@@ -16,6 +16,7 @@ from rota.core.retry import RetryPolicy
 from rota.core.run import Run
 from rota.core.status import ACTIVE, TERMINAL, Status
 from rota.core.template import Recipe
+from rota.core.trace import Trace
 from rota.core.wait import WaitKind
 from rota.core.webhook import JobHook
 from rota.core.workspace import Workspace
@@ -245,7 +246,13 @@ def _spec(row: Sequence[Any], locks: Sequence[Lock], named: Named) -> Spec:
         schedule=None if row[17] is None else ScheduleId(row[17]),
         webhook=None if row[18] is None else readable(row[18], JobHook | None, None),  # type: ignore[arg-type]
         recipe=None if row[19] is None else readable(row[19], Recipe | None, None),  # type: ignore[arg-type]
+        trace=decode_trace(row[20]),
     )
+
+
+def decode_trace(text: str | None) -> Trace:
+    """One that cannot be read is none: a job is not kept from its work by that."""
+    return {} if text is None else readable(text, dict[str, str], {})
 
 
 def decode_policy(text: str | None) -> RetryPolicy | None:

@@ -5,7 +5,7 @@ SELECT job.id, job.chain, job.retry_of, job.attempt, job.status, job.precedence,
        job.retries, lane.draws, job.rewound_run, job.unique_key, job.job_group, job.sequence,
        spec.command, spec.cwd, spec.surroundings, spec.name, spec.type, spec.params, spec.flow, spec.phase, spec.target,
        spec.pools, spec.timeout, spec.idle_timeout, spec.skip_if, spec.retry,
-       spec.repository, spec.workspace, spec.template, job.schedule, spec.webhook, spec.recipe
+       spec.repository, spec.workspace, spec.template, job.schedule, spec.webhook, spec.recipe, spec.trace
 FROM job JOIN spec ON spec.id = job.spec JOIN lane ON lane.id = job.lane
 WHERE job.id @in(ids)
 
