@@ -27,7 +27,9 @@ class Asked:
     """A request with a key of its own."""
 
     def __init__(self, rota: Rota, target: str, body: Any = None, *, other: Any) -> None:
-        self._ask = lambda said: rota.api("POST", target, said, Idempotency_Key=f"key of {target}")
+        self._ask: Callable[[Any], Answer] = lambda said: rota.api(
+            "POST", target, said, Idempotency_Key=f"key of {target}"
+        )
         self._body = body
         self._other = other
         """A body that says something else."""

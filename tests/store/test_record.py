@@ -11,7 +11,7 @@ import pytest
 from harness import Raw
 from rota.core.job import Spec
 from rota.core.status import ACTIVE, TERMINAL, Status
-from rota.ids import JobId
+from rota.ids import JobId, RunId
 from store.desk import BROKEN, Desk, add_job
 
 
@@ -155,8 +155,8 @@ def test_runs_are_listed_from_the_newest_in_pages_and_by_what_is_asked(full: Des
     assert listed(full, statuses=[Status.CANCELLED]) == []
     assert listed(full, job=JobId(2)) == [2]
     assert listed(full, job=JobId(2), statuses=[Status.RUNNING]) == []
-    workers = {int(each.run.id): each.run.worker for each in full.reader.list_runs(statuses=RUNS, below=99, limit=9)}
-    assert listed(full, worker=workers[3], statuses=[Status.RUNNING]) == [3]
+    workers = {each.run.id: each.run.worker for each in full.reader.list_runs(statuses=RUNS, below=99, limit=9)}
+    assert listed(full, worker=workers[RunId(3)], statuses=[Status.RUNNING]) == [3]
     assert listed(full, worker="nobody/1") == listed(full, worker="nobody/1", statuses=[Status.RUNNING]) == []
 
 

@@ -102,11 +102,11 @@ class Endpoint:
         also_shows: Mapping[int, Any] = {},
         reads: Callable[[bytes], Any] | None = None,
     ) -> None:
-        """`statuses` are those of its answers, of the type that its handler says or as `or_gives` says, which is None for
-        one without a body; `media` is what they are in, where that is not JSON; `refuses` are refusals beside those that
-        any endpoint may have, or their statuses; `tells` says what is in headers of its own. `sends` and `shows` are an
-        example of body and answer, of all statuses but those that `also_shows` has one for. `reads` decodes the body
-        where its type alone would say too little of what is wrong with it. A public one needs no token."""
+        """`statuses` are those of its answers, of the type that its handler says or as `or_gives` says, which is None
+        for one without a body; `media` is what they are in, where that is not JSON; `refuses` are refusals beside those
+        that any endpoint may have, or their statuses; `tells` says what is in headers of its own. `sends` and `shows`
+        are an example of body and answer, of all statuses but those that `also_shows` has one for. `reads` decodes the
+        body where its type alone would say too little of what is wrong with it. A public one needs no token."""
         self.method = method
         self.path = _PLACE.sub(r"{\1}", path)
         self.segments = tuple(path.strip("/").split("/"))
