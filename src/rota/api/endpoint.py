@@ -94,12 +94,14 @@ class Endpoint:
         is_keyed: bool = False,
         refuses: Sequence[int] = (),
         is_deprecated: bool = False,
+        successor: str | None = None,
         sends: Any = msgspec.UNSET,
         shows: Any = msgspec.UNSET,
     ) -> None:
         """`statuses` are those of its answers, of the type that its handler says or as `or_gives` says; `media` is what
         they are in, where that is not JSON; `refuses` are statuses of refusals beside those that any endpoint may have.
-        `sends` and `shows` are an example of body and answer."""
+        `sends` and `shows` are an example of body and answer. `successor` is the path to ask instead of a
+        deprecated one, with the same places."""
         self.method = method
         self.path = _PLACE.sub(r"{\1}", path)
         self.segments = tuple(path.strip("/").split("/"))
@@ -111,6 +113,7 @@ class Endpoint:
         self.is_keyed = is_keyed
         self.refuses = tuple(refuses)
         self.is_deprecated = is_deprecated
+        self.successor = successor
         self.sends = sends
         self.shows = shows
         hints = get_type_hints(handle, include_extras=True)
@@ -124,6 +127,10 @@ class Endpoint:
         """What may stand in the query more than once."""
         self.known = tuple(field.encode_name for field in msgspec.structs.fields(self.asks))
 
+    def path_of(self, values: Sequence[str]) -> dict[str, str]:
+        """What stands in which place."""
+        return dict(zip(self.places, values, strict=True))
+
     @property
     def name(self) -> str:
         """Of the operation, in the OpenAPI document."""
@@ -131,7 +138,7 @@ class Endpoint:
 
     @property
     def module(self) -> str:
-        return self.handle.__module__.rpartition(".")[2]
+        return "legacy" if self.is_deprecated else self.handle.__module__.rpartition(".")[2]
 
 
 def _form_of(answer: Any) -> Any:
