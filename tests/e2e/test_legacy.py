@@ -1,4 +1,4 @@
-"""CON-004: what asks `/jobs` and `/scheduler` goes on working, over the jobs that everybody sees, and is told to move."""
+"""CON-004: what asks `/jobs` and `/scheduler` goes on working, over the jobs that all see, and is told to move."""
 
 from __future__ import annotations
 

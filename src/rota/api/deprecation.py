@@ -11,9 +11,10 @@ import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import format_datetime
+from typing import Any
 from urllib.parse import quote
 
-from rota.api.endpoint import Endpoint
+from rota.api.endpoint import Endpoint, Handle
 
 log = logging.getLogger("rota.api")
 
@@ -21,6 +22,17 @@ DEPRECATED = datetime(2026, 11, 16, tzinfo=UTC)
 SUNSET = datetime(2027, 12, 31, 23, 59, 59, tzinfo=UTC)
 _KINDS = {"job_id": "job", "batch_id": "group"}
 """Places in which a bare number may stand, and what it is the number of."""
+
+
+_TELLS = {
+    "Deprecation": f"`@{DEPRECATED.timestamp():.0f}`: since when there is something better (RFC 9745).",
+    "Sunset": f"`{format_datetime(SUNSET, usegmt=True)}`: until when this is there at least (RFC 8594).",
+    "Link": "The path to ask instead, as `successor-version`.",
+}
+
+
+def deprecated(method: str, path: str, handle: Handle, successor: str, **more: Any) -> Endpoint:
+    return Endpoint(method, path, handle, is_deprecated=True, successor=successor, tells=_TELLS, **more)
 
 
 def headers_of(endpoint: Endpoint, path: Mapping[str, str]) -> dict[str, str]:

@@ -61,6 +61,7 @@ class LegacyJob(JobForm, frozen=True, kw_only=True):
     """A job, with the old names beside the new ones."""
 
     status: LegacyStatus
+    """In the old words: what waits is QUEUED, whatever for, and what is blocked has FAILED."""
     job_id: str
     """`id`."""
     job_type: str | None
@@ -93,6 +94,7 @@ class LegacyEnded(LegacyJob, frozen=True, kw_only=True):
     success: bool
     """Whether it is CANCELLED; it may have ended by itself meanwhile."""
     message: str
+    """The same in words."""
 
 
 class LegacyJobs(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +103,9 @@ class LegacyJobs(msgspec.Struct, frozen=True, kw_only=True):
     total: int
     """How many there are of the statuses asked for, listed here or not."""
     queued_count: int
+    """How many wait, whatever for."""
     running_count: int
+    """How many run."""
 
 
 class LegacyRun(RunForm, frozen=True, kw_only=True):
@@ -119,57 +123,83 @@ class LegacyRun(RunForm, frozen=True, kw_only=True):
 
 class LegacyRuns(msgspec.Struct, frozen=True, kw_only=True):
     runs: list[LegacyRun]
+    """The newest first; more than one where the job was rewound."""
     total: int
+    """How many those are."""
 
 
 class LegacyTriggered(msgspec.Struct, frozen=True, kw_only=True):
     job_id: str
+    """The job's id."""
     type: str | None
+    """The job's type."""
     status: LowerStatus
+    """`queued`, or `running` where it has been started already."""
     message: str
+    """What was done, and what is worth a second look."""
 
 
 class LegacyBatchMade(msgspec.Struct, frozen=True, kw_only=True):
     batch_id: str
     """The id of the group that was made of them."""
     job_ids: list[str]
+    """In the order given."""
     job_count: int
+    """How many those are."""
     status: Literal["queued"]
+    """How a batch begins."""
     message: str
+    """What was done, and what is worth a second look."""
 
 
 class LegacyMember(msgspec.Struct, frozen=True, kw_only=True):
     job_id: str
     """As it was made, whichever retry of it `status` is of."""
     type: str | None
+    """The job's type."""
     status: LowerStatus
+    """Of its last retry, where there is one."""
     error: str | None
+    """Why it failed; null where it has not."""
 
 
 class LegacyBatch(msgspec.Struct, frozen=True, kw_only=True):
     batch_id: str
+    """The id of the group."""
     status: BatchStatus
+    """When all have ended: `partial` where some failed and some succeeded, `failed` where none succeeded."""
     total_jobs: int
+    """How many there are."""
     completed_jobs: int
     """How many have ended, in whichever way."""
     succeeded_jobs: int
+    """How many completed."""
     failed_jobs: int
     """Failed or cancelled."""
     running_jobs: int
+    """How many run."""
     queued_jobs: int
+    """How many wait, whatever for."""
     jobs: list[LegacyMember]
+    """Each of them, in the order given; without those that gc has removed."""
     created_at: datetime
     finished_at: datetime | None
+    """When the last of them ended."""
 
 
 class LegacyStats(msgspec.Struct, frozen=True, kw_only=True):
     """Of the jobs whose records are there: gc removes what is old."""
 
     total_executed: int
+    """The three kinds that ran to an end of their own: succeeded, failed, skipped."""
     succeeded: int
+    """COMPLETED."""
     failed: int
+    """FAILED, each retry for itself."""
     cancelled: int
+    """CANCELLED."""
     skipped: int
+    """SKIPPED."""
 
 
 class LegacyScheduler(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,6 +208,7 @@ class LegacyScheduler(msgspec.Struct, frozen=True, kw_only=True):
     current_job_id: str | None
     """The one that runs; of several the one that was made first."""
     queue_length: int
+    """How many wait, whatever for."""
     cumulative_stats: LegacyStats
     has_active_reservation: bool
     """Whether a direct execution waits or runs."""
@@ -185,7 +216,9 @@ class LegacyScheduler(msgspec.Struct, frozen=True, kw_only=True):
 
 class LegacyTold(msgspec.Struct, frozen=True, kw_only=True):
     success: bool
+    """Whether it is as asked."""
     message: str
+    """What was done."""
 
 
 class LegacyStarted(LegacyTold, frozen=True, kw_only=True):

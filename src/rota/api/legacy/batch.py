@@ -6,7 +6,9 @@ from functools import partial
 
 from starlette.responses import Response
 
-from rota.api.endpoint import Call, Endpoint, Nothing, Reply
+from rota.api.deprecation import deprecated
+from rota.api.endpoint import Call, Nothing, Reply
+from rota.api.example import SUBMITTED
 from rota.api.legacy.wanted import BatchTrigger, group_id_of, read_batch, submissions_of
 from rota.api.problem import problem
 from rota.api.submit import SeenMany, put_off, submit_many, warned
@@ -19,7 +21,7 @@ from rota.store.session import Reader
 from rota.view import group as group_view
 from rota.view import job as job_view
 from rota.view.job import Sight
-from rota.wire.legacy import LegacyBatch, LegacyBatchMade, legacy_batch
+from rota.wire.legacy import LegacyBatch, LegacyBatchMade, LegacyMember, legacy_batch
 
 _GROUP = GroupWanted(mode="parallel", on_failure="continue")
 """The jobs of a batch had nothing to do with each other."""
@@ -61,12 +63,25 @@ async def legacy_get_batch(call: Call[Nothing, None]) -> Reply[LegacyBatch]:
     return Reply(await context.look(partial(_show, group=group, sight=context.sight())))
 
 
+_MADE = LegacyBatchMade(
+    batch_id="group-3", job_ids=["job-25", "job-26"], job_count=2, status="queued", message="2 jobs are in the queue"
+)
+_BATCH = LegacyBatch(
+    batch_id="group-3", status="running", total_jobs=2, completed_jobs=1, succeeded_jobs=1, failed_jobs=0,
+    running_jobs=1, queued_jobs=0, created_at=SUBMITTED, finished_at=None,
+    jobs=[
+        LegacyMember(job_id="job-25", type="research", status="succeeded", error=None),
+        LegacyMember(job_id="job-26", type="story", status="running", error=None),
+    ],
+)  # fmt: skip
+
 ENDPOINTS = [
-    Endpoint(
-        "POST", "/jobs/batch/trigger", legacy_trigger_batch, statuses=(202,), refuses=(404, 409, 429), is_keyed=True,
-        is_deprecated=True, successor="/api/jobs/batch",
-        sends={"jobs": [{"type": "research", "topic": "lighthouses"}, {"type": "story", "topic": "a lighthouse"}]},
+    deprecated(
+        "POST", "/jobs/batch/trigger", legacy_trigger_batch, "/api/jobs/batch", statuses=(202,),
+        refuses=(404, 409, 429), is_keyed=True, shows=_MADE,
+        sends={"jobs": [{"type": "research", "topic": "lighthouses"}, {"type": "story", "chapter": 7}]},
     ),
-    Endpoint("GET", "/jobs/batch/{batch_id}", legacy_get_batch, is_deprecated=True,
-             successor="/api/job-groups/{batch_id}"),
+    deprecated(
+        "GET", "/jobs/batch/{batch_id}", legacy_get_batch, "/api/job-groups/{batch_id}", shows=_BATCH,
+    ),
 ]  # fmt: skip

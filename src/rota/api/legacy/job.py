@@ -7,10 +7,13 @@ from functools import partial
 
 import msgspec
 
-from rota.api.endpoint import Call, Endpoint, Nothing, Reply
+from rota.api.deprecation import deprecated
+from rota.api.edit import edited
+from rota.api.endpoint import Call, Nothing, Reply
+from rota.api.example import JOB, RUN
 from rota.api.job import PageSize, cancelled
 from rota.api.legacy.wanted import job_id_of
-from rota.command.edit import Edit, edit
+from rota.command.edit import Edit, parse
 from rota.core.status import STARTED, WAITING, Status
 from rota.errors import InvalidInput
 from rota.ids import JobId
@@ -31,6 +34,9 @@ from rota.wire.legacy import (
     legacy_run,
     statuses_called,
 )
+
+_MOST_RUNS = 1000
+"""Of one job, the newest; a job has one, and one more with each rewind."""
 
 
 class LegacyJobsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -78,14 +84,8 @@ async def legacy_get_job(call: Call[Nothing, None]) -> Reply[LegacyJob]:
 
 async def legacy_change_job(call: Call[Nothing, Edit]) -> Reply[LegacyChanged]:
     """Change the priority, the params or another field of a job that waits. Ask `PATCH /api/jobs/{job}` instead."""
-    context, job = call.context, job_id_of(call.path["job_id"])
-    if call.body == Edit():
-        raise InvalidInput('nothing is to be changed; name the fields, as in {"priority": 10}')
-    context.control.look_at_config()  # a retry policy that was just written can be chosen
-    told = await context.perform(partial(edit, job=job, wanted=call.body, actor=context.actor))
-    form = await context.look(partial(view.show, job=job, sight=context.sight()))
-    warning = "; ".join(told.warnings) or None
-    return Reply(LegacyChanged(**fields_of(form), fields=told.fields, warning=warning))
+    told = await edited(call.context, job_id_of(call.path["job_id"]), call.body)
+    return Reply(LegacyChanged(**fields_of(told.job), fields=told.fields, warning=told.warning))
 
 
 def _ended(form: JobForm) -> Reply[LegacyEnded]:
@@ -108,7 +108,8 @@ async def legacy_cancel_job(call: Call[Nothing, None]) -> Reply[LegacyEnded]:
 
 def _runs(reader: Reader, *, job: JobId, sight: Sight) -> LegacyRuns:
     form = view.show(reader, job, sight)
-    runs = [legacy_run(run, form) for run in run_view.runs(reader, job, sight)]
+    found, _ = run_view.listing(reader, sight, job=job, limit=_MOST_RUNS)
+    runs = [legacy_run(run, form) for run in found]
     return LegacyRuns(runs=runs, total=len(runs))
 
 
@@ -119,17 +120,23 @@ async def legacy_list_runs(call: Call[Nothing, None]) -> Reply[LegacyRuns]:
 
 
 _JOB = "/api/jobs/{job_id}"
+_SHOWN = legacy_job(JOB)
+_CANCELLED = LegacyEnded(**{**fields_of(JOB), "status": "CANCELLED"}, success=True, message="job-25 is CANCELLED")
 
 ENDPOINTS = [
-    Endpoint("GET", "/jobs", legacy_list_jobs, is_deprecated=True, successor="/api/jobs"),
-    Endpoint("GET", "/jobs/{job_id}", legacy_get_job, is_deprecated=True, successor=_JOB),
-    Endpoint(
-        "PATCH", "/jobs/{job_id}", legacy_change_job, refuses=(409,), is_deprecated=True, successor=_JOB,
-        sends={"priority": 10},
+    deprecated(
+        "GET", "/jobs", legacy_list_jobs, "/api/jobs",
+        shows=LegacyJobs(jobs=[_SHOWN], total=1, queued_count=1, running_count=0),
     ),
-    Endpoint("DELETE", "/jobs/{job_id}", legacy_delete_job, refuses=(409,), is_deprecated=True,
-             successor=f"{_JOB}/cancel"),
-    Endpoint("POST", "/jobs/{job_id}/cancel", legacy_cancel_job, refuses=(409,), is_deprecated=True,
-             successor=f"{_JOB}/cancel"),
-    Endpoint("GET", "/jobs/{job_id}/runs", legacy_list_runs, is_deprecated=True, successor=f"{_JOB}/runs"),
+    deprecated("GET", "/jobs/{job_id}", legacy_get_job, _JOB, shows=_SHOWN),
+    deprecated(
+        "PATCH", "/jobs/{job_id}", legacy_change_job, _JOB, refuses=(409,), reads=parse, sends={"priority": 10},
+        shows=LegacyChanged(**{**fields_of(JOB), "priority": 10}, fields=["priority"], warning=None),
+    ),
+    deprecated("DELETE", "/jobs/{job_id}", legacy_delete_job, f"{_JOB}/cancel", refuses=(409,), shows=_CANCELLED),
+    deprecated("POST", "/jobs/{job_id}/cancel", legacy_cancel_job, f"{_JOB}/cancel", refuses=(409,), shows=_CANCELLED),
+    deprecated(
+        "GET", "/jobs/{job_id}/runs", legacy_list_runs, f"{_JOB}/runs",
+        shows=LegacyRuns(runs=[legacy_run(RUN, JOB)], total=1),
+    ),
 ]  # fmt: skip

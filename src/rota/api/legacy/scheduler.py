@@ -10,7 +10,8 @@ import msgspec
 from msgspec import Meta
 
 from rota.api.context import Context
-from rota.api.endpoint import Call, Endpoint, Nothing, Reply
+from rota.api.deprecation import deprecated
+from rota.api.endpoint import Call, Nothing, Reply
 from rota.command import control
 from rota.core.status import WAITING, Status
 from rota.ids import JobId, show_job
@@ -94,10 +95,19 @@ async def legacy_get_scheduler(call: Call[Nothing, None]) -> Reply[LegacySchedul
     return Reply(await context.look(partial(_status, sight=context.sight())))
 
 
+_STATUS = LegacyScheduler(
+    scheduler_running=True, current_job_id="job-24", queue_length=3, has_active_reservation=False,
+    cumulative_stats=LegacyStats(total_executed=20, succeeded=18, failed=1, cancelled=2, skipped=1),
+)  # fmt: skip
+
 ENDPOINTS = [
-    Endpoint("POST", "/scheduler/start", legacy_start_scheduler, is_deprecated=True,
-             successor="/api/scheduler/resume", sends={"run_recovery": True}),
-    Endpoint("POST", "/scheduler/stop", legacy_stop_scheduler, is_deprecated=True,
-             successor="/api/scheduler/pause", sends={"timeout": 30}),
-    Endpoint("GET", "/scheduler/status", legacy_get_scheduler, is_deprecated=True, successor="/api/scheduler"),
+    deprecated(
+        "POST", "/scheduler/start", legacy_start_scheduler, "/api/scheduler/resume", sends={"run_recovery": True},
+        shows=LegacyStarted(success=True, message="the scheduler starts jobs again"),
+    ),
+    deprecated(
+        "POST", "/scheduler/stop", legacy_stop_scheduler, "/api/scheduler/pause", sends={"timeout": 30},
+        shows=LegacyTold(success=True, message="the scheduler starts no more jobs"),
+    ),
+    deprecated("GET", "/scheduler/status", legacy_get_scheduler, "/api/scheduler", shows=_STATUS),
 ]  # fmt: skip

@@ -7,8 +7,11 @@ from functools import partial
 from starlette.responses import Response
 
 from rota.api.context import Context
-from rota.api.endpoint import Call, Endpoint, Nothing, Reply
+from rota.api.deprecation import deprecated
+from rota.api.endpoint import Call, Nothing, Reply
+from rota.api.example import JOB
 from rota.api.legacy.wanted import LegacySubmission, Trigger, read_flat, submission_of
+from rota.api.problem import answer
 from rota.api.submit import Seen, put_off, submit_one, warned
 from rota.command.backpressure import Deferred
 from rota.command.submission import Submission
@@ -24,7 +27,8 @@ def _tell_made(seen: Seen) -> Reply[LegacyMade] | Response:
         assert isinstance(told, Deferred)  # noqa: S101 - all else has a job to show
         return put_off(told, job=None)
     if not isinstance(told, Submitted):
-        return Reply(LegacyMade(**fields_of(form), result="already_active", warning=None))
+        # Nothing was done: it may come again.
+        return answer(LegacyMade(**fields_of(form), result="already_active", warning=None))
     warning, _ = warned(told, delayed)
     return Reply(LegacyMade(**fields_of(form), result="submitted", warning=warning), 201)
 
@@ -42,11 +46,12 @@ def _tell_triggered(seen: Seen) -> Reply[LegacyTriggered] | Response:
     if isinstance(told, Deferred) or form is None:
         assert isinstance(told, Deferred)  # noqa: S101 - all else has a job to show
         return put_off(told, job_id=None)
-    message = f"{form.id} is active already; nothing was added"
-    if isinstance(told, Submitted):
-        warning, _ = warned(told, delayed)
-        message = f"{form.id} is in the queue" + ("" if warning is None else f"; {warning}")
     status = OLDER[Status(form.status)]
+    if not isinstance(told, Submitted):
+        message = f"{form.id} is active already; nothing was added"
+        return answer(LegacyTriggered(job_id=form.id, type=form.type, status=status, message=message), 202)
+    warning, _ = warned(told, delayed)
+    message = f"{form.id} is in the queue" + ("" if warning is None else f"; {warning}")
     return Reply(LegacyTriggered(job_id=form.id, type=form.type, status=status, message=message), 202)
 
 
@@ -65,16 +70,16 @@ async def _look_up(context: Context, wanted: LegacySubmission) -> Submission:
         raise
 
 
-_MADE = {"job_id": "job-24", "type": "story", "status": "queued", "message": "job-24 is in the queue"}
+_MADE = LegacyMade(**fields_of(JOB), result="submitted", warning=None)
+_TRIGGERED = LegacyTriggered(job_id="job-25", type="story", status="queued", message="job-25 is in the queue")
 
 ENDPOINTS = [
-    Endpoint(
-        "POST", "/jobs", legacy_create_job, statuses=(201, 200), refuses=(404, 409, 429), is_keyed=True,
-        is_deprecated=True, successor="/api/jobs",
-        sends={"type": "story", "params": {"topic": "a lighthouse"}, "priority": 10},
+    deprecated(
+        "POST", "/jobs", legacy_create_job, "/api/jobs", statuses=(201, 200), refuses=(404, 409, 429), is_keyed=True,
+        sends={"type": "story", "params": {"chapter": 7}, "priority": 10}, shows=_MADE,
     ),
-    Endpoint(
-        "POST", "/jobs/{type}/trigger", legacy_trigger, statuses=(202,), refuses=(409, 429), is_keyed=True,
-        is_deprecated=True, successor="/api/jobs", sends={"topic": "a lighthouse"}, shows=_MADE,
+    deprecated(
+        "POST", "/jobs/{type}/trigger", legacy_trigger, "/api/jobs", statuses=(202,), refuses=(409, 429), is_keyed=True,
+        sends={"chapter": 7}, shows=_TRIGGERED,
     ),
 ]  # fmt: skip

@@ -40,12 +40,12 @@ class _Flat(msgspec.Struct, frozen=True, kw_only=True):
     type: str | None = None
     template: str | None = None
     template_id: str | None = None
-    command: list[str] = []
+    command: list[str] | None = None
     name: str | None = None
     priority: int | None = None
-    params: dict[str, Any] = {}
+    params: dict[str, Any] | None = None
     webhook_url: str | None = None
-    webhook_events: list[str] = []
+    webhook_events: list[str] | None = None
 
 
 _FLAT_SCHEMA = msgspec.json.schema_components([_Flat])[1]["_Flat"]["properties"]
@@ -69,9 +69,11 @@ BatchedJob = Annotated[
 
 class BatchTrigger(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     jobs: Annotated[list[BatchedJob], Meta(min_length=1, max_length=10_000)]
+    """All of them are made, or none."""
     webhook_url: str | None = None
     """Told of the end of each job."""
-    webhook_events: list[str] = []
+    webhook_events: list[str] | None = None
+    """Of which ends: `succeeded`, `failed`, `skipped`, `cancelled`; none named: of the first three."""
 
 
 def job_id_of(text: str) -> JobId:
@@ -94,12 +96,12 @@ def read_flat(body: Mapping[str, Any], *, called: str | None = None) -> LegacySu
     return LegacySubmission(
         type=flat.type if called is None else called,
         template=flat.template or flat.template_id,
-        command=flat.command,
+        command=flat.command or [],
         name=flat.name,
         priority=flat.priority,
-        params={**rest, **flat.params},
+        params={**rest, **(flat.params or {})},
         webhook_url=flat.webhook_url,
-        webhook_events=flat.webhook_events,
+        webhook_events=flat.webhook_events or [],
     )
 
 
@@ -111,7 +113,7 @@ def read_batch(batch: BatchTrigger) -> list[LegacySubmission]:
         except RotaError as error:
             raise error.under(f".jobs[{n}]") from None
         if member.webhook_url is None:
-            events = member.webhook_events or batch.webhook_events
+            events = member.webhook_events or batch.webhook_events or []
             member = msgspec.structs.replace(member, webhook_url=batch.webhook_url, webhook_events=events)
         members.append(member)
     return members
