@@ -20,6 +20,7 @@ from rota.api import (
     direct,
     display,
     edit,
+    event,
     gc,
     graph,
     group,
@@ -47,7 +48,7 @@ from rota.engine.once import told_before
 from rota.errors import InFlight, InvalidInput, RotaError
 from rota.wire import encode
 
-_MODULES = (submit, job, retry, rewind)
+_MODULES = (submit, job, retry, rewind, event)
 _OLD_MODULES = (
     edit, queue, lock, log, slot, direct, artifact, tick, scheduler, control, breaker, display, graph, gc, template,
     group, progress, webhook, schedule,
