@@ -19,6 +19,7 @@ from rota.errors import InvalidInput
 from rota.ids import JobId, RunId, parse_group, parse_slot, show_group, show_slot
 from rota.store.database import Database, Row
 from rota.store.number import Numbering
+from rota.store.readable import readable
 
 _encode = msgspec.json.Encoder().encode
 _SPAN = 20_000
@@ -128,16 +129,8 @@ def event_of(row: Row) -> Event:
         actor=row[4],
         job=None if row[5] is None else JobId(row[5]),
         run=None if row[6] is None else RunId(row[6]),
-        data=_readable(row[7]),
+        data=readable(row[7], dict[str, Any], {}),
     )
-
-
-def _readable(text: str) -> dict[str, Any]:
-    """What cannot be read is shown without that part: it must not hide the others."""
-    try:
-        return msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.DecodeError:
-        return {}
 
 
 def _entry(row: Row) -> Entry:
