@@ -20,6 +20,7 @@ from rota.api import (
     direct,
     display,
     edit,
+    event,
     gc,
     graph,
     group,
@@ -53,6 +54,7 @@ from rota.wire import encode
 
 _MODULES = (
     submit,
+    event,
     job,
     edit,
     retry,
