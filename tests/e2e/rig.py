@@ -212,7 +212,9 @@ class Rota:
             payload = None if body is None else json.dumps(body)
             connection.request(method, target, payload, {key.replace("_", "-"): text for key, text in headers.items()})
             response = connection.getresponse()
-            return Answer(response.status, response.read())
+            answer = Answer(response.status, response.read())
+            check(method, target, answer.status, response.headers.get("content-type", ""), answer.body)
+            return answer
         finally:
             connection.close()
 

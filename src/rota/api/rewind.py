@@ -10,6 +10,7 @@ import msgspec
 
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
+from rota.api.example import RUN
 from rota.api.once import Done, carry_out
 from rota.command.rewind import Area, Report, Sighted, clear, look, reports, rewind, survey, survey_group
 from rota.errors import Conflict, Unavailable
@@ -88,9 +89,20 @@ async def get_run(call: Call[Nothing, None]) -> Reply[RunForm]:
     return Reply(await context.look(partial(view.show, run=run, sight=context.sight())))
 
 
+_REWOUND = {
+    "requested_job": "job-22",
+    "root": "job-22",
+    "last_successful_point": ["job-21"],
+    "rewind_set": ["job-22", "job-23"],
+    "reset": ["job-22", "job-23"],
+    "restarted": ["job-22"],
+    "cancelled": [],
+    "warning": None,
+}
+
 ENDPOINTS = [
-    Endpoint("GET", "/api/job-runs/{run}", get_run),
-    Endpoint("POST", "/api/jobs/{job}/rewind", rewind_job, refuses=(409,), is_keyed=True),
-    Endpoint("POST", "/api/job-groups/{group}/rewind", rewind_group, refuses=(409,), is_keyed=True),
-    Endpoint("GET", "/api/jobs/{job}/runs", list_runs),
+    Endpoint("GET", "/api/job-runs/{run}", get_run, shows=RUN),
+    Endpoint("POST", "/api/jobs/{job}/rewind", rewind_job, refuses=(409,), is_keyed=True, shows=_REWOUND),
+    Endpoint("POST", "/api/job-groups/{group}/rewind", rewind_group, refuses=(409,), is_keyed=True, shows=_REWOUND),
+    Endpoint("GET", "/api/jobs/{job}/runs", list_runs, shows={"runs": [RUN]}),
 ]
