@@ -22,6 +22,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from e2e.conformity import check
+
 T = TypeVar("T")
 
 PATIENCE = 30.0
