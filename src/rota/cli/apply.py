@@ -10,9 +10,8 @@ from rota.cli.asked import directory, environment, refuse_bytes
 from rota.cli.parser import Formatter, Usage, seconds
 from rota.cli.terminal import say, say_json, talk
 from rota.client import api
-from rota.client.problem import Deferred
 from rota.client.session import Session
-from rota.errors import Conflict, InvalidInput, RotaError
+from rota.errors import Conflict, Deferred, InvalidInput, RotaError
 from rota.home import find_home
 
 TYPE_CHECKING = False

@@ -9,8 +9,8 @@ from rota.cli.job_option import add_job_options, job_asked
 from rota.cli.parser import Usage, group_id, job_id
 from rota.cli.terminal import say, say_json, talk
 from rota.client import api
-from rota.client.problem import Deferred
 from rota.client.session import Session
+from rota.errors import Deferred
 from rota.home import find_home
 
 TYPE_CHECKING = False

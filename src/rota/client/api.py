@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from rota.client.problem import Deferred
 from rota.client.session import Session
 from rota.client.transport import PATIENCE, Answer, Stream, quote
+from rota.errors import Deferred
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ GROUP_OVER = ("COMPLETED", "CANCELLED", "PARTIAL")
 ENDED = (*TERMINAL, "PARTIAL")
 """Of jobs and groups alike."""
 
+MOST_LISTED = 1000
+"""The most that a page can have."""
 LOG_PIECE = 1 << 20
 """Bytes of a log asked for at a time, so that no log is ever in memory whole."""
 
@@ -29,6 +31,23 @@ LOG_PIECE = 1 << 20
 def _query(pairs: Iterable[tuple[str, object]]) -> str:
     shown = "&".join(f"{name}={quote(str(value))}" for name, value in pairs if value is not None)
     return f"?{shown}" if shown else ""
+
+
+def _all(session: Session, path: str, name: str, pairs: Iterable[tuple[str, object]] = ()) -> list[Json]:
+    """All pages of a list."""
+    found: list[Json] = []
+    cursor: str | None = None
+    while True:
+        page = session.ask("GET", f"{path}{_query((*pairs, ('limit', MOST_LISTED), ('cursor', cursor)))}").json()
+        found += page[name]
+        cursor = page.get("next")
+        if cursor is None:
+            return found
+
+
+def _once() -> Mapping[str, str]:
+    """A key, for what is to be done once whatever happens to the connection: a repeat carries the same one."""
+    return {"Idempotency-Key": os.urandom(16).hex()}
 
 
 def submit(session: Session, request: Json) -> Json:
@@ -135,15 +154,7 @@ def rewind(session: Session, job: str) -> Json:
 
 def groups(session: Session, *, everything: bool) -> list[Json]:
     """All of them, or those that are not over; the newest first."""
-    found: list[Json] = []
-    cursor: str | None = None
-    while True:
-        pairs = (("open", None if everything else 1), ("cursor", cursor), ("limit", 1000))
-        page = session.ask("GET", f"/api/job-groups{_query(pairs)}").json()
-        found += page["groups"]
-        cursor = page.get("next")
-        if cursor is None:
-            return found
+    return _all(session, "/api/job-groups", "groups", (("open", None if everything else 1),))
 
 
 def is_group(name: str) -> bool:
@@ -163,7 +174,7 @@ def group(session: Session, group: str, *, wait: float | None = None, seen: str 
 
 
 def add_group(session: Session, wanted: Json) -> Json:
-    answer: Json = session.ask("POST", "/api/job-groups", body=wanted).json()
+    answer: Json = session.ask("POST", "/api/job-groups", body=wanted, headers=_once()).json()
     return answer
 
 
@@ -203,20 +214,12 @@ def reorder(session: Session, order: Sequence[str]) -> Json:
 
 def locks(session: Session, *, key: str | None = None) -> list[Json]:
     """All that are held or wanted, or one."""
-    found: list[Json] = []
-    cursor: str | None = None
-    while True:
-        page = session.ask("GET", f"/api/locks{_query((('key', key), ('cursor', cursor)))}").json()
-        found += page["locks"]
-        cursor = page.get("next")
-        if cursor is None:
-            return found
+    return _all(session, "/api/locks", "locks", [("key", key)])
 
 
 def runs(session: Session, job: str) -> list[Json]:
     """All runs of a job, the newest first."""
-    answer: list[Json] = session.ask("GET", f"/api/jobs/{quote(job)}/runs").json()["runs"]
-    return answer
+    return _all(session, f"/api/jobs/{quote(job)}/runs", "runs")
 
 
 def run(session: Session, run: str) -> Json:
@@ -367,14 +370,15 @@ def signal_slot(session: Session, slot: str, name: str) -> None:
 
 
 def add_template(session: Session, template: Json) -> Json:
-    answer: Json = session.ask("POST", "/api/job-templates", body=template).json()
+    answer: Json = session.ask("POST", "/api/job-templates", body=template, headers=_once()).json()
     return answer
 
 
 def templates(session: Session, *, archived: bool = False) -> Json:
-    """`archived` ones too."""
-    answer: Json = session.ask("GET", f"/api/job-templates{_query((('all', 1 if archived else None),))}").json()
-    return answer
+    """All of them, by name; `archived` ones too, behind the one in use that has their name now."""
+    found = _all(session, "/api/job-templates", "templates", (("all", 1 if archived else None),))
+    newest_first = reversed(found)
+    return {"templates": sorted(newest_first, key=lambda each: (each["name"], each["archived_at"] is not None))}
 
 
 def template(session: Session, template: str) -> Json:
@@ -450,14 +454,7 @@ def redeliver(session: Session, delivery: str) -> Json:
 
 
 def schedules(session: Session) -> list[Json]:
-    found: list[Json] = []
-    cursor: str | None = None
-    while True:
-        page = session.ask("GET", f"/api/schedules{_query((('limit', 1000), ('cursor', cursor)))}").json()
-        found += page["schedules"]
-        cursor = page.get("next")
-        if cursor is None:
-            return found
+    return _all(session, "/api/schedules", "schedules")
 
 
 def add_schedule(session: Session, wanted: Json) -> Json:
