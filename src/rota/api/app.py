@@ -24,10 +24,12 @@ from rota.api import (
     gc,
     graph,
     group,
+    health,
     job,
     legacy,
     lock,
     log,
+    metrics,
     progress,
     queue,
     retry,
@@ -68,6 +70,8 @@ _MODULES = (
     group,
     progress,
     legacy,
+    health,
+    metrics,
 )
 _OLD_MODULES = (
     log,
@@ -113,7 +117,8 @@ class Application:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def counted(message: Message) -> None:
             if message["type"] == "http.response.start":
-                self._context.meter.answered(*scope.get(_ROUTE, _NO_ROUTE), message["status"])
+                asked, route = scope.get(_ROUTE, _NO_ROUTE)
+                self._context.meter.answered(asked, route, message["status"])
             await send(message)
 
         with traced(scope):
