@@ -8,6 +8,7 @@
     │   └── InFlight        the same request is being carried out          409, exit 4
     ├── Unavailable         the scheduler is stopping or cannot be reached 503, exit 1
     ├── WaitOver            a direct execution did not get its turn        503, exit 75
+    ├── Deferred            the queue is full; nothing was stored          429, exit 75
     ├── StorageFull         the disk is full; nothing was stored           507, exit 1
     ├── ConfigError         `rota.toml` cannot be used                     500, exit 1
     ├── HomeError           the home directory cannot be used              500, exit 1
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # `typing` costs a command more than the rest of this module
+    from collections.abc import Mapping
     from typing import ClassVar, Self
 
 
@@ -33,6 +35,10 @@ class RotaError(Exception):
     exit_code: ClassVar[int] = 1
     path: str = ""
     """Where in a request it is, if that can be said: `.jobs[3].locks[0]`."""
+    retry_after: float | None = None
+    """Seconds after which it may be worth another try, where the scheduler says so."""
+    came_with: int | None = None
+    """The status of the HTTP answer that it came with, if it did."""
 
     def under(self, path: str) -> Self:
         """The same, of a part of what is at `path`."""
@@ -42,6 +48,16 @@ class RotaError(Exception):
     @property
     def message(self) -> str:
         return str(self.args[0]) if self.args else self.__class__.__doc__ or self.code
+
+    @property
+    def status(self) -> int:
+        """Of the HTTP answer that it came with, or would come with."""
+        return self.http_status if self.came_with is None else self.came_with
+
+    @property
+    def detail(self) -> str:
+        """The message, by the name that a problem document has for it."""
+        return self.message
 
 
 class InvalidInput(RotaError):
@@ -95,6 +111,16 @@ class WaitOver(RotaError):
     exit_code = 75
 
 
+class Deferred(RotaError):
+    """The queue is full; nothing was stored."""
+
+    code = "deferred"
+    http_status = 429
+    exit_code = 75
+    depth: Mapping[str, object] | None = None
+    """How many jobs are ready, where the scheduler says so."""
+
+
 class StorageFull(RotaError):
     """The disk is full; nothing was stored."""
 
@@ -123,7 +149,7 @@ class StoreError(RotaError):
 BY_CODE: dict[str, type[RotaError]] = {
     kind.code: kind
     for kind in (
-        RotaError, InvalidInput, KeyReused, NotFound, Conflict, InFlight, Unavailable, WaitOver, StorageFull,
-        ConfigError, HomeError, StoreError,
+        RotaError, InvalidInput, KeyReused, NotFound, Conflict, InFlight, Unavailable, WaitOver, Deferred,
+        StorageFull, ConfigError, HomeError, StoreError,
     )
 }  # fmt: skip

@@ -12,13 +12,21 @@ from rota.cli.param import PARAM_HELP, params
 from rota.cli.parser import Usage, add_actions, pairs, take_command
 from rota.cli.table import printable, render
 from rota.cli.terminal import say, say_json, talk, width_of
-from rota.client import api
+from rota.client.ask.template import (
+    add_template,
+    archive_template,
+    change_template,
+    get_template,
+    list_templates,
+    replace_template,
+    unarchive_template,
+)
 from rota.client.session import Session
 from rota.home import find_home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.api import Json
+    from rota.client.ask import Json
 
 EXAMPLES = ("agent", "pipeline")
 _HEADS = ("NAME", "ID", "TYPE", "PARAMS", "COMMAND")
@@ -102,7 +110,7 @@ def _example(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
-    answer = api.templates(Session(find_home(args.home)), archived=args.all)
+    answer = Session(find_home(args.home)).ask(list_templates(all=args.all))
     if args.json:
         say_json(answer)
     elif answer["templates"]:
@@ -128,7 +136,7 @@ def declared(template: Json) -> list[str]:
 
 
 def _show(args: argparse.Namespace, session: Session) -> int:
-    template = api.template(session, args.name)
+    template = session.ask(get_template(args.name))
     if args.json:
         say_json(template)
     else:
@@ -152,7 +160,7 @@ def _text(name: str, value: object) -> str:
 
 
 def _archive(args: argparse.Namespace, session: Session) -> int:
-    template = api.archive_template(session, args.name, back=args.action == "unarchive")
+    template = session.ask((unarchive_template if args.action == "unarchive" else archive_template)(args.name))
     if args.json:
         say_json(template)
     else:
@@ -167,8 +175,8 @@ def _add(args: argparse.Namespace, session: Session) -> int:
             raise Usage(
                 f"options go with a command: rota template add {args.name} … -- COMMAND; a file has all it needs in it"
             )
-        return _told(args, api.add_template(session, read(args.name)))
-    return _told(args, api.add_template(session, {**options, "name": args.name}))
+        return _told(args, session.ask(add_template(read(args.name))))
+    return _told(args, session.ask(add_template({**options, "name": args.name})))
 
 
 def _change(args: argparse.Namespace, session: Session) -> int:
@@ -176,12 +184,12 @@ def _change(args: argparse.Namespace, session: Session) -> int:
     if args.file is not None:
         if options:
             raise Usage("a file says all there is to say of a template: leave the options out, or the file")
-        return _told(args, api.change_template(session, args.name, read(args.file), whole=True))
+        return _told(args, session.ask(replace_template(args.name, read(args.file))))
     if not options:
         raise Usage("nothing is to be changed; name a FILE, or options: `rota template change --help`")
     if "default_params" in options:
         options["set_default_params"] = options.pop("default_params")
-    return _told(args, api.change_template(session, args.name, options, whole=False))
+    return _told(args, session.ask(change_template(args.name, **options)))
 
 
 def _told(args: argparse.Namespace, answer: Json) -> int:

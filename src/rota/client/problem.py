@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from rota.errors import BY_CODE, Conflict, InvalidInput, NotFound, RotaError, StorageFull, Unavailable
+from rota.errors import BY_CODE, Conflict, Deferred, InvalidInput, NotFound, RotaError, StorageFull, Unavailable
 
 
 class NotRunning(Unavailable):
@@ -29,16 +29,6 @@ class BadAnswer(Unavailable):
     """What answers on the socket does not speak HTTP as Rota does."""
 
 
-class Deferred(RotaError):
-    """The queue is full; nothing was stored."""
-
-    code = "deferred"
-    http_status = 429
-    exit_code = 75
-    depth: Mapping[str, object] | None = None
-    """How many jobs are ready, where the scheduler says so."""
-
-
 _BY_STATUS: dict[int, type[RotaError]] = {
     400: InvalidInput,
     404: NotFound,
@@ -50,7 +40,7 @@ _BY_STATUS: dict[int, type[RotaError]] = {
 }
 
 
-def from_answer(status: int, body: bytes) -> RotaError:
+def from_answer(status: int, body: bytes, headers: Mapping[str, str] | None = None) -> RotaError:
     """The exception that a refusal stands for: by the problem's code, or by the status where it has none."""
     try:
         document = json.loads(body)
@@ -62,10 +52,13 @@ def from_answer(status: int, body: bytes) -> RotaError:
             return Broken(f"the scheduler broke off its answer (HTTP status {status}); see the end of its rota.log")
         document = {}
     code = document.get("code")
-    kind = Deferred if code == Deferred.code else BY_CODE.get(str(code)) or _BY_STATUS.get(status, RotaError)
+    kind = BY_CODE.get(str(code)) or _BY_STATUS.get(status, RotaError)
     message = document.get("detail") or document.get("title") or f"the scheduler answered with HTTP status {status}"
     refusal = kind(str(message))
     if isinstance(refusal, Deferred):
         refusal.depth = document.get("depth")
     refusal.path = str(document.get("path") or "")
+    refusal.came_with = status
+    after = (headers or {}).get("retry-after", "")
+    refusal.retry_after = float(after) if after.isdecimal() else None
     return refusal
