@@ -4,19 +4,22 @@
     ├── InvalidInput        what was asked cannot be understood            422, exit 2
     │   └── KeyReused       its key came with another request before       422, exit 2
     ├── NotFound            nothing has that id                            404, exit 3
+    ├── MethodNotAllowed    it is there, but not to be asked like this     405, exit 1
     ├── Conflict            it is there, but not in a state that allows it 409, exit 4
     │   └── InFlight        the same request is being carried out          409, exit 4
+    ├── OutOfRange          the file has no such part                      416, exit 2
+    ├── Deferred            the queue is full; nothing was stored          429, exit 75
     ├── Unavailable         the scheduler is stopping or cannot be reached 503, exit 1
     ├── WaitOver            a direct execution did not get its turn        503, exit 75
-    ├── Deferred            the queue is full; nothing was stored          429, exit 75
     ├── StorageFull         the disk is full; nothing was stored           507, exit 1
     ├── ConfigError         `rota.toml` cannot be used                     500, exit 1
     ├── HomeError           the home directory cannot be used              500, exit 1
     └── StoreError          the database cannot be used                    500, exit 1
 
 A message says what is wrong and what to do next. The code travels in problem documents, so that a
-client in another process raises the same class and leaves with the same exit code. This module is
-imported by every command: the standard library's cheap parts only.
+client in another process raises the same class and leaves with the same exit code. This is the one
+table of them: `/problems` and docs/problems.md are made from it. A code, once given out, keeps its
+meaning. This module is imported by every command: the standard library's cheap parts only.
 """
 
 from __future__ import annotations
@@ -28,9 +31,13 @@ if TYPE_CHECKING:  # `typing` costs a command more than the rest of this module
 
 
 class RotaError(Exception):
-    """Something Rota says no to, in words a person can act on."""
+    """Something went wrong that Rota did not foresee."""
 
     code: ClassVar[str] = "error"
+    title: ClassVar[str] = "Something went wrong"
+    """The same for all of its kind: `message` says what it is this time."""
+    remedy: ClassVar[str] = "Look at the end of `rota.log` in the home, and at `rota doctor`."
+    """What to do about it."""
     http_status: ClassVar[int] = 500
     exit_code: ClassVar[int] = 1
     path: str = ""
@@ -64,6 +71,8 @@ class InvalidInput(RotaError):
     """The request cannot be understood."""
 
     code = "invalid-input"
+    title = "The request cannot be understood"
+    remedy = "Read `detail`, and `path` where there is one: it says which part of the request is meant."
     http_status = 422
     exit_code = 2
 
@@ -72,12 +81,16 @@ class KeyReused(InvalidInput):
     """The idempotency key came with another request before."""
 
     code = "key-reused"
+    title = "The key came with another request"
+    remedy = "Send this request with a key of its own, or the request of before to have its answer again."
 
 
 class NotFound(RotaError):
     """Nothing has that id."""
 
     code = "not-found"
+    title = "Nothing has that id"
+    remedy = "Look at the list of them. What ended long ago has been removed by `rota gc`."
     http_status = 404
     exit_code = 3
 
@@ -86,6 +99,8 @@ class Conflict(RotaError):
     """The thing is not in a state that allows this."""
 
     code = "conflict"
+    title = "Not in this state"
+    remedy = "Look at the thing as it is now. The same request again has the same answer until that changes."
     http_status = 409
     exit_code = 4
 
@@ -94,12 +109,47 @@ class InFlight(Conflict):
     """A request with this idempotency key is being carried out."""
 
     code = "in-flight"
+    title = "The same request is being carried out"
+    remedy = "Ask again after `Retry-After` with the same key: the answer is that of the first."
+
+
+class MethodNotAllowed(RotaError):
+    """There is something at this path, but it cannot be asked with this method."""
+
+    code = "method-not-allowed"
+    title = "Not with this method"
+    remedy = "The header `Allow` has the methods that can be used."
+    http_status = 405
+
+
+class OutOfRange(RotaError):
+    """The file has no such part."""
+
+    code = "range"
+    title = "Not a part of it"
+    remedy = "The header `Content-Range` says how many bytes there are."
+    http_status = 416
+    exit_code = 2
+
+
+class Deferred(RotaError):
+    """The queue is full; nothing was stored."""
+
+    code = "deferred"
+    title = "The queue is full"
+    remedy = "Submit it again after `Retry-After`, or raise `queue.hard_limit`."
+    http_status = 429
+    exit_code = 75
+    depth: Mapping[str, object] | None = None
+    """How many jobs are ready, where the scheduler says so."""
 
 
 class Unavailable(RotaError):
     """The scheduler is stopping or cannot be reached."""
 
     code = "unavailable"
+    title = "Not now"
+    remedy = "Ask again after `Retry-After`, with the same Idempotency-Key if the request changes something."
     http_status = 503
 
 
@@ -107,24 +157,18 @@ class WaitOver(RotaError):
     """The turn of a direct execution did not come in time; nothing of it ran."""
 
     code = "wait-over"
+    title = "Its turn did not come in time"
+    remedy = "Ask again later, wait longer, or make room: `rota slot list` shows who has the places."
     http_status = 503
     exit_code = 75
-
-
-class Deferred(RotaError):
-    """The queue is full; nothing was stored."""
-
-    code = "deferred"
-    http_status = 429
-    exit_code = 75
-    depth: Mapping[str, object] | None = None
-    """How many jobs are ready, where the scheduler says so."""
 
 
 class StorageFull(RotaError):
     """The disk is full; nothing was stored."""
 
     code = "storage-full"
+    title = "The disk is full"
+    remedy = "Make room on the disk of the home. Nothing of this request was stored, so send it again then."
     http_status = 507
 
 
@@ -132,24 +176,30 @@ class ConfigError(RotaError):
     """`rota.toml` cannot be used as it is."""
 
     code = "config-error"
+    title = "The configuration cannot be used"
+    remedy = "Mend the line of `rota.toml` that `detail` names; `rota doctor` looks at it whole."
 
 
 class HomeError(RotaError):
     """The home directory cannot be used."""
 
     code = "home-error"
+    title = "The home cannot be used"
+    remedy = "Look at the directory that `detail` names: `rota doctor` says what is wrong with it."
 
 
 class StoreError(RotaError):
     """The database cannot be used."""
 
     code = "store-error"
+    title = "The database cannot be used"
+    remedy = "Look at `rota doctor`; `rota restore` brings back a backup."
 
 
 BY_CODE: dict[str, type[RotaError]] = {
     kind.code: kind
     for kind in (
-        RotaError, InvalidInput, KeyReused, NotFound, Conflict, InFlight, Unavailable, WaitOver, Deferred,
-        StorageFull, ConfigError, HomeError, StoreError,
+        RotaError, InvalidInput, KeyReused, NotFound, MethodNotAllowed, Conflict, InFlight, OutOfRange, Deferred,
+        Unavailable, WaitOver, StorageFull, ConfigError, HomeError, StoreError,
     )
 }  # fmt: skip

@@ -74,7 +74,7 @@ class Client:
         with suppress(Conflict):
             if len(self.jobs) < 2 or self.random.random() < 0.5:
                 for job in self.jobs[-1:]:
-                    self.session.ask(move_job(job, **{self.random.choice(["first", "last"]): True}))
+                    self.session.ask(self.random.choice([move_job(job, first=True), move_job(job, last=True)]))
             else:
                 self.session.ask(reorder_queue(self.random.sample(self.jobs[-4:], 2)))
 

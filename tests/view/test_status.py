@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from harness import Raw, Scheduler
@@ -18,7 +19,8 @@ from rota.view.status import pools, status
 
 
 def look(scheduler: Scheduler) -> dict[str, Any]:
-    return status(scheduler.reader, scheduler.sight)
+    said: dict[str, Any] = msgspec.to_builtins(status(scheduler.reader, scheduler.sight), builtin_types=(datetime,))
+    return said
 
 
 def test_an_empty_scheduler(scheduler: Scheduler) -> None:

@@ -30,6 +30,7 @@ from rota.api import (
     queue,
     retry,
     rewind,
+    run,
     schedule,
     scheduler,
     slot,
@@ -43,15 +44,39 @@ from rota.api.decode import body_of, query_of
 from rota.api.endpoint import Call, Endpoint, Key, Reply
 from rota.api.problem import on_defect, on_http_error, on_rota_error, problem
 from rota.api.router import Router
+from rota.api.trace import traced
 from rota.engine.once import told_before
 from rota.errors import InFlight, InvalidInput, RotaError
 from rota.wire import encode
 
-_MODULES = (submit, job, retry, rewind)
+_MODULES = (
+    submit,
+    job,
+    edit,
+    retry,
+    rewind,
+    run,
+    queue,
+    lock,
+    template,
+)
 _OLD_MODULES = (
-    edit, queue, lock, log, slot, direct, artifact, tick, scheduler, control, breaker, display, graph, gc, template,
-    group, progress, webhook, schedule,
-)  # fmt: skip
+    log,
+    slot,
+    direct,
+    artifact,
+    tick,
+    scheduler,
+    control,
+    breaker,
+    display,
+    graph,
+    gc,
+    group,
+    progress,
+    webhook,
+    schedule,
+)
 
 ENDPOINTS: tuple[Endpoint, ...] = tuple(endpoint for module in _MODULES for endpoint in module.ENDPOINTS)
 
@@ -73,12 +98,16 @@ class Application:
         self._old.state.context = context
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with traced(scope):
+            await self._handle(scope, receive, send)
+
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = self._router.find(scope["path"])
-        if found is None:
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        if found is None or method not in found.endpoints:
             await self._old(scope, receive, send)
             return
         request = Request(scope, receive, send)
-        method = "GET" if scope["method"] == "HEAD" else scope["method"]
         endpoint = found.endpoints.get(method)
         if endpoint is None:
             said = f"{scope['path']} cannot be asked with {scope['method']}, only with {found.allowed}"

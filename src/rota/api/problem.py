@@ -12,7 +12,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rota.errors import InFlight, InvalidInput, RotaError, Unavailable
+from rota.errors import BY_CODE, InFlight, InvalidInput, RotaError
+from rota.wire.problem import MEDIA, type_of
 
 log = logging.getLogger("rota.api")
 
@@ -24,19 +25,8 @@ _PATH = re.compile(r" - at `\$([^`]*)`$")
 _RETRY_AFTER = "1"
 """Seconds, for what is over in a moment."""
 _FLAGS = {"1": True, "true": True, "0": False, "false": False}
-_TITLES = {
-    "invalid-input": "The request cannot be understood",
-    "key-reused": "The key came with another request",
-    "in-flight": "The same request is being carried out",
-    "method-not-allowed": "Not with this method",
-    "not-found": "Nothing has that id",
-    "conflict": "Not in this state",
-    "deferred": "The queue is full",
-    "unavailable": "Not now",
-    "wait-over": "Its turn did not come in time",
-    "storage-full": "The disk is full",
-    "config-error": "The configuration cannot be used",
-}
+_PASSING = (429, 503)
+"""Statuses of what is over in a while: each such answer says when to ask again."""
 
 
 def answer(body: object, status: int = 200) -> Response:
@@ -49,20 +39,20 @@ def problem(
     """`more` is what the document says beyond what every one of them does."""
     body = {
         **more,
-        "type": f"/problems/{code}",
-        "title": _TITLES.get(code, "Something went wrong"),
+        "type": type_of(code),
+        "title": BY_CODE.get(code, RotaError).title,
         "status": status,
         "detail": detail,
         "code": code,
     }
-    return Response(msgspec.json.encode(body), status, headers, media_type="application/problem+json")
+    passing = {"Retry-After": _RETRY_AFTER} if status in _PASSING or code == InFlight.code else {}
+    return Response(msgspec.json.encode(body), status, {**passing, **(headers or {})}, media_type=MEDIA)
 
 
 async def on_rota_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RotaError)  # noqa: S101 - registered for this class
     more = {"path": f"${error.path}"} if error.path else {}
-    headers = {"Retry-After": _RETRY_AFTER} if isinstance(error, InFlight | Unavailable) else None
-    return problem(error.code, error.http_status, error.message, more=more, headers=headers)
+    return problem(error.code, error.http_status, error.message, more=more)
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:

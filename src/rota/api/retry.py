@@ -17,7 +17,7 @@ from rota.wire.retry import RetryForm
 
 async def retry_run(call: Call[Nothing, None]) -> Reply[RetryForm]:
     """Retry a chain that has failed, as a new job. The id is a run's, or a job's: one that never ran has no run."""
-    act = partial(retry, what=call.path["run"], actor=call.context.actor)
+    act = partial(retry, what=call.path["run_or_job"], actor=call.context.actor)
     return (await carry_out(call, act, partial(_see, call.context), _tell)).reply
 
 
@@ -39,5 +39,5 @@ def _tell(form: RetryForm) -> Reply[RetryForm]:
 
 
 ENDPOINTS = [
-    Endpoint("POST", "/api/job-runs/{run}/retry", retry_run, statuses=(201,), refuses=(409,), is_keyed=True),
+    Endpoint("POST", "/api/job-runs/{run_or_job}/retry", retry_run, statuses=(201,), refuses=(409,), is_keyed=True),
 ]

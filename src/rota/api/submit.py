@@ -178,7 +178,7 @@ def _tell(seen: Seen) -> Reply[SubmitForm] | Response:
         assert isinstance(told, Deferred)  # noqa: S101 - all else has a job to show
         return put_off(told, job=None)
     if isinstance(told, AlreadyActive):
-        return Reply(SubmitForm(result="already_active", job=form))
+        return answer(SubmitForm(result="already_active", job=form))  # nothing was done: it may come again
     warning, depth = _warned(told, delayed)
     return Reply(SubmitForm(result="submitted", job=form, warning=warning, depth=depth), 201)
 
@@ -210,7 +210,8 @@ class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         check_cwd(self.cwd)
         check_variables(self.env)
         variables = {**scheduler.variables, **self.env} if self.inherit_env else self.env
-        return Surroundings(cwd=scheduler.cwd if self.cwd is None else self.cwd, variables=variables)
+        cwd = scheduler.cwd if self.cwd is None else self.cwd
+        return msgspec.structs.replace(scheduler, cwd=cwd, variables=variables)
 
 
 class BatchQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -246,7 +247,7 @@ def _tell_batch(seen: tuple[Answer, Delayed | None], *, has_group: bool) -> Repl
     group = None if has_group else msgspec.UNSET
     if isinstance(told, AlreadyActive):
         active = {key: show_job(job) for key, job in told.active.items()}
-        return Reply(BatchForm(result="already_active", jobs=jobs, active=active, group=group))
+        return answer(BatchForm(result="already_active", jobs=jobs, active=active, group=group))
     made = group if told.group is None else show_group(told.group)
     warning, depth = _warned(told, delayed)
     return Reply(BatchForm(result="submitted", jobs=jobs, group=made, warning=warning, depth=depth), 201)

@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _list(session: Session, args: argparse.Namespace) -> int:
     everything = getattr(args, "all", False)
-    groups = list(session.pages(lambda cursor: list_groups(open=not everything, limit=1000, cursor=cursor), "groups"))
+    groups = list(session.pages(list_groups, "groups", open=not everything))
     if args.json:
         say_json({"groups": groups})
     elif groups:

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     key = getattr(args, "key", None)
-    locks = list(Session(find_home(args.home)).pages(lambda cursor: list_locks(key=key, cursor=cursor), "locks"))
+    locks = list(Session(find_home(args.home)).pages(list_locks, "locks", key=key))
     if args.json:
         say_json({"locks": locks})
         return 0

@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(session: Session, args: argparse.Namespace) -> int:
-    found = list(session.pages(lambda cursor: list_schedules(limit=1000, cursor=cursor), "schedules"))
+    found = list(session.pages(list_schedules, "schedules"))
     if args.json:
         say_json({"schedules": found})
     elif found:

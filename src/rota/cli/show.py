@@ -14,7 +14,7 @@ from rota.cli.webhook import delivery_lines
 from rota.cli.workspace import workspace_lines
 from rota.client.ask.job import get_job
 from rota.client.ask.log import get_logs
-from rota.client.ask.run import list_runs
+from rota.client.ask.run import list_runs_of_job
 from rota.client.ask.webhook import list_deliveries
 from rota.client.session import Session
 from rota.display import COLUMNS
@@ -34,10 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _runs(session: Session, job: str) -> list[Json]:
     """None where the scheduler is an older one."""
     try:
-        runs: list[Json] = session.ask(list_runs(job))["runs"]
+        return list(session.pages(list_runs_of_job, "runs", job=job))
     except NotFound:
         return []
-    return runs
 
 
 def _deliveries(session: Session, job: str) -> list[Json]:

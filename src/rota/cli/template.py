@@ -26,6 +26,8 @@ from rota.home import find_home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rota.client.ask import Json
 
 EXAMPLES = ("agent", "pipeline")
@@ -110,7 +112,8 @@ def _example(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
-    answer = Session(find_home(args.home)).ask(list_templates(all=args.all))
+    found = Session(find_home(args.home)).pages(list_templates, "templates", all=args.all)
+    answer = {"templates": _by_name(found)}
     if args.json:
         say_json(answer)
     elif answer["templates"]:
@@ -119,6 +122,12 @@ def _list(args: argparse.Namespace) -> int:
     else:
         talk("there are no templates; `rota template example > agent.toml` writes one to start from")
     return 0
+
+
+def _by_name(templates: Iterable[Json]) -> list[Json]:
+    """Archived ones behind the one in use that has their name now, the newest first."""
+    newest_first = reversed(list(templates))
+    return sorted(newest_first, key=lambda each: (each["name"], each["archived_at"] is not None))
 
 
 def _row(template: Json) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from rota.client.ask import Ask
+from rota.client.ask import MOST_LISTED, Ask
 from rota.client.carry import Carrier, bring_back, run
 from rota.client.transport import Answer, HomeSocket, Stream, send
 from rota.home import Home
@@ -91,11 +91,11 @@ class Session:
         assert isinstance(incoming, Pulled)  # noqa: S101 - as it was sent
         return incoming.stream
 
-    def pages(self, page: Callable[[str | None], Ask], name: str) -> Iterator[Json]:
-        """All of a list; `page` asks for the page that begins at a cursor."""
+    def pages(self, build: Callable[..., Ask], name: str, **asked: object) -> Iterator[Json]:
+        """All of a list, page by page."""
         cursor: str | None = None
         while True:
-            answer = self.ask(page(cursor))
+            answer = self.ask(build(**asked, limit=MOST_LISTED, cursor=cursor))
             yield from answer[name]
             cursor = answer.get("next")
             if cursor is None:

@@ -135,10 +135,6 @@ class WhyForm(msgspec.Struct, frozen=True, kw_only=True):
     warnings: list[str]
 
 
-class RunsForm(msgspec.Struct, frozen=True, kw_only=True):
-    runs: list[RunForm]
-
-
 def _wait(job: Job, wait: Wait | None) -> WaitForm | None:
     """A blocked job keeps its text; a job that started or ended otherwise waits for nothing."""
     if job.status is Status.BLOCKED_BY_DEPENDENCY:
@@ -161,7 +157,7 @@ def _edge(edge: Edge) -> EdgeForm:
     return EdgeForm(job=show_job(edge.predecessor), policy=edge.policy.value)
 
 
-def _lock(lock: Lock) -> LockForm:
+def lock_form(lock: Lock) -> LockForm:
     return LockForm(key=lock.key, mode=lock.mode.value)
 
 
@@ -205,7 +201,7 @@ def job_form(
         after=[_edge(edge) for edge in job.after],
         needs=list(spec.needs),
         produces=list(spec.produces),
-        locks=[_lock(lock) for lock in spec.locks],
+        locks=[lock_form(lock) for lock in spec.locks],
         pools=job.draws,
         pinned_head=None if spec.pinned_head is None else PinForm(**msgspec.structs.asdict(spec.pinned_head)),
         wait=_wait(job, wait),

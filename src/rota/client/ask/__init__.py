@@ -15,6 +15,8 @@ if TYPE_CHECKING:  # `typing` costs a third of a bare interpreter's start, and a
 
     Json = dict[str, Any]
 
+MOST_LISTED = 1000
+"""The most that a page of a list can have."""
 PATIENCE = 60.0
 """Seconds without a byte after which an answer is given up."""
 

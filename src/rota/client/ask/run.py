@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from rota.client.ask import Ask, new_key, quote
+from collections.abc import Sequence
+
+from rota.client.ask import Ask, new_key, query, quote
 
 
-def list_runs(job: str) -> Ask:
-    """All runs of a job, the newest first."""
-    return Ask("GET", f"/api/jobs/{quote(job)}/runs")
+def list_runs(
+    *, job: str | None = None, status: Sequence[str] = (), worker: str | None = None, limit: int | None = None,
+    cursor: str | None = None,
+) -> Ask:  # fmt: skip
+    """Runs of all jobs, the newest first."""
+    asked = query(("job", job), ("status", list(status)), ("worker", worker), ("limit", limit), ("cursor", cursor))
+    return Ask("GET", f"/api/job-runs{asked}")
+
+
+def list_runs_of_job(job: str, *, limit: int | None = None, cursor: str | None = None) -> Ask:
+    """The runs of a job, the newest first."""
+    return Ask("GET", f"/api/jobs/{quote(job)}/runs{query(('limit', limit), ('cursor', cursor))}")
 
 
 def get_run(run: str) -> Ask:

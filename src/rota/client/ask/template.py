@@ -17,9 +17,9 @@ def add_template(template: NewTemplate | Json, *, key: str | None = None) -> Ask
     return Ask("POST", "/api/job-templates", body=with_durations(template), key=key or new_key())
 
 
-def list_templates(*, all: bool = False) -> Ask:  # noqa: A002
+def list_templates(*, all: bool = False, limit: int | None = None, cursor: str | None = None) -> Ask:  # noqa: A002
     """Those in use, or archived ones too."""
-    return Ask("GET", f"/api/job-templates{query(('all', all or None))}")
+    return Ask("GET", f"/api/job-templates{query(('all', all or None), ('limit', limit), ('cursor', cursor))}")
 
 
 def get_template(template: str) -> Ask:
