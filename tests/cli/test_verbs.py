@@ -75,7 +75,7 @@ def test_show_and_why(server: Server, capsys: pytest.CaptureFixture[str]) -> Non
     why = {"text": "job-1 waits for job-2.", "warnings": ["pool gpu has no limit"]}
     server.replies = [answer(job(1, "QUEUED")), answer(why), answer(why)]
     server.routes = {
-        "GET /api/jobs/job-1/runs": answer({"runs": []}),
+        "GET /api/jobs/job-1/runs?limit=1000": answer({"runs": []}),
         "GET /api/webhook-deliveries?job=job-1&limit=20": answer({"deliveries": []}),
     }
     assert main(["show", "1"]) == 0
