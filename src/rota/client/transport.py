@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Mapping
 
@@ -168,7 +169,7 @@ def request_bytes(ask: Ask, headers: Mapping[str, str]) -> bytes:
         lines.append("Content-Type: application/json")
     if payload or ask.method != "GET":
         lines.append(f"Content-Length: {len(payload)}")
-    lines += [f"{name}: {value}" for name, value in {**headers, **ask.headers}.items()]
+    lines += [f"{name}: {value}" for name, value in {**headers, **_trace(), **ask.headers}.items()]
     return "\r\n".join((*lines, "", "")).encode("latin-1") + payload
 
 
@@ -188,3 +189,9 @@ def send(place: Place, ask: Ask) -> Stream:
         connection.close()
         raise
     return Stream(connection)
+
+
+def _trace() -> dict[str, str]:
+    """The trace that this process belongs to, for what it asks to be made; whether it is one, the scheduler judges."""
+    given = {name: os.environ.get(name.upper(), "") for name in ("traceparent", "tracestate")}
+    return {name: value for name, value in given.items() if value and value.isascii() and value.isprintable()}
