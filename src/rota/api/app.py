@@ -53,6 +53,7 @@ from rota.wire import encode
 _MODULES = (
     submit,
     event,
+    log,
     job,
     edit,
     retry,
@@ -63,7 +64,6 @@ _MODULES = (
     template,
 )
 _OLD_MODULES = (
-    log,
     slot,
     direct,
     artifact,
