@@ -55,6 +55,7 @@ from rota.wire import encode
 _MODULES = (
     submit,
     event,
+    log,
     job,
     edit,
     retry,
@@ -68,7 +69,6 @@ _MODULES = (
     legacy,
 )
 _OLD_MODULES = (
-    log,
     slot,
     direct,
     artifact,
