@@ -56,6 +56,7 @@ from rota.wire import encode
 _MODULES = (
     submit,
     event,
+    log,
     job,
     edit,
     retry,
@@ -69,7 +70,6 @@ _MODULES = (
     legacy,
 )
 _OLD_MODULES = (
-    log,
     slot,
     direct,
     artifact,
