@@ -59,6 +59,7 @@ from rota.wire import encode
 _MODULES = (
     submit,
     event,
+    log,
     job,
     edit,
     retry,
@@ -74,7 +75,6 @@ _MODULES = (
     metrics,
 )
 _OLD_MODULES = (
-    log,
     slot,
     direct,
     artifact,
