@@ -61,6 +61,7 @@ _MODULES = (
     template,
     group,
     progress,
+    schedule,
 )
 _OLD_MODULES = (
     log,
@@ -75,7 +76,6 @@ _OLD_MODULES = (
     graph,
     gc,
     webhook,
-    schedule,
 )
 
 ENDPOINTS: tuple[Endpoint, ...] = tuple(endpoint for module in _MODULES for endpoint in module.ENDPOINTS)

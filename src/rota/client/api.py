@@ -458,7 +458,7 @@ def schedules(session: Session) -> list[Json]:
 
 
 def add_schedule(session: Session, wanted: Json) -> Json:
-    answer: Json = session.ask("POST", "/api/schedules", body=wanted).json()
+    answer: Json = session.ask("POST", "/api/schedules", body=wanted, headers=_once()).json()
     return answer
 
 
@@ -484,9 +484,8 @@ def switch_schedule(session: Session, name: str, action: str) -> Json:
 
 
 def trigger_schedule(session: Session, name: str, params: Json) -> Json:
-    headers = {"Idempotency-Key": os.urandom(16).hex()}
     target = f"/api/schedules/{quote(name)}/trigger"
-    answer: Json = session.ask("POST", target, body={"params": params}, headers=headers).json()
+    answer: Json = session.ask("POST", target, body={"params": params}, headers=_once()).json()
     return answer
 
 
