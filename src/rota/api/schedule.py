@@ -80,7 +80,7 @@ def _joined(*warnings: Sequence[str]) -> str | None:
 
 
 async def get_schedule(call: Call[Nothing, None]) -> Reply[ScheduleForm]:
-    """Show a schedule, by name or id, with its next three times and what became of the latest ten."""
+    """Show a schedule, by name or id. It has its next three times, and what became of the latest ten."""
     name = call.path["schedule"]
     return Reply(await call.context.look(lambda reader: _form(reader, find(reader, name))))
 
@@ -131,6 +131,8 @@ def _see(work: Work, results: Sequence[Schedule]) -> list[ScheduleForm]:
 
 
 class TriggerWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is another this time."""
+
     params: dict[str, Any] = {}
     """Over its own, by key."""
 

@@ -144,8 +144,8 @@ async def rotate_webhook(call: Call[Nothing, RotationWanted | None]) -> Reply[We
 
 
 async def test_webhook(call: Call[Nothing, None]) -> Reply[WebhookTestForm]:
-    """Send a test message to an endpoint, once and now, whether it is disabled or held; it is in no log of deliveries.
-    Answered when the receiver has."""
+    """Send a test message to an endpoint. That happens once and now, also where it is disabled or held, and is in no
+    list of deliveries. Answered when the receiver has."""
     context, webhook = call.context, _webhook(call.path)
 
     async def send() -> Reply[WebhookTestForm]:
