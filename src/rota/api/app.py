@@ -50,33 +50,10 @@ from rota.errors import InFlight, InvalidInput, RotaError
 from rota.wire import encode
 
 _MODULES = (
-    submit,
-    job,
-    edit,
-    retry,
-    rewind,
-    run,
-    queue,
-    lock,
-    template,
-)
-_OLD_MODULES = (
-    log,
-    slot,
-    direct,
-    artifact,
-    tick,
-    scheduler,
-    control,
-    breaker,
-    display,
-    graph,
-    gc,
-    group,
-    progress,
-    webhook,
-    schedule,
-)
+    submit, job, edit, retry, rewind, run, queue, lock, graph, artifact, template, tick, scheduler, control, breaker,
+    display, gc,
+)  # fmt: skip
+_OLD_MODULES = (log, slot, direct, scheduler, group, progress, webhook, schedule)
 
 ENDPOINTS: tuple[Endpoint, ...] = tuple(endpoint for module in _MODULES for endpoint in module.ENDPOINTS)
 

@@ -11,6 +11,7 @@ import msgspec
 from rota.core.webhook import Delivery, DeliveryState, Try, Webhook
 from rota.ids import DeliveryId, JobId, WebhookId, show_delivery, show_group, show_job, show_run, show_webhook
 from rota.store.session import Looking
+from rota.wire.scheduler import WebhookSummaryForm
 
 TOP = 2**62
 
@@ -134,12 +135,12 @@ def try_form(done: Try) -> TryForm:
     )  # fmt: skip
 
 
-def summary(reader: Looking) -> dict[str, Any]:
+def summary(reader: Looking) -> WebhookSummaryForm:
     """For `status`."""
     endpoints = reader.webhooks()
     enabled = [each for each in endpoints if each.is_enabled]
-    return {
-        "held": [show_webhook(each.id) for each in enabled if each.held_until is not None],
-        "disabled": [show_webhook(each.id) for each in endpoints if not each.is_enabled],
-        "pending": sum(reader.count_pending().values()),
-    }
+    return WebhookSummaryForm(
+        held=[show_webhook(each.id) for each in enabled if each.held_until is not None],
+        disabled=[show_webhook(each.id) for each in endpoints if not each.is_enabled],
+        pending=sum(reader.count_pending().values()),
+    )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from rota.wire.depth import DepthForm
+from rota.wire.graph import GraphForm, PictureForm
 from rota.wire.job import JobForm
 
 
@@ -44,6 +45,6 @@ class RehearsalForm(msgspec.Struct, frozen=True, kw_only=True):
     result: Literal["rehearsed", "already_active", "deferred"]
     jobs: list[RehearsedJob]
     active: Mapping[str, str] | msgspec.UnsetType = msgspec.UNSET
-    graph: Any
+    graph: GraphForm | PictureForm | None
     """As `GET /api/graph` gives it, in the format asked for; null where nothing would be stored."""
     warning: str | None
