@@ -20,10 +20,12 @@ from rota.api import (
     direct,
     display,
     edit,
+    event,
     gc,
     graph,
     group,
     job,
+    legacy,
     lock,
     log,
     progress,
@@ -39,8 +41,10 @@ from rota.api import (
     tick,
     webhook,
 )
+from rota.api.about import About
 from rota.api.context import Context
 from rota.api.decode import body_of, query_of
+from rota.api.deprecation import Notes, headers_of
 from rota.api.endpoint import Call, Endpoint, Key, Reply
 from rota.api.problem import on_defect, on_http_error, on_rota_error, problem
 from rota.api.router import Router
@@ -50,12 +54,13 @@ from rota.errors import InFlight, InvalidInput, RotaError
 from rota.wire import encode
 
 _MODULES = (
-    submit, job, edit, retry, rewind, run, queue, lock, graph, artifact, template, tick, scheduler, control, breaker,
-    display, gc,
+    submit, job, edit, retry, rewind, run, log, queue, lock, graph, artifact, template, group, progress, event, tick,
+    scheduler, control, breaker, display, gc, legacy,
 )  # fmt: skip
-_OLD_MODULES = (log, slot, direct, scheduler, group, progress, webhook, schedule)
+_OLD_MODULES = (slot, direct, scheduler, webhook, schedule)
 
-ENDPOINTS: tuple[Endpoint, ...] = tuple(endpoint for module in _MODULES for endpoint in module.ENDPOINTS)
+_ENDPOINTS = tuple(endpoint for module in _MODULES for endpoint in module.ENDPOINTS)
+ENDPOINTS: tuple[Endpoint, ...] = (*_ENDPOINTS, *About(_ENDPOINTS).endpoints)
 
 NOBODY = 499
 """For an answer that nobody is there to read."""
@@ -66,6 +71,7 @@ class Application:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._router = Router(ENDPOINTS)
+        self._notes = Notes()
         self._in_flight: set[str] = set()
         """The idempotency keys of requests that are being carried out."""
         self._old = Starlette(
@@ -81,7 +87,7 @@ class Application:
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = self._router.find(scope["path"])
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        if found is None or method not in found.endpoints:
+        if found is None or (method not in found.endpoints and scope["path"].startswith("/api/")):
             await self._old(scope, receive, send)
             return
         request = Request(scope, receive, send)
@@ -89,8 +95,12 @@ class Application:
         if endpoint is None:
             said = f"{scope['path']} cannot be asked with {scope['method']}, only with {found.allowed}"
             response = problem("method-not-allowed", 405, said, headers={"Allow": found.allowed})
+            endpoint = next(iter(found.endpoints.values()))
         else:
-            response = await self._answer(endpoint, request, dict(zip(endpoint.places, found.values, strict=True)))
+            response = await self._answer(endpoint, request, endpoint.path_of(found.values))
+        if endpoint.is_deprecated:
+            self._notes.take(endpoint)
+            response.headers.update(headers_of(endpoint, endpoint.path_of(found.values)))
         await response(scope, receive, send)
 
     async def _answer(self, endpoint: Endpoint, request: Request, path: dict[str, str]) -> Response:
