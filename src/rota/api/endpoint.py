@@ -128,7 +128,7 @@ class Endpoint:
         self.also_shows = also_shows
         self.reads = reads
         hints = get_type_hints(handle, include_extras=True)
-        self.asks, self.takes = get_args(hints["call"])
+        self.asks, self.takes = get_args(next(iter(hints.values())))
         self.gives = _form_of(hints["return"])
         """The type of its answers; none where they are not JSON."""
         self.may_be_empty = get_origin(self.takes) in (Union, UnionType) and NoneType in get_args(self.takes)
