@@ -219,6 +219,7 @@ class Daemon:
             await context.sender.close()
             context.presence.close()
             self._hub.close()
+            context.feed.close()
             server.end()
             await serving
             self._close(context)
@@ -279,6 +280,8 @@ class Daemon:
 
     def _publish(self, events: Sequence[Event]) -> None:
         self._hub.publish(events)
+        if self._session is not None:
+            self._reading.feed.publish(events, self._session.last_seq)
         self._mirror.publish(events)
         self._depth_log.tell()
 

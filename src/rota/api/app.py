@@ -20,6 +20,7 @@ from rota.api import (
     direct,
     display,
     edit,
+    event,
     gc,
     graph,
     group,
@@ -53,6 +54,7 @@ from rota.wire import encode
 
 _MODULES = (
     submit,
+    event,
     job,
     edit,
     retry,
@@ -61,6 +63,8 @@ _MODULES = (
     queue,
     lock,
     template,
+    group,
+    progress,
     legacy,
 )
 _OLD_MODULES = (
@@ -75,8 +79,6 @@ _OLD_MODULES = (
     display,
     graph,
     gc,
-    group,
-    progress,
     webhook,
     schedule,
 )

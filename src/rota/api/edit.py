@@ -7,7 +7,7 @@ from functools import partial
 
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
-from rota.api.example import JOB
+from rota.api.example import WAITING_JOB
 from rota.command.edit import Edit, Edited, edit, parse
 from rota.engine.work import Work
 from rota.ids import JobId, parse_job
@@ -42,6 +42,6 @@ ENDPOINTS = [
     Endpoint(
         "PATCH", "/api/jobs/{job}", edit_job, refuses=(409,), reads=parse,
         sends={"set_params": {"chapter": 8}, "priority": 5, "delay": None},
-        shows={"job": JOB, "fields": ["params", "priority"], "warning": None},
+        shows={"job": WAITING_JOB, "fields": ["params", "priority"], "warning": None},
     ),
 ]  # fmt: skip
