@@ -6,14 +6,16 @@ import re
 from email.utils import format_datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from docs.page import ROOT, rows
 from rota.api.app import ENDPOINTS
 from rota.api.deprecation import DEPRECATED, SUNSET, headers_of
 from rota.api.endpoint import Endpoint
+from rota.api.example import ENDED_JOB
+from rota.api.example import JOB_RUN as RUN
 from rota.api.legacy import ENDPOINTS as LEGACY
-from rota.api.legacy.example import ENDED, RUN
 from rota.api.legacy.wanted import BatchTrigger, group_id_of, job_id_of, read_batch, read_flat
 from rota.api.router import Router
 from rota.config.section import is_route
@@ -28,6 +30,7 @@ THERE = {
     "POST /jobs/{}/trigger", "POST /jobs/batch/trigger", "GET /jobs/batch/{}", "POST /jobs/{}/cancel",
     "POST /scheduler/start", "POST /scheduler/stop", "GET /scheduler/status",
 }  # fmt: skip
+ENDED = msgspec.convert(ENDED_JOB, JobForm)
 PAGE = (ROOT / "docs/migration.md").read_text()
 
 

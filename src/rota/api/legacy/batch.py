@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from rota.api.deprecation import deprecated
 from rota.api.endpoint import Call, Nothing, Reply
-from rota.api.legacy.example import WAITING
+from rota.api.example import SUBMITTED
 from rota.api.legacy.wanted import BatchTrigger, group_id_of, read_batch, submissions_of
 from rota.api.problem import problem
 from rota.api.submit import SeenMany, put_off, submit_many, warned
@@ -64,14 +64,14 @@ async def legacy_get_batch(call: Call[Nothing, None]) -> Reply[LegacyBatch]:
 
 
 _MADE = LegacyBatchMade(
-    batch_id="group-3", job_ids=["job-24", "job-25"], job_count=2, status="queued", message="2 jobs are in the queue"
+    batch_id="group-3", job_ids=["job-25", "job-26"], job_count=2, status="queued", message="2 jobs are in the queue"
 )
 _BATCH = LegacyBatch(
     batch_id="group-3", status="running", total_jobs=2, completed_jobs=1, succeeded_jobs=1, failed_jobs=0,
-    running_jobs=1, queued_jobs=0, created_at=WAITING.created_at, finished_at=None,
+    running_jobs=1, queued_jobs=0, created_at=SUBMITTED, finished_at=None,
     jobs=[
-        LegacyMember(job_id="job-24", type="research", status="succeeded", error=None),
-        LegacyMember(job_id="job-25", type="story", status="running", error=None),
+        LegacyMember(job_id="job-25", type="research", status="succeeded", error=None),
+        LegacyMember(job_id="job-26", type="story", status="running", error=None),
     ],
 )  # fmt: skip
 

@@ -10,9 +10,8 @@ import msgspec
 from rota.api.deprecation import deprecated
 from rota.api.edit import edited
 from rota.api.endpoint import Call, Nothing, Reply
+from rota.api.example import JOB, JOB_RUN
 from rota.api.job import PageSize, cancelled
-from rota.api.legacy.example import CANCELLED, ENDED, RUN
-from rota.api.legacy.example import WAITING as SHOWN
 from rota.api.legacy.wanted import job_id_of
 from rota.command.edit import Edit, parse
 from rota.core.status import STARTED, WAITING, Status
@@ -121,8 +120,8 @@ async def legacy_list_runs(call: Call[Nothing, None]) -> Reply[LegacyRuns]:
 
 
 _JOB = "/api/jobs/{job_id}"
-_SHOWN = legacy_job(SHOWN)
-_CANCELLED = LegacyEnded(**fields_of(CANCELLED), success=True, message="job-24 is CANCELLED")
+_SHOWN = legacy_job(JOB)
+_CANCELLED = LegacyEnded(**{**fields_of(JOB), "status": "CANCELLED"}, success=True, message="job-25 is CANCELLED")
 
 ENDPOINTS = [
     deprecated(
@@ -132,12 +131,12 @@ ENDPOINTS = [
     deprecated("GET", "/jobs/{job_id}", legacy_get_job, _JOB, shows=_SHOWN),
     deprecated(
         "PATCH", "/jobs/{job_id}", legacy_change_job, _JOB, refuses=(409,), reads=parse, sends={"priority": 10},
-        shows=LegacyChanged(**{**fields_of(SHOWN), "priority": 10}, fields=["priority"], warning=None),
+        shows=LegacyChanged(**{**fields_of(JOB), "priority": 10}, fields=["priority"], warning=None),
     ),
     deprecated("DELETE", "/jobs/{job_id}", legacy_delete_job, f"{_JOB}/cancel", refuses=(409,), shows=_CANCELLED),
     deprecated("POST", "/jobs/{job_id}/cancel", legacy_cancel_job, f"{_JOB}/cancel", refuses=(409,), shows=_CANCELLED),
     deprecated(
         "GET", "/jobs/{job_id}/runs", legacy_list_runs, f"{_JOB}/runs",
-        shows=LegacyRuns(runs=[legacy_run(RUN, ENDED)], total=1),
+        shows=LegacyRuns(runs=[legacy_run(JOB_RUN, JOB)], total=1),
     ),
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from rota.api.context import Context
 from rota.api.deprecation import deprecated
 from rota.api.endpoint import Call, Nothing, Reply
-from rota.api.legacy.example import WAITING
+from rota.api.example import JOB
 from rota.api.legacy.wanted import LegacySubmission, Trigger, read_flat, submission_of
 from rota.api.problem import answer
 from rota.api.submit import Seen, put_off, submit_one, warned
@@ -70,8 +70,8 @@ async def _look_up(context: Context, wanted: LegacySubmission) -> Submission:
         raise
 
 
-_MADE = LegacyMade(**fields_of(WAITING), result="submitted", warning=None)
-_TRIGGERED = LegacyTriggered(job_id="job-24", type="story", status="queued", message="job-24 is in the queue")
+_MADE = LegacyMade(**fields_of(JOB), result="submitted", warning=None)
+_TRIGGERED = LegacyTriggered(job_id="job-25", type="story", status="queued", message="job-25 is in the queue")
 
 ENDPOINTS = [
     deprecated(
