@@ -27,7 +27,7 @@ def both(*metrics: Metric) -> list[dict[Any, float]]:
 
 
 def _text(text: str) -> Iterable[Any]:
-    return read_text(text)  # type: ignore[no-untyped-call, no-any-return]
+    return read_text(text)
 
 
 def _open(text: str) -> Iterable[Any]:
