@@ -146,12 +146,17 @@ def _by_hand(reader: Reader, job: JobId) -> str:
 
 async def cancel_job(call: Call[Nothing, None]) -> Reply[JobForm]:
     """Cancel a job's chain. Answered when its processes are gone; a tree that needs SIGKILL takes a while."""
-    context, job = call.context, parse_job(call.path["job"])
+    return Reply(await cancelled(call.context, parse_job(call.path["job"])))
+
+
+async def cancelled(context: Context, job: JobId, *, spares_running: bool = False) -> JobForm:
+    """The job as it is when its processes are gone."""
     try:
-        member = await context.perform(partial(cancel, job=job, actor=context.actor))
+        act = partial(cancel, job=job, actor=context.actor, spares_running=spares_running)
+        member = await context.perform(act)
     except (StorageFull, StoreError) as error:
         raise type(error)(f"{error.message}{await context.look(partial(_by_hand, job=job))}") from error
-    return Reply(await _await_end(context, member, _LONGEST_WAIT, None))
+    return await _await_end(context, member, _LONGEST_WAIT, None)
 
 
 async def why_job(call: Call[Nothing, None]) -> Reply[WhyForm]:

@@ -154,15 +154,7 @@ def rewind(session: Session, job: str) -> Json:
 
 def groups(session: Session, *, everything: bool) -> list[Json]:
     """All of them, or those that are not over; the newest first."""
-    found: list[Json] = []
-    cursor: str | None = None
-    while True:
-        pairs = (("open", None if everything else 1), ("cursor", cursor), ("limit", 1000))
-        page = session.ask("GET", f"/api/job-groups{_query(pairs)}").json()
-        found += page["groups"]
-        cursor = page.get("next")
-        if cursor is None:
-            return found
+    return _all(session, "/api/job-groups", "groups", (("open", None if everything else 1),))
 
 
 def is_group(name: str) -> bool:
@@ -182,7 +174,7 @@ def group(session: Session, group: str, *, wait: float | None = None, seen: str 
 
 
 def add_group(session: Session, wanted: Json) -> Json:
-    answer: Json = session.ask("POST", "/api/job-groups", body=wanted).json()
+    answer: Json = session.ask("POST", "/api/job-groups", body=wanted, headers=_once()).json()
     return answer
 
 
@@ -462,14 +454,7 @@ def redeliver(session: Session, delivery: str) -> Json:
 
 
 def schedules(session: Session) -> list[Json]:
-    found: list[Json] = []
-    cursor: str | None = None
-    while True:
-        page = session.ask("GET", f"/api/schedules{_query((('limit', 1000), ('cursor', cursor)))}").json()
-        found += page["schedules"]
-        cursor = page.get("next")
-        if cursor is None:
-            return found
+    return _all(session, "/api/schedules", "schedules")
 
 
 def add_schedule(session: Session, wanted: Json) -> Json:

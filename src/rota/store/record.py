@@ -105,6 +105,15 @@ class Records(RunRecords, ArtifactRecords):
             ids += [JobId(row[0]) for row in rows]
         return ids
 
+    def newest_jobs(self, statuses: Iterable[Status], *, limit: int) -> list[JobId]:
+        """The newest first, active or ended."""
+        wanted = [status.value for status in statuses]
+        if len(wanted) == len(Status):
+            return [JobId(row[0]) for row in self._db.rows("newest_ids", limit=limit)]
+        active = self._db.rows("newest_active_ids", statuses=wanted, limit=limit)
+        ended = self._db.rows("ended_ids", statuses=wanted, below=2**62, limit=limit)
+        return [JobId(row[0]) for row in sorted([*active, *ended], reverse=True)[:limit]]
+
     def counts(self) -> dict[Status, int]:
         """Jobs by status, from what the indexes and the lanes already count: never a walk over the queue."""
         counts = {Status(status): count for status, count in self._db.rows("count_ended")}
