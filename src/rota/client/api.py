@@ -276,6 +276,20 @@ def follow_log(session: Session, job: str, stream: str, *, offset: int = 0) -> S
     return session.open("GET", f"/api/jobs/{quote(job)}/logs/{quote(stream)}{query}", timeout=None)
 
 
+def events(session: Session, pairs: Iterable[tuple[str, object]], *, since: int | None = None) -> Json:
+    """A page of history, the oldest first; `pairs` say which events are wanted."""
+    query = _query((*pairs, ("since", since), ("limit", 1000), ("format", "json")))
+    answer: Json = session.ask("GET", f"/api/events{query}").json()
+    return answer
+
+
+def follow_events(session: Session, pairs: Iterable[tuple[str, object]], *, last: str | None = None) -> Stream:
+    """What happens after the event of this number, or from now on, as server-sent events. Something comes every 15
+    seconds, if only a heartbeat."""
+    headers = {"Accept": "text/event-stream", **({} if last is None else {"Last-Event-ID": last})}
+    return session.open("GET", f"/api/events{_query(pairs)}", headers=headers)
+
+
 def pools(session: Session) -> Json:
     answer: Json = session.ask("GET", "/api/pools").json()
     return answer
