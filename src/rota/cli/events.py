@@ -10,7 +10,8 @@ from datetime import datetime
 from rota.cli.parser import Usage, group_id, job_id
 from rota.cli.table import printable
 from rota.cli.terminal import say, talk
-from rota.client import api
+from rota.client.ask import MOST_LISTED
+from rota.client.ask.event import follow_events, list_events
 from rota.client.message import Message, Messages
 from rota.client.problem import Broken
 from rota.client.session import Session
@@ -18,7 +19,7 @@ from rota.home import find_home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.api import Json
+    from rota.client.ask import Json
 
 _ABOUT = ("job", "slot", "group")
 
@@ -46,23 +47,23 @@ def run(args: argparse.Namespace) -> int:
     if args.since is not None and args.since < 0:
         raise Usage("--since takes the number of an event, or 0 for all there is")
     session = Session(find_home(args.home))
-    pairs: list[tuple[str, object]] = [
-        *(("job", job_id(job)) for job in args.job or ()),
-        ("group", None if args.group is None else group_id(args.group)),
-        *(("kind", kind) for kind in args.kind or ()),
-        ("type", args.type),
-        ("flow", args.flow),
-    ]
-    for event in _followed(session, pairs, args.since) if args.follow else _past(session, pairs, args.since):
+    wanted = {
+        "job": [job_id(job) for job in args.job or ()],
+        "group": None if args.group is None else group_id(args.group),
+        "kind": args.kind or (),
+        "type": args.type,
+        "flow": args.flow,
+    }
+    for event in _followed(session, args.since, wanted) if args.follow else _past(session, args.since, wanted):
         say(_json(event) if args.json else _line(event))
         if args.follow:
             sys.stdout.flush()
     return 0
 
 
-def _past(session: Session, pairs: list[tuple[str, object]], since: int | None) -> Iterator[Json]:
+def _past(session: Session, since: int | None, wanted: Json) -> Iterator[Json]:
     while True:
-        page = api.events(session, pairs, since=since)
+        page = session.ask(list_events(since=since, limit=MOST_LISTED, **wanted))
         _say_reset(page["reset"])
         yield from page["events"]
         since = page["next"]
@@ -70,12 +71,12 @@ def _past(session: Session, pairs: list[tuple[str, object]], since: int | None) 
             return
 
 
-def _followed(session: Session, pairs: list[tuple[str, object]], since: int | None) -> Iterator[Json]:
+def _followed(session: Session, since: int | None, wanted: Json) -> Iterator[Json]:
     """For ever. Where the connection ends it is asked for again, from the last event on."""
-    last = None if since is None else str(since)
+    last: str | None = None
     while True:
         messages = Messages()
-        with api.follow_events(session, pairs, last=last) as stream:
+        with session.open(follow_events(last=last, since=since, **wanted)) as stream:
             while not stream.finished:
                 try:
                     data = stream.receive()
