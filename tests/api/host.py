@@ -140,7 +140,11 @@ class Host:
 
     @property
     def address(self) -> tuple[str, int]:
-        host, _, port = self.url.partition("://")[2].rpartition(":")
+        return self.address_of(self.url)
+
+    @staticmethod
+    def address_of(url: str) -> tuple[str, int]:
+        host, _, port = url.partition("://")[2].rpartition(":")
         return host.strip("[]"), int(port)
 
     @property
@@ -152,6 +156,13 @@ class Host:
         if trust is None:
             return connection
         return ssl.create_default_context(cafile=trust).wrap_socket(connection, server_hostname="localhost")
+
+    def ask_at(self, address: tuple[str, int], token: str) -> Said:
+        """Whatever it says of itself."""
+        with socket.create_connection(address, timeout=PATIENCE) as connection:
+            head = f"GET / HTTP/1.1\r\nHost: localhost:{address[1]}\r\nAuthorization: Bearer {token}"
+            connection.sendall(f"{head}\r\nConnection: close\r\n\r\n".encode())
+            return read(connection)
 
     def ask(
         self, method: str = "GET", path: str = "/", body: bytes | None = None, *, trust: Path | None = None,
