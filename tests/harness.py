@@ -32,9 +32,11 @@ from rota.core.pace import batch_of
 from rota.core.pool import Limits, PoolPolicy
 from rota.core.slot import owner_of
 from rota.core.status import Status
+from rota.engine.act import unless_told
 from rota.engine.clearing import Clearing
 from rota.engine.dispatch import Starter
 from rota.engine.engine import Engine
+from rota.engine.once import Once, Told
 from rota.engine.outside import Sighting, changes, look_at, observe, watched
 from rota.engine.work import Question, Request, Settings, Work
 from rota.executor.port import Account, Accounts, Acknowledge, Exited, Message, Order, Start, Started, Stop
@@ -43,11 +45,11 @@ from rota.store.port import Store
 from rota.view import group as view_group
 from rota.view import slot as view_slot
 from rota.view.job import Sight, show
-from rota.view.slot import SlotForm
 from rota.view.tick import report
 from rota.view.why import why
 from rota.wire.group import GroupForm
 from rota.wire.job import JobForm
+from rota.wire.slot import SlotForm
 
 DEFAULT_POOLS = {"global": 1, "flow/*": 1, "resource/ollama": 1}
 
@@ -235,6 +237,18 @@ class Scheduler:
             raise answers[0]
         return answers[0]
 
+    def once(self, key: str, asked: str, act: Any, see: Any = None, *, tell: Any = None) -> Any:
+        """A request that has a key and says `asked`; a result is told as its text."""
+        made = Once(key=key, digest=asked, tell=tell or (lambda shown: Told(status=201, body=str(shown).encode())))
+        answers: list[Any] = []
+        self.engine.turn(
+            [*self._answers(), Request(partial(unless_told, once=made, act=act), answers.append, see, once=made)]
+        )
+        self._settle()
+        if isinstance(answers[0], Exception):
+            raise answers[0]
+        return answers[0]
+
     def submit(
         self, *command: str, after: Sequence[str | JobId] = (), locks: Sequence[str] = (), **fields: Any
     ) -> JobId:
@@ -252,7 +266,6 @@ class Scheduler:
         self, *command: str, after: Sequence[str | JobId] = (), locks: Sequence[str] = (), **fields: Any
     ) -> Answer:
         """One of the three that a submit can get."""
-        key = fields.pop("key", None)
         body = {
             "command": list(command) or ["true"],
             "after": [_after(edge) for edge in after],
@@ -268,21 +281,19 @@ class Scheduler:
 
         def act(work: Work) -> Answer:
             missing = missing_things(needs_of(wanted, around))
-            return submit(work, wanted, around, actor="tester", key=key, warnings=missing, survey=found)
+            return submit(work, wanted, around, actor="tester", warnings=missing, survey=found)
 
         result: Answer = self.do(act)
         return result
 
-    def submit_group(
-        self, *members: Mapping[str, Any], key: str | None = None, **group: Any
-    ) -> tuple[GroupId, list[JobId]]:
+    def submit_group(self, *members: Mapping[str, Any], **group: Any) -> tuple[GroupId, list[JobId]]:
         """Members as in a batch, `after` as ids or local names with their policy; the rest is of the group."""
-        told = self.answer_group(*members, key=key, **group)
+        told = self.answer_group(*members, **group)
         assert isinstance(told, Submitted), told
         assert told.group is not None
         return told.group, told.jobs
 
-    def answer_group(self, *members: Mapping[str, Any], key: str | None = None, **group: Any) -> Answer:
+    def answer_group(self, *members: Mapping[str, Any], **group: Any) -> Answer:
         bodies = [
             {"command": ["true"], **member, "after": [_after(edge) for edge in member.get("after", ())]}
             for member in members
@@ -293,9 +304,7 @@ class Scheduler:
         found = NOTHING
         if any(names_something(member) for member in wanted):
             found = look_around(wanted, around, self.probe, self.settings.places, began=self.engine.known.begin())
-        told: Answer = self.do(
-            lambda work: submit(work, wanted, around, actor="tester", key=key, survey=found, group=asked)
-        )
+        told: Answer = self.do(lambda work: submit(work, wanted, around, actor="tester", survey=found, group=asked))
         return told
 
     def group(self, group: GroupId) -> GroupForm:
@@ -325,12 +334,10 @@ class Scheduler:
         self.end(owner_of(slot), code, **fields)
 
     def pause(self, scope: str = "global", by: str = "tester") -> dict[str, Any]:
-        answer: dict[str, Any] = self.do(lambda work: control.pause(work, scope, actor=by))
-        return answer
+        return msgspec.structs.asdict(self.do(lambda work: control.pause(work, scope, actor=by)))
 
     def resume(self, scope: str = "global", by: str = "tester") -> dict[str, Any]:
-        answer: dict[str, Any] = self.do(lambda work: control.resume(work, scope, actor=by))
-        return answer
+        return msgspec.structs.asdict(self.do(lambda work: control.resume(work, scope, actor=by)))
 
     def clear(self, scope: str = "global") -> int:
         clearing: Clearing = self.do(lambda work: control.clear(work, scope, actor="tester"))
@@ -344,11 +351,11 @@ class Scheduler:
     def area(self, job: JobId) -> Area:
         return find_area(self.reader, job, self.sight.outside)
 
-    def rewind(self, job: JobId, *, area: Area | None = None, key: str | None = None) -> Report:
+    def rewind(self, job: JobId, *, area: Area | None = None) -> Report:
         """What the caller is told, or the refusal raised."""
         found = area or self.area(job)
         sighted = look(found, self.probe, self.engine.known.begin())
-        report: Report = self.do(lambda work: rewind(work, found, sighted, actor="tester", key=key), reports)
+        report: Report = self.do(lambda work: rewind(work, found, sighted, actor="tester"), reports)
         return report
 
     def say(self, *messages: Message) -> None:
@@ -426,7 +433,8 @@ class Scheduler:
         return show(self.reader, job, self.sight)
 
     def why(self, job: JobId) -> dict[str, Any]:
-        return why(self.reader, job, self.sight)
+        said: dict[str, Any] = msgspec.to_builtins(why(self.reader, job, self.sight))
+        return said
 
     def detail(self, job: JobId) -> str | None:
         wait = self.show(job).wait
@@ -452,7 +460,7 @@ class Scheduler:
 
 
 def _ticked(work: Work, asked: Sequence[None]) -> list[dict[str, Any]]:
-    return [report(work)] * len(asked)
+    return [msgspec.structs.asdict(report(work))] * len(asked)
 
 
 def _after(edge: str | JobId) -> dict[str, str]:

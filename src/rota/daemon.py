@@ -41,6 +41,7 @@ from rota.clock import SystemClock
 from rota.command.down import end_running
 from rota.command.submission import Surroundings
 from rota.config import Config
+from rota.core import trace
 from rota.core.control import Holds
 from rota.core.event import Event
 from rota.core.pace import Outlook
@@ -224,6 +225,7 @@ class Daemon:
             await context.sender.close()
             context.presence.close()
             self._hub.close()
+            context.feed.close()
             listening_too.cancel()
             server.end()
             await asyncio.gather(serving, self._tcp.close())
@@ -255,7 +257,11 @@ class Daemon:
             known=self._engine.known,
             around=Surroundings(
                 cwd=str(root.parent if root.name == ".rota" else Path.home()),
-                variables={name: value for name, value in os.environ.items() if not name.startswith("ROTA_")},
+                variables={
+                    name: value
+                    for name, value in os.environ.items()
+                    if not name.startswith("ROTA_") and name not in trace.NAMES
+                },
             ),
         )
 
@@ -281,6 +287,8 @@ class Daemon:
 
     def _publish(self, events: Sequence[Event]) -> None:
         self._hub.publish(events)
+        if self._session is not None:
+            self._reading.feed.publish(events, self._session.last_seq)
         self._mirror.publish(events)
         self._depth_log.tell()
 

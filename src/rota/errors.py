@@ -52,6 +52,10 @@ class RotaError(Exception):
     exit_code: ClassVar[int] = 1
     path: str = ""
     """Where in a request it is, if that can be said: `.jobs[3].locks[0]`."""
+    retry_after: float | None = None
+    """Seconds after which it may be worth another try, where the scheduler says so."""
+    came_with: int | None = None
+    """The status of the HTTP answer that it came with, if it did."""
 
     def under(self, path: str) -> Self:
         """The same, of a part of what is at `path`."""
@@ -61,6 +65,16 @@ class RotaError(Exception):
     @property
     def message(self) -> str:
         return str(self.args[0]) if self.args else self.__class__.__doc__ or self.code
+
+    @property
+    def status(self) -> int:
+        """Of the HTTP answer that it came with, or would come with."""
+        return self.http_status if self.came_with is None else self.came_with
+
+    @property
+    def detail(self) -> str:
+        """The message, by the name that a problem document has for it."""
+        return self.message
 
 
 class BadRequest(RotaError):

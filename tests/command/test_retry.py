@@ -27,9 +27,9 @@ def _whole_at_the_end(raw: Raw, wide: Scheduler) -> object:
     check_store(raw)
 
 
-def again(scheduler: Scheduler, what: JobId | str, key: str | None = None) -> Retried:
+def again(scheduler: Scheduler, what: JobId | str) -> Retried:
     name = what if isinstance(what, str) else f"job-{what}"
-    retried: Retried = scheduler.do(lambda work: retry(work, name, actor="ann", key=key))
+    retried: Retried = scheduler.do(lambda work: retry(work, name, actor="ann"))
     return retried
 
 
@@ -280,16 +280,6 @@ def test_an_automatic_retry_asks_what_its_predecessors_have_come_to(wide: Schedu
     assert wide.detail(JobId(4)) == "waiting on job job-1"
     wide.end(member, 0)
     assert (wide.status(JobId(4)), wide.job(JobId(4)).reason) == (Status.SKIPPED, "not needed: job-1 COMPLETED")
-
-
-def test_a_repeated_request_is_answered_and_not_done_again(wide: Scheduler, raw: Raw) -> None:
-    job = failed(wide)
-    first = again(wide, job, key="k")
-    repeat = again(wide, job, key="k")
-    assert (repeat.job, repeat.text, repeat.is_repeat) == (first.job, first.text, True)
-    assert raw("SELECT count(*) FROM job") == [(2,)]
-    with pytest.raises(Conflict, match="another request"):
-        again(wide, first.job, key="k")
 
 
 def test_a_retry_survives_a_crash(wide: Scheduler) -> None:

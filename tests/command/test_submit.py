@@ -1,4 +1,4 @@
-"""Submit: what is refused leaves no trace, repeats are dropped, a key is answered once, warnings warn."""
+"""Submit: what is refused leaves no trace, repeats are dropped, warnings warn."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import pytest
 from harness import Raw, Scheduler
 from rota.command.submission import Submission, Surroundings
 from rota.command.submit import Answer, Submitted, missing_things, needs_of, submit
-from rota.core.status import Status
 from rota.engine.work import Work
-from rota.errors import Conflict, InvalidInput, NotFound, RotaError
+from rota.errors import InvalidInput, NotFound, RotaError
 from rota.wire.job import EdgeForm
 
 LONG = "x" * 201
@@ -90,21 +89,21 @@ def busy(scheduler: Scheduler) -> Scheduler:
     return scheduler
 
 
-def _submit(work: Work, wanted: list[Submission], around: Surroundings, key: str | None) -> Answer:
-    return submit(work, wanted, around, actor="me", key=key, warnings=missing_things(needs_of(wanted, around)))
+def _submit(work: Work, wanted: list[Submission], around: Surroundings) -> Answer:
+    return submit(work, wanted, around, actor="me", warnings=missing_things(needs_of(wanted, around)))
 
 
-def ask(scheduler: Scheduler, key: str | None = None, **body: Any) -> Submitted:
+def ask(scheduler: Scheduler, **body: Any) -> Submitted:
     wanted = msgspec.convert({"command": ["true"], **body}, Submission)
     around = Surroundings(cwd="/", variables={"PATH": "/usr/bin:/bin", "OWN": "1"})
-    told: Submitted = scheduler.do(lambda work: _submit(work, [wanted], around, key))
+    told: Submitted = scheduler.do(lambda work: _submit(work, [wanted], around))
     return told
 
 
-def ask_batch(scheduler: Scheduler, *bodies: dict[str, Any], key: str | None = None) -> Submitted:
+def ask_batch(scheduler: Scheduler, *bodies: dict[str, Any]) -> Submitted:
     wanted = [msgspec.convert({"command": ["true"], **body}, Submission) for body in bodies]
     around = Surroundings(cwd="/", variables={"PATH": "/usr/bin:/bin"})
-    told: Submitted = scheduler.do(lambda work: _submit(work, wanted, around, key))
+    told: Submitted = scheduler.do(lambda work: _submit(work, wanted, around))
     return told
 
 
@@ -115,7 +114,7 @@ def test_bad_input_is_refused_by_name_and_leaves_no_trace(
     tables = ("job", "spec", "edge", "lock", "surroundings", "lane", "event", "idempotency", "sequence")
     before = [raw(f"SELECT * FROM {table}") for table in tables]
     with pytest.raises(kind, match=message):
-        ask(busy, key="k", **body)
+        ask(busy, **body)
     assert [raw(f"SELECT * FROM {table}") for table in tables] == before
     assert busy.engine.trouble is None
 
@@ -174,7 +173,7 @@ def test_repeats_of_an_edge_are_dropped_and_the_order_is_kept(busy: Scheduler) -
         after=[
             {"job": f"job-{second}"},
             {"job": "job-1"},
-            EdgeForm(job=f"job-{second}", policy="success"),
+            {"job": f"job-{second}", "policy": "success"},
             {"job": "job-1", "policy": "finished"},
             {"job": "job-1"},
         ],
@@ -184,36 +183,6 @@ def test_repeats_of_an_edge_are_dropped_and_the_order_is_kept(busy: Scheduler) -
         EdgeForm(job="job-1", policy="success"),
         EdgeForm(job="job-1", policy="finished"),
     ]
-
-
-def test_the_same_key_with_the_same_body_is_answered_and_not_stored_again(busy: Scheduler, raw: Raw) -> None:
-    first = ask(busy, key="k", command=["missing-program"])
-    again = ask(busy, key="k", command=["missing-program"])
-    assert (again.jobs, again.warnings, again.is_repeat, first.is_repeat) == (first.jobs, first.warnings, True, False)
-    assert raw("SELECT count(*) FROM job") == [(2,)]
-    assert ask(busy, key="other", command=["missing-program"]).jobs != first.jobs
-    busy.crash()
-    assert ask(busy, key="k", command=["missing-program"]).jobs == first.jobs
-
-
-def test_the_same_key_with_another_body_is_a_conflict(busy: Scheduler, raw: Raw) -> None:
-    ask(busy, key="k")
-    with pytest.raises(Conflict, match="came with another request before; use a new key"):
-        ask(busy, key="k", priority=1)
-    assert raw("SELECT count(*) FROM job") == [(2,)]
-
-
-def test_a_refused_request_does_not_use_up_its_key(busy: Scheduler) -> None:
-    with pytest.raises(InvalidInput):
-        ask(busy, key="k", command=[])
-    assert not ask(busy, key="k").is_repeat
-
-
-def test_a_job_that_ended_keeps_its_key(busy: Scheduler) -> None:
-    told = ask(busy, key="k")
-    busy.drain()
-    assert busy.status(told.jobs[0]) is Status.COMPLETED
-    assert ask(busy, key="k").jobs == told.jobs
 
 
 @pytest.mark.parametrize(
@@ -318,7 +287,7 @@ def test_a_batch_is_refused_whole(
     busy: Scheduler, raw: Raw, bodies: list[dict[str, Any]], kind: type[RotaError], message: str
 ) -> None:
     with pytest.raises(kind, match=message):
-        ask_batch(busy, *bodies, key="k")
+        ask_batch(busy, *bodies)
     assert raw("SELECT count(*) FROM job") == [(1,)]
     assert raw("SELECT count(*) FROM idempotency") == [(0,)]
     assert busy.submit() == 2, "no number was used"
@@ -330,11 +299,3 @@ def test_a_warning_is_said_once_for_a_batch(busy: Scheduler) -> None:
         "program not found (yet): nope",
         "pool resource/gpu has no limit: set one with `rota pool set resource/gpu N`",
     ]
-
-
-def test_a_batch_comes_again_with_its_key(busy: Scheduler) -> None:
-    first = ask_batch(busy, {}, {}, key="k")
-    again = ask_batch(busy, {}, {}, key="k")
-    assert (again.jobs, again.is_repeat) == (first.jobs, True)
-    with pytest.raises(Conflict):
-        ask_batch(busy, {}, key="k")

@@ -15,7 +15,7 @@ from rota.command.edit import Edit, Edited, edit
 from rota.command.expand import expand_all, find
 from rota.command.slot import SlotWanted, expand_slot
 from rota.command.submission import Submission, Surroundings
-from rota.command.submit import Answer, Submitted, repeat, submit
+from rota.command.submit import Answer, Submitted, submit
 from rota.core.lock import Lock, LockMode
 from rota.core.status import Status
 from rota.core.template import Template
@@ -57,15 +57,13 @@ def template(scheduler: Scheduler, asked: str) -> Template:
     return find(scheduler.reader, asked)
 
 
-def answered(scheduler: Scheduler, *bodies: dict[str, Any], key: str | None = None) -> Answer:
+def answered(scheduler: Scheduler, *bodies: dict[str, Any]) -> Answer:
     """As a submit over HTTP."""
     asked = [msgspec.convert(body, Submission) for body in bodies]
     around = Surroundings(cwd="/", variables={"PATH": "/bin", "A": "scheduler"})
     made = expand_all(scheduler.reader, asked)
     told: Answer = scheduler.do(
-        lambda work: submit(
-            work, made.wanted, around, actor="ann", key=key, warnings=made.warnings, origins=made.origins, asked=asked
-        )
+        lambda work: submit(work, made.wanted, around, actor="ann", warnings=made.warnings, origins=made.origins)
     )
     return told
 
@@ -239,23 +237,6 @@ def test_what_cannot_be_used_is_refused_and_nothing_is_stored(
         answered(closed, {"template": "story", "params": {"prompt": "good"}}, body)
     assert text in str(refused.value)
     assert closed.reader.counts() == {}
-
-
-def test_a_request_that_comes_again_is_answered_though_its_template_has_changed(closed: Scheduler) -> None:
-    add(closed)
-    body = {"template": "story", "params": {"prompt": "x"}}
-    first = answered(closed, body, key="k")
-    change(closed, "story", command=["other"])
-    assert isinstance(first, Submitted)
-    again = answered(closed, body, key="k")
-    assert isinstance(again, Submitted)
-    assert (again.jobs, again.is_repeat) == (first.jobs, True)
-    asked = [msgspec.convert(body, Submission)]
-    gone = NotFound("gone")
-    told = closed.do(lambda work: repeat(work, key="k", asked=asked, refusal=gone))
-    assert (told.jobs, told.is_repeat) == (first.jobs, True)
-    with pytest.raises(NotFound, match="gone"):
-        closed.do(lambda work: repeat(work, key="new", asked=asked, refusal=gone))
 
 
 def test_a_param_that_nobody_declared_is_only_said(closed: Scheduler) -> None:

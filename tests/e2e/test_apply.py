@@ -268,8 +268,8 @@ def test_a_key_stands_for_the_whole_request(rota: Rota) -> None:
     key = {"Idempotency-Key": "k"}
     first = rota.api("POST", "/api/jobs/batch", body, **key).json()
     again = rota.api("POST", "/api/jobs/batch", body, **key)
-    assert (again.status, again.json()["jobs"], again.json()["group"]) == (200, first["jobs"], first["group"])
-    assert rota.api("POST", "/api/jobs/batch", {**body, "env": {"A": "2"}}, **key).status == 409
+    assert (again.status, again.json()) == (201, first)
+    assert rota.api("POST", "/api/jobs/batch", {**body, "env": {"A": "2"}}, **key).status == 422
     rehearsed = rota.api("POST", "/api/jobs/batch?dry_run=1", body, **key).json()
     assert (rehearsed["result"], rehearsed["jobs"][0]["id"]) == ("rehearsed", "job-2")
 

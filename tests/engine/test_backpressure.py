@@ -33,12 +33,10 @@ def both(work: Work, told: list[Answer]) -> list[tuple[Answer, Delayed | None]]:
     return list(zip(told, delays_of(work, told), strict=True))
 
 
-def ask(scheduler: Scheduler, *bodies: dict[str, Any], key: str | None = None) -> tuple[Answer, Delayed | None]:
+def ask(scheduler: Scheduler, *bodies: dict[str, Any]) -> tuple[Answer, Delayed | None]:
     """The answer of one submit, and what it is warned of at the end of its turn."""
     wanted = [msgspec.convert({"command": ["true"], **body}, Submission) for body in bodies or ({},)]
-    told: tuple[Answer, Delayed | None] = scheduler.do(
-        partial(submit, wanted=wanted, around=AROUND, actor="me", key=key), both
-    )
+    told: tuple[Answer, Delayed | None] = scheduler.do(partial(submit, wanted=wanted, around=AROUND, actor="me"), both)
     return told
 
 
@@ -69,28 +67,17 @@ def test_fleets_figures_at_one_place(scheduler: Scheduler) -> None:
     assert put_off.text.startswith("the queue is full, 16 of 16 ready; nothing was stored: try again later")
 
 
-def test_what_is_put_off_leaves_no_trace_and_can_come_again_with_its_key(scheduler: Scheduler, raw: Raw) -> None:
+def test_what_is_put_off_leaves_no_trace_and_can_come_again(scheduler: Scheduler, raw: Raw) -> None:
     scheduler.set_queue(QueueLimit(hard=1))
     fill(scheduler, 2)
     before = contents(raw)
     new = {"env": {"NEW": "1"}, "inherit_env": False, "type": "new", "unique": "k", "flow": "f"}
-    assert isinstance(ask(scheduler, new, key="k")[0], Deferred)
+    assert isinstance(ask(scheduler, new)[0], Deferred)
     assert contents(raw) == before
     scheduler.end(scheduler.started()[0])
-    told = ask(scheduler, new, key="k")[0]
+    told = ask(scheduler, new)[0]
     assert isinstance(told, Submitted)
-    assert (told.jobs, told.is_repeat) == ([3], False), "no number was used up"
-
-
-def test_a_repeat_of_what_was_stored_is_answered_though_the_queue_is_full(scheduler: Scheduler) -> None:
-    scheduler.set_queue(QueueLimit(hard=1))
-    fill(scheduler, 1)
-    first = ask(scheduler, key="k")[0]
-    told = ask(scheduler, key="k")[0]
-    assert isinstance(first, Submitted)
-    assert isinstance(told, Submitted)
-    assert (told.jobs, told.is_repeat) == (first.jobs, True)
-    assert isinstance(ask(scheduler, key="other")[0], Deferred)
+    assert told.jobs == [3], "no number was used up"
 
 
 def test_already_active_is_looked_at_first(scheduler: Scheduler) -> None:
@@ -146,14 +133,6 @@ def test_other_flows_do_not_fill_the_queue_of_one(make_scheduler: Callable[..., 
     answers = [ask(scheduler, {"flow": "plan"}) for _ in range(4)]
     assert [isinstance(told, Submitted) for told, _ in answers] == [True, True, True, False]
     assert [delayed is not None for _, delayed in answers] == [False, True, True, False]
-
-
-def test_a_repeat_is_warned_as_the_first_was(scheduler: Scheduler) -> None:
-    scheduler.set_pools(**{"global": 0})
-    scheduler.set_queue(plan=QueueLimit(soft=1))
-    first, repeat = (ask(scheduler, {"flow": "plan"}, key="k")[1] for _ in range(2))
-    assert first is not None
-    assert repeat == first
 
 
 def test_auto_of_a_flow_follows_the_pool_of_that_flow(make_scheduler: Callable[..., Scheduler]) -> None:

@@ -16,14 +16,16 @@ from harness import Raw, Scheduler
 from rota.command.retry import retry
 from rota.command.schedule import disable, enable, remove
 from rota.command.submission import AfterWanted, Submission, Surroundings
-from rota.command.submit import submit
+from rota.command.submit import Submitted, submit
 from rota.core.fact import File, Head
 from rota.core.gc import Kept
 from rota.core.status import Status
 from rota.engine import gc, trash
 from rota.engine.gc import Collection, Collector
+from rota.engine.once import Told
 from rota.engine.trash import NAME, Trash
-from rota.errors import Conflict, HomeError, NotFound, RotaError, StorageFull, StoreError, Unavailable
+from rota.engine.work import Work
+from rota.errors import Conflict, HomeError, RotaError, StorageFull, StoreError, Unavailable
 from rota.executor.port import Environment
 from rota.ids import JobId, show_job
 from rota.store.database import OutcomeUnknown
@@ -489,16 +491,23 @@ def test_a_turn_removes_few_jobs_however_long_the_chains_are(
 def test_an_answer_is_kept_for_an_hour_so_that_asking_again_stores_nothing_twice(
     scheduler: Scheduler, collector: Collector
 ) -> None:
-    job = scheduler.submit(key="once")
+    def ask() -> object:
+        return scheduler.once("once", "a job", lambda work: store(work).jobs[0])
+
+    def store(work: Work) -> Submitted:
+        told = submit(work, [Submission(command=["true"])], Surroundings(cwd="/", variables={}), actor="me")
+        assert isinstance(told, Submitted)
+        return told
+
+    assert ask() == 1
     assert collect(collector, ALL).rows.idempotency_keys == 0
-    assert scheduler.submit(key="once") == job, "it still waits, and is not stored again"
-    scheduler.end(job)
-    assert collect(collector, ALL).jobs == [job]
-    with pytest.raises(NotFound, match=f"no such job: {show_job(job)}; it may have been collected"):
-        scheduler.submit(key="once")
+    assert ask() == Told(status=201, body=b"1"), "it still waits, and is not stored again"
+    scheduler.end(JobId(1))
+    assert collect(collector, ALL).jobs == [1]
+    assert ask() == Told(status=201, body=b"1"), "though the job has been collected"
     scheduler.clock.advance(hours=1, seconds=1)
     assert collect(collector, ALL).rows.idempotency_keys == 1
-    assert scheduler.submit(key="once") == job + 1
+    assert ask() == 2
 
 
 def test_an_environment_that_went_and_came_back_is_told_to_the_executor_anew(

@@ -357,13 +357,6 @@ def test_unknown_policies_and_rings_are_refused_and_leave_no_trace(wide: Schedul
     assert wide.submit_group({})[0] == 1
 
 
-def test_a_repeated_batch_is_answered_with_its_group(wide: Scheduler) -> None:
-    first = wide.submit_group({}, {}, key="k")
-    assert wide.submit_group({}, {}, key="k") == first
-    with pytest.raises(Conflict, match="Idempotency-Key"):
-        wide.submit_group({}, {}, key="k", mode="sequential")
-
-
 def test_what_is_put_off_or_active_already_makes_no_group(wide: Scheduler) -> None:
     """A group is one submit, taken or not as a whole."""
     holder = wide.submit(unique="k")
@@ -476,16 +469,6 @@ def test_what_failed_of_a_group_is_rewound_together(wide: Scheduler) -> None:
         rewind_group(wide, group)
 
 
-def test_a_repeated_rewind_of_a_group_is_only_answered_again(wide: Scheduler) -> None:
-    group, jobs = wide.submit_group({}, {}, mode="sequential")
-    wide.end(jobs[0], 1)
-    first = rewind_group(wide, group, key="k")
-    wide.drain()
-    again = rewind_group(wide, group, key="k")
-    assert (again.reset, again.root) == (first.reset, first.root)
-    assert wide.group(group).status == "COMPLETED"
-
-
 def test_a_rewind_says_whom_the_policy_has_left_out(wide: Scheduler) -> None:
     _, jobs = wide.submit_group({"local": "a"}, {}, {"after": ["a"]}, {"after": ["a"], "delay": "1h"})
     wide.end(jobs[0], 1)
@@ -496,10 +479,10 @@ def test_a_rewind_says_whom_the_policy_has_left_out(wide: Scheduler) -> None:
     assert wide.rewind(jobs[0]).warnings == []
 
 
-def rewind_group(scheduler: Scheduler, group: GroupId, key: str | None = None) -> Report:
+def rewind_group(scheduler: Scheduler, group: GroupId) -> Report:
     area = survey_group(scheduler.reader, show_group(group), scheduler.sight.outside)
     sighted = look(area, scheduler.probe, scheduler.engine.known.begin())
-    report: Report = scheduler.do(lambda work: rewind(work, area, sighted, actor="tester", key=key), reports)
+    report: Report = scheduler.do(lambda work: rewind(work, area, sighted, actor="tester"), reports)
     return report
 
 

@@ -162,4 +162,4 @@ def test_its_weights_are_warned_of_and_why_repeats_it(wide: Scheduler) -> None:
     wide.configure(policy=NamedPolicy("mine", Says({"resource/night": 3})))
     told = wide.submitted()
     assert told.warnings == ["pool resource/night has size 2, the job draws 3: it cannot start until the pool grows"]
-    assert why(wide.reader, told.jobs[0], wide.sight)["warnings"] == told.warnings
+    assert why(wide.reader, told.jobs[0], wide.sight).warnings == told.warnings

@@ -277,18 +277,6 @@ def test_a_cancelled_rewound_job_has_no_run_of_its_own(scheduler: Scheduler) -> 
     scheduler.end(blocker)
 
 
-def test_a_request_that_comes_again_is_answered_again(scheduler: Scheduler) -> None:
-    job = scheduler.submit()
-    scheduler.end(job)
-    first = scheduler.rewind(job, key="k")
-    area = scheduler.area(job)
-    assert scheduler.rewind(job, key="k", area=area) == first, "though it runs by now"
-    assert len(scheduler.started()) == 2
-    other = scheduler.submit()
-    with pytest.raises(Conflict, match="use a new key for a new request"):
-        scheduler.rewind(other, key="k")
-
-
 def test_a_set_that_grew_since_it_was_looked_at_is_looked_at_again(scheduler: Scheduler) -> None:
     job = scheduler.submit()
     area = scheduler.area(job)

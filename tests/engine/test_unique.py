@@ -25,14 +25,14 @@ def contents(raw: Raw) -> list[list[tuple[Any, ...]]]:
     return [raw(f"SELECT * FROM {table}") for table in TABLES]
 
 
-def request(answers: list[Any], *bodies: dict[str, Any], key: str | None = None) -> Request[Answer]:
+def request(answers: list[Any], *bodies: dict[str, Any]) -> Request[Answer]:
     wanted = [msgspec.convert({"command": ["true"], **body}, Submission) for body in bodies]
-    return Request(partial(submit, wanted=wanted, around=AROUND, actor="me", key=key), answers.append)
+    return Request(partial(submit, wanted=wanted, around=AROUND, actor="me"), answers.append)
 
 
-def batch(scheduler: Scheduler, *bodies: dict[str, Any], key: str | None = None) -> Answer:
+def batch(scheduler: Scheduler, *bodies: dict[str, Any]) -> Answer:
     wanted = [msgspec.convert({"command": ["true"], **body}, Submission) for body in bodies]
-    told: Answer = scheduler.do(partial(submit, wanted=wanted, around=AROUND, actor="me", key=key))
+    told: Answer = scheduler.do(partial(submit, wanted=wanted, around=AROUND, actor="me"))
     return told
 
 
@@ -43,7 +43,7 @@ def again(scheduler: Scheduler, job: JobId) -> Any:
 def test_a_second_submit_is_told_who_has_the_key_and_leaves_no_trace(scheduler: Scheduler, raw: Raw) -> None:
     job = scheduler.submit(unique="card-7")
     before = contents(raw)
-    told = scheduler.answer("other", unique="card-7", env={"NEW": "1"}, inherit_env=False, type="new", key="k")
+    told = scheduler.answer("other", unique="card-7", env={"NEW": "1"}, inherit_env=False, type="new")
     assert told == AlreadyActive(active={"card-7": job})
     assert contents(raw) == before
     assert scheduler.submit(unique="card-8") == job + 1, "no number was used up"
@@ -85,7 +85,7 @@ def test_it_outlives_a_crash(scheduler: Scheduler) -> None:
 def test_of_many_in_one_turn_one_is_submitted(scheduler: Scheduler, raw: Raw) -> None:
     """LESSONS Dispatch: two of two racers both won."""
     answers: list[Any] = []
-    scheduler.engine.turn([request(answers, {"unique": "k", "name": f"{n}"}, key=f"{n}") for n in range(50)])
+    scheduler.engine.turn([request(answers, {"unique": "k", "name": f"{n}"}) for n in range(50)])
     stored = [told for told in answers if isinstance(told, Submitted)]
     assert len(stored) == 1
     assert answers.count(AlreadyActive(active={"k": stored[0].jobs[0]})) == 49
@@ -103,28 +103,10 @@ def test_one_that_is_refused_in_the_same_turn_takes_no_key_with_it(scheduler: Sc
     assert [type(told).__name__ for told in answers] == ["InvalidInput", "Submitted", "AlreadyActive"]
 
 
-def test_a_repeat_of_what_was_stored_is_answered_with_its_own_job(scheduler: Scheduler) -> None:
-    first = scheduler.submitted(unique="k", key="once")
-    scheduler.end(first.jobs[0])
-    other = scheduler.submit(unique="k")
-    told = scheduler.answer(unique="k", key="once")
-    assert isinstance(told, Submitted)
-    assert (told.jobs, told.is_repeat) == (first.jobs, True)
-    assert scheduler.answer(unique="k", key="new") == AlreadyActive(active={"k": other})
-
-
-def test_who_was_told_that_it_is_active_may_ask_again_with_his_key(scheduler: Scheduler) -> None:
-    job = scheduler.submit(unique="k")
-    assert isinstance(scheduler.answer(unique="k", key="mine"), AlreadyActive)
-    scheduler.end(job)
-    told = scheduler.submitted(unique="k", key="mine")
-    assert (told.jobs, told.is_repeat) == ([job + 1], False)
-
-
 def test_a_batch_with_a_key_that_is_taken_is_not_stored_at_all(scheduler: Scheduler, raw: Raw) -> None:
     jobs = [scheduler.submit(unique=key) for key in ("a", "b")]
     before = contents(raw)
-    told = batch(scheduler, {"unique": "b"}, {}, {"unique": "c"}, {"unique": "a"}, key="k")
+    told = batch(scheduler, {"unique": "b"}, {}, {"unique": "c"}, {"unique": "a"})
     assert isinstance(told, AlreadyActive)
     assert told.active == {"a": jobs[0], "b": jobs[1]}
     assert contents(raw) == before

@@ -36,7 +36,8 @@ def work_on(store: Store, home: Path) -> None:
         done = scheduler.submit("echo", "ä", params={"a": "\x00"}, locks=["k"])
         scheduler.start(done)
         scheduler.end(done, code=3, tail="oops")
-        runs = scheduler.submit(locks=["k"], key="once", delay=None)
+        runs = scheduler.submit(locks=["k"], delay=None)
+        scheduler.once("once", "it", lambda _: "done")
         scheduler.start(runs)
         scheduler.submit(after=[runs], locks=["k:shared"])
         scheduler.submit(delay="1h", flow="f")
@@ -119,8 +120,8 @@ def test_a_nul_that_sqlite_had_becomes_the_sign_for_it(postgres_store: PostgresS
     source = SqliteStore(tmp_path / "here.db")
     with closing(source.session()) as session:
         session.begin()
-        session._db.run("add_answer", key="a\x00b", digest="d", answer="{}", at=0)
+        session._db.run("add_answer", key="a\x00b", digest="d", status=201, answer="{}", at=0)
         session.commit()
     copy(source, postgres_store)
     with closing(postgres_store.session()) as session:
-        assert session.answer("a\ufffdb") == ("d", "{}")
+        assert session.answer("a\ufffdb") == ("d", 201, "{}")

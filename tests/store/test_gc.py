@@ -116,8 +116,8 @@ def test_the_job_that_a_breaker_waits_for_stays(desk: Desk) -> None:
 
 def test_answers_and_events_without_a_job_go_by_age(desk: Desk) -> None:
     with desk.writing() as session:
-        session.remember_answer("old", "d", "a", NOW)
-        session.remember_answer("new", "d", "a", LATER)
+        session.remember_answer("old", "d", 201, "a", NOW)
+        session.remember_answer("new", "d", 201, "a", LATER)
         session.set_breaker("type/a", Open(until=LATER), now=NOW, cause="test")
     assert desk.reader.old_answers(NOW) == []
     assert desk.reader.old_answers(LATER) == ["old"]

@@ -115,11 +115,11 @@ def test_an_edge_to_what_has_ended_is_decided_when_it_is_stored(desk: Desk) -> N
 def test_an_answer_is_remembered_under_its_key_once(desk: Desk) -> None:
     assert desk.session.answer("k") is None
     with desk.writing() as session:
-        session.remember_answer("k", "digest", '{"job": 1}', NOW)
-    assert desk.session.answer("k") == ("digest", '{"job": 1}')
+        session.remember_answer("k", "digest", 201, '{"job": 1}', NOW)
+    assert desk.session.answer("k") == ("digest", 201, '{"job": 1}')
     with pytest.raises(Exception, match=r"(?i)unique|duplicate"), desk.writing() as session:
-        session.remember_answer("k", "other", "{}", NOW)
-    assert desk.session.answer("k") == ("digest", '{"job": 1}')
+        session.remember_answer("k", "other", 201, "{}", NOW)
+    assert desk.session.answer("k") == ("digest", 201, '{"job": 1}')
 
 
 def test_ids_come_in_blocks_that_only_grow(desk: Desk) -> None:

@@ -32,9 +32,7 @@ def answered(scheduler: Scheduler, *bodies: dict[str, Any]) -> list[JobForm]:
 
     def request(body: dict[str, Any]) -> Request[Answer]:
         wanted = [msgspec.convert({"command": ["true"], **body}, Submission)]
-        return Request(
-            partial(submit, wanted=wanted, around=AROUND, actor="me", key=body.get("name")), answers.append, see
-        )
+        return Request(partial(submit, wanted=wanted, around=AROUND, actor="me"), answers.append, see)
 
     scheduler.engine.turn([request(body) for body in bodies])
     return answers
@@ -78,11 +76,3 @@ def test_many_in_one_turn_are_each_answered_their_own(scheduler: Scheduler) -> N
     assert [form.id for form in forms] == [f"job-{n}" for n in range(1, len(BODIES) + 1)]
     for n, form in enumerate(forms, 1):
         assert form == scheduler.show(JobId(n))
-
-
-def test_a_repeat_is_answered_with_the_job_as_it_is_now(scheduler: Scheduler) -> None:
-    (first,) = answered(scheduler, {"name": "once"})
-    scheduler.start(scheduler.started()[0])
-    (again,) = answered(scheduler, {"name": "once"})
-    assert again.id == first.id
-    assert again == scheduler.show(JobId(1))

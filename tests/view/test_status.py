@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from harness import Raw, Scheduler
@@ -18,7 +19,8 @@ from rota.view.status import pools, status
 
 
 def look(scheduler: Scheduler) -> dict[str, Any]:
-    return status(scheduler.reader, scheduler.sight)
+    said: dict[str, Any] = msgspec.to_builtins(status(scheduler.reader, scheduler.sight), builtin_types=(datetime,))
+    return said
 
 
 def test_an_empty_scheduler(scheduler: Scheduler) -> None:
@@ -218,7 +220,7 @@ def test_nothing_to_do_is_no_reason(scheduler: Scheduler) -> None:
 def test_pools_show_what_is_configured_in_use_or_waited_for(make_scheduler: Callable[..., Scheduler]) -> None:
     scheduler = make_scheduler(**{"global": -1, "resource__gpu": 4})
     scheduler.submit(pools={"resource/gpu": 3}, flow="x")
-    assert pools(scheduler.reader, scheduler.settings.limits) == {
+    assert msgspec.to_builtins(pools(scheduler.reader, scheduler.settings.limits)) == {
         "global": {"size": -1, "used": 1},
         "resource/ollama": {"size": 1, "used": 0},
         "resource/gpu": {"size": 4, "used": 3},

@@ -17,19 +17,23 @@ from rota.api import (
     artifact,
     breaker,
     control,
+    delivery,
     direct,
     display,
     edit,
+    event,
     gc,
     graph,
     group,
     job,
+    legacy,
     lock,
     log,
     progress,
     queue,
     retry,
     rewind,
+    run,
     schedule,
     scheduler,
     slot,
@@ -38,22 +42,26 @@ from rota.api import (
     tick,
     webhook,
 )
+from rota.api.about import About
 from rota.api.context import Context
 from rota.api.decode import body_of, query_of
+from rota.api.deprecation import Notes, headers_of
 from rota.api.endpoint import Call, Endpoint, Key, Reply
 from rota.api.problem import on_defect, on_http_error, on_rota_error, problem
 from rota.api.router import Router
+from rota.api.trace import traced
 from rota.engine.once import told_before
 from rota.errors import InFlight, InvalidInput, RotaError
 from rota.wire import encode
 
-_MODULES = (submit, job, retry, rewind)
-_OLD_MODULES = (
-    edit, queue, lock, log, slot, direct, artifact, tick, scheduler, control, breaker, display, graph, gc, template,
-    group, progress, webhook, schedule,
+_MODULES = (
+    submit, job, edit, retry, rewind, run, log, queue, lock, graph, artifact, template, group, progress, schedule,
+    webhook, delivery, event, tick, scheduler, control, breaker, display, gc, legacy,
 )  # fmt: skip
+_OLD_MODULES = (slot, direct, scheduler)
 
-ENDPOINTS: tuple[Endpoint, ...] = tuple(endpoint for module in _MODULES for endpoint in module.ENDPOINTS)
+_ENDPOINTS = tuple(endpoint for module in _MODULES for endpoint in module.ENDPOINTS)
+ENDPOINTS: tuple[Endpoint, ...] = (*_ENDPOINTS, *About(_ENDPOINTS).endpoints)
 
 NOBODY = 499
 """For an answer that nobody is there to read."""
@@ -64,6 +72,7 @@ class Application:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._router = Router(ENDPOINTS)
+        self._notes = Notes()
         self._in_flight: set[str] = set()
         """The idempotency keys of requests that are being carried out."""
         self._old = Starlette(
@@ -73,18 +82,26 @@ class Application:
         self._old.state.context = context
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with traced(scope):
+            await self._handle(scope, receive, send)
+
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = self._router.find(scope["path"])
-        if found is None:
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        if found is None or (method not in found.endpoints and scope["path"].startswith("/api/")):
             await self._old(scope, receive, send)
             return
         request = Request(scope, receive, send)
-        method = "GET" if scope["method"] == "HEAD" else scope["method"]
         endpoint = found.endpoints.get(method)
         if endpoint is None:
             said = f"{scope['path']} cannot be asked with {scope['method']}, only with {found.allowed}"
             response = problem("method-not-allowed", 405, said, headers={"Allow": found.allowed})
+            endpoint = next(iter(found.endpoints.values()))
         else:
-            response = await self._answer(endpoint, request, dict(zip(endpoint.places, found.values, strict=True)))
+            response = await self._answer(endpoint, request, endpoint.path_of(found.values))
+        if endpoint.is_deprecated:
+            self._notes.take(endpoint)
+            response.headers.update(headers_of(endpoint, endpoint.path_of(found.values)))
         await response(scope, receive, send)
 
     async def _answer(self, endpoint: Endpoint, request: Request, path: dict[str, str]) -> Response:

@@ -26,6 +26,7 @@ from starlette.responses import Response
 
 from rota.api.context import Context
 from rota.engine.once import Told
+from rota.errors import RotaError
 from rota.wire import encode
 
 Q = TypeVar("Q")
@@ -89,17 +90,25 @@ class Endpoint:
         handle: Handle,
         *,
         statuses: Sequence[int] = (200,),
-        media: str | None = None,
+        media: str | Sequence[str] | None = None,
         or_gives: Mapping[int, Any] = {},
         is_keyed: bool = False,
-        refuses: Sequence[int] = (),
+        is_public: bool = False,
+        refuses: Sequence[int | type[RotaError]] = (),
+        tells: Mapping[str, str] = {},
         is_deprecated: bool = False,
+        successor: str | None = None,
         sends: Any = msgspec.UNSET,
         shows: Any = msgspec.UNSET,
+        also_shows: Mapping[int, Any] = {},
+        reads: Callable[[bytes], Any] | None = None,
     ) -> None:
-        """`statuses` are those of its answers, of the type that its handler says or as `or_gives` says; `media` is what
-        they are in, where that is not JSON; `refuses` are statuses of refusals beside those that any endpoint may have.
-        `sends` and `shows` are an example of body and answer."""
+        """`statuses` are those of its answers, of the type that its handler says or as `or_gives` says, which is None
+        for one without a body; `media` is what they are in, where that is not JSON; `refuses` are refusals beside those
+        that any endpoint may have, or their statuses; `tells` says what is in headers of its own. `sends` and `shows`
+        are an example of body and answer, of all statuses but those that `also_shows` has one for. `reads` decodes the
+        body where its type alone would say too little of what is wrong with it. A public one needs no token.
+        `successor` is the path to ask instead of a deprecated one, with the same places."""
         self.method = method
         self.path = _PLACE.sub(r"{\1}", path)
         self.segments = tuple(path.strip("/").split("/"))
@@ -109,10 +118,15 @@ class Endpoint:
         self.media = media
         self.or_gives = or_gives
         self.is_keyed = is_keyed
+        self.is_public = is_public
+        self.tells = tells
         self.refuses = tuple(refuses)
         self.is_deprecated = is_deprecated
+        self.successor = successor
         self.sends = sends
         self.shows = shows
+        self.also_shows = also_shows
+        self.reads = reads
         hints = get_type_hints(handle, include_extras=True)
         self.asks, self.takes = get_args(hints["call"])
         self.gives = _form_of(hints["return"])
@@ -123,6 +137,10 @@ class Endpoint:
         )
         """What may stand in the query more than once."""
         self.known = tuple(field.encode_name for field in msgspec.structs.fields(self.asks))
+
+    def path_of(self, values: Sequence[str]) -> dict[str, str]:
+        """What stands in which place."""
+        return dict(zip(self.places, values, strict=True))
 
     @property
     def name(self) -> str:

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from rota import __version__
 from rota.cli.render import tcp_text
-from rota.client import api
+from rota.client.ask.scheduler import get_scheduler, health
 from rota.client.lock import is_held
 from rota.client.problem import NoAnswer, NotRunning
 from rota.client.session import Session
@@ -108,8 +108,8 @@ def database(home: Home) -> list[Finding]:
 def scheduler(home: Home) -> list[Finding]:
     session = Session(home, starts=False)
     try:
-        api.health(session, timeout=_PATIENCE)
-        status = api.scheduler(session)
+        session.ask(health(patience=_PATIENCE))
+        status = session.ask(get_scheduler())
     except NotRunning as missing:
         left = " (it left its socket behind: it crashed or was killed)" if missing.left_socket else ""
         return [Finding("scheduler", "ok", f"not running{left}; commands start it"), _lone_supervisor(home)]

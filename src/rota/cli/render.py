@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from rota.client.api import Json
+    from rota.client.ask import Json
 
 _IDS = ("id", "retry_of", "chain", "run.id", "run.job")
 _STATUSES = ("status", "run.status")

@@ -37,11 +37,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _tell(directory: str) -> None:
     """A scheduler that runs takes it up with the next request; told, it also ends what the old one has opened."""
-    from rota.client import api
+    from rota.client.ask.scheduler import reload
     from rota.client.session import Session
     from rota.home import Home
 
     try:
-        api.reload(Session(Home(directory), starts=False))
+        Session(Home(directory), starts=False).ask(reload())
     except RotaError:
         return  # none runs, or it has something to say about its configuration: that is for `rota status`

@@ -1,0 +1,64 @@
+"""What the fields of a form are for: the string below each, which Python throws away. So the source is read."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Mapping
+from itertools import pairwise
+from textwrap import dedent
+
+import msgspec
+
+EVERYWHERE: Mapping[str, str] = {
+    "id": "Its id.",
+    "created_at": "When it was made.",
+    "next": "The `cursor` of the page after this; null when this is the last.",
+    "warning": "What is worth a second look, though it was done; null where nothing is.",
+    "limit": "The most that one page has.",
+    "cursor": "The `next` of the page before.",
+}
+"""What a field of this name is for wherever it has no words of its own."""
+
+
+def fields_of(form: type) -> dict[str, str]:
+    """By name, of the form itself and of what it is made from."""
+    said: dict[str, str] = {}
+    for kind in reversed(form.__mro__):
+        if issubclass(kind, msgspec.Struct) and kind is not msgspec.Struct:
+            said |= _own(kind)
+    return said
+
+
+def _own(form: type) -> dict[str, str]:
+    try:
+        source = dedent(inspect.getsource(form))
+    except (OSError, TypeError):  # made by code, or no source is installed: then there are no words
+        return {}
+    (definition,) = ast.parse(source).body
+    assert isinstance(definition, ast.ClassDef)  # noqa: S101 - that is what was asked for
+    return {
+        field.target.id: _sentence(below.value.value)
+        for field, below in pairwise(definition.body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(below, ast.Expr)
+        and isinstance(below.value, ast.Constant)
+        and isinstance(below.value.value, str)
+    }
+
+
+def _sentence(text: str) -> str:
+    """Without the line breaks of the source."""
+    return " ".join(inspect.cleandoc(text).split())
+
+
+def summary(text: str) -> str:
+    """The first sentence, without its stop."""
+    return " ".join(text.replace(".\n", ". ").partition(". ")[0].removesuffix(".").split())
+
+
+def paragraphs(text: str | None) -> str:
+    """Lines of one paragraph become one."""
+    parts = inspect.cleandoc(text or "").split("\n\n")
+    return "\n\n".join(part if part.startswith("    ") else " ".join(part.split()) for part in parts)

@@ -1,0 +1,148 @@
+"""The schemas of forms.
+
+What msgspec says of a type, and beyond that: what each field is for, that an answer has all of its fields, and null
+said briefly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+from types import NoneType
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, inspect
+
+from rota.api.endpoint import Endpoint
+from rota.api.openapi.prose import EVERYWHERE, fields_of
+from rota.wire.problem import DeferredProblem, Problem
+
+Schema = dict[str, Any]
+_REF = "#/components/schemas/{name}"
+
+
+class Schemas:
+    def __init__(self, endpoints: Iterable[Endpoint]) -> None:
+        endpoints = list(endpoints)
+        queries = _unique(endpoint.asks for endpoint in endpoints)
+        bodies = _unique(endpoint.takes for endpoint in endpoints)
+        answers = _unique(
+            form for endpoint in endpoints for form in (endpoint.gives, *endpoint.or_gives.values())
+        ) | _unique((Problem, DeferredProblem))
+        kinds = list((queries | bodies | answers).values())
+        said, components = msgspec.json.schema_components(kinds, ref_template=_REF)
+        self._of: dict[str, Schema] = {repr(kind): _brief(schema) for kind, schema in zip(kinds, said, strict=True)}
+        forms = _by_name(kinds)
+        asked = _by_name(bodies.values())
+        self.components: dict[str, Schema] = {}
+        self._queries: dict[str, Schema] = {}
+        for name, component in sorted(components.items()):
+            schema = _brief(component)
+            schema.pop("title", None)
+            if (form := forms.get(name)) is not None:
+                _describe(schema, form)
+                if name not in asked and form not in queries.values():
+                    _require(schema, form)
+            self.components[name] = schema
+        for name in {kind.__name__ for kind in queries.values()} - set(asked):
+            self._queries[name] = self.components.pop(name)
+
+    def of(self, kind: Any) -> Schema:
+        return self._of[repr(kind)]
+
+    def query(self, kind: type) -> Mapping[str, Schema]:
+        """What can be asked for, by name."""
+        asked: Mapping[str, Schema] = self._queries.get(kind.__name__, {}).get("properties", {})
+        return asked
+
+
+def _unique(kinds: Iterable[Any]) -> dict[str, Any]:
+    """Types need not be hashable, but they can be written."""
+    return {repr(kind): kind for kind in kinds if kind not in (None, NoneType)}
+
+
+def _by_name(kinds: Iterable[Any]) -> dict[str, type[msgspec.Struct]]:
+    """All forms that are part of these. Of namesakes msgspec says their modules, and nobody wants to read that."""
+    found: dict[str, type[msgspec.Struct]] = {}
+    for form in _structs(kinds):
+        if form.__name__ in found:
+            raise ValueError(f"two forms are called {form.__name__}: in {form.__module__} too")
+        found[form.__name__] = form
+    return found
+
+
+def _structs(kinds: Iterable[Any]) -> Iterator[type[msgspec.Struct]]:
+    seen: set[type] = set()
+    waiting: list[Any] = list(inspect.multi_type_info(list(kinds)))
+    while waiting:
+        info = waiting.pop()
+        if isinstance(info, inspect.StructType):
+            if info.cls not in seen:
+                seen.add(info.cls)
+                yield info.cls
+                waiting += [field.type for field in info.fields]
+        elif isinstance(info, inspect.Type):
+            waiting += [getattr(info, name) for name in info.__struct_fields__]
+        elif isinstance(info, tuple):
+            waiting += info
+
+
+def _describe(schema: Schema, form: type[msgspec.Struct]) -> None:
+    said = fields_of(form)
+    schema["description"] = " ".join((form.__doc__ or "").split())
+    for field in msgspec.structs.fields(form):
+        words = said.get(field.name) or EVERYWHERE.get(field.name)
+        if words is not None:
+            schema["properties"][field.encode_name] = {
+                "description": words, **schema["properties"][field.encode_name],
+            }  # fmt: skip
+
+
+def _require(schema: Schema, form: type[msgspec.Struct]) -> None:
+    """What is only answered is there whole, but for what can be left out."""
+    if form.__struct_config__.omit_defaults:
+        return
+    schema["required"] = [
+        field.encode_name for field in msgspec.structs.fields(form) if field.default is not UNSET
+    ]  # fmt: skip
+    for described in schema["properties"].values():
+        described.pop("default", None)
+
+
+def _brief(schema: Any) -> Any:
+    """`type: [string, null]` instead of two schemas; and none that says nothing."""
+    if isinstance(schema, list):
+        return [_brief(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    said = {key: _brief(value) if key != "default" else value for key, value in schema.items()}
+    if said.get("required") == []:
+        del said["required"]
+    options = said.get("anyOf", ())
+    if len(options) == 2 and {"type": "null"} in options:
+        (other,) = [option for option in options if option != {"type": "null"}]
+        if isinstance(other.get("type"), str):
+            del said["anyOf"]
+            said = {**other, **said, "type": [other["type"], "null"]}
+            if "enum" in other:
+                said["enum"] = [*other["enum"], None]
+    return said
+
+
+def without_null(schema: Schema) -> Schema:
+    """For what is said in a query or left out there."""
+    said = {key: value for key, value in schema.items() if not (key == "default" and value in (None, []))}
+    if isinstance(kind := said.get("type"), list):
+        (said["type"],) = [each for each in kind if each != "null"]
+    if "enum" in said:
+        said["enum"] = [each for each in said["enum"] if each is not None]
+    if len(options := [each for each in said.get("anyOf", ()) if each != {"type": "null"}]) == 1:
+        del said["anyOf"]
+        said = {**options[0], **said}
+    return said
+
+
+def plain(value: Any) -> Any:
+    """An example, as JSON has it."""
+    return msgspec.to_builtins(value, enc_hook=lambda other: other.value if isinstance(other, Enum) else str(other))
