@@ -3,13 +3,14 @@
 #   make run      the first minute with Rota, in a home of its own
 #   make test     all that CI does: lint, format, types, layers, tests
 #   make bench    what Rota costs, into docs/benchmarks.md; also task-spooler and redis-server, where apt has put them
+#   make openapi  write docs/openapi.json, the API as the code has it
 #   make format   write the format instead of checking it
 #   make clean    remove what the others made
 
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: test run bench format clean
+.PHONY: test run bench openapi format clean
 
 test: .venv/dev.stamp
 	$(BIN)/ruff check .
@@ -23,6 +24,10 @@ run: .venv/run.stamp
 
 bench: .venv/bench.stamp
 	$(BIN)/python -m bench --write docs/benchmarks.md
+
+openapi: .venv/run.stamp
+	$(BIN)/python -m rota.api.openapi > docs/openapi.json.new
+	mv docs/openapi.json.new docs/openapi.json
 
 format: .venv/dev.stamp
 	$(BIN)/ruff check --fix .

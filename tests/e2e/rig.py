@@ -22,6 +22,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from e2e.conformity import check
+
 T = TypeVar("T")
 
 PATIENCE = 30.0
@@ -212,7 +214,9 @@ class Rota:
             payload = None if body is None else json.dumps(body)
             connection.request(method, target, payload, {key.replace("_", "-"): text for key, text in headers.items()})
             response = connection.getresponse()
-            return Answer(response.status, response.read())
+            answer = Answer(response.status, response.read())
+            check(method, target, answer.status, response.headers.get("content-type", ""), answer.body)
+            return answer
         finally:
             connection.close()
 

@@ -41,6 +41,7 @@ from rota.api import (
     tick,
     webhook,
 )
+from rota.api.about import About
 from rota.api.context import Context
 from rota.api.decode import body_of, query_of
 from rota.api.deprecation import Notes, headers_of
@@ -83,7 +84,8 @@ _OLD_MODULES = (
     schedule,
 )
 
-ENDPOINTS: tuple[Endpoint, ...] = tuple(endpoint for module in _MODULES for endpoint in module.ENDPOINTS)
+_ENDPOINTS = tuple(endpoint for module in _MODULES for endpoint in module.ENDPOINTS)
+ENDPOINTS: tuple[Endpoint, ...] = (*_ENDPOINTS, *About(_ENDPOINTS).endpoints)
 
 NOBODY = 499
 """For an answer that nobody is there to read."""

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
+
+import msgspec
+
+from rota.wire.job import JobForm, RunForm
 
 RUN: dict[str, Any] = {
     "id": "run-21",
@@ -14,7 +19,7 @@ RUN: dict[str, Any] = {
     "exit_code": 0,
     "error": None,
     "artifacts": [],
-    "log_paths": {"stdout": "/home/ada/.rota/jobs/21/stdout.log", "stderr": "/home/ada/.rota/jobs/21/stderr.log"},
+    "log_paths": {"stdout": "/srv/web/.rota/jobs/21/stdout.log", "stderr": "/srv/web/.rota/jobs/21/stderr.log"},
     "superseded": False,
 }
 
@@ -57,7 +62,7 @@ WAITING_JOB: dict[str, Any] = {
     "dispatch_failures": 0,
     "last_failure": None,
     "not_before": None,
-    "cwd": "/home/ada/project",
+    "cwd": "/srv/web",
     "worktree": None,
     "pid": None,
     "session_path": None,
@@ -77,7 +82,7 @@ ENDED_JOB: dict[str, Any] = {
     "exit_code": 0,
     "wait": None,
     "chain": "job-21",
-    "outcome_path": "/home/ada/.rota/jobs/21/outcome.json",
+    "outcome_path": "/srv/web/.rota/jobs/21/outcome.json",
     "run": RUN,
 }
 
@@ -86,6 +91,10 @@ CANCELLED_JOB: dict[str, Any] = {
     "status": "CANCELLED",
     "finished_at": "2026-11-16T08:22:00.512004Z",
     "exit_code": 143,
-    "reason": "cancelled by ada",
+    "reason": "cancelled by rota",
     "wait": None,
 }
+
+SUBMITTED = datetime(2026, 11, 16, 8, 20, tzinfo=UTC)
+JOB = msgspec.convert(WAITING_JOB, JobForm)
+JOB_RUN = msgspec.convert(RUN, RunForm)

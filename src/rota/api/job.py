@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
+from rota.api.example import CANCELLED_JOB, ENDED_JOB, WAITING_JOB
 from rota.command.cancel import cancel
 from rota.core.job import Job
 from rota.core.status import TERMINAL, Status
@@ -21,7 +22,7 @@ from rota.store.record import LISTED_BY
 from rota.store.session import Reader
 from rota.view import job as view
 from rota.view.why import why
-from rota.wire.job import JobForm, JobsForm, WhyForm
+from rota.wire.job import JobForm, JobsForm, JobStatus, WhyForm
 
 _LONGEST_WAIT = 60.0
 
@@ -31,14 +32,20 @@ PageSize = Annotated[int, Meta(ge=1, le=1000)]
 
 
 class JobsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    status: list[str] = []
+    status: list[JobStatus] = []
     """Only jobs of these statuses; said more than once, of any of them."""
     name: str | None = None
+    """Only jobs of this name."""
     type: str | None = None
+    """Only jobs of this type."""
     flow: str | None = None
+    """Only jobs of this flow."""
     phase: str | None = None
+    """Only jobs of this phase."""
     target: str | None = None
+    """Only jobs of this target."""
     group: str | None = None
+    """Only members of this group, by id or name."""
     limit: PageSize = 100
     cursor: str | None = None
     """The `next` of the page before."""
@@ -68,8 +75,8 @@ def _cursor(cursor: str | None) -> tuple[JobId | None, bool]:
 
 
 async def list_jobs(call: Call[JobsQuery, None]) -> Reply[JobsForm]:
-    """List jobs of every status: first those that are active, in queue order, then those that have ended, the latest
-    first."""
+    """List jobs. Of every status unless some are named: first those that are active, in queue order, then those that
+    have ended, the latest first."""
     context, query = call.context, call.query
     statuses, limit, named = _statuses(query.status), query.limit, query.group
     after, is_past_active = _cursor(query.cursor)
@@ -165,9 +172,18 @@ async def why_job(call: Call[Nothing, None]) -> Reply[WhyForm]:
     return Reply(await context.look(partial(why, job=job, sight=context.sight())))
 
 
+_PAGE = {"jobs": [WAITING_JOB, ENDED_JOB], "next": "ended.job-21", "counts": {"QUEUED": 1, "COMPLETED": 23}}
+_WHY = {
+    "job": "job-24",
+    "status": "QUEUED",
+    "wait": WAITING_JOB["wait"],
+    "text": "job-24 is QUEUED: waiting on pool global (1/1), used by job-23",
+    "warnings": [],
+}
+
 ENDPOINTS = [
-    Endpoint("GET", "/api/jobs", list_jobs),
-    Endpoint("GET", "/api/jobs/{job}", get_job),
-    Endpoint("POST", "/api/jobs/{job}/cancel", cancel_job, refuses=(409,)),
-    Endpoint("GET", "/api/jobs/{job}/why", why_job),
+    Endpoint("GET", "/api/jobs", list_jobs, refuses=(404,), shows=_PAGE),
+    Endpoint("GET", "/api/jobs/{job}", get_job, shows=WAITING_JOB),
+    Endpoint("POST", "/api/jobs/{job}/cancel", cancel_job, refuses=(409,), shows=CANCELLED_JOB),
+    Endpoint("GET", "/api/jobs/{job}/why", why_job, shows=_WHY),
 ]

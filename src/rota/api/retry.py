@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
+from rota.api.example import WAITING_JOB
 from rota.api.once import carry_out
 from rota.command.retry import Retried, retry
 from rota.engine.work import Work
@@ -38,6 +40,22 @@ def _tell(form: RetryForm) -> Reply[RetryForm]:
     return Reply(form, 201)
 
 
+_RETRIED: dict[str, Any] = {
+    "job": WAITING_JOB,
+    "text": "job-24 is retry 1 of job-23",
+    "blocked": [],
+    "dropped": [],
+    "warning": None,
+}
+
 ENDPOINTS = [
-    Endpoint("POST", "/api/job-runs/{run_or_job}/retry", retry_run, statuses=(201,), refuses=(409,), is_keyed=True),
+    Endpoint(
+        "POST",
+        "/api/job-runs/{run_or_job}/retry",
+        retry_run,
+        statuses=(201,),
+        refuses=(409,),
+        is_keyed=True,
+        shows=_RETRIED,
+    ),
 ]

@@ -74,7 +74,18 @@ async def _look(context: Context, area: Area) -> Sighted:
         raise Unavailable("the file system does not answer; nothing was rewound, so try again later") from None
 
 
+_REWOUND = {
+    "requested_job": "job-22",
+    "root": "job-22",
+    "last_successful_point": ["job-21"],
+    "rewind_set": ["job-22", "job-23"],
+    "reset": ["job-22", "job-23"],
+    "restarted": ["job-22"],
+    "cancelled": [],
+    "warning": None,
+}
+
 ENDPOINTS = [
-    Endpoint("POST", "/api/jobs/{job}/rewind", rewind_job, refuses=(409,), is_keyed=True),
-    Endpoint("POST", "/api/job-groups/{group}/rewind", rewind_group, refuses=(409,), is_keyed=True),
+    Endpoint("POST", "/api/jobs/{job}/rewind", rewind_job, refuses=(409,), is_keyed=True, shows=_REWOUND),
+    Endpoint("POST", "/api/job-groups/{group}/rewind", rewind_group, refuses=(409,), is_keyed=True, shows=_REWOUND),
 ]

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
+from rota.api.example import WAITING_JOB
 from rota.api.once import carry_out
 from rota.api.problem import answer, problem
 from rota.api.rehearsal import rehearse
@@ -227,13 +228,18 @@ async def submit_job(call: Call[Nothing, Submission]) -> Reply[SubmitForm] | Res
 
 
 class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Jobs that are submitted together, all or none."""
+
     jobs: Annotated[list[Submission], msgspec.Meta(min_length=1, max_length=10_000)]
+    """In the order in which they stand in the queue."""
     group: GroupWanted | None = None
     """They are the members of a new one."""
     cwd: str | None = None
+    """Where the jobs run that say nothing else; the scheduler's own if none is given."""
     env: dict[str, str] = {}
+    """Environment variables of the jobs that bring none of their own."""
     inherit_env: bool = True
-    """What the jobs get that do not bring their own, said once for all of them."""
+    """Whether `env` goes on top of the scheduler's own environment."""
 
     def around(self, scheduler: Surroundings) -> Surroundings:
         check_cwd(self.cwd)
@@ -278,9 +284,25 @@ def _tell_batch(seen: SeenMany, *, has_group: bool) -> Reply[BatchForm] | Respon
 
 
 ENDPOINTS = [
-    Endpoint("POST", "/api/jobs", submit_job, statuses=(201, 200), refuses=(429,), is_keyed=True),
     Endpoint(
-        "POST", "/api/jobs/batch", submit_batch, statuses=(201, 200), refuses=(429,), is_keyed=True,
+        "POST", "/api/jobs", submit_job, statuses=(201, 200), refuses=(404, 409, 429), is_keyed=True,
+        sends={"command": ["claude", "-p", "fix the failing test"], "name": "fix", "priority": 5, "timeout": "2h"},
+        shows={"result": "submitted", "job": WAITING_JOB, "warning": None},
+        also_shows={200: {"result": "already_active", "job": WAITING_JOB, "warning": None}},
+    ),
+    Endpoint(
+        "POST", "/api/jobs/batch", submit_batch, statuses=(201, 200), refuses=(404, 409, 429), is_keyed=True,
         or_gives={200: RehearsalForm},
+        sends={
+            "jobs": [
+                {"local": "plan", "command": ["./plan.sh"]},
+                {"local": "build", "command": ["make"], "after": [{"job": "plan"}], "locks": [{"key": "repo"}]},
+            ],
+            "group": {"name": "release", "on_failure": "stop"},
+        },
+        shows={"result": "submitted", "jobs": ["job-24", "job-25"], "group": "group-3", "warning": None},
+        also_shows={
+            200: {"result": "already_active", "jobs": ["job-24"], "active": {"cards/7.md": "job-24"}, "warning": None}
+        },
     ),
 ]  # fmt: skip

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from rota import __version__
+from rota.cli.render import tcp_text
 from rota.client.ask.scheduler import get_scheduler, health
 from rota.client.lock import is_held
 from rota.client.problem import NoAnswer, NotRunning
@@ -123,6 +124,7 @@ def scheduler(home: Home) -> list[Finding]:
         text = f"runs version {version}, this is {__version__}; `rota down` and `rota up` bring it up to date"
         findings.append(Finding("scheduler", "warn", text))
     findings += [Finding("scheduler", "warn", str(text)) for text in status.get("trouble") or ()]
+    findings += [Finding("tcp", "ok", text)] if (text := tcp_text(status.get("tcp") or {})) else []
     pid = status.get("supervisor_pid")
     if pid:
         return [*findings, Finding("supervisor", "ok", f"pid {pid}")]

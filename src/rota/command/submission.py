@@ -16,13 +16,21 @@ from rota.ids import ScheduleId, TemplateId
 
 
 class AfterWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A job to come after."""
+
     job: str
+    """Its id, or in a batch its `local` name."""
     policy: AfterPolicy = AfterPolicy.SUCCESS
+    """What has to have become of it."""
 
 
 class LockWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A lock to have while it runs."""
+
     key: str
+    """What is locked: any text that those who share it agree on."""
     mode: LockMode = LockMode.EXCLUSIVE
+    """`shared` with others that share it, or `exclusive`."""
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,25 +41,37 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     template: str | None = None
     """By name or id."""
     name: str | None = None
+    """What people call it; many jobs may have the same."""
     type: str | None = None
+    """What kind of work it is: pools and breakers go by it."""
     params: dict[str, Any] = {}
+    """Whatever its template asks for, and anything else worth keeping with it."""
     priority: int | None = None
     """0 unless it or its template says so."""
     after: list[AfterWanted] = []
+    """Jobs that it comes after."""
     locks: list[LockWanted] = []
+    """What it locks while it runs."""
     needs: list[str] = []
+    """Artifacts that have to be there before it starts, as `file:plan.md`."""
     produces: list[str] = []
+    """Artifacts that it is to make, as `file:plan.md`."""
     missing_producer: MissingProducer | None = None
     """What becomes of it when nobody is to produce what it needs; none for what the configuration says."""
     pin: str | None = None
     """`main` for the head as it is now, `main@<oid>` for a given one."""
     pools: dict[str, int] = {}
+    """What it takes from which pools while it runs, beyond what type, flow and target say."""
     flow: str | None = None
+    """The flow that it is a step of."""
     phase: str | None = None
+    """The part of its flow in which jobs run one by one."""
     parallelizable: bool | None = None
     """Whether it may run beside others of its phase and flow."""
     unique: str | None = None
+    """A key that its chain has to itself as long as it is active; a second submit with it is told of that chain."""
     target: str | None = None
+    """What it works on."""
     group: str | None = None
     """One that is not over yet, which it joins."""
     webhooks: list[str] = []
@@ -59,17 +79,29 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     webhook_events: list[str] = []
     """Of which ends they are told; none named: the usual ones."""
     delay: str | None = None
+    """How long it waits at least, as `10m`."""
     timeout: str | None = None
+    """How long it may run."""
     idle_timeout: str | None = None
+    """How long it may run without a word on stdout or stderr."""
     skip_if: str | None = None
+    """A shell command that is run before it; if that exits with 0, the job is skipped."""
     retries: int | None = None
+    """How often it is tried again if it fails."""
     retry: str | None = None
+    """Which policy of retries it has, by its name in the configuration."""
     cwd: str | None = None
+    """The directory that it runs in, as an absolute path; the scheduler's own if none is given."""
     worktree: bool | None = None
+    """Whether it runs in a git worktree and on a branch of its own."""
     base: str | None = None
+    """Where that branch begins; the head if nothing is said."""
     patch: bool | None = None
+    """Whether what it has changed is kept as a patch."""
     with_diff: bool = False
+    """Whether it gets what is not committed yet as a patch, applied to its worktree if it has one."""
     env: dict[str, str] = {}
+    """Environment variables."""
     inherit_env: bool = True
     """Whether `env` goes on top of the scheduler's own environment; the CLI sends the caller's whole."""
     env_given: list[str] = []
@@ -82,8 +114,11 @@ class GroupWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """A group as asked for, with its members or before them."""
 
     name: str | None = None
+    """By which it can be called instead of its id, as long as it is not over."""
     mode: Literal["sequential", "parallel"] = "parallel"
+    """Whether members run one after the other or as there is room."""
     on_failure: str = "stop"
+    """What becomes of the others when one has failed: `stop`, `continue`, `skip`, or a policy that a package brings."""
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):

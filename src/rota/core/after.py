@@ -18,6 +18,8 @@ from rota.ids import JobId, show_job
 
 
 class AfterPolicy(StrEnum):
+    """What has to have become of a predecessor."""
+
     SUCCESS = "success"
     """The predecessor COMPLETED or was SKIPPED."""
     FINISHED = "finished"

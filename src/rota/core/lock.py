@@ -23,6 +23,8 @@ from rota.core.wait import WaitKind
 
 
 class LockMode(StrEnum):
+    """Whether others may have the lock at the same time."""
+
     EXCLUSIVE = "exclusive"
     SHARED = "shared"
 

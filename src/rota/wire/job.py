@@ -30,11 +30,16 @@ class EdgeForm(msgspec.Struct, frozen=True, kw_only=True):
     """A predecessor, and what has to have become of it: `success`, `finished` or `failed`."""
 
     job: str
+    """The predecessor's id; of a chain, its first job's."""
     policy: str
+    """`success`, `finished` or `failed`."""
 
 
 class LockForm(msgspec.Struct, frozen=True, kw_only=True):
+    """A lock that a job has while it runs."""
+
     key: str
+    """What is locked: any text that those who share it agree on."""
     mode: str
     """`shared` or `exclusive`."""
 
@@ -43,83 +48,144 @@ class PinForm(msgspec.Struct, frozen=True, kw_only=True):
     """The commit that a branch has to be at."""
 
     branch: str
+    """Of the repository around the job's working directory."""
     oid: str
+    """The commit's id."""
 
 
 class WaitForm(msgspec.Struct, frozen=True, kw_only=True):
     """Why a job has not started."""
 
     kind: str
+    """Which gate holds it."""
     detail: str
+    """What it waits for, in words."""
     on: list[str]
     """The topics that would wake it."""
 
 
 class RunForm(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one start of a job."""
+
     id: str
     job: str
+    """The job that was run."""
     worker: str
+    """Who ran it."""
     status: RunStatus | None
+    """How it ended; null while it runs."""
     started_at: datetime
+    """When it was claimed."""
     finished_at: datetime | None
+    """When all of its processes were gone."""
     exit_code: int | None
+    """128+n for one that was killed by signal n, 124 for one that timed out, 143 for one that was cancelled."""
     error: str | None
+    """Why it failed, and the end of what it wrote to stderr."""
     artifacts: list[str]
+    """What it has put with `rota artifact put`."""
     log_paths: dict[str, str]
+    """Where `stdout` and `stderr` are on the scheduler's machine."""
     superseded: bool
+    """Whether the job was rewound or run again since."""
 
 
 class JobForm(msgspec.Struct, frozen=True, kw_only=True):
+    """A job: what was asked for, and what has become of it."""
+
     id: str
     name: str | None
+    """What people call it; many jobs may have the same."""
     type: str | None
+    """What kind of work it is: pools and breakers go by it."""
     status: JobStatus
+    """Where it stands."""
     command: Sequence[str]
+    """The program and its arguments; no shell is involved unless it names one."""
     params: Mapping[str, Any]
+    """Whatever was given with it, for its template and for those who read it."""
     priority: int
+    """Higher goes first."""
     position: int
+    """Its place in the queue among those of the same priority; lower goes first."""
     created_at: datetime
     queued_at: datetime | None
+    """When it last came into the queue."""
     started_at: datetime | None
+    """When its run was claimed."""
     finished_at: datetime | None
+    """When it ended; null while it is active."""
     exit_code: int | None
+    """That of its run; null if there is none or it goes on."""
     reason: str | None
+    """Why it ended as it did, or which retry it is."""
     after: list[EdgeForm]
+    """The jobs that it comes after."""
     needs: list[str]
+    """Artifacts that have to be there before it starts."""
     produces: list[str]
+    """Artifacts that it is to make."""
     locks: list[LockForm]
+    """What it locks while it runs."""
     pools: Mapping[str, int]
+    """What it takes from which pools while it runs."""
     pinned_head: PinForm | None
+    """The commit that a branch has to be at for it to start."""
     wait: WaitForm | None
+    """Why it has not started; null when it has."""
     waited_on: list[str]
+    """The kinds of gates that have held it up to now."""
     flow: str | None
+    """The flow that it is a step of."""
     phase: str | None
+    """The part of its flow in which jobs run one by one."""
     target: str | None
+    """What it works on."""
     unique: str | None
+    """A key that its chain has to itself as long as it is active."""
     group: str | None
+    """The group that it is a member of."""
     sequence: int | None
+    """Its place in its group."""
     template: str | None
+    """What it was made from."""
     schedule: str | None
+    """What made it."""
     work: str | None
+    """The work item that it is for; always null for now."""
     retry_of: str | None
+    """The job of its chain before it."""
     chain: str
+    """The first job of its chain, its own id if it is that."""
     attempt: int
+    """Which one of its chain it is, counted from 1."""
     permanently_failed: bool
+    """It failed, and is not tried again by itself."""
     dispatch_failures: int
+    """How often in a row it could not be started."""
     last_failure: str | None
+    """Why it could not be started the last time."""
     not_before: datetime | None
+    """It does not start earlier than this."""
     cwd: str
+    """The directory that it runs in."""
     worktree: str | None
+    """The git worktree of its own, if it asked for one and that is there."""
     pid: int | None
+    """The process group that it runs as."""
     session_path: str | None
+    """The session file that its program has reported."""
     outcome_path: str | None
+    """The file with its outcome, once it has ended."""
     run: RunForm | None
+    """Its run since it was submitted or last rewound; null before it starts."""
 
 
 class JobsForm(msgspec.Struct, frozen=True, kw_only=True):
     """A page of jobs."""
 
     jobs: list[JobForm]
+    """Those that are active in queue order, then those that have ended, the latest first."""
     next: str | None
     """The `cursor` of the page after this; null when this is the last."""
     counts: Mapping[str, int]
@@ -127,12 +193,18 @@ class JobsForm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WhyForm(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a job has not started."""
+
     job: str
+    """The job that was asked about."""
     status: JobStatus
+    """Where it stands."""
     wait: WaitForm | None
+    """The first gate that does not let it pass; null when it has started."""
     text: str
     """The whole reason in words, a line for each job further up that this one hangs on."""
     warnings: list[str]
+    """What may be why it never starts."""
 
 
 def _wait(job: Job, wait: Wait | None) -> WaitForm | None:

@@ -8,6 +8,8 @@ from rota.wire.job import JobForm
 
 
 class RetryForm(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a retry by hand."""
+
     job: JobForm
     """The chain's last job, which is going to run."""
     text: str

@@ -10,7 +10,7 @@ import msgspec
 from rota.api.deprecation import deprecated
 from rota.api.edit import edited
 from rota.api.endpoint import Call, Nothing, Reply
-from rota.api.example import JOB, RUN
+from rota.api.example import JOB, JOB_RUN
 from rota.api.job import PageSize, cancelled
 from rota.api.legacy.wanted import job_id_of
 from rota.command.edit import Edit, parse
@@ -137,6 +137,6 @@ ENDPOINTS = [
     deprecated("POST", "/jobs/{job_id}/cancel", legacy_cancel_job, f"{_JOB}/cancel", refuses=(409,), shows=_CANCELLED),
     deprecated(
         "GET", "/jobs/{job_id}/runs", legacy_list_runs, f"{_JOB}/runs",
-        shows=LegacyRuns(runs=[legacy_run(RUN, JOB)], total=1),
+        shows=LegacyRuns(runs=[legacy_run(JOB_RUN, JOB)], total=1),
     ),
 ]  # fmt: skip

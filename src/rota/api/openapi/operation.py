@@ -15,7 +15,15 @@ from rota.api.openapi.schema import Schemas, plain, without_null
 from rota.api.openapi.tag import tag_of
 
 _JSON = "application/json"
-_MEANS = {200: "As asked.", 201: "It was made.", 202: "It was taken up.", 204: "It is done.", 206: "A part of it."}
+_MEANS = {
+    200: "As asked.",
+    201: "It was made.",
+    202: "It was taken up.",
+    204: "It is done.",
+    206: "A part of it.",
+    304: "It is what you have.",
+}
+_WITHOUT_CONTENT = (204, 304)
 REPLAYED = {
     "description": "There if this is what the first request with this key was answered.",
     "schema": {"type": "string", "enum": ["true"]},
@@ -97,6 +105,8 @@ def _answer(endpoint: Endpoint, status: int, schemas: Schemas) -> dict[str, Any]
         headers["Idempotent-Replayed"] = {"$ref": "#/components/headers/Idempotent-Replayed"}
     if headers:
         said["headers"] = headers
+    if status in _WITHOUT_CONTENT:
+        return said
     example = endpoint.also_shows.get(status, endpoint.shows)
     if endpoint.gives is not None:
         schema = schemas.of(endpoint.gives)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from rota.api.about import FILES
 from rota.errors import BY_CODE
 
 _NUMBER = "[1-9][0-9]{0,17}"
@@ -44,5 +45,6 @@ PLACES: Mapping[str, Place] = {
     "job_id": Place("The job's id, or its number alone.", "job-24", f"^(job-)?{_NUMBER}$"),
     "batch_id": Place("The id of the batch, or its number alone.", "group-3", f"^(group-)?{_NUMBER}$"),
     "type": Place("A template's name, or a type of which one template makes jobs.", "story", "^[^/]+$"),
+    "file": Place("The file's name.", "docs.css", choices=FILES),
     "code": Place("The problem's code.", "not-found", choices=tuple(sorted(BY_CODE))),
 }

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from itertools import pairwise
 from textwrap import dedent
 
+import msgspec
+
 EVERYWHERE: Mapping[str, str] = {
     "id": "Its id.",
     "created_at": "When it was made.",
@@ -23,7 +25,7 @@ def fields_of(form: type) -> dict[str, str]:
     """By name, of the form itself and of what it is made from."""
     said: dict[str, str] = {}
     for kind in reversed(form.__mro__):
-        if kind.__module__.startswith("rota."):
+        if issubclass(kind, msgspec.Struct) and kind is not msgspec.Struct:
             said |= _own(kind)
     return said
 
@@ -31,7 +33,7 @@ def fields_of(form: type) -> dict[str, str]:
 def _own(form: type) -> dict[str, str]:
     try:
         source = dedent(inspect.getsource(form))
-    except OSError:  # no source is installed: then there are no words
+    except (OSError, TypeError):  # made by code, or no source is installed: then there are no words
         return {}
     (definition,) = ast.parse(source).body
     assert isinstance(definition, ast.ClassDef)  # noqa: S101 - that is what was asked for

@@ -42,7 +42,7 @@ class Schemas:
             schema.pop("title", None)
             if (form := forms.get(name)) is not None:
                 _describe(schema, form)
-                if name not in asked:
+                if name not in asked and form not in queries.values():
                     _require(schema, form)
             self.components[name] = schema
         for name in {kind.__name__ for kind in queries.values()} - set(asked):

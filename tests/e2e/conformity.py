@@ -1,0 +1,65 @@
+"""What the scheduler answers, held against its own OpenAPI document: every test that asks for something checks it.
+
+The document lets answers have fields that it does not name, for versions to come. Here it does not: a field that nobody
+has described is a fault.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+import jsonschema_rs
+
+from rota.api.app import ENDPOINTS
+from rota.api.openapi.document import document
+from rota.api.router import Router
+from rota.wire.problem import MEDIA
+
+_JSON = ("application/json", MEDIA)
+
+
+@cache
+def _router() -> Router:
+    return Router(ENDPOINTS)
+
+
+@cache
+def _document() -> dict[str, Any]:
+    made = document(ENDPOINTS)
+    for schema in made["components"]["schemas"].values():
+        if "properties" in schema:
+            schema.setdefault("additionalProperties", False)
+    return made
+
+
+def check(method: str, target: str, status: int, media: str, body: bytes) -> None:
+    """Nothing is said about what is not in the document."""
+    path = target.partition("?")[0]
+    found = _router().find(path)
+    endpoint = None if found is None else found.endpoints.get(method)
+    if endpoint is None:
+        return
+    asked = f"{method} {endpoint.path}"
+    said = _document()["paths"][endpoint.path][method.lower()]["responses"]
+    assert str(status) in said, f"{asked} answered {status}, which its document does not know: {body[:500]!r}"
+    media = media.partition(";")[0]
+    if media not in _JSON:
+        return
+    validator = _validator(endpoint.path, method.lower(), str(status), media)
+    assert validator is not None, f"{asked} answered {status} in {media}, which its document does not know"
+    wrong = [f"{error.instance_path}: {error.message}" for error in validator.iter_errors(json.loads(body))]
+    assert not wrong, f"{asked} answered {status} otherwise than its document says: {wrong[:5]}"
+
+
+@cache
+def _validator(path: str, method: str, status: str, media: str) -> jsonschema_rs.Draft202012Validator | None:
+    answer = _document()["paths"][path][method]["responses"][status]
+    components = _document()["components"]
+    if "$ref" in answer:
+        answer = components["responses"][answer["$ref"].rpartition("/")[2]]
+    if media not in answer.get("content", {}):
+        return None
+    schema = {**answer["content"][media]["schema"], "components": {"schemas": components["schemas"]}}
+    return jsonschema_rs.Draft202012Validator(schema, validate_formats=True)
