@@ -11,6 +11,7 @@ import pytest
 from e2e.rig import Answer, Rota
 
 TEMPLATE = {"name": "say", "command": ["echo", "{what}"], "default_params": {"what": "x"}}
+SCHEDULE = {"name": "nightly", "cron": "@yearly", "job": {"command": ["./later.sh"]}}
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -48,12 +49,14 @@ def asked_once(rota: Rota) -> list[Asked]:
     return [
         Asked(rota, "/api/job-templates", TEMPLATE, other={**TEMPLATE, "timeout": "1h"}),
         Asked(rota, "/api/job-groups", {"name": "night"}, other={"name": "day"}),
+        Asked(rota, "/api/schedules", SCHEDULE, other={**SCHEDULE, "cron": "@hourly"}),
+        Asked(rota, "/api/schedules/nightly/trigger", other={"params": {"a": 1}}),
     ]
 
 
 def test_what_comes_again_with_its_key_is_answered_as_before(keeper: Rota) -> None:
     asked = asked_once(keeper)
-    assert [each.first.status for each in asked] == [201, 201]
+    assert [each.first.status for each in asked] == [201] * 4
     before = everything(keeper)
     assert [each.again() for each in asked] == [each.first for each in asked]
     keeper.crash()
@@ -67,15 +70,17 @@ def test_what_comes_again_with_its_key_is_answered_as_before(keeper: Rota) -> No
 
 def everything(rota: Rota) -> list[Any]:
     """All that the requests could have made more of."""
-    return [rota.api("GET", f"/api/{each}").json() for each in ("job-templates", "job-groups")]
+    return [rota.api("GET", f"/api/{each}").json() for each in ("job-templates", "job-groups", "schedules", "job-runs")]
 
 
 def test_a_list_comes_in_pages(keeper: Rota) -> None:
     for name in ("c", "b", "a"):
         assert keeper.api("POST", "/api/job-templates", {**TEMPLATE, "name": name}).status == 201
         assert keeper.api("POST", "/api/job-groups", {"name": name}).status == 201
+        assert keeper.api("POST", "/api/schedules", {**SCHEDULE, "name": name}).status == 201
     assert pages(keeper, "/api/job-templates", "templates", "name") == [["c", "b"], ["a"]]
     assert pages(keeper, "/api/job-groups", "groups", "name") == [["a", "b"], ["c"]]
+    assert pages(keeper, "/api/schedules", "schedules", "name") == [["c", "b"], ["a"]]
 
 
 def pages(rota: Rota, path: str, name: str, field: str) -> list[list[str]]:
@@ -88,7 +93,7 @@ def pages(rota: Rota, path: str, name: str, field: str) -> list[list[str]]:
     return [[each[field] for each in page[name]] for page in (first, second)]
 
 
-@pytest.mark.parametrize("path", ["/api/job-templates", "/api/job-groups"])
+@pytest.mark.parametrize("path", ["/api/job-templates", "/api/job-groups", "/api/schedules"])
 def test_what_cannot_be_asked_is_refused_by_its_name(rota: Rota, path: str) -> None:
     rota.start()
     for query, where, says in (

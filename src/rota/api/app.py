@@ -67,6 +67,7 @@ _MODULES = (
     template,
     group,
     progress,
+    schedule,
     legacy,
 )
 _OLD_MODULES = (
@@ -81,7 +82,6 @@ _OLD_MODULES = (
     graph,
     gc,
     webhook,
-    schedule,
 )
 
 _ENDPOINTS = tuple(endpoint for module in _MODULES for endpoint in module.ENDPOINTS)
