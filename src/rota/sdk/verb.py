@@ -9,6 +9,7 @@ twice.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from inspect import Signature, signature
 from types import NoneType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
@@ -59,10 +60,21 @@ class _Method:
 
     def __init__(self, made_of: Callable[..., Any]) -> None:
         self.__doc__ = made_of.__doc__
-        self.__wrapped__ = made_of
+        self._made_of = made_of
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.__name__ = name
+        self.__qualname__ = f"{owner.__name__}.{name}"
+
+    @property
+    def __signature__(self) -> Signature:
+        found = signature(self._made_of)
+        return found.replace(parameters=[each for each in found.parameters.values() if each.name != "line"])
+
+    def _bound(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        call.__name__, call.__qualname__, call.__doc__ = self.__name__, self.__qualname__, self.__doc__
+        call.__wrapped__ = self  # type: ignore[attr-defined]
+        return call
 
 
 class Deed(_Method, Generic[P, T]):
@@ -86,8 +98,7 @@ class Deed(_Method, Generic[P, T]):
             work = self._do(client._line, *args, **given)
             return run(work) if isinstance(client, Blocking) else work
 
-        call.__name__, call.__doc__ = self.__name__, self.__doc__
-        return call
+        return self._bound(call)
 
 
 class Verb(Deed[P, T]):
@@ -102,7 +113,7 @@ class Verb(Deed[P, T]):
 
         super().__init__(do)
         self.build = build
-        self.__doc__, self.__wrapped__ = build.__doc__, build
+        self.__doc__, self._made_of = build.__doc__, build
 
 
 class Course(_Method, Generic[P, T]):
@@ -126,8 +137,7 @@ class Course(_Method, Generic[P, T]):
             items = self._go(client._line, *args, **given)
             return each(items) if isinstance(client, Blocking) else items
 
-        call.__name__, call.__doc__ = self.__name__, self.__doc__
-        return call
+        return self._bound(call)
 
 
 class Page(Protocol):
@@ -158,7 +168,7 @@ class Pages(Course[P, T]):
 
         super().__init__(go)
         self.build = build
-        self.__doc__, self.__wrapped__ = build.__doc__, build
+        self.__doc__, self._made_of = build.__doc__, build
 
 
 def each(items: AsyncGenerator[T, None]) -> Iterator[T]:

@@ -18,6 +18,17 @@ from rota.client.ask.job import (
 from rota.client.ask.log import get_logs
 from rota.client.ask.queue import list_locks, list_queue, reorder_queue
 from rota.client.ask.run import get_run, list_runs, list_runs_of_job, retry_run
+from rota.client.ask.schedule import (
+    add_schedule,
+    change_schedule,
+    disable_schedule,
+    enable_schedule,
+    get_schedule,
+    list_schedules,
+    next_fires,
+    remove_schedule,
+    trigger_schedule,
+)
 from rota.client.ask.slot import get_slot, list_slots, release_slot, renew_slot, reserve_slot, run_direct, signal_slot
 from rota.client.ask.template import (
     add_template,
@@ -41,6 +52,14 @@ from rota.wire.queue import OrderForm, PlaceForm, QueuePageForm
 from rota.wire.retry import RetryForm
 from rota.wire.rewind import RewindForm
 from rota.wire.run import RunsForm
+from rota.wire.schedule import (
+    FiresForm,
+    ScheduleAddedForm,
+    ScheduleChangedForm,
+    ScheduleForm,
+    SchedulesForm,
+    TriggerForm,
+)
 from rota.wire.slot import DirectForm, ReservedForm, SlotForm, SlotsForm
 from rota.wire.submit import BatchForm, RehearsalForm, SubmitForm
 from rota.wire.template import TemplateForm, TemplatesForm, TemplateStoredForm
@@ -93,6 +112,17 @@ class Verbs:
     replace_template = Verb(replace_template, TemplateStoredForm)
     archive_template = Verb(archive_template, TemplateForm)
     unarchive_template = Verb(unarchive_template, TemplateForm)
+
+    # Schedules.
+    schedules = Pages(list_schedules, SchedulesForm, lambda page: page.schedules)
+    add_schedule = Verb(add_schedule, ScheduleAddedForm)
+    schedule = Verb(get_schedule, ScheduleForm)
+    change_schedule = Verb(change_schedule, ScheduleChangedForm)
+    remove_schedule = Verb(remove_schedule, ScheduleForm)
+    enable_schedule = Verb(enable_schedule, ScheduleForm)
+    disable_schedule = Verb(disable_schedule, ScheduleForm)
+    trigger = Verb(trigger_schedule, TriggerForm)
+    next_fires = Verb(next_fires, FiresForm)
 
     # Direct executions.
     run = Verb(run_direct, DirectForm, has_place=True)
