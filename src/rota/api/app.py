@@ -17,6 +17,7 @@ from rota.api import (
     artifact,
     breaker,
     control,
+    delivery,
     direct,
     display,
     edit,
@@ -68,6 +69,8 @@ _MODULES = (
     group,
     progress,
     schedule,
+    webhook,
+    delivery,
     legacy,
 )
 _OLD_MODULES = (
@@ -81,7 +84,6 @@ _OLD_MODULES = (
     display,
     graph,
     gc,
-    webhook,
 )
 
 _ENDPOINTS = tuple(endpoint for module in _MODULES for endpoint in module.ENDPOINTS)

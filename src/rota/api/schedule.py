@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
-from rota.api.example import ENDED, JOB, STARTED, SUBMITTED
+from rota.api.example import JOB, SUBMITTED
 from rota.api.job import PageSize
 from rota.api.once import carry_out
 from rota.api.page import begins_at
@@ -59,8 +59,8 @@ async def add_schedule(call: Call[Nothing, ScheduleWanted]) -> Reply[ScheduleAdd
 
     def tell(seen: tuple[ScheduleForm, list[str]]) -> Reply[ScheduleAddedForm]:
         form, warnings = seen
-        fields = {name: getattr(form, name) for name in ScheduleForm.__struct_fields__}
-        return Reply(ScheduleAddedForm(**fields, warning=_joined(foreseen_now, warnings)), 201)
+        warning = _joined(foreseen_now, warnings)
+        return Reply(ScheduleAddedForm(**msgspec.structs.asdict(form), warning=warning), 201)
 
     done = await carry_out(call, partial(command.add, wanted=wanted, actor=context.actor), _see_added, tell)
     context.schedules_changed.set()
@@ -80,7 +80,7 @@ def _joined(*warnings: Sequence[str]) -> str | None:
 
 
 async def get_schedule(call: Call[Nothing, None]) -> Reply[ScheduleForm]:
-    """Show a schedule, by name or id, with its next three times and what became of the latest ten."""
+    """Show a schedule, by name or id. It has its next three times, and what became of the latest ten."""
     name = call.path["schedule"]
     return Reply(await call.context.look(lambda reader: _form(reader, find(reader, name))))
 
@@ -131,6 +131,8 @@ def _see(work: Work, results: Sequence[Schedule]) -> list[ScheduleForm]:
 
 
 class TriggerWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is another this time."""
+
     params: dict[str, Any] = {}
     """Over its own, by key."""
 
@@ -158,7 +160,7 @@ def _tell_triggered(seen: Seen) -> Reply[TriggerForm]:
 
 class NextQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     start: str | None = msgspec.field(name="from", default=None)
-    """Times after this one, `2026-03-29T01:30:00Z`, instead of after now; without an offset it is UTC."""
+    """Times after this one, `2026-11-16T01:30:00Z`, instead of after now; without an offset it is UTC."""
     count: Annotated[int, Meta(ge=1, le=1000)] = 10
     """How many."""
 
@@ -181,10 +183,12 @@ def _moment(text: str) -> datetime:
         ).under(".from") from None
 
 
-_DUE = datetime(2026, 3, 3, 3, 30, tzinfo=UTC)
+_DUE = datetime(2026, 11, 17, 3, 30, tzinfo=UTC)
+_ADDED = datetime(2026, 11, 2, 9, 12, tzinfo=UTC)
 _TIMES = [TimeForm(utc=at, local=at) for at in (_DUE, _DUE + timedelta(days=1), _DUE + timedelta(days=2))]
 _FIRE = FireForm(
-    at=STARTED, state=FireState.FIRED, job="job-25", status="COMPLETED", late=0.004, reason=None, count=1, trigger=False
+    at=_DUE - timedelta(days=1), state=FireState.FIRED, job="job-21", status="COMPLETED", late=0.004, reason=None,
+    count=1, trigger=False,
 )  # fmt: skip
 _WANTED = {
     "name": "nightly",
@@ -201,9 +205,9 @@ _LISTED = ScheduleForm(
     overlap=Overlap.SKIP,
     enabled=True,
     next_at=_DUE,
-    since=SUBMITTED,
-    created_at=SUBMITTED,
-    changed_at=SUBMITTED,
+    since=_ADDED,
+    created_at=_ADDED,
+    changed_at=_ADDED,
     template=None,
     command=["claude", "-p", "review the day"],
     params={"depth": 2},
@@ -213,7 +217,9 @@ _LISTED = ScheduleForm(
 )
 _SHOWN = msgspec.structs.replace(_LISTED, next=_TIMES, fires=[_FIRE])
 _NEW = {**msgspec.to_builtins(_LISTED), "last_fire": None, "next": msgspec.to_builtins(_TIMES), "warning": None}
-_DISABLED = msgspec.structs.replace(_SHOWN, enabled=False, next_at=None, changed_at=ENDED, next=[])
+_DISABLED = msgspec.structs.replace(
+    _SHOWN, enabled=False, next_at=None, changed_at=SUBMITTED + timedelta(minutes=4), next=[]
+)
 
 _ONE = "/api/schedules/{schedule}"
 ENDPOINTS = [

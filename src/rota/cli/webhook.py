@@ -87,7 +87,7 @@ def delivery_id(text: str) -> str:
 
 
 def _list(session: Session, args: argparse.Namespace) -> int:
-    answer = session.ask(list_webhooks())
+    answer = {"webhooks": list(session.pages(list_webhooks, "webhooks"))}
     if args.json:
         say_json(answer)
     elif answer["webhooks"]:

@@ -12,7 +12,10 @@ from rota.wire.job import JobForm, JobStatus
 
 
 class TimeForm(msgspec.Struct, frozen=True, kw_only=True):
+    """A time of a schedule."""
+
     utc: datetime
+    """The time itself."""
     local: datetime
     """In the schedule's zone."""
 
@@ -21,7 +24,9 @@ class FireForm(msgspec.Struct, frozen=True, kw_only=True):
     """A time of a schedule, and what became of it."""
 
     at: datetime
+    """The time."""
     state: FireState
+    """What became of it."""
     job: str | None
     """What was made then."""
     status: JobStatus | None
@@ -37,9 +42,13 @@ class FireForm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScheduleForm(msgspec.Struct, frozen=True, kw_only=True):
+    """Times, and the job that is made at each."""
+
     id: str
     name: str
+    """What it is called."""
     cron: str
+    """Its times, as a cron expression."""
     tz: str
     """The time zone that its times are of."""
     catch_up: CatchUp
@@ -47,19 +56,26 @@ class ScheduleForm(msgspec.Struct, frozen=True, kw_only=True):
     overlap: Overlap
     """What becomes of a time while a job that it made is active."""
     enabled: bool
+    """Whether its times fire."""
     next_at: datetime | None
     """When it is due; null while it is disabled, or when it has no further time."""
     since: datetime
     """No time before this fires: it was added, enabled, or given its times then."""
     created_at: datetime
     changed_at: datetime
+    """When it was last changed."""
     template: str | None
+    """What its jobs are made from, if it is a template."""
     command: list[str]
+    """The argument vector of its jobs; empty where that is the template's."""
     params: dict[str, Any]
+    """What its jobs are given."""
     priority: int
+    """Of its jobs."""
     job: dict[str, Any]
     """What it asks for each time, but for its environment."""
     last_fire: FireForm | None
+    """What became of its last time."""
     next: list[TimeForm] = []
     """Its next times, where it is looked at alone."""
     fires: list[FireForm] = []
@@ -70,6 +86,7 @@ class SchedulesForm(msgspec.Struct, frozen=True, kw_only=True):
     """A page of schedules."""
 
     schedules: list[ScheduleForm]
+    """The oldest first."""
     next: str | None
     """The `cursor` of the page after this; null when this is the last."""
 
@@ -82,18 +99,26 @@ class ScheduleAddedForm(ScheduleForm, frozen=True, kw_only=True):
 
 
 class ScheduleChangedForm(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule that was changed."""
+
     schedule: ScheduleForm
+    """As it is now."""
     fields: list[str]
     """What is another than before."""
     warning: str | None
 
 
 class TriggerForm(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a trigger."""
+
     result: Literal["submitted", "already_active"]
     """`already_active`: another chain has the unique key, and `job` is that one; nothing was stored."""
     job: JobForm
+    """The job that was made, or the one that has the key."""
 
 
 class FiresForm(msgspec.Struct, frozen=True, kw_only=True):
+    """Times to come."""
+
     fires: list[TimeForm]
     """Fewer than asked for where it has no more."""

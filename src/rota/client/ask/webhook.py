@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def list_webhooks(*, limit: int | None = None, cursor: str | None = None) -> Ask:
-    """All endpoints."""
+    """The endpoints, the oldest first."""
     return Ask("GET", f"/api/webhooks{query(('limit', limit), ('cursor', cursor))}")
 
 
@@ -74,6 +74,6 @@ def get_delivery(delivery: str) -> Ask:
     return Ask("GET", f"/api/webhook-deliveries/{quote(delivery)}")
 
 
-def redeliver(delivery: str) -> Ask:
+def redeliver(delivery: str, *, key: str | None = None) -> Ask:
     """Send it again."""
-    return Ask("POST", f"/api/webhook-deliveries/{quote(delivery)}/redeliver")
+    return Ask("POST", f"/api/webhook-deliveries/{quote(delivery)}/redeliver", key=key or new_key())
