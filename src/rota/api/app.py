@@ -55,36 +55,10 @@ from rota.errors import InFlight, InvalidInput, RotaError
 from rota.wire import encode
 
 _MODULES = (
-    submit,
-    event,
-    log,
-    job,
-    edit,
-    retry,
-    rewind,
-    run,
-    queue,
-    lock,
-    template,
-    group,
-    progress,
-    schedule,
-    webhook,
-    delivery,
-    legacy,
-)
-_OLD_MODULES = (
-    slot,
-    direct,
-    artifact,
-    tick,
-    scheduler,
-    control,
-    breaker,
-    display,
-    graph,
-    gc,
-)
+    submit, event, log, job, edit, retry, rewind, run, queue, lock, graph, artifact, template, group, progress,
+    schedule, webhook, delivery, tick, scheduler, control, breaker, display, gc, legacy,
+)  # fmt: skip
+_OLD_MODULES = (slot, direct, scheduler)
 
 _ENDPOINTS = tuple(endpoint for module in _MODULES for endpoint in module.ENDPOINTS)
 ENDPOINTS: tuple[Endpoint, ...] = (*_ENDPOINTS, *About(_ENDPOINTS).endpoints)

@@ -124,7 +124,7 @@ class Endpoint:
         self.is_deprecated = is_deprecated
         self.successor = successor
         self.sends = sends
-        self.shows = shows if shows is msgspec.UNSET else msgspec.to_builtins(shows)
+        self.shows = shows
         self.also_shows = also_shows
         self.reads = reads
         hints = get_type_hints(handle, include_extras=True)
