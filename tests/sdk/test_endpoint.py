@@ -27,8 +27,11 @@ from rota.sdk.verbs import Verbs
 
 NOT_OF_THE_CLIENT = {
     "GET /api/slots/{slot}/stream",  # `rota run` hangs on it; `run` has the output in its answer
+    "GET /api/display",  # how `rota list` and `rota show` are to look
     "GET /openapi.json",
     "GET /docs",
+    "GET /problems",
+    "GET /problems/{code}",
 }
 """What is for people, for other tools, or for one command alone."""
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import NoneType
+
+from rota.client.ask.artifact import get_artifact, list_artifacts, put_artifact, remove_artifact
 from rota.client.ask.event import list_events
 from rota.client.ask.group import add_group, close_group, get_group, get_progress, list_groups, rewind_group
 from rota.client.ask.job import (
@@ -29,6 +32,19 @@ from rota.client.ask.schedule import (
     remove_schedule,
     trigger_schedule,
 )
+from rota.client.ask.scheduler import (
+    clear,
+    collect,
+    get_collection,
+    list_breakers,
+    list_pools,
+    pause,
+    reload,
+    resume,
+    set_pool,
+    stop,
+    tick,
+)
 from rota.client.ask.slot import get_slot, list_slots, release_slot, renew_slot, reserve_slot, run_direct, signal_slot
 from rota.client.ask.template import (
     add_template,
@@ -39,10 +55,28 @@ from rota.client.ask.template import (
     replace_template,
     unarchive_template,
 )
-from rota.sdk import course
+from rota.client.ask.webhook import (
+    add_webhook,
+    disable_webhook,
+    enable_webhook,
+    get_delivery,
+    get_webhook,
+    get_webhook_secret,
+    list_deliveries,
+    list_webhooks,
+    redeliver,
+    remove_webhook,
+    rotate_webhook,
+    try_webhook,
+)
+from rota.sdk import choice, course
 from rota.sdk.verb import Course, Deed, Pages, Verb
+from rota.wire.artifact import PutForm, PutsForm
+from rota.wire.breaker import BreakersForm
+from rota.wire.control import ClearForm, PauseForm, ResumeForm
 from rota.wire.edit import EditForm
 from rota.wire.event import EventsForm
+from rota.wire.gc import CollectionForm, GcForm
 from rota.wire.group import GroupForm, GroupsForm
 from rota.wire.job import JobForm, JobsForm, RunForm, WhyForm
 from rota.wire.lock import LocksForm
@@ -60,9 +94,20 @@ from rota.wire.schedule import (
     SchedulesForm,
     TriggerForm,
 )
+from rota.wire.scheduler import PoolsForm
 from rota.wire.slot import DirectForm, ReservedForm, SlotForm, SlotsForm
 from rota.wire.submit import BatchForm, RehearsalForm, SubmitForm
 from rota.wire.template import TemplateForm, TemplatesForm, TemplateStoredForm
+from rota.wire.tick import TickForm
+from rota.wire.webhook import (
+    DeliveriesForm,
+    MessageForm,
+    SecretForm,
+    WebhookAddedForm,
+    WebhookForm,
+    WebhooksForm,
+    WebhookTestForm,
+)
 
 
 class Verbs:
@@ -124,6 +169,26 @@ class Verbs:
     trigger = Verb(trigger_schedule, TriggerForm)
     next_fires = Verb(next_fires, FiresForm)
 
+    # Webhooks.
+    webhooks = Pages(list_webhooks, WebhooksForm, lambda page: page.webhooks)
+    add_webhook = Verb(add_webhook, WebhookAddedForm)
+    webhook = Verb(get_webhook, WebhookForm)
+    webhook_secret = Verb(get_webhook_secret, SecretForm)
+    remove_webhook = Verb(remove_webhook, WebhookForm)
+    enable_webhook = Verb(enable_webhook, WebhookForm)
+    disable_webhook = Verb(disable_webhook, WebhookForm)
+    rotate_webhook = Verb(rotate_webhook, WebhookForm)
+    test_webhook = Verb(try_webhook, WebhookTestForm)
+    deliveries = Pages(list_deliveries, DeliveriesForm, lambda page: page.deliveries)
+    delivery = Verb(get_delivery, MessageForm)
+    redeliver = Verb(redeliver, MessageForm)
+
+    # Artifacts.
+    put_artifact = Verb(put_artifact, PutForm)
+    artifacts = Pages(list_artifacts, PutsForm, lambda page: page.artifacts)
+    artifact = Verb(get_artifact, PutForm)
+    remove_artifact = Verb(remove_artifact, PutForm)
+
     # Direct executions.
     run = Verb(run_direct, DirectForm, has_place=True)
     slots = Pages(list_slots, SlotsForm, lambda page: page.slots)
@@ -133,3 +198,21 @@ class Verbs:
     release = Verb(release_slot, SlotForm)
     cancel_slot = Deed(course.cancel_direct)
     signal = Verb(signal_slot, SlotForm)
+
+    # The scheduler.
+    status = Deed(choice.status)
+    pools = Verb(list_pools, PoolsForm)
+    set_pool = Verb(set_pool, PoolsForm)
+    breakers = Pages(list_breakers, BreakersForm, lambda page: page.breakers)
+    reset_breaker = Deed(choice.reset)
+    pause = Verb(pause, PauseForm)
+    resume = Verb(resume, ResumeForm)
+    clear = Verb(clear, ClearForm)
+    tick = Verb(tick, TickForm)
+    graph = Deed(choice.graph)
+    drawing = Deed(choice.drawing)
+    collect = Verb(collect, CollectionForm)
+    collection = Verb(get_collection, GcForm)
+    reload = Verb(reload, NoneType)
+    stop = Verb(stop, NoneType)
+    metrics = Deed(choice.metrics)
