@@ -54,6 +54,7 @@ from rota.engine.dispatch import Starter
 from rota.engine.engine import Engine
 from rota.engine.gc import Collector
 from rota.engine.loop import Loop
+from rota.engine.meter import Meter
 from rota.engine.mirror import META, Mirror
 from rota.engine.prober import Prober
 from rota.engine.recovery import KEYS
@@ -101,6 +102,7 @@ class Daemon:
     def __init__(self, home: Home) -> None:
         self._home = home
         self._clock = SystemClock()
+        self._meter = Meter()
         self._started_at = self._clock.now()
         self._config = config.load(home.config)
         self._config_at_start = self._config
@@ -155,6 +157,10 @@ class Daemon:
         return self._engine.held_by
 
     @property
+    def obstacles(self) -> list[str]:
+        return self._engine.obstacles
+
+    @property
     def outlook(self) -> Outlook:
         return self._engine.outlook
 
@@ -175,6 +181,7 @@ class Daemon:
             starter=Starter(self._home.root, self._home.jobs),
             publish=self._publish,
             ask=lambda questions: self._prober.ask(questions),
+            meter=self._meter,
         )
         self._turns = Loop(self._engine, self._executor, self._clock, self._on_crash)
         self._prober = Prober(
@@ -255,6 +262,7 @@ class Daemon:
             actor=_user(),
             probe=self._probe,
             known=self._engine.known,
+            meter=self._meter,
             around=Surroundings(
                 cwd=str(root.parent if root.name == ".rota" else Path.home()),
                 variables={

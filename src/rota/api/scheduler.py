@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from functools import partial
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
-from rota.api.problem import answer
 from rota.duration import parse_duration
 from rota.errors import StorageFull, StoreError
 from rota.view.log import oversize
@@ -91,10 +86,6 @@ async def stop(call: Call[Nothing, StopWanted | None]) -> Reply[NothingForm]:
     return Reply(NothingForm(), 202)
 
 
-async def health(_request: Request) -> Response:
-    return answer({"status": "ok", "pid": os.getpid()})
-
-
 _POOLS = {"global": {"size": 1, "used": 1}, "resource/ollama": {"size": 1, "used": 0}}
 _STATUS = {
     "mode": "deferred",
@@ -135,7 +126,6 @@ _STATUS = {
     },
 }  # fmt: skip
 
-ROUTES = [Route("/health", health, methods=["GET"])]
 ENDPOINTS = [
     Endpoint("GET", "/api/scheduler", get_scheduler, shows=_STATUS),
     Endpoint("POST", "/api/scheduler/reload", reload_config, shows={}),

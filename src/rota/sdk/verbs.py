@@ -36,9 +36,11 @@ from rota.client.ask.scheduler import (
     clear,
     collect,
     get_collection,
+    health,
     list_breakers,
     list_pools,
     pause,
+    ready,
     reload,
     resume,
     set_pool,
@@ -78,6 +80,7 @@ from rota.wire.edit import EditForm
 from rota.wire.event import EventsForm
 from rota.wire.gc import CollectionForm, GcForm
 from rota.wire.group import GroupForm, GroupsForm
+from rota.wire.health import HealthForm, ReadyForm
 from rota.wire.job import JobForm, JobsForm, RunForm, WhyForm
 from rota.wire.lock import LocksForm
 from rota.wire.log import LogsForm
@@ -215,4 +218,6 @@ class Verbs:
     collection = Verb(get_collection, GcForm)
     reload = Verb(reload, NoneType)
     stop = Verb(stop, NoneType)
+    health = Verb(health, HealthForm)
+    ready = Verb(ready, ReadyForm)
     metrics = Deed(choice.metrics)
