@@ -154,7 +154,9 @@ def test_a_refusal_says_what_to_do(host: Host) -> None:
 
 def test_no_answer_is_for_a_cache_a_frame_or_another_site(host: Host) -> None:
     for said in (host.ask(), host.ask(has_token=False), host.ask("GET", "/docs")):
-        assert {name: said.headers[name] for name in ("cache-control", "x-frame-options", "x-content-type-options")} == {
+        assert {
+            name: said.headers[name] for name in ("cache-control", "x-frame-options", "x-content-type-options")
+        } == {
             "cache-control": "no-store",
             "x-frame-options": "DENY",
             "x-content-type-options": "nosniff",

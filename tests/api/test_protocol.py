@@ -72,7 +72,9 @@ def test_a_body_has_a_limit(home: Path, monkeypatch: pytest.MonkeyPatch) -> None
         assert (said.status, said.code) == (413, "too-large")
         assert said.detail == "a request body has at most 1,048,576 bytes; submit in several parts"
         # Chunked, it cannot be known before: it is counted as it comes, and refused before it has ended.
-        with opened(host, "POST / HTTP/1.1", "Content-Type: application/json", "Transfer-Encoding: chunked", "") as sender:
+        with opened(
+            host, "POST / HTTP/1.1", "Content-Type: application/json", "Transfer-Encoding: chunked", ""
+        ) as sender:
             piece = b"10000\r\n" + b"a" * 0x10000 + b"\r\n"
             for _ in range(17):
                 sender.sendall(piece)
@@ -82,7 +84,13 @@ def test_a_body_has_a_limit(home: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_what_is_too_large_is_said_before_it_is_sent(host: Host) -> None:
-    head = ("POST / HTTP/1.1", "Content-Type: application/json", f"Content-Length: {1 << 40}", "Expect: 100-continue", "")
+    head = (
+        "POST / HTTP/1.1",
+        "Content-Type: application/json",
+        f"Content-Length: {1 << 40}",
+        "Expect: 100-continue",
+        "",
+    )
     with opened(host, *head) as connection:
         assert read(connection).status == 413, "not 100"
 
@@ -135,7 +143,9 @@ def test_what_is_no_http_is_a_problem(host: Host, sent: bytes) -> None:
 
 def test_a_body_that_breaks_off_midway_is_no_request(host: Host) -> None:
     before = len(host.bodies)
-    with opened(host, "POST / HTTP/1.1", "Content-Type: application/json", "Transfer-Encoding: chunked", "") as connection:
+    with opened(
+        host, "POST / HTTP/1.1", "Content-Type: application/json", "Transfer-Encoding: chunked", ""
+    ) as connection:
         connection.sendall(b"2\r\n{}\r\nnonsense\r\n")
         assert read(connection).status == 400
     with opened(host, "POST / HTTP/1.1", "Content-Type: application/json", "Content-Length: 9", "") as connection:

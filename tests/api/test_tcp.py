@@ -176,14 +176,13 @@ def test_a_new_token_holds_at_once_and_ends_what_the_old_one_opened(home: Path) 
 
 
 def test_a_wrong_guess_after_a_rotation_ends_nothing_twice(home: Path) -> None:
-    with hosting(home) as host:
-        with stream(host) as listener:
-            for _ in range(3):
-                assert host.ask(authorization="Bearer wrong").status == 401
-            listener.settimeout(0.2)
-            with pytest.raises(TimeoutError):
-                while listener.recv(4096):
-                    pass
+    with hosting(home) as host, stream(host) as listener:
+        for _ in range(3):
+            assert host.ask(authorization="Bearer wrong").status == 401
+        listener.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            while listener.recv(4096):
+                pass
 
 
 @pytest.mark.parametrize("bits", [0o644, 0o640, 0o666])

@@ -273,9 +273,15 @@ def test_a_section_that_has_no_effect_yet_is_refused(toml: Path) -> None:
         ),
         ("[display.list]\nfields = 'id'", 'display.list.fields = "id" in rota.toml cannot be used; it takes fields of'),
         ("[display.show]\nformat = 'xml'", 'display.show.format = "xml" in rota.toml cannot be used; it takes table,'),
-        ("[server]\nport = 65536", 'server.port = 65536 in rota.toml cannot be used; it takes a port from 1 to 65535, 0'),
+        (
+            "[server]\nport = 65536",
+            "server.port = 65536 in rota.toml cannot be used; it takes a port from 1 to 65535, 0",
+        ),
         ('[server]\nport = "7682"', 'server.port = "7682" in rota.toml cannot be used; it takes a port'),
-        ('[server]\nhost = "127.0.0.1 "', 'server.host = "127.0.0.1 " in rota.toml cannot be used; it takes an address'),
+        (
+            '[server]\nhost = "127.0.0.1 "',
+            'server.host = "127.0.0.1 " in rota.toml cannot be used; it takes an address',
+        ),
         ('[server]\nhost = "[::1]"', 'server.host = "[::1]" in rota.toml cannot be used; it takes an address of'),
         (
             '[server]\nallowed_hosts = ["*.example.org"]',

@@ -91,7 +91,9 @@ def test_a_file_that_others_may_touch_is_refused(path: Path, bits: int) -> None:
         token.read(path)
 
 
-@pytest.mark.parametrize("text", ["", "\n", "   \n", "short", "two words of some length", "ü" * 20, "x" * 15, "a\x00b" * 9])
+@pytest.mark.parametrize(
+    "text", ["", "\n", "   \n", "short", "two words of some length", "ü" * 20, "x" * 15, "a\x00b" * 9]
+)
 def test_what_is_no_token_is_refused(path: Path, text: str) -> None:
     path.touch(0o600)
     path.write_text(text)

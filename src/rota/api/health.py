@@ -26,7 +26,7 @@ _LEAST_ROOM = 1024 * 1024
 _RETRY_AFTER = "5"
 
 
-async def get_health(_call: Call[Nothing, None]) -> Reply[HealthForm]:
+async def get_health(call: Call[Nothing, None]) -> Reply[HealthForm]:  # noqa: ARG001 - its type says what it takes
     """Say that the scheduler answers. It looks at nothing else."""
     return Reply(HealthForm(pid=os.getpid()))
 
