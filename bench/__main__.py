@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from bench import peer, postgres, scale
+from bench import flow, peer, postgres, scale
 from bench.floor import Floor, bare_spawns
 from bench.live import Rota
 from bench.measure import ROUNDS, figure, interleave, ratios, shown
@@ -120,6 +120,24 @@ def latency(report: Report, directory: Path, rounds: int) -> None:
         for name, values in taken.items()
     ]
     report.table("From request to the child's first act, idle scheduler", ("what", "p50", "p99"), rows)
+
+
+def reading(report: Report, directory: Path, rounds: int) -> None:
+    with rota_in(directory) as rota:
+        taken: dict[tuple[str, bool], list[float]] = {(name, busy): [] for name in flow.READS for busy in (False, True)}
+        flowed = []
+        for n in range(rounds + 1):
+            for busy in (False, True):
+                found = flow.reads(rota, 60, is_busy=busy)
+                flowed += [found.flowed] if n and busy else []
+                for name, values in found.milliseconds.items():
+                    taken[name, busy] += values if n else []  # the first round warms up
+    rows = [
+        (name, f"{figure(flowed)} jobs a second flow" if busy else "idle", f"{statistics.median(values):.2f} ms",
+         f"{sorted(values)[int(len(values) * 0.99)]:.2f} ms")
+        for (name, busy), values in taken.items()
+    ]  # fmt: skip
+    report.table("Reads over the socket, one after another", ("what", "while", "p50", "p99"), rows)
 
 
 def _direct_latencies(count: int, fifo: Path) -> list[float]:
@@ -236,7 +254,7 @@ Measured on {machine}.
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--only", action="append", help="commands, submits, latency, scaling, rest")
+    parser.add_argument("--only", action="append", help="commands, submits, latency, reading, scaling, rest")
     parser.add_argument("--write", type=Path, help="the page to write")
     parser.add_argument("--idle", type=float, default=30.0, help="seconds at rest")
     parser.add_argument("--where", type=Path, help="a folder on the file system to measure")
@@ -246,6 +264,7 @@ def main() -> None:
         "commands": lambda place: commands(report, place, args.rounds),
         "submits": lambda place: submits(report, place, args.rounds),
         "latency": lambda place: latency(report, place, args.rounds),
+        "reading": lambda place: reading(report, place, args.rounds),
         "scaling": lambda place: scaling(report, place, args.rounds),
         "rest": lambda place: at_rest(report, place, args.idle),
     }

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-_COMMAND = {"command": ["/bin/true"], "cwd": "/", "env": {"PATH": "/usr/bin:/bin"}, "inherit_env": False}
+COMMAND = {"command": ["/bin/true"], "cwd": "/", "env": {"PATH": "/usr/bin:/bin"}, "inherit_env": False}
 
 
 class _Connection(http.client.HTTPConnection):
@@ -76,7 +76,7 @@ class Rota:
     def queue(self, count: int) -> list[str]:
         ids: list[str] = []
         while len(ids) < count:
-            jobs = [_COMMAND] * min(10_000, count - len(ids))
+            jobs = [COMMAND] * min(10_000, count - len(ids))
             ids += self.client.ask("POST", "/api/jobs/batch", {"jobs": jobs})["jobs"]
         return ids
 
@@ -122,7 +122,7 @@ class Rota:
         """Milliseconds from the request to the child's first system call of its own, on an idle scheduler."""
         self.limit(1)
         taken = []
-        command = {**_COMMAND, "command": ["/bin/sh", "-c", f": > '{fifo}'"]}
+        command = {**COMMAND, "command": ["/bin/sh", "-c", f": > '{fifo}'"]}
         for _ in range(count):
             begun = time.perf_counter()
             job = self.client.ask("POST", "/api/jobs", command)["job"]["id"]
@@ -143,7 +143,7 @@ def _moment(text: str) -> float:
 
 def _submit_some(home: Path, count: int) -> None:
     """With as little of its own to do as a client can have: what is measured is the scheduler."""
-    body = json.dumps(_COMMAND).encode()
+    body = json.dumps(COMMAND).encode()
     request = b"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(str(home / "rota.sock"))

@@ -45,11 +45,11 @@ from rota.store.port import Store
 from rota.view import group as view_group
 from rota.view import slot as view_slot
 from rota.view.job import Sight, show
-from rota.view.slot import SlotForm
 from rota.view.tick import report
 from rota.view.why import why
 from rota.wire.group import GroupForm
 from rota.wire.job import JobForm
+from rota.wire.slot import SlotForm
 
 DEFAULT_POOLS = {"global": 1, "flow/*": 1, "resource/ollama": 1}
 

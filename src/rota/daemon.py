@@ -38,6 +38,7 @@ from rota.clock import SystemClock
 from rota.command.down import end_running
 from rota.command.submission import Surroundings
 from rota.config import Config
+from rota.core import trace
 from rota.core.control import Holds
 from rota.core.event import Event
 from rota.core.pace import Outlook
@@ -248,7 +249,11 @@ class Daemon:
             known=self._engine.known,
             around=Surroundings(
                 cwd=str(root.parent if root.name == ".rota" else Path.home()),
-                variables={name: value for name, value in os.environ.items() if not name.startswith("ROTA_")},
+                variables={
+                    name: value
+                    for name, value in os.environ.items()
+                    if not name.startswith("ROTA_") and name not in trace.NAMES
+                },
             ),
         )
 

@@ -32,7 +32,7 @@ def calls() -> Iterator[tuple[str, ast.Call]]:
 
 def test_every_code_that_is_said_by_name_is_in_the_table_with_its_status() -> None:
     said = [
-        (where, code.value, status.value)
+        (where, str(code.value), status.value)
         for where, call in calls()
         for code, status in [call.args[:2]]
         if isinstance(code, ast.Constant) and isinstance(status, ast.Constant)

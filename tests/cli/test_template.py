@@ -170,13 +170,20 @@ def test_params_that_cannot_be_sent(texts: list[str], says: str) -> None:
 
 
 def test_list_and_show(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    server.replies = [answer({"templates": [FORM, {**FORM, "name": "old", "archived_at": "2026-01-01T00:00:00Z"}]})]
+    old = {**FORM, "archived_at": "2026-01-01T00:00:00Z"}
+    server.replies = [
+        answer({"templates": [old, {**FORM, "id": "template-2"}], "next": "template-2"}),
+        answer({"templates": [{**FORM, "id": "template-3", "name": "ask"}], "next": None}),
+    ]
     assert main(["template", "list", "--all"]) == 0
-    assert server.requests[-1].target == "/api/job-templates?all=1"
+    assert [request.target for request in server.requests] == [
+        "/api/job-templates?all=1&limit=1000", "/api/job-templates?all=1&limit=1000&cursor=template-2"
+    ]  # fmt: skip
     assert capsys.readouterr().out.splitlines() == [
         "NAME            ID          TYPE  PARAMS   COMMAND",
-        "say             template-1  t     a b*, n  echo '{a b}'",
-        "old (archived)  template-1  t     a b*, n  echo '{a b}'",
+        "ask             template-3  t     a b*, n  echo '{a b}'",
+        "say             template-2  t     a b*, n  echo '{a b}'",
+        "say (archived)  template-1  t     a b*, n  echo '{a b}'",
     ]
     server.replies = [answer({"templates": []})]
     assert main(["template"]) == 0

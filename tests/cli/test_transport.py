@@ -8,10 +8,10 @@ import pytest
 
 from cli.stand_in import Server, answer, chunked, problem
 from rota.client import api
-from rota.client.problem import BadAnswer, Broken, Deferred, NoAnswer, NotRunning, from_answer
+from rota.client.problem import BadAnswer, Broken, NoAnswer, NotRunning, from_answer
 from rota.client.session import Session
 from rota.client.transport import connect, quote, send
-from rota.errors import BY_CODE, Conflict, HomeError, InvalidInput, NotFound, RotaError, Unavailable
+from rota.errors import BY_CODE, Conflict, Deferred, HomeError, InvalidInput, NotFound, RotaError, Unavailable
 from rota.home import Home
 
 

@@ -12,7 +12,8 @@ from rota.command.move import Move, Moved, move, reorder
 from rota.core.status import Status
 from rota.errors import Conflict, InvalidInput, NotFound, RotaError
 from rota.ids import JobId, show_job
-from rota.view.queue import QueueForm, placed, queue
+from rota.view.queue import placed, queue
+from rota.wire.queue import QueueForm
 from store.invariants import check_store
 
 pytestmark = pytest.mark.usefixtures("whole_at_the_end")
@@ -87,7 +88,7 @@ def test_first_is_only_within_its_priority(closed: Scheduler, jobs: list[JobId])
     moved(closed, jobs[2], first=True)
     assert order(closed) == [urgent, 3, 1, 2, 4, 5]
     assert [form.place for form in line(closed)] == [1, 1, 2, 3, 4, 5]
-    assert placed(closed.reader, jobs[0], closed.sight)["place"] == 2
+    assert placed(closed.reader, jobs[0], closed.sight)[1] == 2
 
 
 def test_gaps_that_are_used_up_are_made_anew(closed: Scheduler, jobs: list[JobId], raw: Raw) -> None:

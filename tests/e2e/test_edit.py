@@ -47,6 +47,10 @@ def test_inv_001_what_waits_is_edited_and_what_was_dispatched_is_not(rota: Rota,
     assert (answer.status, answer.json()["code"]) == (409, "conflict")
     answer = rota.api("PATCH", f"/api/jobs/{job}", {"after": [], "name": "x"})
     assert (answer.status, rota.show(job)["name"]) == (422, "new")
+    assert (answer.json()["path"], "submit it anew" in answer.json()["detail"]) == ("$.after", True)
+    answer = rota.api("PATCH", f"/api/jobs/{job}", {"priority": "high"})
+    assert (answer.status, answer.json()["path"]) == (422, "$.priority")
+    assert rota.api("PATCH", f"/api/jobs/{job}", {}).json()["detail"].startswith("nothing is to be changed")
     stage.release("running")
     rota.wait(job)
     assert json.loads(rota.ask("logs", job, "--stream", "stdout").out) == {"a": "9"}

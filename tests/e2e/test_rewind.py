@@ -64,6 +64,16 @@ def test_a_rewound_job_and_all_after_it_run_again(rota: Rota, line: list[str]) -
         f"rota: {old[second]} is no run of {first}"
     )
     new, past = rota.api("GET", f"/api/jobs/{second}/runs").json()["runs"]
+    first = rota.api("GET", f"/api/jobs/{second}/runs?limit=1").json()
+    rest = rota.api("GET", f"/api/jobs/{second}/runs?limit=1&cursor={first['next']}").json()
+    assert (first["runs"], rest) == ([new], {"runs": [past], "next": None})
+    everything = rota.api("GET", "/api/job-runs").json()["runs"]
+    assert everything == sorted(everything, key=lambda run: -int(run["id"].removeprefix("run-")))
+    assert [run for run in everything if run["job"] == second] == [new, past]
+    assert rota.api("GET", f"/api/job-runs?job={second}&status=COMPLETED").json()["runs"] == [new, past]
+    assert rota.api("GET", f"/api/job-runs?worker={new['worker']}&status=FAILED").json()["runs"] == []
+    assert rota.api("GET", "/api/job-runs?status=LOST").status == 422
+    assert rota.api("GET", "/api/job-runs?job=job-99").status == 404
     assert (new["superseded"], past["superseded"], past["id"]) == (False, True, old[second])
     assert Path(past["log_paths"]["stdout"]).read_text() == "two run 1\n"
     assert f"earlier runs       {old[second]} COMPLETED, exit code 0" in rota.ask("show", second).out

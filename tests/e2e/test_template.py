@@ -122,7 +122,18 @@ def test_over_http(rota: Rota) -> None:
     assert (made.status, made.json()["template"]["id"], made.json()["warning"]) == (201, "template-1", None)
     assert b"s3cret" not in made.body
     assert rota.api("POST", "/api/job-templates", body).status == 409
-    assert rota.api("POST", "/api/job-templates", {**body, "name": "n", "comand": []}).status == 422
+    for wrong, where, says in (
+        ({"comand": []}, "$.comand", "a template has no field comand: did you mean command?"),
+        ({"command": "x"}, "$.command", "the request body cannot be used: Expected `array | null`, got `str`"),
+        ({"name": None}, "$.name", 'a template needs a name: name = "story"'),
+    ):
+        refused = rota.api("POST", "/api/job-templates", {**body, "name": "n", **wrong})
+        assert (refused.status, refused.json()["path"]) == (422, where)
+        assert refused.json()["detail"].startswith(says)
+    refused = rota.api("PATCH", "/api/job-templates/say", {"params": {}})
+    assert (
+        refused.json()["detail"] == "a template has no field params: a template has default_params, and a params_schema"
+    )
     (listed,) = rota.api("GET", "/api/job-templates").json()["templates"]
     assert listed == made.json()["template"] == rota.api("GET", "/api/job-templates/template-1").json()
     assert (listed["env"], listed["locks"]) == (["SECRET"], ["l/{what}"])
@@ -133,7 +144,7 @@ def test_over_http(rota: Rota) -> None:
     first = rota.api("POST", "/api/jobs", wanted, Idempotency_Key="k")
     assert (first.status, first.json()["job"]["command"]) == (201, ["echo", "k"])
     assert rota.api("POST", "/api/job-templates/say/archive").json()["archived_at"] is not None
-    assert rota.api("GET", "/api/job-templates").json() == {"templates": []}
+    assert rota.api("GET", "/api/job-templates").json() == {"templates": [], "next": None}
     again = rota.api("POST", "/api/jobs", wanted, Idempotency_Key="k")
     assert again == first
     assert rota.api("POST", "/api/jobs", wanted, Idempotency_Key="other").status == 409

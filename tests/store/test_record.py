@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import msgspec
 import pytest
 
+from harness import Raw
 from rota.core.job import Spec
 from rota.core.status import ACTIVE, TERMINAL, Status
-from rota.ids import JobId
+from rota.ids import JobId, RunId
 from store.desk import BROKEN, Desk, add_job
 
 
@@ -133,3 +137,31 @@ def test_an_empty_store_has_nothing_to_tell(desk: Desk) -> None:
     assert desk.reader.last_dispatch() is None
     assert desk.reader.waiting_counts() == {}
     assert desk.reader.events_since(0, 10) == []
+
+
+RUNS = (Status.RUNNING, Status.COMPLETED, Status.FAILED, Status.SKIPPED, Status.CANCELLED)
+
+
+def listed(desk: Desk, *, statuses: Sequence[Status] = RUNS, below: int = 99, limit: int = 9, **only: Any) -> list[int]:
+    return [each.run.id for each in desk.reader.list_runs(statuses=statuses, below=below, limit=limit, **only)]
+
+
+def test_runs_are_listed_from_the_newest_in_pages_and_by_what_is_asked(full: Desk) -> None:
+    assert listed(full) == [4, 3, 2, 1]
+    assert [listed(full, limit=2), listed(full, below=3, limit=2), listed(full, below=1)] == [[4, 3], [2, 1], []]
+    assert listed(full, statuses=[Status.RUNNING]) == [4, 3]
+    assert listed(full, statuses=[Status.RUNNING], below=4) == [3]
+    assert listed(full, statuses=[Status.RUNNING, Status.FAILED]) == [4, 3, 2]
+    assert listed(full, statuses=[Status.CANCELLED]) == []
+    assert listed(full, job=JobId(2)) == [2]
+    assert listed(full, job=JobId(2), statuses=[Status.RUNNING]) == []
+    workers = {each.run.id: each.run.worker for each in full.reader.list_runs(statuses=RUNS, below=99, limit=9)}
+    assert listed(full, worker=workers[RunId(3)], statuses=[Status.RUNNING]) == [3]
+    assert listed(full, worker="nobody/1") == listed(full, worker="nobody/1", statuses=[Status.RUNNING]) == []
+
+
+def test_a_run_that_has_a_later_one_is_superseded(full: Desk, raw: Raw) -> None:
+    raw("INSERT INTO run (id, job, worker, status, started_at, finished_at) VALUES (9, 1, 'w/9', 'FAILED', 1, 2)")
+    raw("UPDATE job SET rewound_run = 1 WHERE id = 1")
+    found = full.reader.list_runs(statuses=RUNS, below=99, limit=9, job=JobId(1))
+    assert [(each.run.id, each.is_superseded, each.rewound_run) for each in found] == [(9, False, 1), (1, True, 1)]

@@ -62,7 +62,7 @@ def test_an_archived_one_leaves_its_name_and_is_the_second_choice(desk: Desk) ->
     assert desk.reader.templates_by_name(["one"])["one"].archived_at == NOW
     second = add(desk, "one")
     assert desk.reader.templates_by_name(["one"])["one"].id == second
-    assert [each.id for each in desk.reader.templates(with_archived=True)] == [second, first]
+    assert [each.id for each in desk.reader.templates(with_archived=True)] == [first, second]
     archive(desk, second)
     archive(desk, first, back=True)
     assert desk.events[0].kind == "template.unarchived"
@@ -124,9 +124,15 @@ def test_an_archived_one_goes_with_age_when_no_job_has_it(desk: Desk) -> None:
     assert desk.reader.old_templates(until) == [idle]
     with desk.writing() as session:
         assert session.remove_templates([used, idle, in_use]) == 1
-    assert [each.id for each in desk.reader.templates(with_archived=True)] == sorted(
-        [used, named, young, in_use], key=lambda template: {used: 4, named: 2, young: 5, in_use: 1}[template]
-    )
+    assert [each.id for each in desk.reader.templates(with_archived=True)] == [used, named, young, in_use]
+
+
+def test_a_page_begins_behind_the_one_before(desk: Desk) -> None:
+    numbers = [add(desk, name) for name in ("d", "c", "b", "a")]
+    archive(desk, numbers[1])
+    assert [each.id for each in desk.reader.templates(after=numbers[0], limit=2)] == numbers[2:]
+    assert [each.id for each in desk.reader.templates(after=numbers[0], limit=2, with_archived=True)] == numbers[1:3]
+    assert desk.reader.templates(after=numbers[3], limit=2) == []
 
 
 def test_a_number_is_not_used_again(desk: Desk) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 from msgspec.structs import asdict
 
 from harness import Raw, Scheduler
-from rota.view.lock import LockForm, lock, locks
+from rota.view.lock import lock, locks
+from rota.wire.lock import LockKeyForm
 
 
-def seen(form: LockForm) -> tuple[Any, ...]:
+def seen(form: LockKeyForm) -> tuple[Any, ...]:
     names = [[f"{each.id} {each.mode}" for each in each_side] for each_side in (form.holders, form.waiters)]
     return form.key, form.mode, *names, form.waiting
 

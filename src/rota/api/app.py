@@ -30,6 +30,7 @@ from rota.api import (
     queue,
     retry,
     rewind,
+    run,
     schedule,
     scheduler,
     slot,
@@ -44,15 +45,39 @@ from rota.api.decode import body_of, query_of
 from rota.api.endpoint import Call, Endpoint, Key, Reply
 from rota.api.problem import on_defect, on_http_error, on_rota_error, problem
 from rota.api.router import Router
+from rota.api.trace import traced
 from rota.engine.once import told_before
 from rota.errors import InFlight, InvalidInput, RotaError
 from rota.wire import encode
 
-_MODULES = (submit, job, retry, rewind)
+_MODULES = (
+    submit,
+    job,
+    edit,
+    retry,
+    rewind,
+    run,
+    queue,
+    lock,
+    template,
+)
 _OLD_MODULES = (
-    edit, queue, lock, log, slot, direct, artifact, tick, scheduler, control, breaker, display, graph, gc, template,
-    group, progress, webhook, schedule,
-)  # fmt: skip
+    log,
+    slot,
+    direct,
+    artifact,
+    tick,
+    scheduler,
+    control,
+    breaker,
+    display,
+    graph,
+    gc,
+    group,
+    progress,
+    webhook,
+    schedule,
+)
 
 _ENDPOINTS = tuple(endpoint for module in _MODULES for endpoint in module.ENDPOINTS)
 ENDPOINTS: tuple[Endpoint, ...] = (*_ENDPOINTS, *About(_ENDPOINTS).endpoints)
@@ -75,6 +100,10 @@ class Application:
         self._old.state.context = context
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with traced(scope):
+            await self._handle(scope, receive, send)
+
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = self._router.find(scope["path"])
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         if found is None or method not in found.endpoints:

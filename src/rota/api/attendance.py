@@ -29,7 +29,7 @@ from rota.errors import StorageFull, StoreError
 from rota.ids import SlotId, show_slot
 from rota.view import slot as view
 from rota.view.log import STREAMS, Output, path_in
-from rota.view.slot import SlotForm
+from rota.wire.slot import SlotForm
 
 LOOK_EVERY = 0.1
 """Seconds between looks at the files."""

@@ -12,9 +12,11 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
 
+import msgspec
 from starlette.requests import Request as HttpRequest
 
 from rota.api.presence import Presence
+from rota.api.trace import current_trace
 from rota.aside import Asides
 from rota.clock import Clock
 from rota.command.backpressure import Deferred, Delayed
@@ -182,7 +184,7 @@ class Context:
         self.hub = hub
         self.control = control
         self.actor = actor
-        self.around = around
+        self._around = around
         self.probe = probe
         self.known = known
         self.presence = Presence(self.perform, lambda: control.config.direct)
@@ -206,6 +208,12 @@ class Context:
         self._settled: deque[tuple[asyncio.Future[Any], Any]] = deque()
         self._is_waking = False
         self._outbox: list[Request[Any]] = []
+
+    @property
+    def around(self) -> Surroundings:
+        """What a job gets that does not bring its own; asked while a request is answered, its trace is among it."""
+        trace = current_trace()
+        return msgspec.structs.replace(self._around, trace=trace) if trace else self._around
 
     def sight(self) -> Sight:
         settings = self.control.settings

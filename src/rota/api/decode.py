@@ -36,7 +36,7 @@ def body_of(endpoint: Endpoint, given: bytes) -> Any:
     if endpoint.takes is NoneType or (not given and endpoint.may_be_empty):
         return None
     try:
-        return msgspec.json.decode(given, type=endpoint.takes)
+        return msgspec.json.decode(given, type=endpoint.takes) if endpoint.reads is None else endpoint.reads(given)
     except msgspec.MsgspecError as error:
         raise _refusal("the request body", error) from None
     except RecursionError:

@@ -20,7 +20,7 @@ from rota.api.slot import NOBODY, SlotAsked, reserve, until_ended, while_there
 from rota.config.section import is_route
 from rota.errors import Conflict, InvalidInput, NotFound, Unavailable, WaitOver
 from rota.view.log import STREAMS, path_in, pieces, size_of
-from rota.view.slot import SlotForm
+from rota.wire.slot import SlotForm
 
 MOST = 64 * 1024
 """Bytes of each stream in an answer: its end, which says what came of it."""

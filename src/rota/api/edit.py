@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
-
-from rota.api.context import context_of
-from rota.api.problem import answer
-from rota.command.edit import edit, parse
+from rota.api.context import Context
+from rota.api.endpoint import Call, Endpoint, Nothing, Reply
+from rota.api.example import JOB
+from rota.command.edit import Edit, Edited, edit, parse
+from rota.engine.work import Work
 from rota.ids import parse_job
 from rota.view import job as view
+from rota.wire.edit import EditForm
 
 
-async def edit_job(request: Request) -> Response:
-    context, job = context_of(request), parse_job(request.path_params["job"])
-    wanted = parse(await request.body())
+async def edit_job(call: Call[Nothing, Edit]) -> Reply[EditForm]:
+    """Change what a job that waits was asked for, whole or not at all. Command and params are fixed once it has been
+    dispatched (409); what it waits for and what it makes are fixed at submit."""
+    context, job = call.context, parse_job(call.path["job"])
     context.control.look_at_config()  # a retry policy that was just written can be chosen
-    told = await context.perform(partial(edit, job=job, wanted=wanted, actor=context.actor))
-    form = await context.look(partial(view.show, job=job, sight=context.sight()))
-    return answer({"job": form, "fields": told.fields, "warning": "; ".join(told.warnings) or None})
+    act = partial(edit, job=job, wanted=call.body, actor=context.actor)
+    return Reply(await context.perform_and_see(act, partial(_see, context)))
 
 
-ROUTES = [Route("/api/jobs/{job}", edit_job, methods=["PATCH"])]
+def _see(context: Context, work: Work, results: Sequence[Edited]) -> list[EditForm]:
+    return [
+        EditForm(
+            job=view.show(work.session, told.job, context.sight()),
+            fields=told.fields,
+            warning="; ".join(told.warnings) or None,
+        )
+        for told in results
+    ]
+
+
+ENDPOINTS = [
+    Endpoint(
+        "PATCH", "/api/jobs/{job}", edit_job, refuses=(409,), reads=parse,
+        sends={"set_params": {"chapter": 8}, "priority": 5, "delay": None},
+        shows={"job": JOB, "fields": ["params", "priority"], "warning": None},
+    ),
+]  # fmt: skip

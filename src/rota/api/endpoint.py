@@ -100,11 +100,13 @@ class Endpoint:
         sends: Any = msgspec.UNSET,
         shows: Any = msgspec.UNSET,
         also_shows: Mapping[int, Any] = {},
+        reads: Callable[[bytes], Any] | None = None,
     ) -> None:
-        """`statuses` are those of its answers, of the type that its handler says or as `or_gives` says; `media` is what
-        they are in, where that is not JSON; `refuses` are refusals beside those that any endpoint may have, or their
-        statuses; `tells` says what is in headers of its own. `sends` and `shows` are an example of body and answer, of
-        all statuses but those that `also_shows` has one for. A public one needs no token."""
+        """`statuses` are those of its answers, of the type that its handler says or as `or_gives` says, which is None
+        for one without a body; `media` is what they are in, where that is not JSON; `refuses` are refusals beside those
+        that any endpoint may have, or their statuses; `tells` says what is in headers of its own. `sends` and `shows`
+        are an example of body and answer, of all statuses but those that `also_shows` has one for. `reads` decodes the
+        body where its type alone would say too little of what is wrong with it. A public one needs no token."""
         self.method = method
         self.path = _PLACE.sub(r"{\1}", path)
         self.segments = tuple(path.strip("/").split("/"))
@@ -119,8 +121,9 @@ class Endpoint:
         self.refuses = tuple(refuses)
         self.is_deprecated = is_deprecated
         self.sends = sends
-        self.shows = shows
+        self.shows = shows if shows is msgspec.UNSET else msgspec.to_builtins(shows)
         self.also_shows = also_shows
+        self.reads = reads
         hints = get_type_hints(handle, include_extras=True)
         self.asks, self.takes = get_args(hints["call"])
         self.gives = _form_of(hints["return"])

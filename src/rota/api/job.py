@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
-from rota.api.example import CANCELLED_JOB, ENDED_JOB, WAITING_JOB
+from rota.api.example import CANCELLED_JOB, ENDED_JOB, JOB, WAIT
 from rota.command.cancel import cancel
 from rota.core.job import Job
 from rota.core.status import TERMINAL, Status
@@ -167,18 +167,18 @@ async def why_job(call: Call[Nothing, None]) -> Reply[WhyForm]:
     return Reply(await context.look(partial(why, job=job, sight=context.sight())))
 
 
-_PAGE = {"jobs": [WAITING_JOB, ENDED_JOB], "next": "ended.job-21", "counts": {"QUEUED": 1, "COMPLETED": 23}}
+_PAGE = {"jobs": [JOB, ENDED_JOB], "next": "ended.job-21", "counts": {"QUEUED": 1, "COMPLETED": 23}}
 _WHY = {
-    "job": "job-24",
+    "job": "job-25",
     "status": "QUEUED",
-    "wait": WAITING_JOB["wait"],
-    "text": "job-24 is QUEUED: waiting on pool global (1/1), used by job-23",
+    "wait": WAIT,
+    "text": "job-25 is QUEUED: waiting on pool global (1/1), used by job-23",
     "warnings": [],
 }
 
 ENDPOINTS = [
     Endpoint("GET", "/api/jobs", list_jobs, refuses=(404,), shows=_PAGE),
-    Endpoint("GET", "/api/jobs/{job}", get_job, shows=WAITING_JOB),
+    Endpoint("GET", "/api/jobs/{job}", get_job, shows=JOB),
     Endpoint("POST", "/api/jobs/{job}/cancel", cancel_job, refuses=(409,), shows=CANCELLED_JOB),
     Endpoint("GET", "/api/jobs/{job}/why", why_job, shows=_WHY),
 ]

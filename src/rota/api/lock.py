@@ -4,26 +4,34 @@ from __future__ import annotations
 
 from functools import partial
 
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
+import msgspec
 
-from rota.api.context import context_of
-from rota.api.problem import answer, number
+from rota.api.endpoint import Call, Endpoint, Reply
+from rota.api.job import PageSize
 from rota.view import lock as view
-
-_MOST_LISTED = 1000
-
-
-async def list_locks(request: Request) -> Response:
-    """With `key` that one alone; the cursor is a key too."""
-    context, key = context_of(request), request.query_params.get("key")
-    if key is not None:
-        return answer({"locks": [await context.look(partial(view.lock, key=key))], "next": None})
-    limit = int(number(request, "limit", 100, least=1, most=_MOST_LISTED))
-    after = request.query_params.get("cursor", "")
-    locks, following = await context.look(partial(view.locks, after=after, limit=limit))
-    return answer({"locks": locks, "next": following})
+from rota.wire.lock import LockKeyForm, LocksForm, OwnerForm
 
 
-ROUTES = [Route("/api/locks", list_locks, methods=["GET"])]
+class LocksQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    key: str | None = None
+    """Only this one, also where nobody wants it."""
+    limit: PageSize = 100
+    cursor: str | None = None
+    """The `next` of the page before."""
+
+
+async def list_locks(call: Call[LocksQuery, None]) -> Reply[LocksForm]:
+    """List the locks that are held or wanted, by key: who holds each, and who stands in line for it."""
+    context, query = call.context, call.query
+    if query.key is not None:
+        return Reply(LocksForm(locks=[await context.look(partial(view.lock, key=query.key))], next=None))
+    locks, following = await context.look(partial(view.locks, after=query.cursor or "", limit=query.limit))
+    return Reply(LocksForm(locks=locks, next=following))
+
+
+_SHOWN = LockKeyForm(
+    key="branch/main", mode="exclusive", holders=[OwnerForm(id="job-24", mode="exclusive")],
+    waiters=[OwnerForm(id="job-25", mode="exclusive")], waiting=1,
+)  # fmt: skip
+
+ENDPOINTS = [Endpoint("GET", "/api/locks", list_locks, shows=LocksForm(locks=[_SHOWN], next=None))]

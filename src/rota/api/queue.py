@@ -2,65 +2,96 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
-from rota.api.context import context_of
-from rota.api.problem import answer, number, read
-from rota.command.move import Move, move, reorder
+from rota.api.context import Context
+from rota.api.endpoint import Call, Endpoint, Nothing, Reply
+from rota.api.example import JOB, WAIT
+from rota.api.job import PageSize
+from rota.command.move import Move, Moved, move, reorder
 from rota.core.queue import Rank
+from rota.engine.work import Work
 from rota.errors import InvalidInput
 from rota.ids import parse_job, show_job
 from rota.view import queue as view
+from rota.wire.queue import OrderForm, PlaceForm, QueueForm, QueuePageForm
 
-_MOST_LISTED = 1000
 _NUMBERS = 4
+
+
+async def move_job(call: Call[Nothing, Move]) -> Reply[PlaceForm]:
+    """Move a job that waits to another place among those of its priority. Say where in one way."""
+    context, job = call.context, parse_job(call.path["job"])
+    act = partial(move, job=job, wanted=call.body, actor=context.actor)
+    return Reply(await context.perform_and_see(act, partial(_placed, context)))
+
+
+def _placed(context: Context, work: Work, results: Sequence[Moved]) -> list[PlaceForm]:
+    forms = []
+    for told in results:
+        job, place = view.placed(work.session, told.jobs[0], context.sight())
+        forms.append(PlaceForm(job=job, place=place, moved=told.has_moved))
+    return forms
 
 
 class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     order: Annotated[list[str], msgspec.Meta(min_length=1, max_length=10_000)]
+    """Jobs of one priority that wait, each once."""
 
 
-async def move_job(request: Request) -> Response:
-    context, job = context_of(request), parse_job(request.path_params["job"])
-    wanted = await read(request, Move)
-    told = await context.perform(partial(move, job=job, wanted=wanted, actor=context.actor))
-    placed = await context.look(partial(view.placed, job=job, sight=context.sight()))
-    return answer({**placed, "moved": told.has_moved})
+async def reorder_queue(call: Call[Nothing, Order]) -> Reply[OrderForm]:
+    """Give jobs that wait another order. They share out the places they have among them; all others stay where they
+    are."""
+    context = call.context
+    told = await context.perform(partial(reorder, order=call.body.order, actor=context.actor))
+    return Reply(OrderForm(order=[show_job(job) for job in told.jobs], moved=told.has_moved))
 
 
-async def reorder_queue(request: Request) -> Response:
-    context, wanted = context_of(request), await read(request, Order)
-    told = await context.perform(partial(reorder, order=wanted.order, actor=context.actor))
-    return answer({"order": [show_job(job) for job in told.jobs], "moved": told.has_moved})
+class QueueQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    limit: PageSize = 100
+    cursor: str | None = None
+    """The `next` of the page before."""
 
 
-def _cursor(request: Request) -> Rank:
+def _cursor(cursor: str | None) -> Rank:
     """The rank where the page before ended: that job may have started or moved since."""
-    cursor = request.query_params.get("cursor")
     if cursor is None:
         return view.FRONT
     numbers = cursor.split(".")
-    if len(numbers) != _NUMBERS or not all(each.removeprefix("-").isdecimal() and len(each) < 19 for each in numbers):
-        raise InvalidInput(f"not a cursor: {cursor!r}; use the `next` of the page before")
+    if len(numbers) != _NUMBERS or not all(_is_number(each) for each in numbers):
+        raise InvalidInput(f"not a cursor: {cursor!r}; use the `next` of the page before").under(".cursor")
     return Rank._make(int(each) for each in numbers)
 
 
-async def list_queue(request: Request) -> Response:
-    context, behind = context_of(request), _cursor(request)
-    limit = int(number(request, "limit", 100, least=1, most=_MOST_LISTED))
-    page = await context.look(partial(view.queue, sight=context.sight(), behind=behind, limit=limit))
+def _is_number(text: str) -> bool:
+    digits = text.removeprefix("-")
+    return digits.isascii() and digits.isdecimal() and len(digits) < 19
+
+
+async def list_queue(call: Call[QueueQuery, None]) -> Reply[QueuePageForm]:
+    """List what waits, in the order in which it would go."""
+    context, behind = call.context, _cursor(call.query.cursor)
+    page = await context.look(partial(view.queue, sight=context.sight(), behind=behind, limit=call.query.limit))
     mark = None if page.last is None else ".".join(str(each) for each in page.last)
-    return answer({"jobs": page.jobs, "next": mark})
+    return Reply(QueuePageForm(jobs=page.jobs, next=mark))
 
 
-ROUTES = [
-    Route("/api/jobs/{job}/move", move_job, methods=["POST"]),
-    Route("/api/queue", list_queue, methods=["GET"]),
-    Route("/api/queue/reorder", reorder_queue, methods=["POST"]),
-]
+_SHOWN = QueueForm(
+    id=JOB.id, name=JOB.name, status="QUEUED", priority=0, position=JOB.position, place=1, wait=WAIT
+)  # fmt: skip
+
+ENDPOINTS = [
+    Endpoint(
+        "POST", "/api/jobs/{job}/move", move_job, refuses=(409,), sends={"before": "job-24"},
+        shows=PlaceForm(job=JOB, place=1, moved=True),
+    ),
+    Endpoint("GET", "/api/queue", list_queue, shows=QueuePageForm(jobs=[_SHOWN], next=None)),
+    Endpoint(
+        "POST", "/api/queue/reorder", reorder_queue, refuses=(404, 409), sends={"order": ["job-25", "job-24"]},
+        shows=OrderForm(order=["job-25", "job-24"], moved=True),
+    ),
+]  # fmt: skip

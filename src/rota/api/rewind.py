@@ -1,4 +1,4 @@
-"""Rewind over HTTP, and the runs that it leaves behind."""
+"""Rewind over HTTP."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ import msgspec
 
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
-from rota.api.example import RUN
 from rota.api.once import Done, carry_out
 from rota.command.rewind import Area, Report, Sighted, clear, look, reports, rewind, survey, survey_group
 from rota.errors import Conflict, Unavailable
-from rota.ids import parse_job, parse_run
-from rota.view import run as view
-from rota.wire.job import RunForm, RunsForm
+from rota.ids import parse_job
 from rota.wire.rewind import RewindForm
 
 _LOOK_OUTSIDE = 20.0
@@ -77,18 +74,6 @@ async def _look(context: Context, area: Area) -> Sighted:
         raise Unavailable("the file system does not answer; nothing was rewound, so try again later") from None
 
 
-async def list_runs(call: Call[Nothing, None]) -> Reply[RunsForm]:
-    """List the runs of a job, the newest first; a rewind leaves runs behind."""
-    context, job = call.context, parse_job(call.path["job"])
-    return Reply(RunsForm(runs=await context.look(partial(view.runs, job=job, sight=context.sight()))))
-
-
-async def get_run(call: Call[Nothing, None]) -> Reply[RunForm]:
-    """Show a run."""
-    context, run = call.context, parse_run(call.path["run"])
-    return Reply(await context.look(partial(view.show, run=run, sight=context.sight())))
-
-
 _REWOUND = {
     "requested_job": "job-22",
     "root": "job-22",
@@ -101,8 +86,6 @@ _REWOUND = {
 }
 
 ENDPOINTS = [
-    Endpoint("GET", "/api/job-runs/{run}", get_run, shows=RUN),
     Endpoint("POST", "/api/jobs/{job}/rewind", rewind_job, refuses=(409,), is_keyed=True, shows=_REWOUND),
     Endpoint("POST", "/api/job-groups/{group}/rewind", rewind_group, refuses=(409,), is_keyed=True, shows=_REWOUND),
-    Endpoint("GET", "/api/jobs/{job}/runs", list_runs, shows={"runs": [RUN]}),
 ]

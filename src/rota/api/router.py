@@ -1,8 +1,9 @@
 """From a request's path to its endpoint, by the path's segments: a literal one goes before a place.
 
-/api/jobs/batch          itself, and not the job called `batch`
+/api/jobs/batch                    itself, and not the job called `batch`
 /api/jobs/{job}/why
-/api/pools/{name:path}   the rest of the path, slashes and all
+/api/pools/{name:path}             the rest of the path, slashes and all
+/api/breakers/{key:path}/reset     the rest but for its end
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ class _Node:
         self.literals: dict[str, _Node] = {}
         self.place: _Node | None = None
         self.endpoints: dict[str, Endpoint] = {}
-        self.rests: dict[str, Endpoint] = {}
-        """Those that take the rest of the path."""
+        self.rests: dict[tuple[str, ...], dict[str, Endpoint]] = {}
+        """Those that take the rest of the path, by what it has to end with."""
 
 
 class Router:
@@ -41,21 +42,25 @@ class Router:
 
     def _add(self, endpoint: Endpoint) -> None:
         node = self._root
-        for segment in endpoint.segments:
+        for n, segment in enumerate(endpoint.segments):
             if segment.endswith(":path}"):
-                node.rests[endpoint.method] = endpoint
+                _put(endpoint, node.rests.setdefault(endpoint.segments[n + 1 :], {}))
                 return
             if segment.startswith("{"):
                 node.place = node.place or _Node()
                 node = node.place
             else:
                 node = node.literals.setdefault(segment, _Node())
-        if endpoint.method in node.endpoints:
-            raise ValueError(f"two endpoints answer {endpoint.method} {endpoint.path}")
-        node.endpoints[endpoint.method] = endpoint
+        _put(endpoint, node.endpoints)
 
     def find(self, path: str) -> Found | None:
         return _find(self._root, path.removeprefix("/").split("/"), ())
+
+
+def _put(endpoint: Endpoint, endpoints: dict[str, Endpoint]) -> None:
+    if endpoint.method in endpoints:
+        raise ValueError(f"two endpoints answer {endpoint.method} {endpoint.path}")
+    endpoints[endpoint.method] = endpoint
 
 
 def _find(node: _Node, segments: Sequence[str], values: tuple[str, ...]) -> Found | None:
@@ -66,4 +71,8 @@ def _find(node: _Node, segments: Sequence[str], values: tuple[str, ...]) -> Foun
         return found
     if first and node.place is not None and (found := _find(node.place, rest, (*values, first))) is not None:
         return found
-    return Found(node.rests, (*values, "/".join(segments))) if node.rests and any(segments) else None
+    for end, endpoints in sorted(node.rests.items(), key=lambda rest: -len(rest[0])):
+        taken = segments[: len(segments) - len(end)]
+        if any(taken) and tuple(segments[len(taken) :]) == end:
+            return Found(endpoints, (*values, "/".join(taken)))
+    return None

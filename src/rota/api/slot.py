@@ -25,7 +25,7 @@ from rota.engine.work import Work
 from rota.errors import Conflict, InvalidInput
 from rota.ids import SlotId, parse_slot, show_slot
 from rota.view import slot as view
-from rota.view.slot import SlotForm
+from rota.wire.slot import SlotForm
 
 LONGEST_POLL = 60.0
 NOBODY = 499

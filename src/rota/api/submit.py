@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
-from rota.api.example import WAITING_JOB
+from rota.api.example import JOB
 from rota.api.once import carry_out
 from rota.api.problem import answer, problem
 from rota.api.rehearsal import rehearse
@@ -216,7 +216,8 @@ class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         check_cwd(self.cwd)
         check_variables(self.env)
         variables = {**scheduler.variables, **self.env} if self.inherit_env else self.env
-        return Surroundings(cwd=scheduler.cwd if self.cwd is None else self.cwd, variables=variables)
+        cwd = scheduler.cwd if self.cwd is None else self.cwd
+        return msgspec.structs.replace(scheduler, cwd=cwd, variables=variables)
 
 
 class BatchQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -262,8 +263,8 @@ ENDPOINTS = [
     Endpoint(
         "POST", "/api/jobs", submit_job, statuses=(201, 200), refuses=(404, 409, 429), is_keyed=True,
         sends={"command": ["claude", "-p", "fix the failing test"], "name": "fix", "priority": 5, "timeout": "2h"},
-        shows={"result": "submitted", "job": WAITING_JOB, "warning": None},
-        also_shows={200: {"result": "already_active", "job": WAITING_JOB, "warning": None}},
+        shows={"result": "submitted", "job": JOB, "warning": None},
+        also_shows={200: {"result": "already_active", "job": JOB, "warning": None}},
     ),
     Endpoint(
         "POST", "/api/jobs/batch", submit_batch, statuses=(201, 200), refuses=(404, 409, 429), is_keyed=True,

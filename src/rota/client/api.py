@@ -22,6 +22,8 @@ GROUP_OVER = ("COMPLETED", "CANCELLED", "PARTIAL")
 ENDED = (*TERMINAL, "PARTIAL")
 """Of jobs and groups alike."""
 
+MOST_LISTED = 1000
+"""The most that a page can have."""
 LOG_PIECE = 1 << 20
 """Bytes of a log asked for at a time, so that no log is ever in memory whole."""
 
@@ -29,6 +31,23 @@ LOG_PIECE = 1 << 20
 def _query(pairs: Iterable[tuple[str, object]]) -> str:
     shown = "&".join(f"{name}={quote(str(value))}" for name, value in pairs if value is not None)
     return f"?{shown}" if shown else ""
+
+
+def _all(session: Session, path: str, name: str, pairs: Iterable[tuple[str, object]] = ()) -> list[Json]:
+    """All pages of a list."""
+    found: list[Json] = []
+    cursor: str | None = None
+    while True:
+        page = session.ask("GET", f"{path}{_query((*pairs, ('limit', MOST_LISTED), ('cursor', cursor)))}").json()
+        found += page[name]
+        cursor = page.get("next")
+        if cursor is None:
+            return found
+
+
+def _once() -> Mapping[str, str]:
+    """A key, for what is to be done once whatever happens to the connection: a repeat carries the same one."""
+    return {"Idempotency-Key": os.urandom(16).hex()}
 
 
 def submit(session: Session, request: Json) -> Json:
@@ -203,20 +222,12 @@ def reorder(session: Session, order: Sequence[str]) -> Json:
 
 def locks(session: Session, *, key: str | None = None) -> list[Json]:
     """All that are held or wanted, or one."""
-    found: list[Json] = []
-    cursor: str | None = None
-    while True:
-        page = session.ask("GET", f"/api/locks{_query((('key', key), ('cursor', cursor)))}").json()
-        found += page["locks"]
-        cursor = page.get("next")
-        if cursor is None:
-            return found
+    return _all(session, "/api/locks", "locks", [("key", key)])
 
 
 def runs(session: Session, job: str) -> list[Json]:
     """All runs of a job, the newest first."""
-    answer: list[Json] = session.ask("GET", f"/api/jobs/{quote(job)}/runs").json()["runs"]
-    return answer
+    return _all(session, f"/api/jobs/{quote(job)}/runs", "runs")
 
 
 def run(session: Session, run: str) -> Json:
@@ -367,14 +378,15 @@ def signal_slot(session: Session, slot: str, name: str) -> None:
 
 
 def add_template(session: Session, template: Json) -> Json:
-    answer: Json = session.ask("POST", "/api/job-templates", body=template).json()
+    answer: Json = session.ask("POST", "/api/job-templates", body=template, headers=_once()).json()
     return answer
 
 
 def templates(session: Session, *, archived: bool = False) -> Json:
-    """`archived` ones too."""
-    answer: Json = session.ask("GET", f"/api/job-templates{_query((('all', 1 if archived else None),))}").json()
-    return answer
+    """All of them, by name; `archived` ones too, behind the one in use that has their name now."""
+    found = _all(session, "/api/job-templates", "templates", (("all", 1 if archived else None),))
+    newest_first = reversed(found)
+    return {"templates": sorted(newest_first, key=lambda each: (each["name"], each["archived_at"] is not None))}
 
 
 def template(session: Session, template: str) -> Json:

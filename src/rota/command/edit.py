@@ -61,15 +61,13 @@ _ELSEWHERE = {
 
 
 def parse(body: bytes) -> Edit:
-    """Fields that cannot be edited are refused by name."""
-    try:
-        asked = msgspec.json.decode(body, type=dict[str, Any])
-        for name in asked.keys() - frozenset(Edit.__struct_fields__):
+    """Fields that cannot be edited are refused by name, with what to do instead."""
+    asked = msgspec.json.decode(body, type=dict[str, Any])
+    for name in asked:
+        if name not in Edit.__struct_fields__:
             advice = _ELSEWHERE.get(name, f"an edit takes {_FIELDS}")
-            raise InvalidInput(f"{name} cannot be edited: {advice}")
-        wanted = msgspec.convert(asked, Edit)
-    except msgspec.MsgspecError as error:
-        raise InvalidInput(f"the request body cannot be used: {error}") from error
+            raise InvalidInput(f"{name} cannot be edited: {advice}").under(f".{name}")
+    wanted = msgspec.convert(asked, Edit)
     if not asked:
         raise InvalidInput(f"nothing is to be changed; an edit takes {_FIELDS}")
     return wanted

@@ -18,6 +18,7 @@ from rota.command.survey import check_named
 from rota.command.webhook import hook_of
 from rota.core.job import Spec
 from rota.core.schedule import Schedule
+from rota.core.trace import NAMES
 from rota.core.unique import keys_of
 from rota.engine.work import Work
 from rota.errors import InvalidInput, RotaError, StorageFull, StoreError
@@ -50,10 +51,12 @@ def expanded(look: Looking, job: Submission, schedule: ScheduleId | None) -> tup
 
 
 def stored(work: Work, job: Submission) -> tuple[str, int | None]:
-    """Its body, without what goes without saying, and where its whole environment is stored, if it brings one."""
+    """Its body, without what goes without saying, and where its whole environment is stored, if it brings one. The
+    trace of who made it ends with him: what it makes later is no part of that."""
     surroundings = None
     if not job.inherit_env:
-        surroundings = work.session.surroundings(job.env)
+        kept = {name: value for name, value in job.env.items() if name not in NAMES or name in job.env_given}
+        surroundings = work.session.surroundings(kept)
         job = msgspec.structs.replace(job, env={})
     said = {name: value for name, value in msgspec.to_builtins(job).items() if value != _DEFAULTS[name]}
     return msgspec.json.encode(said).decode(), surroundings

@@ -108,6 +108,7 @@ def reserve(
         target=spec.target,
         draws=draws,
         locks=spec.locks,
+        trace=spec.trace if runs else {},
         timeout=spec.timeout,
         idle_timeout=spec.idle_timeout,
         is_attended=is_attended,

@@ -11,6 +11,7 @@ from rota.core.after import AfterPolicy
 from rota.core.artifact import MissingProducer
 from rota.core.lock import LockMode
 from rota.core.template import Recipe
+from rota.core.trace import Trace
 from rota.ids import ScheduleId, TemplateId
 
 
@@ -138,3 +139,5 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
 
     cwd: str
     variables: Mapping[str, str]
+    trace: Trace = {}
+    """What the request belongs to that asks for it."""

@@ -30,6 +30,7 @@ from rota.core.lock import Lock, phase_lock
 from rota.core.pool import Draws
 from rota.core.retry import DEFAULT
 from rota.core.tick import is_free
+from rota.core.trace import Trace, joined, taken_out
 from rota.core.unique import keys_of
 from rota.core.webhook import JobHook
 from rota.core.workspace import Workspace
@@ -145,8 +146,8 @@ class Checker:
         self._work = work
         self._around = around
         self._draws: dict[tuple[object, ...], Draws] = {}
-        self._last: tuple[bool, Mapping[str, str], int] | None = None
-        """The environment of the job before and where it is stored: most often it is this one's too."""
+        self._last: tuple[bool, Mapping[str, str], int, Trace] | None = None
+        """The environment of the job before, where it is stored and its trace: most often they are this one's too."""
         self.warnings: dict[str, None] = {}
 
     def check_all(self, members: Iterable[_Member]) -> list[NewJob]:
@@ -197,10 +198,12 @@ class Checker:
     ) -> Spec:  # fmt: skip
         cwd = wanted.cwd if wanted.cwd is not None else self._around.cwd
         check_cwd(cwd)
+        surroundings, trace = self._surroundings(wanted)
         return Spec(
             command=tuple(wanted.command),
             cwd=cwd,
-            surroundings=self._surroundings(wanted),
+            surroundings=surroundings,
+            trace=trace,
             name=wanted.name,
             type=wanted.type,
             params=wanted.params,
@@ -234,15 +237,16 @@ class Checker:
         self._work.names_urls = self._work.names_urls or hook is not None
         return hook
 
-    def _surroundings(self, wanted: Submission) -> int:
-        """The stored environment of this job."""
+    def _surroundings(self, wanted: Submission) -> tuple[int, Trace]:
+        """Where the environment of this job is stored, and its trace, which is kept apart from it."""
         if self._last is not None and (self._last[0], self._last[1]) == (wanted.inherit_env, wanted.env):
-            return self._last[2]
+            return self._last[2:]
         variables = variables_of(wanted, self._around)
         check_variables(variables)
-        stored = self._work.session.surroundings(variables)
-        self._last = wanted.inherit_env, wanted.env, stored
-        return stored
+        shared, own = taken_out(variables)
+        stored, trace = self._work.session.surroundings(shared), joined(own, self._around.trace)
+        self._last = wanted.inherit_env, wanted.env, stored, trace
+        return stored, trace
 
 
 def phase_lock_of(wanted: Submission) -> Lock | None:

@@ -31,6 +31,8 @@ _LATER = {
     "after": "what a job comes after is said when it is submitted",
     "cwd": "a job runs where it is submitted, or where `cwd` of its submit says",
 }
+OF_CHANGES = ("set_default_params",)
+"""What a change can say beside a template's own fields."""
 _EXAMPLE_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 _STAND_IN = "x"
 
@@ -44,20 +46,26 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse_new(document: Mapping[str, Any]) -> tuple[str, TemplateBody]:
     """A template as a file or a request has it."""
-    _refuse_strange(document)
-    name = document.get("name")
-    if not isinstance(name, str):
-        raise InvalidInput('a template needs a name: name = "story"')
+    refuse_strange(document)
+    name = name_of(document)
     return name, _body({key: value for key, value in document.items() if key != "name" and value is not None})
 
 
-def _refuse_strange(document: Mapping[str, Any], more: tuple[str, ...] = ()) -> None:
+def name_of(document: Mapping[str, Any]) -> str:
+    name = document.get("name")
+    if not isinstance(name, str):
+        raise InvalidInput('a template needs a name: name = "story"').under(".name")
+    return name
+
+
+def refuse_strange(document: Mapping[str, Any], more: tuple[str, ...] = ()) -> None:
+    """What is no field of a template, nor one of these, with what was perhaps meant."""
     for field in document:
         if field in _FIELDS or field in more:
             continue
         near = get_close_matches(field, _FIELDS, n=1)
         hint = _LATER.get(field) or (f"did you mean {near[0]}?" if near else f"known are {', '.join(_FIELDS)}")
-        raise InvalidInput(f"a template has no field {field}: {hint}")
+        raise InvalidInput(f"a template has no field {field}: {hint}").under(f".{field}")
 
 
 def _body(fields: Mapping[str, Any]) -> TemplateBody:
@@ -170,7 +178,7 @@ def _refuse_taken(work: Work, name: str, but: TemplateId | None = None) -> None:
 def change(work: Work, asked: str, changes: Mapping[str, Any], *, is_whole: bool, actor: str) -> Stored:
     """To what is named here, the rest as it was; or as a whole. Jobs that exist keep what they have (INV-005)."""
     template = find(work.session, asked)
-    _refuse_strange(changes, ("set_default_params",))
+    refuse_strange(changes, OF_CHANGES)
     fields = {key: value for key, value in changes.items() if key not in ("name", "set_default_params")}
     was = {} if is_whole else msgspec.to_builtins(template.body)
     added = changes.get("set_default_params")

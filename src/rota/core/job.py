@@ -19,6 +19,7 @@ from rota.core.retry import RetryPolicy
 from rota.core.run import Run
 from rota.core.status import STARTED, WAITING, Status
 from rota.core.template import Recipe
+from rota.core.trace import Trace
 from rota.core.wait import WaitKind
 from rota.core.webhook import JobHook
 from rota.core.workspace import Workspace
@@ -34,6 +35,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str
     surroundings: int
     """The stored set of environment variables the child gets."""
+    trace: Trace = {}
+    """What it gets beyond them: the trace that it belongs to."""
     name: str | None = None
     type: str | None = None
     params: Mapping[str, Any] = {}

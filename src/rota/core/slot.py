@@ -21,6 +21,7 @@ from rota.core.lock import Lock, LockBoard
 from rota.core.pool import Draws, PoolBoard
 from rota.core.queue import Rank
 from rota.core.status import Status
+from rota.core.trace import Trace
 from rota.core.verdict import PASS, Pass, Verdict, Wait
 from rota.core.wait import WaitKind
 from rota.ids import JobId, RunId, SlotId, show_job, show_slot
@@ -69,6 +70,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     """How it ended."""
     exit_code: int | None
     reason: str | None
+    trace: Trace = {}
 
     @property
     def shown(self) -> str:

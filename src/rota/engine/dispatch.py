@@ -148,6 +148,7 @@ class Starter:
 
     def _overlay(self, dispatch: Dispatch, directory: str) -> Mapping[str, str]:
         return {
+            **dispatch.variables,
             **workspace.variables(dispatch, directory),
             "ROTA_HOME": self._home,
             "ROTA_JOB": show_job(dispatch.job),

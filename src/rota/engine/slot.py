@@ -51,7 +51,7 @@ def start_of(slot: Slot, home: str, kill_after: float) -> Start:
         argv=slot.command,
         cwd=slot.cwd,
         surroundings=slot.surroundings,
-        overlay={"ROTA_HOME": home, "ROTA_SLOT": show_slot(slot.id), "ROTA_RUN": show_run(slot.run)},
+        overlay={**slot.trace, "ROTA_HOME": home, "ROTA_SLOT": show_slot(slot.id), "ROTA_RUN": show_run(slot.run)},
         directory=directory_of(home, slot.id),
         timeout=None if slot.timeout is None else slot.timeout.total_seconds(),
         idle_timeout=None if slot.idle_timeout is None else slot.idle_timeout.total_seconds(),

@@ -13,12 +13,13 @@ from rota.core.event import Event
 from rota.core.retry import RetryPolicy
 from rota.core.snapshot import Claim
 from rota.core.status import Status, advance
+from rota.core.trace import Trace
 from rota.errors import StoreError
 from rota.ids import GroupId, JobId, RunId
 from rota.store.database import Row
-from rota.store.moment import duration_from_stored, maybe_to_stored, to_stored
+from rota.store.moment import duration_from_stored, from_stored, maybe_from_stored, maybe_to_stored, to_stored
 from rota.store.place import Placing
-from rota.store.record import decode_policy
+from rota.store.record import decode_policy, decode_trace
 
 
 class Dispatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +40,14 @@ class Dispatch(msgspec.Struct, frozen=True, kw_only=True):
     workspace: str | None = None
     rewound_run: RunId | None = None
     """The run whose files are to be aside when it starts."""
+    trace: str | None = None
+    type: str | None = None
+    queued_at: int | None = None
+
+    @property
+    def variables(self) -> Trace:
+        """Those of its trace."""
+        return decode_trace(self.trace)
 
 
 class OpenRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +72,11 @@ class OpenRun(msgspec.Struct, frozen=True, kw_only=True):
     makes: bool = False
     """Its chain makes artifacts."""
     group: GroupId | None = None
+    type: str | None = None
+    started_at: datetime
+    """When it was claimed."""
+    ready_at: datetime | None = None
+    """When nothing but room was wanting to its job."""
 
 
 class Claiming(Placing):
@@ -152,6 +166,9 @@ def _dispatch(row: Row, runs: Mapping[JobId, RunId]) -> Dispatch:
         maker=row[9],
         workspace=row[10],
         rewound_run=row[11],
+        trace=row[12],
+        type=row[13],
+        queued_at=row[14],
     )
 
 
@@ -172,4 +189,7 @@ def _open_run(row: Row) -> OpenRun:
         is_probe=bool(row[13]),
         makes=bool(row[14]),
         group=None if row[15] is None else GroupId(row[15]),
+        type=row[11],
+        started_at=from_stored(row[16]),
+        ready_at=maybe_from_stored(row[17]),
     )

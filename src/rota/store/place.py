@@ -144,6 +144,7 @@ def _place_row(placement: Placement, now: int) -> dict[str, object]:
         "wait_kind": None if placement.wait_kind is None else placement.wait_kind.value,
         "waited_on": ",".join(placement.waited_on),
         "ready": int(placement.is_ready),
+        "ready_at": now if placement.is_ready and not placement.was_ready else None,
         "reason": placement.reason,
         "finished_at": now if placement.to in TERMINAL else None,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -16,6 +16,7 @@ from rota.core.retry import RetryPolicy
 from rota.core.run import Run
 from rota.core.status import ACTIVE, TERMINAL, Status
 from rota.core.template import Recipe
+from rota.core.trace import Trace
 from rota.core.wait import WaitKind
 from rota.core.webhook import JobHook
 from rota.core.workspace import Workspace
@@ -24,9 +25,9 @@ from rota.names import GLOBAL
 from rota.store.artifact import ArtifactRecords, Named
 from rota.store.database import Row
 from rota.store.moment import duration_from_stored, from_stored, maybe_from_stored
+from rota.store.readable import readable
+from rota.store.run import RunRecords, run_of
 from rota.store.snapshot import decode_draws, decode_waited_on
-
-T = TypeVar("T")
 
 FIRST_RANK = (-(2**62), -(2**62), 0, 0)
 _NAMELESS = Named()
@@ -34,7 +35,7 @@ LAST_RANK = (2**62, 2**62, 2**62, 2**62)
 LISTED_BY = ("name", "type", "flow", "phase", "target")
 
 
-class Records(ArtifactRecords):
+class Records(RunRecords, ArtifactRecords):
     def answer(self, key: str) -> tuple[str, int, str] | None:
         """The digest of the request that came with this key before, and what it was told: status and body."""
         rows = self._db.rows("find_answer", key=key)
@@ -54,7 +55,7 @@ class Records(ArtifactRecords):
         locks: dict[int, list[Lock]] = {}
         for job, key, mode, _state in self._db.rows("locks_of", ids=wanted):
             locks.setdefault(job, []).append(Lock(key=key, mode=LockMode(mode)))
-        runs = {row[1]: _run(row) for row in self._db.rows("latest_runs", ids=wanted)}
+        runs = {row[1]: run_of(row) for row in self._db.rows("latest_runs", ids=wanted)}
         rows = self._db.rows("jobs", ids=wanted)
         named = self.named_by(sorted({row[1] for row in rows}))
         found = {
@@ -67,14 +68,6 @@ class Records(ArtifactRecords):
 
     def job(self, job: JobId) -> Job | None:
         return next(iter(self.jobs([job])), None)
-
-    def runs_of(self, job: JobId) -> list[Run]:
-        """The newest first."""
-        return [_run(row) for row in self._db.rows("runs_of", job=job)]
-
-    def job_of_run(self, run: RunId) -> JobId | None:
-        rows = self._db.rows("job_of_run", run=run)
-        return JobId(rows[0][0]) if rows else None
 
     def list_jobs(
         self,
@@ -188,21 +181,7 @@ def _event(row: Row) -> Event:
         actor=row[4],
         job=None if row[5] is None else JobId(row[5]),
         run=None if row[6] is None else RunId(row[6]),
-        data=_readable(row[7], dict[str, Any], {}),
-    )
-
-
-def _run(row: Row) -> Run:
-    return Run(
-        id=RunId(row[0]),
-        job=JobId(row[1]),
-        worker=row[2],
-        status=None if row[3] is None else Status(row[3]),
-        started_at=from_stored(row[4]),
-        finished_at=maybe_from_stored(row[5]),
-        exit_code=row[6],
-        error=row[7],
-        artifacts=() if row[8] is None else _readable(row[8], tuple[str, ...], ()),
+        data=readable(row[7], dict[str, Any], {}),
     )
 
 
@@ -243,16 +222,16 @@ def _job(row: Row, edges: Sequence[Edge], locks: Sequence[Lock], run: Run | None
 
 def _spec(row: Sequence[Any], locks: Sequence[Lock], named: Named) -> Spec:
     return Spec(
-        command=_readable(row[0], tuple[str, ...], ()),
+        command=readable(row[0], tuple[str, ...], ()),
         cwd=row[1],
         surroundings=row[2],
         name=row[3],
         type=row[4],
-        params=_readable(row[5], dict[str, Any], {}),
+        params=readable(row[5], dict[str, Any], {}),
         flow=row[6],
         phase=row[7],
         target=row[8],
-        pools=_readable(row[9], dict[str, int], {}),
+        pools=readable(row[9], dict[str, int], {}),
         locks=tuple(locks),
         timeout=duration_from_stored(row[10]),
         idle_timeout=duration_from_stored(row[11]),
@@ -262,17 +241,23 @@ def _spec(row: Sequence[Any], locks: Sequence[Lock], named: Named) -> Spec:
         needs=named.needs,
         produces=named.produces,
         pinned_head=named.pinned_head,
-        workspace=None if row[15] is None else _readable(row[15], Workspace | None, None),  # type: ignore[arg-type]
+        workspace=None if row[15] is None else readable(row[15], Workspace | None, None),  # type: ignore[arg-type]
         template=None if row[16] is None else TemplateId(row[16]),
         schedule=None if row[17] is None else ScheduleId(row[17]),
-        webhook=None if row[18] is None else _readable(row[18], JobHook | None, None),  # type: ignore[arg-type]
-        recipe=None if row[19] is None else _readable(row[19], Recipe | None, None),  # type: ignore[arg-type]
+        webhook=None if row[18] is None else readable(row[18], JobHook | None, None),  # type: ignore[arg-type]
+        recipe=None if row[19] is None else readable(row[19], Recipe | None, None),  # type: ignore[arg-type]
+        trace=decode_trace(row[20]),
     )
+
+
+def decode_trace(text: str | None) -> Trace:
+    """One that cannot be read is none: a job is not kept from its work by that."""
+    return {} if text is None else readable(text, dict[str, str], {})
 
 
 def decode_policy(text: str | None) -> RetryPolicy | None:
     """One that cannot be read is none: what nobody knows how to retry is not retried."""
-    return None if text is None else _readable(text, RetryPolicy | None, None)  # type: ignore[arg-type]
+    return None if text is None else readable(text, RetryPolicy | None, None)  # type: ignore[arg-type]
 
 
 def _known_kinds(text: str) -> tuple[WaitKind, ...]:
@@ -280,11 +265,3 @@ def _known_kinds(text: str) -> tuple[WaitKind, ...]:
         return decode_waited_on(text)
     except ValueError:
         return ()
-
-
-def _readable(text: str, kind: type[T], otherwise: T) -> T:
-    """A record that cannot be read is shown without that part: it must not hide the others from a list."""
-    try:
-        return msgspec.json.decode(text, type=kind)
-    except msgspec.DecodeError:
-        return otherwise

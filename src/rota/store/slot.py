@@ -13,6 +13,7 @@ from rota.core.pool import Draws
 from rota.core.run import STOPPED_BY_SHUTDOWN, Conclusion
 from rota.core.slot import BEFORE_ALL, Slot, SlotClaim, SlotStanding, SlotState, owner_of
 from rota.core.status import Status
+from rota.core.trace import Trace
 from rota.errors import NotFound
 from rota.ids import RunId, SlotId, show_slot
 from rota.names import GLOBAL
@@ -25,6 +26,7 @@ from rota.store.moment import (
     maybe_from_stored,
     to_stored,
 )
+from rota.store.record import decode_trace
 from rota.store.snapshot import Snapshots, decode_draws
 
 CAUSE = "direct"
@@ -42,6 +44,7 @@ class NewSlot(msgspec.Struct, frozen=True, kw_only=True):
     target: str | None
     draws: Draws
     locks: tuple[Lock, ...]
+    trace: Trace = {}
     timeout: timedelta | None
     idle_timeout: timedelta | None
     is_attended: bool
@@ -92,7 +95,8 @@ class Serving(Claiming, SlotRecords):
         slot = SlotId(self.take("slot", 1))
         self._db.run(
             "add_slot", id=slot, name=new.name, command=None if new.command is None else _encode(new.command),
-            cwd=new.cwd, surroundings=new.surroundings, type=new.type or "", flow=new.flow or "",
+            cwd=new.cwd, surroundings=new.surroundings, trace=_encode(new.trace) if new.trace else None,
+            type=new.type or "", flow=new.flow or "",
             target=new.target or "", draws=_encode(new.draws), timeout=duration_to_stored(new.timeout),
             idle_timeout=duration_to_stored(new.idle_timeout), attended=int(new.is_attended), actor=actor,
             now=to_stored(now),
@@ -212,4 +216,5 @@ def _slot(row: Row, locks: tuple[Lock, ...]) -> Slot:
         exit_code=row[21],
         reason=row[22],
         is_attended=bool(row[23]),
+        trace=decode_trace(row[24]),
     )

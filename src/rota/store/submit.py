@@ -149,6 +149,7 @@ def spec_row(job: JobId, spec: Spec) -> dict[str, object]:
         "command": _encode(spec.command).decode(),
         "cwd": spec.cwd,
         "surroundings": spec.surroundings,
+        "trace": _encode(spec.trace).decode() if spec.trace else None,
         "name": spec.name,
         "type": spec.type,
         "params": _encode(spec.params).decode() if spec.params else "{}",
@@ -183,6 +184,7 @@ def _job_row(job: NewJob, lane: LaneId, now: int) -> dict[str, object]:
         "lane": lane,
         "asks": int(job.asks),
         "ready": int(job.is_ready),
+        "ready_at": now if job.is_ready else None,
         "stirred": int(not job.is_ready),
     }
 

@@ -14,14 +14,18 @@ from rota.store.database import Database, Row
 from rota.store.event import Emitting
 from rota.store.moment import from_stored, maybe_from_stored, maybe_to_stored, to_stored
 
+ALL = 2**62
+
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class TemplateRecords:
     _db: Database
 
-    def templates(self, *, with_archived: bool = False) -> list[Template]:
-        return [_template(row) for row in self._db.rows("all_templates" if with_archived else "templates")]
+    def templates(self, *, after: int = 0, limit: int = ALL, with_archived: bool = False) -> list[Template]:
+        """By number."""
+        statement = "all_templates" if with_archived else "templates"
+        return [_template(row) for row in self._db.rows(statement, after=after, limit=limit)]
 
     def templates_by_id(self, ids: Sequence[TemplateId]) -> dict[TemplateId, Template]:
         rows = self._db.rows("templates_by_id", ids=list(ids)) if ids else ()

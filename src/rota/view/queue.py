@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from rota.core.queue import Rank
 from rota.core.status import WAITING
 from rota.ids import JobId, show_job
 from rota.store.record import FIRST_RANK
-from rota.store.session import Reader
+from rota.store.session import Looking, Reader
 from rota.view.job import Sight, show, waits
-from rota.wire.job import WaitForm, wait_form
+from rota.wire.job import JobForm, wait_form
+from rota.wire.queue import QueueForm
 
 FRONT = Rank._make(FIRST_RANK)
-
-
-class QueueForm(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
-    name: str | None
-    status: str
-    priority: int
-    position: int
-    place: int
-    """Which one it is of those of its priority that wait, from 1: what `move --to` takes."""
-    wait: WaitForm | None
 
 
 class QueuePage(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,8 +43,8 @@ def queue(reader: Reader, sight: Sight, *, behind: Rank = FRONT, limit: int) -> 
     return QueuePage(jobs=forms, last=shown[-1] if len(ranks) > limit else None)
 
 
-def placed(reader: Reader, job: JobId, sight: Sight) -> dict[str, Any]:
+def placed(reader: Looking, job: JobId, sight: Sight) -> tuple[JobForm, int | None]:
     """The job, and its place while it waits."""
     found = reader.queued([job]).get(job)
     place = reader.place_of(found.rank) if found is not None and found.status in WAITING else None
-    return {"job": show(reader, job, sight), "place": place}
+    return show(reader, job, sight), place

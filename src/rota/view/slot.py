@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-
-import msgspec
 
 from rota.core.slot import Slot, SlotState
 from rota.core.status import Status
@@ -17,35 +14,8 @@ from rota.ids import SlotId, show_slot
 from rota.store.session import Looking
 from rota.view.job import Sight
 from rota.view.why import obstacles
-from rota.wire.job import WaitForm, wait_form
-
-
-class SlotForm(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
-    status: str
-    ready: bool
-    """Its turn has come, and it has not ended."""
-    name: str | None
-    command: Sequence[str] | None
-    type: str | None
-    flow: str | None
-    target: str | None
-    locks: list[dict[str, str]]
-    pools: Mapping[str, int]
-    attended: bool
-    """It hangs on a connection of its client."""
-    actor: str | None
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
-    exit_code: int | None
-    reason: str | None
-    pid: int | None
-    worker: str | None
-    wait: WaitForm | None
-    why: str | None
-    """The same for people, with who is in the way."""
-    log_paths: dict[str, str]
+from rota.wire.job import lock_form, wait_form
+from rota.wire.slot import SlotForm
 
 
 def listing(reader: Looking, sight: Sight) -> list[SlotForm]:
@@ -89,7 +59,7 @@ def _form(reader: Looking, slot: Slot, sight: Sight, wait: Wait | None) -> SlotF
         type=slot.type,
         flow=slot.flow,
         target=slot.target,
-        locks=[{"key": lock.key, "mode": lock.mode.value} for lock in slot.locks],
+        locks=[lock_form(lock) for lock in slot.locks],
         pools=slot.draws,
         attended=slot.is_attended,
         actor=slot.actor,

@@ -207,13 +207,6 @@ class WhyForm(msgspec.Struct, frozen=True, kw_only=True):
     """What may be why it never starts."""
 
 
-class RunsForm(msgspec.Struct, frozen=True, kw_only=True):
-    """The runs of a job."""
-
-    runs: list[RunForm]
-    """The newest first."""
-
-
 def _wait(job: Job, wait: Wait | None) -> WaitForm | None:
     """A blocked job keeps its text; a job that started or ended otherwise waits for nothing."""
     if job.status is Status.BLOCKED_BY_DEPENDENCY:
@@ -236,7 +229,7 @@ def _edge(edge: Edge) -> EdgeForm:
     return EdgeForm(job=show_job(edge.predecessor), policy=edge.policy.value)
 
 
-def _lock(lock: Lock) -> LockForm:
+def lock_form(lock: Lock) -> LockForm:
     return LockForm(key=lock.key, mode=lock.mode.value)
 
 
@@ -280,7 +273,7 @@ def job_form(
         after=[_edge(edge) for edge in job.after],
         needs=list(spec.needs),
         produces=list(spec.produces),
-        locks=[_lock(lock) for lock in spec.locks],
+        locks=[lock_form(lock) for lock in spec.locks],
         pools=job.draws,
         pinned_head=None if spec.pinned_head is None else PinForm(**msgspec.structs.asdict(spec.pinned_head)),
         wait=_wait(job, wait),

@@ -37,6 +37,7 @@ CREATE TABLE spec (                -- what was asked for; frozen once a job of i
     command TEXT NOT NULL,
     cwd TEXT NOT NULL,
     surroundings @int NOT NULL,
+    trace TEXT,                    -- the trace it belongs to, as variables; apart from its surroundings, which jobs share
     name TEXT,
     type TEXT,
     params TEXT NOT NULL,
@@ -89,6 +90,7 @@ CREATE TABLE job (
     lane @int NOT NULL,
     asks @int NOT NULL DEFAULT 0,  -- it needs artifacts, or has a pinned head
     ready @int NOT NULL DEFAULT 0,         -- stands in its lane
+    ready_at @int,                 -- since when it stands there, or stood there last
     stirred @int NOT NULL DEFAULT 0,       -- something happened to it: to be looked at
     permanently_failed @int NOT NULL DEFAULT 0,
     dispatch_failures @int NOT NULL DEFAULT 0,
@@ -239,6 +241,7 @@ CREATE TABLE slot (                -- a place for a direct execution, which is n
     command TEXT,                  -- none where a program does the work itself
     cwd TEXT,
     surroundings @int,
+    trace TEXT,
     type TEXT NOT NULL DEFAULT '',
     flow TEXT NOT NULL DEFAULT '',
     target TEXT NOT NULL DEFAULT '',

@@ -31,7 +31,7 @@ UPDATE lock SET state = 'held' WHERE job = :job
 SELECT job.id, spec.command, spec.cwd, spec.surroundings, spec.params, spec.timeout, spec.idle_timeout, spec.skip_if,
        CASE WHEN EXISTS (SELECT 1 FROM lock WHERE lock.job = job.id) THEN 1 ELSE 0 END,
        CASE WHEN EXISTS (SELECT 1 FROM product WHERE product.chain = job.chain) THEN job.chain END,
-       spec.workspace, job.rewound_run
+       spec.workspace, job.rewound_run, spec.trace, spec.type, job.queued_at
 FROM job LEFT JOIN spec ON spec.id = job.spec WHERE job.id @in(ids)
 
 -- name: variables
@@ -46,7 +46,8 @@ SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_r
        CASE WHEN EXISTS (SELECT 1 FROM lock WHERE lock.job = job.id) THEN 1 ELSE 0 END,
        job.retries, spec.retry,
        spec.type, spec.target, (SELECT count(*) FROM breaker WHERE breaker.probe = run.job),
-       CASE WHEN EXISTS (SELECT 1 FROM product WHERE product.chain = job.chain) THEN 1 ELSE 0 END, job.job_group
+       CASE WHEN EXISTS (SELECT 1 FROM product WHERE product.chain = job.chain) THEN 1 ELSE 0 END, job.job_group,
+       run.started_at, job.ready_at
 FROM run JOIN job ON job.id = run.job LEFT JOIN spec ON spec.id = job.spec
 
 -- name: open_runs

@@ -60,7 +60,7 @@ LEFT JOIN lock AS exclusive ON exclusive.key = wanted.key AND exclusive.job = (
 
 -- name: place
 UPDATE job SET status = :to, wait_kind = :wait_kind, waited_on = :waited_on, ready = :ready, stirred = 0,
-               reason = :reason, finished_at = :finished_at
+               reason = :reason, finished_at = :finished_at, ready_at = coalesce(:ready_at, ready_at)
 WHERE id = :job AND status = :was
 
 -- name: forget_delay: it is over, and something else holds the job now

@@ -1,12 +1,13 @@
 -- name: add_slot
-INSERT INTO slot (id, state, name, command, cwd, surroundings, type, flow, target, draws, timeout, idle_timeout,
+INSERT INTO slot (id, state, name, command, cwd, surroundings, trace, type, flow, target, draws, timeout, idle_timeout,
                   attended, actor, created_at)
-VALUES (:id, 'waiting', :name, :command, :cwd, :surroundings, :type, :flow, :target, :draws, :timeout, :idle_timeout,
+VALUES (:id, 'waiting', :name, :command, :cwd, :surroundings, :trace, :type, :flow, :target, :draws, :timeout, :idle_timeout,
         :attended, :actor, :now)
 
 -- part: slot
 SELECT id, state, name, command, cwd, surroundings, type, flow, target, draws, timeout, idle_timeout, actor,
-       created_at, started_at, finished_at, worker, run, pid, stop_requested, status, exit_code, reason, attended
+       created_at, started_at, finished_at, worker, run, pid, stop_requested, status, exit_code, reason, attended,
+       trace
 FROM slot
 
 -- name: slots

@@ -43,16 +43,16 @@ INSERT INTO lane (id, draws, type, flow, target, asks)
 SELECT coalesce(max(id), 0) + 1, :draws, :type, :flow, :target, :asks FROM lane RETURNING id
 
 -- name: add_spec
-INSERT INTO spec (id, command, cwd, surroundings, name, type, params, flow, phase, target, pools, timeout, idle_timeout, skip_if,
+INSERT INTO spec (id, command, cwd, surroundings, trace, name, type, params, flow, phase, target, pools, timeout, idle_timeout, skip_if,
                   retry, repository, workspace, template, recipe, webhook)
-VALUES (:id, :command, :cwd, :surroundings, :name, :type, :params, :flow, :phase, :target, :pools, :timeout, :idle_timeout, :skip_if,
+VALUES (:id, :command, :cwd, :surroundings, :trace, :name, :type, :params, :flow, :phase, :target, :pools, :timeout, :idle_timeout, :skip_if,
         :retry, :repository, :workspace, :template, :recipe, :webhook)
 
 -- name: add_job
 INSERT INTO job (id, spec, chain, status, precedence, position, created_at, queued_at, not_before, unmet, job_group,
-                 sequence, schedule, unique_key, lane, asks, ready, stirred)
+                 sequence, schedule, unique_key, lane, asks, ready, ready_at, stirred)
 VALUES (:id, :id, :id, 'QUEUED', :precedence, :position, :now, :now, :not_before, :unmet, :group,
-        :sequence, :schedule, :unique, :lane, :asks, :ready, :stirred)
+        :sequence, :schedule, :unique, :lane, :asks, :ready, :ready_at, :stirred)
 
 -- name: add_edge
 INSERT INTO edge (job, sequence, predecessor, chain, policy, state, implied)

@@ -1,11 +1,11 @@
 -- part: template
 SELECT id, name, body, created_at, changed_at, archived_at FROM template
 
--- name: templates
-@part(template) WHERE archived_at IS NULL ORDER BY name
+-- name: templates: by number
+@part(template) WHERE id > :after AND archived_at IS NULL ORDER BY id LIMIT :limit
 
--- name: all_templates
-@part(template) ORDER BY name, archived_at IS NOT NULL, id DESC
+-- name: all_templates: by number
+@part(template) WHERE id > :after ORDER BY id LIMIT :limit
 
 -- name: templates_by_id
 @part(template) WHERE id @in(ids)

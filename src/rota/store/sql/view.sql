@@ -5,7 +5,7 @@ SELECT job.id, job.chain, job.retry_of, job.attempt, job.status, job.precedence,
        job.retries, lane.draws, job.rewound_run, job.unique_key, job.job_group, job.sequence,
        spec.command, spec.cwd, spec.surroundings, spec.name, spec.type, spec.params, spec.flow, spec.phase, spec.target,
        spec.pools, spec.timeout, spec.idle_timeout, spec.skip_if, spec.retry,
-       spec.repository, spec.workspace, spec.template, job.schedule, spec.webhook, spec.recipe
+       spec.repository, spec.workspace, spec.template, job.schedule, spec.webhook, spec.recipe, spec.trace
 FROM job JOIN spec ON spec.id = job.spec JOIN lane ON lane.id = job.lane
 WHERE job.id @in(ids)
 
@@ -57,6 +57,29 @@ WHERE id IN (SELECT max(id) FROM run WHERE job @in(ids) GROUP BY job)
 -- name: runs_of: the newest first
 SELECT id, job, worker, status, started_at, finished_at, exit_code, error, artifacts FROM run
 WHERE job = :job ORDER BY id DESC
+
+-- part: run
+SELECT run.id, run.job, run.worker, run.status, run.started_at, run.finished_at, run.exit_code, run.error, run.artifacts,
+       job.rewound_run, EXISTS (SELECT 1 FROM run AS later WHERE later.job = run.job AND later.id > run.id)
+FROM run JOIN job ON job.id = run.job
+
+-- name: list_runs: of all jobs, the newest first
+@part(run)
+WHERE run.id < :below AND coalesce(run.status, 'RUNNING') @in(statuses)
+  AND (CAST(:worker AS TEXT) IS NULL OR run.worker = CAST(:worker AS TEXT))
+ORDER BY run.id DESC LIMIT :limit
+
+-- name: list_runs_of: of one job
+@part(run)
+WHERE run.job = :job AND run.id < :below AND coalesce(run.status, 'RUNNING') @in(statuses)
+  AND (CAST(:worker AS TEXT) IS NULL OR run.worker = CAST(:worker AS TEXT))
+ORDER BY run.job, run.id DESC LIMIT :limit
+
+-- name: list_open_runs: the few that are not over, by their own index and not by walking over all that are
+@part(run)
+WHERE run.status IS NULL AND run.id + 0 < :below
+  AND (CAST(:worker AS TEXT) IS NULL OR run.worker = CAST(:worker AS TEXT))
+ORDER BY run.id + 0 DESC LIMIT :limit
 
 -- name: count_ended
 SELECT status, count(*) FROM job WHERE finished_at IS NOT NULL GROUP BY status

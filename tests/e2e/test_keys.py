@@ -1,0 +1,97 @@
+"""Each endpoint that makes something makes it once for one key: the answer is the same to the byte, also after a crash,
+and another request with the key is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from e2e.rig import Answer, Rota
+
+TEMPLATE = {"name": "say", "command": ["echo", "{what}"], "default_params": {"what": "x"}}
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def keeper(request: pytest.FixtureRequest, make_rota: Callable[..., Rota]) -> Rota:
+    """A scheduler on each of the databases."""
+    rota = make_rota()
+    if request.param == "postgres":
+        rota.ask("config", "set", "store.url", request.getfixturevalue("postgres_url"))
+    rota.start()
+    return rota
+
+
+class Asked:
+    """A request with a key of its own."""
+
+    def __init__(self, rota: Rota, target: str, body: Any = None, *, other: Any) -> None:
+        self._ask: Callable[[Any], Answer] = lambda said: rota.api(
+            "POST", target, said, Idempotency_Key=f"key of {target}"
+        )
+        self._body = body
+        self._other = other
+        """A body that says something else."""
+        self.first = self.again()
+
+    def again(self) -> Answer:
+        return self._ask(self._body)
+
+    def otherwise(self) -> Answer:
+        return self._ask(self._other)
+
+
+def asked_once(rota: Rota) -> list[Asked]:
+    return [Asked(rota, "/api/job-templates", TEMPLATE, other={**TEMPLATE, "timeout": "1h"})]
+
+
+def test_what_comes_again_with_its_key_is_answered_as_before(keeper: Rota) -> None:
+    asked = asked_once(keeper)
+    assert [each.first.status for each in asked] == [201]
+    before = everything(keeper)
+    assert [each.again() for each in asked] == [each.first for each in asked]
+    keeper.crash()
+    keeper.start()
+    assert [each.again() for each in asked] == [each.first for each in asked]
+    for each in asked:
+        refused = each.otherwise()
+        assert (refused.status, refused.json()["code"]) == (422, "key-reused")
+    assert everything(keeper) == before
+
+
+def everything(rota: Rota) -> list[Any]:
+    """All that the requests could have made more of."""
+    return [rota.api("GET", f"/api/{each}").json() for each in ("job-templates",)]
+
+
+def test_a_list_comes_in_pages(keeper: Rota) -> None:
+    for name in ("c", "b", "a"):
+        assert keeper.api("POST", "/api/job-templates", {**TEMPLATE, "name": name}).status == 201
+    assert pages(keeper, "/api/job-templates", "templates", "name") == [["c", "b"], ["a"]]
+
+
+def pages(rota: Rota, path: str, name: str, field: str) -> list[list[str]]:
+    """Two of them, which is all, and what is in them."""
+    first = rota.api("GET", f"{path}?limit=2").json()
+    second = rota.api("GET", f"{path}?limit=2&cursor={first['next']}").json()
+    assert second["next"] is None
+    whole = rota.api("GET", f"{path}?limit=3").json()
+    assert (whole["next"], whole[name]) == (None, [*first[name], *second[name]])
+    return [[each[field] for each in page[name]] for page in (first, second)]
+
+
+@pytest.mark.parametrize("path", ["/api/job-templates"])
+def test_what_cannot_be_asked_is_refused_by_its_name(rota: Rota, path: str) -> None:
+    rota.start()
+    for query, where, says in (
+        ("limit=0", "$.limit", "Expected `int` >= 1"),
+        ("limit=many", "$.limit", "Expected `int`, got `str`"),
+        ("limit=1001", "$.limit", "Expected `int` <= 1000"),
+        ("cursor=here", "$.cursor", "not a cursor: 'here'; use the `next` of the page before"),
+        ("offset=3", "$.offset", "nothing is asked by 'offset' here; known are"),
+        ("limit=1&limit=2", "$.limit", "limit can be said once only"),
+    ):
+        refused = rota.api("GET", f"{path}?{query}")
+        assert (refused.status, refused.json()["path"]) == (422, where)
+        assert says in refused.json()["detail"]
