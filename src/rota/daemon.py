@@ -1,6 +1,6 @@
 """`rota serve`: the one place where the parts are put together.
 
-main thread     asyncio: HTTP on the socket, signals, webhooks
+main thread     asyncio: HTTP on the socket and over TCP, signals, webhooks
 rota-engine     the only writer: turns of one transaction each, the supervisor's socket
 rota-reader     views, each at one moment of the store
 rota-prober     repositories and files outside, looked at for jobs that wait for them
@@ -32,8 +32,11 @@ from rota.api.alarm import Alarm
 from rota.api.app import Application
 from rota.api.context import Context, Hub, wait_for
 from rota.api.hold import HoldFile
+from rota.api.limit import Limited
+from rota.api.protocol import Protocol
 from rota.api.server import Server, bind, configuration
 from rota.api.submit import look_outside
+from rota.api.tcp import Tcp
 from rota.clock import SystemClock
 from rota.command.down import end_running
 from rota.command.submission import Surroundings
@@ -192,7 +195,9 @@ class Daemon:
         loop.add_signal_handler(signal.SIGHUP, self._try_reload)
         for number in (signal.SIGUSR1, signal.SIGUSR2):  # they mean nothing here, and would end the process
             loop.add_signal_handler(number, lambda: None)
-        server = Server(configuration(Application(context)))
+        app = Limited(Application(context))
+        server = Server(configuration(app, Protocol))
+        self._tcp = Tcp(app, self._home, lambda: self._config.server)
         with self._bound_socket() as listening:
             begun = asyncio.Event()
             self.collector.recover()
@@ -202,6 +207,7 @@ class Daemon:
             self._prober.start()
             await begun.wait()  # who asks at once is told what was recovered
             serving = asyncio.create_task(server.serve(sockets=[listening]))
+            listening_too = asyncio.create_task(self._tcp.run())
             watching = asyncio.create_task(self._watch_config())
             adopting = asyncio.create_task(self._adopt_slots())
             context.sender.start()
@@ -219,8 +225,10 @@ class Daemon:
             await context.sender.close()
             context.presence.close()
             self._hub.close()
+            context.feed.close()
+            listening_too.cancel()
             server.end()
-            await serving
+            await asyncio.gather(serving, self._tcp.close())
             self._close(context)
         return 1 if self._has_crashed else 0
 
@@ -279,6 +287,8 @@ class Daemon:
 
     def _publish(self, events: Sequence[Event]) -> None:
         self._hub.publish(events)
+        if self._session is not None:
+            self._reading.feed.publish(events, self._session.last_seq)
         self._mirror.publish(events)
         self._depth_log.tell()
 
@@ -315,6 +325,7 @@ class Daemon:
         self._engine.settings = settings
         self._daily.wake()
         self._depth_log.wake()
+        self._loop.call_soon_threadsafe(self._tcp.wake)
         self._turns.submit(Request(lambda _: None, lambda _: None))
 
     def stop(self, grace: timedelta | None, *, kills: bool) -> None:
@@ -328,9 +339,12 @@ class Daemon:
         trouble = self._engine.troubles
         if self._config_trouble is not None:
             trouble.append(f"the configuration on disk is not in force: {self._config_trouble}")
+        if (fault := self._tcp.trouble) is not None:
+            trouble.append(fault)
         return {
             "home": str(self._home.root),
             "socket": str(self._home.socket),
+            "tcp": self._tcp.about(),
             "pid": os.getpid(),
             "version": __version__,
             "store": self._store.name,

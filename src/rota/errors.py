@@ -1,6 +1,15 @@
 """Everything Rota refuses or fails at, with one stable code each.
 
     RotaError
+    ├── BadRequest          it is no HTTP request                          400, exit 1
+    ├── Unauthorized        the token is missing or wrong                  401, exit 1
+    ├── ForeignOrigin       a page from elsewhere asks                     403, exit 1
+    ├── TooSlow             the request did not come in time               408, exit 1
+    ├── TooLarge            its body is too large                          413, exit 2
+    ├── TargetTooLong       its path and query are too long                414, exit 2
+    ├── UnsupportedMedia    its body is not said to be JSON                415, exit 1
+    ├── Misdirected         it asks for a host that is not this one        421, exit 1
+    ├── HeadersTooLarge     its headers are too large                      431, exit 1
     ├── InvalidInput        what was asked cannot be understood            422, exit 2
     │   └── KeyReused       its key came with another request before       422, exit 2
     ├── NotFound            nothing has that id                            404, exit 3
@@ -10,6 +19,7 @@
     ├── OutOfRange          the file has no such part                      416, exit 2
     ├── Deferred            the queue is full; nothing was stored          429, exit 75
     ├── Unavailable         the scheduler is stopping or cannot be reached 503, exit 1
+    │   └── Busy            too many are connected                         503, exit 1
     ├── WaitOver            a direct execution did not get its turn        503, exit 75
     ├── StorageFull         the disk is full; nothing was stored           507, exit 1
     ├── ConfigError         `rota.toml` cannot be used                     500, exit 1
@@ -42,6 +52,10 @@ class RotaError(Exception):
     exit_code: ClassVar[int] = 1
     path: str = ""
     """Where in a request it is, if that can be said: `.jobs[3].locks[0]`."""
+    retry_after: float | None = None
+    """Seconds after which it may be worth another try, where the scheduler says so."""
+    came_with: int | None = None
+    """The status of the HTTP answer that it came with, if it did."""
 
     def under(self, path: str) -> Self:
         """The same, of a part of what is at `path`."""
@@ -51,6 +65,105 @@ class RotaError(Exception):
     @property
     def message(self) -> str:
         return str(self.args[0]) if self.args else self.__class__.__doc__ or self.code
+
+    @property
+    def status(self) -> int:
+        """Of the HTTP answer that it came with, or would come with."""
+        return self.http_status if self.came_with is None else self.came_with
+
+    @property
+    def detail(self) -> str:
+        """The message, by the name that a problem document has for it."""
+        return self.message
+
+
+class BadRequest(RotaError):
+    """What came is no HTTP request."""
+
+    code = "bad-request"
+    title = "Not an HTTP request"
+    remedy = (
+        "Look at how the request is made: its first line, its headers, and the signs between the pieces of its body."
+    )
+    http_status = 400
+
+
+class Unauthorized(RotaError):
+    """The token is missing or wrong."""
+
+    code = "unauthorized"
+    title = "Not without the token"
+    remedy = "Send `Authorization: Bearer TOKEN` or `X-API-Key: TOKEN`; `rota token` prints it."
+    http_status = 401
+
+
+class ForeignOrigin(RotaError):
+    """A page from elsewhere asks."""
+
+    code = "foreign-origin"
+    title = "Not for pages of other sites"
+    remedy = (
+        "Ask from a program, or from a page of the scheduler's own. A proxy's name goes into `server.allowed_hosts`."
+    )
+    http_status = 403
+
+
+class TooSlow(RotaError):
+    """The request did not come in time."""
+
+    code = "too-slow"
+    title = "It took too long to come"
+    remedy = "Send it again, whole: the scheduler does not wait for long for the rest of a request."
+    http_status = 408
+
+
+class TooLarge(RotaError):
+    """The request's body is too large."""
+
+    code = "too-large"
+    title = "Too large"
+    remedy = "Send less at once: a batch can be submitted in several parts."
+    http_status = 413
+    exit_code = 2
+
+
+class TargetTooLong(RotaError):
+    """The request's path and query are too long."""
+
+    code = "target-too-long"
+    title = "The path is too long"
+    remedy = "Ask for fewer things at once."
+    http_status = 414
+    exit_code = 2
+
+
+class UnsupportedMedia(RotaError):
+    """The request's body is not said to be JSON."""
+
+    code = "unsupported-media"
+    title = "The body is not said to be JSON"
+    remedy = "Send JSON, and the header `Content-Type: application/json`."
+    http_status = 415
+
+
+class Misdirected(RotaError):
+    """The request asks for a host that is not this one."""
+
+    code = "misdirected"
+    title = "Not the name of this scheduler"
+    remedy = (
+        "Ask by the address that `rota status` shows, or add the name: `rota config set server.allowed_hosts NAME`."
+    )
+    http_status = 421
+
+
+class HeadersTooLarge(RotaError):
+    """The request's headers are too large."""
+
+    code = "headers-too-large"
+    title = "The headers are too large"
+    remedy = "Send fewer or shorter headers; cookies are not needed."
+    http_status = 431
 
 
 class InvalidInput(RotaError):
@@ -139,6 +252,14 @@ class Unavailable(RotaError):
     http_status = 503
 
 
+class Busy(Unavailable):
+    """As many are connected as there may be."""
+
+    code = "busy"
+    title = "Too many at once"
+    remedy = "Ask again after `Retry-After`. Close connections and streams that nobody reads."
+
+
 class WaitOver(RotaError):
     """The turn of a direct execution did not come in time; nothing of it ran."""
 
@@ -185,7 +306,8 @@ class StoreError(RotaError):
 BY_CODE: dict[str, type[RotaError]] = {
     kind.code: kind
     for kind in (
-        RotaError, InvalidInput, KeyReused, NotFound, MethodNotAllowed, Conflict, InFlight, OutOfRange, Deferred,
-        Unavailable, WaitOver, StorageFull, ConfigError, HomeError, StoreError,
+        RotaError, BadRequest, Unauthorized, ForeignOrigin, TooSlow, TooLarge, TargetTooLong, UnsupportedMedia,
+        Misdirected, HeadersTooLarge, InvalidInput, KeyReused, NotFound, MethodNotAllowed, Conflict, InFlight,
+        OutOfRange, Deferred, Unavailable, Busy, WaitOver, StorageFull, ConfigError, HomeError, StoreError,
     )
 }  # fmt: skip

@@ -90,6 +90,10 @@ class Home:
         return self.root / "rota.sock"
 
     @property
+    def token(self) -> Path:
+        return self.root / "token"
+
+    @property
     def lock(self) -> Path:
         return self.root / "scheduler.lock"
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from rota.client.ask import Ask
 from rota.client.autostart import start
-from rota.client.transport import send
+from rota.client.transport import HomeSocket, send
 from rota.errors import Unavailable
 from rota.home import Home
 
@@ -33,7 +34,7 @@ while True:
 
 def test_the_scheduler_is_a_process_of_its_own(home: Home) -> None:
     start(home, command=[sys.executable, "-c", SCHEDULER])
-    with send(home, "GET", "/") as stream:
+    with send(HomeSocket(home), Ask("GET", "/")) as stream:
         facts = stream.read().json()
     os.kill(facts["pid"], signal.SIGKILL)
     os.waitpid(facts["pid"], 0)

@@ -142,8 +142,8 @@ LOCKS = [
 
 def test_locks_as_a_table_over_all_pages(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     server.routes = {
-        "GET /api/locks": answer({"locks": LOCKS[:1], "next": "branch/main"}),
-        "GET /api/locks?cursor=branch%2Fmain": answer({"locks": LOCKS[1:], "next": None}),
+        "GET /api/locks?limit=1000": answer({"locks": LOCKS[:1], "next": "branch/main"}),
+        "GET /api/locks?limit=1000&cursor=branch%2Fmain": answer({"locks": LOCKS[1:], "next": None}),
     }
     assert main(["lock", "list"]) == 0
     assert capsys.readouterr().out.splitlines() == [
@@ -158,8 +158,8 @@ def test_locks_as_a_table_over_all_pages(server: Server, capsys: pytest.CaptureF
 def test_a_lock_that_nobody_wants(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     free: dict[str, Any] = {"key": "a b", "mode": None, "holders": [], "waiters": [], "waiting": 0}
     server.routes = {
-        "GET /api/locks?key=a%20b": answer({"locks": [free], "next": None}),
-        "GET /api/locks": answer({"locks": [], "next": None}),
+        "GET /api/locks?key=a%20b&limit=1000": answer({"locks": [free], "next": None}),
+        "GET /api/locks?limit=1000": answer({"locks": [], "next": None}),
     }
     assert main(["lock", "list", "a b"]) == 0
     assert main(["lock"]) == 0

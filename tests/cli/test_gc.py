@@ -9,7 +9,8 @@ import pytest
 
 from rota.cli import gc
 from rota.cli.main import main
-from rota.client import api
+from rota.client.ask import Ask
+from rota.client.session import Session
 from rota.errors import Conflict, Unavailable
 
 
@@ -63,11 +64,11 @@ def test_who_waits_is_told_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys
     asked = threading.Event()
     progress: list[Any] = [Unavailable("not now"), {"under_way": None}, {"under_way": {"jobs": 12_400, "bytes": 5}}]
 
-    def collected(*_args: Any, **_options: Any) -> dict[str, Any]:
+    def collected() -> dict[str, Any]:
         assert asked.wait(10)
         return answer(jobs=3)
 
-    def how_far(_session: object) -> dict[str, Any]:
+    def how_far() -> dict[str, Any]:
         said = progress.pop(0)
         if not progress:
             asked.set()
@@ -77,8 +78,7 @@ def test_who_waits_is_told_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys
         return dict(said)
 
     monkeypatch.setattr(gc, "_QUIET", 0.001)
-    monkeypatch.setattr(api, "gc", collected)
-    monkeypatch.setattr(api, "gc_progress", how_far)
+    monkeypatch.setattr(Session, "ask", lambda _, ask: collected() if ask.method == "POST" else how_far())
     assert main(["gc"]) == 0
     lines = capsys.readouterr().err.splitlines()
     assert set(lines[:-1]) == {"rota: removed 12,400 jobs so far, 5 bytes of files"}
@@ -86,10 +86,10 @@ def test_who_waits_is_told_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys
 
 
 def test_a_refusal_is_the_answer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def refused(*_args: Any, **_options: Any) -> dict[str, Any]:
+    def refused(_session: Session, _ask: Ask) -> dict[str, Any]:
         raise Conflict("a collection is under way already")
 
-    monkeypatch.setattr(api, "gc", refused)
+    monkeypatch.setattr(Session, "ask", refused)
     assert main(["gc"]) == 4
     assert capsys.readouterr().err == "rota: a collection is under way already\n"
 
@@ -99,7 +99,7 @@ def test_what_stays_and_what_is_left_is_named_up_to_a_point(
 ) -> None:
     stays = [{"job": f"job-{n}", "why": "files", "detail": "its files"} for n in range(23)]
     given = {**answer(), "stays": stays, "left": ["jobs/.removed/1: busy"]}
-    monkeypatch.setattr(api, "gc", lambda *_args, **_options: given)
+    monkeypatch.setattr(Session, "ask", lambda _session, _ask: given)
     assert main(["gc"]) == 0
     lines = capsys.readouterr().err.splitlines()
     assert lines[1] == "rota: kept job-0: its files"

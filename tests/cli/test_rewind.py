@@ -84,7 +84,7 @@ def test_show_names_earlier_runs(server: Server, capsys: pytest.CaptureFixture[s
     server.routes = {
         "GET /api/jobs/job-7": answer({"id": "job-7", "status": "RUNNING", "run": run}),
         "GET /api/jobs/job-7/logs": answer({"warning": None}),
-        "GET /api/jobs/job-7/runs": answer({"runs": [run, past]}),
+        "GET /api/jobs/job-7/runs?limit=1000": answer({"runs": [run, past]}),
     }
     assert main(["show", "7"]) == 0
     assert capsys.readouterr().out.endswith("earlier runs       run-2 FAILED, exit code 3, 2026-01-01T00:00:00Z\n")

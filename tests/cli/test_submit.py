@@ -125,9 +125,8 @@ def test_already_active_prints_the_job_that_is(server: Server, capsys: pytest.Ca
     assert json.loads(capsys.readouterr().out) == {**DONE, "result": "already_active"}
 
 
-@pytest.mark.parametrize("reply", [answer({"result": "deferred", "job": None}), problem(429, "deferred", "full")])
-def test_deferred_leaves_with_75(reply: bytes, server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    server.replies = [reply]
+def test_deferred_leaves_with_75(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    server.replies = [problem(429, "deferred", "full")]
     assert main(["submit", "--", "true"]) == 75
     captured = capsys.readouterr()
     assert captured.out == ""

@@ -19,8 +19,10 @@ from rota.cli import down
 from rota.cli.logs import last_lines
 from rota.cli.main import main
 from rota.cli.outcome import exit_code
-from rota.client.api import ACTIVE, TERMINAL
+from rota.client.ask import Ask
+from rota.client.ask.job import ACTIVE, TERMINAL
 from rota.client.session import Session
+from rota.client.transport import Answer
 from rota.core import status
 from rota.home import Home
 from rota.store.sqlite.store import SqliteStore
@@ -73,7 +75,7 @@ def test_show_and_why(server: Server, capsys: pytest.CaptureFixture[str]) -> Non
     why = {"text": "job-1 waits for job-2.", "warnings": ["pool gpu has no limit"]}
     server.replies = [answer(job(1, "QUEUED")), answer(why), answer(why)]
     server.routes = {
-        "GET /api/jobs/job-1/runs": answer({"runs": []}),
+        "GET /api/jobs/job-1/runs?limit=1000": answer({"runs": []}),
         "GET /api/webhook-deliveries?job=job-1&limit=20": answer({"deliveries": []}),
     }
     assert main(["show", "1"]) == 0
@@ -140,11 +142,13 @@ def test_last_lines(
 ) -> None:
     asked: list[int] = []
 
-    def part(_session: Session, _job: str, _name: str, offset: int, limit: int, **_run: object) -> bytes:
+    def part(_session: Session, ask: Ask) -> Answer:
+        words = dict(pair.split("=") for pair in ask.target.partition("?")[2].split("&"))
+        offset, limit = int(words["offset"]), int(words["limit"])
         asked.append(limit)
-        return log[offset : offset + limit]
+        return Answer(200, {}, log[offset : offset + limit])
 
-    monkeypatch.setattr("rota.client.api.log_part", part)
+    monkeypatch.setattr(Session, "answer", part)
     monkeypatch.setattr("rota.cli.logs._PIECE", piece)
     begin = last_lines(Session(home), "job-1", "stdout", len(log), count)
     assert log[begin:] == kept

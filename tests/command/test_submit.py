@@ -173,7 +173,7 @@ def test_repeats_of_an_edge_are_dropped_and_the_order_is_kept(busy: Scheduler) -
         after=[
             {"job": f"job-{second}"},
             {"job": "job-1"},
-            EdgeForm(job=f"job-{second}", policy="success"),
+            {"job": f"job-{second}", "policy": "success"},
             {"job": "job-1", "policy": "finished"},
             {"job": "job-1"},
         ],

@@ -7,9 +7,13 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 from e2e.rig import Rota
-from rota.client import api
+from rota.client.ask.job import cancel_job, edit_job, move_job, submit_job, why_job
+from rota.client.ask.queue import reorder_queue
+from rota.client.ask.scheduler import clear, get_scheduler, pause, resume, set_pool
+from rota.client.ask.slot import list_slots, run_direct
 from rota.client.session import Session
 from rota.errors import Conflict, WaitOver
 from rota.home import Home
@@ -42,74 +46,74 @@ class Client:
 
     def submit(self) -> None:
         after = [{"job": self.random.choice(self.jobs), "policy": "finished"}] if self.jobs else []
-        wanted = {
+        wanted: dict[str, Any] = {
             "command": ["true"],
             "locks": self.random.choice([[], [{"key": "repo"}], [{"key": "repo", "mode": "shared"}]]),
             "pools": self.random.choice([{}, {"resource/gpu": 1}, {"resource/gpu": 2}]),
             "flow": self.random.choice([None, "a", "b", CLEARED]),
             "after": self.random.choice([[], after]),
         }
-        self.jobs.append(api.submit(self.session, wanted)["job"]["id"])
+        self.jobs.append(self.session.ask(submit_job(**wanted))["job"]["id"])
 
     def cancel(self) -> None:
         if not self.jobs:
             return
         job = self.random.choice(self.jobs)
         try:
-            if api.cancel(self.session, job)["status"] == "CANCELLED":  # or it ended first, and that stands
+            if self.session.ask(cancel_job(job))["status"] == "CANCELLED":  # or it ended first, and that stands
                 self.cancelled.add(job)
         except Conflict:
             pass  # it had ended
 
     def set_pool(self) -> None:
         name = self.random.choice(["global", "resource/gpu", "flow/a"])
-        api.set_pool(self.session, name, self.random.choice([0, 1, 3, 8]))
+        self.session.ask(set_pool(name, self.random.choice([0, 1, 3, 8])))
 
     def rearrange(self) -> None:
         """One job, or several of its own, before whatever waits; what has begun meanwhile stays."""
         with suppress(Conflict):
             if len(self.jobs) < 2 or self.random.random() < 0.5:
                 for job in self.jobs[-1:]:
-                    api.move(self.session, job, {self.random.choice(["first", "last"]): True})
+                    self.session.ask(self.random.choice([move_job(job, first=True), move_job(job, last=True)]))
             else:
-                api.reorder(self.session, self.random.sample(self.jobs[-4:], 2))
+                self.session.ask(reorder_queue(self.random.sample(self.jobs[-4:], 2)))
 
     def edit(self) -> None:
         with suppress(Conflict):
             for job in self.jobs[-1:]:
-                change: dict[str, object] = self.random.choice(
+                change: dict[str, Any] = self.random.choice(
                     [{"priority": self.random.randint(-2, 2)}, {"delay": "100ms"}]
                 )
-                api.edit(self.session, job, change)
+                self.session.ask(edit_job(job, **change))
 
     def pause(self) -> None:
-        api.pause(self.session, self.random.choice(PAUSED))
+        self.session.ask(pause(self.random.choice(PAUSED)))
 
     def resume(self) -> None:
-        api.resume(self.session, self.random.choice(PAUSED))
+        self.session.ask(resume(self.random.choice(PAUSED)))
 
     def clear(self) -> None:
-        api.clear(self.session, f"flow/{CLEARED}")
+        self.session.ask(clear(f"flow/{CLEARED}"))
 
     def run_directly(self) -> None:
         """It has its turn and comes to its end, or did not have it in time; then nothing of it ran."""
-        body = {
+        body: dict[str, Any] = {
             "command": ["echo", "here"],
             "locks": self.random.choice([[], [{"key": "repo"}], [{"key": "repo", "mode": "shared"}]]),
             "flow": self.random.choice([None, "a"]),
             "wait": "1s",
         }
         try:
-            said = self.session.ask("POST", "/api/direct", body=body, timeout=PATIENCE).json()
+            said = self.session.ask(run_direct(**body))
         except WaitOver:
             return
         assert (said["slot"]["status"], said["stdout"]) == ("COMPLETED", "here\n"), said
 
     def look(self) -> None:
-        api.scheduler(self.session)
-        api.slots(self.session)
+        self.session.ask(get_scheduler())
+        self.session.ask(list_slots())
         if self.jobs:
-            api.why(self.session, self.random.choice(self.jobs))
+            self.session.ask(why_job(self.random.choice(self.jobs)))
 
 
 ACTS: list[Callable[[Client], None]] = [

@@ -93,6 +93,8 @@ def test_a_script_adds_members_one_by_one(rota: Rota) -> None:
     assert f"group {group}: 2 jobs" in rota.ask("list", "--all", "--by", "group").out
     assert "a package adds one by an entry point" in rota.ask("group", "add", "--on-failure", "shrug", code=2).err
     assert "no such group" in rota.ask("group", "show", "nobody", code=3).err
+    refused = rota.api("POST", "/api/job-groups", {"name": "group-9"})
+    assert (refused.status, refused.json()["path"]) == (422, "$.name")
 
 
 def test_cancelled_as_a_whole_it_is_gone_when_the_command_returns(rota: Rota, stage: Stage) -> None:

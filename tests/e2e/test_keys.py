@@ -27,9 +27,8 @@ class Asked:
     """A request with a key of its own."""
 
     def __init__(self, rota: Rota, target: str, body: Any = None, *, other: Any) -> None:
-        self._ask: Callable[[Any], Answer] = lambda said: rota.api(
-            "POST", target, said, Idempotency_Key=f"key of {target}"
-        )
+        self._rota = rota
+        self._target = target
         self._body = body
         self._other = other
         """A body that says something else."""
@@ -41,14 +40,20 @@ class Asked:
     def otherwise(self) -> Answer:
         return self._ask(self._other)
 
+    def _ask(self, body: Any) -> Answer:
+        return self._rota.api("POST", self._target, body, Idempotency_Key=f"key of {self._target}")
+
 
 def asked_once(rota: Rota) -> list[Asked]:
-    return [Asked(rota, "/api/job-templates", TEMPLATE, other={**TEMPLATE, "timeout": "1h"})]
+    return [
+        Asked(rota, "/api/job-templates", TEMPLATE, other={**TEMPLATE, "timeout": "1h"}),
+        Asked(rota, "/api/job-groups", {"name": "night"}, other={"name": "day"}),
+    ]
 
 
 def test_what_comes_again_with_its_key_is_answered_as_before(keeper: Rota) -> None:
     asked = asked_once(keeper)
-    assert [each.first.status for each in asked] == [201]
+    assert [each.first.status for each in asked] == [201, 201]
     before = everything(keeper)
     assert [each.again() for each in asked] == [each.first for each in asked]
     keeper.crash()
@@ -62,13 +67,15 @@ def test_what_comes_again_with_its_key_is_answered_as_before(keeper: Rota) -> No
 
 def everything(rota: Rota) -> list[Any]:
     """All that the requests could have made more of."""
-    return [rota.api("GET", f"/api/{each}").json() for each in ("job-templates",)]
+    return [rota.api("GET", f"/api/{each}").json() for each in ("job-templates", "job-groups")]
 
 
 def test_a_list_comes_in_pages(keeper: Rota) -> None:
     for name in ("c", "b", "a"):
         assert keeper.api("POST", "/api/job-templates", {**TEMPLATE, "name": name}).status == 201
+        assert keeper.api("POST", "/api/job-groups", {"name": name}).status == 201
     assert pages(keeper, "/api/job-templates", "templates", "name") == [["c", "b"], ["a"]]
+    assert pages(keeper, "/api/job-groups", "groups", "name") == [["a", "b"], ["c"]]
 
 
 def pages(rota: Rota, path: str, name: str, field: str) -> list[list[str]]:
@@ -81,7 +88,7 @@ def pages(rota: Rota, path: str, name: str, field: str) -> list[list[str]]:
     return [[each[field] for each in page[name]] for page in (first, second)]
 
 
-@pytest.mark.parametrize("path", ["/api/job-templates"])
+@pytest.mark.parametrize("path", ["/api/job-templates", "/api/job-groups"])
 def test_what_cannot_be_asked_is_refused_by_its_name(rota: Rota, path: str) -> None:
     rota.start()
     for query, where, says in (

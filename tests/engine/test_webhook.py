@@ -293,7 +293,7 @@ def test_the_end_of_a_group_is_told_as_the_api_says_it(scheduler: Scheduler) -> 
     assert scheduler.status(second) is Status.CANCELLED
     (only,) = [each for each in deliveries(scheduler) if each.kind == "group.finished"]
     assert (only.job, only.group) == (None, group)
-    shown = msgspec.to_builtins(groups(scheduler.reader, limit=1, below=None, with_ended=True)[0][0])
+    shown = msgspec.to_builtins(groups(scheduler.reader, limit=1, below=None, with_ended=True).groups[0])
     assert payload(scheduler, only)["data"]["group"] == shown
     assert (shown["status"], shown["counts"]) == ("PARTIAL", {"FAILED": 1, "CANCELLED": 1})
 

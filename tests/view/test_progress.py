@@ -7,7 +7,8 @@ import pytest
 from harness import Scheduler
 from rota.errors import InvalidInput
 from rota.ids import GroupId, JobId, show_group
-from rota.view.progress import ProgressForm, progress
+from rota.view.progress import progress
+from rota.wire.progress import ProgressForm
 
 
 def look(scheduler: Scheduler, group: GroupId, seen: str | None = None) -> ProgressForm:

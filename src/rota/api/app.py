@@ -20,10 +20,12 @@ from rota.api import (
     direct,
     display,
     edit,
+    event,
     gc,
     graph,
     group,
     job,
+    legacy,
     lock,
     log,
     progress,
@@ -42,6 +44,7 @@ from rota.api import (
 from rota.api.about import About
 from rota.api.context import Context
 from rota.api.decode import body_of, query_of
+from rota.api.deprecation import Notes, headers_of
 from rota.api.endpoint import Call, Endpoint, Key, Reply
 from rota.api.problem import on_defect, on_http_error, on_rota_error, problem
 from rota.api.router import Router
@@ -52,6 +55,8 @@ from rota.wire import encode
 
 _MODULES = (
     submit,
+    event,
+    log,
     job,
     edit,
     retry,
@@ -60,9 +65,11 @@ _MODULES = (
     queue,
     lock,
     template,
+    group,
+    progress,
+    legacy,
 )
 _OLD_MODULES = (
-    log,
     slot,
     direct,
     artifact,
@@ -73,8 +80,6 @@ _OLD_MODULES = (
     display,
     graph,
     gc,
-    group,
-    progress,
     webhook,
     schedule,
 )
@@ -91,6 +96,7 @@ class Application:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._router = Router(ENDPOINTS)
+        self._notes = Notes()
         self._in_flight: set[str] = set()
         """The idempotency keys of requests that are being carried out."""
         self._old = Starlette(
@@ -106,7 +112,7 @@ class Application:
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = self._router.find(scope["path"])
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        if found is None or method not in found.endpoints:
+        if found is None or (method not in found.endpoints and scope["path"].startswith("/api/")):
             await self._old(scope, receive, send)
             return
         request = Request(scope, receive, send)
@@ -114,8 +120,12 @@ class Application:
         if endpoint is None:
             said = f"{scope['path']} cannot be asked with {scope['method']}, only with {found.allowed}"
             response = problem("method-not-allowed", 405, said, headers={"Allow": found.allowed})
+            endpoint = next(iter(found.endpoints.values()))
         else:
-            response = await self._answer(endpoint, request, dict(zip(endpoint.places, found.values, strict=True)))
+            response = await self._answer(endpoint, request, endpoint.path_of(found.values))
+        if endpoint.is_deprecated:
+            self._notes.take(endpoint)
+            response.headers.update(headers_of(endpoint, endpoint.path_of(found.values)))
         await response(scope, receive, send)
 
     async def _answer(self, endpoint: Endpoint, request: Request, path: dict[str, str]) -> Response:

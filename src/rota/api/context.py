@@ -15,7 +15,9 @@ from typing import Any, Literal, Protocol, TypeVar
 import msgspec
 from starlette.requests import Request as HttpRequest
 
+from rota.api.feed import Feed
 from rota.api.presence import Presence
+from rota.api.sse import Streams
 from rota.api.trace import current_trace
 from rota.aside import Asides
 from rota.clock import Clock
@@ -55,7 +57,7 @@ class Hub:
     """Wakes who waits for a job or slot. `publish` comes from the engine's thread, all else is on the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop = loop
         self._waiters: dict[Topic | None, set[asyncio.Event]] = {}
         self.is_closed = False
         """The scheduler ends."""
@@ -65,7 +67,7 @@ class Hub:
         is left out here he has seen."""
         topics = {topic for event in events if (topic := _topic(event)) is not None and topic in self._waiters}
         if topics or None in self._waiters:
-            self._loop.call_soon_threadsafe(self._notify, topics)
+            self.loop.call_soon_threadsafe(self._notify, topics)
 
     def wake(self) -> None:
         """Let those who listen to everything look again."""
@@ -99,12 +101,12 @@ class Hub:
     ) -> T:  # fmt: skip
         """What `look` sees as soon as it is enough, or when the time is over. `breath` are the seconds between two
         looks, however much happens."""
-        deadline = self._loop.time() + seconds
+        deadline = self.loop.time() + seconds
         with self.listening(topic) as changed:
             while True:
                 changed.clear()
                 seen = await look()
-                if is_enough(seen) or self.is_closed or not await wait_for(changed, deadline - self._loop.time()):
+                if is_enough(seen) or self.is_closed or not await wait_for(changed, deadline - self.loop.time()):
                     return seen
                 await asyncio.sleep(breath)
 
@@ -187,6 +189,8 @@ class Context:
         self._around = around
         self.probe = probe
         self.known = known
+        self.feed = Feed(hub.loop, self.look)
+        self.streams = Streams()
         self.presence = Presence(self.perform, lambda: control.config.direct)
         self.sender = Sender(
             clock=clock,

@@ -29,7 +29,7 @@ def query_of(endpoint: Endpoint, given: QueryParams) -> Any:
     try:
         return msgspec.convert(asked, type=endpoint.asks, strict=False)
     except msgspec.ValidationError as error:
-        raise _refusal("the query", error) from None
+        raise refusal("the query", error) from None
 
 
 def body_of(endpoint: Endpoint, given: bytes) -> Any:
@@ -38,12 +38,12 @@ def body_of(endpoint: Endpoint, given: bytes) -> Any:
     try:
         return msgspec.json.decode(given, type=endpoint.takes) if endpoint.reads is None else endpoint.reads(given)
     except msgspec.MsgspecError as error:
-        raise _refusal("the request body", error) from None
+        raise refusal("the request body", error) from None
     except RecursionError:
         raise InvalidInput("the request body is nested too deep") from None
 
 
-def _refusal(what: str, error: Exception) -> InvalidInput:
+def refusal(what: str, error: Exception) -> InvalidInput:
     text = str(error)
     path = _PATH.search(text)
     return InvalidInput(f"{what} cannot be used: {text}").under("" if path is None else path[1])

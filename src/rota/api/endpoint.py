@@ -97,6 +97,7 @@ class Endpoint:
         refuses: Sequence[int | type[RotaError]] = (),
         tells: Mapping[str, str] = {},
         is_deprecated: bool = False,
+        successor: str | None = None,
         sends: Any = msgspec.UNSET,
         shows: Any = msgspec.UNSET,
         also_shows: Mapping[int, Any] = {},
@@ -106,7 +107,8 @@ class Endpoint:
         for one without a body; `media` is what they are in, where that is not JSON; `refuses` are refusals beside those
         that any endpoint may have, or their statuses; `tells` says what is in headers of its own. `sends` and `shows`
         are an example of body and answer, of all statuses but those that `also_shows` has one for. `reads` decodes the
-        body where its type alone would say too little of what is wrong with it. A public one needs no token."""
+        body where its type alone would say too little of what is wrong with it. A public one needs no token.
+        `successor` is the path to ask instead of a deprecated one, with the same places."""
         self.method = method
         self.path = _PLACE.sub(r"{\1}", path)
         self.segments = tuple(path.strip("/").split("/"))
@@ -120,6 +122,7 @@ class Endpoint:
         self.tells = tells
         self.refuses = tuple(refuses)
         self.is_deprecated = is_deprecated
+        self.successor = successor
         self.sends = sends
         self.shows = shows if shows is msgspec.UNSET else msgspec.to_builtins(shows)
         self.also_shows = also_shows
@@ -134,6 +137,10 @@ class Endpoint:
         )
         """What may stand in the query more than once."""
         self.known = tuple(field.encode_name for field in msgspec.structs.fields(self.asks))
+
+    def path_of(self, values: Sequence[str]) -> dict[str, str]:
+        """What stands in which place."""
+        return dict(zip(self.places, values, strict=True))
 
     @property
     def name(self) -> str:

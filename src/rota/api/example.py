@@ -1,112 +1,100 @@
-"""What the examples of the OpenAPI document show: the forms themselves, so that no field is made up or left out."""
+"""Examples that several endpoints show: one job as it waits, and one as it has ended."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from typing import Any
 
-from msgspec import structs
+import msgspec
 
-from rota.wire.job import JobForm, LockForm, RunForm, WaitForm
-from rota.wire.slot import SlotForm
+from rota.wire.job import JobForm, RunForm
 
-SUBMITTED = datetime(2026, 3, 2, 9, 30, tzinfo=UTC)
-STARTED = SUBMITTED + timedelta(seconds=2)
-ENDED = SUBMITTED + timedelta(minutes=4)
-HOME = "/srv/story/.rota"
+RUN: dict[str, Any] = {
+    "id": "run-21",
+    "job": "job-21",
+    "worker": "local",
+    "status": "COMPLETED",
+    "started_at": "2026-11-16T08:20:04.101325Z",
+    "finished_at": "2026-11-16T08:21:33.763984Z",
+    "exit_code": 0,
+    "error": None,
+    "artifacts": [],
+    "log_paths": {"stdout": "/srv/web/.rota/jobs/21/stdout.log", "stderr": "/srv/web/.rota/jobs/21/stderr.log"},
+    "superseded": False,
+}
 
-WAIT = WaitForm(kind="capacity", detail="waiting on pool global (1/1)", on=["pool:global"])
+WAITING_JOB: dict[str, Any] = {
+    "id": "job-24",
+    "name": "fix",
+    "type": None,
+    "status": "QUEUED",
+    "command": ["claude", "-p", "fix the failing test"],
+    "params": {},
+    "priority": 5,
+    "position": 24,
+    "created_at": "2026-11-16T08:21:40.000213Z",
+    "queued_at": "2026-11-16T08:21:40.000213Z",
+    "started_at": None,
+    "finished_at": None,
+    "exit_code": None,
+    "reason": None,
+    "after": [],
+    "needs": [],
+    "produces": [],
+    "locks": [],
+    "pools": {"global": 1},
+    "pinned_head": None,
+    "wait": {"kind": "capacity", "detail": "waiting on pool global (1/1), used by job-23", "on": ["pool:global"]},
+    "waited_on": [],
+    "flow": None,
+    "phase": None,
+    "target": None,
+    "unique": None,
+    "group": None,
+    "sequence": None,
+    "template": None,
+    "schedule": None,
+    "work": None,
+    "retry_of": None,
+    "chain": "job-24",
+    "attempt": 1,
+    "permanently_failed": False,
+    "dispatch_failures": 0,
+    "last_failure": None,
+    "not_before": None,
+    "cwd": "/srv/web",
+    "worktree": None,
+    "pid": None,
+    "session_path": None,
+    "outcome_path": None,
+    "run": None,
+}
 
-RUN = RunForm(
-    id="run-24",
-    job="job-24",
-    worker="local/1",
-    status="COMPLETED",
-    started_at=STARTED,
-    finished_at=ENDED,
-    exit_code=0,
-    error=None,
-    artifacts=["custom:review:chapter-7"],
-    log_paths={"stdout": f"{HOME}/jobs/24/stdout.log", "stderr": f"{HOME}/jobs/24/stderr.log"},
-    superseded=False,
-)
+ENDED_JOB: dict[str, Any] = {
+    **WAITING_JOB,
+    "id": "job-21",
+    "name": "plan",
+    "status": "COMPLETED",
+    "command": ["./plan.sh"],
+    "position": 21,
+    "started_at": RUN["started_at"],
+    "finished_at": RUN["finished_at"],
+    "exit_code": 0,
+    "wait": None,
+    "chain": "job-21",
+    "outcome_path": "/srv/web/.rota/jobs/21/outcome.json",
+    "run": RUN,
+}
 
-JOB = JobForm(
-    id="job-25",
-    name="chapter-7",
-    type="story",
-    status="QUEUED",
-    command=["claude", "-p", "write chapter 7"],
-    params={"chapter": 7},
-    priority=0,
-    position=1_772_443_800_000_000,
-    created_at=SUBMITTED,
-    queued_at=SUBMITTED,
-    started_at=None,
-    finished_at=None,
-    exit_code=None,
-    reason=None,
-    after=[],
-    needs=[],
-    produces=[],
-    locks=[LockForm(key="branch/main", mode="exclusive")],
-    pools={"global": 1},
-    pinned_head=None,
-    wait=WAIT,
-    waited_on=[],
-    flow=None,
-    phase=None,
-    target=None,
-    unique=None,
-    group=None,
-    sequence=None,
-    template=None,
-    schedule=None,
-    work=None,
-    retry_of=None,
-    chain="job-25",
-    attempt=1,
-    permanently_failed=False,
-    dispatch_failures=0,
-    last_failure=None,
-    not_before=None,
-    cwd="/srv/story",
-    worktree=None,
-    pid=None,
-    session_path=None,
-    outcome_path=None,
-    run=None,
-)
+CANCELLED_JOB: dict[str, Any] = {
+    **WAITING_JOB,
+    "status": "CANCELLED",
+    "finished_at": "2026-11-16T08:22:00.512004Z",
+    "exit_code": 143,
+    "reason": "cancelled by rota",
+    "wait": None,
+}
 
-SLOT = SlotForm(
-    id="slot-5",
-    status="COMPLETED",
-    ready=False,
-    name="mine",
-    command=["sh", "-c", "echo hi"],
-    type="story",
-    flow=None,
-    target=None,
-    locks=[],
-    pools={"global": 1},
-    attended=True,
-    actor="uid 1000",
-    created_at=SUBMITTED,
-    started_at=STARTED,
-    finished_at=ENDED,
-    exit_code=0,
-    reason=None,
-    pid=4711,
-    worker="local/1",
-    wait=None,
-    why=None,
-    log_paths={"stdout": f"{HOME}/slots/5/stdout.log", "stderr": f"{HOME}/slots/5/stderr.log"},
-)
-
-ENDED_JOB = structs.replace(
-    JOB, id="job-24", name="plan", status="COMPLETED", command=["./plan.sh"], params={}, locks=[], started_at=STARTED,
-    finished_at=ENDED, exit_code=0, wait=None, chain="job-24", outcome_path=f"{HOME}/jobs/24/outcome.json", run=RUN,
-)  # fmt: skip
-
-CANCELLED_JOB = structs.replace(
-    JOB, status="CANCELLED", finished_at=ENDED, exit_code=143, reason="cancelled by uid 1000", wait=None
-)  # fmt: skip
+SUBMITTED = datetime(2026, 11, 16, 8, 20, tzinfo=UTC)
+JOB = msgspec.convert(WAITING_JOB, JobForm)
+JOB_RUN = msgspec.convert(RUN, RunForm)

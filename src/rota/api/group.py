@@ -2,49 +2,71 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
+import msgspec
 
-from rota.api.context import Context, Topic, context_of
-from rota.api.problem import answer, number, read
+from rota.api.context import Context, Topic
+from rota.api.endpoint import Call, Endpoint, Nothing, Reply
+from rota.api.job import PageSize, Seconds
+from rota.api.once import carry_out
+from rota.api.page import begins_at
 from rota.command.group import add, cancel, close
 from rota.command.submission import GroupWanted
-from rota.ids import parse_group, show_group
+from rota.engine.work import Work
+from rota.errors import InvalidInput
+from rota.ids import GroupId, parse_group, show_group
 from rota.view import group as view
-from rota.wire.group import GroupForm
+from rota.wire.group import GroupForm, GroupsForm
 
 _LONGEST_WAIT = 60.0
 _BREATH = 0.1
 """Seconds between two looks at a group, however much happens to its members."""
-_MOST_LISTED = 1000
 
 
-async def list_groups(request: Request) -> Response:
-    """The newest first; with `open`, only those that are not over."""
-    context = context_of(request)
-    limit = int(number(request, "limit", 100, least=1, most=_MOST_LISTED))
-    cursor = request.query_params.get("cursor")
-    below = None if cursor is None else parse_group(cursor)
-    with_ended = request.query_params.get("open") not in ("1", "true")
-    look = partial(view.groups, limit=limit, below=below, with_ended=with_ended)
-    groups, following = await context.look(look)
-    return answer({"groups": groups, "next": following})
+class GroupsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    open: bool = False
+    """Only those that are not over."""
+    limit: PageSize = 100
+    cursor: str | None = None
+    """The `next` of the page before."""
 
 
-async def add_group(request: Request) -> Response:
-    context, wanted = context_of(request), await read(request, GroupWanted)
-    group = await context.perform(partial(add, wanted=wanted, actor=context.actor))
-    return answer(await context.look(partial(view.show, group=show_group(group))), 201)
+async def list_groups(call: Call[GroupsQuery, None]) -> Reply[GroupsForm]:
+    """List groups, the newest first. Which jobs they have is said where one is looked at alone."""
+    query = call.query
+    below = begins_at(query.cursor, parse_group, None)
+    return Reply(
+        await call.context.look(partial(view.groups, limit=query.limit, below=below, with_ended=not query.open))
+    )
 
 
-async def get_group(request: Request) -> Response:
-    """With `wait`, when it is over or, with `seen`, when its tag is another."""
-    context, group = context_of(request), request.path_params["group"]
-    seconds = number(request, "wait", 0, least=0, most=_LONGEST_WAIT)
-    return answer(await _awaited(context, group, seconds, request.query_params.get("seen")))
+async def add_group(call: Call[Nothing, GroupWanted]) -> Reply[GroupForm]:
+    """Add a group without members, which stays open until it is closed. Jobs join it by the `group` of their submit."""
+    act = partial(add, wanted=call.body, actor=call.context.actor)
+    try:
+        return (await carry_out(call, act, _see, partial(Reply, status=201))).reply
+    except InvalidInput as error:
+        error.path = error.path.removeprefix(".group")  # here it is the request itself
+        raise
+
+
+def _see(work: Work, results: Sequence[GroupId]) -> list[GroupForm]:
+    return [view.show(work.session, show_group(group)) for group in results]
+
+
+class GroupQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    wait: Seconds = 0
+    """Answer when it is over, or when so many seconds are."""
+    seen: str | None = None
+    """With `wait`, answer as soon as its tag is another than this."""
+
+
+async def get_group(call: Call[GroupQuery, None]) -> Reply[GroupForm]:
+    """Show a group with its jobs, by id or name. A name that several have is that of the one that is not over, else of
+    the newest; of several that are not over each has to be named by its id (409)."""
+    return Reply(await _awaited(call.context, call.path["group"], call.query.wait, call.query.seen))
 
 
 async def _awaited(context: Context, group: str, seconds: float, seen: str | None) -> GroupForm:
@@ -61,23 +83,58 @@ async def _awaited(context: Context, group: str, seconds: float, seen: str | Non
     return await context.hub.until(topic, seconds, lambda: context.look(look), is_enough, breath=_BREATH)
 
 
-async def close_group(request: Request) -> Response:
-    context = context_of(request)
-    group = await context.perform(partial(close, text=request.path_params["group"], actor=context.actor))
-    return answer(await context.look(partial(view.show, group=show_group(group))))
+async def close_group(call: Call[Nothing, None]) -> Reply[GroupForm]:
+    """Close a group: from now on it ends with its members. To close it again changes nothing."""
+    act = partial(close, text=call.path["group"], actor=call.context.actor)
+    return Reply(await call.context.perform_and_see(act, _see))
 
 
-async def cancel_group(request: Request) -> Response:
-    """Answers when its members are gone; a tree that needs SIGKILL takes a while."""
-    context = context_of(request)
-    group = await context.perform(partial(cancel, text=request.path_params["group"], actor=context.actor))
-    return answer(await _awaited(context, show_group(group), _LONGEST_WAIT, None))
+async def cancel_group(call: Call[Nothing, None]) -> Reply[GroupForm]:
+    """Cancel all of a group. Answered when its members are gone; a tree that needs SIGKILL takes a while."""
+    context = call.context
+    group = await context.perform(partial(cancel, text=call.path["group"], actor=context.actor))
+    return Reply(await _awaited(context, show_group(group), _LONGEST_WAIT, None))
 
 
-ROUTES = [
-    Route("/api/job-groups", list_groups, methods=["GET"]),
-    Route("/api/job-groups", add_group, methods=["POST"]),
-    Route("/api/job-groups/{group}", get_group, methods=["GET"]),
-    Route("/api/job-groups/{group}/cancel", cancel_group, methods=["POST"]),
-    Route("/api/job-groups/{group}/close", close_group, methods=["POST"]),
-]
+_LISTED = {
+    "id": "group-3",
+    "name": "release",
+    "mode": "sequential",
+    "on_failure": "stop",
+    "status": "RUNNING",
+    "counts": {"WAITING_ON_DEPS": 1, "RUNNING": 1},
+    "total": 2,
+    "created_at": "2026-03-02T09:30:00.125480Z",
+    "closed_at": "2026-03-02T09:30:00.125480Z",
+    "cancelled_at": None,
+    "finished_at": None,
+}
+_SHOWN = {**_LISTED, "jobs": ["job-24", "job-25"], "tag": "5f0c1ea2b7d94c36"}
+_NEW = {
+    **_LISTED,
+    "status": "QUEUED",
+    "counts": {},
+    "total": 0,
+    "closed_at": None,
+    "jobs": [],
+    "tag": "0b9a6c2f81d3e745",
+}
+_CANCELLED = {
+    **_SHOWN,
+    "status": "CANCELLED",
+    "counts": {"CANCELLED": 2},
+    "cancelled_at": "2026-03-02T09:41:07.031200Z",
+    "finished_at": "2026-03-02T09:41:08.004172Z",
+}
+
+_ONE = "/api/job-groups/{group}"
+ENDPOINTS = [
+    Endpoint("GET", "/api/job-groups", list_groups, shows={"groups": [_LISTED], "next": None}),
+    Endpoint(
+        "POST", "/api/job-groups", add_group, statuses=(201,), is_keyed=True,
+        sends={"name": "release", "mode": "sequential", "on_failure": "stop"}, shows=_NEW,
+    ),
+    Endpoint("GET", _ONE, get_group, refuses=(409,), shows=_SHOWN),
+    Endpoint("POST", f"{_ONE}/cancel", cancel_group, refuses=(409,), shows=_CANCELLED),
+    Endpoint("POST", f"{_ONE}/close", close_group, refuses=(409,), shows=_SHOWN),
+]  # fmt: skip

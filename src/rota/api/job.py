@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
-from rota.api.example import CANCELLED_JOB, ENDED_JOB, JOB, WAIT
+from rota.api.example import CANCELLED_JOB, ENDED_JOB, WAITING_JOB
 from rota.command.cancel import cancel
 from rota.core.job import Job
 from rota.core.status import TERMINAL, Status
@@ -153,12 +153,17 @@ def _by_hand(reader: Reader, job: JobId) -> str:
 
 async def cancel_job(call: Call[Nothing, None]) -> Reply[JobForm]:
     """Cancel a job's chain. Answered when its processes are gone; a tree that needs SIGKILL takes a while."""
-    context, job = call.context, parse_job(call.path["job"])
+    return Reply(await cancelled(call.context, parse_job(call.path["job"])))
+
+
+async def cancelled(context: Context, job: JobId, *, spares_running: bool = False) -> JobForm:
+    """The job as it is when its processes are gone."""
     try:
-        member = await context.perform(partial(cancel, job=job, actor=context.actor))
+        act = partial(cancel, job=job, actor=context.actor, spares_running=spares_running)
+        member = await context.perform(act)
     except (StorageFull, StoreError) as error:
         raise type(error)(f"{error.message}{await context.look(partial(_by_hand, job=job))}") from error
-    return Reply(await _await_end(context, member, _LONGEST_WAIT, None))
+    return await _await_end(context, member, _LONGEST_WAIT, None)
 
 
 async def why_job(call: Call[Nothing, None]) -> Reply[WhyForm]:
@@ -167,18 +172,18 @@ async def why_job(call: Call[Nothing, None]) -> Reply[WhyForm]:
     return Reply(await context.look(partial(why, job=job, sight=context.sight())))
 
 
-_PAGE = {"jobs": [JOB, ENDED_JOB], "next": "ended.job-21", "counts": {"QUEUED": 1, "COMPLETED": 23}}
+_PAGE = {"jobs": [WAITING_JOB, ENDED_JOB], "next": "ended.job-21", "counts": {"QUEUED": 1, "COMPLETED": 23}}
 _WHY = {
-    "job": "job-25",
+    "job": "job-24",
     "status": "QUEUED",
-    "wait": WAIT,
-    "text": "job-25 is QUEUED: waiting on pool global (1/1), used by job-23",
+    "wait": WAITING_JOB["wait"],
+    "text": "job-24 is QUEUED: waiting on pool global (1/1), used by job-23",
     "warnings": [],
 }
 
 ENDPOINTS = [
     Endpoint("GET", "/api/jobs", list_jobs, refuses=(404,), shows=_PAGE),
-    Endpoint("GET", "/api/jobs/{job}", get_job, shows=JOB),
+    Endpoint("GET", "/api/jobs/{job}", get_job, shows=WAITING_JOB),
     Endpoint("POST", "/api/jobs/{job}/cancel", cancel_job, refuses=(409,), shows=CANCELLED_JOB),
     Endpoint("GET", "/api/jobs/{job}/why", why_job, shows=_WHY),
 ]

@@ -11,26 +11,49 @@ import re
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from starlette.requests import Request
+import msgspec
+from msgspec import Meta
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
 
-from rota.api.context import Context, context_of, wait_for
-from rota.api.problem import answer, number, problem
+from rota.api.context import Context, wait_for
+from rota.api.endpoint import Call, Endpoint, Reply
+from rota.api.log_follow import LOOK_EVERY, Place, follow, last_offsets
+from rota.api.problem import problem
+from rota.api.sse import EventStream, accepts
 from rota.core.status import TERMINAL
 from rota.errors import InvalidInput
 from rota.ids import JobId, parse_job, parse_run, show_job
 from rota.store.session import Reader
 from rota.view import job as view
+from rota.view import run as run_view
 from rota.view.log import STREAMS, Output, oversize, path_in, pieces, size_of
-from rota.view.run import directory_of, refuse_foreign
 from rota.view.workspace import workspace
+from rota.wire.log import LogForm, LogsForm, WorkspaceForm
 
-_LOOK_EVERY = 0.1
 _MOST = 2**62
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+Offset = Annotated[int, Meta(ge=-_MOST, le=_MOST)]
+Limit = Annotated[int, Meta(ge=0, le=_MOST)]
+
+
+class LogsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    run: str | None = None
+    """Of this run of the job: one that was rewound has earlier ones."""
+    follow: bool = False
+    """Tell both streams as they are written, where the request accepts `text/event-stream`."""
+
+
+class LogQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    run: str | None = None
+    """Of this run of the job: one that was rewound has earlier ones."""
+    offset: Offset = 0
+    """From this byte on; negative counts from the end."""
+    limit: Limit = _MOST
+    """So many bytes at most; without effect on what is followed."""
+    follow: bool = False
+    """Go on until the job has ended."""
 
 
 class Part(NamedTuple):
@@ -44,34 +67,28 @@ async def _threaded(content: Iterator[bytes]) -> AsyncIterator[bytes]:
         yield piece
 
 
-class Place(NamedTuple):
-    directory: Path
-    is_current: bool
-    is_empty: bool
-    """What is there is not the job's any more."""
-
-
-async def _place(request: Request, context: Context, job: JobId) -> Place:
+async def _place(context: Context, job: JobId, named: str | None) -> Place:
     """Where the logs are that are asked for: of the job as it is now, or of one of its runs."""
-    named = request.query_params.get("run")
     run = None if named is None else parse_run(named)
 
     def look(reader: Reader) -> Place:
         found = view.find(reader, job)
         if run is not None:
-            refuse_foreign(reader, job, run)
+            run_view.refuse_foreign(reader, job, run)
         own = str(context.home.jobs / str(job))
-        directory = directory_of(found, run, own)
+        directory = run_view.directory_of(found, run, own)
         is_current = directory == own
-        return Place(Path(directory), is_current, is_empty=is_current and not found.has_own_logs)
+        past = None if run is None or is_current else run_view.show(reader, run, context.sight())
+        return Place(Path(directory), is_current, is_current and not found.has_own_logs, past)
 
     return await context.look(look)
 
 
 async def _follow(context: Context, job: JobId, output: Output) -> AsyncIterator[bytes]:
-    """First whether it has ended, then what is there: in this order nothing written last is missed."""
+    """First whether it has ended, then what is there: in this order nothing written last is missed. Where the scheduler
+    ends first this breaks off, so that the client can tell it from the job's end."""
     try:
-        with context.hub.listening(job) as changed:
+        with context.streams.another(), context.hub.listening(job) as changed:
             is_over = False
             while not is_over:
                 changed.clear()
@@ -79,7 +96,7 @@ async def _follow(context: Context, job: JobId, output: Output) -> AsyncIterator
                 is_over = found.status in TERMINAL
                 while found.has_own_logs and (piece := await asyncio.to_thread(output.read)):
                     yield piece
-                while not is_over and not await wait_for(changed, _LOOK_EVERY) and not output.has_more():
+                while not is_over and not await wait_for(changed, LOOK_EVERY) and not output.has_more():
                     pass
     finally:
         output.close()
@@ -111,42 +128,63 @@ def _stream(body: AsyncIterator[bytes], status: int = 200, headers: dict[str, st
     return StreamingResponse(body, status, headers, media_type="application/octet-stream")
 
 
-async def get_log(request: Request) -> Response:
-    context, job = context_of(request), parse_job(request.path_params["job"])
-    stream = request.path_params["stream"]
+async def get_log(call: Call[LogQuery, None]) -> Response:
+    """Read what a job wrote to `stdout` or `stderr`, byte for byte: all of it, a part, or on until the job ends.
+
+    A part is asked for by `offset` and `limit`, or by `Range`. With `follow` the bytes are sent as they are written;
+    with `follow` and `Accept: text/event-stream` they are sent as messages, each with its text in JSON and the offset
+    behind it as `id`, so that `Last-Event-ID` goes on from there. The last message is `end`.
+    """
+    context, query, request = call.context, call.query, call.request
+    job, stream = parse_job(call.path["job"]), call.path["stream"]
     if stream not in STREAMS:
-        raise InvalidInput(f"no such stream: {stream}; the streams are stdout and stderr")
-    place = await _place(request, context, job)
+        raise InvalidInput(f"no such stream: {stream}; the streams are stdout and stderr").under(".stream")
+    place = await _place(context, job, query.run)
     path = path_in(place.directory, stream)
     size = 0 if place.is_empty else size_of(path)
-    offset = int(number(request, "offset", 0, least=-_MOST, most=_MOST))
-    offset = max(0, size + offset) if offset < 0 else offset
-    limit = int(number(request, "limit", _MOST, least=0, most=_MOST))
-    if request.query_params.get("follow") in ("1", "true") and place.is_current:
+    offset = max(0, size + query.offset) if query.offset < 0 else query.offset
+    if query.follow and accepts(request):
+        begins = last_offsets(request, (stream,)) or {stream: offset}
+        return EventStream(follow(context, job, place, begins), context.streams)
+    if query.follow and place.is_current and request.method != "HEAD":
+        context.streams.refuse_too_many()
         return _stream(_follow(context, job, Output(path, offset)))
     part = _ranged(request.headers.get("range"), size)
-    limit = 0 if place.is_empty else limit
+    limit = 0 if place.is_empty else query.limit
     return _stream(_threaded(pieces(path, offset, limit))) if part is None else _part(path, part, size)
 
 
-async def get_logs(request: Request) -> Response:
-    """How much there is of each stream, a word where that is more than it should be, and what else the job has left."""
-    context, job = context_of(request), parse_job(request.path_params["job"])
-    place = await _place(request, context, job)
-    paths = {stream: path_in(place.directory, stream) for stream in STREAMS}
+async def get_logs(call: Call[LogsQuery, None]) -> Reply[LogsForm] | Response:
+    """Say how much a job has written to each stream, and what else it has left.
+
+    With `follow` and `Accept: text/event-stream`, tell both streams as they are written; the `id` of a message is the
+    offset behind it in stdout and that in stderr, as `1024.80`.
+    """
+    context, job = call.context, parse_job(call.path["job"])
+    place = await _place(context, job, call.query.run)
+    if call.query.follow and accepts(call.request):
+        begins = last_offsets(call.request, STREAMS) or dict.fromkeys(STREAMS, 0)
+        return EventStream(follow(context, job, place, begins), context.streams)
+    stdout, stderr = (_log(place, stream) for stream in STREAMS)
     most = context.control.config.log.max_bytes
     warnings = [] if most is None or not place.is_current else oversize(context.home.jobs, [job], most)
-    said = {
-        stream: {"path": str(path), "size": 0 if place.is_empty else size_of(path)} for stream, path in paths.items()
-    }
-    body = {"job": show_job(job), **said, "warning": "; ".join(warnings) or None}
+    form = LogsForm(job=show_job(job), stdout=stdout, stderr=stderr, warning="; ".join(warnings) or None)
     found = await context.look(partial(view.find, job=job))
     if found.spec.workspace is not None and place.is_current:
-        body["workspace"] = await asyncio.to_thread(workspace, found, context.home.jobs)
-    return answer(body)
+        left = await asyncio.to_thread(workspace, found, context.home.jobs)
+        form = msgspec.structs.replace(form, workspace=msgspec.UNSET if left is None else WorkspaceForm(**left))
+    return Reply(form)
 
 
-ROUTES = [
-    Route("/api/jobs/{job}/logs", get_logs, methods=["GET"]),
-    Route("/api/jobs/{job}/logs/{stream}", get_log, methods=["GET"]),
-]
+def _log(place: Place, stream: str) -> LogForm:
+    path = path_in(place.directory, stream)
+    return LogForm(path=str(path), size=0 if place.is_empty else size_of(path))
+
+
+ENDPOINTS = [
+    Endpoint("GET", "/api/jobs/{job}/logs", get_logs),
+    Endpoint(
+        "GET", "/api/jobs/{job}/logs/{stream}", get_log, statuses=(200, 206), media="application/octet-stream",
+        refuses=(416,),
+    ),
+]  # fmt: skip

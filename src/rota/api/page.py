@@ -8,9 +8,10 @@ from typing import TypeVar
 from rota.errors import InvalidInput
 
 T = TypeVar("T")
+F = TypeVar("F")
 
 
-def begins_at(cursor: str | None, parse: Callable[[str], T], first: T) -> T:
+def begins_at(cursor: str | None, parse: Callable[[str], T], first: F) -> T | F:
     """What the cursor names, the `next` of the page before; `first` where there is none."""
     if cursor is None:
         return first

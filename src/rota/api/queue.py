@@ -10,7 +10,7 @@ import msgspec
 
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
-from rota.api.example import JOB, WAIT
+from rota.api.example import WAITING_JOB
 from rota.api.job import PageSize
 from rota.command.move import Move, Moved, move, reorder
 from rota.core.queue import Rank
@@ -18,7 +18,7 @@ from rota.engine.work import Work
 from rota.errors import InvalidInput
 from rota.ids import parse_job, show_job
 from rota.view import queue as view
-from rota.wire.queue import OrderForm, PlaceForm, QueueForm, QueuePageForm
+from rota.wire.queue import OrderForm, PlaceForm, QueuePageForm
 
 _NUMBERS = 4
 
@@ -80,16 +80,14 @@ async def list_queue(call: Call[QueueQuery, None]) -> Reply[QueuePageForm]:
     return Reply(QueuePageForm(jobs=page.jobs, next=mark))
 
 
-_SHOWN = QueueForm(
-    id=JOB.id, name=JOB.name, status="QUEUED", priority=0, position=JOB.position, place=1, wait=WAIT
-)  # fmt: skip
+_SHOWN = {name: WAITING_JOB[name] for name in ("id", "name", "status", "priority", "position", "wait")}
 
 ENDPOINTS = [
     Endpoint(
         "POST", "/api/jobs/{job}/move", move_job, refuses=(409,), sends={"before": "job-24"},
-        shows=PlaceForm(job=JOB, place=1, moved=True),
+        shows={"job": WAITING_JOB, "place": 1, "moved": True},
     ),
-    Endpoint("GET", "/api/queue", list_queue, shows=QueuePageForm(jobs=[_SHOWN], next=None)),
+    Endpoint("GET", "/api/queue", list_queue, shows={"jobs": [{**_SHOWN, "place": 1}], "next": None}),
     Endpoint(
         "POST", "/api/queue/reorder", reorder_queue, refuses=(404, 409), sends={"order": ["job-25", "job-24"]},
         shows=OrderForm(order=["job-25", "job-24"], moved=True),

@@ -8,7 +8,7 @@ from typing import Any
 
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
-from rota.api.example import JOB
+from rota.api.example import WAITING_JOB
 from rota.api.once import carry_out
 from rota.command.retry import Retried, retry
 from rota.engine.work import Work
@@ -41,8 +41,8 @@ def _tell(form: RetryForm) -> Reply[RetryForm]:
 
 
 _RETRIED: dict[str, Any] = {
-    "job": JOB,
-    "text": "job-25 is retry 1 of job-23",
+    "job": WAITING_JOB,
+    "text": "job-24 is retry 1 of job-23",
     "blocked": [],
     "dropped": [],
     "warning": None,

@@ -71,7 +71,7 @@ async def get_run(call: Call[Nothing, None]) -> Reply[RunForm]:
 
 
 ENDPOINTS = [
-    Endpoint("GET", "/api/job-runs", list_runs, shows=RunsForm(runs=[RUN], next=None), refuses=(404,)),
+    Endpoint("GET", "/api/job-runs", list_runs, shows={"runs": [RUN], "next": None}, refuses=(404,)),
     Endpoint("GET", "/api/job-runs/{run}", get_run, shows=RUN),
-    Endpoint("GET", "/api/jobs/{job}/runs", list_runs_of_job, shows=RunsForm(runs=[RUN], next=None)),
+    Endpoint("GET", "/api/jobs/{job}/runs", list_runs_of_job, shows={"runs": [RUN], "next": None}),
 ]

@@ -11,6 +11,7 @@ from typing import Any
 
 import uvicorn
 
+from rota.api.protocol import Protocol
 from rota.errors import Unavailable
 from rota.home import Home, short_address
 
@@ -37,11 +38,11 @@ class Server(uvicorn.Server):
         yield
 
 
-def configuration(app: Any) -> uvicorn.Config:
+def configuration(app: Any, protocol: type[Protocol]) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         loop="asyncio",
-        http="httptools",
+        http=protocol,
         ws="none",
         lifespan="off",
         log_config=None,

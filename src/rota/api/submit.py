@@ -6,14 +6,14 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from starlette.responses import Response
 
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
-from rota.api.example import JOB
+from rota.api.example import WAITING_JOB
 from rota.api.once import carry_out
 from rota.api.problem import answer, problem
 from rota.api.rehearsal import rehearse
@@ -21,7 +21,7 @@ from rota.api.webhook import unknown_names
 from rota.command.backpressure import RETRY_AFTER, Deferred, Delayed
 from rota.command.expand import Expanded, expand_all
 from rota.command.field import check_cwd, check_variables
-from rota.command.submission import GroupWanted, Submission, Surroundings
+from rota.command.submission import GroupWanted, Origin, Submission, Surroundings
 from rota.command.submit import AlreadyActive, Answer, Needs, Submitted, missing_things, needs_of, submit
 from rota.command.survey import NOTHING, Survey, names_something, places_of, survey
 from rota.command.workspace import LIMIT, asks_for_one, prepare, show_inputs
@@ -34,6 +34,7 @@ from rota.wire.job import JobForm
 from rota.wire.submit import BatchForm, RehearsalForm, SubmitForm
 
 Workspaces = Sequence[Workspace | None]
+R = TypeVar("R", bound=Reply[Any] | Response)
 
 _LOOK_AROUND = 2.0
 """Seconds for a look at the file system before a submit."""
@@ -76,12 +77,20 @@ async def _expanded(context: Context, members: Sequence[Submission]) -> Expanded
     return await context.look(partial(expand_all, wanted=members))
 
 
+def _by_legacy(made: Expanded) -> Expanded:
+    origins = made.origins or [Origin()] * len(made.wanted)
+    legacy = [msgspec.structs.replace(origin, is_legacy=True) for origin in origins]
+    return msgspec.structs.replace(made, origins=legacy)
+
+
 async def _act(
     context: Context, members: Sequence[Submission], *, around: Surroundings, group: GroupWanted | None = None,
-    keeps_inputs: bool = True,
+    keeps_inputs: bool = True, is_legacy: bool = False,
 ) -> tuple[Callable[[Work], Answer], Workspaces]:  # fmt: skip
     """What the engine is asked to do."""
     made = await _expanded(context, members)
+    if is_legacy:
+        made = _by_legacy(made)
     workspaces = await _workspaces(context, made.wanted, around, keeps_inputs=keeps_inputs)
     return await _prepared(context, made, workspaces, around, group), workspaces
 
@@ -158,9 +167,10 @@ async def _missing_things(context: Context, members: Sequence[Submission], aroun
 
 
 Seen = tuple[Answer, JobForm | None, Delayed | None]
+SeenMany = tuple[Answer, Delayed | None]
 
 
-def _warned(told: Submitted, delayed: Delayed | None) -> tuple[str | None, DepthForm | msgspec.UnsetType]:
+def warned(told: Submitted, delayed: Delayed | None) -> tuple[str | None, DepthForm | msgspec.UnsetType]:
     warnings = [*told.warnings, *(() if delayed is None else (delayed.text,))]
     depth = msgspec.UNSET if delayed is None else depth_form(delayed.depth, delayed.figures)
     return "; ".join(warnings) or None, depth
@@ -180,22 +190,41 @@ def _tell(seen: Seen) -> Reply[SubmitForm] | Response:
         return put_off(told, job=None)
     if isinstance(told, AlreadyActive):
         return answer(SubmitForm(result="already_active", job=form))  # nothing was done: it may come again
-    warning, depth = _warned(told, delayed)
+    warning, depth = warned(told, delayed)
     return Reply(SubmitForm(result="submitted", job=form, warning=warning, depth=depth), 201)
 
 
-async def submit_job(call: Call[Nothing, Submission]) -> Reply[SubmitForm] | Response:
-    """Submit a job. It is checked whole and stored before the answer; what is refused leaves no trace."""
-    context, members = call.context, [call.body]
+async def submit_one(
+    call: Call[Any, Any], wanted: Submission, tell: Callable[[Seen], R], *, is_legacy: bool = False
+) -> R:  # fmt: skip
+    """What `tell` says to what has become of it."""
+    context = call.context
     try:
-        act, workspaces = await _act(context, members, around=context.around)
-        done = await carry_out(call, act, context.see_submitted, _tell)
+        act, workspaces = await _act(context, [wanted], around=context.around, is_legacy=is_legacy)
+        done = await carry_out(call, act, context.see_submitted, tell)
     except RotaError as error:
         error.path = error.path.removeprefix(".jobs[0]")  # the one there is, is the request itself
         raise
     for told, *_ in done.seen:
         await _show_inputs(context, told, workspaces)
     return done.reply
+
+
+async def submit_many(
+    call: Call[Any, Any], members: Sequence[Submission], tell: Callable[[SeenMany], R], *, around: Surroundings,
+    group: GroupWanted | None, is_legacy: bool = False,
+) -> R:  # fmt: skip
+    context = call.context
+    act, workspaces = await _act(context, members, around=around, group=group, is_legacy=is_legacy)
+    done = await carry_out(call, act, context.see_batch, tell)
+    for told, _ in done.seen:
+        await _show_inputs(context, told, workspaces)
+    return done.reply
+
+
+async def submit_job(call: Call[Nothing, Submission]) -> Reply[SubmitForm] | Response:
+    """Submit a job. It is checked whole and stored before the answer; what is refused leaves no trace."""
+    return await submit_one(call, call.body, _tell)
 
 
 class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -231,20 +260,15 @@ async def submit_batch(call: Call[BatchQuery, Batch]) -> Reply[BatchForm] | Resp
     """Submit jobs, all or none. They can name each other by their `local` names; the answer has the ids in the order
     given."""
     context, batch = call.context, call.body
-    is_dry = call.query.dry_run
-    act, workspaces = await _act(
-        context, batch.jobs, around=batch.around(context.around), group=batch.group, keeps_inputs=not is_dry
-    )
-    if is_dry:
+    around = batch.around(context.around)
+    if call.query.dry_run:
+        act, _ = await _act(context, batch.jobs, around=around, group=batch.group, keeps_inputs=False)
         return answer(await rehearse(context, act, batch.jobs, call.query.format))
     tell = partial(_tell_batch, has_group=batch.group is not None)
-    done = await carry_out(call, act, context.see_batch, tell)
-    for told, _ in done.seen:
-        await _show_inputs(context, told, workspaces)
-    return done.reply
+    return await submit_many(call, batch.jobs, tell, around=around, group=batch.group)
 
 
-def _tell_batch(seen: tuple[Answer, Delayed | None], *, has_group: bool) -> Reply[BatchForm] | Response:
+def _tell_batch(seen: SeenMany, *, has_group: bool) -> Reply[BatchForm] | Response:
     told, delayed = seen
     no_group = {"group": None} if has_group else {}
     if isinstance(told, Deferred):
@@ -255,7 +279,7 @@ def _tell_batch(seen: tuple[Answer, Delayed | None], *, has_group: bool) -> Repl
         active = {key: show_job(job) for key, job in told.active.items()}
         return answer(BatchForm(result="already_active", jobs=jobs, active=active, group=group))
     made = group if told.group is None else show_group(told.group)
-    warning, depth = _warned(told, delayed)
+    warning, depth = warned(told, delayed)
     return Reply(BatchForm(result="submitted", jobs=jobs, group=made, warning=warning, depth=depth), 201)
 
 
@@ -263,8 +287,8 @@ ENDPOINTS = [
     Endpoint(
         "POST", "/api/jobs", submit_job, statuses=(201, 200), refuses=(404, 409, 429), is_keyed=True,
         sends={"command": ["claude", "-p", "fix the failing test"], "name": "fix", "priority": 5, "timeout": "2h"},
-        shows={"result": "submitted", "job": JOB, "warning": None},
-        also_shows={200: {"result": "already_active", "job": JOB, "warning": None}},
+        shows={"result": "submitted", "job": WAITING_JOB, "warning": None},
+        also_shows={200: {"result": "already_active", "job": WAITING_JOB, "warning": None}},
     ),
     Endpoint(
         "POST", "/api/jobs/batch", submit_batch, statuses=(201, 200), refuses=(404, 409, 429), is_keyed=True,

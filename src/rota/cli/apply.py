@@ -8,15 +8,16 @@ import sys
 
 from rota.cli.asked import directory, environment, refuse_bytes
 from rota.cli.parser import Formatter, Usage, seconds
+from rota.cli.submit import deferred_json
 from rota.cli.terminal import say, say_json, talk
-from rota.client import api
+from rota.client.ask.job import rehearse_batch, submit_batch
 from rota.client.session import Session
 from rota.errors import Conflict, Deferred, InvalidInput, RotaError
 from rota.home import find_home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.api import Json
+    from rota.client.ask import Json
     from rota.workflow.document import Document
     from rota.workflow.workflow import Workflow
 
@@ -61,14 +62,16 @@ def run(args: argparse.Namespace) -> int:
     document, workflow = _read(args.file, source, args.format)
     cwd = directory(None)
     refuse_bytes({"cwd": cwd})
-    request = {
+    request: Json = {
         "group": workflow.group, "jobs": workflow.jobs, "cwd": cwd, "env": environment(None), "inherit_env": False,
     }  # fmt: skip
     session = Session(find_home(args.home))
     try:
         if args.dry_run:
             return _rehearse(session, request, as_json=args.json)
-        answer = api.apply(session, request)
+        answer: Json = session.ask(submit_batch(**request))
+    except Deferred as refusal:
+        return _deferred(args, refusal)
     except RotaError as error:
         raise _located(error, source, document, workflow) from None
     except KeyboardInterrupt:
@@ -128,7 +131,7 @@ def _located(error: RotaError, source: str, document: Document, workflow: Workfl
 
 
 def _rehearse(session: Session, request: Json, *, as_json: bool) -> int:
-    answer = api.rehearse(session, request, form="json" if as_json else "dag")
+    answer = session.ask(rehearse_batch(**request, format="json" if as_json else "dag"))
     if as_json:
         say_json(answer)
     if answer["result"] == "deferred":
@@ -152,12 +155,15 @@ def _already_active(answer: Json) -> Conflict:
     return Conflict(f"a unique key is in use: {active}; nothing was stored, so wait for it or cancel it first")
 
 
+def _deferred(args: argparse.Namespace, refusal: Deferred) -> int:
+    """An answer like the others, which HTTP says by a status of its own."""
+    if args.json:
+        say_json(deferred_json(refusal, group=None, jobs=[]))
+    talk(f"deferred: {refusal.message}")
+    return Deferred.exit_code
+
+
 def _told(args: argparse.Namespace, session: Session, answer: Json, names: list[str], limit: float | None) -> int:
-    if answer["result"] == "deferred":
-        if args.json:
-            say_json(answer)
-        talk(f"deferred: {answer.get('warning') or 'the queue is full and nothing was stored; try again later'}")
-        return Deferred.exit_code
     if answer["result"] == "already_active":
         if args.json:
             say_json(answer)

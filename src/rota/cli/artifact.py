@@ -9,13 +9,13 @@ import sys
 from rota.cli.parser import Usage, add_actions
 from rota.cli.table import render
 from rota.cli.terminal import say, say_json, talk, width_of
-from rota.client import api
+from rota.client.ask.artifact import get_artifact, list_artifacts, put_artifact, remove_artifact
 from rota.client.session import Session
 from rota.home import find_home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.api import Json
+    from rota.client.ask import Json
     from rota.home import Home
 
 _MOST_BYTES = 1 << 20
@@ -43,16 +43,16 @@ def run(args: argparse.Namespace) -> int:
     session, cwd = Session(home), os.getcwd()  # noqa: PTH109 - as the shell names it
     match args.action:
         case "put":
-            answer = api.put_artifact(session, _wanted(args, home, cwd))
+            answer = session.ask(put_artifact(**_wanted(args, home, cwd)))
             say_json(answer) if args.json else say(answer["artifact"])
         case "show":
-            answer = api.artifact(session, args.artifact, cwd)
+            answer = session.ask(get_artifact(args.artifact, cwd=cwd))
             say_json(answer) if args.json else _say_payload(answer)
         case "remove":
-            answer = api.remove_artifact(session, args.artifact, cwd)
+            answer = session.ask(remove_artifact(args.artifact, cwd=cwd))
             say_json(answer) if args.json else talk(f"removed {answer['artifact']}")
         case _:
-            _list(api.artifacts(session), as_json=args.json)
+            _list(session.ask(list_artifacts()), as_json=args.json)
     return 0
 
 

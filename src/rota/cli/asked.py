@@ -11,7 +11,7 @@ from rota.cli.terminal import talk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.api import Json
+    from rota.client.ask import Json
 
 _MODES = ("exclusive", "shared")
 

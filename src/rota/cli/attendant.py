@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 from rota.cli.outlet import Outlet, SignalPipe, pause, wait_readable
 from rota.cli.terminal import talk
-from rota.client import api
+from rota.client.ask.slot import attend_new_slot, attend_slot, cancel_slot, signal_slot
 from rota.client.frame import Frames
 from rota.client.problem import Broken
 from rota.client.session import Session
@@ -28,7 +28,7 @@ from rota.errors import Conflict, InvalidInput, NotFound, Unavailable, WaitOver
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.api import Json
+    from rota.client.ask import Json
 
 LEAVE = (signal.SIGINT, signal.SIGTERM)
 PASS_ON = (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -75,7 +75,7 @@ class Attendant:
     def attend(self, request: Json) -> Json:
         """How it ended. Raises Left where somebody would not wait for that."""
         try:
-            self._follow(api.reserve(self._session, request))
+            self._follow(self._session.open(attend_new_slot(request)))
         except Broken as error:
             if self._slot is None:  # asked again it might be done twice
                 raise Unavailable(f"{error.message}\n{_PERHAPS}") from error
@@ -139,7 +139,7 @@ class Attendant:
             left = None if self._deadline is None else self._deadline - time.monotonic()
             wait = None if left is None else f"{max(0.001, left):.3f}s"
             try:
-                stream = api.attend(self._session, self._slot, self._copied, wait=wait)
+                stream = self._session.open(attend_slot(self._slot, self._copied, wait=wait))
             except Unavailable as error:
                 if told != error.message:
                     told = error.message
@@ -190,14 +190,14 @@ class Attendant:
         """The stream tells its end; this is only asked for. Without a scheduler it is asked again when there is one."""
         assert self._slot is not None  # noqa: S101 - as above
         try:
-            self._cancelling = api.begin_cancel_slot(self._session, self._slot)
+            self._cancelling = self._session.open(cancel_slot(self._slot))
         except Unavailable:
             return
 
     def _pass_on(self, number: int) -> None:
         assert self._slot is not None  # noqa: S101 - as above
         try:
-            api.signal_slot(self._session, self._slot, signal.Signals(number).name)
+            self._session.ask(signal_slot(self._slot, signal.Signals(number).name))
         except (Conflict, InvalidInput, NotFound, Unavailable) as refused:
             self._say(refused.message)
 

@@ -8,13 +8,14 @@ import sys
 from rota.cli.parser import add_actions, job_id
 from rota.cli.render import breaker_table
 from rota.cli.terminal import say, say_json, talk, width_of
-from rota.client import api
+from rota.client.ask.job import TERMINAL
+from rota.client.ask.scheduler import list_breakers, reset_breaker
 from rota.client.session import Session
 from rota.home import find_home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.api import Json
+    from rota.client.ask import Json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,10 +33,10 @@ def run(args: argparse.Namespace) -> int:
     session = Session(find_home(args.home))
     if args.action == "reset":
         key = job_id(args.key) if args.key.isdecimal() else args.key
-        answer = api.reset_breaker(session, key)
+        answer = session.ask(reset_breaker(key))
         say_json(answer) if args.json else _say_reset(answer)
         return 0
-    answer = api.breakers(session)
+    answer = session.ask(list_breakers())
     if args.json:
         say_json(answer)
     elif answer["breakers"]:
@@ -54,6 +55,6 @@ def _say_reset(answer: Json) -> None:
         return
     say(f"{answer['job']} {answer['status']}")
     then = "; it goes at once" if answer["goes_at_once"] else ""
-    if answer["status"] in api.TERMINAL:
+    if answer["status"] in TERMINAL:
         then = f"; it has ended, and stays so: `rota retry {answer['job']}` tries again"
     talk(f"failed starts forgotten: {count}{then}")

@@ -9,7 +9,7 @@ from rota.cli.table import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.api import Json
+    from rota.client.ask import Json
 
     Groups = list[tuple[str | None, list[Json]]]
 

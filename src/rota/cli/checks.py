@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from rota import __version__
-from rota.client import api
+from rota.cli.render import tcp_text
+from rota.client.ask.scheduler import get_scheduler, health
 from rota.client.lock import is_held
 from rota.client.problem import NoAnswer, NotRunning
 from rota.client.session import Session
@@ -107,8 +108,8 @@ def database(home: Home) -> list[Finding]:
 def scheduler(home: Home) -> list[Finding]:
     session = Session(home, starts=False)
     try:
-        api.health(session, timeout=_PATIENCE)
-        status = api.scheduler(session)
+        session.ask(health(patience=_PATIENCE))
+        status = session.ask(get_scheduler())
     except NotRunning as missing:
         left = " (it left its socket behind: it crashed or was killed)" if missing.left_socket else ""
         return [Finding("scheduler", "ok", f"not running{left}; commands start it"), _lone_supervisor(home)]
@@ -123,6 +124,7 @@ def scheduler(home: Home) -> list[Finding]:
         text = f"runs version {version}, this is {__version__}; `rota down` and `rota up` bring it up to date"
         findings.append(Finding("scheduler", "warn", text))
     findings += [Finding("scheduler", "warn", str(text)) for text in status.get("trouble") or ()]
+    findings += [Finding("tcp", "ok", text)] if (text := tcp_text(status.get("tcp") or {})) else []
     pid = status.get("supervisor_pid")
     if pid:
         return [*findings, Finding("supervisor", "ok", f"pid {pid}")]

@@ -6,7 +6,7 @@ import argparse
 
 from rota.cli.scope import GLOBAL, add_scope, scope_of
 from rota.cli.terminal import say, say_json
-from rota.client import api
+from rota.client.ask.scheduler import clear
 from rota.client.session import Session
 from rota.home import find_home
 
@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    answer = api.clear(Session(find_home(args.home)), scope_of(args))
+    answer = Session(find_home(args.home)).ask(clear(scope_of(args)))
     if args.json:
         say_json(answer)
     else:

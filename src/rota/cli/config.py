@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from rota.cli.parser import add_actions
 from rota.cli.terminal import say, say_json
-from rota.client import api
+from rota.client.ask.scheduler import reload
 from rota.client.problem import Broken, NotRunning
 from rota.client.session import Session
 from rota.home import Home, find_home
@@ -62,7 +62,7 @@ def _set(home: Home, key: str, value: str, *, as_json: bool) -> int:
     home.prepare()
     changed = config.edit(home.config, key, value)
     with suppress(NotRunning, Broken):  # Without a scheduler the next start reads the file.
-        api.reload(Session(home, starts=False))
+        Session(home, starts=False).ask(reload())
     if as_json:
         say_json({key: config.get(changed, key)})
     return 0

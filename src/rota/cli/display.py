@@ -6,7 +6,7 @@ import argparse
 
 from rota.cli.field import made, value_of
 from rota.cli.parser import Usage
-from rota.client import api
+from rota.client.ask.scheduler import get_display
 from rota.client.session import Session
 from rota.display import FORMATS, check_fields
 from rota.errors import NotFound
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from typing import Any
 
-    from rota.client.api import Json
+    from rota.client.ask import Json
 
 
 def add_arguments(parser: argparse.ArgumentParser, verb: str) -> None:
@@ -53,7 +53,7 @@ def check(args: argparse.Namespace) -> None:
 
 def _configured(session: Session, verb: str) -> Json:
     try:
-        found: Json = api.display(session).get(verb) or {}
+        found: Json = session.ask(get_display()).get(verb) or {}
     except NotFound:  # A scheduler from before an upgrade does not know of it.
         return {}
     return found

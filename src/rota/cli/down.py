@@ -17,7 +17,9 @@ from pathlib import Path
 from rota.cli.field import label
 from rota.cli.parser import seconds
 from rota.cli.terminal import say_json, talk
-from rota.client import api
+from rota.client.ask.job import list_jobs
+from rota.client.ask.scheduler import health, stop
+from rota.client.ask.slot import list_slots
 from rota.client.problem import Broken, NotRunning
 from rota.client.session import Session
 from rota.errors import RotaError, Unavailable
@@ -25,7 +27,7 @@ from rota.home import Home, find_home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.api import Json
+    from rota.client.ask import Json
 
 _LOOK_EVERY = 0.5
 _SILENCE = 30.0
@@ -42,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     home = find_home(args.home)
     session = Session(home, starts=False)
     try:
-        pid = int(api.health(session)["pid"])
+        pid = int(session.ask(health())["pid"])
         descriptor = os.pidfd_open(pid)
     except (NotRunning, ProcessLookupError):
         return _report(args, stopped=False, left=[])
@@ -57,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _ask_to_stop(session: Session, grace: str | None, *, kill: bool) -> None:
     with suppress(Broken, NotRunning):  # Then it was already on its way.
-        api.stop(session, grace=grace, kill=kill)
+        session.ask(stop(grace=grace, kill=kill))
 
 
 def _await_end(session: Session, home: Home, pid: int, descriptor: int, running: list[Json] | None) -> list[Json]:
@@ -84,8 +86,8 @@ def _await_end(session: Session, home: Home, pid: int, descriptor: int, running:
 def _running(session: Session) -> list[Json] | None:
     """Jobs and direct executions that run now; None when the scheduler no longer says."""
     try:
-        jobs: list[Json] = api.jobs(session, statuses=("RUNNING",))["jobs"]
-        slots: list[Json] = api.slots(session)["slots"]
+        jobs: list[Json] = session.ask(list_jobs(status=("RUNNING",)))["jobs"]
+        slots: list[Json] = session.ask(list_slots())["slots"]
     except RotaError:
         return None
     return jobs + [slot for slot in slots if slot["status"] == "RUNNING"]

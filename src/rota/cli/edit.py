@@ -7,13 +7,13 @@ import argparse
 from rota.cli.param import PARAM_HELP, params
 from rota.cli.parser import Usage, job_id, take_command
 from rota.cli.terminal import say, say_json, talk
-from rota.client import api
+from rota.client.ask.job import edit_job
 from rota.client.session import Session
 from rota.home import find_home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.api import Json
+    from rota.client.ask import Json
 
 _FIXED = (
     "after", "needs", "produces", "pin", "lock", "pool", "type", "flow", "phase", "target", "unique", "cwd", "env",
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     changes = body(args)
-    answer = api.edit(Session(find_home(args.home)), job_id(args.job), changes)
+    answer = Session(find_home(args.home)).ask(edit_job(job_id(args.job), **changes))
     if args.json:
         say_json(answer)
         return 0

@@ -7,13 +7,13 @@ import shlex
 from datetime import datetime, tzinfo
 
 from rota.cli.table import printable
-from rota.client.api import TERMINAL
+from rota.client.ask.job import TERMINAL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from rota.client.api import Json
+    from rota.client.ask import Json
 
 MARKS = {"*": "running", "+": "ready", "-": "not ready", ".": "ended"}
 

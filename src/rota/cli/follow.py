@@ -7,25 +7,27 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
+from rota.cli.chain import next_in_chain
 from rota.cli.terminal import talk
-from rota.client import api
+from rota.client.ask.job import get_job
+from rota.client.ask.log import follow_log
 from rota.client.problem import Broken
 from rota.client.session import Session
 from rota.client.transport import Stream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.api import Json
+    from rota.client.ask import Json
 
 
 def follow_chain(session: Session, job: str, streams: Sequence[str], offsets: Mapping[str, int] | None = None) -> None:
     """Go on with the chain's next run, and return when the chain has ended."""
     while True:
         follow(session, job, streams, offsets)
-        following = api.next_in_chain(session, job)
+        following = next_in_chain(session, job)
         if following is None:
             return
-        _announce(api.job(session, job), following)
+        _announce(session.ask(get_job(job)), following)
         job, offsets = following["id"], None
 
 
@@ -43,7 +45,7 @@ def follow(session: Session, job: str, streams: Sequence[str], offsets: Mapping[
     with selectors.DefaultSelector() as selector, ExitStack() as opened:
 
         def begin(name: str) -> None:
-            stream = opened.enter_context(api.follow_log(session, job, name, offset=copied[name]))
+            stream = opened.enter_context(session.open(follow_log(job, name, offset=copied[name])))
             selector.register(stream, selectors.EVENT_READ, (name, stream))
 
         for name in streams:

@@ -6,13 +6,13 @@ import argparse
 
 from rota.cli.parser import Usage
 from rota.cli.terminal import say_json, talk
-from rota.client import api
+from rota.client.ask.scheduler import collect, get_collection
 from rota.client.session import Session
 from rota.home import find_home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.api import Json
+    from rota.client.ask import Json
     from rota.home import Home
 
 _QUIET = 2.0
@@ -61,7 +61,7 @@ def _collect(home: Home, days: int | None, *, dry_run: bool) -> Json:
 
     def ask() -> None:
         try:
-            answers.append(api.gc(Session(home), days=days, dry_run=dry_run))
+            answers.append(Session(home).ask(collect(days=days, dry_run=dry_run)))
         except BaseException as error:  # noqa: BLE001 - it is raised again where somebody hears it
             trouble.append(error)
         done.set()
@@ -79,7 +79,7 @@ def _say_progress(home: Home) -> None:
     from rota.errors import RotaError
 
     try:
-        under_way = api.gc_progress(Session(home, starts=False))["under_way"]
+        under_way = Session(home, starts=False).ask(get_collection())["under_way"]
     except (RotaError, OSError):
         return
     if under_way:

@@ -8,7 +8,7 @@ import sys
 
 from rota.cli.parser import Usage, job_id
 from rota.cli.terminal import height_of, say, talk, width_of
-from rota.client import api
+from rota.client.ask.graph import get_graph
 from rota.client.session import Session
 from rota.home import find_home
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from rota.client.api import Json
+    from rota.client.ask import Json
     from rota.client.transport import Answer
 
 _POLL = 2.0
@@ -37,15 +37,15 @@ def run(args: argparse.Namespace) -> int:
         raise Usage("--max-depth takes a number of steps, 0 or more")
     form = "json" if args.json else args.format
     wanted = {
-        "form": form,
-        "everything": args.all,
+        "format": form,
+        "all": args.all,
         "job": None if args.job is None else job_id(args.job),
         "max_depth": args.max_depth,
     }
     session = Session(find_home(args.home))
     if args.watch:
         _watch(session, wanted, _say_line if form == "json" else _easel() if _can_redraw() else _say_page)
-    answer = api.graph(session, **wanted).json()
+    answer = session.ask(get_graph(**wanted))
     say(as_json(answer) if form == "json" else answer["text"])
     if answer.get("left_out"):
         talk(_rest(answer))
@@ -79,7 +79,7 @@ def _watch(session: Session, wanted: dict[str, Any], show: Callable[[Answer], No
     """Until Ctrl-C, or until the scheduler is stopped."""
     seen: str | None = None
     while True:
-        answer = api.graph(session, **wanted, wait=_POLL, seen=seen)
+        answer = session.answer(get_graph(**wanted, wait=_POLL, seen=seen))
         if answer.status != 304:
             seen = answer.headers.get("etag")
             show(answer)

@@ -7,12 +7,12 @@ import sys
 from datetime import UTC, datetime
 
 from rota.cli import table
-from rota.cli.cancel import cancel_group
+from rota.cli.cancel import cancel_whole_group
 from rota.cli.field import elapsed, moment
 from rota.cli.parser import add_actions, group_id
 from rota.cli.rewind import say_report
 from rota.cli.terminal import has_colour, paint, say, say_json, talk, width_of
-from rota.client import api
+from rota.client.ask.group import add_group, close_group, get_group, list_groups, rewind_group
 from rota.client.session import Session
 from rota.home import find_home
 
@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rota.client.api import Json
+    from rota.client.ask import Json
 
 _ACTIONS = {
     "list": "groups that are not over, or all of them",
@@ -51,11 +51,11 @@ def run(args: argparse.Namespace) -> int:
         case "show":
             return _show(session, args)
         case "close":
-            return _said(api.close_group(session, group_id(args.group)), args)
+            return _said(session.ask(close_group(group_id(args.group))), args)
         case "cancel":
-            return _said(cancel_group(session, group_id(args.group)), args)
+            return _said(cancel_whole_group(session, group_id(args.group)), args)
         case "rewind":
-            report = api.rewind_group(session, group_id(args.group))
+            report = session.ask(rewind_group(group_id(args.group)))
             say_json(report) if args.json else say_report(report)
             return 0
         case _:
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _list(session: Session, args: argparse.Namespace) -> int:
     everything = getattr(args, "all", False)
-    groups = api.groups(session, everything=everything)
+    groups = list(session.pages(list_groups, "groups", open=not everything))
     if args.json:
         say_json({"groups": groups})
     elif groups:
@@ -76,7 +76,7 @@ def _list(session: Session, args: argparse.Namespace) -> int:
 
 def _add(session: Session, args: argparse.Namespace) -> int:
     asked = {"name": args.name, "mode": args.mode, "on_failure": args.on_failure}
-    group = api.add_group(session, {name: value for name, value in asked.items() if value is not None})
+    group = session.ask(add_group(**{name: value for name, value in asked.items() if value is not None}))
     if args.json:
         say_json(group)
         return 0
@@ -89,7 +89,7 @@ def _show(session: Session, args: argparse.Namespace) -> int:
     from rota.cli.list import collect
     from rota.cli.render import job_table
 
-    group = api.group(session, group_id(args.group))
+    group = session.ask(get_group(group_id(args.group)))
     if args.json:
         say_json(group)
         return 0

@@ -9,7 +9,7 @@ from rota.cli.param import PARAM_HELP, params
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.api import Json
+    from rota.client.ask import Json
 
 _AS_GIVEN = (
     "template", "type", "priority", "needs", "produces", "missing_producer", "pin", "flow", "phase", "unique", "target",

@@ -12,16 +12,17 @@ from rota.cli.field import MARKS
 from rota.cli.parser import Usage, group_id
 from rota.cli.render import job_block, job_table
 from rota.cli.terminal import has_colour, say, say_json, talk, width_of
-from rota.client import api
+from rota.client.ask.job import ACTIVE, TERMINAL, list_jobs
+from rota.client.ask.scheduler import list_pools
 from rota.client.session import Session
 from rota.display import COLUMNS
 from rota.home import find_home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.api import Json
+    from rota.client.ask import Json
 
-_STATUSES = (*api.ACTIVE, *api.TERMINAL)
+_STATUSES = (*ACTIVE, *TERMINAL)
 _FILTERS = ("name", "type", "flow", "phase", "target", "group")
 _PAGE = 500
 
@@ -53,9 +54,9 @@ def run(args: argparse.Namespace) -> int:
     session = Session(find_home(args.home))
     args.group = None if args.group is None else group_id(args.group)
     only = [(name, getattr(args, name)) for name in _FILTERS if getattr(args, name) is not None]
-    answer = collect(session, args.status or (() if args.all else api.ACTIVE), args.limit, only)
+    answer = collect(session, args.status or (() if args.all else ACTIVE), args.limit, only)
     chosen, fields = display.choose(args, session, "list")
-    pools = api.pools(session) if args.by == "pool" else None
+    pools = session.ask(list_pools()) if args.by == "pool" else None
     groups: by.Groups = [(None, answer["jobs"])]
     groups = by.groups(answer["jobs"], args.by, pools) if args.by else groups
     if chosen == "json":
@@ -77,7 +78,7 @@ def collect(session: Session, statuses: Sequence[str], limit: int | None, only: 
     cursor: str | None = None
     while True:
         size = _PAGE if limit is None else min(_PAGE, limit - len(found))
-        page = api.jobs(session, statuses=statuses, only=only, limit=size, cursor=cursor)
+        page = session.ask(list_jobs(status=statuses, limit=size, cursor=cursor, **dict(only)))
         found += page["jobs"]
         cursor = page.get("next")
         if cursor is None or (limit is not None and len(found) >= limit):
@@ -137,7 +138,7 @@ def _footer(args: argparse.Namespace, answer: Json, *, is_filtered: bool) -> Non
     if is_filtered:  # Those the scheduler counts are all that there are, not these.
         talk("finished jobs are left out; --all lists them too")
         return
-    ended = {status: count for status in api.TERMINAL if (count := answer["counts"].get(status, 0))}
+    ended = {status: count for status in TERMINAL if (count := answer["counts"].get(status, 0))}
     if ended:
         total, parts = sum(ended.values()), ", ".join(f"{count} {status}" for status, count in ended.items())
         talk(f"{total} finished job{'s' * (total != 1)} hidden ({parts}); --all shows them")

@@ -8,13 +8,16 @@ from datetime import UTC, datetime
 from rota.cli import table
 from rota.cli.field import excuse, label, time_of
 from rota.cli.terminal import has_colour, height_of, paint, talk, width_of
-from rota.client.api import ENDED
+from rota.client.ask.job import TERMINAL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TextIO
 
-    from rota.client.api import Json
+    from rota.client.ask import Json
+
+ENDED = (*TERMINAL, "PARTIAL")
+"""Of jobs and groups alike."""
 
 _STATUS_WIDTH = len("BLOCKED_BY_DEPENDENCY")
 

@@ -8,7 +8,7 @@ import sys
 from rota.cli import table
 from rota.cli.parser import add_actions
 from rota.cli.terminal import say, say_json, talk, width_of
-from rota.client import api
+from rota.client.ask.queue import list_locks
 from rota.client.session import Session
 from rota.home import find_home
 
@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rota.client.api import Json
+    from rota.client.ask import Json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     key = getattr(args, "key", None)
-    locks = api.locks(Session(find_home(args.home)), key=key)
+    locks = list(Session(find_home(args.home)).pages(list_locks, "locks", key=key))
     if args.json:
         say_json({"locks": locks})
         return 0

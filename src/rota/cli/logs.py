@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 
 from rota.cli.follow import follow_chain, write
 from rota.cli.parser import Usage, job_id
 from rota.cli.terminal import say_json
-from rota.client import api
+from rota.client.ask.log import PIECE, get_log, get_logs
+from rota.client.ask.run import get_run
 from rota.client.session import Session
 from rota.home import find_home
 
@@ -41,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     offsets = _beginnings(session, job, streams, args)
     if args.json:
         whole = {
-            name: b"".join(api.log(session, job, name, offset=offsets.get(name, 0), run=args.run)) for name in streams
+            name: b"".join(pieces(session, job, name, offset=offsets.get(name, 0), run=args.run)) for name in streams
         }
         say_json({"job": job, **{name: text.decode("utf-8", "replace") for name, text in whole.items()}})
         return 0
@@ -58,23 +60,35 @@ def _of_run(session: Session, args: argparse.Namespace) -> str:
     if args.run is not None:
         raise Usage("name a job with --run, or a run without it")
     args.run = args.job
-    job: str = api.run(session, args.run)["job"]
+    job: str = session.ask(get_run(args.run))["job"]
     return job
 
 
 def _print(session: Session, job: str, name: str, offset: int, run: str | None) -> int:
     """Print what is there from here on; where that ends."""
-    for piece in api.log(session, job, name, offset=offset, run=run):
+    for piece in pieces(session, job, name, offset=offset, run=run):
         write(name, piece)
         offset += len(piece)
     return offset
+
+
+def pieces(session: Session, job: str, name: str, *, offset: int, run: str | None) -> Iterator[bytes]:
+    """What the log holds now, from `offset`, piece by piece."""
+    while True:
+        piece = session.answer(get_log(job, name, offset=offset, limit=PIECE, run=run)).body
+        if piece:
+            yield piece
+        offset += len(piece)
+        if len(piece) < PIECE:
+            return
 
 
 def _beginnings(session: Session, job: str, streams: tuple[str, ...], args: argparse.Namespace) -> dict[str, int]:
     """Where each stream is to begin, if not at its beginning."""
     if args.tail is None and args.bytes is None:
         return {}
-    sizes = {name: int(log["size"]) for name, log in api.logs(session, job, run=args.run).items() if name in streams}
+    logs = session.ask(get_logs(job, run=args.run))
+    sizes = {name: int(logs[name]["size"]) for name in streams}
     if args.bytes is not None:
         return {name: max(0, size - args.bytes) for name, size in sizes.items()}
     return {name: last_lines(session, job, name, size, args.tail, args.run) for name, size in sizes.items()}
@@ -87,7 +101,7 @@ def last_lines(session: Session, job: str, name: str, size: int, count: int, run
     end = size
     while end > 0:
         start = max(0, end - _PIECE)
-        piece = api.log_part(session, job, name, start, end - start, run=run)
+        piece = session.answer(get_log(job, name, offset=start, limit=end - start, run=run)).body
         at = len(piece) - (end == size)  # the log's last byte ends its last line, and begins none
         while (at := piece.rfind(b"\n", 0, at)) >= 0:
             count -= 1

@@ -6,13 +6,14 @@ import argparse
 
 from rota.cli.parser import Usage, job_id
 from rota.cli.terminal import say, say_json, talk
-from rota.client import api
+from rota.client.ask.job import move_job
+from rota.client.ask.queue import reorder_queue
 from rota.client.session import Session
 from rota.home import find_home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.api import Json
+    from rota.client.ask import Json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,12 +33,12 @@ def run(args: argparse.Namespace) -> int:
     jobs = [job_id(text) for text in args.jobs]
     session_home = find_home(args.home)
     if args.reorder:
-        answer = api.reorder(Session(session_home), jobs)
+        answer = Session(session_home).ask(reorder_queue(jobs))
         say_json(answer) if args.json else _say_order(answer)
         return 0
     if len(jobs) > 1:
         raise Usage("one job is moved at a time; for several `rota move JOB JOB … --reorder` puts them in that order")
-    answer = api.move(Session(session_home), jobs[0], _where(args))
+    answer = Session(session_home).ask(move_job(jobs[0], **_where(args)))
     say_json(answer) if args.json else _say_place(answer)
     return 0
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.api import Json
+    from rota.client.ask import Json
 
 TIMED_OUT = 124
 

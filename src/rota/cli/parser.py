@@ -49,6 +49,7 @@ VERBS = {
     "webhook": "tell URLs how jobs end, and see what they were told",
     "gc": "remove jobs that ended long ago, with their files",
     "config": "list, read or change the configuration",
+    "token": "print the token that programs need over TCP, or make another one",
     "store": "migrate the store, or copy it to another database",
     "backup": "write the home's records to one file, while jobs run",
     "restore": "make a home what it was when a backup was made",

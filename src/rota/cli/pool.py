@@ -8,7 +8,7 @@ import sys
 from rota.cli.parser import add_actions
 from rota.cli.render import pool_table
 from rota.cli.terminal import say, say_json, width_of
-from rota.client import api
+from rota.client.ask.scheduler import list_pools, set_pool
 from rota.client.session import Session
 from rota.home import find_home
 
@@ -22,11 +22,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     session = Session(find_home(args.home))
     if args.action == "set":
-        api.set_pool(session, args.name, args.size)
+        session.ask(set_pool(args.name, args.size))
         if args.json:
             say_json({"name": args.name, "size": args.size})
         return 0
-    answer = api.pools(session)
+    answer = session.ask(list_pools())
     if args.json:
         say_json(answer)
     else:

@@ -12,7 +12,8 @@ from rota.cli.field import elapsed
 from rota.cli.live import Canvas
 from rota.cli.outcome import TIMED_OUT
 from rota.cli.terminal import has_colour, height_of, paint, talk, width_of
-from rota.client import api
+from rota.client.ask.group import get_progress
+from rota.client.ask.job import TERMINAL
 from rota.client.session import Session
 
 TYPE_CHECKING = False
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import TextIO
 
-    from rota.client.api import Json
+    from rota.client.ask import Json
 
 OVER = ("COMPLETED", "PARTIAL", "CANCELLED")
 _POLL = 30.0
@@ -37,7 +38,7 @@ def follow(session: Session, group: str, limit: float | None) -> tuple[int, Json
     seen: str | None = None
     while True:
         left = _POLL if deadline is None else max(0.0, deadline - time.monotonic())
-        form = api.progress(session, group, wait=min(left, view.period), seen=seen)
+        form = session.ask(get_progress(group, wait=min(left, view.period), seen=seen))
         seen = form["seen"]
         for job in form["ended"]:
             if job["status"] in _FAILED and job["retried_as"] is None:
@@ -107,7 +108,7 @@ class Screen:
         self._canvas.draw(lines)
 
     def _lines(self, form: Json, room: int) -> Iterable[str]:
-        ended = sum(form["counts"].get(status, 0) for status in api.TERMINAL)
+        ended = sum(form["counts"].get(status, 0) for status in TERMINAL)
         yield f"{form['id']} {form['status']}  {ended}/{form['total']}  {counts(form)}"
         running = form["running"]
         now = datetime.now(UTC)

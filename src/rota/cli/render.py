@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from rota.client.api import Json
+    from rota.client.ask import Json
 
 _IDS = ("id", "retry_of", "chain", "run.id", "run.job")
 _STATUSES = ("status", "run.status")
@@ -116,6 +116,7 @@ def status_block(status: Json, *, now: datetime) -> list[str]:
         ("up since", _ago(status.get("started_at"), now)),
         ("home", status.get("home")),
         ("socket", status.get("socket")),
+        ("tcp", tcp_text(status.get("tcp") or {})),
         ("pid", _pids(status)),
         ("version", status.get("version")),
     ]
@@ -132,6 +133,10 @@ def _paused_texts(status: Json) -> list[str]:
         f"{'' if each['scope'] == 'global' else each['scope'] + ' '}by {each['by']} since {each['at']}"
         for each in status.get("pauses") or ()
     ]
+
+
+def tcp_text(tcp: Json) -> str:
+    return str(tcp.get("url") or (f"off: {tcp['off']}" if tcp.get("off") else ""))
 
 
 def _slots_text(slots: Json) -> str:

@@ -6,7 +6,7 @@ import argparse
 
 from rota.cli.scope import add_scope, said, scope_of
 from rota.cli.terminal import say, say_json, talk
-from rota.client import api
+from rota.client.ask.scheduler import resume
 from rota.client.session import Session
 from rota.home import find_home
 
@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    answer = api.resume(Session(find_home(args.home)), scope_of(args))
+    answer = Session(find_home(args.home)).ask(resume(scope_of(args)))
     if args.json:
         say_json(answer)
     elif answer["result"]:

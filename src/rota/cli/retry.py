@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from rota.cli.terminal import say, say_json, talk
-from rota.client import api
+from rota.client.ask.run import retry_run
 from rota.client.session import Session
 from rota.home import find_home
 
@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     what = f"job-{args.what}" if args.what.isdecimal() else args.what
-    answer = api.retry(Session(find_home(args.home)), what)
+    answer = Session(find_home(args.home)).ask(retry_run(what))
     if args.json:
         say_json(answer)
         return 0

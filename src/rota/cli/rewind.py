@@ -6,13 +6,13 @@ import argparse
 
 from rota.cli.parser import job_id
 from rota.cli.terminal import say, say_json, talk
-from rota.client import api
+from rota.client.ask.job import rewind_job
 from rota.client.session import Session
 from rota.home import find_home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.api import Json
+    from rota.client.ask import Json
 
 _MOST_NAMES = 20
 
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    report = api.rewind(Session(find_home(args.home)), job_id(args.job))
+    report = Session(find_home(args.home)).ask(rewind_job(job_id(args.job)))
     if args.json:
         say_json(report)
     else:

@@ -15,7 +15,7 @@ from rota.home import find_home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.api import Json
+    from rota.client.ask import Json
 
 _ANOTHERS = ("ROTA_JOB", "ROTA_RUN", "ROTA_SLOT", "ROTA_PARAMS", "ROTA_SESSION_FILE", "ROTA_INPUT_PATCH")
 """What says which job we are ourselves, if we are one: not what is run here."""

@@ -15,14 +15,24 @@ from rota.cli.job_option import add_job_options, job_asked
 from rota.cli.param import PARAM_HELP, params
 from rota.cli.parser import Usage, add_actions, take_command
 from rota.cli.terminal import say, say_json, talk, width_of
-from rota.client import api
+from rota.client.ask.schedule import (
+    add_schedule,
+    change_schedule,
+    disable_schedule,
+    enable_schedule,
+    get_schedule,
+    list_schedules,
+    next_fires,
+    remove_schedule,
+    trigger_schedule,
+)
 from rota.client.session import Session
 from rota.errors import InvalidInput
 from rota.home import find_home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.api import Json
+    from rota.client.ask import Json
 
 _ACTIONS = {
     "list": "every schedule, with its next time and how the last one went",
@@ -87,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(session: Session, args: argparse.Namespace) -> int:
-    found = api.schedules(session)
+    found = list(session.pages(list_schedules, "schedules"))
     if args.json:
         say_json({"schedules": found})
     elif found:
@@ -110,7 +120,7 @@ def _add(session: Session, args: argparse.Namespace) -> int:
     refuse_bytes(wanted)
     wanted["job"] = {**job, **surroundings(args)}
     with _pointing(args.cron):
-        answer = api.add_schedule(session, wanted)
+        answer = session.ask(add_schedule(**wanted))
     _warn(answer)
     if args.json:
         say_json(answer)
@@ -137,7 +147,7 @@ def _change(session: Session, args: argparse.Namespace) -> int:
     if not changes:
         raise Usage("nothing is to be changed; `rota schedule change --help` says what can be")
     with _pointing(args.cron):
-        answer = api.change_schedule(session, args.name, changes)
+        answer = session.ask(change_schedule(args.name, **changes))
     _warn(answer)
     if args.json:
         say_json(answer)
@@ -156,13 +166,13 @@ def _warn(answer: Json) -> None:
         talk(f"warning: {answer['warning']}")
 
 
+_OTHER = {
+    "show": get_schedule, "remove": remove_schedule, "enable": enable_schedule, "disable": disable_schedule,
+}  # fmt: skip
+
+
 def _other(session: Session, action: str, args: argparse.Namespace) -> int:
-    if action == "show":
-        answer = api.schedule(session, args.name)
-    elif action == "remove":
-        answer = api.remove_schedule(session, args.name)
-    else:
-        answer = api.switch_schedule(session, args.name, action)
+    answer = session.ask(_OTHER[action](args.name))
     if args.json:
         say_json(answer)
     elif action == "show":
@@ -175,7 +185,7 @@ def _other(session: Session, action: str, args: argparse.Namespace) -> int:
 
 
 def _trigger(session: Session, args: argparse.Namespace) -> int:
-    answer = api.trigger_schedule(session, args.name, params(args.param))
+    answer = session.ask(trigger_schedule(args.name, params=params(args.param)))
     if args.json:
         say_json(answer)
         return 0
@@ -187,7 +197,7 @@ def _trigger(session: Session, args: argparse.Namespace) -> int:
 
 
 def _next(session: Session, args: argparse.Namespace) -> int:
-    answer = api.next_fires(session, args.name, start=args.start, count=args.count)
+    answer = session.ask(next_fires(args.name, start=args.start, count=args.count))
     if args.json:
         say_json(answer)
         return 0

@@ -12,7 +12,10 @@ from rota.cli.render import earlier_runs, job_block, job_table
 from rota.cli.terminal import has_colour, say, say_json, talk, width_of
 from rota.cli.webhook import delivery_lines
 from rota.cli.workspace import workspace_lines
-from rota.client import api
+from rota.client.ask.job import get_job
+from rota.client.ask.log import get_logs
+from rota.client.ask.run import list_runs_of_job
+from rota.client.ask.webhook import list_deliveries
 from rota.client.session import Session
 from rota.display import COLUMNS
 from rota.errors import NotFound
@@ -20,7 +23,7 @@ from rota.home import find_home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.api import Json
+    from rota.client.ask import Json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _runs(session: Session, job: str) -> list[Json]:
     """None where the scheduler is an older one."""
     try:
-        return api.runs(session, job)
+        return list(session.pages(list_runs_of_job, "runs", job=job))
     except NotFound:
         return []
 
@@ -39,7 +42,7 @@ def _runs(session: Session, job: str) -> list[Json]:
 def _deliveries(session: Session, job: str) -> list[Json]:
     """The latest; none where the scheduler is an older one."""
     try:
-        answer: list[Json] = api.deliveries(session, (("job", job), ("limit", 20)))["deliveries"]
+        answer: list[Json] = session.ask(list_deliveries(job=job, limit=20))["deliveries"]
     except NotFound:
         return []
     return answer
@@ -48,7 +51,7 @@ def _deliveries(session: Session, job: str) -> list[Json]:
 def run(args: argparse.Namespace) -> int:
     display.check(args)
     session = Session(find_home(args.home))
-    job = api.job(session, job_id(args.job))
+    job = session.ask(get_job(job_id(args.job)))
     chosen, fields = display.choose(args, session, "show")
     now, colour = datetime.now(UTC), has_colour(sys.stdout)
     if chosen == "json":
@@ -57,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         say("\n".join(job_table([job], fields or COLUMNS, now=now, width=width_of(sys.stdout), colour=colour)))
     else:
         say("\n".join(job_block(job, fields, now=now, colour=colour)))
-    left = api.logs(session, job["id"]) if job.get("run") else {}
+    left = session.ask(get_logs(job["id"])) if job.get("run") else {}
     if chosen == "block" and not fields:
         for line in workspace_lines(left.get("workspace")):
             say(line)

@@ -11,14 +11,14 @@ from rota.cli.field import cell
 from rota.cli.parser import add_actions, slot_id
 from rota.cli.table import render
 from rota.cli.terminal import has_colour, paint, say, say_json, talk, width_of
-from rota.client import api
+from rota.client.ask.slot import cancel_slot, get_slot, list_slots
 from rota.client.session import Session
 from rota.errors import Conflict, NotFound
 from rota.home import find_home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.api import Json
+    from rota.client.ask import Json
 
 _FIELDS = ("id", "status", "time", "actor", "title", "why")
 _HEADS = ("ID", "STATUS", "TIME", "ACTOR", "NAME/COMMAND", "WAIT")
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     session = Session(find_home(args.home))
     if args.action == "cancel":
         return _cancel(session, args)
-    answer = api.slots(session)
+    answer = session.ask(list_slots())
     if args.json:
         say_json(answer)
     elif answer["slots"]:
@@ -63,7 +63,7 @@ def _table(slots: list[Json]) -> list[str]:
 def _cancel(session: Session, args: argparse.Namespace) -> int:
     cancelled, code = [], 0
     named = list(dict.fromkeys(slot_id(text) for text in args.slots))
-    for slot in waiting_first(named, lambda slot: api.slot(session, slot)):
+    for slot in waiting_first(named, lambda slot: session.ask(get_slot(slot))):
         try:
             cancelled.append(_gone(session, slot))
         except (NotFound, Conflict) as refused:
@@ -79,8 +79,7 @@ def _cancel(session: Session, args: argparse.Namespace) -> int:
 
 def _gone(session: Session, slot: str) -> Json:
     """The server waits for the end, but not for ever; a tree may take its time to die."""
-    with api.begin_cancel_slot(session, slot) as answer:
-        form: Json = answer.read().json()
+    form: Json = session.ask(cancel_slot(slot))
     while form["finished_at"] is None:
-        form = api.slot(session, slot, wait=30)
+        form = session.ask(get_slot(slot, wait=30))
     return form

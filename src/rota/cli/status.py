@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from rota.cli.render import status_block
 from rota.cli.terminal import say, say_json
-from rota.client import api
+from rota.client.ask.scheduler import get_scheduler
 from rota.client.session import Session
 from rota.home import find_home
 
@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    status = api.scheduler(Session(find_home(args.home)))
+    status = Session(find_home(args.home)).ask(get_scheduler())
     if args.json:
         say_json(status)
     else:

@@ -8,14 +8,14 @@ from rota.cli.asked import hint_at_quoting, refuse_both, refuse_bytes, surroundi
 from rota.cli.job_option import add_job_options, job_asked
 from rota.cli.parser import Usage, group_id, job_id
 from rota.cli.terminal import say, say_json, talk
-from rota.client import api
+from rota.client.ask.job import submit_job
 from rota.client.session import Session
 from rota.errors import Deferred
 from rota.home import find_home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.api import Json
+    from rota.client.ask import Json
 
 _POLICIES = ("success", "finished", "failed")
 
@@ -37,9 +37,10 @@ def run(args: argparse.Namespace) -> int:
     request = body(args)
     hint_at_quoting(request.get("command", []), "submit")
     session = Session(find_home(args.home))
-    answer = api.submit(session, request)
-    if answer["result"] == "deferred":
-        return _deferred(args, answer)
+    try:
+        answer: Json = session.ask(submit_job(**request))
+    except Deferred as refusal:
+        return _deferred(args, refusal)
     if answer.get("warning"):
         talk(f"warning: {answer['warning']}")
     job: str = answer["job"]["id"]
@@ -54,14 +55,22 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _deferred(args: argparse.Namespace, answer: Json) -> int:
+def _deferred(args: argparse.Namespace, refusal: Deferred) -> int:
+    """An answer like the others, which HTTP says by a status of its own."""
     if args.json:
-        say_json(answer)
-    talk(f"deferred: {answer.get('warning') or 'the queue is full and nothing was stored; try again later'}")
+        say_json(deferred_json(refusal, job=None))
+    talk(f"deferred: {refusal.message}")
     return Deferred.exit_code
 
 
+def deferred_json(refusal: Deferred, **more: object) -> Json:
+    """`more` is what an answer of this kind also has, and cannot have now."""
+    depth = {} if refusal.depth is None else {"depth": refusal.depth}
+    return {"result": "deferred", **more, "warning": refusal.message, **depth}
+
+
 def _follow(session: Session, job: str) -> int:
+    from rota.cli.chain import ended_job
     from rota.cli.follow import follow_chain
     from rota.cli.outcome import exit_code
 
@@ -71,7 +80,7 @@ def _follow(session: Session, job: str) -> int:
     except KeyboardInterrupt:
         talk(f"{job} goes on; `rota logs -f {job}` follows it again, `rota cancel {job}` ends it")
         raise
-    return exit_code(api.ended_job(session, job))
+    return exit_code(ended_job(session, job))
 
 
 def body(args: argparse.Namespace) -> Json:

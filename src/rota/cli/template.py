@@ -12,13 +12,23 @@ from rota.cli.param import PARAM_HELP, params
 from rota.cli.parser import Usage, add_actions, pairs, take_command
 from rota.cli.table import printable, render
 from rota.cli.terminal import say, say_json, talk, width_of
-from rota.client import api
+from rota.client.ask.template import (
+    add_template,
+    archive_template,
+    change_template,
+    get_template,
+    list_templates,
+    replace_template,
+    unarchive_template,
+)
 from rota.client.session import Session
 from rota.home import find_home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.api import Json
+    from collections.abc import Iterable
+
+    from rota.client.ask import Json
 
 EXAMPLES = ("agent", "pipeline")
 _HEADS = ("NAME", "ID", "TYPE", "PARAMS", "COMMAND")
@@ -102,7 +112,8 @@ def _example(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
-    answer = api.templates(Session(find_home(args.home)), archived=args.all)
+    found = Session(find_home(args.home)).pages(list_templates, "templates", all=args.all)
+    answer = {"templates": _by_name(found)}
     if args.json:
         say_json(answer)
     elif answer["templates"]:
@@ -111,6 +122,12 @@ def _list(args: argparse.Namespace) -> int:
     else:
         talk("there are no templates; `rota template example > agent.toml` writes one to start from")
     return 0
+
+
+def _by_name(templates: Iterable[Json]) -> list[Json]:
+    """Archived ones behind the one in use that has their name now, the newest first."""
+    newest_first = reversed(list(templates))
+    return sorted(newest_first, key=lambda each: (each["name"], each["archived_at"] is not None))
 
 
 def _row(template: Json) -> list[str]:
@@ -128,7 +145,7 @@ def declared(template: Json) -> list[str]:
 
 
 def _show(args: argparse.Namespace, session: Session) -> int:
-    template = api.template(session, args.name)
+    template = session.ask(get_template(args.name))
     if args.json:
         say_json(template)
     else:
@@ -152,7 +169,7 @@ def _text(name: str, value: object) -> str:
 
 
 def _archive(args: argparse.Namespace, session: Session) -> int:
-    template = api.archive_template(session, args.name, back=args.action == "unarchive")
+    template = session.ask((unarchive_template if args.action == "unarchive" else archive_template)(args.name))
     if args.json:
         say_json(template)
     else:
@@ -167,8 +184,8 @@ def _add(args: argparse.Namespace, session: Session) -> int:
             raise Usage(
                 f"options go with a command: rota template add {args.name} … -- COMMAND; a file has all it needs in it"
             )
-        return _told(args, api.add_template(session, read(args.name)))
-    return _told(args, api.add_template(session, {**options, "name": args.name}))
+        return _told(args, session.ask(add_template(read(args.name))))
+    return _told(args, session.ask(add_template({**options, "name": args.name})))
 
 
 def _change(args: argparse.Namespace, session: Session) -> int:
@@ -176,12 +193,12 @@ def _change(args: argparse.Namespace, session: Session) -> int:
     if args.file is not None:
         if options:
             raise Usage("a file says all there is to say of a template: leave the options out, or the file")
-        return _told(args, api.change_template(session, args.name, read(args.file), whole=True))
+        return _told(args, session.ask(replace_template(args.name, read(args.file))))
     if not options:
         raise Usage("nothing is to be changed; name a FILE, or options: `rota template change --help`")
     if "default_params" in options:
         options["set_default_params"] = options.pop("default_params")
-    return _told(args, api.change_template(session, args.name, options, whole=False))
+    return _told(args, session.ask(change_template(args.name, **options)))
 
 
 def _told(args: argparse.Namespace, answer: Json) -> int:

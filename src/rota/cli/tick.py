@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from rota.cli.terminal import say, say_json, talk
-from rota.client import api
+from rota.client.ask.scheduler import tick
 from rota.client.session import Session
 from rota.home import find_home
 
@@ -29,7 +29,7 @@ def _batch(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    answer = api.tick(Session(find_home(args.home)), dry_run=args.dry_run, batch=args.batch)
+    answer = Session(find_home(args.home)).ask(tick(dry_run=args.dry_run, batch=args.batch))
     if args.json:
         say_json(answer)
         return 0

@@ -6,7 +6,7 @@ import argparse
 
 from rota.cli.render import recovery_lines
 from rota.cli.terminal import say, say_json, talk
-from rota.client import api
+from rota.client.ask.scheduler import get_scheduler
 from rota.client.session import Session
 from rota.home import find_home
 
@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     home = find_home(args.home)
-    status = api.scheduler(Session(home))
+    status = Session(home).ask(get_scheduler())
     if args.json:
         say_json(status)
         return 0

@@ -11,7 +11,8 @@ from rota.cli.outcome import TIMED_OUT, first_failure
 from rota.cli.parser import job_or_group_id, seconds
 from rota.cli.terminal import say_json, talk
 from rota.cli.watch import Watch
-from rota.client import api
+from rota.client.ask.group import get_group, is_group
+from rota.client.ask.job import get_job
 from rota.client.session import Session
 from rota.home import find_home
 
@@ -32,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     deadline = None if limit is None else time.monotonic() + limit
     # With `wait` a retried job is answered by the last of its chain, whose end is the one that counts.
     jobs = {
-        name: api.group(session, name) if api.is_group(name) else api.job(session, name, wait=0) for name in names
+        name: session.ask(get_group(name) if is_group(name) else get_job(name, wait=0)) for name in names
     }  # fmt: skip
     view = Screen(sys.stderr) if sys.stderr.isatty() else Lines()
     with Watch(session, jobs, poll=_POLL_FOR_SCREEN if isinstance(view, Screen) else _POLL) as watch:
@@ -41,8 +42,8 @@ def run(args: argparse.Namespace) -> int:
     if late:
         talk(f"gave up after {args.timeout}; still not ended: {', '.join(late)}")
     if args.json:
-        groups = [job for name, job in jobs.items() if api.is_group(name)]
-        found = [job for name, job in jobs.items() if not api.is_group(name)]
+        groups = [job for name, job in jobs.items() if is_group(name)]
+        found = [job for name, job in jobs.items() if not is_group(name)]
         say_json({"jobs": found, "groups": groups} if groups else {"jobs": found})
     return TIMED_OUT if late else first_failure(jobs.values())
 

@@ -10,14 +10,16 @@ import json
 import selectors
 import time
 
-from rota.client import api
+from rota.cli.live import ENDED
+from rota.client.ask.group import get_group, is_group
+from rota.client.ask.job import get_job
 from rota.client.problem import Broken
 from rota.client.session import Session
 from rota.client.transport import Stream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.api import Json
+    from rota.client.ask import Json
 
 AT_ONCE = 64
 """Connections kept open at a time: the rest of a long list has its turn when these have ended."""
@@ -38,7 +40,7 @@ class Watch:
 
     @property
     def unfinished(self) -> list[str]:
-        return [name for name, job in self.jobs.items() if job["status"] not in api.ENDED]
+        return [name for name, job in self.jobs.items() if job["status"] not in ENDED]
 
     def step(self, timeout: float) -> None:
         """Wait for news, at most so long."""
@@ -54,11 +56,11 @@ class Watch:
             self._receive(key.data)
 
     def _ask(self, name: str, now: float) -> None:
-        if api.is_group(name):  # its end is news; each of its members' would be too much of it
-            target = api.group_target(name, wait=self._poll)
+        if is_group(name):  # its end is news; each of its members' would be too much of it
+            ask = get_group(name, wait=self._poll)
         else:
-            target = api.job_target(name, wait=self._poll, seen=self.jobs[name]["status"])
-        stream = self._session.open("GET", target, timeout=None)
+            ask = get_job(name, wait=self._poll, seen=self.jobs[name]["status"])
+        stream = self._session.open(ask)
         self._open[name] = (stream, [])
         self._not_before[name] = now + _SHORTEST_POLL
         self._selector.register(stream, selectors.EVENT_READ, name)

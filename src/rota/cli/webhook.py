@@ -8,7 +8,19 @@ import sys
 from rota.cli.parser import add_actions, job_id
 from rota.cli.table import printable, render
 from rota.cli.terminal import has_colour, paint, say, say_json, talk, width_of
-from rota.client import api
+from rota.client.ask.webhook import (
+    add_webhook,
+    disable_webhook,
+    enable_webhook,
+    get_webhook,
+    get_webhook_secret,
+    list_deliveries,
+    list_webhooks,
+    redeliver,
+    remove_webhook,
+    rotate_webhook,
+    test_webhook,
+)
 from rota.client.session import Session
 from rota.home import find_home
 
@@ -16,7 +28,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rota.client.api import Json
+    from rota.client.ask import Json
 
 _ACTIONS = {
     "list": "the endpoints, and what holds them",
@@ -75,7 +87,7 @@ def delivery_id(text: str) -> str:
 
 
 def _list(session: Session, args: argparse.Namespace) -> int:
-    answer = api.webhooks(session)
+    answer = session.ask(list_webhooks())
     if args.json:
         say_json(answer)
     elif answer["webhooks"]:
@@ -93,8 +105,7 @@ def _state(webhook: Json) -> str:
 
 
 def _add(session: Session, args: argparse.Namespace) -> int:
-    wanted = {"url": args.url, "events": args.event or [], "secret": args.secret}
-    answer = api.add_webhook(session, wanted)
+    answer = session.ask(add_webhook(args.url, events=args.event or (), secret=args.secret))
     if answer.get("warning"):
         talk(f"warning: {answer['warning']}")
     if args.json:
@@ -108,7 +119,7 @@ def _add(session: Session, args: argparse.Namespace) -> int:
 
 
 def _show(session: Session, args: argparse.Namespace) -> int:
-    answer = api.webhook(session, webhook_id(args.webhook), secret=args.secret)
+    answer = session.ask(get_webhook(webhook_id(args.webhook), secret=args.secret))
     if args.json:
         say_json(answer)
         return 0
@@ -119,12 +130,12 @@ def _show(session: Session, args: argparse.Namespace) -> int:
     return 0
 
 
+_CHANGE = {"remove": remove_webhook, "enable": enable_webhook, "disable": disable_webhook}
+
+
 def _change(session: Session, args: argparse.Namespace, action: str) -> int:
     webhook = webhook_id(args.webhook)
-    if action == "remove":
-        answer = api.remove_webhook(session, webhook)
-    else:
-        answer = api.change_webhook(session, webhook, action)
+    answer = session.ask(_CHANGE[action](webhook))
     if args.json:
         say_json(answer)
     else:
@@ -134,7 +145,7 @@ def _change(session: Session, args: argparse.Namespace, action: str) -> int:
 
 def _rotate(session: Session, args: argparse.Namespace) -> int:
     webhook = webhook_id(args.webhook)
-    answer = api.change_webhook(session, webhook, "rotate", {"secret": args.secret, "keep": args.keep})
+    answer = session.ask(rotate_webhook(webhook, secret=args.secret, keep=args.keep))
     if args.json:
         say_json(answer)
         return 0
@@ -146,7 +157,7 @@ def _rotate(session: Session, args: argparse.Namespace) -> int:
 
 def _test(session: Session, args: argparse.Namespace) -> int:
     webhook = webhook_id(args.webhook)
-    answer = api.change_webhook(session, webhook, "test")
+    answer = session.ask(test_webhook(webhook))
     if args.json:
         say_json(answer)
     else:
@@ -158,13 +169,9 @@ def _test(session: Session, args: argparse.Namespace) -> int:
 
 
 def _deliveries(session: Session, args: argparse.Namespace) -> int:
-    pairs = (
-        ("job", None if args.job is None else job_id(args.job)),
-        ("webhook", None if args.webhook is None else webhook_id(args.webhook)),
-        ("state", args.state),
-        ("limit", args.limit),
-    )
-    answer = api.deliveries(session, pairs)
+    job = None if args.job is None else job_id(args.job)
+    webhook = None if args.webhook is None else webhook_id(args.webhook)
+    answer = session.ask(list_deliveries(job=job, webhook=webhook, state=args.state, limit=args.limit))
     if args.json:
         say_json(answer)
     elif answer["deliveries"]:
@@ -210,7 +217,7 @@ def delivery_lines(deliveries: Sequence[Json]) -> list[str]:
 
 
 def _redeliver(session: Session, args: argparse.Namespace) -> int:
-    answer = api.redeliver(session, delivery_id(args.delivery))
+    answer = session.ask(redeliver(delivery_id(args.delivery)))
     if args.json:
         say_json(answer)
     else:
@@ -219,7 +226,7 @@ def _redeliver(session: Session, args: argparse.Namespace) -> int:
 
 
 def _secret(session: Session, args: argparse.Namespace) -> int:
-    answer = api.webhook_secret(session)
+    answer = session.ask(get_webhook_secret())
     say_json(answer) if args.json else say(answer["secret"])
     return 0
 

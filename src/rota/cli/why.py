@@ -7,7 +7,7 @@ import argparse
 from rota.cli.parser import job_id
 from rota.cli.table import printable
 from rota.cli.terminal import say, say_json
-from rota.client import api
+from rota.client.ask.job import why_job
 from rota.client.session import Session
 from rota.home import find_home
 
@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    answer = api.why(Session(find_home(args.home)), job_id(args.job))
+    answer = Session(find_home(args.home)).ask(why_job(job_id(args.job)))
     if args.json:
         say_json(answer)
         return 0

@@ -6,7 +6,7 @@ from rota.cli import table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.api import Json
+    from rota.client.ask import Json
 
 
 def workspace_lines(workspace: Json | None) -> list[str]:

@@ -13,9 +13,10 @@ import sys
 import time
 from collections.abc import Sequence
 
+from rota.client.ask.scheduler import health
 from rota.client.lock import is_held
 from rota.client.problem import Broken, NoAnswer, NotRunning
-from rota.client.transport import send
+from rota.client.transport import HomeSocket, send
 from rota.errors import Conflict, Unavailable
 from rota.home import Home
 
@@ -95,7 +96,7 @@ def _let_go(child: subprocess.Popen[bytes]) -> None:
 
 def _answers(home: Home) -> bool:
     try:
-        with send(home, "GET", "/health", timeout=1.0) as stream:
+        with send(HomeSocket(home), health(patience=1.0)) as stream:
             return stream.read().status == 200
     except (NotRunning, Broken, NoAnswer, Unavailable):
         return False

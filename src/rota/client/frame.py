@@ -9,7 +9,7 @@ from rota.client.problem import BadAnswer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.api import Json
+    from rota.client.ask import Json
 
 _LONGEST_LINE = 1 << 24
 

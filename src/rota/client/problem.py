@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from rota.errors import BY_CODE, Conflict, Deferred, InvalidInput, NotFound, RotaError, StorageFull, Unavailable
 
@@ -39,7 +40,7 @@ _BY_STATUS: dict[int, type[RotaError]] = {
 }
 
 
-def from_answer(status: int, body: bytes) -> RotaError:
+def from_answer(status: int, body: bytes, headers: Mapping[str, str] | None = None) -> RotaError:
     """The exception that a refusal stands for: by the problem's code, or by the status where it has none."""
     try:
         document = json.loads(body)
@@ -57,4 +58,7 @@ def from_answer(status: int, body: bytes) -> RotaError:
     if isinstance(refusal, Deferred):
         refusal.depth = document.get("depth")
     refusal.path = str(document.get("path") or "")
+    refusal.came_with = status
+    after = (headers or {}).get("retry-after", "")
+    refusal.retry_after = float(after) if after.isdecimal() else None
     return refusal

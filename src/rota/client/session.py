@@ -1,91 +1,102 @@
-"""A command's dealings with one home's scheduler: started where it is missing, asked again where that is safe.
-
-A connection that breaks leaves open whether the request was heard. It is sent again only if that cannot do harm: a
-read, a PUT, or a request with an idempotency key.
-
-Who may start the scheduler again? A command that has had no answer yet always does: somebody asked for it just now.
-Once it has had one, a missing scheduler is started only if it crashed. One that was stopped on purpose must not be
-brought back by a `rota wait` in another terminal. The two are told apart by what is left: in good order the socket
-is removed before the lock is let go, so a free lock beside a socket is a crash.
-"""
+"""A command's dealings with one home's scheduler: asks in, JSON out. How they are carried out, `carry` says."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
 
-from rota.client.problem import Broken, NotRunning
-from rota.client.transport import PATIENCE, Answer, Stream, send
-from rota.errors import Unavailable
+from rota.client.ask import MOST_LISTED, Ask
+from rota.client.carry import Carrier, bring_back, run
+from rota.client.transport import Answer, HomeSocket, Stream, send
 from rota.home import Home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from typing import Any
 
-_TRIES = 3
-_PERHAPS = "the request had been sent before that and may have been carried out: look with `rota list --all` first"
+    from rota.client.ask import Json
+    from rota.client.transport import Place
+
+
+class Pulled:
+    """A stream of a program that blocks."""
+
+    __slots__ = ("stream",)
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+
+    @property
+    def status(self) -> int:
+        return self.stream.status
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return self.stream.headers
+
+    @property
+    def finished(self) -> bool:
+        return self.stream.finished
+
+    async def receive(self) -> bytes:
+        return self.stream.receive()
+
+    def close(self) -> None:
+        self.stream.close()
+
+
+class Blocking(Carrier):
+    def __init__(self, place: Place, home: Home | None, *, starts: bool) -> None:
+        """`home` is where a scheduler can be started, if that is at the place at all."""
+        super().__init__(starts=starts and home is not None)
+        self._place = place
+        self._home = home
+
+    async def send(self, ask: Ask) -> Pulled:
+        return Pulled(send(self._place, ask))
+
+    async def start(self) -> None:
+        assert self._home is not None  # noqa: S101 - else nothing is started
+        bring_back(self._home, answered=self.answered)
+
+    async def pause(self, seconds: float) -> None:
+        time.sleep(seconds)  # noqa: ASYNC251 - this one blocks, and there is no event loop
 
 
 class Session:
     def __init__(self, home: Home, *, starts: bool = True) -> None:
         self.home = home
-        self._starts = starts
-        self.answered = False
+        self._carrier = Blocking(HomeSocket(home), home, starts=starts)
+
+    @property
+    def answered(self) -> bool:
         """Whether this command has heard from the scheduler. Who reads a stream of `open` says so himself."""
+        return self._carrier.answered
 
-    def ask(
-        self,
-        method: str,
-        target: str,
-        *,
-        body: Any = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: float | None = PATIENCE,
-    ) -> Answer:
-        """Send a request and wait for its whole answer."""
-        repeatable = method in ("GET", "PUT", "PATCH") or "Idempotency-Key" in (headers or {})
-        was_heard = False
-        for left in range(_TRIES - 1, -1, -1):
-            try:
-                with self.open(method, target, body=body, headers=headers, timeout=timeout) as stream:
-                    answer = stream.read()
-            except Broken:
-                was_heard = True
-                if not repeatable or not left:
-                    raise
-            except Unavailable as error:
-                if was_heard and method != "GET":
-                    raise Unavailable(f"{error.message}\n{_PERHAPS}") from error
-                raise
-            else:
-                self.answered = True
-                return answer
-        raise AssertionError("the last try returns or raises")
+    @answered.setter
+    def answered(self, is_so: bool) -> None:
+        self._carrier.answered = is_so
 
-    def open(
-        self,
-        method: str,
-        target: str,
-        *,
-        body: Any = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: float | None = PATIENCE,
-    ) -> Stream:
-        """Send a request, starting the scheduler first if need be; the caller reads the answer."""
-        try:
-            return send(self.home, method, target, body=body, headers=headers, timeout=timeout)
-        except NotRunning:
-            if not self._starts:
-                raise
-            self._bring_back()
-        return send(self.home, method, target, body=body, headers=headers, timeout=timeout)
+    def ask(self, ask: Ask) -> Any:
+        """The answer's JSON."""
+        return self.answer(ask).json()
 
-    def _bring_back(self) -> None:
-        from rota.client import autostart
+    def answer(self, ask: Ask) -> Answer:
+        """The whole answer."""
+        return run(self._carrier.ask(ask))
 
-        if self.answered:
-            if autostart.comes_back(self.home):
+    def open(self, ask: Ask) -> Stream:
+        """The caller reads the answer."""
+        incoming = run(self._carrier.open(ask))
+        assert isinstance(incoming, Pulled)  # noqa: S101 - as it was sent
+        return incoming.stream
+
+    def pages(self, build: Callable[..., Ask], name: str, **asked: object) -> Iterator[Json]:
+        """All of a list, page by page."""
+        cursor: str | None = None
+        while True:
+            answer = self.ask(build(**asked, limit=MOST_LISTED, cursor=cursor))
+            yield from answer[name]
+            cursor = answer.get("next")
+            if cursor is None:
                 return
-            if not self.home.socket.exists():
-                raise Unavailable("the scheduler was stopped meanwhile; `rota up` starts it, then ask again") from None
-        autostart.start(self.home)

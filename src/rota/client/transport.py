@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Mapping
 
 from rota import __version__
+from rota.client.ask import Ask
 from rota.client.decoder import Decoder
 from rota.client.problem import BadAnswer, Broken, NoAnswer, NotRunning, from_answer
 from rota.errors import HomeError
 from rota.home import Home, short_address
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # `typing` costs a third of a bare interpreter's start, and a command is paid for at every call.
-    from typing import Any
+if TYPE_CHECKING:
+    from typing import Any, Protocol
 
-PATIENCE = 60.0
-"""Seconds without a byte after which an answer is given up."""
+    class Place(Protocol):
+        """Where a scheduler is asked."""
 
-_UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+        @property
+        def headers(self) -> Mapping[str, str]: ...
+        def connect(self, timeout: float | None) -> socket.socket: ...
+
+
+SILENT = "the scheduler does not answer; see the end of `rota.log` in its home, and `rota doctor`"
 
 
 class Answer:
@@ -37,17 +44,57 @@ class Answer:
             raise BadAnswer("the scheduler's answer is not JSON; is `rota.sock` Rota's? see `rota doctor`") from None
 
 
+class Reading:
+    """What the bytes of an answer come to, whoever receives them. A refusal is raised."""
+
+    def __init__(self) -> None:
+        self._decoder = Decoder()
+        self._refusal = bytearray()
+
+    @property
+    def status(self) -> int:
+        """0 until the head is here."""
+        return self._decoder.status
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return self._decoder.headers
+
+    @property
+    def finished(self) -> bool:
+        return self._decoder.finished
+
+    def take(self, data: bytes) -> bytes:
+        """What of the body is in it, perhaps nothing. No data is the end of the connection."""
+        body = self._decoder.feed(data)
+        if not data and not self.finished:
+            raise Broken("the scheduler went away before its answer was complete; see `rota doctor`, then ask again")
+        if self.status < 400:
+            return body
+        self._refusal += body
+        if self.finished:
+            raise from_answer(self.status, bytes(self._refusal), self.headers)
+        return b""
+
+
 class Stream:
     """One answer as it comes in; `fileno` lets a selector watch several."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self._decoder = Decoder()
-        self._refusal = bytearray()
+        self._reading = Reading()
+
+    @property
+    def status(self) -> int:
+        return self._reading.status
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return self._reading.headers
 
     @property
     def finished(self) -> bool:
-        return self._decoder.finished
+        return self._reading.finished
 
     def fileno(self) -> int:
         return self._connection.fileno()
@@ -57,25 +104,17 @@ class Stream:
         try:
             data = self._connection.recv(65_536)
         except TimeoutError:
-            raise NoAnswer(_SILENT) from None
+            raise NoAnswer(SILENT) from None
         except ConnectionError:
             data = b""
-        body = self._decoder.feed(data)
-        if not data and not self.finished:
-            raise Broken("the scheduler went away before its answer was complete; see `rota doctor`, then ask again")
-        if self._decoder.status < 400:
-            return body
-        self._refusal += body
-        if self.finished:
-            raise from_answer(self._decoder.status, bytes(self._refusal))
-        return b""
+        return self._reading.take(data)
 
     def read(self) -> Answer:
         """The rest of it, as one."""
         parts = []
         while not self.finished:
             parts.append(self.receive())
-        return Answer(self._decoder.status, self._decoder.headers, b"".join(parts))
+        return Answer(self.status, self.headers, b"".join(parts))
 
     def close(self) -> None:
         self._connection.close()
@@ -87,7 +126,16 @@ class Stream:
         self.close()
 
 
-_SILENT = "the scheduler does not answer; see the end of `rota.log` in its home, and `rota doctor`"
+class HomeSocket:
+    """The socket of a home: trusted by its file mode, so that nobody has to say who he is."""
+
+    headers: Mapping[str, str] = {"Host": "rota"}
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def connect(self, timeout: float | None) -> socket.socket:
+        return connect(self._home, timeout)
 
 
 def connect(home: Home, timeout: float | None) -> socket.socket:
@@ -104,7 +152,7 @@ def connect(home: Home, timeout: float | None) -> socket.socket:
             message = f"no scheduler runs in {home.directory}; `rota up` starts it"
             raise NotRunning(message, left_socket=left) from None
         if isinstance(error, TimeoutError):
-            raise NoAnswer(_SILENT) from None
+            raise NoAnswer(SILENT) from None
         if isinstance(error, PermissionError):
             raise HomeError(f"{home.socket} belongs to another user; set ROTA_HOME to a home of your own") from None
         if isinstance(error, OSError):
@@ -113,29 +161,27 @@ def connect(home: Home, timeout: float | None) -> socket.socket:
     return connection
 
 
-def send(
-    home: Home,
-    method: str,
-    target: str,
-    *,
-    body: Any = None,
-    headers: Mapping[str, str] | None = None,
-    timeout: float | None = PATIENCE,
-) -> Stream:
-    """Send one request; its answer is read from the stream. `target` is already percent-encoded."""
-    payload = b"" if body is None else json.dumps(body, separators=(",", ":")).encode("ascii")
-    lines = [f"{method} {target} HTTP/1.1", "Host: rota", f"User-Agent: rota/{__version__}", "Connection: close"]
-    if body is not None:
+def request_bytes(ask: Ask, headers: Mapping[str, str]) -> bytes:
+    """The request as it goes over a connection; `headers` are the place's."""
+    payload = b"" if ask.body is None else json.dumps(ask.body, separators=(",", ":")).encode("ascii")
+    lines = [f"{ask.method} {ask.target} HTTP/1.1", f"User-Agent: rota/{__version__}", "Connection: close"]
+    if ask.body is not None:
         lines.append("Content-Type: application/json")
-    if payload or method != "GET":
+    if payload or ask.method != "GET":
         lines.append(f"Content-Length: {len(payload)}")
-    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
-    connection = connect(home, timeout)
+    lines += [f"{name}: {value}" for name, value in {**headers, **_trace(), **ask.headers}.items()]
+    return "\r\n".join((*lines, "", "")).encode("latin-1") + payload
+
+
+def send(place: Place, ask: Ask) -> Stream:
+    """Its answer is read from the stream."""
+    request = request_bytes(ask, place.headers)
+    connection = place.connect(ask.patience)
     try:
-        connection.sendall("\r\n".join((*lines, "", "")).encode("latin-1") + payload)
+        connection.sendall(request)
     except TimeoutError:
         connection.close()
-        raise NoAnswer(_SILENT) from None
+        raise NoAnswer(SILENT) from None
     except ConnectionError:
         # A server that refuses early may close before it has read everything: its answer is still there to read.
         pass
@@ -145,7 +191,7 @@ def send(
     return Stream(connection)
 
 
-def quote(text: str, *, keep: str = "") -> str:
-    """Percent-encode for a path segment or a query value; characters in `keep` stay."""
-    kept = _UNRESERVED.union(keep.encode())
-    return "".join(chr(byte) if byte in kept else f"%{byte:02X}" for byte in text.encode("utf-8", "surrogateescape"))
+def _trace() -> dict[str, str]:
+    """The trace that this process belongs to, for what it asks to be made; whether it is one, the scheduler judges."""
+    given = {name: os.environ.get(name.upper(), "") for name in ("traceparent", "tracestate")}
+    return {name: value for name, value in given.items() if value and value.isascii() and value.isprintable()}

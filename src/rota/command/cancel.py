@@ -10,8 +10,8 @@ from rota.executor.port import Stop
 from rota.ids import JobId, show_job
 
 
-def cancel(work: Work, job: JobId, *, actor: str) -> JobId:
-    """Acts on the job's chain; the answer is the member it acted on."""
+def cancel(work: Work, job: JobId, *, actor: str, spares_running: bool = False) -> JobId:
+    """Acts on the job's chain; the answer is the member it acted on. With `spares_running`, only on what waits."""
     last = work.session.last_of_chain(job)
     if last is None:
         raise work.session.no_such_job(job)
@@ -20,6 +20,10 @@ def cancel(work: Work, job: JobId, *, actor: str) -> JobId:
     if status in WAITING:
         chain = work.session.chains([member])[member].chain
         cancel_waiting(work, member, chain, reason=reason, actor=actor)
+    elif status in STARTED and spares_running:
+        raise Conflict(
+            f"{show_job(member)} is {status.shown}, and only what waits is ended by this; cancel ends it too"
+        )
     elif status in STARTED:
         work.session.request_stop(member, reason, work.now, actor)
         run = work.session.open_run_of(member)

@@ -128,10 +128,12 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     schedule: ScheduleId | None = None
     recipe: Recipe | None = None
     """What the job keeps of its template."""
+    is_legacy: bool = False
+    """Whether a legacy endpoint made it: its clients count on retries that they do not ask for."""
 
     @property
     def is_by_hand(self) -> bool:
-        return self.template is None and self.schedule is None
+        return self.template is None and self.schedule is None and not self.is_legacy
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,6 +27,7 @@ from rota.config.section import (
     Queue,
     Retry,
     Scheduler,
+    Server,
     Store,
 )
 
@@ -42,6 +43,7 @@ __all__ = [
     "Queue",
     "Retry",
     "Scheduler",
+    "Server",
     "Store",
     "edit",
     "get",

@@ -21,7 +21,7 @@ import msgspec
 
 from rota.config.key import DURATIONS, checked, duration, hint_for, objection, path_of, shown, type_of
 from rota.config.reading import document_of, source_of, table_of, understand
-from rota.config.section import Config, ExitCodes, Fields, Networks
+from rota.config.section import Config, ExitCodes, Fields, Hosts, Networks
 from rota.errors import ConfigError, InvalidInput, RotaError, StorageFull
 
 UNSET = "default"
@@ -58,7 +58,7 @@ def _raw(text: str, kind: Any) -> object:
         return text
     if kind is ExitCodes:
         return list(msgspec.json.decode(text if text.startswith("[") else f"[{text}]", type=kind))
-    if kind in (Fields, Networks):
+    if kind in (Fields, Networks, Hosts):
         words: Any = [word.strip() for word in text.split(",")]
         words = msgspec.json.decode(text) if text.startswith("[") else words
         return list(checked(msgspec.convert(words, kind), kind))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from datetime import timedelta
 from difflib import get_close_matches
@@ -20,6 +21,7 @@ from rota.config.section import (
     TYPES,
     Fields,
     Heartbeat,
+    Hosts,
     Networks,
     OffOrSpan,
     Policy,
@@ -109,7 +111,21 @@ def checked(value: T, kind: Any) -> T:
         check_policy(str(value))
     if kind is Networks:
         check_networks(value)  # type: ignore[arg-type]
+    if kind is Hosts:
+        check_hosts(value)  # type: ignore[arg-type]
     return value
+
+
+_HOST = re.compile(r"([a-z0-9_-]+(\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\])(:[0-9]{1,5})?", re.IGNORECASE)
+
+
+def check_hosts(given: Sequence[str]) -> None:
+    """No wildcards: whoever can make a page under one of the names that it stands for would be let in."""
+    for text in given:
+        if not _HOST.fullmatch(text):
+            raise InvalidInput(
+                f"{text!r} is no host; write each as it stands in a URL, such as rota.example.org or [fd00::2]:7682"
+            )
 
 
 def check_networks(given: Sequence[str]) -> None:
@@ -122,7 +138,7 @@ def check_networks(given: Sequence[str]) -> None:
 
 def objection(kind: Any, trouble: Exception) -> str:
     """What is wrong with a value, as the end of a sentence."""
-    if kind in (Fields, Policy, Networks) and isinstance(trouble, InvalidInput):
+    if kind in (Fields, Policy, Networks, Hosts) and isinstance(trouble, InvalidInput):
         return f": {trouble.message}"
     return f"; it takes {accepted_by(kind)}"
 

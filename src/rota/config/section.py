@@ -57,6 +57,24 @@ Networks = Annotated[
     tuple[str, ...], Meta(description='networks, as 169.254.1.0/24 or in the file ["169.254.1.0/24"]; [] is none')
 ]
 
+Address = Annotated[
+    str,
+    Meta(
+        pattern=r"^[0-9A-Za-z_.:%-]+$",
+        description="an address of this machine, or its name: 127.0.0.1, ::1, 0.0.0.0 or localhost, without a port",
+    ),
+]
+Port = Annotated[
+    Annotated[int, Meta(ge=0, le=65_535)] | Literal["off"],
+    Meta(description='a port from 1 to 65535, 0 for any that is free, or "off"'),
+]
+Hosts = Annotated[
+    tuple[str, ...],
+    Meta(
+        description='names as they stand in a URL, as rota.example.org or in the file ["rota.example.org"]; [] is none'
+    ),
+]
+
 DEFAULT_POOLS: Mapping[str, int] = {"global": 1, "flow/*": 1, "resource/ollama": 1}
 
 
@@ -175,6 +193,20 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     """From so many on it is put off."""
 
 
+class Server(msgspec.Struct, frozen=True, kw_only=True):
+    """`[server]`: where the scheduler is reached beside its socket."""
+
+    host: Address = "127.0.0.1"
+    """Any but a loopback address only with both of the files below."""
+    port: Port = 7682
+    tls_cert: FilePath | None = None
+    """The certificate, with those between it and its root, in PEM."""
+    tls_key: FilePath | None = None
+    """Its key, without a passphrase."""
+    allowed_hosts: Hosts = ()
+    """Names by which it is asked for, beside those of the machine itself."""
+
+
 class Store(msgspec.Struct, frozen=True, kw_only=True):
     """`[store]`: where the records are kept."""
 
@@ -247,6 +279,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """`[direct.routes]`: paths by which a template is run directly, with its name."""
     webhooks: Webhooks = Webhooks()
     gc: Gc = Gc()
+    server: Server = Server()
     store: Store = Store()
     artifacts: Artifacts = Artifacts()
     log: Log = Log()

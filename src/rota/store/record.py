@@ -24,6 +24,7 @@ from rota.ids import GroupId, JobId, RunId, ScheduleId, TemplateId
 from rota.names import GLOBAL
 from rota.store.artifact import ArtifactRecords, Named
 from rota.store.database import Row
+from rota.store.event import event_of
 from rota.store.moment import duration_from_stored, from_stored, maybe_from_stored
 from rota.store.readable import readable
 from rota.store.run import RunRecords, run_of
@@ -104,6 +105,15 @@ class Records(RunRecords, ArtifactRecords):
             ids += [JobId(row[0]) for row in rows]
         return ids
 
+    def newest_jobs(self, statuses: Iterable[Status], *, limit: int) -> list[JobId]:
+        """The newest first, active or ended."""
+        wanted = [status.value for status in statuses]
+        if len(wanted) == len(Status):
+            return [JobId(row[0]) for row in self._db.rows("newest_ids", limit=limit)]
+        active = self._db.rows("newest_active_ids", statuses=wanted, limit=limit)
+        ended = self._db.rows("ended_ids", statuses=wanted, below=2**62, limit=limit)
+        return [JobId(row[0]) for row in sorted([*active, *ended], reverse=True)[:limit]]
+
     def counts(self) -> dict[Status, int]:
         """Jobs by status, from what the indexes and the lanes already count: never a walk over the queue."""
         counts = {Status(status): count for status, count in self._db.rows("count_ended")}
@@ -159,30 +169,18 @@ class Records(RunRecords, ArtifactRecords):
 
     def events_since(self, seq: int, limit: int) -> list[tuple[int, Event]]:
         """Each with its number, in order."""
-        return [(row[0], _event(row)) for row in self._db.rows("events_since", seq=seq, limit=limit)]
+        return [(row[0], event_of(row)) for row in self._db.rows("events_since", seq=seq, limit=limit)]
 
     def touches_since(self, seq: int, limit: int) -> list[tuple[int, str, JobId]]:
         """Of each event its number, its kind and the job it is about; those about no job are left out."""
         return [(row[0], row[1], JobId(row[2])) for row in self._db.rows("touches_since", seq=seq, limit=limit)]
 
     def events_of(self, job: JobId) -> list[tuple[int, Event]]:
-        return [(row[0], _event(row)) for row in self._db.rows("events_of_job", job=job)]
+        return [(row[0], event_of(row)) for row in self._db.rows("events_of_job", job=job)]
 
     def meta(self, key: str) -> str | None:
         rows = self._db.rows("get_meta", key=key)
         return None if not rows else str(rows[0][0])
-
-
-def _event(row: Row) -> Event:
-    return Event(
-        at=row[1],
-        kind=row[2],
-        cause=row[3],
-        actor=row[4],
-        job=None if row[5] is None else JobId(row[5]),
-        run=None if row[6] is None else RunId(row[6]),
-        data=readable(row[7], dict[str, Any], {}),
-    )
 
 
 def _job(row: Row, edges: Sequence[Edge], locks: Sequence[Lock], run: Run | None, named: Named) -> Job:

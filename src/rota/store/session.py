@@ -13,6 +13,7 @@ from rota.store.breaker import BreakerRecords
 from rota.store.control import ControlRecords
 from rota.store.database import Bulk, Database
 from rota.store.edit import Editing
+from rota.store.event import EventRecords
 from rota.store.finish import Finishing
 from rota.store.gc import Collecting, GcRecords
 from rota.store.graph import GraphRecords
@@ -31,7 +32,7 @@ from rota.store.webhook import HookRecords, Telling
 
 class Reader(
     SlotRecords, Records, ControlRecords, BreakerRecords, GraphRecords, RewindRecords, GcRecords, QueueRecords,
-    LockRecords, TemplateRecords, GroupRecords, ProgressRecords, HookRecords, ScheduleRecords,
+    LockRecords, TemplateRecords, GroupRecords, ProgressRecords, HookRecords, ScheduleRecords, EventRecords,
 ):  # fmt: skip
     def __init__(self, database: Database) -> None:
         self._db = database

@@ -18,7 +18,7 @@ _NAME = re.compile(r"^-- (name|part): (\w+).*$", re.MULTILINE)
 _PART = re.compile(r"@part\((\w+)\)")
 _FILES = (
     "submit", "look", "claim", "slot", "retry", "rewind", "edit", "move", "lock", "artifact", "breaker", "control",
-    "gc", "graph", "view", "group", "progress", "template", "webhook", "schedule",
+    "gc", "graph", "view", "group", "progress", "template", "webhook", "schedule", "event",
 )  # fmt: skip
 
 

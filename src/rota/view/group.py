@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import msgspec
 
 from rota.ids import GroupId, show_job
-from rota.store.session import Reader
-from rota.wire.group import GroupForm, group_form
+from rota.store.session import Looking, Reader
+from rota.wire.group import GroupForm, GroupsForm, group_form
 
 
-def show(reader: Reader, group: str) -> GroupForm:
+def show(reader: Looking, group: str) -> GroupForm:
     """By id or by name."""
     found = reader.group_called(group)
     jobs = [show_job(member.job) for member in reader.members(found.id)]
@@ -21,13 +21,11 @@ def show(reader: Reader, group: str) -> GroupForm:
     return msgspec.structs.replace(form, jobs=jobs, tag=hashlib.sha256(state).hexdigest()[:16])
 
 
-def groups(
-    reader: Reader, *, limit: int, below: GroupId | None, with_ended: bool
-) -> tuple[list[GroupForm], str | None]:
-    """The newest first, and where the next page begins."""
+def groups(reader: Reader, *, limit: int, below: GroupId | None, with_ended: bool) -> GroupsForm:
+    """The newest first."""
     ids = reader.list_groups(limit=limit + 1, below=below, with_ended=with_ended)
     forms = _forms(reader, ids[:limit])
-    return forms, forms[-1].id if len(ids) > limit else None
+    return GroupsForm(groups=forms, next=forms[-1].id if len(ids) > limit else None)
 
 
 def _forms(reader: Reader, ids: Sequence[GroupId]) -> list[GroupForm]:

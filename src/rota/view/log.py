@@ -6,11 +6,13 @@ opening it never waits.
 
 from __future__ import annotations
 
+import codecs
 import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from rota.ids import JobId, show_job
 
@@ -49,6 +51,11 @@ class Output:
         self._offset = offset
         self._descriptor = -1
 
+    @property
+    def offset(self) -> int:
+        """Where the next piece begins, unless the file is cut off or replaced."""
+        return self._offset
+
     def read(self) -> bytes:
         """The next piece, or nothing when there is none yet. A file that was replaced is read to its end first."""
         piece = self._read_on()
@@ -82,6 +89,59 @@ class Output:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+class Text(NamedTuple):
+    """A piece that is whole characters, from one offset to another."""
+
+    text: str
+    begin: int
+    end: int
+
+
+class TextOutput:
+    """The same as text. What a piece has of its last character is kept until the rest of it is there, and belongs to
+    the next: who goes on from a piece's end begins with a character."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._end = output.offset
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    @property
+    def end(self) -> int:
+        """Of what has been read."""
+        return self._end
+
+    def read(self) -> Text | None:
+        """The next characters, or nothing when there are none yet."""
+        while piece := self._output.read():
+            begin = self._output.offset - len(piece)
+            if begin != self._end + self._kept:
+                self._decoder.reset()
+                self._end = begin
+            if text := self._decoder.decode(piece):
+                return self._taken(text, self._output.offset - self._kept)
+        return None
+
+    def rest(self) -> Text | None:
+        """What is left of a character that was never finished, when nothing more will come."""
+        kept = self._kept
+        return self._taken(self._decoder.decode(b"", final=True), self._end + kept) if kept else None
+
+    def has_more(self) -> bool:
+        return self._output.has_more()
+
+    def close(self) -> None:
+        self._output.close()
+
+    @property
+    def _kept(self) -> int:
+        return len(self._decoder.getstate()[0])
+
+    def _taken(self, text: str, end: int) -> Text:
+        begin, self._end = self._end, end
+        return Text(text, begin, end)
 
 
 def pieces(path: Path, offset: int, limit: int) -> Iterator[bytes]:

@@ -2,50 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
-import msgspec
-
-from rota.core.group import OVER
 from rota.errors import InvalidInput
 from rota.ids import JobId, show_job
 from rota.store.session import Reader
 from rota.wire.group import group_form
+from rota.wire.progress import EndedForm, ProgressForm, RunningForm
 
 _MOST_ENDED = 500
 _MOST_RUNNING = 20
-
-
-class EndedForm(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
-    name: str | None
-    status: str
-    reason: str | None
-    exit_code: int | None
-    retried_as: str | None
-
-
-class RunningForm(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
-    name: str | None
-    started_at: datetime
-
-
-class ProgressForm(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
-    name: str | None
-    status: str
-    counts: dict[str, int]
-    total: int
-    running: list[RunningForm]
-    """In the order of the group, and no more than fit a screen."""
-    ended: list[EndedForm]
-    """In the order of their ends; a long list comes in parts, each behind the `seen` of the one before."""
-    seen: str
-
-    @property
-    def is_over(self) -> bool:
-        return self.status in OVER
 
 
 def progress(reader: Reader, group: str, seen: str | None) -> ProgressForm:
@@ -81,7 +45,11 @@ def _since(seen: str | None) -> tuple[int, int]:
     try:
         at, job = (0, 0) if seen is None else (int(part) for part in seen.split(".")[:2])
     except ValueError:
-        raise InvalidInput(f"not a mark of progress: {seen!r}; use the `seen` of the answer before") from None
+        raise _no_mark(seen) from None
     if not (0 <= at < 2**62 and 0 <= job < 2**62):
-        raise InvalidInput(f"not a mark of progress: {seen!r}; use the `seen` of the answer before")
+        raise _no_mark(seen)
     return at, job
+
+
+def _no_mark(seen: str | None) -> InvalidInput:
+    return InvalidInput(f"not a mark of progress: {seen!r}; use the `seen` of the answer before").under(".seen")

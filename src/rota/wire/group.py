@@ -19,13 +19,16 @@ class GroupForm(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str | None
     mode: str
+    """`parallel` or `sequential`."""
     on_failure: str
+    """The policy that says what becomes of the others when one fails."""
     status: GroupState
     counts: dict[str, int]
     """Chains by the status of their last job, as shown; those that gc has removed are counted as they ended."""
     total: int
     created_at: datetime
     closed_at: datetime | None
+    """Since when it ends with its members; null while it is open to more."""
     cancelled_at: datetime | None
     finished_at: datetime | None
     jobs: list[str] | msgspec.UnsetType = msgspec.UNSET
@@ -36,6 +39,14 @@ class GroupForm(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_over(self) -> bool:
         return self.status in OVER
+
+
+class GroupsForm(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of groups."""
+
+    groups: list[GroupForm]
+    next: str | None
+    """The `cursor` of the page after this; null when this is the last."""
 
 
 def group_form(group: Group, tally: Tally) -> GroupForm:

@@ -42,6 +42,9 @@ PLACES: Mapping[str, Place] = {
     "name": Place("The pool's name: `global`, or a kind and a name. Its slash need not be escaped.", "flow/review"),
     "key": Place("The breaker's key: `type/` or `flow/` and a name. Its slash need not be escaped.", "type/story"),
     "artifact": Place("The artifact, as `type:name`. Its slashes need not be escaped.", "file:plan.md"),
+    "job_id": Place("The job's id, or its number alone.", "job-24", f"^(job-)?{_NUMBER}$"),
+    "batch_id": Place("The id of the batch, or its number alone.", "group-3", f"^(group-)?{_NUMBER}$"),
+    "type": Place("A template's name, or a type of which one template makes jobs.", "story", "^[^/]+$"),
     "file": Place("The file's name.", "docs.css", choices=FILES),
     "code": Place("The problem's code.", "not-found", choices=tuple(sorted(BY_CODE))),
 }

@@ -17,6 +17,12 @@ ORDER BY precedence, position, created_at, id LIMIT :limit
 SELECT id FROM job WHERE status @in(statuses) AND id < :below AND finished_at IS NOT NULL
 ORDER BY id DESC LIMIT :limit
 
+-- name: newest_ids
+SELECT id FROM job ORDER BY id DESC LIMIT :limit
+
+-- name: newest_active_ids
+SELECT id FROM job WHERE finished_at IS NULL AND status @in(statuses) ORDER BY id DESC LIMIT :limit
+
 -- part: asked_for
 (CAST(:name AS TEXT) IS NULL OR spec.name = CAST(:name AS TEXT))
 AND (CAST(:type AS TEXT) IS NULL OR spec.type = CAST(:type AS TEXT))

@@ -1,0 +1,41 @@
+"""How large a request may be, on every way in.
+
+A body is counted as it comes: it is refused when it says that it is too large or as soon as it is, and nobody reads on.
+"""
+
+from __future__ import annotations
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rota.errors import TooLarge
+
+MOST_BODY = 64 << 20
+"""Bytes. Ten thousand jobs, the most of a batch, have 6 KiB each in it."""
+
+
+class Limited:
+    """The application, and no body larger than there may be. What it raises while the body is read, the application
+    answers."""
+
+    def __init__(self, app: ASGIApp, most: int = MOST_BODY) -> None:
+        self._app = app
+        self._most = most
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        said = next((int(value) for name, value in scope["headers"] if name == b"content-length"), 0)
+        count = 0
+
+        async def counted() -> Message:
+            nonlocal count
+            if said > self._most:
+                raise self._too_large()
+            message = await receive()
+            count += len(message.get("body", b""))
+            if count > self._most:
+                raise self._too_large()
+            return message
+
+        await self._app(scope, counted, send)
+
+    def _too_large(self) -> TooLarge:
+        return TooLarge(f"a request body has at most {self._most:,} bytes; submit in several parts")

@@ -1,0 +1,227 @@
+"""HTTP as it comes over a connection, with limits that hold before the application sees anything.
+
+    the request line and headers    64 KiB together, 16 KiB of them for the target
+    the body, as it is sent         that of `limit`, and some for the signs between its pieces
+    what cannot be read as HTTP     a problem, and the end
+
+Over TCP, where anybody may connect, a request has to come in time as well:
+
+    connected, or begun             10 s until its headers are there
+    its body                        1 KiB a second, looked at every 30 s
+
+A refusal goes out before all that was sent is read. To close then would make the kernel throw away the answer with the
+rest, so the connection is only closed for writing, and what still comes is dropped for a moment. That is done as well
+when the application has answered without reading a large body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Literal
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from rota.api.limit import MOST_BODY
+from rota.api.problem import problem
+from rota.errors import BadRequest, Busy, HeadersTooLarge, RotaError, TargetTooLong, TooLarge, TooSlow
+
+Part = Literal["none", "head", "body"]
+"""Of a request: what comes next."""
+
+MOST_HEAD = 64 << 10
+MOST_TARGET = 16 << 10
+_SIGNS = 16 << 20
+"""Bytes that the pieces of a body may need beside what they bring."""
+_SMALL = 64 << 10
+"""Bytes of a body that are read to its end though nobody wants it, so that the connection can be used again."""
+_LINGER = 2.0
+"""Seconds in which a client that is still sending may read why it was refused."""
+
+HEAD_PATIENCE = 10.0
+BODY_PATIENCE = 30.0
+LEAST_BODY = 30 << 10
+"""Bytes of a body in that time."""
+
+
+class Protocol(HttpToolsProtocol):
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._part: Part = "none"
+        self._has_begun = False
+        """A request has begun in what is being read."""
+        self._head = 0
+        self._body = 0
+        self._length: int | None = None
+        self._refusal: RotaError | None = None
+        self._is_lingering = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    # What comes in.
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_lingering:
+            return
+        self._unset_keepalive_if_required()
+        self._has_begun = False
+        try:
+            self.parser.feed_data(data)
+            self._count(len(data))
+        except httptools.HttpParserUpgrade:
+            pass  # it is answered as if it had not asked for another protocol
+        except (httptools.HttpParserError, RotaError) as error:
+            self._refuse(self._refusal or (error if isinstance(error, RotaError) else _no_http()))
+
+    def _count(self, size: int) -> None:
+        if self._has_begun:
+            return  # how much of it belongs to the request before, nobody says
+        if self._part == "body":
+            self._body += size
+            if self._body > MOST_BODY + _SIGNS:
+                raise TooLarge(f"a request body has at most {MOST_BODY:,} bytes")
+        else:
+            self._head += size
+            if self._head > MOST_HEAD:
+                raise _head_too_large()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._part, self._has_begun = "head", True
+        self._head = self._body = 0
+        self._length = None
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        if len(self.url) > MOST_TARGET:
+            self._stop(TargetTooLong(f"a request's target has at most {MOST_TARGET:,} bytes"))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._part != "head":
+            return  # after the body: nobody looks at these, and there is no end to them
+        super().on_header(name, value)
+        if self.headers[-1][0] == b"content-length":
+            self._length = int(value)
+        if self._has_begun:
+            self._head += len(name) + len(value) + len(": \r\n")
+            if self._head > MOST_HEAD:
+                self._stop(_head_too_large())
+
+    def on_headers_complete(self) -> None:
+        self._part = "body"
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._part = "none"
+        super().on_message_complete()
+        if self.cycle.response_complete and not self._is_lingering:  # its answer did not wait for its end
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
+    def _stop(self, refusal: RotaError) -> None:
+        """The parser raises an error of its own for what a callback raises."""
+        self._refusal = refusal
+        raise refusal
+
+    # What goes out.
+
+    def on_response_complete(self) -> None:
+        is_read = not self.cycle.more_body or (self._length or _SMALL + 1) <= _SMALL
+        if self.pipeline or is_read:
+            super().on_response_complete()
+        else:
+            self.server_state.total_requests += 1
+            self._linger()
+
+    def _refuse(self, refusal: RotaError) -> None:
+        """A request that is being answered is not answered twice, and one behind it not before it."""
+        cycle = self.cycle
+        is_open = cycle is not None and not cycle.response_complete
+        is_its_own = is_open and self._part == "body" and not self.pipeline and not cycle.response_started
+        if is_open:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        if is_its_own or not is_open:
+            self.transport.write(_raw(refusal))
+        self._linger()
+
+    def _linger(self) -> None:
+        self._is_lingering = True
+        self._disarm()
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._timer = self.loop.call_later(_LINGER, self.transport.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        super().connection_lost(exc)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class TcpProtocol(Protocol):
+    """For whoever connects. No timer runs for a request that came in one piece."""
+
+    def __init__(self, *args: Any, is_surplus: bool = False, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._is_surplus = is_surplus
+        """There are as many as there may be: it is told so."""
+        self._timed: Part = "head"
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._arm_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._is_lingering or (self._part == self._timed and not self._has_begun):
+            return
+        self._disarm()
+        self._timed = self._part
+        if self._part == "head":
+            self._arm_head()
+        elif self._part == "body":
+            self._arm_body()
+
+    def on_headers_complete(self) -> None:
+        if self._is_surplus:
+            self._stop(Busy("as many connections are open as there may be; close some, or ask again in a while"))
+        super().on_headers_complete()
+
+    def _arm_head(self) -> None:
+        self._timer = self.loop.call_later(HEAD_PATIENCE, self._head_is_late)
+
+    def _head_is_late(self) -> None:
+        self._refuse(TooSlow(f"the request did not come within {HEAD_PATIENCE:g} s"))
+
+    def _arm_body(self) -> None:
+        self._timer = self.loop.call_later(BODY_PATIENCE, self._look_at_body, self._body)
+
+    def _look_at_body(self, before: int) -> None:
+        if self.flow.read_paused or self._body - before >= LEAST_BODY:
+            self._arm_body()
+        elif self.cycle.response_complete:
+            self.transport.close()
+        else:
+            self._refuse(TooSlow("the request's body came to a halt; send it again"))
+
+
+def _no_http() -> BadRequest:
+    return BadRequest("this is no HTTP request; is it meant for another port, or should it speak TLS?")
+
+
+def _head_too_large() -> HeadersTooLarge:
+    return HeadersTooLarge(f"a request's target and headers have at most {MOST_HEAD:,} bytes together")
+
+
+def _raw(refusal: RotaError) -> bytes:
+    response = problem(refusal.code, refusal.http_status, refusal.message)
+    headers = [*response.raw_headers, (b"connection", b"close")]
+    lines = [name + b": " + value + b"\r\n" for name, value in headers]
+    return b"".join((STATUS_LINE[refusal.http_status], *lines, b"\r\n", response.body))

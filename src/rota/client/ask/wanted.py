@@ -1,0 +1,187 @@
+"""What can be said in the bodies of requests, for type checkers: no command loads this.
+
+What is left out is as the scheduler has it; a test holds these names against what the API takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Literal, NotRequired, TypedDict
+
+Duration = str | timedelta
+"""Text as `90s` or `1h30m`, or a timedelta."""
+
+
+class After(TypedDict):
+    job: str
+    policy: NotRequired[Literal["success", "finished", "failed"]]
+
+
+class Lock(TypedDict):
+    key: str
+    mode: NotRequired[Literal["exclusive", "shared"]]
+
+
+class JobOptions(TypedDict, total=False):
+    """All of a job but its command."""
+
+    template: str | None
+    name: str | None
+    type: str | None
+    params: Mapping[str, Any]
+    priority: int | None
+    after: Sequence[str | After]
+    """Jobs by id, to come after their success, or with another policy."""
+    locks: Sequence[str | Lock]
+    """Keys to hold alone, or shared."""
+    needs: Sequence[str]
+    produces: Sequence[str]
+    missing_producer: Literal["wait", "block"] | None
+    pin: str | None
+    pools: Mapping[str, int]
+    flow: str | None
+    phase: str | None
+    parallelizable: bool | None
+    unique: str | None
+    target: str | None
+    group: str | None
+    webhooks: Sequence[str]
+    webhook_events: Sequence[str]
+    delay: Duration | None
+    timeout: Duration | None
+    idle_timeout: Duration | None
+    skip_if: str | None
+    retries: int | None
+    retry: str | None
+    cwd: str | None
+    worktree: bool | None
+    base: str | None
+    patch: bool | None
+    with_diff: bool
+    env: Mapping[str, str]
+    inherit_env: bool
+    env_given: Sequence[str]
+
+
+class Job(JobOptions, total=False):
+    """One of a batch."""
+
+    command: Sequence[str]
+    local: str | None
+    """The name by which the others of its batch can say `after`."""
+
+
+class Group(TypedDict, total=False):
+    name: str | None
+    mode: Literal["sequential", "parallel"]
+    on_failure: str
+
+
+class Around(TypedDict, total=False):
+    """What the jobs of a batch get that do not bring their own."""
+
+    cwd: str | None
+    env: Mapping[str, str]
+    inherit_env: bool
+
+
+class Edit(TypedDict, total=False):
+    """What shall be another; what is not named stays, and None is for no name, no limit, no delay."""
+
+    command: Sequence[str]
+    params: Mapping[str, Any]
+    set_params: Mapping[str, Any]
+    unset_params: Sequence[str]
+    name: str | None
+    priority: int
+    timeout: Duration | None
+    idle_timeout: Duration | None
+    retries: int
+    retry: str | None
+    delay: Duration | None
+
+
+class Template(TypedDict, total=False):
+    """All of a template but its name."""
+
+    description: str | None
+    command: Sequence[str]
+    default_params: Mapping[str, Any]
+    params_schema: Mapping[str, Any] | None
+    job_name: str | None
+    type: str | None
+    priority: int | None
+    retry: str | None
+    retries: int | None
+    pools: Mapping[str, int]
+    locks: Sequence[str | Lock]
+    needs: Sequence[str]
+    produces: Sequence[str]
+    missing_producer: Literal["wait", "block"] | None
+    flow: str | None
+    phase: str | None
+    parallelizable: bool | None
+    unique: str | None
+    target: str | None
+    timeout: Duration | None
+    idle_timeout: Duration | None
+    skip_if: str | None
+    worktree: bool | None
+    base: str | None
+    patch: bool | None
+    env: Mapping[str, str]
+    webhooks: Sequence[str]
+    webhook_events: Sequence[str]
+
+
+class NewTemplate(Template):
+    name: str
+
+
+class TemplateChange(Template, total=False):
+    name: str
+    set_default_params: Mapping[str, Any]
+
+
+class Schedule(TypedDict, total=False):
+    """All of a schedule but its name, its cron expression and its job."""
+
+    tz: str
+    catch_up: Literal["latest", "none", "all"]
+    overlap: Literal["allow", "skip", "queue_one"]
+    enabled: bool
+
+
+class ScheduleChange(TypedDict, total=False):
+    """What shall be another; what is not named stays."""
+
+    name: str
+    cron: str
+    tz: str
+    catch_up: Literal["latest", "none", "all"]
+    overlap: Literal["allow", "skip", "queue_one"]
+    job: Job
+    set_params: Mapping[str, Any]
+    unset_params: Sequence[str]
+
+
+class Direct(TypedDict, total=False):
+    """All of a direct execution but its command."""
+
+    template: str | None
+    params: Mapping[str, Any]
+    name: str | None
+    type: str | None
+    flow: str | None
+    target: str | None
+    pools: Mapping[str, int]
+    locks: Sequence[str | Lock]
+    timeout: Duration | None
+    idle_timeout: Duration | None
+    cwd: str | None
+    env: Mapping[str, str]
+    inherit_env: bool
+    env_given: Sequence[str]
+    wait: Duration | None
+    """How long its turn is waited for; as configured if nothing is said."""

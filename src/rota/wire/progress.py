@@ -1,0 +1,47 @@
+"""How a group gets on, as JSON."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from rota.core.group import OVER
+from rota.wire.group import GroupState
+from rota.wire.job import JobStatus
+
+
+class EndedForm(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    name: str | None
+    status: JobStatus
+    reason: str | None
+    """Why it ended as it did."""
+    exit_code: int | None
+    retried_as: str | None
+    """The job that tries it again."""
+
+
+class RunningForm(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    name: str | None
+    started_at: datetime
+
+
+class ProgressForm(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    name: str | None
+    status: GroupState
+    counts: dict[str, int]
+    """Chains by the status of their last job."""
+    total: int
+    running: list[RunningForm]
+    """In the order of the group, and no more than fit a screen."""
+    ended: list[EndedForm]
+    """In the order of their ends; a long list comes in parts, each behind the `seen` of the one before."""
+    seen: str
+    """What to ask with next, for what happens from here on."""
+
+    @property
+    def is_over(self) -> bool:
+        return self.status in OVER
