@@ -32,8 +32,12 @@ FIXED = ("locks", "needs", "produces", "unique", "target", "flow")
 
 
 class LockPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A lock of a template's jobs."""
+
     key: str
+    """What is locked, with places."""
     mode: LockMode = LockMode.EXCLUSIVE
+    """Whether others may have it too."""
 
 
 class TemplateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

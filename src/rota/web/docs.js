@@ -78,9 +78,9 @@ class Operation {
   }
 
   problems() {
-    const rows = Object.entries(this.said.responses).filter(([status]) => status >= 400).flatMap(([status, answer]) => {
+    const rows = Object.entries(this.said.responses).filter(([status]) => !(status < 400)).flatMap(([, answer]) => {
       const examples = this.schemas.resolve(answer).content?.["application/problem+json"]?.examples ?? {};
-      return Object.entries(examples).map(([code, { summary }]) => make("tr", {}, make("td", {}, status),
+      return Object.entries(examples).map(([code, { summary, value }]) => make("tr", {}, make("td", {}, String(value.status)),
         make("td", {}, make("a", { href: `/problems/${code}` }, make("code", {}, code))), make("td", {}, summary)));
     });
     if (!rows.length) return null;

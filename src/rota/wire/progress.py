@@ -12,6 +12,8 @@ from rota.wire.job import JobStatus
 
 
 class EndedForm(msgspec.Struct, frozen=True, kw_only=True):
+    """A member that has ended."""
+
     id: str
     name: str | None
     status: JobStatus
@@ -23,18 +25,23 @@ class EndedForm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunningForm(msgspec.Struct, frozen=True, kw_only=True):
+    """A member that runs."""
+
     id: str
     name: str | None
     started_at: datetime
 
 
 class ProgressForm(msgspec.Struct, frozen=True, kw_only=True):
+    """How a group gets on."""
+
     id: str
     name: str | None
     status: GroupState
     counts: dict[str, int]
     """Chains by the status of their last job."""
     total: int
+    """How many chains it has."""
     running: list[RunningForm]
     """In the order of the group, and no more than fit a screen."""
     ended: list[EndedForm]

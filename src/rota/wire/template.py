@@ -19,9 +19,11 @@ class TemplateForm(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str
     description: str | None
+    """What it is for."""
     command: list[str]
     """The argument vector, with `{param}` places."""
     default_params: dict[str, Any]
+    """What its jobs are given that do not say otherwise."""
     params_schema: dict[str, Any] | None
     """JSON Schema, draft 2020-12, that the params of each job must meet."""
     job_name: str | None
@@ -56,6 +58,7 @@ class TemplateForm(msgspec.Struct, frozen=True, kw_only=True):
     """The names of the variables; values are never shown."""
     created_at: datetime
     changed_at: datetime
+    """When it was last changed."""
     archived_at: datetime | None
     """Since when no more jobs are made of it; null while it is in use."""
 
@@ -64,12 +67,16 @@ class TemplatesForm(msgspec.Struct, frozen=True, kw_only=True):
     """A page of templates."""
 
     templates: list[TemplateForm]
+    """By name."""
     next: str | None
     """The `cursor` of the page after this; null when this is the last."""
 
 
 class TemplateStoredForm(msgspec.Struct, frozen=True, kw_only=True):
+    """A template that was stored."""
+
     template: TemplateForm
+    """As it is now."""
     fields: list[str]
     """What is another than before; of a new one nothing."""
     warning: str | None

@@ -25,11 +25,15 @@ _BREATH = 0.1
 
 
 class StartWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How to start."""
+
     run_recovery: bool = True
     """Taken, and of no effect: what a crash left behind is recovered when Rota itself starts."""
 
 
 class StopWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How to stop."""
+
     timeout: Annotated[float, Meta(ge=1, le=300)] | None = None
     """Wait so many seconds for what runs to end; without it, the answer comes at once."""
 
