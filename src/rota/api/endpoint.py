@@ -47,6 +47,14 @@ class Key(NamedTuple):
     digest: str
 
 
+class Header(NamedTuple):
+    """A header that a request may have."""
+
+    description: str
+    example: str
+    pattern: str
+
+
 class Call(Generic[Q, B]):
     """One request, decoded."""
 
@@ -95,6 +103,7 @@ class Endpoint:
         is_keyed: bool = False,
         is_public: bool = False,
         refuses: Sequence[int | type[RotaError]] = (),
+        hears: Mapping[str, Header] = {},
         tells: Mapping[str, str] = {},
         is_deprecated: bool = False,
         successor: str | None = None,
@@ -105,9 +114,10 @@ class Endpoint:
     ) -> None:
         """`statuses` are those of its answers, of the type that its handler says or as `or_gives` says, which is None
         for one without a body; `media` is what they are in, where that is not JSON; `refuses` are refusals beside those
-        that any endpoint may have, or their statuses; `tells` says what is in headers of its own. `sends` and `shows`
-        are an example of body and answer, of all statuses but those that `also_shows` has one for. `reads` decodes the
-        body where its type alone would say too little of what is wrong with it. A public one needs no token.
+        that any endpoint may have, or their statuses; `hears` are headers that it goes by, `tells` says what is in
+        headers of its answers. `sends` and `shows` are an example of body and answer, of all statuses but those that
+        `also_shows` has one for. `reads` decodes the body where its type alone would say too little of what is wrong
+        with it. A public one needs no token.
         `successor` is the path to ask instead of a deprecated one, with the same places."""
         self.method = method
         self.path = _PLACE.sub(r"{\1}", path)
@@ -119,6 +129,7 @@ class Endpoint:
         self.or_gives = or_gives
         self.is_keyed = is_keyed
         self.is_public = is_public
+        self.hears = hears
         self.tells = tells
         self.refuses = tuple(refuses)
         self.is_deprecated = is_deprecated

@@ -23,17 +23,22 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """What shall be another; what is not named stays."""
 
     command: list[str] | UnsetType = UNSET
+    """The program and its arguments."""
     params: dict[str, Any] | UnsetType = UNSET
     """All of them anew; `set_params` and `unset_params` change single ones."""
     set_params: dict[str, Any] | UnsetType = UNSET
+    """Params to add to those there are, or to give another value."""
     unset_params: list[str] | UnsetType = UNSET
+    """Params to take away, by name."""
     name: str | UnsetType | None = UNSET
     priority: int | UnsetType = UNSET
     timeout: str | UnsetType | None = UNSET
     idle_timeout: str | UnsetType | None = UNSET
     retries: int | UnsetType = UNSET
+    """How often it is tried again if it fails."""
     retry: str | UnsetType | None = UNSET
     delay: str | UnsetType | None = UNSET
+    """How long it waits from now on, as `10m`; null for not at all."""
 
 
 class Edited(msgspec.Struct, frozen=True, kw_only=True):
