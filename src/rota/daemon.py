@@ -17,6 +17,7 @@ import getpass
 import logging
 import math
 import os
+import resource
 import signal
 import socket
 import sys
@@ -83,6 +84,8 @@ seven hundred they would all be looked at again and again."""
 _TURN_OF_A_THREAD = 0.001
 """Seconds that a busy thread may keep the others waiting: with Python's own five, a view of many jobs would hold up a
 start for as long as the start takes."""
+_DESCRIPTORS = 8192
+"""Wanted for connections and files; a login gives 1,024 at first, and lets us take more."""
 _SETTLED_WITHIN = 5.0
 """Seconds that a collection gives the files of the latest jobs to be written; it leaves alone what is not."""
 
@@ -195,6 +198,7 @@ class Daemon:
         self.collector = self._collector()
         self._daily = self._daily_collection()
         context = self._reading = self._context()
+        context.streams.most = min(context.streams.most, _take_descriptors() // 2)
         self._engine.outbox.tell = context.sender.wake
         self._depth_log = DepthLog(look=self._depth_line, interval=self._depth_interval)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -481,6 +485,16 @@ class Daemon:
 def _running(reader: Reader) -> list[JobId]:
     """Jobs, and direct executions by their numbers as owners."""
     return [*reader.running_jobs(), *map(owner_of, reader.running_slots())]
+
+
+def _take_descriptors() -> int:
+    """How many we may have, after asking for more. The supervisor, and so every job, keeps what there was."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        return wanted
+    return _DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
 
 
 def _names(owners: Sequence[JobId]) -> str:

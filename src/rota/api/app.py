@@ -17,6 +17,7 @@ from rota.api import (
     artifact,
     breaker,
     control,
+    delivery,
     direct,
     display,
     edit,
@@ -57,37 +58,10 @@ from rota.errors import InFlight, InvalidInput, RotaError
 from rota.wire import encode
 
 _MODULES = (
-    submit,
-    event,
-    log,
-    job,
-    edit,
-    retry,
-    rewind,
-    run,
-    queue,
-    lock,
-    template,
-    group,
-    progress,
-    legacy,
-    health,
-    metrics,
-)
-_OLD_MODULES = (
-    slot,
-    direct,
-    artifact,
-    tick,
-    scheduler,
-    control,
-    breaker,
-    display,
-    graph,
-    gc,
-    webhook,
-    schedule,
-)
+    submit, job, edit, retry, rewind, run, log, queue, lock, graph, artifact, template, group, progress, schedule,
+    webhook, delivery, event, tick, scheduler, control, breaker, display, gc, health, metrics, legacy,
+)  # fmt: skip
+_OLD_MODULES = (slot, direct)
 
 _ENDPOINTS = tuple(endpoint for module in _MODULES for endpoint in module.ENDPOINTS)
 ENDPOINTS: tuple[Endpoint, ...] = (*_ENDPOINTS, *About(_ENDPOINTS).endpoints)
