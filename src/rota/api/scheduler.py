@@ -113,6 +113,7 @@ _STATUS = {
     "idle_because": None,
     "home": "/srv/web/.rota",
     "socket": "/srv/web/.rota/rota.sock",
+    "tcp": {"url": "http://127.0.0.1:7682", "off": None},
     "pid": 4242,
     "version": "0.1.0",
     "store": "sqlite",

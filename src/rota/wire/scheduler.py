@@ -112,11 +112,21 @@ class RecoveryForm(msgspec.Struct, frozen=True, kw_only=True):
     errors: int
 
 
+class TcpForm(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the scheduler also listens on TCP."""
+
+    url: str | None
+    """Where, if it does."""
+    off: str | None
+    """Why not, if it does not."""
+
+
 class AboutForm(msgspec.Struct, frozen=True, kw_only=True):
     """The process itself: all there is to say while the store cannot be read."""
 
     home: str
     socket: str
+    tcp: TcpForm
     pid: int
     version: str
     store: str
@@ -131,6 +141,7 @@ class AboutForm(msgspec.Struct, frozen=True, kw_only=True):
 class SchedulerForm(StatusForm, frozen=True, kw_only=True):
     home: str
     socket: str
+    tcp: TcpForm
     pid: int
     version: str
     store: str
