@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from rota.command.field import check_command, check_priority, check_text, limit_of, not_before_of
+from rota.command.field import check_command, check_own_params, check_priority, check_text, limit_of, not_before_of
 from rota.command.schema import check_params
 from rota.core.job import Job, changed
 from rota.core.retry import RetryPolicy
@@ -134,6 +134,7 @@ def _changes(work: Work, job: Job, wanted: Edit, warnings: list[str]) -> Mapping
         changes["retry"] = _policy(work, job, wanted)
     if not (wanted.params is UNSET and wanted.set_params is UNSET and wanted.unset_params is UNSET):
         changes["params"] = _params(job, wanted, warnings)
+        check_own_params(changes["params"], "params" if wanted.set_params is UNSET else "set_params")
     if job.spec.recipe is not None and not job.was_dispatched and changes.keys() & {"command", "params", "name"}:
         return {**_by_recipe(job, job.spec.recipe, changes, warnings), **changes}
     return changes

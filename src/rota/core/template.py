@@ -32,12 +32,12 @@ FIXED = ("locks", "needs", "produces", "unique", "target", "flow")
 
 
 class LockPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A lock of a template's jobs."""
+    """A lock, with places in its key."""
 
     key: str
-    """What is locked, with places."""
+    """What is held."""
     mode: LockMode = LockMode.EXCLUSIVE
-    """Whether others may have it too."""
+    """Alone, or with others that share it."""
 
 
 class TemplateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

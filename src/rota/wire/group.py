@@ -20,12 +20,13 @@ class GroupForm(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     name: str | None
-    """By which it can be called instead of its id."""
+    """Its name, if it has one."""
     mode: str
     """`parallel` or `sequential`."""
     on_failure: str
     """The policy that says what becomes of the others when one fails."""
     status: GroupState
+    """Of the group as a whole."""
     counts: dict[str, int]
     """Chains by the status of their last job, as shown; those that gc has removed are counted as they ended."""
     total: int
@@ -36,7 +37,7 @@ class GroupForm(msgspec.Struct, frozen=True, kw_only=True):
     cancelled_at: datetime | None
     """When it was cancelled as a whole."""
     finished_at: datetime | None
-    """When its last member ended."""
+    """When it was over."""
     jobs: list[str] | msgspec.UnsetType = msgspec.UNSET
     """The last job of each chain, in sequence; a list of groups goes without."""
     tag: str | msgspec.UnsetType = msgspec.UNSET

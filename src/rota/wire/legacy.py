@@ -79,7 +79,7 @@ class LegacyJob(JobForm, frozen=True, kw_only=True):
 
 
 class LegacyMade(LegacyJob, frozen=True, kw_only=True):
-    """A job that was made, with the old names beside the new ones."""
+    """A job that was asked for."""
 
     result: Literal["submitted", "already_active"]
     """`already_active`: another job has its unique key, and is this one; nothing was stored."""
@@ -87,7 +87,7 @@ class LegacyMade(LegacyJob, frozen=True, kw_only=True):
 
 
 class LegacyChanged(LegacyJob, frozen=True, kw_only=True):
-    """A job that was changed, with the old names beside the new ones."""
+    """A job that was changed."""
 
     fields: list[str]
     """What is another than before."""
@@ -95,7 +95,7 @@ class LegacyChanged(LegacyJob, frozen=True, kw_only=True):
 
 
 class LegacyEnded(LegacyJob, frozen=True, kw_only=True):
-    """A job that was cancelled, with the old names beside the new ones."""
+    """A job that was to be cancelled."""
 
     success: bool
     """Whether it is CANCELLED; it may have ended by itself meanwhile."""
@@ -104,7 +104,7 @@ class LegacyEnded(LegacyJob, frozen=True, kw_only=True):
 
 
 class LegacyJobs(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs, the newest first."""
+    """The newest jobs."""
 
     jobs: list[LegacyJob]
     """The newest first."""
@@ -141,7 +141,7 @@ class LegacyRuns(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LegacyTriggered(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that was made by its type."""
+    """A job that was triggered."""
 
     job_id: str
     """The job's id."""
@@ -154,7 +154,7 @@ class LegacyTriggered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LegacyBatchMade(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs that were made together."""
+    """A batch that was triggered."""
 
     batch_id: str
     """The id of the group that was made of them."""
@@ -182,7 +182,7 @@ class LegacyMember(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LegacyBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """How a batch gets on."""
+    """How a batch stands."""
 
     batch_id: str
     """The id of the group."""
@@ -223,7 +223,7 @@ class LegacyStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LegacyScheduler(msgspec.Struct, frozen=True, kw_only=True):
-    """How the scheduler stands."""
+    """What the scheduler is doing."""
 
     scheduler_running: bool
     """Whether jobs are started: false while everything is paused or held."""
@@ -232,13 +232,13 @@ class LegacyScheduler(msgspec.Struct, frozen=True, kw_only=True):
     queue_length: int
     """How many wait, whatever for."""
     cumulative_stats: LegacyStats
-    """What has become of the jobs whose records are there."""
+    """How many ended in which way."""
     has_active_reservation: bool
     """Whether a direct execution waits or runs."""
 
 
 class LegacyTold(msgspec.Struct, frozen=True, kw_only=True):
-    """What was done."""
+    """What came of a stop."""
 
     success: bool
     """Whether it is as asked."""
@@ -247,7 +247,7 @@ class LegacyTold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LegacyStarted(LegacyTold, frozen=True, kw_only=True):
-    """What was done."""
+    """What came of a start."""
 
     recovery_stats: None = None
     """What a crash left behind is recovered when Rota itself starts."""

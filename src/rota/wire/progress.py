@@ -16,10 +16,13 @@ class EndedForm(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     name: str | None
+    """Its name, if it has one."""
     status: JobStatus
+    """How it ended."""
     reason: str | None
     """Why it ended as it did."""
     exit_code: int | None
+    """Of its process; null where it had none."""
     retried_as: str | None
     """The job that tries it again."""
 
@@ -29,7 +32,9 @@ class RunningForm(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     name: str | None
+    """Its name, if it has one."""
     started_at: datetime
+    """Since when."""
 
 
 class ProgressForm(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +42,9 @@ class ProgressForm(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     name: str | None
+    """Its name, if it has one."""
     status: GroupState
+    """Of the group as a whole."""
     counts: dict[str, int]
     """Chains by the status of their last job."""
     total: int

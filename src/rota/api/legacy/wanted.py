@@ -68,7 +68,7 @@ BatchedJob = Annotated[
 
 
 class BatchTrigger(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Jobs to be made together."""
+    """A batch as asked for."""
 
     jobs: Annotated[list[BatchedJob], Meta(min_length=1, max_length=10_000)]
     """All of them are made, or none."""
