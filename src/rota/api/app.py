@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from rota.api import (
     artifact,
@@ -25,10 +25,12 @@ from rota.api import (
     gc,
     graph,
     group,
+    health,
     job,
     legacy,
     lock,
     log,
+    metrics,
     progress,
     queue,
     retry,
@@ -50,41 +52,16 @@ from rota.api.endpoint import Call, Endpoint, Key, Reply
 from rota.api.problem import on_defect, on_http_error, on_rota_error, problem
 from rota.api.router import Router
 from rota.api.trace import traced
+from rota.engine.meter import OTHER
 from rota.engine.once import told_before
 from rota.errors import InFlight, InvalidInput, RotaError
 from rota.wire import encode
 
 _MODULES = (
-    submit,
-    event,
-    log,
-    job,
-    edit,
-    retry,
-    rewind,
-    run,
-    queue,
-    lock,
-    template,
-    group,
-    progress,
-    schedule,
-    webhook,
-    delivery,
-    legacy,
-)
-_OLD_MODULES = (
-    slot,
-    direct,
-    artifact,
-    tick,
-    scheduler,
-    control,
-    breaker,
-    display,
-    graph,
-    gc,
-)
+    submit, job, edit, retry, rewind, run, log, queue, lock, graph, artifact, template, group, progress, schedule,
+    webhook, delivery, event, tick, scheduler, control, breaker, display, gc, health, metrics, legacy,
+)  # fmt: skip
+_OLD_MODULES = (slot, direct)
 
 _ENDPOINTS = tuple(endpoint for module in _MODULES for endpoint in module.ENDPOINTS)
 ENDPOINTS: tuple[Endpoint, ...] = (*_ENDPOINTS, *About(_ENDPOINTS).endpoints)
@@ -92,6 +69,10 @@ ENDPOINTS: tuple[Endpoint, ...] = (*_ENDPOINTS, *About(_ENDPOINTS).endpoints)
 NOBODY = 499
 """For an answer that nobody is there to read."""
 _LONGEST_KEY = 255
+_ROUTE = "rota.route"
+"""Where in a request's scope its endpoint is, for who counts."""
+_NO_ROUTE = (OTHER, OTHER)
+"""Of what nobody answers: anybody can think up paths."""
 
 
 class Application:
@@ -108,8 +89,14 @@ class Application:
         self._old.state.context = context
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                asked, route = scope.get(_ROUTE, _NO_ROUTE)
+                self._context.meter.answered(asked, route, message["status"])
+            await send(message)
+
         with traced(scope):
-            await self._handle(scope, receive, send)
+            await self._handle(scope, receive, counted)
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = self._router.find(scope["path"])
@@ -124,6 +111,7 @@ class Application:
             response = problem("method-not-allowed", 405, said, headers={"Allow": found.allowed})
             endpoint = next(iter(found.endpoints.values()))
         else:
+            scope[_ROUTE] = endpoint.method, endpoint.path
             response = await self._answer(endpoint, request, endpoint.path_of(found.values))
         if endpoint.is_deprecated:
             self._notes.take(endpoint)

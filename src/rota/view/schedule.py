@@ -14,6 +14,7 @@ from rota.errors import RotaError
 from rota.ids import show_job, show_schedule
 from rota.store.session import Looking
 from rota.wire.schedule import FireForm, ScheduleForm, SchedulesForm, TimeForm
+from rota.wire.scheduler import NextFireForm, ScheduleSummaryForm
 
 _DAY = timedelta(days=1)
 _PREVIEW = 3
@@ -96,15 +97,15 @@ def _fires(look: Looking, fires: list[Fire]) -> list[FireForm]:
     ]
 
 
-def summary(look: Looking, now: datetime) -> dict[str, Any]:
+def summary(look: Looking, now: datetime) -> ScheduleSummaryForm:
     """For `status`: how many there are, what is due next, and what went wrong within a day."""
     total, enabled = look.count_schedules()
     first = look.first_due_schedule() if enabled else None
     counts = look.count_fires(now - _DAY) if total else {}
-    return {
-        "total": total,
-        "enabled": enabled,
-        "next": None if first is None else {"id": show_schedule(first[0]), "name": first[1], "at": first[2]},
-        "missed": counts.get(FireState.MISSED, 0),
-        "failed": counts.get(FireState.FAILED, 0),
-    }
+    return ScheduleSummaryForm(
+        total=total,
+        enabled=enabled,
+        next=None if first is None else NextFireForm(id=show_schedule(first[0]), name=first[1], at=first[2]),
+        missed=counts.get(FireState.MISSED, 0),
+        failed=counts.get(FireState.FAILED, 0),
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
@@ -11,6 +10,7 @@ from rota.core.webhook import DeliveryState, Webhook
 from rota.ids import DeliveryId, JobId, WebhookId, show_webhook
 from rota.store.session import Looking
 from rota.store.webhook import ALL
+from rota.wire.scheduler import WebhookSummaryForm
 from rota.wire.webhook import (
     DeliveriesForm,
     MessageForm,
@@ -60,12 +60,12 @@ def delivery(reader: Looking, number: DeliveryId) -> MessageForm:
     return MessageForm(**msgspec.structs.asdict(form), payload=msgspec.Raw(reader.payload(number).encode()))
 
 
-def summary(reader: Looking) -> dict[str, Any]:
+def summary(reader: Looking) -> WebhookSummaryForm:
     """For `status`."""
     endpoints = reader.webhooks()
     enabled = [each for each in endpoints if each.is_enabled]
-    return {
-        "held": [show_webhook(each.id) for each in enabled if each.held_until is not None],
-        "disabled": [show_webhook(each.id) for each in endpoints if not each.is_enabled],
-        "pending": sum(reader.count_pending().values()),
-    }
+    return WebhookSummaryForm(
+        held=[show_webhook(each.id) for each in enabled if each.held_until is not None],
+        disabled=[show_webhook(each.id) for each in endpoints if not each.is_enabled],
+        pending=sum(reader.count_pending().values()),
+    )

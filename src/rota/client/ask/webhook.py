@@ -55,7 +55,7 @@ def rotate_webhook(
     return Ask("POST", f"/api/webhooks/{quote(webhook)}/rotate", body=body, key=key or new_key())
 
 
-def test_webhook(webhook: str, *, key: str | None = None) -> Ask:  # noqa: PT028 - it tests a webhook, not the code
+def try_webhook(webhook: str, *, key: str | None = None) -> Ask:
     """Send it something now; this takes as long as the receiver may."""
     return Ask("POST", f"/api/webhooks/{quote(webhook)}/test", key=key or new_key(), patience=None)
 
