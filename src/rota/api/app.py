@@ -54,10 +54,10 @@ from rota.errors import InFlight, InvalidInput, RotaError
 from rota.wire import encode
 
 _MODULES = (
-    submit, job, edit, retry, rewind, run, log, queue, lock, graph, artifact, template, group, progress, event, tick,
-    scheduler, control, breaker, display, gc, legacy,
+    submit, job, edit, retry, rewind, run, log, queue, lock, graph, artifact, group, progress, template, slot, direct,
+    scheduler, control, tick, breaker, gc, display, event, legacy,
 )  # fmt: skip
-_OLD_MODULES = (slot, direct, scheduler, webhook, schedule)
+_OLD_MODULES = (scheduler, webhook, schedule)
 
 _ENDPOINTS = tuple(endpoint for module in _MODULES for endpoint in module.ENDPOINTS)
 ENDPOINTS: tuple[Endpoint, ...] = (*_ENDPOINTS, *About(_ENDPOINTS).endpoints)
@@ -85,7 +85,7 @@ class Application:
             await self._handle(scope, receive, send)
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        found = self._router.find(scope["path"])
+        found = self._router.find(scope["path"]) or direct.find_route(self._context, scope["path"])
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         if found is None or (method not in found.endpoints and scope["path"].startswith("/api/")):
             await self._old(scope, receive, send)

@@ -112,11 +112,19 @@ class RecoveryForm(msgspec.Struct, frozen=True, kw_only=True):
     errors: int
 
 
+class TcpForm(msgspec.Struct, frozen=True, kw_only=True):
+    url: str | None
+    """Where it listens, if it does."""
+    off: str | None
+    """Why it does not."""
+
+
 class AboutForm(msgspec.Struct, frozen=True, kw_only=True):
     """The process itself: all there is to say while the store cannot be read."""
 
     home: str
     socket: str
+    tcp: TcpForm
     pid: int
     version: str
     store: str
@@ -131,6 +139,7 @@ class AboutForm(msgspec.Struct, frozen=True, kw_only=True):
 class SchedulerForm(StatusForm, frozen=True, kw_only=True):
     home: str
     socket: str
+    tcp: TcpForm
     pid: int
     version: str
     store: str

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from rota.wire.depth import DepthForm
-from rota.wire.graph import GraphForm, PictureForm
 from rota.wire.job import JobForm
 
 
@@ -58,6 +57,6 @@ class RehearsalForm(msgspec.Struct, frozen=True, kw_only=True):
     """Those that would be stored, in the order given."""
     active: Mapping[str, str] | msgspec.UnsetType = msgspec.UNSET
     """The jobs that have the unique keys, by key."""
-    graph: GraphForm | PictureForm | None
+    graph: Any
     """As `GET /api/graph` gives it, in the format asked for; null where nothing would be stored."""
     warning: str | None

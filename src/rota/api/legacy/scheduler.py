@@ -40,7 +40,7 @@ async def legacy_start_scheduler(call: Call[Nothing, StartWanted | None]) -> Rep
     told = await context.perform(partial(control.resume, scope=GLOBAL, actor=context.actor))
     await context.control.look_at_hold_file()
     held = context.sight().holds.file
-    message = "the scheduler starts jobs again" if told["result"] else "the scheduler was not stopped"
+    message = "the scheduler starts jobs again" if told.result else "the scheduler was not stopped"
     return Reply(LegacyStarted(success=held is None, message=message if held is None else f"held: {held}"))
 
 
@@ -50,7 +50,7 @@ async def legacy_stop_scheduler(call: Call[Nothing, StopWanted | None]) -> Reply
     context = call.context
     told = await context.perform(partial(control.pause, scope=GLOBAL, actor=context.actor))
     running = await _running(context, None if call.body is None else call.body.timeout)
-    message = "the scheduler starts no more jobs" if told["result"] else "the scheduler was stopped already"
+    message = "the scheduler starts no more jobs" if told.result else "the scheduler was stopped already"
     names = ", ".join(show_job(job) for job in running)
     return Reply(LegacyTold(success=True, message=f"{message}; still running: {names}" if names else message))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rota.client.ask import PATIENCE, Ask, duration, quote
+from rota.client.ask import PATIENCE, Ask, duration, query, quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ def set_pool(pool: str, size: int) -> Ask:
     return Ask("PUT", f"/api/pools/{quote(pool, keep='/')}", body={"size": size})
 
 
-def list_breakers() -> Ask:
+def list_breakers(*, limit: int | None = None, cursor: str | None = None) -> Ask:
     """Types and targets with failures that count."""
-    return Ask("GET", "/api/breakers")
+    return Ask("GET", f"/api/breakers{query(('limit', limit), ('cursor', cursor))}")
 
 
 def reset_breaker(key: str) -> Ask:
