@@ -59,9 +59,9 @@ from rota.wire import encode
 
 _MODULES = (
     submit, job, edit, retry, rewind, run, log, queue, lock, graph, artifact, template, group, progress, schedule,
-    webhook, delivery, event, tick, scheduler, control, breaker, display, gc, health, metrics, legacy,
+    webhook, delivery, event, slot, direct, tick, scheduler, control, breaker, display, gc, health, metrics, legacy,
 )  # fmt: skip
-_OLD_MODULES = (slot, direct)
+_OLD_MODULES: tuple[Any, ...] = ()
 
 _ENDPOINTS = tuple(endpoint for module in _MODULES for endpoint in module.ENDPOINTS)
 ENDPOINTS: tuple[Endpoint, ...] = (*_ENDPOINTS, *About(_ENDPOINTS).endpoints)
@@ -99,7 +99,7 @@ class Application:
             await self._handle(scope, receive, counted)
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        found = self._router.find(scope["path"])
+        found = self._router.find(scope["path"]) or direct.find_route(self._context, scope["path"])
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         if found is None or (method not in found.endpoints and scope["path"].startswith("/api/")):
             await self._old(scope, receive, send)

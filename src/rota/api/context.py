@@ -45,6 +45,7 @@ from rota.store.port import Store
 from rota.store.session import Reader
 from rota.view.job import Sight, just_stored
 from rota.wire.job import JobForm
+from rota.wire.scheduler import AboutForm
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -177,7 +178,7 @@ class Control(Protocol):
         """Begin to stop; whether what still runs after the grace period is ended."""
         ...
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> AboutForm:
         """What `status` says of the process itself."""
         ...
 
