@@ -109,7 +109,7 @@ def test_jobs_that_wait(rota: Rota, tour: Callable[[Tour], None]) -> None:
         assert (await client.move(second.id, last=True)).moved in (True, False)
         assert (await client.reorder([second.id])).order == [second.id]
         assert {each.id for each in await collected(client.queue())} == {first.id, second.id, third.id}
-        assert [each.key for each in await collected(client.locks())] == ["repo"]
+        assert [each.key for each in await collected(client.locks(key="repo"))] == ["repo"]
         assert (await client.cancel(third.id)).status == "CANCELLED"
         with pytest.raises(TimeoutError, match="has not ended in time"):
             await client.wait(first.id, timeout=0.01)
@@ -384,4 +384,4 @@ def test_what_the_package_exports_is_there() -> None:
     assert issubclass(package.NotFound, RotaError)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         package.nothing  # type: ignore[attr-defined] # noqa: B018
-    assert "timeout" in str(inspect.signature(Client.wait))
+    assert "timeout" in str(inspect.signature(Client(home=Path("/nowhere")).wait))

@@ -119,6 +119,7 @@ _STATUS = {
     "started_at": "2026-11-16T08:00:00Z",
     "supervisor_pid": 4243,
     "stopping": False,
+    "tcp": {"url": "http://127.0.0.1:7682", "off": None},
     "trouble": [],
     "recovery": {
         "running_jobs_adopted": 0, "running_jobs_recovered": 0, "finished_while_away": 0, "requeued": 0,

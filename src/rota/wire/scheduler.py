@@ -112,6 +112,14 @@ class RecoveryForm(msgspec.Struct, frozen=True, kw_only=True):
     errors: int
 
 
+class TcpForm(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the scheduler listens beside its socket."""
+
+    url: str | None
+    off: str | None
+    """Why it does not."""
+
+
 class AboutForm(msgspec.Struct, frozen=True, kw_only=True):
     """The process itself: all there is to say while the store cannot be read."""
 
@@ -123,6 +131,7 @@ class AboutForm(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime
     supervisor_pid: int | None
     stopping: bool
+    tcp: TcpForm
     trouble: list[str]
     """What is wrong, for people."""
     recovery: RecoveryForm
@@ -137,6 +146,7 @@ class SchedulerForm(StatusForm, frozen=True, kw_only=True):
     started_at: datetime
     supervisor_pid: int | None
     stopping: bool
+    tcp: TcpForm
     trouble: list[str]
     """What is wrong, for people."""
     recovery: RecoveryForm
