@@ -140,8 +140,9 @@ class Endpoint:
         self.reads = reads
         hints = get_type_hints(handle, include_extras=True)
         self.asks, self.takes = get_args(next(iter(hints.values())))
-        self.gives = _form_of(hints["return"])
+        self.gives, *others = _forms_of(hints["return"])
         """The type of its answers; none where they are not JSON."""
+        self.or_gives = {**{status: form for form in others for status in self.statuses}, **self.or_gives}
         self.may_be_empty = get_origin(self.takes) in (Union, UnionType) and NoneType in get_args(self.takes)
         self.listed = frozenset(
             field.name for field in msgspec.structs.fields(self.asks) if get_origin(_bare(field.type)) in (list, tuple)
@@ -163,11 +164,13 @@ class Endpoint:
         return self.handle.__module__.rpartition(".")[2]
 
 
-def _form_of(answer: Any) -> Any:
-    """`F` of `Reply[F]`, or of `Reply[F] | Response`."""
-    if get_origin(answer) is Reply:
-        return get_args(answer)[0]
-    return next((form for each in get_args(answer) if (form := _form_of(each)) is not None), None)
+def _forms_of(answer: Any) -> list[Any]:
+    """`F` of `Reply[F]`, or of `Reply[F] | Response`, or both of `Reply[F | G]`; none of them where it is not JSON."""
+    for each in (answer, *get_args(answer)):
+        if get_origin(each) is Reply:
+            (form,) = get_args(each)
+            return list(get_args(form)) if get_origin(form) in (Union, UnionType) else [form]
+    return [None]
 
 
 def _bare(kind: Any) -> Any:
