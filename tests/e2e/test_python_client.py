@@ -308,7 +308,7 @@ def test_a_submit_that_lost_its_answer_is_stored_once(rota: Rota, tour: Callable
 
     async def steps(client: Any) -> None:
         await client.pause()
-        pid = rota.scheduler()
+        pid = rota.scheduler
         os.kill(pid, signal.SIGSTOP)
         asking = asyncio.ensure_future(_task(client.submit(["true"], name="once")))
         await asyncio.sleep(0.2)  # its request lies in the socket of a scheduler that does not look
