@@ -112,11 +112,22 @@ class RecoveryForm(msgspec.Struct, frozen=True, kw_only=True):
     errors: int
 
 
+class TcpForm(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the scheduler is reached over TCP, or why it is not."""
+
+    url: str | None
+    """`http://127.0.0.1:7682`, or with TLS `https://…`; null while it is off."""
+    off: str | None
+    """Why it is off; null while it is not."""
+
+
 class AboutForm(msgspec.Struct, frozen=True, kw_only=True):
     """The process itself: all there is to say while the store cannot be read."""
 
     home: str
     socket: str
+    tcp: TcpForm
+    """Where it is reached beside its socket, or why it is not."""
     pid: int
     version: str
     store: str
@@ -131,6 +142,8 @@ class AboutForm(msgspec.Struct, frozen=True, kw_only=True):
 class SchedulerForm(StatusForm, frozen=True, kw_only=True):
     home: str
     socket: str
+    tcp: TcpForm
+    """Where it is reached beside its socket, or why it is not."""
     pid: int
     version: str
     store: str
