@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -113,7 +114,7 @@ class Host:
         """What it says of itself, once it has begun or given up."""
 
         def look() -> dict[str, str | None] | None:
-            about = self.on_loop(self.tcp.about)
+            about: dict[str, str | None] = msgspec.structs.asdict(self.on_loop(self.tcp.about))
             return None if about["off"] == "it is being started" else about
 
         return eventually(look)
