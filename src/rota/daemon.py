@@ -17,6 +17,7 @@ import getpass
 import logging
 import math
 import os
+import resource
 import signal
 import socket
 import sys
@@ -53,6 +54,7 @@ from rota.engine.dispatch import Starter
 from rota.engine.engine import Engine
 from rota.engine.gc import Collector
 from rota.engine.loop import Loop
+from rota.engine.meter import Meter
 from rota.engine.mirror import META, Mirror
 from rota.engine.prober import Prober
 from rota.engine.recovery import KEYS
@@ -82,6 +84,8 @@ seven hundred they would all be looked at again and again."""
 _TURN_OF_A_THREAD = 0.001
 """Seconds that a busy thread may keep the others waiting: with Python's own five, a view of many jobs would hold up a
 start for as long as the start takes."""
+_DESCRIPTORS = 8192
+"""Wanted for connections and files; a login gives 1,024 at first, and lets us take more."""
 _SETTLED_WITHIN = 5.0
 """Seconds that a collection gives the files of the latest jobs to be written; it leaves alone what is not."""
 
@@ -101,6 +105,7 @@ class Daemon:
     def __init__(self, home: Home) -> None:
         self._home = home
         self._clock = SystemClock()
+        self._meter = Meter()
         self._started_at = self._clock.now()
         self._config = config.load(home.config)
         self._config_at_start = self._config
@@ -155,6 +160,10 @@ class Daemon:
         return self._engine.held_by
 
     @property
+    def obstacles(self) -> list[str]:
+        return self._engine.obstacles
+
+    @property
     def outlook(self) -> Outlook:
         return self._engine.outlook
 
@@ -175,6 +184,7 @@ class Daemon:
             starter=Starter(self._home.root, self._home.jobs),
             publish=self._publish,
             ask=lambda questions: self._prober.ask(questions),
+            meter=self._meter,
         )
         self._turns = Loop(self._engine, self._executor, self._clock, self._on_crash)
         self._prober = Prober(
@@ -188,6 +198,7 @@ class Daemon:
         self.collector = self._collector()
         self._daily = self._daily_collection()
         context = self._reading = self._context()
+        context.streams.most = min(context.streams.most, _take_descriptors() // 2)
         self._engine.outbox.tell = context.sender.wake
         self._depth_log = DepthLog(look=self._depth_line, interval=self._depth_interval)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -255,6 +266,7 @@ class Daemon:
             actor=_user(),
             probe=self._probe,
             known=self._engine.known,
+            meter=self._meter,
             around=Surroundings(
                 cwd=str(root.parent if root.name == ".rota" else Path.home()),
                 variables={
@@ -474,6 +486,16 @@ class Daemon:
 def _running(reader: Reader) -> list[JobId]:
     """Jobs, and direct executions by their numbers as owners."""
     return [*reader.running_jobs(), *map(owner_of, reader.running_slots())]
+
+
+def _take_descriptors() -> int:
+    """How many we may have, after asking for more. The supervisor, and so every job, keeps what there was."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        return wanted
+    return _DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
 
 
 def _names(owners: Sequence[JobId]) -> str:

@@ -208,8 +208,9 @@ def _address(text: str) -> IPv4Address | IPv6Address:
 
 def _split(host: str) -> tuple[str, str]:
     """Name and port, as a URL has them."""
-    name, colon, port = host.rpartition(":")
-    return (name, port) if colon and not host.endswith("]") else (host, "")
+    name, _, port = host.rpartition(":")
+    has_port = name and not host.endswith("]") and (":" not in name or name.endswith("]"))
+    return (name, port) if has_port else (host, "")
 
 
 def _check_media(asked: Asked) -> None:

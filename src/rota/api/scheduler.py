@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from functools import partial
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
-from rota.api.problem import answer
 from rota.duration import parse_duration
 from rota.errors import StorageFull, StoreError
 from rota.view.log import oversize
@@ -91,10 +86,6 @@ async def stop(call: Call[Nothing, ShutdownWanted | None]) -> Reply[NothingForm]
     return Reply(NothingForm(), 202)
 
 
-async def health(_request: Request) -> Response:
-    return answer({"status": "ok", "pid": os.getpid()})
-
-
 _POOLS = {"global": {"size": 1, "used": 1}, "resource/ollama": {"size": 1, "used": 0}}
 _STATUS = {
     "mode": "deferred",
@@ -120,8 +111,8 @@ _STATUS = {
         "next": {"id": "schedule-1", "name": "nightly", "at": "2026-11-17T02:00:00Z"},
     },
     "idle_because": None,
-    "home": "/home/ada/project/.rota",
-    "socket": "/home/ada/project/.rota/rota.sock",
+    "home": "/srv/web/.rota",
+    "socket": "/srv/web/.rota/rota.sock",
     "tcp": {"url": "http://127.0.0.1:7682", "off": None},
     "pid": 4242,
     "version": "0.1.0",
@@ -136,7 +127,6 @@ _STATUS = {
     },
 }  # fmt: skip
 
-ROUTES = [Route("/health", health, methods=["GET"])]
 ENDPOINTS = [
     Endpoint("GET", "/api/scheduler", get_scheduler, or_gives={200: AboutForm}, shows=_STATUS),
     Endpoint("POST", "/api/scheduler/reload", reload_config, shows={}),

@@ -28,6 +28,7 @@ VERBS = {
     "why": "say why a job has not started, or how it ended",
     "graph": "draw which jobs wait for what",
     "logs": "print what a job wrote",
+    "events": "print what happened, and go on with what happens",
     "wait": "wait for jobs to end and return their exit code",
     "cancel": "cancel jobs; running ones are gone when this returns",
     "retry": "try a failed or cancelled job again, as a new job in its chain",

@@ -41,7 +41,7 @@ def seen(work: Work, see: Callable[..., Sequence[Any]], results: list[Any]) -> S
 
 def guarded(work: Work, act: Callable[[Work], Any]) -> Any:
     """Under a savepoint: a refusal or a defect undoes only this and is its answer; the others go on."""
-    orders, afterwards = len(work.orders), len(work.afterwards)
+    orders, afterwards, notes = len(work.orders), len(work.afterwards), len(work.notes)
     try:
         with work.session.savepoint():
             return act(work)
@@ -51,6 +51,7 @@ def guarded(work: Work, act: Callable[[Work], Any]) -> Any:
         # One bad job or request never stops the others.
         del work.orders[orders:]
         del work.afterwards[afterwards:]
+        del work.notes[notes:]
         work.runs.clear()
         if not isinstance(error, RotaError):
             log.exception("a defect: this one piece of work was undone")

@@ -8,11 +8,13 @@ supervisor through, and both connect to that.
 from __future__ import annotations
 
 import os
+import resource
 import select
 import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from rota.errors import Conflict, Unavailable
@@ -27,6 +29,8 @@ class Starter:
     def __init__(self, home: Path) -> None:
         self._home = home
         self._process: subprocess.Popen[bytes] | None = None
+        self._descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)
+        """As we were started with. The scheduler may give itself more; jobs have what they would have had."""
 
     def connect(self, deadline: float) -> socket.socket:
         """A connection to whoever holds the lock. Unavailable when the time is over."""
@@ -42,7 +46,9 @@ class Starter:
                 if ready == -1:
                     ready = self._start()
                 # Readable once the new one listens or is gone. Not waited for alone: another may come first.
-                select.select([ready], [], [], _LOOK_AGAIN)
+                poll = select.poll()  # not select(), which knows no descriptor beyond 1,023
+                poll.register(ready, select.POLLIN)
+                poll.poll(_LOOK_AGAIN * 1000)
                 if self._process is not None and self._process.poll() is not None:
                     # Zero: it had nothing to do. Conflict: another has the home, and will listen soon.
                     failures += self._process.returncode not in (0, Conflict.exit_code)
@@ -102,6 +108,9 @@ class Starter:
                 pass_fds=(theirs,),
                 start_new_session=True,
             )
+            if resource.getrlimit(resource.RLIMIT_NOFILE) != self._descriptors:  # it has not been asked for a job yet
+                with suppress(ProcessLookupError):
+                    resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, self._descriptors)
         except OSError as error:
             os.close(ready)
             raise Unavailable(f"the supervisor could not be started: {error}") from error

@@ -116,8 +116,12 @@ class Records(RunRecords, ArtifactRecords):
 
     def counts(self) -> dict[Status, int]:
         """Jobs by status, from what the indexes and the lanes already count: never a walk over the queue."""
-        counts = {Status(status): count for status, count in self._db.rows("count_ended")}
-        counts |= {Status(status): count for status, count in self._db.rows("count_started")}
+        ended = {Status(status): count for status, count in self._db.rows("count_ended")}
+        return ended | self.active_counts()
+
+    def active_counts(self) -> dict[Status, int]:
+        """The same of those that have not ended, however many have."""
+        counts = {Status(status): count for status, count in self._db.rows("count_started")}
         for _kind, status, count in self._db.rows("count_waiting"):
             counts[Status(status)] = counts.get(Status(status), 0) + count
         queued = self._db.rows("count_ready_now")[0][0] + self._db.rows("count_held")[0][0]

@@ -91,12 +91,21 @@ def _structs(kinds: Iterable[Any]) -> Iterator[type[msgspec.Struct]]:
 def _describe(schema: Schema, form: type[msgspec.Struct]) -> None:
     said = fields_of(form)
     schema["description"] = " ".join((form.__doc__ or "").split())
-    for field in msgspec.structs.fields(form):
+    (info,) = inspect.multi_type_info([form])
+    assert isinstance(info, inspect.StructType)  # noqa: S101 - that is what a form is
+    for field in info.fields:
+        described = schema["properties"][field.encode_name]
+        if _is_time(field.type):
+            described["format"] = "date-time"  # msgspec says so only of those that refuse naive ones
         words = said.get(field.name) or EVERYWHERE.get(field.name)
         if words is not None:
-            schema["properties"][field.encode_name] = {
-                "description": words, **schema["properties"][field.encode_name],
-            }  # fmt: skip
+            schema["properties"][field.encode_name] = {"description": words, **described}
+
+
+def _is_time(kind: inspect.Type) -> bool:
+    if isinstance(kind, inspect.UnionType):
+        return any(_is_time(each) for each in kind.types)
+    return isinstance(kind, inspect.DateTimeType)
 
 
 def _require(schema: Schema, form: type[msgspec.Struct]) -> None:

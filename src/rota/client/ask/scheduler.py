@@ -19,6 +19,16 @@ def health(*, patience: float | None = PATIENCE) -> Ask:
     return Ask("GET", "/health", patience=patience)
 
 
+def ready() -> Ask:
+    """Whether it can do its work; Unavailable while it cannot."""
+    return Ask("GET", "/ready")
+
+
+def get_metrics() -> Ask:
+    """What a Prometheus would be told."""
+    return Ask("GET", "/metrics")
+
+
 def get_display() -> Ask:
     """What the home's configuration says of `rota list` and `rota show`."""
     return Ask("GET", "/api/display")
@@ -77,7 +87,7 @@ def get_collection() -> Ask:
 
 def reload() -> Ask:
     """Take up the configuration now."""
-    return Ask("POST", "/api/scheduler/reload", body={})
+    return Ask("POST", "/api/scheduler/reload")
 
 
 def stop(*, grace: Duration | None = None, kill: bool = False) -> Ask:
