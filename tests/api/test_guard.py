@@ -143,8 +143,10 @@ def test_a_refusal_says_what_to_do(host: Host) -> None:
     strange = host.ask(host="rota.example.org")
     assert (strange.code, strange.detail) == (
         "misdirected",
-        "the request is for 'rota.example.org', which is no name of this scheduler;"
-        " if it is to be one, add it to server.allowed_hosts in rota.toml",
+        (
+            "the request is for 'rota.example.org', which is no name of this scheduler;"
+            " if it is to be one, add it to server.allowed_hosts in rota.toml"
+        ),
     )
     page = host.ask(origin=EVIL)
     assert (page.code, page.detail) == (

@@ -21,7 +21,7 @@ class BreakersQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def list_breakers(call: Call[BreakersQuery, None]) -> Reply[BreakersForm]:
-    """List the breakers that are not closed, and closed ones whose failures count, by key."""
+    """List the breakers. By key: those that are not closed, and closed ones whose failures count."""
     context, after, limit = call.context, call.query.cursor or "", call.query.limit
     found = [form for form in await context.look(partial(breakers, sight=context.sight())) if form.key > after]
     return Reply(BreakersForm(breakers=found[:limit], next=found[limit - 1].key if len(found) > limit else None))

@@ -43,7 +43,7 @@ async def _oversize(context: Context) -> list[str]:
 
 
 async def list_pools(call: Call[Nothing, None]) -> Reply[PoolsForm]:
-    """List every pool that is configured or in use, with its size and what of it is used."""
+    """List the pools. Every one that is configured or in use, with its size and what of it is used."""
     return Reply(await _pools(call.context))
 
 
@@ -54,6 +54,8 @@ async def _pools(context: Context) -> PoolsForm:
 
 
 class PoolSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The size of a pool."""
+
     size: int
     """-1 is no limit, 0 lets nothing start."""
 
@@ -72,6 +74,8 @@ async def reload_config(call: Call[Nothing, None]) -> Reply[NothingForm]:
 
 
 class ShutdownWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How to stop."""
+
     grace: str | None = None
     """How long what runs may go on before the scheduler leaves, as `30s`; null or left out, `[scheduler] grace`."""
     kill: bool = False
