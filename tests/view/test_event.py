@@ -123,9 +123,9 @@ def test_what_was_collected_is_said_to_be_missing(busy: Scheduler) -> None:
     assert complete > first
     found = piece(busy.reader, Wanted(), since=first, limit=1000)
     assert found.complete_from == complete
-    assert found.entries == [
-        entry for entry in read(busy, Wanted(), since=first) if entry.event.job in (kept, None)
-    ], "what is there is told all the same"
+    assert found.entries == [entry for entry in read(busy, Wanted(), since=first) if entry.event.job in (kept, None)], (
+        "what is there is told all the same"
+    )
     assert piece(busy.reader, Wanted(), since=complete - 1, limit=9).complete_from is None
     assert piece(busy.reader, Wanted(), since=first, limit=9, complete_from=complete).complete_from is None, "said once"
     own = wanted_of(busy.reader, jobs=[kept])
