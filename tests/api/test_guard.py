@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,8 @@ NO_TOKEN = {"authorization": None}
 
 def status(host: Host, method: str, path: str = "/api/jobs", /, **headers: str | None) -> int:
     body = b"{}" if method in ("POST", "PUT", "PATCH") else None
-    said = host.ask(method, path, body, **headers)
+    given: dict[str, Any] = headers
+    said = host.ask(method, path, body, **given)
     assert not any(name.startswith("access-control-") for name in said.headers), "no other site is given leave"
     return said.status
 
