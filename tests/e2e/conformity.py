@@ -7,8 +7,8 @@ has described is a fault.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from functools import cache
+from http.client import HTTPMessage
 from typing import Any
 
 import jsonschema_rs
@@ -35,7 +35,7 @@ def _document() -> dict[str, Any]:
     return made
 
 
-def check(method: str, target: str, status: int, headers: Mapping[str, str], body: bytes) -> None:
+def check(method: str, target: str, status: int, headers: HTTPMessage, body: bytes) -> None:
     """Nothing is said about what is not in the document."""
     assert status not in (429, 503) or "retry-after" in headers, f"{method} {target}: {status} without a Retry-After"
     path = target.partition("?")[0]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
 from itertools import pairwise
-from textwrap import dedent
 
 import msgspec
 
@@ -57,21 +58,25 @@ def fields_of(form: type) -> dict[str, str]:
 
 
 def _own(form: type) -> dict[str, str]:
+    definition = _classes(form.__module__).get(form.__qualname__)
+    return {} if definition is None else dict(_below(definition))
+
+
+@cache
+def _classes(module: str) -> dict[str, ast.ClassDef]:
+    """By name; none where no source is installed: then there are no words."""
     try:
-        source = dedent(inspect.getsource(form))
-    except (OSError, TypeError):  # made by code, or no source is installed: then there are no words
+        source = inspect.getsource(sys.modules[module])
+    except (KeyError, OSError, TypeError):
         return {}
-    (definition,) = ast.parse(source).body
-    assert isinstance(definition, ast.ClassDef)  # noqa: S101 - that is what was asked for
-    return {
-        field.target.id: _sentence(below.value.value)
-        for field, below in pairwise(definition.body)
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(field.target, ast.Name)
-        and isinstance(below, ast.Expr)
-        and isinstance(below.value, ast.Constant)
-        and isinstance(below.value.value, str)
-    }
+    return {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
+
+
+def _below(definition: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for field, below in pairwise(definition.body):
+        match field, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                yield name, _sentence(text)
 
 
 def _sentence(text: str) -> str:
