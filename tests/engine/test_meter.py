@@ -243,6 +243,7 @@ def test_states_are_those_of_the_moment(make_scheduler: Any) -> None:
     text = exposition(figures(scheduler.reader, scheduler.sight))
     assert "type/own" not in text, "it has the size of its kind, and no line of its own"
     assert "flow/x" not in text, "it has no limit"
+    assert "/*" not in text, "a kind is no pool"
 
 
 def test_counting_runs_no_statement(make_scheduler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
