@@ -3,7 +3,7 @@
 #   make run      the first minute with Rota, in a home of its own
 #   make test     all that CI does: lint, format, types, layers, tests
 #   make bench    what Rota costs, into docs/benchmarks.md; also task-spooler and redis-server, where apt has put them
-#   make openapi  write docs/openapi.json, the API as the code has it
+#   make openapi  write docs/openapi.json and the table in docs/problems.md, as the code has them
 #   make format   write the format instead of checking it
 #   make clean    remove what the others made
 
@@ -26,8 +26,7 @@ bench: .venv/bench.stamp
 	$(BIN)/python -m bench --write docs/benchmarks.md
 
 openapi: .venv/run.stamp
-	$(BIN)/python -m rota.api.openapi > docs/openapi.json.new
-	mv docs/openapi.json.new docs/openapi.json
+	$(BIN)/python -m rota.api.openapi docs
 
 format: .venv/dev.stamp
 	$(BIN)/ruff check --fix .

@@ -334,12 +334,10 @@ class Scheduler:
         self.end(owner_of(slot), code, **fields)
 
     def pause(self, scope: str = "global", by: str = "tester") -> dict[str, Any]:
-        answer: dict[str, Any] = self.do(lambda work: control.pause(work, scope, actor=by))
-        return answer
+        return msgspec.structs.asdict(self.do(lambda work: control.pause(work, scope, actor=by)))
 
     def resume(self, scope: str = "global", by: str = "tester") -> dict[str, Any]:
-        answer: dict[str, Any] = self.do(lambda work: control.resume(work, scope, actor=by))
-        return answer
+        return msgspec.structs.asdict(self.do(lambda work: control.resume(work, scope, actor=by)))
 
     def clear(self, scope: str = "global") -> int:
         clearing: Clearing = self.do(lambda work: control.clear(work, scope, actor="tester"))
@@ -462,7 +460,7 @@ class Scheduler:
 
 
 def _ticked(work: Work, asked: Sequence[None]) -> list[dict[str, Any]]:
-    return [report(work)] * len(asked)
+    return [msgspec.structs.asdict(report(work))] * len(asked)
 
 
 def _after(edge: str | JobId) -> dict[str, str]:

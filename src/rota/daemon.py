@@ -26,7 +26,6 @@ from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rota import __version__, config
 from rota.api.alarm import Alarm
@@ -55,6 +54,7 @@ from rota.engine.dispatch import Starter
 from rota.engine.engine import Engine
 from rota.engine.gc import Collector
 from rota.engine.loop import Loop
+from rota.engine.meter import Meter
 from rota.engine.mirror import META, Mirror
 from rota.engine.prober import Prober
 from rota.engine.recovery import KEYS
@@ -70,6 +70,7 @@ from rota.store.open import open_store
 from rota.store.port import Store
 from rota.store.session import Reader, Session
 from rota.view.depth import depth_line
+from rota.wire.scheduler import AboutForm, RecoveryForm
 
 log = logging.getLogger("rota.daemon")
 
@@ -104,6 +105,7 @@ class Daemon:
     def __init__(self, home: Home) -> None:
         self._home = home
         self._clock = SystemClock()
+        self._meter = Meter()
         self._started_at = self._clock.now()
         self._config = config.load(home.config)
         self._config_at_start = self._config
@@ -158,6 +160,10 @@ class Daemon:
         return self._engine.held_by
 
     @property
+    def obstacles(self) -> list[str]:
+        return self._engine.obstacles
+
+    @property
     def outlook(self) -> Outlook:
         return self._engine.outlook
 
@@ -178,6 +184,7 @@ class Daemon:
             starter=Starter(self._home.root, self._home.jobs),
             publish=self._publish,
             ask=lambda questions: self._prober.ask(questions),
+            meter=self._meter,
         )
         self._turns = Loop(self._engine, self._executor, self._clock, self._on_crash)
         self._prober = Prober(
@@ -259,6 +266,7 @@ class Daemon:
             actor=_user(),
             probe=self._probe,
             known=self._engine.known,
+            meter=self._meter,
             around=Surroundings(
                 cwd=str(root.parent if root.name == ".rota" else Path.home()),
                 variables={
@@ -339,30 +347,31 @@ class Daemon:
         self._stopping.set()
         self._hub.wake()
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> AboutForm:
         trouble = self._engine.troubles
         if self._config_trouble is not None:
             trouble.append(f"the configuration on disk is not in force: {self._config_trouble}")
         if (fault := self._tcp.trouble) is not None:
             trouble.append(fault)
-        return {
-            "home": str(self._home.root),
-            "socket": str(self._home.socket),
-            "tcp": self._tcp.about(),
-            "pid": os.getpid(),
-            "version": __version__,
-            "store": self._store.name,
-            "started_at": self._started_at,
-            "supervisor_pid": self._executor.supervisor_pid,
-            "stopping": self._stopping.is_set(),
-            "trouble": trouble,
-            "recovery": self._recovered(),
-        }
+        return AboutForm(
+            home=str(self._home.root),
+            socket=str(self._home.socket),
+            tcp=self._tcp.about(),
+            pid=os.getpid(),
+            version=__version__,
+            store=self._store.name,
+            started_at=self._started_at,
+            supervisor_pid=self._executor.supervisor_pid,
+            stopping=self._stopping.is_set(),
+            trouble=trouble,
+            recovery=self._recovered(),
+        )
 
-    def _recovered(self) -> dict[str, int]:
+    def _recovered(self) -> RecoveryForm:
         """A client has its time to come back, so that count may still grow."""
         found = {key: (self._engine.recovery or {}).get(key, 0) for key in KEYS}
-        return {**found, "slots_expired": found["slots_expired"] + self._reading.presence.expired}
+        expired = found["slots_expired"] + self._reading.presence.expired
+        return RecoveryForm(**{**found, "slots_expired": expired})
 
     # Configuration changed by hand.
 

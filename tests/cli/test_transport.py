@@ -14,7 +14,7 @@ from rota.client.ask.job import cancel_job, get_job, list_jobs, submit_job, why_
 from rota.client.ask.scheduler import get_scheduler, list_pools, reload, set_pool, stop
 from rota.client.problem import BadAnswer, Broken, NoAnswer, NotRunning, from_answer
 from rota.client.session import Session
-from rota.client.transport import HomeSocket, connect, send
+from rota.client.transport import HomeSocket, send
 from rota.errors import BY_CODE, Conflict, Deferred, HomeError, InvalidInput, NotFound, RotaError, Unavailable
 from rota.home import Home
 
@@ -138,17 +138,17 @@ def test_what_may_not_be_repeated_is_not_asked_again(server: Server) -> None:
 
 def test_no_socket_is_no_scheduler(home: Home) -> None:
     with pytest.raises(NotRunning, match="rota up") as missing:
-        connect(home, 1)
+        HomeSocket(home).connect(1)
     assert not missing.value.left_socket
     with pytest.raises(NotRunning):
-        connect(Home(home.root / "nowhere"), 1)
+        HomeSocket(Home(home.root / "nowhere")).connect(1)
 
 
 def test_a_socket_that_refuses_was_left_behind(home: Home) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(home.socket))
     with pytest.raises(NotRunning) as missing:
-        connect(home, 1)
+        HomeSocket(home).connect(1)
     assert missing.value.left_socket
 
 
@@ -167,7 +167,7 @@ def test_a_silent_scheduler_is_given_up(home: Home) -> None:
 def test_a_home_that_cannot_be_reached_says_so(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("a")
     with pytest.raises(HomeError, match="cannot connect"):
-        connect(Home(tmp_path / "a"), 1)
+        HomeSocket(Home(tmp_path / "a")).connect(1)
 
 
 def test_an_answer_that_is_not_json_is_named(server: Server) -> None:
@@ -259,7 +259,7 @@ def test_quote() -> None:
         (get_scheduler(), "GET", "/api/scheduler", None),
         (stop(grace="5s"), "POST", "/api/scheduler/stop", {"grace": "5s"}),
         (stop(), "POST", "/api/scheduler/stop", {}),
-        (reload(), "POST", "/api/scheduler/reload", {}),
+        (reload(), "POST", "/api/scheduler/reload", None),
         (submit_job(["make"], after=["job-1", {"job": "job-2", "policy": "failed"}], locks=["repo"],
                     timeout=timedelta(minutes=2), idle_timeout="5s"), "POST", "/api/jobs",
          {"command": ["make"], "after": [{"job": "job-1"}, {"job": "job-2", "policy": "failed"}],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from http.client import HTTPMessage
 from typing import Any
 
 import jsonschema_rs
@@ -34,8 +35,9 @@ def _document() -> dict[str, Any]:
     return made
 
 
-def check(method: str, target: str, status: int, media: str, body: bytes) -> None:
+def check(method: str, target: str, status: int, headers: HTTPMessage, body: bytes) -> None:
     """Nothing is said about what is not in the document."""
+    assert status not in (429, 503) or "retry-after" in headers, f"{method} {target}: {status} without a Retry-After"
     path = target.partition("?")[0]
     found = _router().find(path)
     endpoint = None if found is None else found.endpoints.get(method)
@@ -43,11 +45,12 @@ def check(method: str, target: str, status: int, media: str, body: bytes) -> Non
         return
     asked = f"{method} {endpoint.path}"
     said = _document()["paths"][endpoint.path][method.lower()]["responses"]
-    assert str(status) in said, f"{asked} answered {status}, which its document does not know: {body[:500]!r}"
-    media = media.partition(";")[0]
+    key = str(status) if str(status) in said else "default"
+    assert status >= 400 or key != "default", f"{asked} answered {status}, which its document does not know"
+    media = headers.get("content-type", "").partition(";")[0]
     if media not in _JSON:
         return
-    validator = _validator(endpoint.path, method.lower(), str(status), media)
+    validator = _validator(endpoint.path, method.lower(), key, media)
     assert validator is not None, f"{asked} answered {status} in {media}, which its document does not know"
     wrong = [f"{error.instance_path}: {error.message}" for error in validator.iter_errors(json.loads(body))]
     assert not wrong, f"{asked} answered {status} otherwise than its document says: {wrong[:5]}"

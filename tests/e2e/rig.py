@@ -215,7 +215,7 @@ class Rota:
             connection.request(method, target, payload, {key.replace("_", "-"): text for key, text in headers.items()})
             response = connection.getresponse()
             answer = Answer(response.status, response.read())
-            check(method, target, answer.status, response.headers.get("content-type", ""), answer.body)
+            check(method, target, answer.status, response.headers, answer.body)
             return answer
         finally:
             connection.close()

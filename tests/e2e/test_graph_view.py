@@ -140,11 +140,12 @@ def test_over_http_it_is_told_when_it_changes(rota: Rota, stage: Stage) -> None:
 def test_what_cannot_be_asked(rota: Rota) -> None:
     rota.start()
     for query, text in {
-        "format=svg": "no such format: 'svg'; the formats are dag, json",
-        "all=yes": "all is 0 or 1, not 'yes'",
+        "format=svg": "the query cannot be used: Invalid enum value 'svg' - at `$.format`",
+        "all=yes": "the query cannot be used: Expected `bool`, got `str` - at `$.all`",
         "job=plan": "not a job id: 'plan'; a job id looks like job-24",
-        "max_depth=-1": "max_depth goes from 0 to 1000, not -1",
-        "max_depth=deep": "max_depth must be a number, not 'deep'",
+        "max_depth=-1": "the query cannot be used: Expected `int` >= 0 - at `$.max_depth`",
+        "max_depth=deep": "the query cannot be used: Expected `int`, got `str` - at `$.max_depth`",
+        "depth=2": "nothing is asked by 'depth' here; known are format, all, job, max_depth, wait",
     }.items():
         refused = rota.api("GET", f"/api/graph?{query}")
         assert (refused.status, refused.json()["detail"]) == (422, text)

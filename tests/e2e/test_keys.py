@@ -3,14 +3,16 @@ and another request with the key is refused."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from e2e.rig import Answer, Rota
+from e2e.test_webhook import Receiver, settled
 
 TEMPLATE = {"name": "say", "command": ["echo", "{what}"], "default_params": {"what": "x"}}
+SCHEDULE = {"name": "nightly", "cron": "@yearly", "job": {"command": ["true"]}}
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -21,6 +23,13 @@ def keeper(request: pytest.FixtureRequest, make_rota: Callable[..., Rota]) -> Ro
         rota.ask("config", "set", "store.url", request.getfixturevalue("postgres_url"))
     rota.start()
     return rota
+
+
+@pytest.fixture
+def listener() -> Iterator[Receiver]:
+    made = Receiver()
+    yield made
+    made.close()
 
 
 class Asked:
@@ -44,16 +53,26 @@ class Asked:
         return self._rota.api("POST", self._target, body, Idempotency_Key=f"key of {self._target}")
 
 
-def asked_once(rota: Rota) -> list[Asked]:
-    return [
+def asked_once(rota: Rota, url: str) -> list[Asked]:
+    """The job that is triggered tells the webhook, and what it was told is sent again."""
+    made = [
         Asked(rota, "/api/job-templates", TEMPLATE, other={**TEMPLATE, "timeout": "1h"}),
         Asked(rota, "/api/job-groups", {"name": "night"}, other={"name": "day"}),
+        Asked(rota, "/api/schedules", SCHEDULE, other={**SCHEDULE, "cron": "@hourly"}),
+        Asked(rota, "/api/webhooks", {"url": url}, other={"url": url, "events": ["job.failed"]}),
+        Asked(rota, "/api/webhooks/webhook-1/rotate", other={"keep": "1h"}),
+        Asked(rota, "/api/webhooks/webhook-1/test", other={}),
+        Asked(rota, "/api/schedules/nightly/trigger", other={"params": {"a": 1}}),
     ]
+    rota.ended("job-1")
+    settled(rota)
+    return [*made, Asked(rota, "/api/webhook-deliveries/delivery-1/redeliver", other={})]
 
 
-def test_what_comes_again_with_its_key_is_answered_as_before(keeper: Rota) -> None:
-    asked = asked_once(keeper)
-    assert [each.first.status for each in asked] == [201, 201]
+def test_what_comes_again_with_its_key_is_answered_as_before(keeper: Rota, listener: Receiver) -> None:
+    asked = asked_once(keeper, f"{listener.url}/ok")
+    assert [each.first.status for each in asked] == [201, 201, 201, 201, 200, 200, 201, 200]
+    settled(keeper)
     before = everything(keeper)
     assert [each.again() for each in asked] == [each.first for each in asked]
     keeper.crash()
@@ -63,19 +82,25 @@ def test_what_comes_again_with_its_key_is_answered_as_before(keeper: Rota) -> No
         refused = each.otherwise()
         assert (refused.status, refused.json()["code"]) == (422, "key-reused")
     assert everything(keeper) == before
+    assert len(listener.all()) == 3, "a test, a message, and the same once more"
 
 
 def everything(rota: Rota) -> list[Any]:
     """All that the requests could have made more of."""
-    return [rota.api("GET", f"/api/{each}").json() for each in ("job-templates", "job-groups")]
+    nouns = ("job-templates", "job-groups", "schedules", "job-runs", "webhooks", "webhook-deliveries")
+    return [rota.api("GET", f"/api/{each}").json() for each in (*nouns, "webhooks/webhook-1?secret=1")]
 
 
 def test_a_list_comes_in_pages(keeper: Rota) -> None:
     for name in ("c", "b", "a"):
         assert keeper.api("POST", "/api/job-templates", {**TEMPLATE, "name": name}).status == 201
         assert keeper.api("POST", "/api/job-groups", {"name": name}).status == 201
+        assert keeper.api("POST", "/api/schedules", {**SCHEDULE, "name": name}).status == 201
+        assert keeper.api("POST", "/api/webhooks", {"url": f"https://127.0.0.1/{name}"}).status == 201
     assert pages(keeper, "/api/job-templates", "templates", "name") == [["c", "b"], ["a"]]
     assert pages(keeper, "/api/job-groups", "groups", "name") == [["a", "b"], ["c"]]
+    assert pages(keeper, "/api/schedules", "schedules", "name") == [["c", "b"], ["a"]]
+    assert pages(keeper, "/api/webhooks", "webhooks", "id") == [["webhook-1", "webhook-2"], ["webhook-3"]]
 
 
 def pages(rota: Rota, path: str, name: str, field: str) -> list[list[str]]:
@@ -88,7 +113,9 @@ def pages(rota: Rota, path: str, name: str, field: str) -> list[list[str]]:
     return [[each[field] for each in page[name]] for page in (first, second)]
 
 
-@pytest.mark.parametrize("path", ["/api/job-templates", "/api/job-groups"])
+@pytest.mark.parametrize(
+    "path", ["/api/job-templates", "/api/job-groups", "/api/schedules", "/api/webhooks", "/api/webhook-deliveries"]
+)
 def test_what_cannot_be_asked_is_refused_by_its_name(rota: Rota, path: str) -> None:
     rota.start()
     for query, where, says in (

@@ -358,8 +358,37 @@ def test_con_004_statuses_of_today_are_told_in_the_words_of_then(rota: Rota) -> 
     assert rota.api("GET", "/api/jobs?status=succeeded").status == 422
 
 
+def test_dec_006_one_set_of_words_over_http(rota: Rota) -> None:
+    rota.start()
+    rota.set_global(-1)
+    commands = {
+        "COMPLETED": {"command": ["true"]},
+        "FAILED": {"command": ["false"]},
+        "SKIPPED": {"command": ["true"], "skip_if": "true"},
+        "CANCELLED": {"command": ["sleep", "1000"]},
+    }
+    batch = {"jobs": list(commands.values()), "group": {"name": "all", "on_failure": "continue"}}
+    jobs = rota.api("POST", "/api/jobs/batch", batch).json()["jobs"]
+    rota.running(jobs[3])
+    assert rota.api("POST", f"/api/jobs/{jobs[3]}/cancel").json()["status"] == "CANCELLED"
+    for job, status in zip(jobs, commands, strict=True):
+        assert rota.ended(job)["status"] == rota.show(job)["run"]["status"] == status
+        (run,) = rota.api("GET", f"/api/jobs/{job}/runs").json()["runs"]
+        assert run["status"] == status
+        assert [each["id"] for each in rota.api("GET", f"/api/jobs?status={status}").json()["jobs"]] == [job]
+    each = dict.fromkeys(commands, 1)
+    assert rota.api("GET", "/api/job-groups/all?wait=60").json()["counts"] == each
+    assert rota.api("GET", "/api/jobs").json()["counts"] == each
+    for word in ("succeeded", "error", "canceled", "dispatched"):
+        refused = rota.api("GET", f"/api/jobs?status={word}")
+        assert (refused.status, f"unknown status in {word}" in refused.json()["detail"]) == (422, True)
+        assert ask(rota, "GET", f"/jobs?status={word}").status == 200
+    assert "unknown status in" in rota.api("GET", "/api/jobs?status=queued&status=odd").json()["detail"]
+
+
 def test_con_004_no_route_of_ones_own_hides_them(rota: Rota) -> None:
     rota.start()
+    assert "no template is called nosuch" in ask(rota, "POST", "/jobs/nosuch/trigger").json()["detail"]
     for path in ("/jobs/story", "/scheduler/start"):
         refused = rota.ask("config", "set", f'direct.routes."{path}"', "story", code=None)
         assert refused.code != 0, refused

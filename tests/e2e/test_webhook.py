@@ -72,6 +72,10 @@ class Receiver:
     def next(self) -> Heard:
         return self.heard.get(timeout=PATIENCE)
 
+    def all(self) -> list[Heard]:
+        """What has come until now."""
+        return [self.heard.get_nowait() for _ in range(self.heard.qsize())]
+
     def close(self) -> None:
         self.over.set()
         self._server.shutdown()
@@ -301,6 +305,11 @@ def test_deliveries_are_listed_in_pages(rota: Rota, receiver: Receiver) -> None:
     whole = rota.api("GET", "/api/webhook-deliveries/delivery-1").json()
     assert whole["payload"]["data"]["job"]["id"] == whole["job"]
     assert len(rota.ask("webhook", "deliveries", "--job", jobs[0]).lines) == 2
+    assert len(rota.api("GET", "/api/webhook-deliveries?state=delivered&limit=5").json()["deliveries"]) == 5
+    assert rota.api("GET", "/api/webhook-deliveries?limit=5").json()["next"] is None, "there is no empty page"
+    for query, where in (("state=sent", "$.state"), ("job=1", "$.job"), ("webhook=1", "$.webhook")):
+        refused = rota.api("GET", f"/api/webhook-deliveries?{query}")
+        assert (refused.status, refused.json()["path"]) == (422, where)
 
 
 def test_lists_and_help_are_there_before_anything_is(rota: Rota) -> None:

@@ -20,6 +20,7 @@ from rota.executor.port import Account, Exited, FailedToStart
 from rota.ids import JobId
 from rota.view.breaker import breakers
 from rota.view.status import status
+from rota.wire.breaker import BreakerResetForm, StartsResetForm
 from rota.wire.job import WaitForm
 
 WINDOW, COOL_DOWN = timedelta(minutes=10), timedelta(minutes=5)
@@ -486,7 +487,7 @@ def test_a_probe_that_ends_after_the_breaker_was_reset_is_a_run_like_any_other(w
     probe, other = wide.submit(type="x"), wide.submit(type="x")
     wait(wide, minutes=5)
     answer = wide.do(lambda work: reset(work, "type/x", actor="tester"))
-    assert answer == {"key": "type/x", "state": "closed", "failures_forgotten": 3}
+    assert answer == BreakerResetForm(key="type/x", state="closed", failures_forgotten=3)
     assert is_running(wide, other)
     wide.end(probe, 1)
     assert states(wide) == {"type/x": ("closed", 1, None)}
@@ -559,12 +560,12 @@ def test_status_says_so(wide: Scheduler) -> None:
     for locks in ([], ["k"], []):
         wide.submit(type="x", locks=locks)
     shown = status(wide.reader, wide.sight)
-    (form,) = shown["breakers"]
+    (form,) = shown.breakers
     assert (form.key, form.state, form.until) == ("type/x", "open", wide.clock.moment + COOL_DOWN)
-    assert (shown["queued"], shown["ready"], shown["waiting"]) == (3, 0, {"paused": 3})
-    assert shown["idle_because"] == f"job-4: breaker open for type/x until {UNTIL}"
+    assert (shown.queued, shown.ready, shown.waiting) == (3, 0, {"paused": 3})
+    assert shown.idle_because == f"job-4: breaker open for type/x until {UNTIL}"
     wide.submit()
-    assert status(wide.reader, wide.sight)["running"] == 1
+    assert status(wide.reader, wide.sight).running == 1
 
 
 def test_a_full_pool_keeps_the_one_that_may_try_in_the_queue(make_scheduler: Callable[..., Scheduler]) -> None:
@@ -686,7 +687,7 @@ def test_a_reset_forgets_failed_starts_and_lets_the_job_go_at_once(scheduler: Sc
     scheduler.turn()
     fail_to_start(scheduler, job)
     answer = scheduler.do(lambda work: reset(work, f"job-{job}", actor="ada"))
-    assert answer == {"job": "job-1", "status": "QUEUED", "failures_forgotten": 2, "goes_at_once": True}
+    assert answer == StartsResetForm(job="job-1", status="QUEUED", failures_forgotten=2, goes_at_once=True)
     assert len(scheduler.started()) == 3
     found = scheduler.job(job)
     assert (found.dispatch_failures, found.last_failure, found.not_before) == (0, "no", None)
@@ -708,7 +709,7 @@ def test_a_reset_of_a_circuit_broken_job_sets_its_count_and_leaves_it_ended(sche
         scheduler.clock.advance(seconds=2)
         scheduler.turn()
     answer = scheduler.do(lambda work: reset(work, "job-1", actor="ada"))
-    assert answer == {"job": "job-1", "status": "FAILED", "failures_forgotten": 3, "goes_at_once": False}
+    assert answer == StartsResetForm(job="job-1", status="FAILED", failures_forgotten=3, goes_at_once=False)
     found = scheduler.job(job)
     assert (found.status, found.dispatch_failures, found.permanently_failed) == (Status.FAILED, 0, True)
     with pytest.raises(Conflict, match=r"job-1 has no failed start to forget \(FAILED\); nothing was changed"):

@@ -19,6 +19,7 @@ from rota.errors import InvalidInput
 from rota.executor.port import Account
 from rota.ids import JobId, show_job
 from rota.view.status import status
+from rota.wire.scheduler import PoolForm
 
 
 def names(jobs: list[JobId]) -> list[str]:
@@ -57,7 +58,7 @@ def test_dispatch_modes(make_scheduler: Callable[..., Scheduler], size: int, mod
     scheduler = make_scheduler(**{"global": size})
     jobs = [scheduler.submit() for _ in range(3)]
     assert scheduler.started() == jobs[:started]
-    assert status(scheduler.reader, scheduler.sight)["mode"] == mode
+    assert status(scheduler.reader, scheduler.sight).mode == mode
 
 
 def test_direct_mode_starts_in_the_turn_that_stores(make_scheduler: Callable[..., Scheduler]) -> None:
@@ -108,7 +109,7 @@ def test_everything_that_runs_counts_however_it_was_started(make_scheduler: Call
     waiting = scheduler.submit()
     assert scheduler.started() == [*direct, by_event]
     assert scheduler.detail(waiting) == "waiting on pool global (3/3)"
-    assert status(scheduler.reader, scheduler.sight)["pools"]["global"] == {"size": 3, "used": 3}
+    assert status(scheduler.reader, scheduler.sight).pools["global"] == PoolForm(size=3, used=3)
 
 
 def test_capacity_below_nought_is_said_and_nothing_starts(make_scheduler: Callable[..., Scheduler]) -> None:

@@ -279,8 +279,8 @@ def test_a_fire_that_cannot_be_carried_out_is_booked_and_the_schedule_goes_on(wo
     assert reasons[2].startswith("scheduler data error: ")
     assert reasons[3] == "the file system does not answer"
     assert works.kinds.count("schedule.failed") == 4
-    assert summary(works.scheduler.reader, works.clock.moment)["failed"] == 4
-    assert summary(works.scheduler.reader, works.clock.moment + timedelta(days=2))["failed"] == 0
+    assert summary(works.scheduler.reader, works.clock.moment).failed == 4
+    assert summary(works.scheduler.reader, works.clock.moment + timedelta(days=2)).failed == 0
 
 
 def test_a_record_that_cannot_be_used_fails_alone_and_once(works: Clockwork, raw: Raw) -> None:

@@ -317,7 +317,7 @@ def test_between_ticks_all_is_booked_and_nothing_starts(manual: Scheduler) -> No
     first = manual.submit()
     second = manual.submit(after=[first])
     assert manual.why(first)["text"] == "job-1 is QUEUED: nothing holds it; it starts with the next `rota tick`"
-    assert status(manual.reader, manual.sight)["idle_because"] == "job-1: it starts with the next `rota tick`"
+    assert status(manual.reader, manual.sight).idle_because == "job-1: it starts with the next `rota tick`"
     manual.tick()
     manual.end(first)
     assert (manual.status(first), manual.status(second)) == (Status.COMPLETED, Status.QUEUED)
@@ -375,7 +375,7 @@ def test_the_scheduler_ticks_by_itself(make_scheduler: Callable[..., Scheduler])
     text = f"not before {after(minutes=3)}; it starts with the next tick"
     assert scheduler.why(jobs[0])["text"] == f"job-1 is QUEUED: {text}"
     assert scheduler.why(jobs[1])["text"].endswith("; others come before it; its turn is with a later tick")
-    assert status(scheduler.reader, scheduler.sight)["idle_because"] == f"job-1: {text}"
+    assert status(scheduler.reader, scheduler.sight).idle_because == f"job-1: {text}"
     for minutes, started in ((1, 0), (1, 1), (2, 1), (1, 2), (3, 3), (3, 3)):
         scheduler.clock.advance(minutes=minutes)
         scheduler.turn()

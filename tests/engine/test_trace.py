@@ -42,14 +42,23 @@ def test_it_survives_the_queue_a_restart_and_a_retry(scheduler: Scheduler) -> No
     assert _traces(scheduler) == [TRACE, TRACE]
 
 
-def test_an_edit_leaves_it(scheduler: Scheduler) -> None:
+def test_an_edit_leaves_it_also_of_a_job_that_shared_its_chains_spec(scheduler: Scheduler) -> None:
     scheduler.pause()
-    job = _submit(scheduler, trace=TRACE)
+    job = _submit(scheduler, trace=TRACE, retries=1)
+    _rename(scheduler, job)
+    scheduler.resume()
+    scheduler.start(job)
+    scheduler.end(job, 1)
+    _rename(scheduler, JobId(job + 1))
+    scheduler.clock.advance(hours=2)
+    scheduler.turn()
+    assert _traces(scheduler) == [TRACE, TRACE]
+
+
+def _rename(scheduler: Scheduler, job: JobId) -> None:
     found = scheduler.reader.job(job)
     assert found is not None
-    scheduler.do(lambda work: work.session.edit(found, {"name": "other"}, now=work.now, actor=None))
-    scheduler.resume()
-    assert _traces(scheduler) == [TRACE]
+    assert scheduler.do(lambda work: work.session.edit(found, {"name": f"n{job}"}, now=work.now, actor=None))
 
 
 def test_a_trace_of_its_own_makes_no_environment_of_its_own(make_scheduler: Any, raw: Raw) -> None:

@@ -36,6 +36,7 @@ from rota.store.moment import to_stored
 from rota.view import webhook as view
 from rota.view.group import groups
 from rota.wire import encode
+from rota.wire.scheduler import WebhookSummaryForm
 
 URL = "http://127.0.0.1:9/hook"
 ENDS = ("job.run.completed", "job.run.failed", "job.run.skipped", "job.run.cancelled", "job.blocked", "group.finished")
@@ -487,7 +488,7 @@ def test_a_receiver_that_is_gone_is_disabled(scheduler: Scheduler) -> None:
     assert endpoint(scheduler).disabled_reason == "it answered 410 Gone"
     run_one(scheduler)
     assert len(deliveries(scheduler)) == 2  # nothing new for it
-    assert view.summary(scheduler.reader) == {"held": [], "disabled": ["webhook-1"], "pending": 0}
+    assert view.summary(scheduler.reader) == WebhookSummaryForm(held=[], disabled=["webhook-1"], pending=0)
     scheduler.do(lambda work: command.enable(work, WebhookId(1), actor="tester"))
     run_one(scheduler)
     assert len(deliveries(scheduler)) == 3
@@ -532,7 +533,7 @@ def test_an_endpoint_whose_last_ten_failed_is_held_and_then_tried_with_one(sched
     assert until == scheduler.clock.now() + HOLD
     run_one(scheduler)
     assert to_send(scheduler) == Due(letters=[], next_at=until)
-    assert view.summary(scheduler.reader) == {"held": ["webhook-1"], "disabled": [], "pending": 4}
+    assert view.summary(scheduler.reader) == WebhookSummaryForm(held=["webhook-1"], disabled=[], pending=4)
     scheduler.crash()
     scheduler.clock.moment = until
     assert ids(to_send(scheduler)) == [11]

@@ -63,6 +63,21 @@ def test_a_list_has_only_the_statuses_asked_for(full: Desk, statuses: set[Status
     assert full.reader.list_jobs(statuses, limit=100) == expected
 
 
+@pytest.mark.parametrize(
+    ("statuses", "expected"),
+    [
+        (set(Status), [9, 8, 7, 6, 5, 4, 3, 2, 1]),
+        (ACTIVE, [9, 8, 7, 6, 5, 4, 3]),
+        ({Status.QUEUED, Status.FAILED}, [9, 8, 7, 6, 5, 2]),
+        ({Status.RUNNING, Status.COMPLETED}, [3, 1]),
+        (set(), []),
+    ],
+)
+def test_the_newest_are_first_whatever_their_rank(full: Desk, statuses: set[Status], expected: list[int]) -> None:
+    for limit in (1, 2, 100):
+        assert full.reader.newest_jobs(statuses, limit=limit) == expected[:limit]
+
+
 def test_a_list_has_only_the_name_type_flow_phase_and_target_asked_for(desk: Desk) -> None:
     with desk.writing() as session:
         plain = Spec(command=("true",), cwd="/", surroundings=session.surroundings({}))

@@ -31,7 +31,7 @@ def _said(scheduler: Scheduler, read: Callable[[Reader, Wanted, Sight], Picture 
         seen = read(scheduler.reader, Wanted(**wanted), scheduler.sight)
     outside = scheduler.sight.outside
     found = scheduler.probe.look(seen.leaves.unseen(outside))
-    return seen.said(msgspec.structs.replace(outside, seen={**outside.seen, **found}))
+    return msgspec.to_builtins(seen.said(msgspec.structs.replace(outside, seen={**outside.seen, **found})))
 
 
 def drawn(scheduler: Scheduler, **wanted: Any) -> list[str]:
@@ -141,7 +141,7 @@ def test_what_the_prober_has_seen_is_not_looked_at_again(scheduler: Scheduler) -
     assert scheduler.probe.looks == looks
     unseen = msgspec.structs.replace(scheduler.sight.outside, seen={})
     assert seen.leaves.unseen(unseen) == {File("/x")}, "nobody has looked yet"
-    assert seen.said(unseen)["text"].endswith("`-- file:/x [unknown]")
+    assert seen.said(unseen).text.endswith("`-- file:/x [unknown]")
 
 
 def test_what_has_ended_is_shown_only_where_something_hangs_on_it(wide: Scheduler) -> None:

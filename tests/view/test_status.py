@@ -220,7 +220,7 @@ def test_nothing_to_do_is_no_reason(scheduler: Scheduler) -> None:
 def test_pools_show_what_is_configured_in_use_or_waited_for(make_scheduler: Callable[..., Scheduler]) -> None:
     scheduler = make_scheduler(**{"global": -1, "resource__gpu": 4})
     scheduler.submit(pools={"resource/gpu": 3}, flow="x")
-    assert pools(scheduler.reader, scheduler.settings.limits) == {
+    assert msgspec.to_builtins(pools(scheduler.reader, scheduler.settings.limits)) == {
         "global": {"size": -1, "used": 1},
         "resource/ollama": {"size": 1, "used": 0},
         "resource/gpu": {"size": 4, "used": 3},

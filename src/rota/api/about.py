@@ -22,7 +22,7 @@ from rota.wire.problem import Meaning, MeaningsForm, meaning, meanings
 _WEB = Path(__file__).parent.parent / "web"
 _MEDIA = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _HTML = "text/html"
-FILES = ("docs.css", "docs.js", "icon.svg")
+FILES = ("docs.css", "docs.js", "dom.js", "icon.svg", "request.js", "schema.js")
 _GUARDS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';"
     " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",

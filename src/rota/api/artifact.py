@@ -7,18 +7,20 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
+import msgspec
 
-from rota.api.context import Context, context_of
-from rota.api.problem import answer, read
+from rota.api.context import Context
+from rota.api.endpoint import Call, Endpoint, Nothing, Reply
+from rota.api.job import PageSize
+from rota.api.once import as_it_is, carry_out
 from rota.command.artifact import PutWanted, parse_putable, put, put_form, remove
-from rota.core.artifact import parse_artifact
+from rota.core.artifact import Artifact, parse_artifact
 from rota.core.fact import File
 from rota.errors import InvalidInput, NotFound, Unavailable
 from rota.ids import JobId, parse_job
+from rota.store.artifact import Put
 from rota.view import job as view
+from rota.wire.artifact import PutForm, PutsForm
 
 T = TypeVar("T")
 
@@ -42,13 +44,14 @@ async def _place(context: Context, job: JobId | None, cwd: str | None) -> str:
     if job is not None:
         return await context.look(lambda reader: view.find(reader, job).spec.cwd)
     if cwd is not None and not cwd.startswith("/"):
-        raise InvalidInput(f"cwd must be an absolute path, not {cwd!r}")
+        raise InvalidInput(f"cwd must be an absolute path, not {cwd!r}").under(".cwd")
     return cwd or context.around.cwd
 
 
-async def put_artifact(request: Request) -> Response:
-    context = context_of(request)
-    wanted = await read(request, PutWanted)
+async def put_artifact(call: Call[Nothing, PutWanted]) -> Reply[PutForm]:
+    """Declare that something is there. What a running job declares counts when the job is over, and is taken back if it
+    fails."""
+    context, wanted = call.context, call.body
     job = None if wanted.job is None else parse_job(wanted.job)
     place = await _place(context, job, wanted.cwd)
     artifact = parse_putable(wanted, wanted.cwd or place)
@@ -61,37 +64,81 @@ async def put_artifact(request: Request) -> Response:
         put, artifact=artifact, payload=wanted.payload, job=job, repository=await _repository(context, place),
         actor=context.actor,
     )  # fmt: skip
-    return answer(await context.perform(act), 201)
+    return (await carry_out(call, act, as_it_is, _tell)).reply
 
 
-async def list_artifacts(request: Request) -> Response:
-    """What was put, without the payloads."""
-    puts = await context_of(request).look(lambda reader: reader.artifacts_put())
-    return answer({"artifacts": [put_form(each) for each in puts]})
+def _tell(form: PutForm) -> Reply[PutForm]:
+    return Reply(form, 201)
 
 
-async def get_artifact(request: Request) -> Response:
-    context, cwd = context_of(request), request.query_params.get("cwd")
-    place = await _place(context, None, cwd)
-    artifact = parse_artifact(request.path_params["artifact"], cwd=place)
-    repository = await _repository(context, place)
-    found = await context.look(lambda reader: reader.artifact_put(artifact, repository))
+class ArtifactsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    limit: PageSize = 100
+    cursor: str | None = None
+    """The `next` of the page before."""
+
+
+def _mark(put: Put) -> str:
+    """Where the next page begins. Both may hold any character, so the first says how long it is."""
+    return f"{len(put.scope)}.{put.scope}{put.artifact}"
+
+
+def _behind(cursor: str | None) -> tuple[str, str]:
+    if cursor is None:
+        return "", ""
+    size, dot, rest = cursor.partition(".")
+    if not (size.isascii() and size.isdecimal() and len(size) <= 5 and dot):
+        raise InvalidInput(f"not a cursor: {cursor!r}; use the `next` of the page before").under(".cursor")
+    return rest[int(size) :], rest[: int(size)]
+
+
+async def list_artifacts(call: Call[ArtifactsQuery, None]) -> Reply[PutsForm]:
+    """List what was put, by name, without the payloads."""
+    behind, limit = _behind(call.query.cursor), call.query.limit
+    puts = await call.context.look(lambda reader: reader.artifacts_put(behind=behind, limit=limit + 1))
+    mark = _mark(puts[limit - 1]) if len(puts) > limit else None
+    return Reply(PutsForm(artifacts=[put_form(each) for each in puts[:limit]], next=mark))
+
+
+class ArtifactQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    cwd: str | None = None
+    """The directory that its path is relative to, and whose repository it belongs to."""
+
+
+async def _named(call: Call[ArtifactQuery, None]) -> tuple[Artifact, str | None]:
+    place = await _place(call.context, None, call.query.cwd)
+    return parse_artifact(call.path["artifact"], cwd=place), await _repository(call.context, place)
+
+
+async def get_artifact(call: Call[ArtifactQuery, None]) -> Reply[PutForm]:
+    """Show what was put, with its payload."""
+    artifact, repository = await _named(call)
+    found = await call.context.look(lambda reader: reader.artifact_put(artifact, repository))
     if found is None:
         raise NotFound(f"nobody has put {artifact}; `rota artifact list` shows what was put")
-    return answer(put_form(found))
+    return Reply(put_form(found))
 
 
-async def remove_artifact(request: Request) -> Response:
-    context = context_of(request)
-    place = await _place(context, None, request.query_params.get("cwd"))
-    artifact = parse_artifact(request.path_params["artifact"], cwd=place)
-    repository = await _repository(context, place)
-    return answer(await context.perform(partial(remove, artifact=artifact, repository=repository, actor=context.actor)))
+async def remove_artifact(call: Call[ArtifactQuery, None]) -> Reply[PutForm]:
+    """Take back what was put. Who needs it waits again."""
+    artifact, repository = await _named(call)
+    act = partial(remove, artifact=artifact, repository=repository, actor=call.context.actor)
+    return Reply(await call.context.perform(act))
 
 
-ROUTES = [
-    Route("/api/artifacts", put_artifact, methods=["POST"]),
-    Route("/api/artifacts", list_artifacts, methods=["GET"]),
-    Route("/api/artifacts/{artifact:path}", get_artifact, methods=["GET"]),
-    Route("/api/artifacts/{artifact:path}", remove_artifact, methods=["DELETE"]),
-]
+_PUT = {
+    "artifact": "custom:review:chapter-7",
+    "scope": "/home/ada/project/.git",
+    "payload": '{"verdict": "good"}',
+    "put_at": "2026-11-16T08:21:33Z",
+    "job": "job-21",
+}
+
+ENDPOINTS = [
+    Endpoint(
+        "POST", "/api/artifacts", put_artifact, statuses=(201,), refuses=(404, 409), is_keyed=True,
+        sends={"artifact": "custom:review:chapter-7", "payload": '{"verdict": "good"}', "job": "job-21"}, shows=_PUT,
+    ),
+    Endpoint("GET", "/api/artifacts", list_artifacts, shows={"artifacts": [{**_PUT, "payload": None}], "next": None}),
+    Endpoint("GET", "/api/artifacts/{artifact:path}", get_artifact, shows=_PUT),
+    Endpoint("DELETE", "/api/artifacts/{artifact:path}", remove_artifact, shows=_PUT),
+]  # fmt: skip

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
-from starlette.requests import Request as HttpRequest
 
 from rota.api.feed import Feed
 from rota.api.presence import Presence
@@ -33,6 +32,7 @@ from rota.engine.act import unless_told
 from rota.engine.gc import Collector
 from rota.engine.known import Known
 from rota.engine.loop import Loop
+from rota.engine.meter import Meter
 from rota.engine.once import Once, Told
 from rota.engine.sender import Sender
 from rota.engine.work import Request, Settings, Work
@@ -44,6 +44,7 @@ from rota.store.port import Store
 from rota.store.session import Reader
 from rota.view.job import Sight, just_stored
 from rota.wire.job import JobForm
+from rota.wire.scheduler import AboutForm
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -139,6 +140,11 @@ class Control(Protocol):
         ...
 
     @property
+    def obstacles(self) -> list[str]:
+        """All that keeps anything at all from being started."""
+        ...
+
+    @property
     def passes_signals(self) -> bool:
         """Whether signals reach what runs; a supervisor of an older version does not know how."""
         ...
@@ -171,7 +177,7 @@ class Control(Protocol):
         """Begin to stop; whether what still runs after the grace period is ended."""
         ...
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> AboutForm:
         """What `status` says of the process itself."""
         ...
 
@@ -179,7 +185,7 @@ class Control(Protocol):
 class Context:
     def __init__(
         self, *, home: Home, store: Store, clock: Clock, engine: Loop, hub: Hub, control: Control, actor: str,
-        around: Surroundings, probe: Probe, known: Known,
+        around: Surroundings, probe: Probe, known: Known, meter: Meter,
     ) -> None:  # fmt: skip
         self.home = home
         self.clock = clock
@@ -189,6 +195,7 @@ class Context:
         self._around = around
         self.probe = probe
         self.known = known
+        self.meter = meter
         self.feed = Feed(hub.loop, self.look)
         self.streams = Streams()
         self.presence = Presence(self.perform, lambda: control.config.direct)
@@ -317,8 +324,3 @@ class Context:
         self._threads.shutdown()
         for reader in self._readers:
             reader.close()
-
-
-def context_of(request: HttpRequest) -> Context:
-    context: Context = request.app.state.context
-    return context

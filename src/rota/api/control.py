@@ -6,47 +6,48 @@ import asyncio
 from functools import partial
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
-from rota.api.context import context_of
-from rota.api.problem import answer, read
+from rota.api.endpoint import Call, Endpoint, Nothing, Reply
 from rota.command import control
+from rota.wire.control import ClearForm, PauseForm, ResumeForm
 
 
-class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ScopeWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is meant."""
+
     scope: str | None = None
-    """`global`, or a pool's name; none is everything."""
+    """`global`, or a pool's name such as `flow/review`; null or left out, everything."""
 
 
-async def _scope(request: Request) -> str:
-    wanted = await read(request, Wanted) if await request.body() else Wanted()
-    return control.check_scope(wanted.scope)
+def _scope(wanted: ScopeWanted | None) -> str:
+    return control.check_scope(None if wanted is None else wanted.scope)
 
 
-async def pause(request: Request) -> Response:
-    context = context_of(request)
-    act = partial(control.pause, scope=await _scope(request), actor=context.actor)
-    return answer(await context.perform(act))
+async def pause(call: Call[Nothing, ScopeWanted | None]) -> Reply[PauseForm]:
+    """Pause everything, or what stands under a scope. What runs goes on, and nothing new starts."""
+    act = partial(control.pause, scope=_scope(call.body), actor=call.context.actor)
+    return Reply(await call.context.perform(act))
 
 
-async def resume(request: Request) -> Response:
-    context = context_of(request)
-    act = partial(control.resume, scope=await _scope(request), actor=context.actor)
-    return answer(await context.perform(act))
+async def resume(call: Call[Nothing, ScopeWanted | None]) -> Reply[ResumeForm]:
+    """Resume what was paused under a scope. Other pauses go on, and so do breakers."""
+    act = partial(control.resume, scope=_scope(call.body), actor=call.context.actor)
+    return Reply(await call.context.perform(act))
 
 
-async def clear(request: Request) -> Response:
-    """Answers when it is done. Who does not wait for it stops nothing."""
-    context, scope = context_of(request), await _scope(request)
+async def clear(call: Call[Nothing, ScopeWanted | None]) -> Reply[ClearForm]:
+    """Cancel all that waits under a scope. Answered when it is done; who does not wait for that stops nothing."""
+    context, scope = call.context, _scope(call.body)
     clearing = await context.perform(partial(control.clear, scope=scope, actor=context.actor))
     cleared = await asyncio.shield(asyncio.wrap_future(clearing.ended))
-    return answer({"scope": scope, "cleared": cleared})
+    return Reply(ClearForm(scope=scope, cleared=cleared))
 
 
-ROUTES = [
-    Route("/api/scheduler/pause", pause, methods=["POST"]),
-    Route("/api/scheduler/resume", resume, methods=["POST"]),
-    Route("/api/scheduler/clear", clear, methods=["POST"]),
+_SENT = {"scope": "flow/review"}
+_PAUSED = {"result": True, "scope": "flow/review", "paused_by": "ada", "paused_at": "2026-11-16T08:20:00Z"}
+
+ENDPOINTS = [
+    Endpoint("POST", "/api/scheduler/pause", pause, sends=_SENT, shows={**_PAUSED, "warning": None}),
+    Endpoint("POST", "/api/scheduler/resume", resume, sends=_SENT, shows=_PAUSED),
+    Endpoint("POST", "/api/scheduler/clear", clear, sends=_SENT, shows={"scope": "flow/review", "cleared": 12}),
 ]

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
-
-from rota.api.context import context_of
-from rota.api.problem import answer
+from rota.api.endpoint import Call, Endpoint, Nothing, Reply
+from rota.config.section import Display
 
 
-async def get_display(request: Request) -> Response:
-    control = context_of(request).control
+async def get_display(call: Call[Nothing, None]) -> Reply[Display]:
+    """Say how commands are to show jobs. That is `[display]` of the configuration."""
+    control = call.context.control
     control.look_at_config()  # what was just written holds for what is shown after it
-    return answer(control.config.display)
+    return Reply(control.config.display)
 
 
-ROUTES = [Route("/api/display", get_display, methods=["GET"])]
+ENDPOINTS = [Endpoint("GET", "/api/display", get_display, shows=Display())]

@@ -47,6 +47,14 @@ class Key(NamedTuple):
     digest: str
 
 
+class Header(NamedTuple):
+    """A header that a request may have."""
+
+    description: str
+    example: str
+    pattern: str
+
+
 class Call(Generic[Q, B]):
     """One request, decoded."""
 
@@ -95,6 +103,7 @@ class Endpoint:
         is_keyed: bool = False,
         is_public: bool = False,
         refuses: Sequence[int | type[RotaError]] = (),
+        hears: Mapping[str, Header] = {},
         tells: Mapping[str, str] = {},
         is_deprecated: bool = False,
         successor: str | None = None,
@@ -105,9 +114,10 @@ class Endpoint:
     ) -> None:
         """`statuses` are those of its answers, of the type that its handler says or as `or_gives` says, which is None
         for one without a body; `media` is what they are in, where that is not JSON; `refuses` are refusals beside those
-        that any endpoint may have, or their statuses; `tells` says what is in headers of its own. `sends` and `shows`
-        are an example of body and answer, of all statuses but those that `also_shows` has one for. `reads` decodes the
-        body where its type alone would say too little of what is wrong with it. A public one needs no token.
+        that any endpoint may have, or their statuses; `hears` are headers that it goes by, `tells` says what is in
+        headers of its answers. `sends` and `shows` are an example of body and answer, of all statuses but those that
+        `also_shows` has one for. `reads` decodes the body where its type alone would say too little of what is wrong
+        with it. A public one needs no token.
         `successor` is the path to ask instead of a deprecated one, with the same places."""
         self.method = method
         self.path = _PLACE.sub(r"{\1}", path)
@@ -119,18 +129,20 @@ class Endpoint:
         self.or_gives = or_gives
         self.is_keyed = is_keyed
         self.is_public = is_public
+        self.hears = hears
         self.tells = tells
         self.refuses = tuple(refuses)
         self.is_deprecated = is_deprecated
         self.successor = successor
         self.sends = sends
-        self.shows = shows if shows is msgspec.UNSET else msgspec.to_builtins(shows)
+        self.shows = shows
         self.also_shows = also_shows
         self.reads = reads
         hints = get_type_hints(handle, include_extras=True)
-        self.asks, self.takes = get_args(hints["call"])
-        self.gives = _form_of(hints["return"])
+        self.asks, self.takes = get_args(next(iter(hints.values())))
+        self.gives, *others = _forms_of(hints["return"])
         """The type of its answers; none where they are not JSON."""
+        self.or_gives = {**{status: form for form in others for status in self.statuses}, **self.or_gives}
         self.may_be_empty = get_origin(self.takes) in (Union, UnionType) and NoneType in get_args(self.takes)
         self.listed = frozenset(
             field.name for field in msgspec.structs.fields(self.asks) if get_origin(_bare(field.type)) in (list, tuple)
@@ -152,11 +164,13 @@ class Endpoint:
         return self.handle.__module__.rpartition(".")[2]
 
 
-def _form_of(answer: Any) -> Any:
-    """`F` of `Reply[F]`, or of `Reply[F] | Response`."""
-    if get_origin(answer) is Reply:
-        return get_args(answer)[0]
-    return next((form for each in get_args(answer) if (form := _form_of(each)) is not None), None)
+def _forms_of(answer: Any) -> list[Any]:
+    """`F` of `Reply[F]`, or of `Reply[F] | Response`, or both of `Reply[F | G]`; none of them where it is not JSON."""
+    for each in (answer, *get_args(answer)):
+        if get_origin(each) is Reply:
+            (form,) = get_args(each)
+            return list(get_args(form)) if get_origin(form) in (Union, UnionType) else [form]
+    return [None]
 
 
 def _bare(kind: Any) -> Any:

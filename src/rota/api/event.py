@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Literal
 
@@ -14,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rota.api.context import Context
-from rota.api.endpoint import Call, Endpoint, Reply
+from rota.api.endpoint import Call, Endpoint, Header, Reply
 from rota.api.feed import Feed, Listener, event_message
 from rota.api.sse import BEAT, MEDIA, EventStream, accepts, message
 from rota.core.event import Entry, Wanted
@@ -22,7 +23,7 @@ from rota.errors import InvalidInput
 from rota.ids import parse_job
 from rota.store.session import Reader
 from rota.view.event import Piece, piece, wanted_of
-from rota.wire.event import BeginForm, EventsForm, ResetForm, event_form
+from rota.wire.event import BeginForm, EventForm, EventsForm, ResetForm, event_form
 
 Number = Annotated[int, Meta(ge=0, le=2**62)]
 PageSize = Annotated[int, Meta(ge=1, le=1000)]
@@ -41,8 +42,9 @@ class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: list[str] = []
     """Only events of these kinds; `job.*` stands for all that begin like that."""
     type: str | None = None
+    """Only events of jobs of this type."""
     flow: str | None = None
-    """Only events of jobs of this type, or flow."""
+    """Only events of jobs of this flow."""
     format: Literal["sse", "json"] | None = None
     """A stream or a page, whatever the `Accept` header says."""
     limit: PageSize = 100
@@ -52,7 +54,7 @@ class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def list_events(call: Call[EventsQuery, None]) -> Reply[EventsForm] | Response:
-    """Tell what happens, as a stream of server-sent events, or as a page of history where `Accept` asks for JSON.
+    """Tell what happens. As a stream of server-sent events, or as a page of history where `Accept` asks for JSON.
 
     In a stream each message has the event's number as `id`, its kind as `event` and its JSON form as `data`. Whoever
     comes back with the last number in `Last-Event-ID` goes on where he was, without gap or repeat. A message `reset`
@@ -155,4 +157,15 @@ async def _read_page(context: Context, wanted: Wanted, since: int, limit: int) -
     )
 
 
-ENDPOINTS = [Endpoint("GET", "/api/events", list_events, media=MEDIA, refuses=(404,))]
+_ENDED = EventForm(
+    seq=1042, at=datetime(2026, 11, 16, 8, 21, 33, 763984, UTC), kind="job.completed", cause="finish", actor=None,
+    job="job-21", run="run-21", slot=None, group=None, data={"from": "RUNNING", "exit_code": 0},
+)  # fmt: skip
+_HEARD = Header("The number of the last event that was seen: the stream goes on behind it.", "1042", "^[0-9]{1,18}$")
+
+ENDPOINTS = [
+    Endpoint(
+        "GET", "/api/events", list_events, media=MEDIA, refuses=(404,), hears={"Last-Event-ID": _HEARD},
+        shows=EventsForm(events=[_ENDED], next=None, position=1042, reset=None),
+    ),
+]  # fmt: skip

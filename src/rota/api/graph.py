@@ -7,61 +7,63 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from hashlib import blake2b
+from typing import Annotated, Any, Literal
 
 import msgspec
-from starlette.requests import Request
+from msgspec import Meta
 from starlette.responses import Response
-from starlette.routing import Route
 
-from rota.api.context import Context, context_of
-from rota.api.problem import number
+from rota.api.context import Context
+from rota.api.endpoint import Call, Endpoint, Reply
+from rota.api.job import Seconds
 from rota.core.artifact import Outside
 from rota.core.fact import Fact, Seen
-from rota.errors import InvalidInput
 from rota.ids import parse_job
 from rota.store.session import Reader
 from rota.view.graph import Adjacency, Picture, Wanted, adjacency, picture
 from rota.view.job import Sight
 from rota.wire import encode
+from rota.wire.graph import GraphForm, PictureForm
 
 _VIEWS: Mapping[str, Callable[[Reader, Wanted, Sight], Picture | Adjacency]] = {"dag": picture, "json": adjacency}
-_DEEPEST = 1000
-_LONGEST_WAIT = 60.0
 _BREATH = 0.25
 """Seconds between two looks for somebody who watches, however much happens."""
 _LOOK_OUTSIDE = 2.0
 
 
-async def get_graph(request: Request) -> Response:
-    context, wanted, form = context_of(request), _wanted(request), request.query_params.get("format", "json")
-    if form not in _VIEWS:
-        raise InvalidInput(f"no such format: {form!r}; the formats are {', '.join(_VIEWS)}")
-    seconds = number(request, "wait", 0, least=0, most=_LONGEST_WAIT)
-    seen = request.headers.get("if-none-match")
+class GraphQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    format: Literal["json", "dag"] = "json"
+    """`json` is nodes and edges, `dag` the text."""
+    all: bool = False
+    """Also what has ended; else what is active or blocked."""
+    job: str | None = None
+    """Only this job, what it hangs on and what hangs on it."""
+    max_depth: Annotated[int, Meta(ge=0, le=1000)] = Wanted().max_depth
+    """How many steps away."""
+    wait: Seconds = 0
+    """With `If-None-Match`, answer as soon as the graph is another, or with 304 when so many seconds are over."""
+
+
+async def get_graph(call: Call[GraphQuery, None]) -> Reply[GraphForm] | Reply[PictureForm] | Response:
+    """Show who waits for what. The answer has an `ETag`; asked with it as `If-None-Match`, a graph that has not changed
+    is answered with 304."""
+    context, query, seen = call.context, call.query, call.request.headers.get("if-none-match")
+    wanted = Wanted(
+        with_ended=query.all, focus=None if query.job is None else parse_job(query.job), max_depth=query.max_depth
+    )
     due = 0.0
 
     async def look() -> bytes:
         nonlocal due
         await asyncio.sleep(max(0.0, due - time.monotonic()))
         due = time.monotonic() + _BREATH
-        return await _body(context, wanted, form)
+        return await _body(context, wanted, query.format)
 
-    body = await context.hub.until(None, seconds, look, lambda body: _tag(body) != seen)
+    body = await context.hub.until(None, query.wait, look, lambda body: _tag(body) != seen)
     headers = {"ETag": _tag(body)}
     if headers["ETag"] == seen:
         return Response(status_code=304, headers=headers)
-    return Response(body, headers=headers, media_type="application/json")
-
-
-def _wanted(request: Request) -> Wanted:
-    everything, focus = request.query_params.get("all", "0"), request.query_params.get("job")
-    if everything not in ("0", "1"):
-        raise InvalidInput(f"all is 0 or 1, not {everything!r}")
-    return Wanted(
-        with_ended=everything == "1",
-        focus=None if focus is None else parse_job(focus),
-        max_depth=int(number(request, "max_depth", Wanted().max_depth, least=0, most=_DEEPEST)),
-    )
+    return Reply[Any](msgspec.Raw(body), headers=headers)  # encoded already, away from the event loop
 
 
 def _tag(body: bytes) -> str:
@@ -81,6 +83,10 @@ async def look_further(context: Context, view: Picture | Adjacency, outside: Out
     return msgspec.structs.replace(outside, seen={**outside.seen, **seen})
 
 
+def said_of(view: Picture | Adjacency, outside: Outside) -> GraphForm | PictureForm:
+    return view.said(outside)
+
+
 def _encoded(view: Picture | Adjacency, outside: Outside) -> bytes:
     return encode(view.said(outside))
 
@@ -95,4 +101,18 @@ async def _look_outside(context: Context, facts: Collection[Fact]) -> dict[Fact,
         return {}
 
 
-ROUTES = [Route("/api/graph", get_graph, methods=["GET"])]
+_GRAPH = {
+    "nodes": [
+        {"id": "job-21", "status": "RUNNING", "command": "./plan.sh", "wait": None},
+        {"id": "job-24", "status": "WAITING_ON_DEPS", "command": "./build.sh", "wait": "waiting on job-21"},
+    ],
+    "edges": [{"from": "job-24", "to": "job-21", "after": {"policy": "success"}}],
+}
+
+ENDPOINTS = [
+    Endpoint(
+        "GET", "/api/graph", get_graph, statuses=(200, 304), or_gives={200: PictureForm, 304: None}, refuses=(404,),
+        shows=_GRAPH,
+        tells={"ETag": "Another one as soon as something of the graph has changed."},
+    ),
+]  # fmt: skip

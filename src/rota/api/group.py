@@ -104,8 +104,8 @@ _LISTED = {
     "status": "RUNNING",
     "counts": {"WAITING_ON_DEPS": 1, "RUNNING": 1},
     "total": 2,
-    "created_at": "2026-03-02T09:30:00.125480Z",
-    "closed_at": "2026-03-02T09:30:00.125480Z",
+    "created_at": "2026-11-16T09:30:00.125480Z",
+    "closed_at": "2026-11-16T09:30:00.125480Z",
     "cancelled_at": None,
     "finished_at": None,
 }
@@ -123,8 +123,8 @@ _CANCELLED = {
     **_SHOWN,
     "status": "CANCELLED",
     "counts": {"CANCELLED": 2},
-    "cancelled_at": "2026-03-02T09:41:07.031200Z",
-    "finished_at": "2026-03-02T09:41:08.004172Z",
+    "cancelled_at": "2026-11-16T09:41:07.031200Z",
+    "finished_at": "2026-11-16T09:41:08.004172Z",
 }
 
 _ONE = "/api/job-groups/{group}"

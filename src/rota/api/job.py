@@ -52,10 +52,11 @@ class JobsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _statuses(named: Sequence[str]) -> list[Status]:
+    shown = {status.value: status for status in Status if status is status.shown}
     try:
-        statuses = [Status(name.upper()) for name in named] or list(Status)
-    except ValueError:
-        known = ", ".join(status for status in Status if status is status.shown)
+        statuses = [shown[name.upper()] for name in named] or list(Status)
+    except KeyError:
+        known = ", ".join(shown)
         raise InvalidInput(f"unknown status in {', '.join(named)}; the statuses are {known}").under(".status") from None
     return [*statuses, Status.DISPATCHED] if Status.RUNNING in statuses else statuses
 

@@ -21,7 +21,7 @@ class LocksQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def list_locks(call: Call[LocksQuery, None]) -> Reply[LocksForm]:
-    """List the locks that are held or wanted, by key: who holds each, and who stands in line for it."""
+    """List the locks that are held or wanted. By key: who holds each, and who stands in line for it."""
     context, query = call.context, call.query
     if query.key is not None:
         return Reply(LocksForm(locks=[await context.look(partial(view.lock, key=query.key))], next=None))

@@ -18,10 +18,10 @@ from msgspec import Meta
 from starlette.responses import Response, StreamingResponse
 
 from rota.api.context import Context, wait_for
-from rota.api.endpoint import Call, Endpoint, Reply
+from rota.api.endpoint import Call, Endpoint, Header, Reply
 from rota.api.log_follow import LOOK_EVERY, Place, follow, last_offsets
 from rota.api.problem import problem
-from rota.api.sse import EventStream, accepts
+from rota.api.sse import MEDIA, EventStream, accepts
 from rota.core.status import TERMINAL
 from rota.errors import InvalidInput
 from rota.ids import JobId, parse_job, parse_run, show_job
@@ -129,7 +129,7 @@ def _stream(body: AsyncIterator[bytes], status: int = 200, headers: dict[str, st
 
 
 async def get_log(call: Call[LogQuery, None]) -> Response:
-    """Read what a job wrote to `stdout` or `stderr`, byte for byte: all of it, a part, or on until the job ends.
+    """Read what a job wrote to `stdout` or `stderr`. Byte for byte: all of it, a part, or on until the job ends.
 
     A part is asked for by `offset` and `limit`, or by `Range`. With `follow` the bytes are sent as they are written;
     with `follow` and `Accept: text/event-stream` they are sent as messages, each with its text in JSON and the offset
@@ -181,10 +181,26 @@ def _log(place: Place, stream: str) -> LogForm:
     return LogForm(path=str(path), size=0 if place.is_empty else size_of(path))
 
 
+_HEARD = "The `id` of the last message that was seen: with `follow`, the stream goes on behind it."
+_LOGS = LogsForm(
+    job="job-21",
+    stdout=LogForm(path="/srv/web/.rota/jobs/21/stdout.log", size=1024),
+    stderr=LogForm(path="/srv/web/.rota/jobs/21/stderr.log", size=80),
+    warning=None,
+)
+
 ENDPOINTS = [
-    Endpoint("GET", "/api/jobs/{job}/logs", get_logs),
     Endpoint(
-        "GET", "/api/jobs/{job}/logs/{stream}", get_log, statuses=(200, 206), media="application/octet-stream",
-        refuses=(416,),
+        "GET", "/api/jobs/{job}/logs", get_logs, media=MEDIA, shows=_LOGS,
+        hears={"Last-Event-ID": Header(_HEARD, "1024.80", r"^[0-9]{1,18}\.[0-9]{1,18}$")},
+    ),
+    Endpoint(
+        "GET", "/api/jobs/{job}/logs/{stream}", get_log, statuses=(200, 206), media=("application/octet-stream", MEDIA),
+        refuses=(416,), shows="thinking\ndone\n",
+        hears={
+            "Range": Header("A part of it, by RFC 9110.", "bytes=0-1023", "^bytes=[0-9]{1,18}-[0-9]{0,18}$"),
+            "Last-Event-ID": Header(_HEARD, "1024", "^[0-9]{1,18}$"),
+        },
+        tells={"Accept-Ranges": "`bytes`.", "Content-Range": "Of a part, which one: `bytes 0-1023/4096`."},
     ),
 ]  # fmt: skip

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 from starlette.responses import Response
 
 from rota.api.endpoint import Call, Reply
-from rota.engine.once import Once, Told
+from rota.engine.once import Once, Told, told_before
 from rota.engine.work import Work
 
 T = TypeVar("T")
 U = TypeVar("U")
+F = TypeVar("F")
 R = TypeVar("R", bound=Reply[Any] | Response | None)
 
 
@@ -54,3 +55,16 @@ async def carry_out(
     if isinstance(seen, Told):
         return Done(cast("R", Reply.repeated(seen)), [])
     return Done(answers[0], [seen])
+
+
+async def carry_outside(call: Call[Any, Any], do: Callable[[], Awaitable[Reply[F]]]) -> Reply[F]:
+    """The same of what is not done in the store: the reply is kept when it is there. If the scheduler goes away before
+    that, who asks again has it done again."""
+    key = call.key
+    if key is None:
+        return await do()
+    told = await call.context.look(lambda reader: told_before(reader, *key))
+    if told is not None:
+        return Reply.repeated(told)
+    reply = await do()
+    return (await carry_out(call, lambda _: reply, as_it_is, lambda kept: kept)).reply

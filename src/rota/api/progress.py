@@ -40,7 +40,7 @@ _SHOWN = {
     "status": "RUNNING",
     "counts": {"RUNNING": 1, "FAILED": 1},
     "total": 2,
-    "running": [{"id": "job-25", "name": "publish", "started_at": "2026-03-02T09:31:12.400711Z"}],
+    "running": [{"id": "job-25", "name": "publish", "started_at": "2026-11-16T09:31:12.400711Z"}],
     "ended": [
         {
             "id": "job-24",

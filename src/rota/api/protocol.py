@@ -20,7 +20,7 @@ import asyncio
 from typing import Any, Literal
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from rota.api.limit import MOST_BODY
 from rota.api.problem import problem
@@ -49,13 +49,16 @@ class Protocol(HttpToolsProtocol):
         super().__init__(*args, **more)
         self._part: Part = "none"
         self._has_begun = False
-        """A request has begun in what is being read."""
+        self._has_ended = False
+        """Whether a request has begun, or ended, in what is being read."""
         self._head = 0
         self._body = 0
         self._length: int | None = None
         self._refusal: RotaError | None = None
         self._is_lingering = False
         self._timer: asyncio.TimerHandle | None = None
+        self._answered: RequestResponseCycle | None = None
+        """The request that is with the application; `cycle` is the last that came, and may stand in line behind it."""
 
     # What comes in.
 
@@ -63,7 +66,7 @@ class Protocol(HttpToolsProtocol):
         if self._is_lingering:
             return
         self._unset_keepalive_if_required()
-        self._has_begun = False
+        self._has_begun = self._has_ended = False
         try:
             self.parser.feed_data(data)
             self._count(len(data))
@@ -73,8 +76,8 @@ class Protocol(HttpToolsProtocol):
             self._refuse(self._refusal or (error if isinstance(error, RotaError) else _no_http()))
 
     def _count(self, size: int) -> None:
-        if self._has_begun:
-            return  # how much of it belongs to the request before, nobody says
+        if self._has_begun or self._has_ended:
+            return  # how much of it belongs to which request, nobody says
         if self._part == "body":
             self._body += size
             if self._body > MOST_BODY + _SIGNS:
@@ -111,7 +114,8 @@ class Protocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        self._part = "none"
+        self._part, self._has_ended = "none", True
+        self._head = 0
         super().on_message_complete()
         if self.cycle.response_complete and not self._is_lingering:  # its answer did not wait for its end
             self.timeout_keep_alive_task = self.loop.call_later(
@@ -125,9 +129,13 @@ class Protocol(HttpToolsProtocol):
 
     # What goes out.
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)
+
     def on_response_complete(self) -> None:
-        is_read = not self.cycle.more_body or (self._length or _SMALL + 1) <= _SMALL
-        if self.pipeline or is_read:
+        is_read = self.cycle is not self._answered or not self.cycle.more_body
+        if is_read or (self._length or _SMALL + 1) <= _SMALL:
             super().on_response_complete()
         else:
             self.server_state.total_requests += 1
@@ -135,15 +143,20 @@ class Protocol(HttpToolsProtocol):
 
     def _refuse(self, refusal: RotaError) -> None:
         """A request that is being answered is not answered twice, and one behind it not before it."""
-        cycle = self.cycle
-        is_open = cycle is not None and not cycle.response_complete
-        is_its_own = is_open and self._part == "body" and not self.pipeline and not cycle.response_started
-        if is_open:
-            cycle.disconnected = True
-            cycle.message_event.set()
-        if is_its_own or not is_open:
+        before = self._answered
+        is_free = before is None or before.response_complete
+        is_its_own = before is self.cycle and self._part == "body" and not is_free and not before.response_started
+        self._hang_up()
+        if is_free or is_its_own:
             self.transport.write(_raw(refusal))
         self._linger()
+
+    def _hang_up(self) -> None:
+        """Let the application see that nobody waits for its answer."""
+        self.pipeline.clear()
+        if self._answered is not None and not self._answered.response_complete:
+            self._answered.disconnected = True
+            self._answered.message_event.set()
 
     def _linger(self) -> None:
         self._is_lingering = True
@@ -157,6 +170,7 @@ class Protocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
+        self._hang_up()
         super().connection_lost(exc)
 
     def _disarm(self) -> None:
@@ -180,14 +194,21 @@ class TcpProtocol(Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self._is_lingering or (self._part == self._timed and not self._has_begun):
+        part = self._awaited()
+        if self._is_lingering or (part == self._timed and not self._has_begun):
             return
         self._disarm()
-        self._timed = self._part
-        if self._part == "head":
+        self._timed = part
+        if part == "head":
             self._arm_head()
-        elif self._part == "body":
+        elif part == "body":
             self._arm_body()
+
+    def _awaited(self) -> Part:
+        """Ends of lines before a request are no request, and end the time that a connection may be idle: they begin the
+        time of the next."""
+        is_idle = self._part == "none" and (self.cycle is None or self.cycle.response_complete)
+        return "head" if is_idle and self.timeout_keep_alive_task is None else self._part
 
     def on_headers_complete(self) -> None:
         if self._is_surplus:

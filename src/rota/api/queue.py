@@ -39,6 +39,8 @@ def _placed(context: Context, work: Work, results: Sequence[Moved]) -> list[Plac
 
 
 class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The order that jobs are to have."""
+
     order: Annotated[list[str], msgspec.Meta(min_length=1, max_length=10_000)]
     """Jobs of one priority that wait, each once."""
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import msgspec
 
 from rota.api.context import Context
-from rota.api.graph import look_further
+from rota.api.graph import look_further, said_of
 from rota.command.backpressure import Deferred
 from rota.command.edge import names_of
 from rota.command.submission import Submission
@@ -21,6 +20,7 @@ from rota.engine.work import Work
 from rota.ids import JobId, show_job
 from rota.view.graph import Adjacency, Picture, Wanted, adjacency_of, picture_of
 from rota.view.job import Sight
+from rota.wire.graph import GraphForm, PictureForm
 from rota.wire.submit import RehearsalForm, RehearsedJob
 
 Seen = tuple[Answer, Picture | Adjacency | None, Mapping[JobId, str], Outside]
@@ -38,9 +38,10 @@ async def rehearse(
             active = {key: show_job(job) for key, job in told.active.items()}
             return RehearsalForm(result="already_active", jobs=[], active=active, graph=None, warning=None)
         case Submitted():
-            said = (
-                {} if view is None else await asyncio.to_thread(view.said, await look_further(context, view, outside))
-            )
+            said: GraphForm | PictureForm | None = None
+            if view is not None:
+                further = await look_further(context, view, outside)
+                said = await asyncio.to_thread(said_of, view, further)
             jobs = [RehearsedJob(id=show_job(job), local=names.get(job)) for job in told.jobs]
             warning = "; ".join(told.warnings) or None
             return RehearsalForm(result="rehearsed", jobs=jobs, graph=said, warning=warning)
@@ -61,7 +62,7 @@ def _seen(work: Work, told: Answer, sight: Sight, members: Sequence[Submission],
     states = work.session.chains(told.jobs)
     nodes = {job: Vertex(job=job, chain=states[job].chain, status=states[job].status) for job in told.jobs}
     graph = Graph(nodes=nodes, links=work.session.links_of(nodes.values()))
-    view: Any
+    view: Picture | Adjacency
     if form == "dag":
         view = picture_of(work.session, graph, sight, max_depth=Wanted().max_depth, names=names)
     else:

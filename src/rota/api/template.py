@@ -165,11 +165,11 @@ _SHOWN = {
     "webhooks": [],
     "webhook_events": [],
     "env": [],
-    "created_at": "2026-03-02T09:30:00.125480Z",
-    "changed_at": "2026-03-02T09:30:00.125480Z",
+    "created_at": "2026-11-16T09:30:00.125480Z",
+    "changed_at": "2026-11-16T09:30:00.125480Z",
     "archived_at": None,
 }
-_ARCHIVED = {**_SHOWN, "archived_at": "2026-03-09T17:00:00.512009Z"}
+_ARCHIVED = {**_SHOWN, "archived_at": "2026-11-23T17:00:00.512009Z"}
 
 _ONE = "/api/job-templates/{template}"
 ENDPOINTS = [

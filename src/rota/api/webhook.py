@@ -1,35 +1,37 @@
-"""Webhooks over HTTP: endpoints, and what was sent to whom."""
+"""Webhooks over HTTP: endpoints that are told how jobs end."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
-from typing import Any
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
-from rota.api.context import Context, context_of
-from rota.api.problem import answer, number, read
+from rota.api.context import Context
+from rota.api.endpoint import Call, Endpoint, Nothing, Reply
+from rota.api.example import SUBMITTED
+from rota.api.job import PageSize
+from rota.api.once import carry_out, carry_outside
+from rota.api.page import begins_at
 from rota.command import webhook as command
 from rota.command.webhook import RotationWanted, WebhookWanted, check_target
 from rota.core.address import read_url
-from rota.core.webhook import TEST, DeliveryState, Webhook
+from rota.core.webhook import TEST, USUAL, Webhook
 from rota.engine.webhook import new_message
 from rota.engine.work import Work
 from rota.errors import InvalidInput, RotaError
-from rota.ids import WebhookId, parse_delivery, parse_job, parse_webhook, show_webhook
+from rota.ids import WebhookId, parse_webhook, show_webhook
 from rota.receiver.name import permitted
+from rota.store.session import Reader
 from rota.view import webhook as view
 from rota.wire import encode
+from rota.wire.webhook import SecretForm, WebhookAddedForm, WebhookForm, WebhooksForm, WebhookTestForm, try_form
 
 _LOOK_UP = 5.0
 """Seconds for names, before their URLs are stored: at each connect they are looked up again."""
 _MOST_LOOKED_UP = 100
-_MOST_LISTED = 1000
 
 
 async def unknown_names(context: Context, urls: Mapping[str, str]) -> list[str]:
@@ -57,136 +59,149 @@ async def unknown_names(context: Context, urls: Mapping[str, str]) -> list[str]:
     return warnings
 
 
-async def _shown(
-    context: Context, webhook: Webhook, *, warnings: list[str] | None = None, secret: bool
-) -> dict[str, Any]:
-    pending = (await context.look(lambda reader: reader.count_pending())).get(show_webhook(webhook.id), 0)
-    form = msgspec.structs.asdict(view.webhook_form(webhook, pending, context.clock.now()))
-    warning = {} if warnings is None else {"warning": "; ".join(warnings) or None}
-    return {**form, **({"secret": webhook.secret} if secret else {}), **warning}
-
-
-async def add_webhook(request: Request) -> Response:
-    """The only answer besides a rotation's that has the secret unasked."""
-    context, wanted = context_of(request), await read(request, WebhookWanted)
+async def add_webhook(call: Call[Nothing, WebhookWanted]) -> Reply[WebhookAddedForm]:
+    """Add an endpoint. The answer has its secret, as only that of a rotation has unasked; with an `Idempotency-Key`
+    it has the same one again."""
+    context, wanted = call.context, call.body
     context.control.look_at_config()
     warnings = await unknown_names(context, {wanted.url: ".url"})
-    made = await context.perform(partial(command.add, wanted=wanted, actor=context.actor))
-    return answer(await _shown(context, made, warnings=warnings, secret=True), 201)
+
+    def tell(form: WebhookForm) -> Reply[WebhookAddedForm]:
+        # The secret is kept with the answer. That shows it to nobody: who can read the store finds it beside the
+        # endpoint too, who has the key was told it once, and without it the answer would be of no use to who lost it.
+        return Reply(WebhookAddedForm(**msgspec.structs.asdict(form), warning="; ".join(warnings) or None), 201)
+
+    act = partial(command.add, wanted=wanted, actor=context.actor)
+    return (await carry_out(call, act, _see_with_secrets, tell)).reply
 
 
-async def list_webhooks(request: Request) -> Response:
-    context = context_of(request)
-    return answer({"webhooks": await context.look(partial(view.webhooks, now=context.clock.now()))})
+def _see(work: Work, results: Sequence[Webhook]) -> list[WebhookForm]:
+    return [view.show_one(work.session, webhook, work.now) for webhook in results]
 
 
-def _webhook(request: Request) -> WebhookId:
-    return parse_webhook(request.path_params["webhook"])
+def _see_with_secrets(work: Work, results: Sequence[Webhook]) -> list[WebhookForm]:
+    return [view.show_one(work.session, webhook, work.now, with_secret=True) for webhook in results]
 
 
-async def get_webhook(request: Request) -> Response:
-    context, webhook = context_of(request), _webhook(request)
-    form = msgspec.structs.asdict(await context.look(partial(view.show_one, webhook=webhook, now=context.clock.now())))
-    if request.query_params.get("secret") == "1":
-        form["secret"] = (await context.look(partial(view.find, webhook=webhook))).secret
-    return answer(form)
+class WebhooksQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    limit: PageSize = 100
+    cursor: str | None = None
 
 
-async def remove_webhook(request: Request) -> Response:
-    context = context_of(request)
-    gone = await context.perform(partial(command.remove, webhook=_webhook(request), actor=context.actor))
-    return answer(await _shown(context, gone, secret=False))
+async def list_webhooks(call: Call[WebhooksQuery, None]) -> Reply[WebhooksForm]:
+    """List endpoints, the oldest first."""
+    after = begins_at(call.query.cursor, parse_webhook, WebhookId(0))
+    look = partial(view.webhooks, now=call.context.clock.now(), after=after, limit=call.query.limit)
+    return Reply(await call.context.look(look))
 
 
-async def enable_webhook(request: Request) -> Response:
-    context = context_of(request)
-    changed = await context.perform(partial(command.enable, webhook=_webhook(request), actor=context.actor))
-    return answer(await _shown(context, changed, secret=False))
+class WebhookQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    secret: bool = False
+    """With its secret."""
 
 
-async def disable_webhook(request: Request) -> Response:
-    context = context_of(request)
-    changed = await context.perform(partial(command.disable, webhook=_webhook(request), actor=context.actor))
-    return answer(await _shown(context, changed, secret=False))
+async def get_webhook(call: Call[WebhookQuery, None]) -> Reply[WebhookForm]:
+    """Show an endpoint."""
+    webhook, now, with_secret = _webhook(call.path), call.context.clock.now(), call.query.secret
+
+    def look(reader: Reader) -> WebhookForm:
+        return view.show_one(reader, view.find(reader, webhook), now, with_secret=with_secret)
+
+    return Reply(await call.context.look(look))
 
 
-async def rotate_webhook(request: Request) -> Response:
-    context = context_of(request)
-    wanted = await read(request, RotationWanted) if await request.body() else RotationWanted()
-    act = partial(command.rotate, webhook=_webhook(request), wanted=wanted, actor=context.actor)
-    return answer(await _shown(context, await context.perform(act), secret=True))
+def _webhook(path: Mapping[str, str]) -> WebhookId:
+    return parse_webhook(path["webhook"])
 
 
-async def test_webhook(request: Request) -> Response:
-    """Once, now, whether it is disabled or held; in no log."""
-    context = context_of(request)
-    context.control.look_at_config()
-    found = await context.look(partial(view.find, webhook=_webhook(request)))
-    now = context.clock.now()
-    said = encode({"type": TEST, "timestamp": now, "data": {"webhook": show_webhook(found.id)}})
-    done = await context.sender.exchange(found.url, new_message(), said, found.secrets(now))
-    return answer({"webhook": show_webhook(found.id), "delivered": done.is_success, **_try(view.try_form(done))})
+async def remove_webhook(call: Call[Nothing, None]) -> Reply[WebhookForm]:
+    """Remove an endpoint, and show what it was. What is still to be sent to it fails."""
+    return await _done(call, command.remove)
 
 
-def _try(form: view.TryForm) -> dict[str, Any]:
-    return msgspec.structs.asdict(form)
+async def enable_webhook(call: Call[Nothing, None]) -> Reply[WebhookForm]:
+    """Enable an endpoint. It begins anew: what it had failed is forgotten, and it is not held."""
+    return await _done(call, command.enable)
 
 
-async def own_secret(request: Request) -> Response:
-    """What messages to the URLs of jobs are signed with."""
-    act: Any = command.secret_of_jobs
-    return answer({"secret": await context_of(request).perform(act)})
+async def disable_webhook(call: Call[Nothing, None]) -> Reply[WebhookForm]:
+    """Disable an endpoint. What is still to be sent to it fails, and nothing is until it is enabled again."""
+    return await _done(call, command.disable)
 
 
-def _state(request: Request) -> DeliveryState | None:
-    text = request.query_params.get("state")
-    try:
-        return None if text is None else DeliveryState(text.upper())
-    except ValueError:
-        raise InvalidInput(f"unknown state {text}; the states are {', '.join(DeliveryState)}") from None
+async def _done(call: Call[Nothing, None], act: Callable[..., Webhook]) -> Reply[WebhookForm]:
+    context = call.context
+    return Reply(
+        await context.perform_and_see(partial(act, webhook=_webhook(call.path), actor=context.actor), _see)
+    )  # fmt: skip
 
 
-async def list_deliveries(request: Request) -> Response:
-    """The newest first."""
-    query, limit = request.query_params, int(number(request, "limit", 100, least=1, most=_MOST_LISTED))
-    look = partial(
-        view.deliveries,
-        job=parse_job(query["job"]) if "job" in query else None,
-        webhook=parse_webhook(query["webhook"]) if "webhook" in query else None,
-        state=_state(request),
-        below=parse_delivery(query["cursor"]) if "cursor" in query else view.TOP,
-        limit=limit,
-    )
-    found = await context_of(request).look(look)
-    return answer({"deliveries": found, "next": found[-1].id if len(found) == limit else None})
+async def rotate_webhook(call: Call[Nothing, RotationWanted | None]) -> Reply[WebhookForm]:
+    """Give an endpoint another secret, and show that. The one until now goes on signing beside it for a while."""
+    wanted = RotationWanted() if call.body is None else call.body
+    act = partial(command.rotate, webhook=_webhook(call.path), wanted=wanted, actor=call.context.actor)
+    return (await carry_out(call, act, _see_with_secrets, Reply)).reply
 
 
-async def get_delivery(request: Request) -> Response:
-    delivery = parse_delivery(request.path_params["delivery"])
-    return answer(await context_of(request).look(partial(view.delivery, number=delivery)))
+async def test_webhook(call: Call[Nothing, None]) -> Reply[WebhookTestForm]:
+    """Send a test message to an endpoint. That happens once and now, also where it is disabled or held, and is in no
+    list of deliveries. Answered when the receiver has."""
+    context, webhook = call.context, _webhook(call.path)
+
+    async def send() -> Reply[WebhookTestForm]:
+        context.control.look_at_config()
+        found = await context.look(partial(view.find, webhook=webhook))
+        now, name = context.clock.now(), show_webhook(webhook)
+        said = encode({"type": TEST, "timestamp": now, "data": {"webhook": name}})
+        done = await context.sender.exchange(found.url, new_message(), said, found.secrets(now))
+        tried = msgspec.structs.asdict(try_form(done))
+        return Reply(WebhookTestForm(webhook=name, delivered=done.is_success, **tried))
+
+    return await carry_outside(call, send)
 
 
-async def redeliver(request: Request) -> Response:
-    context, delivery = context_of(request), parse_delivery(request.path_params["delivery"])
-
-    def act(work: Work) -> dict[str, Any]:
-        command.redeliver(work, delivery, actor=context.actor)
-        return view.delivery(work.session, delivery)
-
-    return answer(await context.perform(act))
+async def get_webhook_secret(call: Call[Nothing, None]) -> Reply[SecretForm]:
+    """Show what messages to the URLs of jobs are signed with."""
+    return Reply(SecretForm(secret=await call.context.perform(command.secret_of_jobs)))
 
 
-ROUTES = [
-    Route("/api/webhooks", add_webhook, methods=["POST"]),
-    Route("/api/webhooks", list_webhooks, methods=["GET"]),
-    Route("/api/webhooks/secret", own_secret, methods=["GET"]),
-    Route("/api/webhooks/{webhook}", get_webhook, methods=["GET"]),
-    Route("/api/webhooks/{webhook}", remove_webhook, methods=["DELETE"]),
-    Route("/api/webhooks/{webhook}/enable", enable_webhook, methods=["POST"]),
-    Route("/api/webhooks/{webhook}/disable", disable_webhook, methods=["POST"]),
-    Route("/api/webhooks/{webhook}/rotate", rotate_webhook, methods=["POST"]),
-    Route("/api/webhooks/{webhook}/test", test_webhook, methods=["POST"]),
-    Route("/api/webhook-deliveries", list_deliveries, methods=["GET"]),
-    Route("/api/webhook-deliveries/{delivery}", get_delivery, methods=["GET"]),
-    Route("/api/webhook-deliveries/{delivery}/redeliver", redeliver, methods=["POST"]),
-]
+_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - an example
+_SHOWN = WebhookForm(
+    id="webhook-1",
+    url="https://example.org/hooks/rota",
+    events=list(USUAL),
+    state="enabled",
+    created_at=SUBMITTED,
+    disabled_at=None,
+    disabled_reason=None,
+    failures=0,
+    held_until=None,
+    old_secret_until=None,
+    pending=0,
+)
+_DISABLED = msgspec.structs.replace(
+    _SHOWN, state="disabled", disabled_at=SUBMITTED + timedelta(minutes=4), disabled_reason="disabled by ada"
+)  # fmt: skip
+_ROTATED = msgspec.structs.replace(_SHOWN, old_secret_until=SUBMITTED + timedelta(days=1), secret=_SECRET)
+_ADDED = {**msgspec.to_builtins(_SHOWN), "secret": _SECRET, "warning": None}
+_TESTED = WebhookTestForm(
+    webhook="webhook-1", delivered=True, at=SUBMITTED, seconds=0.042, status=204, error=None
+)  # fmt: skip
+
+_ONE = "/api/webhooks/{webhook}"
+ENDPOINTS = [
+    Endpoint(
+        "POST", "/api/webhooks", add_webhook, statuses=(201,), refuses=(409,), is_keyed=True,
+        sends={"url": "https://example.org/hooks/rota", "events": list(USUAL)}, shows=_ADDED,
+    ),
+    Endpoint("GET", "/api/webhooks", list_webhooks, shows=WebhooksForm(webhooks=[_SHOWN], next=None)),
+    Endpoint("GET", "/api/webhooks/secret", get_webhook_secret, refuses=(507,), shows=SecretForm(secret=_SECRET)),
+    Endpoint("GET", _ONE, get_webhook, shows=_SHOWN),
+    Endpoint("DELETE", _ONE, remove_webhook, shows=_SHOWN),
+    Endpoint("POST", f"{_ONE}/enable", enable_webhook, shows=_SHOWN),
+    Endpoint("POST", f"{_ONE}/disable", disable_webhook, shows=_DISABLED),
+    Endpoint(
+        "POST", f"{_ONE}/rotate", rotate_webhook, refuses=(409,), is_keyed=True, sends={"keep": "1d"}, shows=_ROTATED
+    ),
+    Endpoint("POST", f"{_ONE}/test", test_webhook, is_keyed=True, shows=_TESTED),
+]  # fmt: skip

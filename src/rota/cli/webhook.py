@@ -19,7 +19,7 @@ from rota.client.ask.webhook import (
     redeliver,
     remove_webhook,
     rotate_webhook,
-    test_webhook,
+    try_webhook,
 )
 from rota.client.session import Session
 from rota.home import find_home
@@ -87,7 +87,7 @@ def delivery_id(text: str) -> str:
 
 
 def _list(session: Session, args: argparse.Namespace) -> int:
-    answer = session.ask(list_webhooks())
+    answer = {"webhooks": list(session.pages(list_webhooks, "webhooks"))}
     if args.json:
         say_json(answer)
     elif answer["webhooks"]:
@@ -157,7 +157,7 @@ def _rotate(session: Session, args: argparse.Namespace) -> int:
 
 def _test(session: Session, args: argparse.Namespace) -> int:
     webhook = webhook_id(args.webhook)
-    answer = session.ask(test_webhook(webhook))
+    answer = session.ask(try_webhook(webhook))
     if args.json:
         say_json(answer)
     else:

@@ -93,7 +93,9 @@ class Carrier:
             except (InFlight, Unavailable) as error:
                 pause = _worth(error, ask, waited)
                 if pause is None:
-                    raise _told(error, ask, was_heard=was_heard) from error
+                    if was_heard and ask.method != "GET" and isinstance(error, Unavailable):
+                        raise Unavailable(f"{error.message}\n{_PERHAPS}") from error
+                    raise
                 await self.pause(pause)
                 waited += pause
             else:
@@ -120,12 +122,6 @@ def _worth(error: RotaError, ask: Ask, waited: float) -> float | None:
     if error.retry_after is None or not ask.is_repeatable or ask.patience is None:
         return None
     return error.retry_after if waited + error.retry_after <= _WORTH_WAITING else None
-
-
-def _told(error: RotaError, ask: Ask, *, was_heard: bool) -> RotaError:
-    if not was_heard or ask.method == "GET" or not isinstance(error, Unavailable):
-        return error
-    return Unavailable(f"{error.message}\n{_PERHAPS}")
 
 
 def bring_back(home: Home, *, answered: bool) -> None:

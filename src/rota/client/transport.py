@@ -11,7 +11,7 @@ from rota import __version__
 from rota.client.ask import Ask
 from rota.client.decoder import Decoder
 from rota.client.problem import BadAnswer, Broken, NoAnswer, NotRunning, from_answer
-from rota.errors import HomeError
+from rota.errors import HomeError, RotaError
 from rota.home import Home, short_address
 
 TYPE_CHECKING = False
@@ -105,7 +105,7 @@ class Stream:
             data = self._connection.recv(65_536)
         except TimeoutError:
             raise NoAnswer(SILENT) from None
-        except ConnectionError:
+        except OSError:
             data = b""
         return self._reading.take(data)
 
@@ -132,33 +132,32 @@ class HomeSocket:
     headers: Mapping[str, str] = {"Host": "rota"}
 
     def __init__(self, home: Home) -> None:
-        self._home = home
+        self.home = home
 
     def connect(self, timeout: float | None) -> socket.socket:
-        return connect(self._home, timeout)
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        connection.settimeout(timeout)
+        try:
+            with short_address(self.home.directory, "rota.sock") as address:
+                connection.connect(address)
+        except OSError as error:
+            connection.close()
+            raise self.explain(error) from None
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
-
-def connect(home: Home, timeout: float | None) -> socket.socket:
-    """A connection to the home's scheduler; NotRunning when there is none."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    connection.settimeout(timeout)
-    try:
-        with short_address(home.directory, "rota.sock") as address:
-            connection.connect(address)
-    except BaseException as error:
-        connection.close()
+    def explain(self, error: OSError) -> RotaError:
+        """What it means that there is no connection; NotRunning where there is no scheduler."""
         if isinstance(error, FileNotFoundError | NotADirectoryError | ConnectionRefusedError):
             left = isinstance(error, ConnectionRefusedError)
-            message = f"no scheduler runs in {home.directory}; `rota up` starts it"
-            raise NotRunning(message, left_socket=left) from None
+            return NotRunning(f"no scheduler runs in {self.home.directory}; `rota up` starts it", left_socket=left)
         if isinstance(error, TimeoutError):
-            raise NoAnswer(SILENT) from None
+            return NoAnswer(SILENT)
         if isinstance(error, PermissionError):
-            raise HomeError(f"{home.socket} belongs to another user; set ROTA_HOME to a home of your own") from None
-        if isinstance(error, OSError):
-            raise HomeError(f"cannot connect to {home.socket}: {error.strerror or error}; see `rota doctor`") from None
-        raise
-    return connection
+            return HomeError(f"{self.home.socket} belongs to another user; set ROTA_HOME to a home of your own")
+        return HomeError(f"cannot connect to {self.home.socket}: {error.strerror or error}; see `rota doctor`")
 
 
 def request_bytes(ask: Ask, headers: Mapping[str, str]) -> bytes:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import msgspec
 
 from rota.core.artifact import Artifact, parse_artifact
@@ -13,26 +11,22 @@ from rota.engine.work import Work
 from rota.errors import Conflict, InvalidInput, NotFound
 from rota.ids import JobId, RunId, show_job
 from rota.store.artifact import Put, scope_of
+from rota.wire.artifact import PutForm
 
 MOST_BYTES = 1 << 20
 
 
 class PutWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An artifact to put."""
+
     artifact: str
+    """As `type:name`."""
     payload: str | None = None
     """Kept with it, for whoever needs it; only of `custom`."""
     job: str | None = None
     """The running job that says so."""
     cwd: str | None = None
-
-
-class PutForm(msgspec.Struct, frozen=True, kw_only=True):
-    artifact: str
-    scope: str | None
-    """The repository it belongs to."""
-    payload: str | None
-    put_at: datetime | None
-    job: str | None
+    """The directory that its path is relative to, and whose repository it belongs to; of a job, that job's."""
 
 
 def put_form(put: Put) -> PutForm:

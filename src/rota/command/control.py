@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rota.engine import control
 from rota.engine.clearing import Clearing, Order
 from rota.engine.work import Work
 from rota.errors import InvalidInput
 from rota.ids import JobId
 from rota.names import GLOBAL, is_pool_name
+from rota.wire.control import PauseForm, ResumeForm
 
 
 def check_scope(scope: str | None) -> str:
@@ -23,7 +22,7 @@ def check_scope(scope: str | None) -> str:
     return scope
 
 
-def pause(work: Work, scope: str, *, actor: str) -> dict[str, Any]:
+def pause(work: Work, scope: str, *, actor: str) -> PauseForm:
     """What is paused stays paused by who was first."""
     before = work.session.pause_of(scope)
     if before is None:
@@ -33,17 +32,17 @@ def pause(work: Work, scope: str, *, actor: str) -> dict[str, Any]:
     warning = None
     if scope != GLOBAL and scope not in work.settings.limits.sizes and not work.session.lanes_under(scope):
         warning = f"no job has stood under {scope} so far; is that its name?"
-    return {"result": before is None, "scope": scope, "paused_by": by, "paused_at": at, "warning": warning}
+    return PauseForm(result=before is None, scope=scope, paused_by=by, paused_at=at, warning=warning)
 
 
-def resume(work: Work, scope: str, *, actor: str) -> dict[str, Any]:
+def resume(work: Work, scope: str, *, actor: str) -> ResumeForm:
     """Who had paused it, if anybody had; other pauses go on, and so do breakers."""
     before = work.session.pause_of(scope)
     if before is None:
-        return {"result": False, "scope": scope, "paused_by": None, "paused_at": None}
+        return ResumeForm(result=False, scope=scope, paused_by=None, paused_at=None)
     work.session.resume(scope, by=actor, now=work.now)
     control.let_go(work, scope)
-    return {"result": True, "scope": scope, "paused_by": before.by, "paused_at": before.at}
+    return ResumeForm(result=True, scope=scope, paused_by=before.by, paused_at=before.at)
 
 
 def clear(work: Work, scope: str, *, actor: str) -> Clearing:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from rota.command.field import check_command, check_priority, check_text, limit_of, not_before_of
+from rota.command.field import check_command, check_own_params, check_priority, check_text, limit_of, not_before_of
 from rota.command.schema import check_params
 from rota.core.job import Job, changed
 from rota.core.retry import RetryPolicy
@@ -23,17 +23,22 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """What shall be another; what is not named stays."""
 
     command: list[str] | UnsetType = UNSET
+    """The program and its arguments."""
     params: dict[str, Any] | UnsetType = UNSET
     """All of them anew; `set_params` and `unset_params` change single ones."""
     set_params: dict[str, Any] | UnsetType = UNSET
+    """Params to add to those there are, or to give another value."""
     unset_params: list[str] | UnsetType = UNSET
+    """Params to take away, by name."""
     name: str | UnsetType | None = UNSET
     priority: int | UnsetType = UNSET
     timeout: str | UnsetType | None = UNSET
     idle_timeout: str | UnsetType | None = UNSET
     retries: int | UnsetType = UNSET
+    """How often it is tried again if it fails."""
     retry: str | UnsetType | None = UNSET
     delay: str | UnsetType | None = UNSET
+    """How long it waits from now on, as `10m`; null for not at all."""
 
 
 class Edited(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,6 +134,7 @@ def _changes(work: Work, job: Job, wanted: Edit, warnings: list[str]) -> Mapping
         changes["retry"] = _policy(work, job, wanted)
     if not (wanted.params is UNSET and wanted.set_params is UNSET and wanted.unset_params is UNSET):
         changes["params"] = _params(job, wanted, warnings)
+        check_own_params(changes["params"], "params" if wanted.set_params is UNSET else "set_params")
     if job.spec.recipe is not None and not job.was_dispatched and changes.keys() & {"command", "params", "name"}:
         return {**_by_recipe(job, job.spec.recipe, changes, warnings), **changes}
     return changes

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
+from rota.command.schema import check_params
 from rota.command.submission import LockWanted, Submission
 from rota.core.lock import Lock
 from rota.core.pool import MOST_WEIGHT
@@ -25,6 +27,7 @@ def check_fields(wanted: Submission) -> None:
     if wanted.skip_if is not None and not wanted.skip_if.strip():
         raise InvalidInput("skip_if is empty, which a shell takes for success: leave it out instead").under(".skip_if")
     check_priority(wanted.priority or 0)
+    check_own_params(wanted.params)
     _check_pools(wanted.pools)
     for field in ("type", "flow", "target"):
         _check_name(field, getattr(wanted, field))
@@ -58,6 +61,16 @@ def check_command(command: Sequence[str]) -> None:
     if any("\x00" in word for word in command):
         said = "the command has a NUL character, which no program can be given; remove it"
         raise InvalidInput(said).under(".command")
+
+
+def check_own_params(params: Mapping[str, Any], field: str = "params") -> None:
+    """Whatever a schema may say of them: they are stored, shown, and reach the child in one variable."""
+    if not params:
+        return
+    try:
+        check_params(None, params)
+    except InvalidInput as error:
+        raise error.under(f".{field}") from None
 
 
 def check_text(field: str, text: str | None) -> None:

@@ -21,10 +21,15 @@ class Move(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Where to: one of these."""
 
     first: bool = False
+    """Before all others of its priority."""
     last: bool = False
+    """Behind all others of its priority."""
     to: Annotated[int, msgspec.Meta(le=2**53)] | None = None
+    """To this place among those of its priority, from 1; higher than there are is the last."""
     before: str | None = None
+    """Right before this job, which waits too."""
     after: str | None = None
+    """Right behind this job, which waits too."""
 
 
 class Moved(msgspec.Struct, frozen=True, kw_only=True):

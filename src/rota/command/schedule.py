@@ -20,27 +20,43 @@ from rota.store.session import Looking
 
 
 class ScheduleWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A schedule as asked for."""
+
     name: str
+    """What it is called; no other is."""
     cron: str
+    """Its times: five fields, or `@daily` and the like."""
     tz: str = "UTC"
+    """The time zone that they are of."""
     catch_up: CatchUp = CatchUp.LATEST
+    """Which of the times fire that pass while no scheduler is there."""
     overlap: Overlap = Overlap.ALLOW
+    """What becomes of a time while a job that it made is active."""
     enabled: bool = True
+    """Whether its times fire."""
     job: Submission
+    """What it asks for each time, as for `POST /api/jobs`."""
 
 
 class ScheduleChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What shall be another; what is not named stays."""
 
     name: str | UnsetType = UNSET
+    """What it shall be called."""
     cron: str | UnsetType = UNSET
+    """Its times; they count from now on."""
     tz: str | UnsetType = UNSET
+    """The time zone that they are of."""
     catch_up: CatchUp | UnsetType = UNSET
+    """Which of the times fire that pass while no scheduler is there."""
     overlap: Overlap | UnsetType = UNSET
+    """What becomes of a time while a job that it made is active."""
     job: dict[str, Any] | UnsetType = UNSET
     """Fields of the job; null for what it is when nothing is said."""
     set_params: dict[str, Any] | UnsetType = UNSET
+    """Params to add to those of its job."""
     unset_params: list[str] | UnsetType = UNSET
+    """Params to take from them."""
 
 
 def add(work: Work, wanted: ScheduleWanted, *, actor: str | None) -> tuple[Schedule, list[str]]:

@@ -27,9 +27,11 @@ class TemplateFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     type: str | UnsetType | None = UNSET
     """Their kind; they draw from the pool `type/TYPE`."""
     priority: int | UnsetType | None = UNSET
+    """Higher goes first."""
     retry: str | UnsetType | None = UNSET
     """The name of their retry policy."""
     retries: int | UnsetType | None = UNSET
+    """How often one is tried again."""
     pools: dict[str, int] | UnsetType | None = UNSET
     """What they draw from, and how much of it."""
     locks: list[LockPlace | str] | UnsetType | None = UNSET
@@ -41,7 +43,9 @@ class TemplateFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     missing_producer: MissingProducer | UnsetType | None = UNSET
     """What becomes of one when nobody is to produce what it needs."""
     flow: str | UnsetType | None = UNSET
+    """Their flow, with places."""
     phase: str | UnsetType | None = UNSET
+    """Their phase of the flow."""
     parallelizable: bool | UnsetType | None = UNSET
     """Whether they may run beside others of their phase and flow."""
     unique: str | UnsetType | None = UNSET
@@ -72,11 +76,13 @@ class TemplateWanted(TemplateFields, frozen=True, kw_only=True, forbid_unknown_f
     """A template as asked for."""
 
     name: str
+    """What it is called; no other in use is."""
 
 
 class TemplateChange(TemplateFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What shall be another in a template, or all that it shall be."""
 
     name: str | UnsetType | None = UNSET
+    """What it shall be called."""
     set_default_params: dict[str, Any] | UnsetType | None = UNSET
     """Default params to add to those there are."""

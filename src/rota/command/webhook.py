@@ -22,7 +22,10 @@ _MOST_ENDPOINTS = 100
 
 
 class WebhookWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An endpoint as asked for."""
+
     url: str
+    """Where messages are to be sent to."""
     events: list[str] = []
     """None named: the usual ones."""
     secret: str | None = None
@@ -30,7 +33,10 @@ class WebhookWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class RotationWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Another secret as asked for."""
+
     secret: str | None = None
+    """The new one; none: one is made."""
     keep: str | None = None
     """How long the secret until now goes on signing."""
 

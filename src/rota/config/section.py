@@ -139,7 +139,7 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Route = Annotated[str, Meta(description="the name of a template")]
-OWN_PATHS = ("api", "health", "ready", "metrics", "openapi.json", "problems", "jobs", "scheduler", "web")
+OWN_PATHS = ("api", "health", "ready", "metrics", "openapi.json", "docs", "problems", "jobs", "scheduler", "web")
 """What the first part of a route cannot be: these are Rota's own."""
 ROUTE_FORMS = (
     "a route is a path such as /story/generate, of letters, digits and _ - . / that does not end in /, and none of"
@@ -258,7 +258,9 @@ class Display(msgspec.Struct, frozen=True, kw_only=True):
     """`[display]`: how commands show jobs to people."""
 
     list: ListDisplay = ListDisplay()
+    """What `rota list` prints."""
     show: ShowDisplay = ShowDisplay()
+    """What `rota show` prints."""
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):

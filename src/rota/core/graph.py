@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import chain
+from typing import Literal
 
 import msgspec
 
@@ -226,7 +227,7 @@ def show_line(line: Line, captions: Mapping[JobId, Caption], presence: Mapping[N
             return line.prefix
 
 
-def state_of(presence: bool | None) -> str:
+def state_of(presence: bool | None) -> Literal["present", "missing", "unknown"]:
     """Of an artifact that nobody makes. What could not be looked at is neither there nor missing."""
     return "unknown" if presence is None else "present" if presence else "missing"
 

@@ -28,12 +28,16 @@ MOST = 100
 
 
 class CatchUp(StrEnum):
+    """Which of the times fire that passed while no scheduler was there: the last, none, or each."""
+
     LATEST = "latest"
     NONE = "none"
     ALL = "all"
 
 
 class Overlap(StrEnum):
+    """What becomes of a time while a job that the schedule made is active."""
+
     ALLOW = "allow"
     SKIP = "skip"
     """Not while a job that it made is active."""
@@ -42,6 +46,8 @@ class Overlap(StrEnum):
 
 
 class FireState(StrEnum):
+    """What became of a time."""
+
     FIRED = "fired"
     MISSED = "missed"
     SKIPPED = "skipped"

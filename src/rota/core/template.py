@@ -32,8 +32,12 @@ FIXED = ("locks", "needs", "produces", "unique", "target", "flow")
 
 
 class LockPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A lock, with places in its key."""
+
     key: str
+    """What is held."""
     mode: LockMode = LockMode.EXCLUSIVE
+    """Alone, or with others that share it."""
 
 
 class TemplateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

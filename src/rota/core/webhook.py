@@ -84,6 +84,8 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeliveryState(StrEnum):
+    """What became of a message."""
+
     PENDING = "PENDING"
     DELIVERED = "DELIVERED"
     FAILED = "FAILED"

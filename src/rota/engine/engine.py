@@ -33,6 +33,7 @@ from rota.engine.clearing import Clearing, holds_of
 from rota.engine.contact import Contact
 from rota.engine.dispatch import Starter, look_at_marked
 from rota.engine.known import Known
+from rota.engine.meter import Claimed, Meter
 from rota.engine.outside import certain, disturb, stir_changed
 from rota.engine.pace import Pacer
 from rota.engine.recovery import Report, reconcile
@@ -74,6 +75,7 @@ class Engine:
         publish: Callable[[Sequence[Event]], None],
         ask: Callable[[Sequence[Question]], None],
         chance: Chance = random.random,
+        meter: Meter | None = None,
     ) -> None:
         self._session: Session
         self._open_session = open_session
@@ -84,6 +86,7 @@ class Engine:
         self._publish = publish
         self._chance = chance
         self._ask = ask
+        self._meter = Meter() if meter is None else meter
         self.known = Known()
         self.outbox = Outbox()
         self._kept: list[Message] = []
@@ -148,6 +151,7 @@ class Engine:
     def turn(self, requests: Sequence[Request[Any]] = ()) -> None:
         if not self._has_started and not self._starts_at_last(requests):
             return
+        began = self._clock.monotonic()
         messages = [*self._kept, *self._contact.receive()]
         work = Work(
             self._session, self.settings, self._clock.now(), self._chance, self.known, self.held, self.clearings,
@@ -175,7 +179,9 @@ class Engine:
             next_due = _earliest(
                 self._session.next_due(), self._breaker_due, self._pacer.next_due(self.settings, work.now)
             )
+            decided = self._clock.monotonic()
             events = self._session.commit()
+            stored = self._clock.monotonic()
         except (StorageFull, StoreError) as error:
             self._fail(error, messages, requests)
             if isinstance(error, CannotGoOn):
@@ -205,6 +211,9 @@ class Engine:
             self._publish(events)
         if work.questions or work.watches:
             self._ask(work.questions)
+        self._meter.book(
+            work.notes, events, requests=len(requests), seconds=stored - began, commit_seconds=stored - decided
+        )
 
     def rehearse(self, request: Request[Any]) -> None:
         """What a turn with this request would come to. It is the same code on the same records, and none of it is kept:
@@ -253,10 +262,14 @@ class Engine:
     @property
     def held_by(self) -> str | None:
         """Why nothing at all starts, whatever the gates say."""
-        if self.is_draining:
-            return "the scheduler is stopping"
-        away = None if self._contact.is_connected else "there is no supervisor; it is being started"
-        return next(iter(self._obstacles), away)
+        return next(iter(self.obstacles), None)
+
+    @property
+    def obstacles(self) -> list[str]:
+        """The same, all of it."""
+        draining = ["the scheduler is stopping"] if self.is_draining else []
+        away = [] if self._contact.is_connected else ["there is no supervisor; it is being started"]
+        return [*draining, *(self._obstacles or away)]
 
     @property
     def holds(self) -> Holds:
@@ -385,6 +398,7 @@ class Engine:
         work.plan = chosen
         self._pacer.book(work, len(claims))
         dispatches = self._session.claim(chosen.claims, NODE, work.now, "tick")
+        work.notes += [Claimed(each.type, each.waited(work.now)) for each in dispatches]
         has_marked = breaker.book_plan(work, chosen)
         ordered = [self._order(work, dispatch) for dispatch in dispatches]
         ordered += [self._serve(work, claim) for claim in chosen.slots]
@@ -442,6 +456,7 @@ class Engine:
         self.outbox.forget()
         if self.trouble is None:
             log.error("%s", error.message)
+        self._meter.undo()
         self.trouble, self._kept, self.has_more = error, messages, False
         self._starter.forget()
         for request in requests:

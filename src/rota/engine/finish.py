@@ -12,6 +12,7 @@ from rota.core.breaker import CIRCUIT_BROKEN, again_after
 from rota.core.run import CANCELLED, STOPPED_BY_SHUTDOWN, Conclusion, End, Intent, conclude
 from rota.core.status import Status
 from rota.engine import breaker, group, slot
+from rota.engine.meter import Begun, Ended
 from rota.engine.outside import disturb
 from rota.engine.retry import delay_after, go_on
 from rota.engine.slot import NOT_CONFIRMED, NOT_STARTED
@@ -44,6 +45,9 @@ def book_start(work: Work, message: Started) -> None:
         log.warning("%s started, but is not wanted any more", show_run(message.run))
         return
     work.session.confirm(run, message.pid, message.start_time, work.now, "executor")
+    if run.status is Status.DISPATCHED:
+        since_ready = None if run.ready_at is None else _seconds(run.ready_at, work.now)
+        work.notes.append(Begun(since_ready, _seconds(run.started_at, work.now)))
     work.runs[run.run] = msgspec.structs.replace(run, status=Status.RUNNING, dispatch_failures=0)
 
 
@@ -87,6 +91,7 @@ def finish(work: Work, run: OpenRun, end: Conclusion, *, at: datetime, cause: st
     delay = delay_after(work, run, end)
     if not work.session.finish(run, end, at=at, now=work.now, cause=cause, goes_on=delay is not None):
         return
+    work.notes.append(Ended(run.type, end.status, _seconds(run.started_at, at)))
     breaker.book_end(work, run, end, at=at)
     if run.makes and end.status in _UNDONE:
         work.session.take_back_put(run.job)
@@ -95,6 +100,11 @@ def finish(work: Work, run: OpenRun, end: Conclusion, *, at: datetime, cause: st
     else:
         go_on(work, run, delay)
         _let_go(work, run)
+
+
+def _seconds(begin: datetime, end: datetime) -> float:
+    """The wall clock may have been set back meanwhile."""
+    return max(0.0, (end - begin).total_seconds())
 
 
 def _let_go(work: Work, run: OpenRun) -> None:
@@ -148,6 +158,7 @@ def fail_for_good(work: Work, run: OpenRun, reason: str, *, cause: str) -> None:
     """Its own record cannot be used: it is not retried, and says nothing of its kind."""
     end = Conclusion(status=Status.FAILED, exit_code=1, reason=reason, error=reason)
     if work.session.finish(run, end, at=work.now, now=work.now, cause=cause, goes_on=False):
+        work.notes.append(Ended(run.type, end.status, _seconds(run.started_at, work.now)))
         breaker.book_nothing(work, run)
         if run.makes:
             work.session.take_back_put(run.job)

@@ -21,6 +21,7 @@ from rota.core.event import Event
 from rota.core.job import Job
 from rota.core.signature import make_secret
 from rota.core.webhook import GONE, GROUP, HOLD, HOLD_AFTER, MESSAGES, DeliveryState, JobHook, Try, Webhook
+from rota.engine.meter import Tried
 from rota.engine.work import Work
 from rota.errors import InvalidInput, StorageFull, StoreError
 from rota.ids import DeliveryId, GroupId, JobId, WebhookId, parse_group, show_webhook
@@ -173,14 +174,17 @@ def book_try(work: Work, delivery: DeliveryId, done: Try) -> None:
         return
     work.session.add_try(found, done)
     if found.state is not DeliveryState.PENDING:
+        work.notes.append(Tried(done.is_success, is_last=False))
         return
     endpoint = None if found.webhook is None else work.session.webhook(found.webhook)
     if done.is_success:
+        work.notes.append(Tried(is_success=True, is_last=True))
         work.session.end_delivery(found, DeliveryState.DELIVERED, None, work.now)
         if endpoint is not None:
             _book_success(work, endpoint)
         return
     delay = None if done.status == GONE else work.settings.webhooks.again_after(found.tried + 1, work.chance())
+    work.notes.append(Tried(is_success=False, is_last=delay is None))
     if delay is None:
         work.session.end_delivery(found, DeliveryState.FAILED, done.error, work.now)
     else:

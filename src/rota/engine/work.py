@@ -21,6 +21,7 @@ from rota.core.tick import Plan
 from rota.core.webhook import HookPolicy
 from rota.engine.clearing import Clearing, Progress, holds_of
 from rota.engine.known import Known
+from rota.engine.meter import Note
 from rota.engine.once import Once
 from rota.executor.port import Environment, Order, Start
 from rota.ids import JobId, RunId, SlotId
@@ -110,6 +111,8 @@ class Work:
         self.afterwards: list[Callable[[], None]] = []
         """What is to be done to files, and who is woken: right after the commit, before anything starts. It says
         its own trouble."""
+        self.notes: list[Note] = []
+        """What is counted after the commit."""
         self.held = held
         """What the hold file says, while there is one."""
         self.clearings = list(clearings)
@@ -134,6 +137,7 @@ class Work:
         self.questions.clear()
         self.has_stored = False
         self.afterwards.clear()
+        self.notes.clear()
         self.clearings = list(self._clearings_before)
         self.progress.clear()
         self.returned.clear()

@@ -151,8 +151,9 @@ class ArtifactRecords:
     def watched_heads(self) -> list[Head]:
         return list(dict.fromkeys(Head(repository, branch) for repository, branch in self._db.rows("watched_heads")))
 
-    def artifacts_put(self) -> list[Put]:
-        return self._puts("list_put")
+    def artifacts_put(self, *, behind: tuple[str, str] = ("", ""), limit: int = 1000) -> list[Put]:
+        """By name and scope, behind these, without the payloads."""
+        return self._puts("list_put", name=behind[0], scope=behind[1], limit=limit)
 
     def artifact_put(self, artifact: Artifact, repository: str | None) -> Put | None:
         """What was put under that name; none when nothing was."""

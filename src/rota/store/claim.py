@@ -44,6 +44,10 @@ class Dispatch(msgspec.Struct, frozen=True, kw_only=True):
     type: str | None = None
     queued_at: int | None = None
 
+    def waited(self, now: datetime) -> float:
+        """Seconds since it came into the queue."""
+        return 0.0 if self.queued_at is None else max(0.0, (to_stored(now) - self.queued_at) / 1_000_000)
+
     @property
     def variables(self) -> Trace:
         """Those of its trace."""

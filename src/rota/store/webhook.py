@@ -19,6 +19,7 @@ from rota.store.moment import duration_to_stored, from_stored, maybe_from_stored
 SECRET = "webhook_secret"  # noqa: S105 - where it is in `meta`
 """In `meta`: what messages to the URLs of jobs are signed with."""
 CAUSE = "webhook"
+ALL = 2**62
 
 _encode = msgspec.json.encode
 
@@ -40,8 +41,9 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 class HookRecords:
     _db: Database
 
-    def webhooks(self) -> list[Webhook]:
-        return sorted((_webhook(row) for row in self._db.rows("webhooks")), key=lambda each: each.id)
+    def webhooks(self, *, after: int = 0, limit: int = ALL) -> list[Webhook]:
+        """By number."""
+        return [_webhook(row) for row in self._db.rows("webhooks", after=after, limit=limit)]
 
     def webhook(self, webhook: WebhookId) -> Webhook | None:
         return next((each for each in self.webhooks() if each.id == webhook), None)
@@ -74,6 +76,10 @@ class HookRecords:
     def count_pending(self) -> dict[str, int]:
         """By receiver."""
         return {str(receiver): int(count) for receiver, count in self._db.rows("count_pending")}
+
+    def count_pending_of(self, receiver: str) -> int:
+        ((count,),) = self._db.rows("count_pending_of", receiver=receiver)
+        return int(count)
 
     def delivery(self, delivery: DeliveryId) -> Delivery | None:
         return next(map(_delivery, self._db.rows("deliveries", ids=[delivery])), None)

@@ -4,25 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
-import msgspec
-
 from rota.core.breaker import CLOSED, Closed, Open, Probed, State
 from rota.ids import show_job
 from rota.store.session import Reader
 from rota.view.job import Sight
-
-
-class BreakerForm(msgspec.Struct, frozen=True, kw_only=True):
-    key: str
-    state: str
-    """`open`, `half-open` or `closed`."""
-    failures: int
-    """Of its runs, those that failed within the window; no more are counted than open it."""
-    opened_at: datetime | None
-    until: datetime | None
-    """While it is open: when it lets one job try."""
-    probe: str | None
-    """While it is half-open: the job that tries."""
+from rota.wire.breaker import BreakerForm
 
 
 def breakers(reader: Reader, sight: Sight) -> list[BreakerForm]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
@@ -33,6 +32,7 @@ from rota.ids import JobId, show_job
 from rota.store.graph import Legend
 from rota.store.session import Looking, Reader
 from rota.view.job import Sight, waits_of
+from rota.wire.graph import AfterForm, GraphForm, LinkForm, NodeForm, PictureForm
 
 EMPTY = "Outcome: No scheduled jobs"
 MOST_LINES = 500
@@ -72,10 +72,10 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     captions: Mapping[JobId, Caption]
     leaves: Leaves
 
-    def said(self, outside: Outside) -> dict[str, Any]:
+    def said(self, outside: Outside) -> PictureForm:
         presence = self.leaves.presence(outside)
         lines = [show_line(line, self.captions, presence) for line in self.drawing.lines]
-        return {"text": "\n".join(lines) or EMPTY, "left_out": self.drawing.left_out}
+        return PictureForm(text="\n".join(lines) or EMPTY, left_out=self.drawing.left_out)
 
 
 class Adjacency(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,20 +86,19 @@ class Adjacency(msgspec.Struct, frozen=True, kw_only=True):
     waits: Mapping[JobId, str]
     leaves: Leaves
 
-    def said(self, outside: Outside) -> dict[str, Any]:
+    def said(self, outside: Outside) -> GraphForm:
         presence = self.leaves.presence(outside)
         nodes = [
-            {
-                "id": show_job(job),
-                "status": vertex.status.shown.value,
-                "command": shlex.join(self.legends[job].command) if job in self.legends else "",
-                "wait": self.waits.get(job),
-            }
+            NodeForm(
+                id=show_job(job),
+                status=vertex.status.shown.value,
+                command=shlex.join(self.legends[job].command) if job in self.legends else "",
+                wait=self.waits.get(job),
+            )
             for job, vertex in self.graph.nodes.items()
         ]
         edges = [_edge(job, link, presence) for job in self.graph.nodes for link in self.graph.links.get(job, ())]
-        left_out = {"left_out": self.graph.left_out} if self.graph.left_out else {}
-        return {"nodes": nodes, "edges": edges, **left_out}
+        return GraphForm(nodes=nodes, edges=edges, left_out=self.graph.left_out or msgspec.UNSET)
 
 
 def picture(reader: Reader, wanted: Wanted, sight: Sight) -> Picture:
@@ -136,17 +135,17 @@ def adjacency_of(reader: Looking, graph: Graph, sight: Sight) -> Adjacency:
     return Adjacency(graph=graph, legends=legends, waits=waits, leaves=_leaves(graph, vertices))
 
 
-def _edge(job: JobId, link: Link, presence: Mapping[Need, bool | None]) -> dict[str, Any]:
+def _edge(job: JobId, link: Link, presence: Mapping[Need, bool | None]) -> LinkForm:
     source = show_job(job)
     match link:
         case After():
             to = link.predecessor if link.to is None else link.to.job
-            return {"from": source, "to": show_job(to), "after": {"policy": link.policy.value}}
+            return LinkForm(source=source, to=show_job(to), after=AfterForm(policy=link.policy.value))
         case Needed(to=Vertex(job=maker)):
-            return {"from": source, "to": show_job(maker), "artifact": link.label}
+            return LinkForm(source=source, to=show_job(maker), artifact=link.label)
         case Needed():
             state = state_of(presence.get(link.need))
-            return {"from": source, "to": f"artifact:{link.label}", "artifact": link.label, "state": state}
+            return LinkForm(source=source, to=f"artifact:{link.label}", artifact=link.label, state=state)
 
 
 def _waits(

@@ -13,58 +13,18 @@ from rota.core.schedule import Fire, FireState, Schedule
 from rota.errors import RotaError
 from rota.ids import show_job, show_schedule
 from rota.store.session import Looking
+from rota.wire.schedule import FireForm, ScheduleForm, SchedulesForm, TimeForm
+from rota.wire.scheduler import NextFireForm, ScheduleSummaryForm
 
 _DAY = timedelta(days=1)
 _PREVIEW = 3
 
 
-class TimeForm(msgspec.Struct, frozen=True, kw_only=True):
-    utc: datetime
-    local: datetime
-    """In the schedule's zone."""
-
-
-class FireForm(msgspec.Struct, frozen=True, kw_only=True):
-    at: datetime
-    state: str
-    job: str | None
-    status: str | None
-    """Of the job's chain, as it is now; none where it has been collected."""
-    late: float
-    """Seconds from its time to when this became of it."""
-    reason: str | None
-    count: int
-    trigger: bool
-
-
-class ScheduleForm(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
-    name: str
-    cron: str
-    tz: str
-    catch_up: str
-    overlap: str
-    enabled: bool
-    next_at: datetime | None
-    since: datetime
-    created_at: datetime
-    changed_at: datetime
-    template: str | None
-    command: list[str]
-    params: dict[str, Any]
-    priority: int
-    job: dict[str, Any]
-    """What it asks for each time, but for its environment."""
-    last_fire: FireForm | None
-    next: list[TimeForm] = []
-    fires: list[FireForm] = []
-    """The latest, where it is looked at alone."""
-
-
-def listing(look: Looking, *, after: int, limit: int) -> tuple[list[ScheduleForm], str | None]:
-    """By number, and the last of them where there may be more."""
-    found = look.schedules(after=after, limit=limit)
-    return [form(look, each, most=1) for each in found], show_schedule(found[-1].id) if len(found) == limit else None
+def listing(look: Looking, *, after: int, limit: int) -> SchedulesForm:
+    """By number."""
+    found = look.schedules(after=after, limit=limit + 1)
+    forms = [form(look, each, most=1) for each in found[:limit]]
+    return SchedulesForm(schedules=forms, next=forms[-1].id if len(found) > limit else None)
 
 
 def form(look: Looking, schedule: Schedule, *, most: int = 10, is_alone: bool = False) -> ScheduleForm:
@@ -76,8 +36,8 @@ def form(look: Looking, schedule: Schedule, *, most: int = 10, is_alone: bool = 
         name=schedule.name,
         cron=schedule.cron,
         tz=schedule.zone,
-        catch_up=schedule.catch_up.value,
-        overlap=schedule.overlap.value,
+        catch_up=schedule.catch_up,
+        overlap=schedule.overlap,
         enabled=schedule.is_enabled,
         next_at=schedule.next_at,
         since=schedule.since,
@@ -125,7 +85,7 @@ def _fires(look: Looking, fires: list[Fire]) -> list[FireForm]:
     return [
         FireForm(
             at=fire.at,
-            state=fire.state.value,
+            state=fire.state,
             job=None if fire.job is None else show_job(fire.job),
             status=None if fire.job is None else chains.get(fire.job),
             late=round(max(0.0, (fire.booked_at - fire.at).total_seconds()), 3),
@@ -137,15 +97,15 @@ def _fires(look: Looking, fires: list[Fire]) -> list[FireForm]:
     ]
 
 
-def summary(look: Looking, now: datetime) -> dict[str, Any]:
+def summary(look: Looking, now: datetime) -> ScheduleSummaryForm:
     """For `status`: how many there are, what is due next, and what went wrong within a day."""
     total, enabled = look.count_schedules()
     first = look.first_due_schedule() if enabled else None
     counts = look.count_fires(now - _DAY) if total else {}
-    return {
-        "total": total,
-        "enabled": enabled,
-        "next": None if first is None else {"id": show_schedule(first[0]), "name": first[1], "at": first[2]},
-        "missed": counts.get(FireState.MISSED, 0),
-        "failed": counts.get(FireState.FAILED, 0),
-    }
+    return ScheduleSummaryForm(
+        total=total,
+        enabled=enabled,
+        next=None if first is None else NextFireForm(id=show_schedule(first[0]), name=first[1], at=first[2]),
+        missed=counts.get(FireState.MISSED, 0),
+        failed=counts.get(FireState.FAILED, 0),
+    )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from rota.core.snapshot import Claim
 from rota.engine.work import Work
 from rota.ids import show_job
+from rota.wire.tick import TickForm
 
 
-def report(work: Work) -> dict[str, Any]:
+def report(work: Work) -> TickForm:
     """At the end of its turn. What a tick decided on and has not started yet (a spawn delay keeps it, or what it hangs
     on is still being looked at) is among what would be dispatched; in a rehearsal that is all of it."""
     planned = () if work.planned is None else work.planned.claims
@@ -18,12 +18,12 @@ def report(work: Work) -> dict[str, Any]:
     still = [claim for claim in planned if claim.job not in set(started)]
     skipped = _ready(work, still) - len(still)
     reason = work.planned.bound_by if work.planned is not None else "capacity" if skipped else "none"
-    return {
-        "dispatched": [show_job(job) for job in started],
-        "would_dispatch": [show_job(claim.job) for claim in still],
-        "skipped": skipped,
-        "reason": reason,
-    }
+    return TickForm(
+        dispatched=[show_job(job) for job in started],
+        would_dispatch=[show_job(claim.job) for claim in still],
+        skipped=skipped,
+        reason=reason,
+    )
 
 
 def _ready(work: Work, still: Sequence[Claim]) -> int:

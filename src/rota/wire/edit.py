@@ -8,7 +8,10 @@ from rota.wire.job import JobForm
 
 
 class EditForm(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of an edit."""
+
     job: JobForm
+    """The job as it is now."""
     fields: list[str]
     """What is another than before."""
     warning: str | None

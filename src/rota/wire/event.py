@@ -16,9 +16,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class EventForm(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened."""
+
     seq: int
     """Its number. Each event has a higher one than those before it."""
     at: datetime
+    """When it happened."""
     kind: str
     """What happened: `job.submitted`, `job.failed`, `group.finished` …; docs/events.md lists them."""
     cause: str
@@ -26,8 +29,11 @@ class EventForm(msgspec.Struct, frozen=True, kw_only=True):
     actor: str | None
     """Who asked for it, where somebody did."""
     job: str | None
+    """The job that it happened to."""
     run: str | None
+    """The run that it happened to."""
     slot: str | None
+    """The direct execution that it happened to."""
     group: str | None
     """Of the job, or what the event is about."""
     data: Mapping[str, Any]
@@ -47,12 +53,14 @@ class BeginForm(msgspec.Struct, frozen=True, kw_only=True):
     """Where a stream begins that was asked for without a number."""
 
     since: int
+    """The number of the last event before it."""
 
 
 class EventsForm(msgspec.Struct, frozen=True, kw_only=True):
     """A page of events, the oldest first."""
 
     events: list[EventForm]
+    """The oldest first."""
     next: int | None
     """The `since` of the page after this; null when this is the last."""
     position: int

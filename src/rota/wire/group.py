@@ -16,21 +16,28 @@ GroupState = Annotated[str, Meta(extra_json_schema={"enum": [status.value for st
 
 
 class GroupForm(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs that belong together."""
+
     id: str
     name: str | None
+    """Its name, if it has one."""
     mode: str
     """`parallel` or `sequential`."""
     on_failure: str
     """The policy that says what becomes of the others when one fails."""
     status: GroupState
+    """Of the group as a whole."""
     counts: dict[str, int]
     """Chains by the status of their last job, as shown; those that gc has removed are counted as they ended."""
     total: int
+    """How many chains it has."""
     created_at: datetime
     closed_at: datetime | None
     """Since when it ends with its members; null while it is open to more."""
     cancelled_at: datetime | None
+    """When it was cancelled as a whole."""
     finished_at: datetime | None
+    """When it was over."""
     jobs: list[str] | msgspec.UnsetType = msgspec.UNSET
     """The last job of each chain, in sequence; a list of groups goes without."""
     tag: str | msgspec.UnsetType = msgspec.UNSET
@@ -45,6 +52,7 @@ class GroupsForm(msgspec.Struct, frozen=True, kw_only=True):
     """A page of groups."""
 
     groups: list[GroupForm]
+    """The newest first."""
     next: str | None
     """The `cursor` of the page after this; null when this is the last."""
 

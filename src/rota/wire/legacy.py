@@ -79,18 +79,24 @@ class LegacyJob(JobForm, frozen=True, kw_only=True):
 
 
 class LegacyMade(LegacyJob, frozen=True, kw_only=True):
+    """A job that was asked for."""
+
     result: Literal["submitted", "already_active"]
     """`already_active`: another job has its unique key, and is this one; nothing was stored."""
     warning: str | None
 
 
 class LegacyChanged(LegacyJob, frozen=True, kw_only=True):
+    """A job that was changed."""
+
     fields: list[str]
     """What is another than before."""
     warning: str | None
 
 
 class LegacyEnded(LegacyJob, frozen=True, kw_only=True):
+    """A job that was to be cancelled."""
+
     success: bool
     """Whether it is CANCELLED; it may have ended by itself meanwhile."""
     message: str
@@ -98,6 +104,8 @@ class LegacyEnded(LegacyJob, frozen=True, kw_only=True):
 
 
 class LegacyJobs(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest jobs."""
+
     jobs: list[LegacyJob]
     """The newest first."""
     total: int
@@ -109,6 +117,8 @@ class LegacyJobs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LegacyRun(RunForm, frozen=True, kw_only=True):
+    """A run, with the old names beside the new ones."""
+
     run_id: str
     """`id`."""
     job_id: str
@@ -122,6 +132,8 @@ class LegacyRun(RunForm, frozen=True, kw_only=True):
 
 
 class LegacyRuns(msgspec.Struct, frozen=True, kw_only=True):
+    """The runs of a job."""
+
     runs: list[LegacyRun]
     """The newest first; more than one where the job was rewound."""
     total: int
@@ -129,6 +141,8 @@ class LegacyRuns(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LegacyTriggered(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that was triggered."""
+
     job_id: str
     """The job's id."""
     type: str | None
@@ -140,6 +154,8 @@ class LegacyTriggered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LegacyBatchMade(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch that was triggered."""
+
     batch_id: str
     """The id of the group that was made of them."""
     job_ids: list[str]
@@ -153,6 +169,8 @@ class LegacyBatchMade(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LegacyMember(msgspec.Struct, frozen=True, kw_only=True):
+    """A job of a batch."""
+
     job_id: str
     """As it was made, whichever retry of it `status` is of."""
     type: str | None
@@ -164,6 +182,8 @@ class LegacyMember(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LegacyBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """How a batch stands."""
+
     batch_id: str
     """The id of the group."""
     status: BatchStatus
@@ -203,6 +223,8 @@ class LegacyStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LegacyScheduler(msgspec.Struct, frozen=True, kw_only=True):
+    """What the scheduler is doing."""
+
     scheduler_running: bool
     """Whether jobs are started: false while everything is paused or held."""
     current_job_id: str | None
@@ -210,11 +232,14 @@ class LegacyScheduler(msgspec.Struct, frozen=True, kw_only=True):
     queue_length: int
     """How many wait, whatever for."""
     cumulative_stats: LegacyStats
+    """How many ended in which way."""
     has_active_reservation: bool
     """Whether a direct execution waits or runs."""
 
 
 class LegacyTold(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a stop."""
+
     success: bool
     """Whether it is as asked."""
     message: str
@@ -222,6 +247,8 @@ class LegacyTold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LegacyStarted(LegacyTold, frozen=True, kw_only=True):
+    """What came of a start."""
+
     recovery_stats: None = None
     """What a crash left behind is recovered when Rota itself starts."""
 

@@ -12,29 +12,43 @@ from rota.wire.job import JobStatus
 
 
 class EndedForm(msgspec.Struct, frozen=True, kw_only=True):
+    """A member that has ended."""
+
     id: str
     name: str | None
+    """Its name, if it has one."""
     status: JobStatus
+    """How it ended."""
     reason: str | None
     """Why it ended as it did."""
     exit_code: int | None
+    """Of its process; null where it had none."""
     retried_as: str | None
     """The job that tries it again."""
 
 
 class RunningForm(msgspec.Struct, frozen=True, kw_only=True):
+    """A member that runs."""
+
     id: str
     name: str | None
+    """Its name, if it has one."""
     started_at: datetime
+    """Since when."""
 
 
 class ProgressForm(msgspec.Struct, frozen=True, kw_only=True):
+    """How a group gets on."""
+
     id: str
     name: str | None
+    """Its name, if it has one."""
     status: GroupState
+    """Of the group as a whole."""
     counts: dict[str, int]
     """Chains by the status of their last job."""
     total: int
+    """How many chains it has."""
     running: list[RunningForm]
     """In the order of the group, and no more than fit a screen."""
     ended: list[EndedForm]

@@ -24,33 +24,37 @@ _BREATH = 0.1
 """Seconds between two looks at what runs, however much happens."""
 
 
-class StartWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LegacyStart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a start can be sent."""
+
     run_recovery: bool = True
     """Taken, and of no effect: what a crash left behind is recovered when Rota itself starts."""
 
 
-class StopWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LegacyStop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How to stop."""
+
     timeout: Annotated[float, Meta(ge=1, le=300)] | None = None
     """Wait so many seconds for what runs to end; without it, the answer comes at once."""
 
 
-async def legacy_start_scheduler(call: Call[Nothing, StartWanted | None]) -> Reply[LegacyStarted]:
+async def legacy_start_scheduler(call: Call[Nothing, LegacyStart | None]) -> Reply[LegacyStarted]:
     """Go on starting jobs, after a stop. Ask `POST /api/scheduler/resume` instead."""
     context = call.context
     told = await context.perform(partial(control.resume, scope=GLOBAL, actor=context.actor))
     await context.control.look_at_hold_file()
     held = context.sight().holds.file
-    message = "the scheduler starts jobs again" if told["result"] else "the scheduler was not stopped"
+    message = "the scheduler starts jobs again" if told.result else "the scheduler was not stopped"
     return Reply(LegacyStarted(success=held is None, message=message if held is None else f"held: {held}"))
 
 
-async def legacy_stop_scheduler(call: Call[Nothing, StopWanted | None]) -> Reply[LegacyTold]:
+async def legacy_stop_scheduler(call: Call[Nothing, LegacyStop | None]) -> Reply[LegacyTold]:
     """Start no more jobs. What runs is left to end by itself, and the queue stays as it is. Ask
     `POST /api/scheduler/pause` instead."""
     context = call.context
     told = await context.perform(partial(control.pause, scope=GLOBAL, actor=context.actor))
     running = await _running(context, None if call.body is None else call.body.timeout)
-    message = "the scheduler starts no more jobs" if told["result"] else "the scheduler was stopped already"
+    message = "the scheduler starts no more jobs" if told.result else "the scheduler was stopped already"
     names = ", ".join(show_job(job) for job in running)
     return Reply(LegacyTold(success=True, message=f"{message}; still running: {names}" if names else message))
 

@@ -68,6 +68,8 @@ BatchedJob = Annotated[
 
 
 class BatchTrigger(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A batch as asked for."""
+
     jobs: Annotated[list[BatchedJob], Meta(min_length=1, max_length=10_000)]
     """All of them are made, or none."""
     webhook_url: str | None = None

@@ -13,6 +13,7 @@ from rota.api.openapi.refusal import HEADERS, response, responses_of
 from rota.api.openapi.schema import Schemas
 from rota.api.openapi.tag import TAGS, tag_of
 from rota.errors import RotaError
+from rota.wire.problem import meanings
 
 _ABOUT = """Rota is a durable, explainable scheduler for AI agents, LLM pipelines and any other command.
 
@@ -74,6 +75,14 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
 def _place(endpoint: Endpoint) -> tuple[int, str, int]:
     """By tag, then path: where a module's endpoints stand in the code is nobody's business."""
     return TAGS.index(tag_of(endpoint.path)), endpoint.path, _METHODS.index(endpoint.method)
+
+
+def problem_rows() -> str:
+    """The table of docs/problems.md."""
+    return "".join(
+        f"| `{one.code}` | {one.status} | {one.exit_code} | {one.title} | {one.meaning} | {one.remedy} |\n"
+        for one in meanings()
+    )
 
 
 def written(document: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from rota.api.endpoint import Endpoint
+from rota.api.endpoint import Endpoint, Header
 from rota.api.openapi.place import PLACES, Place
 from rota.api.openapi.prose import EVERYWHERE, paragraphs, summary
 from rota.api.openapi.refusal import responses_of
@@ -63,7 +63,9 @@ def operation(endpoint: Endpoint, schemas: Schemas) -> dict[str, Any]:
 def _parameters(endpoint: Endpoint, schemas: Schemas) -> list[dict[str, Any]]:
     places = [_place(name) for name in endpoint.places]
     asked = [_asked(name, schema) for name, schema in schemas.query(endpoint.asks).items()]
-    return [*places, *asked, *([{"$ref": "#/components/parameters/Idempotency-Key"}] if endpoint.is_keyed else [])]
+    heard = [_heard(name, header) for name, header in endpoint.hears.items()]
+    key = [{"$ref": "#/components/parameters/Idempotency-Key"}] if endpoint.is_keyed else []
+    return [*places, *asked, *heard, *key]
 
 
 def _place(name: str) -> dict[str, Any]:
@@ -75,6 +77,17 @@ def _place(name: str) -> dict[str, Any]:
         "description": place.description,
         "schema": place.schema,
         "example": place.example,
+    }
+
+
+def _heard(name: str, header: Header) -> dict[str, Any]:
+    return {
+        "name": name,
+        "in": "header",
+        "required": False,
+        "description": header.description,
+        "schema": {"type": "string", "pattern": header.pattern},
+        "example": header.example,
     }
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
 from itertools import pairwise
-from textwrap import dedent
 
 import msgspec
 
@@ -17,6 +18,32 @@ EVERYWHERE: Mapping[str, str] = {
     "warning": "What is worth a second look, though it was done; null where nothing is.",
     "limit": "The most that one page has.",
     "cursor": "The `next` of the page before.",
+    "job": "The job's id.",
+    "name": "What people call it.",
+    "status": "Where it stands.",
+    "started_at": "When it began.",
+    "finished_at": "When it ended; null while it has not.",
+    "exit_code": "128+n for one that was killed by signal n; null where there is none.",
+    "reason": "Why it ended as it did.",
+    "type": "What kind of work it is: pools and breakers go by it.",
+    "priority": "Higher goes first.",
+    "flow": "The flow that it is a step of.",
+    "phase": "The part of its flow in which jobs run one by one.",
+    "parallelizable": "Whether it may run beside others of its phase and flow.",
+    "target": "What it works on.",
+    "unique": "A key that its chain has to itself as long as it is active.",
+    "needs": "Artifacts that have to be there before it starts.",
+    "produces": "Artifacts that it is to make.",
+    "timeout": "How long it may run, as `2h`.",
+    "idle_timeout": "How long it may run without a word on stdout or stderr.",
+    "skip_if": "A shell command that is run before it; if that exits with 0, it is skipped.",
+    "retries": "How often it is tried again if it fails.",
+    "retry": "Which policy of retries it has, by its name in the configuration.",
+    "worktree": "Whether it runs in a git worktree and on a branch of its own.",
+    "base": "Where that branch begins.",
+    "patch": "Whether what it has changed is kept as a patch.",
+    "webhooks": "URLs that are told how it ends, beyond the endpoints.",
+    "webhook_events": "Of which ends they are told; none named: the usual ones.",
 }
 """What a field of this name is for wherever it has no words of its own."""
 
@@ -31,21 +58,25 @@ def fields_of(form: type) -> dict[str, str]:
 
 
 def _own(form: type) -> dict[str, str]:
+    definition = _classes(form.__module__).get(form.__qualname__)
+    return {} if definition is None else dict(_below(definition))
+
+
+@cache
+def _classes(module: str) -> dict[str, ast.ClassDef]:
+    """By name; none where no source is installed: then there are no words."""
     try:
-        source = dedent(inspect.getsource(form))
-    except (OSError, TypeError):  # made by code, or no source is installed: then there are no words
+        source = inspect.getsource(sys.modules[module])
+    except (KeyError, OSError, TypeError):
         return {}
-    (definition,) = ast.parse(source).body
-    assert isinstance(definition, ast.ClassDef)  # noqa: S101 - that is what was asked for
-    return {
-        field.target.id: _sentence(below.value.value)
-        for field, below in pairwise(definition.body)
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(field.target, ast.Name)
-        and isinstance(below, ast.Expr)
-        and isinstance(below.value, ast.Constant)
-        and isinstance(below.value.value, str)
-    }
+    return {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
+
+
+def _below(definition: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for field, below in pairwise(definition.body):
+        match field, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                yield name, _sentence(text)
 
 
 def _sentence(text: str) -> str:

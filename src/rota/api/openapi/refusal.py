@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from types import NoneType
 from typing import Any
 
 from rota.api.endpoint import Endpoint
-from rota.errors import BY_CODE, Deferred, InFlight, KeyReused, RotaError, WaitOver
+from rota.errors import (
+    BY_CODE,
+    BadRequest,
+    Deferred,
+    ForeignOrigin,
+    HeadersTooLarge,
+    InFlight,
+    KeyReused,
+    Misdirected,
+    RotaError,
+    TargetTooLong,
+    TooSlow,
+    WaitOver,
+)
 from rota.wire.problem import MEDIA, type_of
 
 _ANY = (500, 503)
 _SPECIAL = (KeyReused, InFlight, WaitOver)
 """Refusals that an endpoint has only if that is said, not by their status alone."""
+_DOOR = (BadRequest, ForeignOrigin, TooSlow, TargetTooLong, Misdirected, HeadersTooLarge)
+"""Those of a request that does not get as far as to its endpoint."""
+_DOOR_NAME = "at-the-door"
 _RETRY_AFTER = "Seconds after which to ask again."
 HEADERS = {
     "Retry-After": {"description": _RETRY_AFTER, "schema": {"type": "integer", "minimum": 0}},
+    "WWW-Authenticate": {"description": "How to show who asks: `Bearer`.", "schema": {"type": "string"}},
     "Content-Range": {"description": "How many bytes there are, as `bytes */1024`.", "schema": {"type": "string"}},
 }
 
@@ -33,6 +51,11 @@ def _of_status(status: int) -> list[type[RotaError]]:
 
 def _implied(endpoint: Endpoint) -> Iterator[int | type[RotaError]]:
     """Refusals that follow from what an endpoint takes."""
+    if not endpoint.is_public:
+        yield 401
+    if endpoint.takes is not NoneType:
+        yield 413
+        yield 415
     if endpoint.places:
         yield 404
     yield 422  # for a query that asks for what is not there
@@ -49,7 +72,10 @@ def responses_of(endpoint: Endpoint) -> dict[str, tuple[str, list[type[RotaError
     by_status: dict[str, list[type[RotaError]]] = {}
     for kind in kinds:
         by_status.setdefault(str(kind.http_status), []).append(kind)
-    return {status: (_name(kinds), kinds) for status, kinds in by_status.items()}
+    return {
+        **{status: (_name(kinds), kinds) for status, kinds in by_status.items()},
+        "default": (_DOOR_NAME, list(_DOOR)),
+    }
 
 
 def _name(kinds: Sequence[type[RotaError]]) -> str:
@@ -58,16 +84,17 @@ def _name(kinds: Sequence[type[RotaError]]) -> str:
 
 
 def response(kinds: Sequence[type[RotaError]]) -> dict[str, Any]:
-    status = kinds[0].http_status
+    statuses = sorted({kind.http_status for kind in kinds})
     form = "DeferredProblem" if kinds[0] is Deferred else "Problem"
-    said = {"status": {"const": status}, "code": {"enum": [kind.code for kind in kinds]}}
+    said = {"status": {"enum": statuses}, "code": {"enum": [kind.code for kind in kinds]}}
     schema = {"allOf": [{"$ref": f"#/components/schemas/{form}"}, {"properties": said}]}
     answer: dict[str, Any] = {
-        "description": " ".join((kind.__doc__ or "") for kind in kinds),
+        "description": " ".join((kind.__doc__ or "").partition("\n")[0] for kind in kinds),
         "content": {MEDIA: {"schema": schema, "examples": {kind.code: _example(kind) for kind in kinds}}},
     }
-    headers = ["Retry-After"] if status in (429, 503) or InFlight in kinds else []
-    headers += ["Content-Range"] if status == 416 else []
+    headers = ["Retry-After"] if {429, 503} & {*statuses} or InFlight in kinds else []
+    headers += ["Content-Range"] if 416 in statuses else []
+    headers += ["WWW-Authenticate"] if 401 in statuses else []
     if headers:
         answer["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in headers}
     return answer

@@ -42,8 +42,8 @@ class Schemas:
             schema.pop("title", None)
             if (form := forms.get(name)) is not None:
                 _describe(schema, form)
-                if name not in asked and form not in queries.values():
-                    _require(schema, form)
+                if name not in asked and form.cls not in queries.values():
+                    _require(schema, form.cls)
             self.components[name] = schema
         for name in {kind.__name__ for kind in queries.values()} - set(asked):
             self._queries[name] = self.components.pop(name)
@@ -62,17 +62,18 @@ def _unique(kinds: Iterable[Any]) -> dict[str, Any]:
     return {repr(kind): kind for kind in kinds if kind not in (None, NoneType)}
 
 
-def _by_name(kinds: Iterable[Any]) -> dict[str, type[msgspec.Struct]]:
+def _by_name(kinds: Iterable[Any]) -> dict[str, inspect.StructType]:
     """All forms that are part of these. Of namesakes msgspec says their modules, and nobody wants to read that."""
-    found: dict[str, type[msgspec.Struct]] = {}
+    found: dict[str, inspect.StructType] = {}
     for form in _structs(kinds):
-        if form.__name__ in found:
-            raise ValueError(f"two forms are called {form.__name__}: in {form.__module__} too")
-        found[form.__name__] = form
+        name = form.cls.__name__
+        if name in found:
+            raise ValueError(f"two forms are called {name}: in {found[name].cls.__module__} and {form.cls.__module__}")
+        found[name] = form
     return found
 
 
-def _structs(kinds: Iterable[Any]) -> Iterator[type[msgspec.Struct]]:
+def _structs(kinds: Iterable[Any]) -> Iterator[inspect.StructType]:
     seen: set[type] = set()
     waiting: list[Any] = list(inspect.multi_type_info(list(kinds)))
     while waiting:
@@ -80,7 +81,7 @@ def _structs(kinds: Iterable[Any]) -> Iterator[type[msgspec.Struct]]:
         if isinstance(info, inspect.StructType):
             if info.cls not in seen:
                 seen.add(info.cls)
-                yield info.cls
+                yield info
                 waiting += [field.type for field in info.fields]
         elif isinstance(info, inspect.Type):
             waiting += [getattr(info, name) for name in info.__struct_fields__]
@@ -88,15 +89,22 @@ def _structs(kinds: Iterable[Any]) -> Iterator[type[msgspec.Struct]]:
             waiting += info
 
 
-def _describe(schema: Schema, form: type[msgspec.Struct]) -> None:
-    said = fields_of(form)
-    schema["description"] = " ".join((form.__doc__ or "").split())
-    for field in msgspec.structs.fields(form):
+def _describe(schema: Schema, form: inspect.StructType) -> None:
+    said = fields_of(form.cls)
+    schema["description"] = " ".join((form.cls.__doc__ or "").split())
+    for field in form.fields:
+        described = schema["properties"][field.encode_name]
+        if _is_time(field.type):
+            described["format"] = "date-time"  # msgspec says so only of those that refuse naive ones
         words = said.get(field.name) or EVERYWHERE.get(field.name)
         if words is not None:
-            schema["properties"][field.encode_name] = {
-                "description": words, **schema["properties"][field.encode_name],
-            }  # fmt: skip
+            schema["properties"][field.encode_name] = {"description": words, **described}
+
+
+def _is_time(kind: inspect.Type) -> bool:
+    if isinstance(kind, inspect.UnionType):
+        return any(_is_time(each) for each in kind.types)
+    return isinstance(kind, inspect.DateTimeType)
 
 
 def _require(schema: Schema, form: type[msgspec.Struct]) -> None:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from rota.client.ask import Ask, query, quote
+from rota.client.ask import Ask, new_key, query, quote
 
 
 def put_artifact(
-    artifact: str, *, payload: str | None = None, job: str | None = None, cwd: str | None = None
+    artifact: str, *, payload: str | None = None, job: str | None = None, cwd: str | None = None,
+    key: str | None = None,
 ) -> Ask:  # fmt: skip
     """Say that it is there; of a running job, once that is over."""
     asked = {"artifact": artifact, "payload": payload, "job": job, "cwd": cwd}
-    return Ask("POST", "/api/artifacts", body={name: value for name, value in asked.items() if value is not None})
+    body = {name: value for name, value in asked.items() if value is not None}
+    return Ask("POST", "/api/artifacts", body=body, key=key or new_key())
 
 
-def list_artifacts() -> Ask:
-    """What was put."""
-    return Ask("GET", "/api/artifacts")
+def list_artifacts(*, limit: int | None = None, cursor: str | None = None) -> Ask:
+    """What was put, without the payloads."""
+    return Ask("GET", f"/api/artifacts{query(('limit', limit), ('cursor', cursor))}")
 
 
 def get_artifact(artifact: str, *, cwd: str | None = None) -> Ask:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rota.client.ask import PATIENCE, Ask, duration, quote
+from rota.client.ask import PATIENCE, Ask, duration, query, quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +17,16 @@ def get_scheduler() -> Ask:
 def health(*, patience: float | None = PATIENCE) -> Ask:
     """That it answers at all; this asks nothing of its store."""
     return Ask("GET", "/health", patience=patience)
+
+
+def ready() -> Ask:
+    """Whether it can do its work; Unavailable while it cannot."""
+    return Ask("GET", "/ready")
+
+
+def get_metrics() -> Ask:
+    """What a Prometheus would be told."""
+    return Ask("GET", "/metrics")
 
 
 def get_display() -> Ask:
@@ -35,9 +45,9 @@ def set_pool(pool: str, size: int) -> Ask:
     return Ask("PUT", f"/api/pools/{quote(pool, keep='/')}", body={"size": size})
 
 
-def list_breakers() -> Ask:
+def list_breakers(*, limit: int | None = None, cursor: str | None = None) -> Ask:
     """Types and targets with failures that count."""
-    return Ask("GET", "/api/breakers")
+    return Ask("GET", f"/api/breakers{query(('limit', limit), ('cursor', cursor))}")
 
 
 def reset_breaker(key: str) -> Ask:
@@ -77,7 +87,7 @@ def get_collection() -> Ask:
 
 def reload() -> Ask:
     """Take up the configuration now."""
-    return Ask("POST", "/api/scheduler/reload", body={})
+    return Ask("POST", "/api/scheduler/reload")
 
 
 def stop(*, grace: Duration | None = None, kill: bool = False) -> Ask:

@@ -46,9 +46,9 @@ def watch_slot(slot: str, *, stdout: int = 0, stderr: int = 0) -> Ask:
     return Ask("GET", f"/api/slots/{quote(slot)}/stream{query(('stdout', stdout), ('stderr', stderr))}", patience=None)
 
 
-def list_slots() -> Ask:
-    """All that wait or run, and those that ended lately."""
-    return Ask("GET", "/api/slots")
+def list_slots(*, limit: int | None = None, cursor: str | None = None) -> Ask:
+    """Those that wait or run, in order of arrival."""
+    return Ask("GET", f"/api/slots{query(('limit', limit), ('cursor', cursor))}")
 
 
 def get_slot(slot: str, *, wait: float | None = None, seen: str | None = None) -> Ask:

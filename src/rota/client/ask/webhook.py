@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from rota.client.ask.wanted import Duration
 
 
-def list_webhooks() -> Ask:
-    """All endpoints."""
-    return Ask("GET", "/api/webhooks")
+def list_webhooks(*, limit: int | None = None, cursor: str | None = None) -> Ask:
+    """The endpoints, the oldest first."""
+    return Ask("GET", f"/api/webhooks{query(('limit', limit), ('cursor', cursor))}")
 
 
 def add_webhook(url: str, *, events: Sequence[str] = (), secret: str | None = None, key: str | None = None) -> Ask:
@@ -47,15 +47,17 @@ def disable_webhook(webhook: str) -> Ask:
     return Ask("POST", f"/api/webhooks/{quote(webhook)}/disable")
 
 
-def rotate_webhook(webhook: str, *, secret: str | None = None, keep: Duration | None = None) -> Ask:
+def rotate_webhook(
+    webhook: str, *, secret: str | None = None, keep: Duration | None = None, key: str | None = None
+) -> Ask:
     """Another secret; the one until now goes on signing for as long as `keep` says."""
     body = {"secret": secret, "keep": duration(keep)}
-    return Ask("POST", f"/api/webhooks/{quote(webhook)}/rotate", body=body)
+    return Ask("POST", f"/api/webhooks/{quote(webhook)}/rotate", body=body, key=key or new_key())
 
 
-def test_webhook(webhook: str) -> Ask:
+def try_webhook(webhook: str, *, key: str | None = None) -> Ask:
     """Send it something now; this takes as long as the receiver may."""
-    return Ask("POST", f"/api/webhooks/{quote(webhook)}/test", patience=None)
+    return Ask("POST", f"/api/webhooks/{quote(webhook)}/test", key=key or new_key(), patience=None)
 
 
 def list_deliveries(
@@ -72,6 +74,6 @@ def get_delivery(delivery: str) -> Ask:
     return Ask("GET", f"/api/webhook-deliveries/{quote(delivery)}")
 
 
-def redeliver(delivery: str) -> Ask:
+def redeliver(delivery: str, *, key: str | None = None) -> Ask:
     """Send it again."""
-    return Ask("POST", f"/api/webhook-deliveries/{quote(delivery)}/redeliver")
+    return Ask("POST", f"/api/webhook-deliveries/{quote(delivery)}/redeliver", key=key or new_key())

@@ -84,7 +84,8 @@ UPDATE artifact SET payload = :payload, put_at = :now, put_by = :job WHERE id = 
 UPDATE artifact SET payload = NULL, put_at = NULL, put_by = NULL WHERE put_by = :job RETURNING id
 
 -- name: list_put: without what came with it, which may be much
-SELECT scope, name, NULL, put_at, put_by FROM artifact WHERE put_at IS NOT NULL ORDER BY name, scope
+SELECT scope, name, NULL, put_at, put_by FROM artifact WHERE put_at IS NOT NULL AND (name, scope) > (:name, :scope)
+ORDER BY name, scope LIMIT :limit
 
 -- name: put_as
 SELECT scope, name, payload, put_at, put_by FROM artifact WHERE put_at IS NOT NULL AND id = :artifact

@@ -1,9 +1,9 @@
 -- name: add_webhook
 INSERT INTO webhook (id, url, events, secret, created_at) VALUES (:id, :url, :events, :secret, :now)
 
--- name: webhooks
+-- name: webhooks: by number
 SELECT id, url, events, secret, old_secret, old_secret_until, created_at, disabled_at, disabled_reason, failures,
-       held_until FROM webhook
+       held_until FROM webhook WHERE id > :after ORDER BY id LIMIT :limit
 
 -- name: disable_webhook
 UPDATE webhook SET disabled_at = :now, disabled_reason = :reason, held_until = NULL
@@ -60,6 +60,9 @@ ORDER BY receiver, tried, next_at, id LIMIT :limit
 
 -- name: count_pending
 SELECT receiver, count(*) FROM delivery WHERE next_at IS NOT NULL GROUP BY receiver
+
+-- name: count_pending_of
+SELECT count(*) FROM delivery WHERE receiver = :receiver AND next_at IS NOT NULL
 
 -- part: delivery
 SELECT id, message, webhook, receiver, url, kind, job, run, job_group, state, tries, tried, created_at, next_at,

@@ -1,0 +1,13 @@
+"""The Python client: `rota.Client` blocks, `rota.AsyncClient` is for an event loop. Both do the same.
+
+verbs          every method, once: what builds its request, what its answer is
+  verb         how a method of both is made of that
+  course       what takes more than one request: wait, pages, logs, events
+client         the two classes
+  streaming    how asks are carried out on an event loop (`rota.client` has the way that blocks)
+  address      a scheduler over TCP
+"""
+
+from rota.sdk.client import AsyncClient, Client
+
+__all__ = ["AsyncClient", "Client"]

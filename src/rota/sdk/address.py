@@ -1,0 +1,52 @@
+"""A scheduler over TCP: `http://127.0.0.1:7682` or `https://…`, with its token."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from rota.client.problem import NoAnswer
+from rota.client.transport import SILENT
+from rota.errors import InvalidInput, RotaError, Unavailable
+
+PORT = 7682
+
+
+class Address:
+    def __init__(self, url: str, *, token: str | None = None, ca: str | None = None) -> None:
+        """`ca` is a file with the certificates to trust, instead of the system's."""
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
+            raise InvalidInput(f"not the address of a scheduler: {url!r}; write it as http://127.0.0.1:{PORT}")
+        try:
+            port = parts.port
+        except ValueError as error:
+            raise InvalidInput(f"not the address of a scheduler: {url!r}: {error}") from None
+        self.host = parts.hostname
+        self.port = port or {"http": 80, "https": 443}[parts.scheme]
+        self.tls = ssl.create_default_context(cafile=ca) if parts.scheme == "https" else None
+        bearer = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self.headers: Mapping[str, str] = {"Host": parts.netloc.rpartition("@")[2], **bearer}
+        self._shown = f"{parts.scheme}://{self.headers['Host']}"
+
+    def connect(self, timeout: float | None) -> socket.socket:
+        try:
+            connection = socket.create_connection((self.host, self.port), timeout)
+        except OSError as error:
+            raise self.explain(error) from None
+        if self.tls is None:
+            return connection
+        try:
+            return self.tls.wrap_socket(connection, server_hostname=self.host)
+        except OSError as error:
+            connection.close()
+            raise self.explain(error) from None
+
+    def explain(self, error: OSError) -> RotaError:
+        if isinstance(error, TimeoutError):
+            return NoAnswer(SILENT)
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return Unavailable(f"{self._shown} is not trusted: {error.verify_message}; name its authority's file as ca")
+        return Unavailable(f"no scheduler answers at {self._shown}: {error.strerror or error}; see `rota status` there")

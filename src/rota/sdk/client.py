@@ -1,0 +1,99 @@
+"""The two clients."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rota.client.ask import Ask
+from rota.client.session import Blocking as BlockingCarrier
+from rota.client.transport import HomeSocket
+from rota.home import Home, find_home
+from rota.sdk.address import Address
+from rota.sdk.around import here
+from rota.sdk.streaming import Streaming
+from rota.sdk.verb import Awaiting, Blocking, Line
+from rota.sdk.verbs import Verbs
+
+
+def _place(
+    home: str | Path | None, url: str | None, token: str | None, ca: str | Path | None
+) -> tuple[HomeSocket | Address, Home | None]:
+    """What is said, else what the environment says, else the home that a command would find."""
+    if url is None and home is None:
+        url = os.environ.get("ROTA_URL") or None
+    if url is not None:
+        token = os.environ.get("ROTA_TOKEN") if token is None else token
+        return Address(url, token=token, ca=None if ca is None else os.fspath(ca)), None
+    found = find_home(None if home is None else os.fspath(home))
+    return HomeSocket(found), found
+
+
+def _as_asked(ask: Ask) -> Ask:
+    """Over TCP the scheduler may be on another machine, with other directories."""
+    return ask
+
+
+class Client(Verbs, Blocking):
+    """A scheduler, for a program that waits for its answers.
+
+        with rota.Client() as client:
+            job = client.submit(["make", "test"]).job
+            print(client.wait(job.id).status)
+
+    Threads can share one.
+    """
+
+    def __init__(
+        self, *, home: str | Path | None = None, url: str | None = None, token: str | None = None,
+        ca: str | Path | None = None, starts: bool = True,
+    ) -> None:  # fmt: skip
+        """The scheduler of a home, over its socket: found as the commands find it, and started if it is not there
+        unless `starts` is false. Or, with `url`, one over TCP, with its `token`, and for https with a file of
+        certificates to trust in `ca`. Where neither is said, `ROTA_URL` and `ROTA_TOKEN` count."""
+        place, found = _place(home, url, token, ca)
+        self._line = Line(BlockingCarrier(place, found, starts=starts), _as_asked if found is None else here)
+
+    def close(self) -> None:
+        """Let go of what is kept open."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class AsyncClient(Verbs, Awaiting):
+    """The same for a program with an event loop.
+
+        async with rota.AsyncClient() as client:
+            job = (await client.submit(["make", "test"])).job
+            async for piece in client.logs(job.id, follow=True):
+                sys.stdout.buffer.write(piece)
+
+    A task that is cancelled closes its connection; what it had asked for goes on.
+    """
+
+    def __init__(
+        self, *, home: str | Path | None = None, url: str | None = None, token: str | None = None,
+        ca: str | Path | None = None, starts: bool = True,
+    ) -> None:  # fmt: skip
+        """As of `Client`."""
+        place, found = _place(home, url, token, ca)
+        self._line = Line(Streaming(place, found, starts=starts), _as_asked if found is None else here)
+
+    async def close(self) -> None:
+        """Let go of what is kept open."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
