@@ -184,7 +184,7 @@ async def cancel_slot(call: Call[Nothing, None]) -> Reply[SlotForm]:
 
 
 class SignalWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A signal for a command that runs."""
+    """A signal to send."""
 
     signal: str
     """HUP, INT, QUIT, TERM, USR1, USR2, CONT or WINCH."""

@@ -17,7 +17,7 @@ SlotStatus = Annotated[
 
 
 class SlotForm(msgspec.Struct, frozen=True, kw_only=True):
-    """A direct execution: a place in the pools, and what became of it."""
+    """A direct execution: a place to run now, before the queue."""
 
     id: str
     status: SlotStatus
@@ -43,15 +43,15 @@ class SlotForm(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None
     reason: str | None
     pid: int | None
-    """Of its command, once that is known to run."""
+    """The process group that it runs as."""
     worker: str | None
-    """Who ran it."""
+    """Whose place it has; null before its turn."""
     wait: WaitForm | None
-    """Why its turn has not come."""
+    """Why its turn has not come; null when it has."""
     why: str | None
     """The same for people, with who is in the way."""
     log_paths: dict[str, str]
-    """Where the files are that its command writes to, by stream."""
+    """Where `stdout` and `stderr` are on the scheduler's machine."""
 
 
 class ReservedForm(SlotForm, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ class SlotsForm(msgspec.Struct, frozen=True, kw_only=True):
     """A page of slots that wait or run, in order of arrival."""
 
     slots: list[SlotForm]
-    """Those of this page."""
+    """In order of arrival."""
     next: str | None
     """The `cursor` of the page after this; null when this is the last."""
 
@@ -73,20 +73,20 @@ class CutForm(msgspec.Struct, frozen=True, kw_only=True):
     """Of each stream, whether it was longer than what is shown of it."""
 
     stdout: bool
-    """Whether stdout was."""
+    """Of stdout."""
     stderr: bool
-    """Whether stderr was."""
+    """Of stderr."""
 
 
 class DirectForm(msgspec.Struct, frozen=True, kw_only=True):
     """A direct execution that has ended, with the end of what it wrote."""
 
     slot: SlotForm
-    """The place that it ran in, with how it ended."""
+    """The execution as it ended."""
     stdout: str
-    """The last 64 KiB of what it wrote there; what is not UTF-8 is replaced."""
+    """What it wrote to stdout; bytes that are no text stand as U+FFFD."""
     stderr: str
-    """The same of stderr."""
+    """What it wrote to stderr."""
     truncated: CutForm
-    """Whether there is more in the files."""
+    """Whether there was more of either; `log_paths` of the slot has it all."""
     warning: str | None
