@@ -228,6 +228,16 @@ def pages(rota: Rota, noun: str, field: str) -> list[list[str]]:
     return [[each[field] for each in page[noun]] for page in (first, second)]
 
 
+def test_a_name_with_a_nul_is_nobodys(keeper: Rota) -> None:
+    """PostgreSQL has no such text; that is no defect of anybody."""
+    for target in ("/api/locks?key=%00", "/api/job-runs?worker=a%00", "/api/breakers?cursor=%00", "/api/jobs?name=%00"):
+        assert keeper.api("GET", target).status in (200, 422), target
+    for target in ("/api/breakers/%00/reset", "/api/job-templates/%00", "/api/job-groups/%00/close"):
+        method = "GET" if "templates" in target else "POST"
+        assert keeper.api(method, target).status in (404, 422), target
+    assert keeper.api("POST", "/api/slots", {"template": "a\0"}).status in (404, 422)
+
+
 def test_what_nobody_answers(rota: Rota) -> None:
     rota.start()
     nowhere = rota.api("GET", "/api/nothing")
