@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from e2e.rig import eventually
 from rota.api.limit import Limited
-from rota.api.problem import answer, on_rota_error
+from rota.api.problem import answer, refusal
 from rota.api.tcp import Tcp
 from rota.config import Server
 from rota.errors import RotaError
@@ -81,7 +81,7 @@ class Host:
             self.bodies.append(len(body))
             await answer({"read": len(body)})(scope, receive, send)
         except RotaError as error:
-            await (await on_rota_error(request, error))(scope, receive, send)
+            await refusal(error)(scope, receive, send)
         except ClientDisconnect:
             return
 

@@ -12,6 +12,7 @@ from api.host import Host, hosting
 from e2e.rig import eventually
 from rota import token
 from rota.api import tcp
+from rota.config import Server
 from rota.errors import HomeError
 
 
@@ -133,7 +134,7 @@ def test_a_mistake_turns_it_off_and_is_said(home: Path, settings: dict[str, Any]
 def test_an_address_of_another_machine(home: Path) -> None:
     """With TLS or without, nobody can listen there."""
     with pytest.raises(Exception, match=r"cannot listen on 192\.0\.2\.7 port 0: Cannot assign requested address; see"):
-        tcp._bind(socket.AF_INET, ("192.0.2.7", 0), tcp.Settings(host="192.0.2.7", port=0))
+        tcp._bind(socket.AF_INET, ("192.0.2.7", 0), Server(host="192.0.2.7", port=0))
 
 
 def test_off(home: Path) -> None:

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
-from starlette.requests import Request as HttpRequest
 
 from rota.api.feed import Feed
 from rota.api.presence import Presence
@@ -325,8 +324,3 @@ class Context:
         self._threads.shutdown()
         for reader in self._readers:
             reader.close()
-
-
-def context_of(request: HttpRequest) -> Context:
-    context: Context = request.app.state.context
-    return context

@@ -67,7 +67,7 @@ async def direct(call: Call[Nothing, SlotAsked]) -> Reply[DirectForm] | Response
 
 async def run_by_route(call: Call[Nothing, dict[str, Any] | None]) -> Reply[DirectForm] | Response:
     """Run what `[direct.routes]` says: the body has the params of the template that the path stands for."""
-    path = call.request.url.path
+    path = f"/{call.path['route']}"
     name = call.context.control.config.routes[path]
     try:
         return await _run(call, SlotAsked(template=name, params=call.body or {}))
@@ -75,7 +75,7 @@ async def run_by_route(call: Call[Nothing, dict[str, Any] | None]) -> Reply[Dire
         raise type(refused)(f"{path} runs the template {name}: {refused.message}") from None
 
 
-_BY_ROUTE = Found({"POST": Endpoint("POST", "/", run_by_route, is_keyed=True)}, ())
+_BY_ROUTE = {"POST": Endpoint("POST", "/{route:path}", run_by_route, is_keyed=True)}
 
 
 def find_route(context: Context, path: str) -> Found | None:
@@ -83,7 +83,7 @@ def find_route(context: Context, path: str) -> Found | None:
     if not is_route(path):
         return None
     context.control.look_at_config()
-    return _BY_ROUTE if path in context.control.config.routes else None
+    return Found(_BY_ROUTE, (path.removeprefix("/"),)) if path in context.control.config.routes else None
 
 
 async def _run(call: Call[Any, Any], asked: SlotAsked) -> Answer:

@@ -111,8 +111,8 @@ _GRAPH = {
 
 ENDPOINTS = [
     Endpoint(
-        "GET", "/api/graph", get_graph, statuses=(200, 304), or_gives={200: PictureForm},
-        refuses=(404,), shows=_GRAPH,
+        "GET", "/api/graph", get_graph, statuses=(200, 304), or_gives={200: PictureForm, 304: None}, refuses=(404,),
+        shows=_GRAPH,
         tells={"ETag": "Another one as soon as something of the graph has changed."},
     ),
 ]  # fmt: skip

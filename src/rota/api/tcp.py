@@ -219,7 +219,7 @@ def _resolve(settings: Settings) -> tuple[socket.AddressFamily, Address]:
 
 
 def _bind(family: socket.AddressFamily, address: Address, settings: Settings) -> socket.socket:
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a connection has what its listener has
