@@ -53,7 +53,7 @@ Answer = Reply[DirectForm] | Response
 
 
 async def direct(call: Call[Nothing, SlotAsked]) -> Reply[DirectForm] | Response:
-    """Run a command, or what a template says, at the next free place, and have the result as the answer.
+    """Run a command at the next free place. Or what a template says; the answer is the result.
 
     Answered when it has ended, with 200 however it ended, and with the end of what it wrote. When the connection closes
     it is cancelled. 503 `wait-over` says that its turn did not come in time, and that nothing of it ran.

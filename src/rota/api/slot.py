@@ -184,6 +184,8 @@ async def cancel_slot(call: Call[Nothing, None]) -> Reply[SlotForm]:
 
 
 class SignalWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A signal to send."""
+
     signal: str
     """HUP, INT, QUIT, TERM, USR1, USR2, CONT or WINCH."""
 

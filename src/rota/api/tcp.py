@@ -164,10 +164,7 @@ class Tcp:
             self._cut()
 
     def _cut(self, scope: Scope | None = None) -> None:
-        """To the application it looks as if all clients went away but the one of this request."""
-        for connection in list(self._server.server_state.connections):
-            if isinstance(connection, TcpProtocol) and (scope is None or connection.scope is not scope):
-                connection.transport.abort()
+        self._server.cut(scope)
 
 
 class _Off(Exception):

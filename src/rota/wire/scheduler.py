@@ -170,6 +170,7 @@ class AboutForm(msgspec.Struct, frozen=True, kw_only=True):
     socket: str
     """The socket's path."""
     tcp: TcpForm
+    """Where it is reached beside its socket, or why it is not."""
     pid: int
     """The scheduler's process."""
     version: str
@@ -195,6 +196,7 @@ class SchedulerForm(StatusForm, frozen=True, kw_only=True):
     socket: str
     """The socket's path."""
     tcp: TcpForm
+    """Where it is reached beside its socket, or why it is not."""
     pid: int
     """The scheduler's process."""
     version: str
