@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from bench import flow, peer, postgres, scale
+from bench import flow, listen, peer, postgres, scale
 from bench.floor import Floor, bare_spawns
 from bench.live import Rota
 from bench.measure import ROUNDS, figure, interleave, ratios, shown
@@ -140,6 +140,14 @@ def reading(report: Report, directory: Path, rounds: int) -> None:
     report.table("Reads over the socket, one after another", ("what", "while", "p50", "p99"), rows)
 
 
+def listening(report: Report, directory: Path, rounds: int) -> None:
+    with rota_in(directory) as rota:
+        results = interleave({case: partial(listen.commands, rota, _COMMANDS, case) for case in listen.CASES}, rounds)
+    rows = [(case, str(figure(values)), str(ratios(results, case, "nobody"))) for case, values in results.items()]
+    columns = ("listeners", "commands a second, 4 at a time", "against nobody")
+    report.table("Commands while somebody listens to events", columns, rows)
+
+
 def _direct_latencies(count: int, fifo: Path) -> list[float]:
     taken = []
     for _ in range(count):
@@ -254,7 +262,7 @@ Measured on {machine}.
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--only", action="append", help="commands, submits, latency, reading, scaling, rest")
+    parser.add_argument("--only", action="append", help="commands, submits, latency, reading, listening, scaling, rest")
     parser.add_argument("--write", type=Path, help="the page to write")
     parser.add_argument("--idle", type=float, default=30.0, help="seconds at rest")
     parser.add_argument("--where", type=Path, help="a folder on the file system to measure")
@@ -265,6 +273,7 @@ def main() -> None:
         "submits": lambda place: submits(report, place, args.rounds),
         "latency": lambda place: latency(report, place, args.rounds),
         "reading": lambda place: reading(report, place, args.rounds),
+        "listening": lambda place: listening(report, place, args.rounds),
         "scaling": lambda place: scaling(report, place, args.rounds),
         "rest": lambda place: at_rest(report, place, args.idle),
     }

@@ -26,7 +26,6 @@ from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rota import __version__, config
 from rota.api.alarm import Alarm
@@ -71,6 +70,7 @@ from rota.store.open import open_store
 from rota.store.port import Store
 from rota.store.session import Reader, Session
 from rota.view.depth import depth_line
+from rota.wire.scheduler import AboutForm, RecoveryForm
 
 log = logging.getLogger("rota.daemon")
 
@@ -347,30 +347,31 @@ class Daemon:
         self._stopping.set()
         self._hub.wake()
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> AboutForm:
         trouble = self._engine.troubles
         if self._config_trouble is not None:
             trouble.append(f"the configuration on disk is not in force: {self._config_trouble}")
         if (fault := self._tcp.trouble) is not None:
             trouble.append(fault)
-        return {
-            "home": str(self._home.root),
-            "socket": str(self._home.socket),
-            "tcp": self._tcp.about(),
-            "pid": os.getpid(),
-            "version": __version__,
-            "store": self._store.name,
-            "started_at": self._started_at,
-            "supervisor_pid": self._executor.supervisor_pid,
-            "stopping": self._stopping.is_set(),
-            "trouble": trouble,
-            "recovery": self._recovered(),
-        }
+        return AboutForm(
+            home=str(self._home.root),
+            socket=str(self._home.socket),
+            tcp=self._tcp.about(),
+            pid=os.getpid(),
+            version=__version__,
+            store=self._store.name,
+            started_at=self._started_at,
+            supervisor_pid=self._executor.supervisor_pid,
+            stopping=self._stopping.is_set(),
+            trouble=trouble,
+            recovery=self._recovered(),
+        )
 
-    def _recovered(self) -> dict[str, int]:
+    def _recovered(self) -> RecoveryForm:
         """A client has its time to come back, so that count may still grow."""
         found = {key: (self._engine.recovery or {}).get(key, 0) for key in KEYS}
-        return {**found, "slots_expired": found["slots_expired"] + self._reading.presence.expired}
+        expired = found["slots_expired"] + self._reading.presence.expired
+        return RecoveryForm(**{**found, "slots_expired": expired})
 
     # Configuration changed by hand.
 

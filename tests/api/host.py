@@ -16,13 +16,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from e2e.rig import eventually
 from rota.api.limit import Limited
-from rota.api.problem import answer, on_rota_error
+from rota.api.problem import answer, refusal
 from rota.api.tcp import Tcp
 from rota.config import Server
 from rota.errors import RotaError
@@ -80,7 +81,7 @@ class Host:
             self.bodies.append(len(body))
             await answer({"read": len(body)})(scope, receive, send)
         except RotaError as error:
-            await (await on_rota_error(request, error))(scope, receive, send)
+            await refusal(error)(scope, receive, send)
         except ClientDisconnect:
             return
 
@@ -113,7 +114,7 @@ class Host:
         """What it says of itself, once it has begun or given up."""
 
         def look() -> dict[str, str | None] | None:
-            about = self.on_loop(self.tcp.about)
+            about: dict[str, str | None] = msgspec.structs.asdict(self.on_loop(self.tcp.about))
             return None if about["off"] == "it is being started" else about
 
         return eventually(look)

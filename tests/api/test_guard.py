@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from api.host import Host, hosting, read
+from rota.api.guard import Asked
 
 EVIL = "https://evil.example"
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -15,7 +18,8 @@ NO_TOKEN = {"authorization": None}
 
 def status(host: Host, method: str, path: str = "/api/jobs", /, **headers: str | None) -> int:
     body = b"{}" if method in ("POST", "PUT", "PATCH") else None
-    said = host.ask(method, path, body, **headers)
+    given: dict[str, Any] = headers
+    said = host.ask(method, path, body, **given)
     assert not any(name.startswith("access-control-") for name in said.headers), "no other site is given leave"
     return said.status
 
@@ -125,6 +129,19 @@ def test_what_is_the_same_for_everybody_needs_no_token(
         assert status(host, "POST", path, **NO_TOKEN, **headers) in (401, 403), "only to be read"
 
 
+def test_the_open_ones_are_those_that_the_document_says_are() -> None:
+    document = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_text())
+    said, found = set(), set()
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            scope = {"method": method.upper(), "path": path, "scheme": "http", "server": ("::1", 1), "headers": []}
+            asked = Asked(scope)
+            said |= {f"{method} {path}"} if operation.get("security") == [] else set()
+            found |= {f"{method} {path}"} if asked.is_open or asked.is_health else set()
+    assert said == found
+    assert "get /health" in found
+
+
 def test_what_health_says_to_a_stranger(host: Host) -> None:
     assert host.ask("GET", "/health", has_token=False).body == b'{"status":"ok"}'
     assert host.ask("GET", "/health").body == b'{"read":0}', "to who has the token, what the application says"
@@ -143,8 +160,10 @@ def test_a_refusal_says_what_to_do(host: Host) -> None:
     strange = host.ask(host="rota.example.org")
     assert (strange.code, strange.detail) == (
         "misdirected",
-        "the request is for 'rota.example.org', which is no name of this scheduler;"
-        " if it is to be one, add it to server.allowed_hosts in rota.toml",
+        (
+            "the request is for 'rota.example.org', which is no name of this scheduler;"
+            " if it is to be one, add it to server.allowed_hosts in rota.toml"
+        ),
     )
     page = host.ask(origin=EVIL)
     assert (page.code, page.detail) == (

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import ast
-import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from starlette.requests import Request
 from starlette.responses import Response
 
 from rota.api import problem as module
 from rota.api.openapi.document import problem_rows
-from rota.api.problem import on_defect, on_rota_error, problem
+from rota.api.problem import defect, problem, refusal
 from rota.errors import BY_CODE, Deferred, InFlight, InvalidInput, RotaError, Unavailable, WaitOver
 from rota.wire.problem import meanings
 
@@ -67,8 +65,7 @@ def test_the_page_has_the_table() -> None:
 
 
 def answered(error: Exception) -> Response:
-    request = Request({"type": "http", "headers": []})
-    return asyncio.run((on_rota_error if isinstance(error, RotaError) else on_defect)(request, error))
+    return refusal(error) if isinstance(error, RotaError) else defect(error)
 
 
 def body(response: Response) -> Any:

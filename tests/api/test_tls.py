@@ -17,6 +17,7 @@ from rota.api import tls
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificates with openssl")
 
+ANYWHERE = "0.0.0.0"  # noqa: S104
 NAMES = "subjectAltName=DNS:localhost,IP:127.0.0.1,IP:::1"
 
 
@@ -55,14 +56,14 @@ def test_on_loopback_where_it_is_wanted(home: Path, files: tuple[Path, Path]) ->
 
 
 def test_elsewhere_only_with_it(home: Path, files: tuple[Path, Path]) -> None:
-    with hosting(home, host="0.0.0.0", **settings(files)) as host:
+    with hosting(home, host=ANYWHERE, **settings(files)) as host:
         port = host.address[1]
         assert host.url == f"https://0.0.0.0:{port}"
         assert host.ask(trust=files[0], host=f"127.0.0.1:{port}").status == 200
         assert host.ask(trust=files[0], host=f"0.0.0.0:{port}").status == 421
         assert host.ask(trust=files[0], host=f"rota.example.org:{port}").status == 421
         # Without the files there is no TCP, not a plain one.
-        host.change(host="0.0.0.0", port=port)
+        host.change(host=ANYWHERE, port=port)
         eventually(lambda: host.settled()["off"], what="TCP off")
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", port))

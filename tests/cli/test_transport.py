@@ -259,7 +259,7 @@ def test_quote() -> None:
         (get_scheduler(), "GET", "/api/scheduler", None),
         (stop(grace="5s"), "POST", "/api/scheduler/stop", {"grace": "5s"}),
         (stop(), "POST", "/api/scheduler/stop", {}),
-        (reload(), "POST", "/api/scheduler/reload", {}),
+        (reload(), "POST", "/api/scheduler/reload", None),
         (submit_job(["make"], after=["job-1", {"job": "job-2", "policy": "failed"}], locks=["repo"],
                     timeout=timedelta(minutes=2), idle_timeout="5s"), "POST", "/api/jobs",
          {"command": ["make"], "after": [{"job": "job-1"}, {"job": "job-2", "policy": "failed"}],

@@ -286,7 +286,7 @@ def test_down_waits_for_the_process_and_names_what_is_left(
     server.routes = {
         "GET /health": answer({"status": "ok", "pid": process.pid}),
         "GET /api/jobs?status=RUNNING": list_running,
-        "GET /api/slots": answer({"slots": [{"id": "slot-4", "status": "WAITING"}]}),
+        "GET /api/slots?limit=1000": answer({"slots": [{"id": "slot-4", "status": "WAITING"}]}),
         "POST /api/scheduler/stop": answer({}, 202),
     }
     assert main(["down", "--grace", "1s"]) == 0
@@ -403,7 +403,7 @@ BREAKER = {"key": "type/x", "state": "open", "failures": 20, "until": "2026-03-0
 
 
 def test_breaker_lists_by_default(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    server.routes["GET /api/breakers"] = answer({"breakers": [BREAKER]})
+    server.routes["GET /api/breakers?limit=1000"] = answer({"breakers": [BREAKER]})
     assert main(["breaker"]) == 0
     listed = capsys.readouterr().out
     assert main(["breaker", "list"]) == 0

@@ -163,4 +163,7 @@ def test_fifty_clients_at_once_lose_nothing(rota: Rota) -> None:
     status = rota.status()
     assert (status["running"], status["queued"], status["trouble"]) == (0, 0, [])
     assert {pool["used"] for pool in status["pools"].values()} == {0}
-    assert (rota.api("GET", "/api/slots").json(), rota.api("GET", "/api/locks").json()["locks"]) == ({"slots": []}, [])
+    assert (rota.api("GET", "/api/slots").json(), rota.api("GET", "/api/locks").json()["locks"]) == (
+        {"slots": [], "next": None},
+        [],
+    )

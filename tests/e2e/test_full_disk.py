@@ -111,6 +111,9 @@ def test_a_full_disk_is_survived(disk: Disk, stage: Stage) -> None:
     assert rota.jobs() == before, "nothing was stored"
     (trouble,) = rota.status()["trouble"]
     assert disk.words in trouble
+    told = rota.api("GET", "/ready")
+    assert (told.status, trouble in told.json()["reasons"]) == (503, True)
+    assert rota.api("GET", "/metrics").status == 200
     assert "trouble        " in rota.ask("status").out
     for words in (["list", "--all"], ["show", running], ["why", queued[0]], ["logs", running], ["doctor"]):
         rota.ask(*words, code=1 if words == ["doctor"] and isinstance(disk, Tmpfs) else 0)
@@ -127,6 +130,7 @@ def test_a_full_disk_is_survived(disk: Disk, stage: Stage) -> None:
     disk.empty()
     rota.wait(running, code=5)
     assert eventually(lambda: not rota.status()["trouble"], PATIENCE)
+    assert rota.api("GET", "/ready").status == 200
     assert rota.show(queued[0])["status"] == "BLOCKED_BY_DEPENDENCY"
     after = rota.submit(*stage.walk_on("after"))
     rota.wait(after)

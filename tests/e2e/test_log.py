@@ -8,7 +8,9 @@ import sys
 import time
 from pathlib import Path
 
+from e2e.listening import listening
 from e2e.rig import PATIENCE, Rota, Stage, eventually
+from rota.client.message import Message
 
 
 def _read(descriptor: int, size: int) -> bytes:
@@ -269,3 +271,77 @@ def test_output_beyond_the_limit_is_warned_of_and_kept(rota: Rota, stage: Stage)
     assert "log.max_bytes cannot be" in rota.ask("config", "set", "log.max_bytes", "0", code=2).err
     rota.ask("config", "set", "log.max_bytes", "5000")
     eventually(lambda: rota.ask("show", job).err == "", what="no warning: it is no more than that")
+
+
+def _told(messages: list[Message]) -> str:
+    """What the pieces come to; each begins where the one before ended."""
+    text, end = "", 0
+    for message in messages:
+        piece = message.json()
+        assert piece["offset"] == end
+        end += len(piece["text"].encode())
+        assert message.id == str(end), "its end, in bytes"
+        text += piece["text"]
+    return text
+
+
+def test_following_as_messages_never_cuts_a_character(rota: Rota, stage: Stage) -> None:
+    """Written byte by byte, with a pause within every character."""
+    rota.start()
+    text = "aé✓🎉\n" * 3
+    script = (
+        "import sys, time\n"
+        f"for byte in {text.encode()!r}:\n"
+        "    sys.stdout.buffer.write(bytes([byte])); sys.stdout.flush(); time.sleep(0.02)\n"
+        f"open({str(stage.pipe)!r}, 'w').write('written\\n'); open({str(stage.gate('end'))!r}).read()\n"
+        "sys.stdout.buffer.write(b'\\xe2\\x9c'); sys.exit(3)"
+    )
+    job = rota.post([sys.executable, "-c", script])
+    log = f"/api/jobs/{job}/logs/stdout?follow=1"
+    with listening(rota, log) as stream:
+        heard: list[Message] = []
+        while _told(heard) != text:
+            heard += stream.hear()
+        assert stage.hear() == ["written"]
+        assert len(heard) > 3, "as it was written"
+        stage.release("end")
+        rest, end = stream.rest()
+    size = len(text.encode())
+    assert (rest.id, rest.json()) == (str(size + 2), {"stream": "stdout", "offset": size, "text": "\ufffd"})
+    assert (end.event, end.id, end.json()) == ("end", rest.id, {"job": job, "status": "FAILED", "exit_code": 3})
+    for number, message in enumerate(heard):
+        with listening(rota, log, message.id) as stream:
+            *later, _end = stream.rest()
+        assert "".join(each.json()["text"] for each in later) == (
+            "".join(each.json()["text"] for each in heard[number + 1 :]) + "\ufffd"
+        )
+
+
+def test_following_both_streams_of_a_job_that_has_ended(rota: Rota) -> None:
+    rota.start()
+    job = rota.post(["sh", "-c", "echo out; echo error >&2"])
+    rota.ended(job)
+    with listening(rota, f"/api/jobs/{job}/logs?follow=1") as stream:
+        out, error, end = stream.rest()
+    assert (out.id, out.json()) == ("4.0", {"stream": "stdout", "offset": 0, "text": "out\n"})
+    assert (error.id, error.json()) == ("4.6", {"stream": "stderr", "offset": 0, "text": "error\n"})
+    assert (end.event, end.id, end.json()["status"]) == ("end", "4.6", "COMPLETED")
+    with listening(rota, f"/api/jobs/{job}/logs?follow=1", "4.2") as stream:
+        error, end = stream.rest()
+    assert error.json() == {"stream": "stderr", "offset": 2, "text": "ror\n"}
+    for given in ("4", "4.6.8", "x", "-1"):
+        asked = {"Accept": "text/event-stream", "Last_Event_ID": given}
+        assert rota.api("GET", f"/api/jobs/{job}/logs?follow=1", **asked).status == 422
+    assert rota.api("GET", f"/api/jobs/{job}/logs/stdout?follow=1").body == b"out\n", "bytes, where they are asked for"
+
+
+def test_following_an_earlier_run_tells_what_it_left(rota: Rota) -> None:
+    rota.start()
+    job = rota.post(["sh", "-c", "echo first; exit 4"])
+    run = rota.ended(job)["run"]["id"]
+    rota.api("POST", "/api/scheduler/pause", {"scope": "global"})
+    rota.ask("rewind", job)
+    with listening(rota, f"/api/jobs/{job}/logs/stdout?follow=1&run={run}") as stream:
+        piece, end = stream.rest()
+    assert piece.json()["text"] == "first\n"
+    assert end.json() == {"job": job, "status": "FAILED", "exit_code": 4}

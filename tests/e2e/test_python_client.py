@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import suppress
 from datetime import timedelta
@@ -18,7 +19,8 @@ import pytest
 
 import rota as package
 from e2e.rig import PATIENCE, Rota, Stage, eventually
-from rota import AsyncClient, Client, Conflict, Deferred, InvalidInput, NotFound, RotaError, Unavailable
+from rota import AsyncClient, Client, Conflict, Deferred, InvalidInput, NotFound, RotaError, Unauthorized, Unavailable
+from rota.errors import BY_CODE
 
 T = TypeVar("T")
 Tour = Callable[[Any], Coroutine[Any, Any, None]]
@@ -57,14 +59,61 @@ class _Blocked:
             items.close()
 
 
+class Between:
+    """A TCP port in front of a home's socket. The answer to the first submit is lost: it is waited for, then the
+    scheduler is killed, and started again before the connection breaks."""
+
+    def __init__(self, rota: Rota) -> None:
+        self._rota = rota
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self.lost = 0
+        self._thread = threading.Thread(target=self._serve)
+
+    def _serve(self) -> None:
+        with suppress(OSError):  # it was closed
+            while True:
+                connection, _ = self._socket.accept()
+                with connection, socket.socket(socket.AF_UNIX) as scheduler:
+                    self._pass_on(connection, scheduler)
+
+    def _pass_on(self, connection: socket.socket, scheduler: socket.socket) -> None:
+        scheduler.connect(str(self._rota.home / "rota.sock"))
+        request = connection.recv(1 << 16)
+        scheduler.sendall(request)
+        answer = b"".join(iter(lambda: scheduler.recv(1 << 16), b""))
+        if request.startswith(b"POST /api/jobs ") and not self.lost:
+            assert b" 201 " in answer
+            self.lost += 1
+            self._rota.crash()
+            self._rota.start()
+            return
+        connection.sendall(answer)
+
+    def __enter__(self) -> Between:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._thread.join()
+
+
 @pytest.fixture(params=[Client, AsyncClient], ids=["sync", "async"])
-def tour(request: pytest.FixtureRequest, rota: Rota) -> Callable[[Tour], None]:
+def kind(request: pytest.FixtureRequest) -> type[Client | AsyncClient]:
+    found: type[Client | AsyncClient] = request.param
+    return found
+
+
+@pytest.fixture
+def tour(kind: type[Client | AsyncClient], rota: Rota) -> Callable[[Tour], None]:
     """Runs a test that is written once with a client of each kind."""
 
     def take(steps: Tour) -> None:
         async def all_of_it() -> None:
             async with asyncio.timeout(PATIENCE):
-                await steps(Either(request.param(home=rota.home)))
+                await steps(Either(kind(home=rota.home)))
 
         asyncio.run(all_of_it())
 
@@ -303,25 +352,18 @@ def test_a_log_is_followed_over_a_crash(rota: Rota, stage: Stage, tour: Callable
     tour(steps)
 
 
-def test_a_submit_that_lost_its_answer_is_stored_once(rota: Rota, tour: Callable[[Tour], None]) -> None:
-    """The scheduler is stopped in its tracks, hears the request, is killed before it can answer, and comes back."""
+def test_a_submit_that_lost_its_answer_is_stored_once(rota: Rota, kind: type[Client | AsyncClient]) -> None:
+    """It is stored, and the scheduler is killed before its answer gets anywhere: the same key is asked again."""
 
-    async def steps(client: Any) -> None:
-        await client.pause()
-        pid = rota.scheduler()
-        os.kill(pid, signal.SIGSTOP)
-        asking = asyncio.ensure_future(_task(client.submit(["true"], name="once")))
-        await asyncio.sleep(0.2)  # its request lies in the socket of a scheduler that does not look
-        os.kill(pid, signal.SIGCONT)
-        os.kill(pid, signal.SIGKILL)
-        told = await asking
-        assert [each.id for each in await collected(client.jobs(name="once"))] == [told.job.id]
+    async def steps(kind: type[Client | AsyncClient]) -> None:
+        with Between(rota) as between:
+            client = Either(kind(url=between.url))
+            told = await client.submit(["true"], name="once", cwd="/")
+            assert between.lost == 1
+            assert [each.id for each in await collected(client.jobs(name="once"))] == [told.job.id]
 
-    tour(steps)
-
-
-async def _task(asked: Any) -> Any:
-    return await asked
+    rota.start()
+    asyncio.run(steps(kind))
 
 
 def test_a_cancelled_task_closes_its_connection(rota: Rota, stage: Stage) -> None:
@@ -360,6 +402,35 @@ def test_a_client_that_shall_not_start_the_scheduler_does_not(rota: Rota) -> Non
     assert not rota.schedulers()
 
 
+def test_over_tcp_with_a_token(rota: Rota, kind: type[Client | AsyncClient], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the command runs is for the scheduler to say: it may be another machine's."""
+
+    async def steps(url: str, token: str) -> None:
+        client = Either(kind(url=url, token=token))
+        job = (await client.submit(["echo", "far"])).job
+        assert (await client.wait(job.id)).status == "COMPLETED"
+        assert b"".join(await collected(client.logs(job.id))) == b"far\n"
+        with pytest.raises(Unauthorized) as refused:
+            await Either(kind(url=url, token="wrong")).job(job.id)
+        assert (refused.value.status, refused.value.code) == (401, "unauthorized")
+        monkeypatch.setenv("ROTA_URL", url)
+        monkeypatch.setenv("ROTA_TOKEN", token)
+        assert (await Either(kind()).job(job.id)).id == job.id
+        with pytest.raises(Unavailable, match="no scheduler answers"):
+            await Either(kind(url="http://127.0.0.1:1")).job(job.id)
+
+    rota.ask("config", "set", "server.port", "0")
+    rota.start()
+    url = eventually(lambda: rota.status()["tcp"]["url"])
+    asyncio.run(steps(url, rota.ask("token").out.strip()))
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:7682", "ftp://x", "http://", "http://x/path", "http://x:port"])
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(InvalidInput, match="not the address of a scheduler"):
+        Client(url=url)
+
+
 def test_the_home_is_found_as_commands_find_it(rota: Rota, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ROTA_URL", raising=False)
     monkeypatch.setenv("ROTA_HOME", str(rota.home))
@@ -379,6 +450,7 @@ def test_the_example_runs_as_it_is(rota: Rota) -> None:
 
 
 def test_what_the_package_exports_is_there() -> None:
+    assert {error.__name__ for error in BY_CODE.values()} < set(package.__all__)
     for name in package.__all__:
         assert getattr(package, name) is not None
     assert issubclass(package.NotFound, RotaError)

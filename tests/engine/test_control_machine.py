@@ -432,7 +432,7 @@ class ControlMachine(RuleBasedStateMachine):
             assert engine.next_due <= engine.outlook.not_before
 
     def check_slots(self, referee: Referee) -> None:
-        shown = {form.id: form for form in view_slot.listing(self.scheduler.reader, self.scheduler.sight)}
+        shown = {form.id: form for form in view_slot.listing(self.scheduler.reader, self.scheduler.sight)[0]}
         for slot in referee.slots:
             wait = shown[f"slot-{-slot.owner}"].wait
             assert wait is not None

@@ -517,7 +517,7 @@ def counting(scheduler: Scheduler) -> Iterator[list[str]]:
 
 
 def _noting(verb: Any, names: list[str]) -> Any:
-    def noted(name: str, *args: Any, **values: Any) -> Any:
+    def noted(name: str, /, *args: Any, **values: Any) -> Any:
         names.append(name)
         return verb(name, *args, **values)
 

@@ -21,15 +21,17 @@ from rota.command.schedule import ScheduleChange, ScheduleWanted
 from rota.command.slot import SlotWanted
 from rota.command.submission import AfterWanted, GroupWanted, LockWanted, Submission
 from rota.core.template import TemplateBody
-from rota.sdk import AsyncClient, Client, course
+from rota.sdk import AsyncClient, Client, choice, course
 from rota.sdk.verb import Course, Deed, Pages, Verb
 from rota.sdk.verbs import Verbs
 
 NOT_OF_THE_CLIENT = {
     "GET /api/slots/{slot}/stream",  # `rota run` hangs on it; `run` has the output in its answer
     "GET /api/display",  # how `rota list` and `rota show` are to look
+    "DELETE /api/slots/{slot}",  # the same as POST …/release
     "GET /openapi.json",
     "GET /docs",
+    "GET /docs/{file}",
     "GET /problems",
     "GET /problems/{code}",
 }
@@ -72,7 +74,9 @@ def _all_builders() -> Iterator[Callable[..., Ask]]:
 def _used() -> set[Callable[..., Any]]:
     """By the methods of the client."""
     verbs = {value.build for value in vars(Verbs).values() if isinstance(value, Verb | Pages)}
-    return verbs | {value for value in vars(course).values() if inspect.isfunction(value)}
+    return verbs | {
+        value for module in (course, choice) for value in vars(module).values() if inspect.isfunction(value)
+    }
 
 
 def _endpoint(ask: Ask) -> Endpoint | None:

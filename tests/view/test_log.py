@@ -7,9 +7,11 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from rota.ids import JobId
-from rota.view.log import PIECE, Output, oversize, pieces, size_of
+from rota.view.log import PIECE, Output, Text, TextOutput, oversize, pieces, size_of
 
 HUGE = 300_000_000
 
@@ -115,3 +117,50 @@ def test_only_more_than_the_limit_is_warned_of(tmp_path: Path) -> None:
         (tmp_path / str(job) / "stderr.log").write_bytes(b"x" * size)
     said = oversize(tmp_path, [JobId(1), JobId(2), JobId(3)], 10)
     assert said == ["job-2 has written 11 bytes to stderr, more than log.max_bytes (10); it is kept whole"]
+
+
+@given(written=st.lists(st.binary(max_size=5) | st.sampled_from("aé✓🎉\n").map(str.encode), max_size=12))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_text_is_whole_characters_wherever_it_is_cut(path: Path, written: list[bytes]) -> None:
+    """What comes out is what one look at the whole file would give, also for who goes on from the end of any piece."""
+    whole = b"".join(written)
+    path.write_bytes(b"")
+    output = TextOutput(Output(path))
+    told: list[Text] = []
+    for piece in written:
+        with path.open("ab") as file:
+            file.write(piece)
+        told += iter(output.read, None)
+    rest = output.rest()
+    told += [] if rest is None else [rest]
+    output.close()
+    assert "".join(each.text for each in told) == whole.decode("utf-8", "replace")
+    assert [each.begin for each in told] == [0, *(each.end for each in told)][: len(told)], "one behind the other"
+    assert output.end == len(whole)
+    for stop in {0, *(each.end for each in told)}:
+        again = TextOutput(Output(path, stop))
+        later = [*iter(again.read, None), again.rest()]
+        again.close()
+        before = "".join(each.text for each in told if each.end <= stop)
+        assert before + "".join(each.text for each in later if each is not None) == whole.decode("utf-8", "replace")
+
+
+def test_a_character_that_is_not_finished_is_kept_until_it_is(path: Path) -> None:
+    path.write_bytes("x✓".encode()[:3])
+    output = TextOutput(Output(path))
+    assert output.read() == Text("x", 0, 1)
+    assert output.read() is None
+    with path.open("ab") as file:
+        file.write("✓".encode()[2:] + b"y")
+    assert output.read() == Text("✓y", 1, 5)
+    assert output.rest() is None
+    output.close()
+
+
+def test_text_of_a_file_that_is_cut_off_begins_anew(path: Path) -> None:
+    path.write_bytes("old✓".encode()[:-1])
+    output = TextOutput(Output(path))
+    assert output.read() == Text("old", 0, 3)
+    path.write_bytes(b"new")
+    assert output.read() == Text("new", 0, 3)
+    output.close()

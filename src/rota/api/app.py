@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any
 
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -49,7 +47,7 @@ from rota.api.context import Context
 from rota.api.decode import body_of, query_of
 from rota.api.deprecation import Notes, headers_of
 from rota.api.endpoint import Call, Endpoint, Key, Reply
-from rota.api.problem import on_defect, on_http_error, on_rota_error, problem
+from rota.api.problem import defect, not_with, nowhere, refusal
 from rota.api.router import Router
 from rota.api.trace import traced
 from rota.engine.meter import OTHER
@@ -58,10 +56,9 @@ from rota.errors import InFlight, InvalidInput, RotaError
 from rota.wire import encode
 
 _MODULES = (
-    submit, job, edit, retry, rewind, run, log, queue, lock, graph, artifact, template, group, progress, schedule,
-    webhook, delivery, event, tick, scheduler, control, breaker, display, gc, health, metrics, legacy,
+    submit, job, edit, retry, rewind, run, log, queue, lock, graph, artifact, group, progress, template, schedule,
+    webhook, delivery, slot, direct, scheduler, control, tick, breaker, gc, display, event, health, metrics, legacy,
 )  # fmt: skip
-_OLD_MODULES = (slot, direct)
 
 _ENDPOINTS = tuple(endpoint for module in _MODULES for endpoint in module.ENDPOINTS)
 ENDPOINTS: tuple[Endpoint, ...] = (*_ENDPOINTS, *About(_ENDPOINTS).endpoints)
@@ -82,11 +79,6 @@ class Application:
         self._notes = Notes()
         self._in_flight: set[str] = set()
         """The idempotency keys of requests that are being carried out."""
-        self._old = Starlette(
-            routes=[route for module in _OLD_MODULES for route in module.ROUTES],
-            exception_handlers={RotaError: on_rota_error, HTTPException: on_http_error, Exception: on_defect},
-        )
-        self._old.state.context = context
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def counted(message: Message) -> None:
@@ -99,20 +91,17 @@ class Application:
             await self._handle(scope, receive, counted)
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        found = self._router.find(scope["path"])
-        method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        if found is None or (method not in found.endpoints and scope["path"].startswith("/api/")):
-            await self._old(scope, receive, send)
+        found = self._router.find(scope["path"]) or direct.find_route(self._context, scope["path"])
+        if found is None:
+            await nowhere(scope["path"])(scope, receive, send)
             return
-        request = Request(scope, receive, send)
-        endpoint = found.endpoints.get(method)
+        endpoint = found.endpoints.get("GET" if scope["method"] == "HEAD" else scope["method"])
         if endpoint is None:
-            said = f"{scope['path']} cannot be asked with {scope['method']}, only with {found.allowed}"
-            response = problem("method-not-allowed", 405, said, headers={"Allow": found.allowed})
+            response = not_with(scope["method"], scope["path"], allowed=found.allowed)
             endpoint = next(iter(found.endpoints.values()))
         else:
             scope[_ROUTE] = endpoint.method, endpoint.path
-            response = await self._answer(endpoint, request, endpoint.path_of(found.values))
+            response = await self._answer(endpoint, Request(scope, receive, send), endpoint.path_of(found.values))
         if endpoint.is_deprecated:
             self._notes.take(endpoint)
             response.headers.update(headers_of(endpoint, endpoint.path_of(found.values)))
@@ -125,13 +114,11 @@ class Application:
             with self._flying(key):
                 return await self._called(endpoint, request, path, body, key)
         except RotaError as error:
-            return await on_rota_error(request, error)
-        except HTTPException as error:
-            return await on_http_error(request, error)
+            return refusal(error)
         except ClientDisconnect:
             return Response(status_code=NOBODY)
         except Exception as error:  # noqa: BLE001 - it is said, and logged with all there is to say
-            return await on_defect(request, error)
+            return defect(error)
 
     async def _called(
         self, endpoint: Endpoint, request: Request, path: dict[str, str], body: bytes, key: Key | None

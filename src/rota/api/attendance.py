@@ -31,6 +31,7 @@ from rota.view import slot as view
 from rota.view.log import STREAMS, Output, path_in
 from rota.wire.slot import SlotForm
 
+MEDIA = "application/vnd.rota.stream"
 LOOK_EVERY = 0.1
 """Seconds between looks at the files."""
 _AT_A_TIME = 16
@@ -48,7 +49,7 @@ class _Attended(StreamingResponse):
     """While it lasts somebody is there."""
 
     def __init__(self, content: AsyncIterator[bytes], attending: AbstractContextManager[None]) -> None:
-        super().__init__(content, media_type="application/vnd.rota.stream")
+        super().__init__(content, media_type=MEDIA)
         self._attending = attending
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

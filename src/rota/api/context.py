@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
-from starlette.requests import Request as HttpRequest
 
 from rota.api.feed import Feed
 from rota.api.presence import Presence
@@ -45,6 +44,7 @@ from rota.store.port import Store
 from rota.store.session import Reader
 from rota.view.job import Sight, just_stored
 from rota.wire.job import JobForm
+from rota.wire.scheduler import AboutForm
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -177,7 +177,7 @@ class Control(Protocol):
         """Begin to stop; whether what still runs after the grace period is ended."""
         ...
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> AboutForm:
         """What `status` says of the process itself."""
         ...
 
@@ -324,8 +324,3 @@ class Context:
         self._threads.shutdown()
         for reader in self._readers:
             reader.close()
-
-
-def context_of(request: HttpRequest) -> Context:
-    context: Context = request.app.state.context
-    return context

@@ -13,6 +13,8 @@ from rota.wire.control import ClearForm, PauseForm, ResumeForm
 
 
 class ScopeWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is meant."""
+
     scope: str | None = None
     """`global`, or a pool's name such as `flow/review`; null or left out, everything."""
 
@@ -22,7 +24,7 @@ def _scope(wanted: ScopeWanted | None) -> str:
 
 
 async def pause(call: Call[Nothing, ScopeWanted | None]) -> Reply[PauseForm]:
-    """Pause everything, or what stands under a scope: what runs goes on, and nothing new starts."""
+    """Pause everything, or what stands under a scope. What runs goes on, and nothing new starts."""
     act = partial(control.pause, scope=_scope(call.body), actor=call.context.actor)
     return Reply(await call.context.perform(act))
 

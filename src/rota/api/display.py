@@ -7,7 +7,7 @@ from rota.config.section import Display
 
 
 async def get_display(call: Call[Nothing, None]) -> Reply[Display]:
-    """Say how `rota list` and `rota show` are to show jobs, by `[display]` of the configuration."""
+    """Say how commands are to show jobs. That is `[display]` of the configuration."""
     control = call.context.control
     control.look_at_config()  # what was just written holds for what is shown after it
     return Reply(control.config.display)

@@ -14,6 +14,8 @@ from rota.wire.gc import CollectionForm, GcForm
 
 
 class GcWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to collect."""
+
     days: int | None = None
     """What ended longer ago goes; 0 is all that has ended. Null or left out, as `[gc] days` says."""
     dry_run: bool = False

@@ -44,7 +44,7 @@ class GraphQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """With `If-None-Match`, answer as soon as the graph is another, or with 304 when so many seconds are over."""
 
 
-async def get_graph(call: Call[GraphQuery, None]) -> Reply[GraphForm] | Response:
+async def get_graph(call: Call[GraphQuery, None]) -> Reply[GraphForm] | Reply[PictureForm] | Response:
     """Show who waits for what. The answer has an `ETag`; asked with it as `If-None-Match`, a graph that has not changed
     is answered with 304."""
     context, query, seen = call.context, call.query, call.request.headers.get("if-none-match")
@@ -111,8 +111,8 @@ _GRAPH = {
 
 ENDPOINTS = [
     Endpoint(
-        "GET", "/api/graph", get_graph, statuses=(200, 304), refuses=(404,), shows=_GRAPH,
-        or_gives={200: PictureForm, 304: None},
+        "GET", "/api/graph", get_graph, statuses=(200, 304), or_gives={200: PictureForm, 304: None}, refuses=(404,),
+        shows=_GRAPH,
         tells={"ETag": "Another one as soon as something of the graph has changed."},
     ),
 ]  # fmt: skip

@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from rota.api.problem import answer, problem
 from rota.errors import Busy, ForeignOrigin, Misdirected, RotaError, Unauthorized, UnsupportedMedia
 from rota.token import Token
+from rota.wire.health import HealthForm
 
 OPEN = ("docs", "openapi.json", "problems")
 """First parts of paths with nothing of this home in them: a browser can open them, and asks for the token then."""
@@ -58,7 +59,7 @@ class Guard:
             self._check_origin(asked)
             is_known = any(map(self._token.is_right, asked.tokens))
             if not is_known and asked.is_health:
-                await answer({"status": "ok"})(scope, receive, private)
+                await answer(HealthForm())(scope, receive, private)
                 return
             if not is_known and not asked.is_open:
                 raise _unauthorized(has_one=bool(asked.tokens))

@@ -71,6 +71,6 @@ def _disk(context: Context) -> list[str]:
 
 
 ENDPOINTS = [
-    Endpoint("GET", "/health", get_health, shows=HealthForm(pid=4711)),
+    Endpoint("GET", "/health", get_health, is_public=True, shows=HealthForm(pid=4711)),
     Endpoint("GET", "/ready", get_ready, refuses=(Unavailable,), shows=ReadyForm()),
 ]

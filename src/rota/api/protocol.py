@@ -58,7 +58,7 @@ class Protocol(HttpToolsProtocol):
         self._is_lingering = False
         self._timer: asyncio.TimerHandle | None = None
         self._answered: RequestResponseCycle | None = None
-        """The request that is with the application; `cycle` is the last that came, which may stand in line behind it."""
+        """The request that is with the application; `cycle` is the last that came, and may stand in line behind it."""
 
     # What comes in.
 

@@ -10,6 +10,7 @@ import msgspec
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
 from rota.api.example import RUN
 from rota.api.job import PageSize
+from rota.api.page import begins_at
 from rota.core.status import Status
 from rota.ids import parse_job, parse_run
 from rota.view import run as view
@@ -44,7 +45,7 @@ async def list_runs(call: Call[RunsQuery, None]) -> Reply[RunsForm]:
 
 
 def _below(cursor: str | None) -> int:
-    return view.NEWEST if cursor is None else parse_run(cursor)
+    return begins_at(cursor, parse_run, view.NEWEST)
 
 
 class RunsOfJobQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

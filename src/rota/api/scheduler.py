@@ -17,21 +17,21 @@ from rota.view.template import lost_routes
 from rota.wire.scheduler import AboutForm, NothingForm, PoolsForm, SchedulerForm
 
 
-async def get_scheduler(call: Call[Nothing, None]) -> Reply[SchedulerForm | AboutForm]:
+async def get_scheduler(call: Call[Nothing, None]) -> Reply[SchedulerForm] | Reply[AboutForm]:
     """Say what the scheduler is doing, and if nothing, why. While the store cannot be read the answer has only what
     concerns the process itself, with the trouble there is."""
     context = call.context
     about = context.control.about()
     try:
         said = await context.look(partial(status, sight=context.sight()))
-        about["trouble"] += await _oversize(context)
+        trouble = [*about.trouble, *await _oversize(context)]
         if routes := context.control.config.routes:
-            about["trouble"] += await context.look(partial(lost_routes, routes=routes.items()))
-        return Reply(SchedulerForm(**msgspec.structs.asdict(said), **about))
+            trouble += await context.look(partial(lost_routes, routes=routes.items()))
     except (StorageFull, StoreError) as error:
         # Whoever asks what is wrong is to be told, also when the counts cannot be.
-        about["trouble"] = about["trouble"] or [error.message]
-        return Reply(AboutForm(**about))
+        return Reply(msgspec.structs.replace(about, trouble=about.trouble or [error.message]))
+    asdict = msgspec.structs.asdict
+    return Reply(SchedulerForm(**{**asdict(said), **asdict(about), "trouble": trouble}))
 
 
 async def _oversize(context: Context) -> list[str]:
@@ -43,7 +43,7 @@ async def _oversize(context: Context) -> list[str]:
 
 
 async def list_pools(call: Call[Nothing, None]) -> Reply[PoolsForm]:
-    """List every pool that is configured or in use, with its size and what of it is used."""
+    """List the pools. Every one that is configured or in use, with its size and what of it is used."""
     return Reply(await _pools(call.context))
 
 
@@ -54,6 +54,8 @@ async def _pools(context: Context) -> PoolsForm:
 
 
 class PoolSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The size of a pool."""
+
     size: int
     """-1 is no limit, 0 lets nothing start."""
 
@@ -71,16 +73,18 @@ async def reload_config(call: Call[Nothing, None]) -> Reply[NothingForm]:
     return Reply(NothingForm())
 
 
-class StopWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ShutdownWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How to stop."""
+
     grace: str | None = None
     """How long what runs may go on before the scheduler leaves, as `30s`; null or left out, `[scheduler] grace`."""
     kill: bool = False
     """End what still runs after that; else the supervisor looks after it until the next scheduler."""
 
 
-async def stop(call: Call[Nothing, StopWanted | None]) -> Reply[NothingForm]:
+async def stop(call: Call[Nothing, ShutdownWanted | None]) -> Reply[NothingForm]:
     """Begin to stop the scheduler. Nothing new starts from here on."""
-    wanted = call.body or StopWanted()
+    wanted = call.body or ShutdownWanted()
     grace = None if wanted.grace is None else parse_duration(wanted.grace)
     call.context.control.stop(grace, kills=wanted.kill)
     return Reply(NothingForm(), 202)
@@ -113,13 +117,13 @@ _STATUS = {
     "idle_because": None,
     "home": "/srv/web/.rota",
     "socket": "/srv/web/.rota/rota.sock",
+    "tcp": {"url": "http://127.0.0.1:7682", "off": None},
     "pid": 4242,
     "version": "0.1.0",
     "store": "sqlite",
     "started_at": "2026-11-16T08:00:00Z",
     "supervisor_pid": 4243,
     "stopping": False,
-    "tcp": {"url": "http://127.0.0.1:7682", "off": None},
     "trouble": [],
     "recovery": {
         "running_jobs_adopted": 0, "running_jobs_recovered": 0, "finished_while_away": 0, "requeued": 0,
@@ -128,7 +132,7 @@ _STATUS = {
 }  # fmt: skip
 
 ENDPOINTS = [
-    Endpoint("GET", "/api/scheduler", get_scheduler, shows=_STATUS),
+    Endpoint("GET", "/api/scheduler", get_scheduler, or_gives={200: AboutForm}, shows=_STATUS),
     Endpoint("POST", "/api/scheduler/reload", reload_config, shows={}),
     Endpoint("POST", "/api/scheduler/stop", stop, statuses=(202,), sends={"grace": "30s", "kill": False}, shows={}),
     Endpoint("GET", "/api/pools", list_pools, shows={"pools": _POOLS, "each": {"flow": 1}}),

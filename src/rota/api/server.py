@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
+from starlette.types import Scope
 
 from rota.api.protocol import Protocol
 from rota.errors import Unavailable
@@ -33,6 +34,19 @@ class Server(uvicorn.Server):
     async def main_loop(self) -> None:
         await self._ended.wait()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """What is not answered in time breaks off: to the application as if its client had gone away, which is no
+        defect, as it would be to end it in the middle of something."""
+        breaking_off = asyncio.get_running_loop().call_later(_ANSWERS_LEFT, self.cut)
+        await super().shutdown(sockets)
+        breaking_off.cancel()
+
+    def cut(self, scope: Scope | None = None) -> None:
+        """Let all clients go, but the one of this request."""
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, Protocol) and (scope is None or connection.scope is not scope):
+                connection.transport.abort()
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
@@ -50,7 +64,7 @@ def configuration(app: Any, protocol: type[Protocol]) -> uvicorn.Config:
         server_header=False,
         date_header=False,
         proxy_headers=False,
-        timeout_graceful_shutdown=_ANSWERS_LEFT,
+        timeout_graceful_shutdown=_ANSWERS_LEFT + 1,
     )
 
 

@@ -4,91 +4,118 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
-from rota.api.attendance import attended, look, look_patiently, watched
-from rota.api.context import Context, context_of
-from rota.api.problem import answer, number, read
+from rota.api.attendance import MEDIA, attended, look, look_patiently, watched
+from rota.api.context import Context
+from rota.api.endpoint import Call, Endpoint, Nothing, Reply
+from rota.api.job import PageSize, Seconds
+from rota.api.once import carry_out
+from rota.api.page import begins_at
+from rota.api.reserve import SlotAsked, prepare
 from rota.command import slot as command
-from rota.command.slot import SlotWanted
+from rota.command.slot import Reserved
 from rota.core.slot import SlotState
 from rota.duration import parse_duration
 from rota.engine.work import Work
 from rota.errors import Conflict, InvalidInput
 from rota.ids import SlotId, parse_slot, show_slot
 from rota.view import slot as view
-from rota.wire.slot import SlotForm
+from rota.wire.slot import ReservedForm, SlotForm, SlotsForm
 
 LONGEST_POLL = 60.0
 NOBODY = 499
 """For an answer that nobody is there to read."""
-_MOST = 2**62
+Offset = Annotated[int, Meta(ge=0, le=2**62)]
 
 
-class SlotAsked(SlotWanted, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is wanted, and how long its turn is waited for."""
-
-    wait: str | None = None
-
-    @property
-    def wanted(self) -> SlotWanted:
-        return SlotWanted(**{name: getattr(self, name) for name in SlotWanted.__struct_fields__})
+class ReserveQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    stream: bool = False
+    """Have the slot's stream as the answer: then it hangs on this connection from its first moment. Not with a key."""
 
 
-class SignalWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    signal: str
+async def reserve_slot(call: Call[ReserveQuery, SlotAsked]) -> Reply[ReservedForm] | Response:
+    """Reserve a place, for a command that Rota runs or for work of your own. You have it while the slot is `ready`.
+    Look at it with `wait`, or renew it, once in a while: after `[direct] lease` without a word it is withdrawn.
 
-
-async def reserve(context: Context, asked: SlotAsked, *, is_attended: bool) -> command.Reserved:
-    """From here on somebody has to be there for it."""
-    wait = None if asked.wait is None else parse_duration(asked.wait)
-    context.control.look_at_config()  # what was just written holds for what is asked after it
-    await context.control.look_at_hold_file()
-    wanted = asked.wanted
-    if wanted.template is not None:
-        wanted = await context.look(partial(command.expand_slot, wanted=wanted))
-    act = partial(command.reserve, wanted=wanted, around=context.around, actor=context.actor, is_attended=is_attended)
-    reserved = await context.perform(act)
-    context.presence.expect(reserved.slot, wait)
-    return reserved
-
-
-async def reserve_slot(request: Request) -> Response:
-    """With `stream=1` the answer is the stream, and the slot hangs on this connection from the first moment."""
-    context = context_of(request)
-    asked = await read(request, SlotAsked)
-    is_attended = request.query_params.get("stream") == "1"
-    reserved = await reserve(context, asked, is_attended=is_attended)
-    warning = "; ".join(reserved.warnings) or None
+    With `stream=1` the answer is a stream of lines of JSON; one with a `size` is followed by that many bytes of output.
+    The slot is withdrawn when the connection closes.
+    """
+    context, is_attended = call.context, call.query.stream
+    if is_attended and call.key is not None:
+        raise InvalidInput("a stream cannot be answered twice; leave out the Idempotency-Key, or `stream`")
+    prepared = await prepare(context, call.body, is_attended=is_attended)
     if is_attended:
-        return attended(context, reserved.slot, warning=warning)
-    form = await look(context, reserved.slot)
-    return answer({**msgspec.to_builtins(form), "warning": warning}, 201)
+        reserved = await context.perform(prepared.act)
+        context.presence.expect(reserved.slot, prepared.wait)
+        return attended(context, reserved.slot, warning="; ".join(reserved.warnings) or None)
+    done = await carry_out(call, prepared.act, partial(_see, context), _tell)
+    for form in done.seen:
+        context.presence.expect(parse_slot(form.id), prepared.wait)
+    if not done.seen:
+        await _hear_again(context, done.reply)
+    return done.reply
 
 
-async def list_slots(request: Request) -> Response:
-    context = context_of(request)
-    return answer({"slots": await context.look(partial(view.listing, sight=context.sight()))})
+def _see(context: Context, work: Work, results: Sequence[Reserved]) -> list[ReservedForm]:
+    sight = context.sight()
+    forms = [view.show(work.session, told.slot, sight) for told in results]
+    return [
+        ReservedForm(**msgspec.structs.asdict(form), warning="; ".join(told.warnings) or None)
+        for form, told in zip(forms, results, strict=True)
+    ]
 
 
-async def get_slot(request: Request) -> Response:
-    """With `wait`, when it has ended or (with `seen`) when its status is another; meanwhile its client is there."""
-    context, slot = context_of(request), parse_slot(request.path_params["slot"])
+def _tell(form: ReservedForm) -> Reply[ReservedForm]:
+    return Reply(form, 201)
+
+
+async def _hear_again(context: Context, reply: Reply[Any]) -> None:
+    """Who asks again for what he has is there."""
+    slot = parse_slot(msgspec.json.decode(reply.form, type=SlotForm).id)
+    found = await context.look(lambda reader: reader.slot(slot))
+    if found is not None and found.finished_at is None:
+        context.presence.hear(slot)
+
+
+class SlotsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    limit: PageSize = 100
+    cursor: str | None = None
+    """The `next` of the page before."""
+
+
+async def list_slots(call: Call[SlotsQuery, None]) -> Reply[SlotsForm]:
+    """List the slots that wait or run, in order of arrival."""
+    context, behind = call.context, begins_at(call.query.cursor, parse_slot, 0)
+    look = partial(view.listing, sight=context.sight(), behind=behind, limit=call.query.limit)
+    slots, following = await context.look(look)
+    return Reply(SlotsForm(slots=slots, next=following))
+
+
+class SlotQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    wait: Seconds | None = None
+    """Answer when it has ended, or when so many seconds are over. Meanwhile its client is there."""
+    seen: str | None = None
+    """With `wait`, answer as soon as the status is another than this."""
+
+
+async def get_slot(call: Call[SlotQuery, None]) -> Reply[SlotForm] | Response:
+    """Show a slot, with why it waits."""
+    context, slot, query = call.context, parse_slot(call.path["slot"]), call.query
     form = await look(context, slot)
-    if "wait" not in request.query_params or form.finished_at is not None:
-        return answer(form)
-    seconds = number(request, "wait", 0, least=0, most=LONGEST_POLL)
+    if query.wait is None or form.finished_at is not None:
+        return Reply(form)
     with nullcontext() if form.attended else context.presence.polling(slot):
-        news = await while_there(request, until_ended(context, slot, seconds, request.query_params.get("seen")))
-    return Response(status_code=NOBODY) if news is None else answer(news)
+        news = await while_there(call.request, until_ended(context, slot, query.wait, query.seen))
+    return Response(status_code=NOBODY) if news is None else Reply(news)
 
 
 async def until_ended(context: Context, slot: SlotId, seconds: float, seen: str | None = None) -> SlotForm:
@@ -114,27 +141,37 @@ async def _gone(request: Request) -> None:
         pass
 
 
-async def renew_slot(request: Request) -> Response:
-    """A word of a client that has no connection open. Who has lost his place is told so."""
-    context, slot = context_of(request), parse_slot(request.path_params["slot"])
+async def renew_slot(call: Call[Nothing, None]) -> Reply[SlotForm]:
+    """Say that its client is still there. Who has lost his place is told so (409)."""
+    context, slot = call.context, parse_slot(call.path["slot"])
     form = await look(context, slot)
     if form.finished_at is not None:
         raise Conflict(f"{form.id} has ended ({form.status}{': ' + form.reason if form.reason else ''}); reserve anew")
     await context.perform(partial(command.come_back, slot=slot))
     context.presence.hear(slot)
-    return answer(form)
+    return Reply(form)
 
 
-async def release_slot(request: Request) -> Response:
-    context, slot = context_of(request), parse_slot(request.path_params["slot"])
+async def release_slot(call: Call[Nothing, None]) -> Reply[SlotForm]:
+    """Give a place back: the work in it is done. One that runs a command is free when that has ended (409)."""
+    return await _released(call)
+
+
+async def delete_slot(call: Call[Nothing, None]) -> Reply[SlotForm]:
+    """Give a place back, as `POST …/release` does."""
+    return await _released(call)
+
+
+async def _released(call: Call[Nothing, None]) -> Reply[SlotForm]:
+    context, slot = call.context, parse_slot(call.path["slot"])
     await context.perform(partial(command.release, slot=slot, actor=context.actor))
     context.presence.forget(slot)
-    return answer(await look(context, slot))
+    return Reply(await look(context, slot))
 
 
-async def cancel_slot(request: Request) -> Response:
-    """Answers when it is gone; a tree that needs SIGKILL takes a while."""
-    context, slot = context_of(request), parse_slot(request.path_params["slot"])
+async def cancel_slot(call: Call[Nothing, None]) -> Reply[SlotForm]:
+    """Cancel a direct execution. Answered when its processes are gone; a tree that needs SIGKILL takes a while."""
+    context, slot = call.context, parse_slot(call.path["slot"])
 
     def cancel(work: Work) -> SlotId:
         found = work.session.slot(slot)
@@ -143,49 +180,102 @@ async def cancel_slot(request: Request) -> Response:
         return command.withdraw(work, slot, reason=f"cancelled by {context.actor}", actor=context.actor)
 
     await context.perform(cancel)
-    return answer(await until_ended(context, slot, LONGEST_POLL))
+    return Reply(await until_ended(context, slot, LONGEST_POLL))
 
 
-async def signal_slot(request: Request) -> Response:
-    context, slot = context_of(request), parse_slot(request.path_params["slot"])
-    named = (await read(request, SignalWanted)).signal.upper().removeprefix("SIG")
+class SignalWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A signal to send."""
+
+    signal: str
+    """HUP, INT, QUIT, TERM, USR1, USR2, CONT or WINCH."""
+
+
+async def signal_slot(call: Call[Nothing, SignalWanted]) -> Reply[SlotForm]:
+    """Send the command that runs in it a signal."""
+    context, slot = call.context, parse_slot(call.path["slot"])
+    named = call.body.signal.upper().removeprefix("SIG")
     try:
         which = signal.Signals[f"SIG{named}"]
     except KeyError:
-        raise InvalidInput(f"there is no signal {named!r}; name one as HUP or SIGHUP") from None
+        raise InvalidInput(f"there is no signal {named!r}; name one as HUP or SIGHUP").under(".signal") from None
     if not context.control.passes_signals:
         raise Conflict(
             f"SIG{named} is not passed on: the running supervisor is of an older version of Rota, which does not know "
             "how; it leaves when nothing runs and the scheduler is stopped"
         )
     await context.perform(partial(command.pass_on, slot=slot, number=which))
-    return answer(await look(context, slot))
+    return Reply(await look(context, slot))
 
 
-async def stream_slot(request: Request) -> Response:
-    """From these offsets on: who comes back has no gap and no repeat. With `attend=1` it is the client, and the slot
-    hangs on this connection if it hung on one before; whoever else looks keeps nothing alive, and ends nothing."""
-    context, slot = context_of(request), parse_slot(request.path_params["slot"])
-    offsets = {name: int(number(request, name, 0, least=0, most=_MOST)) for name in ("stdout", "stderr")}
+class StreamQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    stdout: Offset = 0
+    """From this byte of stdout on."""
+    stderr: Offset = 0
+    """From this byte of stderr on."""
+    attend: bool = False
+    """Whether it is the client that comes back: then the slot hangs on this connection, if it hung on one before."""
+    wait: str | None = None
+    """With `attend`, how long its turn is still waited for."""
+
+
+async def stream_slot(call: Call[StreamQuery, None]) -> Response:
+    """Stream what a slot comes to and what it writes, as it happens. Who comes back with the offsets he has misses
+    nothing and gets nothing twice. Whoever looks on without `attend` keeps nothing alive, and ends nothing."""
+    context, slot, query = call.context, parse_slot(call.path["slot"]), call.query
+    offsets = {"stdout": query.stdout, "stderr": query.stderr}
     form = await look(context, slot)
-    is_client = request.query_params.get("attend") == "1"
-    if is_client:
+    wait = None if query.wait is None else parse_duration(query.wait)
+    if query.attend:
         await context.perform(partial(command.come_back, slot=slot))
-    if is_client and "wait" in request.query_params and form.finished_at is None:
-        context.presence.expect(slot, parse_duration(request.query_params["wait"]))
-    if form.attended and is_client:
+    if query.attend and wait is not None and form.finished_at is None:
+        context.presence.expect(slot, wait)
+    if form.attended and query.attend:
         return attended(context, slot, offsets)
-    return watched(context, slot, offsets, keeps=is_client)
+    return watched(context, slot, offsets, keeps=query.attend)
 
 
-ROUTES = [
-    Route("/api/slots", reserve_slot, methods=["POST"]),
-    Route("/api/slots", list_slots, methods=["GET"]),
-    Route("/api/slots/{slot}", get_slot, methods=["GET"]),
-    Route("/api/slots/{slot}", release_slot, methods=["DELETE"]),
-    Route("/api/slots/{slot}/renew", renew_slot, methods=["POST"]),
-    Route("/api/slots/{slot}/release", release_slot, methods=["POST"]),
-    Route("/api/slots/{slot}/cancel", cancel_slot, methods=["POST"]),
-    Route("/api/slots/{slot}/signal", signal_slot, methods=["POST"]),
-    Route("/api/slots/{slot}/stream", stream_slot, methods=["GET"]),
-]
+SLOT: dict[str, Any] = {
+    "id": "slot-5",
+    "status": "RUNNING",
+    "ready": True,
+    "name": "mine",
+    "command": None,
+    "type": "story",
+    "flow": None,
+    "target": None,
+    "locks": [],
+    "pools": {"global": 1},
+    "attended": False,
+    "actor": "ada",
+    "created_at": "2026-11-16T08:20:04.101325Z",
+    "started_at": "2026-11-16T08:20:04.103877Z",
+    "finished_at": None,
+    "exit_code": None,
+    "reason": None,
+    "pid": None,
+    "worker": "local/1",
+    "wait": None,
+    "why": None,
+    "log_paths": {},
+}
+_ENDED = {**SLOT, "ready": False, "finished_at": "2026-11-16T08:21:33.763984Z"}
+_DONE = {**_ENDED, "status": "COMPLETED", "exit_code": 0}
+_CANCELLED = {**_ENDED, "status": "CANCELLED", "exit_code": 143, "reason": "cancelled by ada"}
+
+ENDPOINTS = [
+    Endpoint(
+        "POST", "/api/slots", reserve_slot, statuses=(201, 200), is_keyed=True, media=MEDIA, refuses=(404, 409),
+        sends={"name": "mine", "type": "story"}, shows={**SLOT, "warning": None},
+    ),
+    Endpoint("GET", "/api/slots", list_slots, shows={"slots": [SLOT], "next": None}),
+    Endpoint("GET", "/api/slots/{slot}", get_slot, shows=SLOT),
+    Endpoint("DELETE", "/api/slots/{slot}", delete_slot, refuses=(409,), shows=_DONE),
+    Endpoint("POST", "/api/slots/{slot}/renew", renew_slot, refuses=(409,), shows=SLOT),
+    Endpoint("POST", "/api/slots/{slot}/release", release_slot, refuses=(409,), shows=_DONE),
+    Endpoint("POST", "/api/slots/{slot}/cancel", cancel_slot, refuses=(409,), shows=_CANCELLED),
+    Endpoint(
+        "POST", "/api/slots/{slot}/signal", signal_slot, refuses=(409,), sends={"signal": "HUP"},
+        shows={**SLOT, "command": ["./serve.sh"], "pid": 4711},
+    ),
+    Endpoint("GET", "/api/slots/{slot}/stream", stream_slot, media=MEDIA),
+]  # fmt: skip

@@ -31,6 +31,7 @@ from rota.config import Server as Settings
 from rota.errors import ConfigError, HomeError, RotaError
 from rota.home import Home
 from rota.token import Token, ensure
+from rota.wire.scheduler import TcpForm
 
 log = logging.getLogger("rota.api")
 
@@ -69,14 +70,16 @@ class Tcp:
         self._is_fault = False
         self._wake = asyncio.Event()
 
-    def about(self) -> dict[str, str | None]:
+    def about(self) -> TcpForm:
         self._look_at_token()
-        return {"url": None, "off": self._token.trouble} if self._is_locked else {"url": self._url, "off": self._off}
+        if self._is_locked:
+            return TcpForm(url=None, off=self._token.trouble)
+        return TcpForm(url=self._url, off=self._off)
 
     @property
     def trouble(self) -> str | None:
         """What somebody has to mend; a port that another one has is nobody's fault."""
-        off = self.about()["off"]
+        off = self.about().off
         return f"TCP is off: {off}" if off and (self._is_fault or self._is_locked) else None
 
     @property
@@ -161,10 +164,7 @@ class Tcp:
             self._cut()
 
     def _cut(self, scope: Scope | None = None) -> None:
-        """To the application it looks as if all clients went away but the one of this request."""
-        for connection in list(self._server.server_state.connections):
-            if isinstance(connection, TcpProtocol) and (scope is None or connection.scope is not scope):
-                connection.transport.abort()
+        self._server.cut(scope)
 
 
 class _Off(Exception):
@@ -219,7 +219,7 @@ def _resolve(settings: Settings) -> tuple[socket.AddressFamily, Address]:
 
 
 def _bind(family: socket.AddressFamily, address: Address, settings: Settings) -> socket.socket:
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a connection has what its listener has

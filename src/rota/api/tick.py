@@ -21,6 +21,8 @@ _PATIENCE = 20.0
 
 
 class TickWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How to tick."""
+
     dry_run: bool = False
     """Only say what would start."""
     batch: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
             answer = session.ask(remove_artifact(args.artifact, cwd=cwd))
             say_json(answer) if args.json else talk(f"removed {answer['artifact']}")
         case _:
-            _list(session.ask(list_artifacts()), as_json=args.json)
+            _list({"artifacts": [*session.pages(list_artifacts, "artifacts")]}, as_json=args.json)
     return 0
 
 

@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
         answer = session.ask(reset_breaker(key))
         say_json(answer) if args.json else _say_reset(answer)
         return 0
-    answer = session.ask(list_breakers())
+    answer = {"breakers": [*session.pages(list_breakers, "breakers")]}
     if args.json:
         say_json(answer)
     elif answer["breakers"]:

@@ -87,7 +87,7 @@ def _running(session: Session) -> list[Json] | None:
     """Jobs and direct executions that run now; None when the scheduler no longer says."""
     try:
         jobs: list[Json] = session.ask(list_jobs(status=("RUNNING",)))["jobs"]
-        slots: list[Json] = session.ask(list_slots())["slots"]
+        slots: list[Json] = [*session.pages(list_slots, "slots")]
     except RotaError:
         return None
     return jobs + [slot for slot in slots if slot["status"] == "RUNNING"]

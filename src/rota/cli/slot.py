@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     session = Session(find_home(args.home))
     if args.action == "cancel":
         return _cancel(session, args)
-    answer = session.ask(list_slots())
+    answer = {"slots": [*session.pages(list_slots, "slots")]}
     if args.json:
         say_json(answer)
     elif answer["slots"]:

@@ -17,7 +17,10 @@ MOST_BYTES = 1 << 20
 
 
 class PutWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An artifact to put."""
+
     artifact: str
+    """As `type:name`."""
     payload: str | None = None
     """Kept with it, for whoever needs it; only of `custom`."""
     job: str | None = None

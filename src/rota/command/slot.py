@@ -32,21 +32,35 @@ class SlotWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A direct execution as asked for."""
 
     command: list[str] | None = None
-    """None where the program that asks does the work itself, or where a template brings it."""
+    """Left out where the program that asks does the work itself, or where a template brings it."""
     template: str | None = None
+    """By name or id."""
     params: dict[str, Any] = {}
+    """Whatever its template asks for; the command has them as `ROTA_PARAMS`."""
     name: str | None = None
+    """What people call it."""
     type: str | None = None
+    """What kind of work it is: pools go by it."""
     flow: str | None = None
+    """The flow that it is a step of."""
     target: str | None = None
+    """What it works on."""
     pools: dict[str, int] = {}
+    """What it takes from which pools while it runs, beyond what type, flow and target say."""
     locks: list[LockWanted] = []
+    """What it locks while it runs."""
     timeout: str | None = None
+    """How long its command may run."""
     idle_timeout: str | None = None
+    """How long its command may run without a word on stdout or stderr."""
     cwd: str | None = None
+    """The directory that it runs in, as an absolute path; the scheduler's own if none is given."""
     env: dict[str, str] = {}
+    """Environment variables."""
     inherit_env: bool = True
+    """Whether `env` goes on top of the scheduler's own environment; the CLI sends the caller's whole."""
     env_given: list[str] = []
+    """Which of `env` were asked for by name, where it has the caller's whole: these win over a template's."""
 
 
 class Reserved(msgspec.Struct, frozen=True, kw_only=True):

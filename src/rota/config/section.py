@@ -258,7 +258,9 @@ class Display(msgspec.Struct, frozen=True, kw_only=True):
     """`[display]`: how commands show jobs to people."""
 
     list: ListDisplay = ListDisplay()
+    """What `rota list` prints."""
     show: ShowDisplay = ShowDisplay()
+    """What `rota show` prints."""
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rota.engine.once import Once, Told, told_before
+from rota.engine.once import Once, Told, noted_before, told_before
 from rota.engine.work import Request, Work
 from rota.errors import RotaError, StorageFull, StoreError
 
@@ -62,6 +62,13 @@ def unless_told(work: Work, once: Once, act: Callable[[Work], Any]) -> Any:
     """What came of it, or what it was told when it came before."""
     told = told_before(work.session, once.key, once.digest)
     return act(work) if told is None else told
+
+
+def settle(work: Work, key: str, digest: str, told: Told) -> None:
+    """The answer takes the place of the note. Where that is gone it was collected, and nobody asks any more."""
+    if noted_before(work.session, key, digest) is not None:
+        work.session.remove_answers([key])
+        work.session.remember_answer(key, digest, told.status, told.body.decode(), work.now)
 
 
 def _remember(work: Work, once: Once, shown: Any) -> None:

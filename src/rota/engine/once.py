@@ -5,6 +5,9 @@
     another request  with the same key: refused
 
 What is refused leaves nothing under its key: who mends his request may send it with the same one.
+
+What cannot be answered for a long time (a direct execution) is noted under its key when it begins, and the note gives
+way to the answer when there is one. Who asks again meanwhile finds the note, and goes on from there.
 """
 
 from __future__ import annotations
@@ -16,6 +19,9 @@ import msgspec
 
 from rota.errors import KeyReused
 from rota.store.session import Looking
+
+BEGUN = 102
+"""The status of a note: what has begun and has no answer yet. In HTTP that would be `Processing`."""
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +40,18 @@ class Once(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def told_before(reader: Looking, key: str, digest: str) -> Told | None:
+    """None also where there is only a note."""
+    found = _found(reader, key, digest)
+    return None if found is None or found.status == BEGUN else found
+
+
+def noted_before(reader: Looking, key: str, digest: str) -> bytes | None:
+    """What was noted of the same request, if that has begun and has no answer yet."""
+    found = _found(reader, key, digest)
+    return None if found is None or found.status != BEGUN else found.body
+
+
+def _found(reader: Looking, key: str, digest: str) -> Told | None:
     found = reader.answer(key)
     if found is None:
         return None
@@ -41,3 +59,7 @@ def told_before(reader: Looking, key: str, digest: str) -> Told | None:
     if before != digest:
         raise KeyReused("this Idempotency-Key came with another request before; use a new key for a new request")
     return Told(status=status, body=body.encode())
+
+
+def note(body: bytes) -> Told:
+    return Told(status=BEGUN, body=body)

@@ -116,24 +116,28 @@ class Records(RunRecords, ArtifactRecords):
 
     def counts(self) -> dict[Status, int]:
         """Jobs by status, from what the indexes and the lanes already count: never a walk over the queue."""
-        ended = {Status(status): count for status, count in self._db.rows("count_ended")}
-        return ended | self.active_counts()
+        return self.ended_counts() | self.active_counts()[0]
 
-    def active_counts(self) -> dict[Status, int]:
-        """The same of those that have not ended, however many have."""
-        counts = {Status(status): count for status, count in self._db.rows("count_started")}
-        for _kind, status, count in self._db.rows("count_waiting"):
-            counts[Status(status)] = counts.get(Status(status), 0) + count
-        queued = self._db.rows("count_ready_now")[0][0] + self._db.rows("count_held")[0][0]
-        return counts | {Status.QUEUED: int(queued)} if queued else counts
+    def ended_counts(self) -> dict[Status, int]:
+        return {Status(status): count for status, count in self._db.rows("count_ended")}
+
+    def active_counts(self) -> tuple[dict[Status, int], dict[WaitKind, int]]:
+        """Those that have not ended by status, however many have, and those that wait by what for: each index is
+        walked once for both. Those that wait for capacity are the lanes' business."""
+        by_status = {Status(status): count for status, count in self._db.rows("count_started")}
+        by_reason: dict[WaitKind, int] = {}
+        for kind, status, count in self._db.rows("count_waiting"):
+            by_status[Status(status)] = by_status.get(Status(status), 0) + count
+            by_reason[WaitKind(kind)] = by_reason.get(WaitKind(kind), 0) + count
+        ((held, delayed),) = self._db.rows("count_held")
+        if queued := self._db.rows("count_ready_now")[0][0] + held:
+            by_status[Status.QUEUED] = int(queued)
+        if delayed:
+            by_reason[WaitKind.DELAY] = delayed
+        return by_status, by_reason
 
     def waiting_counts(self) -> dict[WaitKind, int]:
-        """Jobs that wait, by what for; those that wait for capacity are the lanes' business."""
-        counts: dict[WaitKind, int] = {}
-        for kind, _status, count in self._db.rows("count_waiting"):
-            counts[WaitKind(kind)] = counts.get(WaitKind(kind), 0) + count
-        delayed = self._db.rows("count_delayed")[0][0]
-        return counts | {WaitKind.DELAY: delayed} if delayed else counts
+        return self.active_counts()[1]
 
     def lanes(self) -> list[tuple[dict[str, int], int]]:
         """Draws and number of ready jobs of each lane that has any."""

@@ -58,6 +58,10 @@ class SlotRecords(Snapshots):
         """Those that wait or run, in order of arrival."""
         return self._slots(self._db.rows("open_slots"))
 
+    def open_slots_behind(self, slot: int, limit: int) -> list[Slot]:
+        """The same, a page of them."""
+        return self._slots(self._db.rows("open_slots_behind", slot=slot, limit=limit))
+
     def slot_of_run(self, run: RunId) -> Slot | None:
         """The one that the executor knows by this number, unless it has ended."""
         return next(iter(self._slots(self._db.rows("slot_of_run", run=run))), None)

@@ -25,13 +25,12 @@ def depth_line(reader: Reader, sight: Sight) -> str | None:
     paused: Counter[str] = Counter({"": reader.count_paused(pauses)[1]})
     for place in reader.places():
         (paused if pauses.are_over(place.scopes, place.keys) else ready)[place.flow] += place.ready
-    waiting = reader.waiting_counts()
+    counts, waiting = reader.active_counts()
     if not ready.total() and not paused.total() and not waiting:
         return None
     parts = [f"{ready.total()} ready{_flows(ready)}"]
     parts += [f"{paused.total()} paused{_flows(paused)}"] if paused.total() else []
     parts += [f"{waiting[kind]} {text}" for kind, text in _WAITING.items() if waiting.get(kind)]
-    counts = reader.counts()
     return f"depth: {', '.join(parts)}, {sum(counts.get(status, 0) for status in STARTED)} running"
 
 

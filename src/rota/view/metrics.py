@@ -24,12 +24,13 @@ def figures(reader: Reader, sight: Sight) -> list[Metric]:
 
 def _jobs(reader: Reader, sight: Sight) -> list[Metric]:
     by_status: Counter[str] = Counter()
-    for status, count in reader.active_counts().items():
+    counts, reasons = reader.active_counts()
+    for status, count in counts.items():
         by_status[status.shown.value] += count
     pauses = reader.pauses(holds=sight.holds)
     in_lanes, parked = reader.count_paused(pauses)
     waiting = {
-        **reader.waiting_counts(),
+        **reasons,
         WaitKind.PAUSED: in_lanes + parked,
         WaitKind.CAPACITY: reader.depth().total - in_lanes,
     }

@@ -18,11 +18,14 @@ from rota.wire.job import lock_form, wait_form
 from rota.wire.slot import SlotForm
 
 
-def listing(reader: Looking, sight: Sight) -> list[SlotForm]:
-    """Those that wait or run, in order of arrival."""
-    found = reader.open_slots()
+def listing(
+    reader: Looking, sight: Sight, *, behind: int = 0, limit: int = 1000
+) -> tuple[list[SlotForm], str | None]:  # fmt: skip
+    """Those that wait or run, in order of arrival, and the last of them where there are more."""
+    found = reader.open_slots_behind(behind, limit + 1)
     waits = _waits(reader, found, sight)
-    return [_form(reader, slot, sight, waits.get(slot.id)) for slot in found]
+    forms = [_form(reader, slot, sight, waits.get(slot.id)) for slot in found[:limit]]
+    return forms, forms[-1].id if len(found) > limit else None
 
 
 def show(reader: Looking, slot: SlotId, sight: Sight) -> SlotForm:

@@ -33,10 +33,11 @@ def pools(reader: Reader, limits: Limits) -> dict[str, PoolForm]:
 
 
 def status(reader: Reader, sight: Sight) -> StatusForm:
-    counts = reader.counts()
+    active, reasons = reader.active_counts()
+    counts = reader.ended_counts() | active
     depth = reader.depth()
     running = sum(counts.get(status, 0) for status in STARTED)
-    waiting = {kind.value: count for kind, count in reader.waiting_counts().items()}
+    waiting = {kind.value: count for kind, count in reasons.items()}
     pauses = reader.pauses(holds=sight.holds)
     pause = pauses.scopes.get(GLOBAL)
     in_lanes, parked = reader.count_paused(pauses)

@@ -28,6 +28,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """The last part of `type`, for programs to go by."""
     path: str | msgspec.UnsetType = msgspec.UNSET
     """Where in the request the trouble is, if that can be said: `$.jobs[3].locks[0]`."""
+    reasons: list[str] | msgspec.UnsetType = msgspec.UNSET
+    """Each by itself, where there may be several."""
 
 
 class DeferredProblem(Problem, frozen=True, kw_only=True):

@@ -8,7 +8,10 @@ import msgspec
 
 
 class TickForm(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tick did, or would do."""
+
     dispatched: list[str]
+    """The jobs that it started."""
     would_dispatch: list[str]
     """What was decided on and has not started yet: in a dry run all of it, else what a spawn delay keeps, or what hangs
     on something that is still being looked at."""

@@ -47,7 +47,7 @@ def watch_slot(slot: str, *, stdout: int = 0, stderr: int = 0) -> Ask:
 
 
 def list_slots(*, limit: int | None = None, cursor: str | None = None) -> Ask:
-    """All that wait or run, and those that ended lately."""
+    """Those that wait or run, in order of arrival."""
     return Ask("GET", f"/api/slots{query(('limit', limit), ('cursor', cursor))}")
 
 

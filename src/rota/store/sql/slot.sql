@@ -16,6 +16,9 @@ FROM slot
 -- name: open_slots: in order of arrival
 @part(slot) WHERE finished_at IS NULL ORDER BY id
 
+-- name: open_slots_behind: the same, a page of them
+@part(slot) WHERE finished_at IS NULL AND id > :slot ORDER BY id LIMIT :limit
+
 -- name: slot_of_run
 @part(slot) WHERE run = :run AND finished_at IS NULL
 

@@ -96,11 +96,8 @@ SELECT wait_kind, status, count(*) FROM job WHERE wait_kind IS NOT NULL GROUP BY
 -- name: count_ready_now
 SELECT coalesce(sum(ready), 0) FROM lane WHERE ready > 0
 
--- name: count_held: queued, and not in a lane: delayed, or not looked at yet
-SELECT count(*) FROM job WHERE status = 'QUEUED' AND ready = 0
-
--- name: count_delayed
-SELECT count(*) FROM job WHERE status = 'QUEUED' AND ready = 0 AND not_before IS NOT NULL
+-- name: count_held: queued, and not in a lane: delayed, or not looked at yet; how many, and of these the delayed
+SELECT count(*), count(not_before) FROM job WHERE status = 'QUEUED' AND ready = 0
 
 -- name: count_started
 SELECT job.status, count(*) FROM run JOIN job ON job.id = run.job WHERE run.status IS NULL GROUP BY job.status
