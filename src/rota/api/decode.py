@@ -37,7 +37,7 @@ def body_of(endpoint: Endpoint, given: bytes) -> Any:
         return None
     try:
         return msgspec.json.decode(given, type=endpoint.takes) if endpoint.reads is None else endpoint.reads(given)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:  # the latter where a text is no UTF-8
         raise refusal("the request body", error) from None
     except RecursionError:
         raise InvalidInput("the request body is nested too deep") from None
