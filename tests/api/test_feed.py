@@ -264,7 +264,7 @@ def test_who_does_not_take_keeps_nothing_and_holds_up_nobody(scheduler: Schedule
                 scheduler.pause()
                 await asyncio.sleep(0)
             await quick.hears_all()
-            assert not slow.is_live
+            assert slow not in studio.feed._wheel.live
             assert slow._waiting == []
             found = await studio.feed.catch_up(slow)
             assert [entry.seq for entry in found.entries] == studio.table(Wanted(), begun)[: feed_module.PIECE]
