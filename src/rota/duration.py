@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from typing import Annotated
+
+from msgspec import Meta
 
 from rota.errors import InvalidInput
 
@@ -11,6 +14,9 @@ _UNITS = {"ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d":
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 _WHOLE = re.compile(rf"(?:{_PART.pattern})+")
 _LONGEST = timedelta(days=3650)
+
+DurationText = Annotated[str, Meta(extra_json_schema={"pattern": r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$"})]
+"""In a request: the API's document says what it looks like, and `parse_duration` refuses others."""
 
 
 def parse_duration(text: str) -> timedelta:

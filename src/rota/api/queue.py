@@ -16,7 +16,7 @@ from rota.command.move import Move, Moved, move, reorder
 from rota.core.queue import Rank
 from rota.engine.work import Work
 from rota.errors import InvalidInput
-from rota.ids import parse_job, show_job
+from rota.ids import JobText, parse_job, show_job
 from rota.view import queue as view
 from rota.wire.queue import OrderForm, PlaceForm, QueuePageForm
 
@@ -41,7 +41,7 @@ def _placed(context: Context, work: Work, results: Sequence[Moved]) -> list[Plac
 class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The order that jobs are to have."""
 
-    order: Annotated[list[str], msgspec.Meta(min_length=1, max_length=10_000)]
+    order: Annotated[list[JobText], msgspec.Meta(min_length=1, max_length=10_000)]
     """Jobs of one priority that wait, each once."""
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from typing import Annotated
 
 import msgspec
 
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
-from rota.duration import parse_duration
+from rota.duration import DurationText, parse_duration
 from rota.errors import StorageFull, StoreError
 from rota.view.log import oversize
 from rota.view.status import pools, status
@@ -56,7 +57,7 @@ async def _pools(context: Context) -> PoolsForm:
 class PoolSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The size of a pool."""
 
-    size: int
+    size: Annotated[int, msgspec.Meta(extra_json_schema={"minimum": -1, "maximum": 2**31 - 1})]
     """-1 is no limit, 0 lets nothing start."""
 
 
@@ -76,7 +77,7 @@ async def reload_config(call: Call[Nothing, None]) -> Reply[NothingForm]:
 class ShutdownWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How to stop."""
 
-    grace: str | None = None
+    grace: DurationText | None = None
     """How long what runs may go on before the scheduler leaves, as `30s`; null or left out, `[scheduler] grace`."""
     kill: bool = False
     """End what still runs after that; else the supervisor looks after it until the next scheduler."""

@@ -24,7 +24,7 @@ from rota.api.reserve import SlotAsked, prepare
 from rota.command import slot as command
 from rota.command.slot import Reserved
 from rota.core.slot import SlotState
-from rota.duration import parse_duration
+from rota.duration import DurationText, parse_duration
 from rota.engine.work import Work
 from rota.errors import Conflict, InvalidInput
 from rota.ids import SlotId, parse_slot, show_slot
@@ -214,7 +214,7 @@ class StreamQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """From this byte of stderr on."""
     attend: bool = False
     """Whether it is the client that comes back: then the slot hangs on this connection, if it hung on one before."""
-    wait: str | None = None
+    wait: DurationText | None = None
     """With `attend`, how long its turn is still waited for."""
 
 

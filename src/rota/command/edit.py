@@ -14,6 +14,7 @@ from rota.core.job import Job, changed
 from rota.core.retry import RetryPolicy
 from rota.core.status import TERMINAL, WAITING, Status
 from rota.core.template import Recipe, follow
+from rota.duration import DurationText
 from rota.engine.work import Work
 from rota.errors import Conflict, InvalidInput
 from rota.ids import JobId, show_job
@@ -32,12 +33,12 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Params to take away, by name."""
     name: str | UnsetType | None = UNSET
     priority: int | UnsetType = UNSET
-    timeout: str | UnsetType | None = UNSET
-    idle_timeout: str | UnsetType | None = UNSET
+    timeout: DurationText | UnsetType | None = UNSET
+    idle_timeout: DurationText | UnsetType | None = UNSET
     retries: int | UnsetType = UNSET
     """How often it is tried again if it fails."""
     retry: str | UnsetType | None = UNSET
-    delay: str | UnsetType | None = UNSET
+    delay: DurationText | UnsetType | None = UNSET
     """How long it waits from now on, as `10m`; null for not at all."""
 
 

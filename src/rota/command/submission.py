@@ -12,6 +12,7 @@ from rota.core.artifact import MissingProducer
 from rota.core.lock import LockMode
 from rota.core.template import Recipe
 from rota.core.trace import Trace
+from rota.duration import DurationText
 from rota.ids import ScheduleId, TemplateId
 
 
@@ -78,11 +79,11 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """URLs that are told how it ends, beyond the endpoints."""
     webhook_events: list[str] = []
     """Of which ends they are told; none named: the usual ones."""
-    delay: str | None = None
+    delay: DurationText | None = None
     """How long it waits at least, as `10m`."""
-    timeout: str | None = None
+    timeout: DurationText | None = None
     """How long it may run."""
-    idle_timeout: str | None = None
+    idle_timeout: DurationText | None = None
     """How long it may run without a word on stdout or stderr."""
     skip_if: str | None = None
     """A shell command that is run before it; if that exits with 0, the job is skipped."""

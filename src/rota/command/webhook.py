@@ -11,7 +11,7 @@ from rota.command.submission import Submission
 from rota.core.address import literal, read_url, refusal
 from rota.core.signature import check_secret
 from rota.core.webhook import KEEP_OLD_SECRET, MESSAGES, OF_JOBS, USUAL, Delivery, HookPolicy, JobHook, Webhook
-from rota.duration import parse_duration, show_duration
+from rota.duration import DurationText, parse_duration, show_duration
 from rota.engine.webhook import check_kinds, new_secret, own_secret
 from rota.engine.work import Work
 from rota.errors import Conflict, InvalidInput
@@ -37,7 +37,7 @@ class RotationWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     secret: str | None = None
     """The new one; none: one is made."""
-    keep: str | None = None
+    keep: DurationText | None = None
     """How long the secret until now goes on signing."""
 
 
