@@ -19,7 +19,7 @@ from rota.command import webhook as command
 from rota.core.webhook import DeliveryState
 from rota.engine.work import Work
 from rota.errors import InvalidInput
-from rota.ids import DeliveryId, parse_delivery, parse_job, parse_webhook
+from rota.ids import DeliveryId, JobText, WebhookText, parse_delivery, parse_job, parse_webhook
 from rota.view import webhook as view
 from rota.wire.webhook import DeliveriesForm, DeliveryForm, MessageForm, TryForm
 
@@ -28,9 +28,9 @@ State = Annotated[str, Meta(extra_json_schema={"enum": [state.value for state in
 
 
 class DeliveriesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    job: str | None = None
+    job: JobText | None = None
     """Only what tells of this job."""
-    webhook: str | None = None
+    webhook: WebhookText | None = None
     """Only what goes to this endpoint."""
     state: State | None = None
     """Only those in this state."""

@@ -18,7 +18,7 @@ from rota.api.endpoint import Call, Endpoint, Reply
 from rota.api.job import Seconds
 from rota.core.artifact import Outside
 from rota.core.fact import Fact, Seen
-from rota.ids import parse_job
+from rota.ids import JobText, parse_job
 from rota.store.session import Reader
 from rota.view.graph import Adjacency, Picture, Wanted, adjacency, picture
 from rota.view.job import Sight
@@ -36,7 +36,7 @@ class GraphQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`json` is nodes and edges, `dag` the text."""
     all: bool = False
     """Also what has ended; else what is active or blocked."""
-    job: str | None = None
+    job: JobText | None = None
     """Only this job, what it hangs on and what hangs on it."""
     max_depth: Annotated[int, Meta(ge=0, le=1000)] = Wanted().max_depth
     """How many steps away."""

@@ -24,7 +24,7 @@ from rota.api.problem import problem
 from rota.api.sse import MEDIA, EventStream, accepts
 from rota.core.status import TERMINAL
 from rota.errors import InvalidInput
-from rota.ids import JobId, parse_job, parse_run, show_job
+from rota.ids import JobId, RunText, parse_job, parse_run, show_job
 from rota.store.session import Reader
 from rota.view import job as view
 from rota.view import run as run_view
@@ -39,14 +39,14 @@ Limit = Annotated[int, Meta(ge=0, le=_MOST)]
 
 
 class LogsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    run: str | None = None
+    run: RunText | None = None
     """Of this run of the job: one that was rewound has earlier ones."""
     follow: bool = False
     """Tell both streams as they are written, where the request accepts `text/event-stream`."""
 
 
 class LogQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    run: str | None = None
+    run: RunText | None = None
     """Of this run of the job: one that was rewound has earlier ones."""
     offset: Offset = 0
     """From this byte on; negative counts from the end."""

@@ -12,7 +12,7 @@ from rota.api.example import RUN
 from rota.api.job import PageSize
 from rota.api.page import begins_at
 from rota.core.status import Status
-from rota.ids import parse_job, parse_run
+from rota.ids import JobText, parse_job, parse_run
 from rota.view import run as view
 from rota.wire.job import RunForm
 from rota.wire.run import RunsForm
@@ -21,7 +21,7 @@ RunState = Literal["RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED"]
 
 
 class RunsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    job: str | None = None
+    job: JobText | None = None
     """Only runs of this job."""
     status: list[RunState] = []
     """Only runs of these statuses; `RUNNING` are those that are not over, whose `status` is null."""
