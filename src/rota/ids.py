@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, NewType
-
-from msgspec import Meta
+from typing import NewType
 
 from rota.errors import InvalidInput
 
@@ -19,13 +17,7 @@ ScheduleId = NewType("ScheduleId", int)
 WebhookId = NewType("WebhookId", int)
 DeliveryId = NewType("DeliveryId", int)
 
-_NUMBER = "[1-9][0-9]{0,17}"
-_SHAPE = re.compile(rf"(?P<kind>[a-z]+)-(?P<number>{_NUMBER})")
-
-# In requests: the API's document says what they look like, and whoever reads them refuses others in better words.
-JobText = Annotated[str, Meta(extra_json_schema={"pattern": f"^job-{_NUMBER}$"})]
-RunText = Annotated[str, Meta(extra_json_schema={"pattern": f"^run-{_NUMBER}$"})]
-WebhookText = Annotated[str, Meta(extra_json_schema={"pattern": f"^webhook-{_NUMBER}$"})]
+_SHAPE = re.compile(r"(?P<kind>[a-z]+)-(?P<number>[1-9][0-9]{0,17})")
 
 
 def show_job(job: JobId) -> str:

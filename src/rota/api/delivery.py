@@ -19,8 +19,9 @@ from rota.command import webhook as command
 from rota.core.webhook import DeliveryState
 from rota.engine.work import Work
 from rota.errors import InvalidInput
-from rota.ids import DeliveryId, JobText, WebhookText, parse_delivery, parse_job, parse_webhook
+from rota.ids import DeliveryId, parse_delivery, parse_job, parse_webhook
 from rota.view import webhook as view
+from rota.wire.text import JobText, WebhookText
 from rota.wire.webhook import DeliveriesForm, DeliveryForm, MessageForm, TryForm
 
 T = TypeVar("T")

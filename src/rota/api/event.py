@@ -20,10 +20,11 @@ from rota.api.feed import Feed, Listener, event_message
 from rota.api.sse import BEAT, MEDIA, EventStream, accepts, message
 from rota.core.event import Entry, Wanted
 from rota.errors import InvalidInput
-from rota.ids import JobText, parse_job
+from rota.ids import parse_job
 from rota.store.session import Reader
 from rota.view.event import Piece, piece, wanted_of
 from rota.wire.event import BeginForm, EventForm, EventsForm, ResetForm, event_form
+from rota.wire.text import JobText
 
 Number = Annotated[int, Meta(ge=0, le=2**62)]
 PageSize = Annotated[int, Meta(ge=1, le=1000)]

@@ -18,12 +18,13 @@ from rota.api.endpoint import Call, Endpoint, Reply
 from rota.api.job import Seconds
 from rota.core.artifact import Outside
 from rota.core.fact import Fact, Seen
-from rota.ids import JobText, parse_job
+from rota.ids import parse_job
 from rota.store.session import Reader
 from rota.view.graph import Adjacency, Picture, Wanted, adjacency, picture
 from rota.view.job import Sight
 from rota.wire import encode
 from rota.wire.graph import GraphForm, PictureForm
+from rota.wire.text import JobText
 
 _VIEWS: Mapping[str, Callable[[Reader, Wanted, Sight], Picture | Adjacency]] = {"dag": picture, "json": adjacency}
 _BREATH = 0.25

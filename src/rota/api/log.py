@@ -24,13 +24,14 @@ from rota.api.problem import problem
 from rota.api.sse import MEDIA, EventStream, accepts
 from rota.core.status import TERMINAL
 from rota.errors import InvalidInput
-from rota.ids import JobId, RunText, parse_job, parse_run, show_job
+from rota.ids import JobId, parse_job, parse_run, show_job
 from rota.store.session import Reader
 from rota.view import job as view
 from rota.view import run as run_view
 from rota.view.log import STREAMS, Output, oversize, path_in, pieces, size_of
 from rota.view.workspace import workspace
 from rota.wire.log import LogForm, LogsForm, WorkspaceForm
+from rota.wire.text import RunText
 
 _MOST = 2**62
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")

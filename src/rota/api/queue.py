@@ -16,7 +16,7 @@ from rota.command.move import Move, Moved, move, reorder
 from rota.core.queue import Rank
 from rota.engine.work import Work
 from rota.errors import InvalidInput
-from rota.ids import JobText, parse_job, show_job
+from rota.ids import parse_job, show_job
 from rota.view import queue as view
 from rota.wire.queue import OrderForm, PlaceForm, QueuePageForm
 from rota.wire.text import JobText

@@ -12,10 +12,11 @@ from rota.api.example import RUN
 from rota.api.job import PageSize
 from rota.api.page import begins_at
 from rota.core.status import Status
-from rota.ids import JobText, parse_job, parse_run
+from rota.ids import parse_job, parse_run
 from rota.view import run as view
 from rota.wire.job import RunForm
 from rota.wire.run import RunsForm
+from rota.wire.text import JobText
 
 RunState = Literal["RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED"]
 

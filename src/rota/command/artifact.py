@@ -9,9 +9,10 @@ from rota.core.fact import File
 from rota.core.status import STARTED
 from rota.engine.work import Work
 from rota.errors import Conflict, InvalidInput, NotFound
-from rota.ids import JobId, JobText, RunId, show_job
+from rota.ids import JobId, RunId, show_job
 from rota.store.artifact import Put, scope_of
 from rota.wire.artifact import PutForm
+from rota.wire.text import JobText
 
 MOST_BYTES = 1 << 20
 

@@ -13,7 +13,7 @@ from rota.core.queue import Rank, are_told_apart, position_behind, position_betw
 from rota.core.status import STARTED, WAITING
 from rota.engine.work import Work
 from rota.errors import Conflict, InvalidInput
-from rota.ids import JobId, JobText, parse_job, show_job
+from rota.ids import JobId, parse_job, show_job
 from rota.store.move import Queued, ends_of
 from rota.wire.text import JobText
 

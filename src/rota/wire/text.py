@@ -39,3 +39,7 @@ Priority = Annotated[int, Meta(extra_json_schema={"minimum": -1_000_000, "maximu
 Retries = Annotated[int, Meta(extra_json_schema={"minimum": 0, "maximum": MOST_RETRIES})]
 Weight = Annotated[int, Meta(extra_json_schema={"minimum": 1, "maximum": MOST_WEIGHT})]
 JobText = Annotated[str, Meta(extra_json_schema={"pattern": "^job-[1-9][0-9]{0,17}$", "examples": ["job-24"]})]
+RunText = Annotated[str, Meta(extra_json_schema={"pattern": "^run-[1-9][0-9]{0,17}$", "examples": ["run-24"]})]
+WebhookText = Annotated[
+    str, Meta(extra_json_schema={"pattern": "^webhook-[1-9][0-9]{0,17}$", "examples": ["webhook-2"]})
+]
