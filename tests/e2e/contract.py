@@ -41,7 +41,7 @@ def _short(wait: Any) -> Any:
 
 
 @schemathesis.hook
-def before_call(context: schemathesis.HookContext, case: schemathesis.Case, kwargs: dict[str, Any]) -> None:
+def before_call(context: schemathesis.HookContext, case: schemathesis.Case[Any], kwargs: dict[str, Any]) -> None:
     case.body = _tamed(case.body)
     is_right = case.meta is None or case.meta.generation.mode.is_positive
     if "wait" in case.query:
