@@ -21,7 +21,7 @@ from rota.engine.work import Work
 from rota.errors import InvalidInput
 from rota.ids import DeliveryId, parse_delivery, parse_job, parse_webhook
 from rota.view import webhook as view
-from rota.wire.text import JobText, WebhookText
+from rota.wire.text import DeliveryText, JobText, WebhookText
 from rota.wire.webhook import DeliveriesForm, DeliveryForm, MessageForm, TryForm
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ class DeliveriesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     state: State | None = None
     """Only those in this state."""
     limit: PageSize = 100
-    cursor: str | None = None
+    cursor: DeliveryText | None = None
 
 
 async def list_deliveries(call: Call[DeliveriesQuery, None]) -> Reply[DeliveriesForm]:

@@ -16,7 +16,7 @@ from rota.ids import parse_job, parse_run
 from rota.view import run as view
 from rota.wire.job import RunForm
 from rota.wire.run import RunsForm
-from rota.wire.text import JobText
+from rota.wire.text import JobText, RunText
 
 RunState = Literal["RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED"]
 
@@ -29,7 +29,7 @@ class RunsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     worker: str | None = None
     """Only what this worker ran: `local/1`."""
     limit: PageSize = 100
-    cursor: str | None = None
+    cursor: RunText | None = None
     """The `next` of the page before."""
 
 
@@ -51,7 +51,7 @@ def _below(cursor: str | None) -> int:
 
 class RunsOfJobQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: PageSize = 100
-    cursor: str | None = None
+    cursor: RunText | None = None
     """The `next` of the page before."""
 
 

@@ -30,7 +30,7 @@ from rota.errors import Conflict, InvalidInput
 from rota.ids import SlotId, parse_slot, show_slot
 from rota.view import slot as view
 from rota.wire.slot import ReservedForm, SlotForm, SlotsForm
-from rota.wire.text import Span
+from rota.wire.text import SlotText, Span
 
 LONGEST_POLL = 60.0
 NOBODY = 499
@@ -89,7 +89,7 @@ async def _hear_again(context: Context, reply: Reply[Any]) -> None:
 
 class SlotsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: PageSize = 100
-    cursor: str | None = None
+    cursor: SlotText | None = None
     """The `next` of the page before."""
 
 
