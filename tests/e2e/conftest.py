@@ -53,3 +53,13 @@ def repository(tmp_path: Path) -> Path:
     ):
         subprocess.run(["git", *words], cwd=path, check=True)
     return path
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def keeper(request: pytest.FixtureRequest, make_rota: Callable[..., Rota]) -> Rota:
+    """A scheduler on each of the databases."""
+    rota = make_rota()
+    if request.param == "postgres":
+        rota.ask("config", "set", "store.url", request.getfixturevalue("postgres_url"))
+    rota.start()
+    return rota

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from typing import Any, TypeVar
 import pytest
 
 import rota as package
+from api.test_tls import certify
 from e2e.rig import PATIENCE, Rota, Stage, eventually
 from rota import AsyncClient, Client, Conflict, Deferred, InvalidInput, NotFound, RotaError, Unauthorized, Unavailable
 from rota.errors import BY_CODE
@@ -422,6 +424,23 @@ def test_over_tcp_with_a_token(rota: Rota, kind: type[Client | AsyncClient], mon
     rota.ask("config", "set", "server.port", "0")
     rota.start()
     url = eventually(lambda: rota.status()["tcp"]["url"])
+    asyncio.run(steps(url, rota.ask("token").out.strip()))
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificate with openssl")
+def test_over_tls(rota: Rota, kind: type[Client | AsyncClient], tmp_path: Path) -> None:
+    cert, key = certify(tmp_path)
+
+    async def steps(url: str, token: str) -> None:
+        job = (await Either(kind(url=url, token=token, ca=cert)).submit(["true"])).job
+        with pytest.raises(Unavailable, match="is not trusted"):
+            await Either(kind(url=url, token=token)).job(job.id)
+
+    for name, value in (("port", "0"), ("tls_cert", str(cert)), ("tls_key", str(key))):
+        rota.ask("config", "set", f"server.{name}", value)
+    rota.start()
+    url = eventually(lambda: rota.status()["tcp"]["url"])
+    assert url.startswith("https://")
     asyncio.run(steps(url, rota.ask("token").out.strip()))
 
 
