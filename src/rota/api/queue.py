@@ -19,7 +19,7 @@ from rota.errors import InvalidInput
 from rota.ids import parse_job, show_job
 from rota.view import queue as view
 from rota.wire.queue import OrderForm, PlaceForm, QueuePageForm
-from rota.wire.text import JobText
+from rota.wire.text import JobText, QueueCursor
 
 _NUMBERS = 4
 
@@ -56,7 +56,7 @@ async def reorder_queue(call: Call[Nothing, Order]) -> Reply[OrderForm]:
 
 class QueueQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: PageSize = 100
-    cursor: str | None = None
+    cursor: QueueCursor | None = None
     """The `next` of the page before."""
 
 

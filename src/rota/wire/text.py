@@ -38,4 +38,22 @@ ArtifactText = Annotated[
 Priority = Annotated[int, Meta(extra_json_schema={"minimum": -1_000_000, "maximum": 1_000_000})]
 Retries = Annotated[int, Meta(extra_json_schema={"minimum": 0, "maximum": MOST_RETRIES})]
 Weight = Annotated[int, Meta(extra_json_schema={"minimum": 1, "maximum": MOST_WEIGHT})]
-JobText = Annotated[str, Meta(extra_json_schema={"pattern": "^job-[1-9][0-9]{0,17}$", "examples": ["job-24"]})]
+
+
+def _id(noun: str) -> Meta:
+    return Meta(extra_json_schema={"pattern": f"^{noun}-[1-9][0-9]{{0,17}}$", "examples": [f"{noun}-24"]})
+
+
+JobText = Annotated[str, _id("job")]
+RunText = Annotated[str, _id("run")]
+SlotText = Annotated[str, _id("slot")]
+GroupText = Annotated[str, _id("group")]
+TemplateText = Annotated[str, _id("template")]
+ScheduleText = Annotated[str, _id("schedule")]
+WebhookText = Annotated[str, _id("webhook")]
+DeliveryText = Annotated[str, _id("delivery")]
+JobsCursor = Annotated[str, Meta(extra_json_schema={"pattern": r"^(active|ended)\.job-[1-9][0-9]{0,17}$"})]
+QueueCursor = Annotated[str, Meta(extra_json_schema={"pattern": r"^-?[0-9]{1,18}(\.-?[0-9]{1,18}){2}$"})]
+ArtifactsCursor = Annotated[str, Meta(extra_json_schema={"pattern": r"^[0-9]{1,5}\."})]
+"""Of lists whose order is not that of ids."""
+Moment = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
