@@ -53,8 +53,8 @@ def _listener(rota: Rota, target: str) -> socket.socket:
     sock.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n".encode())
     said = b""
     while b"event: begin" not in said:
-        piece = sock.recv(4096)
-        assert piece, said
+        if not (piece := sock.recv(4096)):
+            raise RuntimeError(said)
         said += piece
     return sock
 

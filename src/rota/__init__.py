@@ -71,11 +71,12 @@ __all__ = [
     "__version__",
 ]
 
+if not TYPE_CHECKING:  # a type checker is to know every name
 
-def __getattr__(name: str) -> object:
-    """The clients and their errors, when somebody asks for them: every command imports this package."""
-    if name not in __all__:
-        raise AttributeError(f"module 'rota' has no attribute {name!r}")
-    from importlib import import_module
+    def __getattr__(name: str) -> object:
+        """The clients and their errors, when somebody asks for them: every command imports this package."""
+        if name not in __all__:
+            raise AttributeError(f"module 'rota' has no attribute {name!r}")
+        from importlib import import_module
 
-    return getattr(import_module("rota.sdk" if name.endswith("Client") else "rota.errors"), name)
+        return getattr(import_module("rota.sdk" if name.endswith("Client") else "rota.errors"), name)

@@ -3,7 +3,7 @@ and another request with the key is refused."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,16 +13,6 @@ from e2e.test_webhook import Receiver, settled
 
 TEMPLATE = {"name": "say", "command": ["echo", "{what}"], "default_params": {"what": "x"}}
 SCHEDULE = {"name": "nightly", "cron": "@yearly", "job": {"command": ["true"]}}
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def keeper(request: pytest.FixtureRequest, make_rota: Callable[..., Rota]) -> Rota:
-    """A scheduler on each of the databases."""
-    rota = make_rota()
-    if request.param == "postgres":
-        rota.ask("config", "set", "store.url", request.getfixturevalue("postgres_url"))
-    rota.start()
-    return rota
 
 
 @pytest.fixture

@@ -81,6 +81,11 @@ def split_verb(words: list[str]) -> tuple[str | None, list[str]]:
 
 
 def _without_verb(words: list[str]) -> int:
+    if words == ["--version"]:  # alone it needs no verb's module
+        from rota import __version__
+
+        print(f"rota {__version__}")
+        return 0
     parser = full_parser()
     if "--help" in words or "-h" in words or "--version" in words:
         parser.parse_args(words)  # Prints and leaves.

@@ -13,11 +13,11 @@ class Operation {
     Object.assign(this, { method, path, said, schemas });
     this.id = said.operationId;
     this.text = `${method} ${path} ${said.summary} ${said.operationId} ${said.tags.join(" ")}`.toLowerCase();
-    this.link = make("a", { href: `#${this.id}`, title: `${method.toUpperCase()} ${path}` }, badge(method), make("span", { class: this.dead }, said.summary));
+    this.link = make("a", { href: `#${this.id}`, title: `${method.toUpperCase()} ${path}` }, badge(method), make("span", { class: this.dead }, words(said.summary)));
     this.entry = make("li", {}, this.link);
     this.element = make("details", { class: "operation", id: this.id },
       make("summary", {}, badge(method), make("span", { class: `path ${this.dead}` }, path),
-        make("span", { class: "said" }, said.summary)));
+        make("span", { class: "said" }, words(said.summary))));
     this.element.addEventListener("toggle", () => this.element.open && this.fill());
   }
 
@@ -78,12 +78,14 @@ class Operation {
   }
 
   problems() {
-    const rows = Object.entries(this.said.responses).filter(([status]) => !(status < 400)).flatMap(([, answer]) => {
+    const all = Object.entries(this.said.responses).filter(([status]) => !(status < 400)).flatMap(([, answer]) => {
       const examples = this.schemas.resolve(answer).content?.["application/problem+json"]?.examples ?? {};
-      return Object.entries(examples).map(([code, { summary, value }]) => make("tr", {}, make("td", {}, String(value.status)),
-        make("td", {}, make("a", { href: `/problems/${code}` }, make("code", {}, code))), make("td", {}, summary)));
+      return Object.entries(examples).map(([code, { summary, value }]) => ({ code, summary, status: value.status }));
     });
-    if (!rows.length) return null;
+    if (!all.length) return null;
+    const rows = all.sort((one, other) => one.status - other.status).map(({ code, summary, status }) =>
+      make("tr", {}, make("td", {}, String(status)),
+        make("td", {}, make("a", { href: `/problems/${code}` }, make("code", {}, code))), make("td", {}, summary)));
     return make("details", { class: "part" }, make("summary", {}, make("strong", {}, "Problems")),
       make("div", { class: "scroll" }, make("table", {}, make("tbody", {}, rows))));
   }

@@ -59,16 +59,16 @@ export class Schemas {
   fields(schema) {
     const form = this.resolve(schema);
     const required = new Set(form.required ?? []);
-    // What refuses unknown fields is sent, everything else is answered.
-    const must = form.additionalProperties === false ? " required" : " always";
-    const list = Object.entries(form.properties ?? {})
-      .map(([name, said]) => this.field(name, said, required.has(name) ? must : ""));
+    // What refuses unknown fields is sent, and may leave out most; everything else is answered, and leaves out little.
+    const isSent = form.additionalProperties === false;
+    const mark = (name) => (required.has(name) === isSent ? (isSent ? " required" : " may be left out") : "");
+    const list = Object.entries(form.properties ?? {}).map(([name, said]) => this.field(name, said, mark(name)));
     return make("ul", { class: "fields" }, list);
   }
 
-  field(name, said, must) {
+  field(name, said, mark) {
     const head = [make("code", {}, name), " ", make("span", { class: "kind" }, this.kind(said))];
-    if (must) head.push(make("span", { class: must.trim() === "required" ? "must" : "kind" }, must));
+    if (mark) head.push(make("span", { class: "must" }, mark));
     const marks = this.marks(said);
     const below = [said.description ? make("div", { class: "words" }, words(said.description)) : null,
       marks ? make("div", { class: "kind" }, marks) : null];

@@ -45,7 +45,7 @@ class SlotForm(msgspec.Struct, frozen=True, kw_only=True):
     pid: int | None
     """The process group that it runs as."""
     worker: str | None
-    """Who runs it; null where the program that asked does."""
+    """Whose place it has; null before its turn."""
     wait: WaitForm | None
     """Why its turn has not come; null when it has."""
     why: str | None

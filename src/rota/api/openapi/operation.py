@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import UNSET
 
+from rota.api.attendance import MEDIA as STREAM
 from rota.api.endpoint import Endpoint, Header
 from rota.api.openapi.place import PLACES, Place
 from rota.api.openapi.prose import EVERYWHERE, paragraphs, summary
@@ -54,7 +55,7 @@ def operation(endpoint: Endpoint, schemas: Schemas) -> dict[str, Any]:
     if parameters := _parameters(endpoint, schemas):
         said["parameters"] = parameters
     if endpoint.takes is not NoneType:
-        content = _content(schemas.of(endpoint.takes), endpoint.sends)
+        content = _content(schemas.of(endpoint.form), endpoint.sends)
         said["requestBody"] = {"required": not endpoint.may_be_empty, "content": {_JSON: content}}
     said["responses"] = _responses(endpoint, schemas)
     return said
@@ -133,4 +134,4 @@ def _answer(endpoint: Endpoint, status: int, schemas: Schemas) -> dict[str, Any]
 
 
 def _raw(media: str) -> dict[str, Any]:
-    return {"type": "string"} if media.startswith("text/") else {}
+    return {"type": "string"} if media.startswith("text/") or media == STREAM else {}

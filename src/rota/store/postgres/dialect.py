@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from rota.errors import InvalidInput
 from rota.store.guard import REFUSAL
 
 _TOKEN = re.compile(
@@ -76,7 +77,8 @@ def _dump_int(value: int) -> bytes:
 
 def _dump_text(value: str) -> bytes:
     if "\x00" in value:
-        raise ValueError("PostgreSQL cannot store a NUL character")  # and libpq would cut the text short there
+        # libpq would cut the text short there. Whoever asks for such a name is told so, and it is no defect.
+        raise InvalidInput("PostgreSQL has no text with a NUL character; leave it out")
     return value.encode()
 
 
