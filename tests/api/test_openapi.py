@@ -14,6 +14,7 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from rota.api.app import ENDPOINTS
+from rota.api.guard import OPEN
 from rota.api.openapi.document import document, written
 from rota.api.openapi.place import PLACES
 from rota.api.openapi.prose import fields_of, paragraphs, summary
@@ -70,6 +71,11 @@ def test_every_endpoint_says_what_it_is_for() -> None:
     assert sorted(names) == sorted(set(names)), "two operations have one name"
     assert [one.name for one in operations() if not one.said["description"]] == []
     assert [one.name for one in operations() if len(one.said["summary"]) > 80] == [], "the first sentence is too long"
+
+
+def test_no_token_is_asked_for_where_none_is_needed() -> None:
+    public = [operation.name.split("/")[1] for operation in operations() if operation.said.get("security") == []]
+    assert set(public) == set(OPEN)
 
 
 def test_every_body_and_every_answer_has_an_example() -> None:

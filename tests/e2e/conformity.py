@@ -56,6 +56,23 @@ def check(method: str, target: str, status: int, headers: HTTPMessage, body: byt
     assert not wrong, f"{asked} answered {status} otherwise than its document says: {wrong[:5]}"
 
 
+def check_said(verb: str, said: Any) -> None:
+    """What a command says with `--json`, of verbs that say what the API answers."""
+    if verb in _SAYS:
+        wrong = [f"{error.instance_path}: {error.message}" for error in _form(_SAYS[verb]).iter_errors(said)]
+        assert not wrong, f"`rota --json {verb}` says otherwise than the document: {wrong[:5]}"
+
+
+_SAYS = {"show": "JobForm", "why": "WhyForm", "rewind": "RewindForm", "retry": "RetryForm", "tick": "TickForm"}
+
+
+@cache
+def _form(name: str) -> jsonschema_rs.Draft202012Validator:
+    schemas = _document()["components"]["schemas"]
+    whole = {"$ref": f"#/components/schemas/{name}", "components": {"schemas": schemas}}
+    return jsonschema_rs.Draft202012Validator(whole, validate_formats=True)
+
+
 @cache
 def _validator(path: str, method: str, status: str, media: str) -> jsonschema_rs.Draft202012Validator | None:
     answer = _document()["paths"][path][method]["responses"][status]

@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from e2e.conformity import check
+from e2e.conformity import check, check_said
 
 T = TypeVar("T")
 
@@ -151,7 +151,10 @@ class Rota:
         return said
 
     def json(self, *words: str, **options: Any) -> Any:
-        return self.ask("--json", *words, **options).json()
+        said = self.ask("--json", *words, **options).json()
+        if options.get("code", 0) == 0:
+            check_said(words[0], said)
+        return said
 
     def submit(self, *words: str, **options: Any) -> str:
         """Options, then `--`, then the command; the job's id."""

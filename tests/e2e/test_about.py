@@ -85,3 +85,10 @@ def test_a_browser_gets_the_problems_as_pages(rota: Rota) -> None:
         assert "default-src 'none'" in response.headers["content-security-policy"]
         assert b"<code>in-flight</code>" in page
         assert b"`" not in page, "what is code is shown as such"
+
+
+def test_what_cannot_be_asked_like_this_says_how(rota: Rota) -> None:
+    rota.start()
+    for target in ("/openapi.json", "/docs", "/problems"):
+        refused = rota.api("POST", target)
+        assert (refused.status, refused.json()["code"]) == (405, "method-not-allowed")

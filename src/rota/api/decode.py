@@ -25,6 +25,9 @@ def query_of(endpoint: Endpoint, given: QueryParams) -> Any:
             raise InvalidInput(f"nothing is asked by {name!r} here; {known}").under(f".{name}")
         if name not in endpoint.listed and len(values) > 1:
             raise InvalidInput(f"{name} can be said once only").under(f".{name}")
+        if values[0].lower() == "null" and name not in endpoint.texts | endpoint.listed:
+            # To msgspec this would be none at all; in a query, what is not wanted is left out.
+            raise InvalidInput(f"{name} cannot be null; leave it out instead").under(f".{name}")
         asked[name] = values if name in endpoint.listed else values[0]
     try:
         return msgspec.convert(asked, type=endpoint.asks, strict=False)

@@ -150,6 +150,10 @@ class Endpoint:
             field.name for field in msgspec.structs.fields(self.asks) if get_origin(_bare(field.type)) in (list, tuple)
         )
         """What may stand in the query more than once."""
+        self.texts = frozenset(
+            field.encode_name for field in msgspec.structs.fields(self.asks) if _bare(field.type) is str
+        )
+        """What may be any text in the query, also one that looks like something else."""
         self.known = tuple(field.encode_name for field in msgspec.structs.fields(self.asks))
 
     def path_of(self, values: Sequence[str]) -> dict[str, str]:

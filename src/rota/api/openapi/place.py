@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from rota.api.about import FILES
+from rota.core.artifact import TYPES
 from rota.errors import BY_CODE
 from rota.names import POOL_SHOWN
 
@@ -44,7 +45,11 @@ PLACES: Mapping[str, Place] = {
         "The pool's name: `global`, or a kind and a name. Its slash need not be escaped.", "flow/review", POOL_SHOWN
     ),
     "key": Place("The breaker's key: `type/` or `target/` and a name, slash and all; or a job's id.", "type/story"),
-    "artifact": Place("The artifact, as `type:name`. Its slashes need not be escaped.", "file:plan.md"),
+    "artifact": Place(
+        "The artifact, as `type:name`. Its slashes need not be escaped.",
+        "file:plan.md",
+        f"^({'|'.join(TYPES)}):[^\\u0000]+$",
+    ),
     "job_id": Place("The job's id, or its number alone.", "job-24", f"^(job-)?{_NUMBER}$"),
     "batch_id": Place("The id of the batch, or its number alone.", "group-3", f"^(group-)?{_NUMBER}$"),
     "type": Place("A template's name, or a type of which one template makes jobs.", "story", "^[^/]+$"),
