@@ -1,5 +1,5 @@
-"""Two hundred clients at once, each with a connection of its own for all it asks, reading and writing as they like: none
-meets an error, and every job that was taken is there, has ended once, and has run once."""
+"""Two hundred clients at once, each with a connection of its own for all it asks, reading and writing as they like:
+none meets an error, and every job that was taken is there, has ended once, and has run once."""
 
 from __future__ import annotations
 

@@ -25,6 +25,8 @@ def query_of(endpoint: Endpoint, given: QueryParams) -> Any:
             raise InvalidInput(f"nothing is asked by {name!r} here; {known}").under(f".{name}")
         if name not in endpoint.listed and len(values) > 1:
             raise InvalidInput(f"{name} can be said once only").under(f".{name}")
+        if values[0].lower() == "null" and name not in endpoint.texts:  # that would be as if nothing had been said
+            raise InvalidInput(f"{name} cannot be null in a query; leave it out").under(f".{name}")
         asked[name] = values if name in endpoint.listed else values[0]
     try:
         return msgspec.convert(asked, type=endpoint.asks, strict=False)
