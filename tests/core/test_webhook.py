@@ -66,7 +66,7 @@ def test_an_old_secret_signs_until_its_time_is_over() -> None:
 
 
 @pytest.mark.parametrize(
-    "secret", ["", "hunter2", "whsec_", "whsec_!!!", make_secret(b"1" * 23), make_secret(b"1" * 65)]
+    "secret", ["", "hunter2", "whsec_", "whsec_!!!", "whsec_ü", make_secret(b"1" * 23), make_secret(b"1" * 65)]
 )
 def test_a_secret_that_cannot_be_used_is_refused_and_not_said(secret: str) -> None:
     with pytest.raises(InvalidInput, match="not a usable secret") as refused:

@@ -1,5 +1,5 @@
 """The OpenAPI document against a live scheduler, by schemathesis: what the document allows is taken, what it forbids is
-refused, and every answer is one that it describes. All checks are on; contract.toml names each exception with its
+refused, and every answer is one that it describes. All checks are on; contract.toml names each exception, with its
 reason.
 
 Nothing that is made up here is run: a hold file, which no request can take away, lets nothing start.
