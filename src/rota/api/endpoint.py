@@ -155,10 +155,6 @@ class Endpoint:
         )
         """What may be any text in the query, also one that looks like something else."""
         self.known = tuple(field.encode_name for field in msgspec.structs.fields(self.asks))
-        self.texts = frozenset(
-            field.encode_name for field in msgspec.structs.fields(self.asks) if _bare(field.type) is str
-        )
-        """What in the query is taken as it is."""
 
     def path_of(self, values: Sequence[str]) -> dict[str, str]:
         """What stands in which place."""
