@@ -9,6 +9,11 @@ GLOBAL = "global"
 
 _NAME = re.compile(r"[^\s*/\x00-\x1f\x7f\ud800-\udfff][^\s*\x00-\x1f\x7f\ud800-\udfff]{0,199}")
 
+_SHOWN = r"[^\s*/\x00-\x1f\x7f][^\s*\x00-\x1f\x7f]{0,199}"
+POOL_SHOWN = rf"^(global|({'|'.join(POOL_KINDS)})/({_SHOWN}|\*))$"
+SCOPE_SHOWN = rf"^(global|({'|'.join(POOL_KINDS)})/{_SHOWN})$"
+"""As the API's document says it: a text of JSON has no surrogates."""
+
 NAME_RULE = "1 to 200 characters without spaces or *, not starting with /"
 
 

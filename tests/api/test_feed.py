@@ -22,7 +22,7 @@ from rota.client.message import Message, Messages
 from rota.command.retry import retry
 from rota.core.event import Event, Wanted
 from rota.core.status import TERMINAL, Status
-from rota.errors import Conflict, StoreError, Unavailable
+from rota.errors import Busy, Conflict, StoreError
 from rota.ids import GroupId, JobId, show_job
 from rota.store.session import Reader
 from rota.view.event import piece
@@ -264,7 +264,7 @@ def test_who_does_not_take_keeps_nothing_and_holds_up_nobody(scheduler: Schedule
                 scheduler.pause()
                 await asyncio.sleep(0)
             await quick.hears_all()
-            assert not slow.is_live
+            assert slow not in studio.feed._wheel.live
             assert slow._waiting == []
             found = await studio.feed.catch_up(slow)
             assert [entry.seq for entry in found.entries] == studio.table(Wanted(), begun)[: feed_module.PIECE]
@@ -348,6 +348,6 @@ def test_so_many_streams_and_no_more() -> None:
 
     streams = Streams(most=2)
     EventStream(nothing(), streams)
-    with streams.another(), streams.another(), pytest.raises(Unavailable, match="2 streams are open"):
+    with streams.another(), streams.another(), pytest.raises(Busy, match="2 streams are open"):
         EventStream(nothing(), streams)
     EventStream(nothing(), streams)

@@ -47,8 +47,9 @@ def _emitted() -> Iterator[str]:
             if isinstance(kind, ast.JoinedStr):
                 noun, rest = kind.values
                 assert isinstance(noun, ast.Constant)
+                assert isinstance(noun.value, str)
                 assert isinstance(rest, ast.FormattedValue)
-                yield from (f"{noun.value}{word}" for word in _words(rest.value, place))
+                yield from (noun.value + word for word in _words(rest.value, place))
             else:
                 yield from _words(kind, place)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from e2e.rig import Rota, Stage
+from e2e.either import Either, Tour
+from e2e.rig import PATIENCE, Rota, Stage
+from rota import AsyncClient, Client
 
 
 @pytest.fixture
@@ -63,3 +66,23 @@ def keeper(request: pytest.FixtureRequest, make_rota: Callable[..., Rota]) -> Ro
         rota.ask("config", "set", "store.url", request.getfixturevalue("postgres_url"))
     rota.start()
     return rota
+
+
+@pytest.fixture(params=[Client, AsyncClient], ids=["sync", "async"])
+def kind(request: pytest.FixtureRequest) -> type[Client | AsyncClient]:
+    found: type[Client | AsyncClient] = request.param
+    return found
+
+
+@pytest.fixture
+def tour(kind: type[Client | AsyncClient], rota: Rota) -> Callable[[Tour], None]:
+    """Runs a test that is written once with a client of each kind."""
+
+    def take(steps: Tour) -> None:
+        async def all_of_it() -> None:
+            async with asyncio.timeout(PATIENCE):
+                await steps(Either(kind(home=rota.home)))
+
+        asyncio.run(all_of_it())
+
+    return take

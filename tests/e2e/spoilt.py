@@ -25,11 +25,13 @@ ODD: list[Any] = [
     Token("'x'"), Token("undefined"), Token("[" * 60 + "]" * 60), Token("[" * 2_000 + "]" * 2_000),
     Token('{"a":' * 5_000 + "1" + "}" * 5_000), Token("[" * 100_000),
     Token(r'"\ud800"'), Token(r'"\udc00\ud800"'), Token(r'"\u0000"'), Token(r'"\x"'), Token('"\n"'), Token('"'),
-    Token(r'"2026-11-16T08:21:33Z"'), Token(r'"9999-12-31T23:59:59.999999-23:59"'), Token('"0001-01-01T00:00:00+23:59"'),
+    Token(r'"2026-11-16T08:21:33Z"'), Token(r'"9999-12-31T23:59:59.999999-23:59"'),
+    Token('"0001-01-01T00:00:00+23:59"'),
 ]  # fmt: skip
 """What stands where something else should."""
 RAW = [
-    b"", b" ", b"null", b"true", b"0", b'""', b"[]", b"{}", b"[{}]", b"[[]]", b"{", b"}", b"{}{}", b"{} x", b"\0", b"{}\0",
+    b"", b" ", b"null", b"true", b"0", b'""', b"[]", b"{}", b"[{}]", b"[[]]", b"{", b"}", b"{}{}", b"{} x",
+    b"\0", b"{}\0",
     b"\xff\xfe{\0}\0", b"\xef\xbb\xbf{}", b"\xc3\x28", b"\xed\xa0\x80", b'"\xff"', b'{"\xff": 1}', b"a=b&c=d",
     b"--x\r\nContent-Disposition: form-data; name=a\r\n\r\nb\r\n--x--\r\n", b"<a/>", b"\x1f\x8b\x08\0\0\0\0\0",
     b"[" * 100_000, b"[" * 2_000 + b"]" * 2_000, b'{"a":' * 100_000,
@@ -55,7 +57,7 @@ def written(value: Any) -> str:
     if isinstance(value, Token):
         return str(value)
     if isinstance(value, dict):
-        return "{%s}" % ", ".join(f"{json.dumps(key)}: {written(each)}" for key, each in value.items())
+        return f"{{{', '.join(f'{json.dumps(key)}: {written(each)}' for key, each in value.items())}}}"
     if isinstance(value, list):
         return f"[{', '.join(map(written, value))}]"
     return json.dumps(value)

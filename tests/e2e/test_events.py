@@ -159,7 +159,7 @@ def test_only_what_is_asked_for_comes(rota: Rota, stage: Stage) -> None:
     retry = next(event["data"]["as"] for event in whole if event["kind"] == "job.retried")
     rota.ended(retry)
     whole = page(rota, "limit=1000")["events"]
-    for query, is_wanted in (
+    queries: list[tuple[str, Callable[[dict[str, Any]], bool]]] = [
         (f"job={failing}", lambda event: event["job"] in (failing, retry)),
         (f"job={retry}&job=job-1", lambda event: event["job"] in (failing, retry, "job-1")),
         ("group=both", lambda event: event["group"] == group),
@@ -167,7 +167,8 @@ def test_only_what_is_asked_for_comes(rota: Rota, stage: Stage) -> None:
         ("kind=group.*&kind=job.failed", lambda event: event["kind"].startswith("group.") or "failed" in event["kind"]),
         ("type=story", lambda event: event["job"] in (failing, retry)),
         ("type=story&kind=job.retried", lambda event: event["kind"] == "job.retried"),
-    ):
+    ]
+    for query, is_wanted in queries:
         expected = [event for event in whole if is_wanted(event)]
         assert expected, query
         assert page(rota, f"limit=1000&{query}")["events"] == expected, query

@@ -143,7 +143,8 @@ def test_a_spoilt_body_is_refused_and_leaves_nothing_behind(home: Home) -> None:
 
 
 def _faults(home: Home, endpoint: Endpoint) -> list[str]:
-    form, before, faults = Form(endpoint), home.rows(), []
+    form, before = Form(endpoint), home.rows()
+    faults: list[str] = []
 
     @settings(
         max_examples=EXAMPLES, derandomize=True, database=None, deadline=None, phases=[Phase.generate],

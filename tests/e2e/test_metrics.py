@@ -101,7 +101,7 @@ def test_both_forms_and_the_page_have_the_same_figures(rota: Rota) -> None:
     assert opened.headers["Content-Type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
     assert open_text.endswith("# EOF\n")
     by_name = {family.name: family for family in read_text(text)}
-    named = {family.name: family.type for family in read_open(open_text)}
+    named = {family.name: family.type for family in read_open(open_text)}  # type: ignore[no-untyped-call]
     assert {name.removesuffix("_info") for name in by_name} == set(named)
     shown = {_full_name(family): [family.type, labels_of(text, family)] for family in by_name.values()}
     page = {cells[0].strip("`"): [cells[1], cells[2].replace("`", "")] for cells in rows("metrics.md", "The figures")}

@@ -10,55 +10,20 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
 import rota as package
 from api.test_tls import certify
+from e2e.either import Either, Tour, collected
 from e2e.rig import PATIENCE, Rota, Stage, eventually
 from rota import AsyncClient, Client, Conflict, Deferred, InvalidInput, NotFound, RotaError, Unauthorized, Unavailable
 from rota.errors import BY_CODE
-
-T = TypeVar("T")
-Tour = Callable[[Any], Coroutine[Any, Any, None]]
-
-
-class Either:
-    """A client of either kind, as one with an event loop: what blocks is called in a thread."""
-
-    def __init__(self, client: Client | AsyncClient) -> None:
-        self._client = client
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._client, name)
-        if isinstance(self._client, AsyncClient):
-            return method
-
-        def call(*args: Any, **options: Any) -> Any:
-            return _Blocked(lambda: method(*args, **options))
-
-        return call
-
-
-class _Blocked:
-    def __init__(self, call: Callable[[], Any]) -> None:
-        self._call = call
-
-    def __await__(self) -> Iterator[Any]:
-        return asyncio.to_thread(self._call).__await__()
-
-    async def __aiter__(self) -> AsyncIterator[Any]:
-        items = self._call()
-        try:
-            while (item := await asyncio.to_thread(next, items, None)) is not None:
-                yield item
-        finally:
-            items.close()
 
 
 class Between:
@@ -100,30 +65,6 @@ class Between:
         self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         self._thread.join()
-
-
-@pytest.fixture(params=[Client, AsyncClient], ids=["sync", "async"])
-def kind(request: pytest.FixtureRequest) -> type[Client | AsyncClient]:
-    found: type[Client | AsyncClient] = request.param
-    return found
-
-
-@pytest.fixture
-def tour(kind: type[Client | AsyncClient], rota: Rota) -> Callable[[Tour], None]:
-    """Runs a test that is written once with a client of each kind."""
-
-    def take(steps: Tour) -> None:
-        async def all_of_it() -> None:
-            async with asyncio.timeout(PATIENCE):
-                await steps(Either(kind(home=rota.home)))
-
-        asyncio.run(all_of_it())
-
-    return take
-
-
-async def collected(items: AsyncIterator[T]) -> list[T]:
-    return [item async for item in items]
 
 
 def test_a_job_from_its_submit_to_its_end(rota: Rota, tour: Callable[[Tour], None]) -> None:

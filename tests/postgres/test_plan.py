@@ -22,7 +22,7 @@ SMALL = (
     "webhook",
 )  # fmt: skip
 """Tables that do not grow with the queue."""
-SORTS = ("consumers", "stir_parked", "group_counts", "members_going", "all_templates", "templates_by_name")
+SORTS = ("consumers", "stir_parked", "group_counts", "members_going", "templates_by_name", "list_open_runs")
 """A few rows, in an order for people, or members counted by status: a table that is known to be large is hashed."""
 
 

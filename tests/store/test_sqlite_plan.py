@@ -23,6 +23,7 @@ HOT = (
     "awaited", "stir_successors", "count_down_successors", "close_edges", "stir_job", "stir_contenders",
     "leave_locks", "hold_locks", "finish_job", "finish_run", "request_stop", "end_waiting", "jobs", "edges_of",
     "locks_of", "latest_runs", "orders", "events_since", "events_of_job", "find_answer",
+    "entries", "entries_of_kinds", "entries_of_group", "entries_of_job", "members_of_chains",
     "add_retry", "mark_retried", "mark_spent", "unretried", "hurry", "patience_of", "count_up_successors",
     "reopen_edges", "blocked_successors", "job_of_run", "active_of_keys",
     "find_lane", "find_surroundings", "count_waiting", "count_held", "count_started", "count_ready_now",
@@ -46,12 +47,13 @@ HOT = (
 SORTED_BY_AN_INDEX = (
     "heads", "stirred", "first_stirred", "next_due", "front_first", "front_first_exclusive", "exclusive_behind",
     "active_ids", "active_ids_of", "events_since", "events_of_job", "last_of_chain", "last_dispatch",
+    "entries", "entries_of_kinds", "entries_of_group", "entries_of_job",
     "old_chains", "jobless_events", "answers_from", "uses_from", "line_behind", "line_before", "waiting_line",
     "respace", "lock_line", "first_queued", "first_due", "first_waiting", "clearable", "ended_since", "running_in",
     "pending_of", "count_pending", "latest_deliveries", "deliveries_of_job", "deliveries_of_webhook", "tries_of",
     "old_deliveries", "due_schedules", "first_due_schedule", "fires_of", "active_of_schedule",
 )  # fmt: skip
-LISTS = ("artifacts", "chains", "ids", "keys", "lanes", "names", "policies", "seqs", "statuses")
+LISTS = ("artifacts", "chains", "ids", "keys", "kinds", "lanes", "names", "policies", "seqs", "statuses")
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from rota.ids import JobId, parse_job
 from rota.store.artifact import Put
 from rota.view import job as view
 from rota.wire.artifact import PutForm, PutsForm
+from rota.wire.text import AbsolutePath, ArtifactsCursor
 
 T = TypeVar("T")
 
@@ -73,7 +74,7 @@ def _tell(form: PutForm) -> Reply[PutForm]:
 
 class ArtifactsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: PageSize = 100
-    cursor: str | None = None
+    cursor: ArtifactsCursor | None = None
     """The `next` of the page before."""
 
 
@@ -100,7 +101,7 @@ async def list_artifacts(call: Call[ArtifactsQuery, None]) -> Reply[PutsForm]:
 
 
 class ArtifactQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    cwd: str | None = None
+    cwd: AbsolutePath | None = None
     """The directory that its path is relative to, and whose repository it belongs to."""
 
 

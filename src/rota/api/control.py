@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from typing import Annotated
 
 import msgspec
 
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
 from rota.command import control
+from rota.names import SCOPE_SHOWN
 from rota.wire.control import ClearForm, PauseForm, ResumeForm
 
 
 class ScopeWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is meant."""
 
-    scope: str | None = None
+    scope: Annotated[str, msgspec.Meta(extra_json_schema={"pattern": SCOPE_SHOWN})] | None = None
     """`global`, or a pool's name such as `flow/review`; null or left out, everything."""
 
 

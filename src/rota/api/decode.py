@@ -36,7 +36,7 @@ def body_of(endpoint: Endpoint, given: bytes) -> Any:
     if endpoint.takes is NoneType or (not given and endpoint.may_be_empty):
         return None
     try:
-        return msgspec.json.decode(given, type=endpoint.takes) if endpoint.reads is None else endpoint.reads(given)
+        return msgspec.json.decode(given, type=endpoint.form) if endpoint.reads is None else endpoint.reads(given)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:  # the latter where a text is no UTF-8
         raise refusal("the request body", error) from None
     except RecursionError:

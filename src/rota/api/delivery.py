@@ -21,6 +21,7 @@ from rota.engine.work import Work
 from rota.errors import InvalidInput
 from rota.ids import DeliveryId, parse_delivery, parse_job, parse_webhook
 from rota.view import webhook as view
+from rota.wire.text import DeliveryText, JobText, WebhookText
 from rota.wire.webhook import DeliveriesForm, DeliveryForm, MessageForm, TryForm
 
 T = TypeVar("T")
@@ -28,14 +29,14 @@ State = Annotated[str, Meta(extra_json_schema={"enum": [state.value for state in
 
 
 class DeliveriesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    job: str | None = None
+    job: JobText | None = None
     """Only what tells of this job."""
-    webhook: str | None = None
+    webhook: WebhookText | None = None
     """Only what goes to this endpoint."""
     state: State | None = None
     """Only those in this state."""
     limit: PageSize = 100
-    cursor: str | None = None
+    cursor: DeliveryText | None = None
 
 
 async def list_deliveries(call: Call[DeliveriesQuery, None]) -> Reply[DeliveriesForm]:

@@ -144,6 +144,8 @@ class Endpoint:
         """The type of its answers; none where they are not JSON."""
         self.or_gives = {**{status: form for form in others for status in self.statuses}, **self.or_gives}
         self.may_be_empty = get_origin(self.takes) in (Union, UnionType) and NoneType in get_args(self.takes)
+        self.form = _without_none(self.takes)
+        """Of a body that is there: what may be left out is not said to be null instead."""
         self.listed = frozenset(
             field.name for field in msgspec.structs.fields(self.asks) if get_origin(_bare(field.type)) in (list, tuple)
         )
@@ -171,6 +173,11 @@ def _forms_of(answer: Any) -> list[Any]:
             (form,) = get_args(each)
             return list(get_args(form)) if get_origin(form) in (Union, UnionType) else [form]
     return [None]
+
+
+def _without_none(kind: Any) -> Any:
+    parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else ()
+    return Union[tuple(each for each in parts if each is not NoneType)] if NoneType in parts else kind  # noqa: UP007
 
 
 def _bare(kind: Any) -> Any:

@@ -24,6 +24,7 @@ from rota.ids import parse_job
 from rota.store.session import Reader
 from rota.view.event import Piece, piece, wanted_of
 from rota.wire.event import BeginForm, EventForm, EventsForm, ResetForm, event_form
+from rota.wire.text import JobText
 
 Number = Annotated[int, Meta(ge=0, le=2**62)]
 PageSize = Annotated[int, Meta(ge=1, le=1000)]
@@ -35,7 +36,7 @@ class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     since: Number | None = None
     """Only what happened after the event of this number; 0 for all there is. A stream begins with what happens from now
     on where neither this nor `Last-Event-ID` is given, a page with the oldest event."""
-    job: list[str] = []
+    job: list[JobText] = []
     """Only events of these jobs, and of others in their chains."""
     group: str | None = None
     """Only events of this group and of its members, by id or name."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from typing import Annotated
 
 import msgspec
 
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
-from rota.command.gc import collect
+from rota.command.gc import AGE, collect
 from rota.view.gc import last_gc, progress, report
 from rota.wire.gc import CollectionForm, GcForm
 
@@ -16,7 +17,7 @@ from rota.wire.gc import CollectionForm, GcForm
 class GcWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What to collect."""
 
-    days: int | None = None
+    days: Annotated[int, msgspec.Meta(extra_json_schema=AGE)] | None = None
     """What ended longer ago goes; 0 is all that has ended. Null or left out, as `[gc] days` says."""
     dry_run: bool = False
     """Only say what would go."""

@@ -24,6 +24,7 @@ from rota.view.graph import Adjacency, Picture, Wanted, adjacency, picture
 from rota.view.job import Sight
 from rota.wire import encode
 from rota.wire.graph import GraphForm, PictureForm
+from rota.wire.text import JobText
 
 _VIEWS: Mapping[str, Callable[[Reader, Wanted, Sight], Picture | Adjacency]] = {"dag": picture, "json": adjacency}
 _BREATH = 0.25
@@ -36,7 +37,7 @@ class GraphQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`json` is nodes and edges, `dag` the text."""
     all: bool = False
     """Also what has ended; else what is active or blocked."""
-    job: str | None = None
+    job: JobText | None = None
     """Only this job, what it hangs on and what hangs on it."""
     max_depth: Annotated[int, Meta(ge=0, le=1000)] = Wanted().max_depth
     """How many steps away."""

@@ -19,6 +19,7 @@ from rota.errors import InvalidInput
 from rota.ids import GroupId, parse_group, show_group
 from rota.view import group as view
 from rota.wire.group import GroupForm, GroupsForm
+from rota.wire.text import GroupText
 
 _LONGEST_WAIT = 60.0
 _BREATH = 0.1
@@ -29,7 +30,7 @@ class GroupsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     open: bool = False
     """Only those that are not over."""
     limit: PageSize = 100
-    cursor: str | None = None
+    cursor: GroupText | None = None
     """The `next` of the page before."""
 
 

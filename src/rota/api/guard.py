@@ -13,6 +13,7 @@ cache, shown in a frame, or read by another site.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from starlette.responses import Response
@@ -25,6 +26,7 @@ from rota.wire.health import HealthForm
 
 OPEN = ("docs", "openapi.json", "problems")
 """First parts of paths with nothing of this home in them: a browser can open them, and asks for the token then."""
+_LONGEST_HOST = 255
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 _PRIVATE = (
     (b"cache-control", b"no-store"),
@@ -187,18 +189,23 @@ class Asked:
         return ",".join(self._texts(b"content-type")).partition(";")[0].strip()
 
     def is_this_machine(self, host: str) -> bool:
-        """By a loopback name or address, or by the address that the connection came in at; never by a name that
-        somebody's name server has to say what it means."""
-        name, port = _split(host)
-        if (port or _DEFAULT_PORTS[self.scheme]) != str(self._server[1]):
-            return False
-        if name == "localhost":
-            return True
-        try:
-            address = ip_address(name.removeprefix("[").removesuffix("]"))
-        except ValueError:
-            return False
-        return address.is_loopback or address == _address(self._server[0])
+        return len(host) <= _LONGEST_HOST and _is_this_machine(host, _DEFAULT_PORTS[self.scheme], *self._server)
+
+
+@lru_cache(maxsize=64)
+def _is_this_machine(host: str, default_port: str, own: str, own_port: int) -> bool:
+    """By a loopback name or address, or by the address that the connection came in at; never by a name of which
+    somebody's name server says what it means."""
+    name, port = _split(host)
+    if (port or default_port) != str(own_port):
+        return False
+    if name == "localhost":
+        return True
+    try:
+        address = ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return address.is_loopback or address == _address(own)
 
 
 def _address(text: str) -> IPv4Address | IPv6Address:

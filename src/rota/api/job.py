@@ -23,6 +23,7 @@ from rota.store.session import Reader
 from rota.view import job as view
 from rota.view.why import why
 from rota.wire.job import JobForm, JobsForm, JobStatus, WhyForm
+from rota.wire.text import JobsCursor
 
 _LONGEST_WAIT = 60.0
 
@@ -47,7 +48,7 @@ class JobsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     group: str | None = None
     """Only members of this group, by id or name."""
     limit: PageSize = 100
-    cursor: str | None = None
+    cursor: JobsCursor | None = None
     """The `next` of the page before."""
 
 

@@ -31,6 +31,7 @@ from rota.view import run as run_view
 from rota.view.log import STREAMS, Output, oversize, path_in, pieces, size_of
 from rota.view.workspace import workspace
 from rota.wire.log import LogForm, LogsForm, WorkspaceForm
+from rota.wire.text import RunText
 
 _MOST = 2**62
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
@@ -39,14 +40,14 @@ Limit = Annotated[int, Meta(ge=0, le=_MOST)]
 
 
 class LogsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    run: str | None = None
+    run: RunText | None = None
     """Of this run of the job: one that was rewound has earlier ones."""
     follow: bool = False
     """Tell both streams as they are written, where the request accepts `text/event-stream`."""
 
 
 class LogQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    run: str | None = None
+    run: RunText | None = None
     """Of this run of the job: one that was rewound has earlier ones."""
     offset: Offset = 0
     """From this byte on; negative counts from the end."""

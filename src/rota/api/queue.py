@@ -19,6 +19,7 @@ from rota.errors import InvalidInput
 from rota.ids import parse_job, show_job
 from rota.view import queue as view
 from rota.wire.queue import OrderForm, PlaceForm, QueuePageForm
+from rota.wire.text import JobText, QueueCursor
 
 _NUMBERS = 4
 
@@ -41,7 +42,7 @@ def _placed(context: Context, work: Work, results: Sequence[Moved]) -> list[Plac
 class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The order that jobs are to have."""
 
-    order: Annotated[list[str], msgspec.Meta(min_length=1, max_length=10_000)]
+    order: Annotated[list[JobText], msgspec.Meta(min_length=1, max_length=10_000)]
     """Jobs of one priority that wait, each once."""
 
 
@@ -55,7 +56,7 @@ async def reorder_queue(call: Call[Nothing, Order]) -> Reply[OrderForm]:
 
 class QueueQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: PageSize = 100
-    cursor: str | None = None
+    cursor: QueueCursor | None = None
     """The `next` of the page before."""
 
 

@@ -16,19 +16,20 @@ from rota.ids import parse_job, parse_run
 from rota.view import run as view
 from rota.wire.job import RunForm
 from rota.wire.run import RunsForm
+from rota.wire.text import JobText, RunText
 
 RunState = Literal["RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED"]
 
 
 class RunsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    job: str | None = None
+    job: JobText | None = None
     """Only runs of this job."""
     status: list[RunState] = []
     """Only runs of these statuses; `RUNNING` are those that are not over, whose `status` is null."""
     worker: str | None = None
     """Only what this worker ran: `local/1`."""
     limit: PageSize = 100
-    cursor: str | None = None
+    cursor: RunText | None = None
     """The `next` of the page before."""
 
 
@@ -50,7 +51,7 @@ def _below(cursor: str | None) -> int:
 
 class RunsOfJobQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: PageSize = 100
-    cursor: str | None = None
+    cursor: RunText | None = None
     """The `next` of the page before."""
 
 

@@ -36,11 +36,12 @@ from rota.wire.schedule import (
     TimeForm,
     TriggerForm,
 )
+from rota.wire.text import Moment, ScheduleText
 
 
 class SchedulesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: PageSize = 100
-    cursor: str | None = None
+    cursor: ScheduleText | None = None
     """The `next` of the page before."""
 
 
@@ -159,7 +160,7 @@ def _tell_triggered(seen: Seen) -> Reply[TriggerForm]:
 
 
 class NextQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    start: str | None = msgspec.field(name="from", default=None)
+    start: Moment | None = msgspec.field(name="from", default=None)
     """Times after this one, `2026-11-16T01:30:00Z`, instead of after now; without an offset it is UTC."""
     count: Annotated[int, Meta(ge=1, le=1000)] = 10
     """How many."""

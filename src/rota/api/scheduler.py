@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from typing import Annotated
 
 import msgspec
 
@@ -15,6 +16,7 @@ from rota.view.log import oversize
 from rota.view.status import pools, status
 from rota.view.template import lost_routes
 from rota.wire.scheduler import AboutForm, NothingForm, PoolsForm, SchedulerForm
+from rota.wire.text import Span
 
 
 async def get_scheduler(call: Call[Nothing, None]) -> Reply[SchedulerForm] | Reply[AboutForm]:
@@ -56,7 +58,7 @@ async def _pools(context: Context) -> PoolsForm:
 class PoolSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The size of a pool."""
 
-    size: int
+    size: Annotated[int, msgspec.Meta(extra_json_schema={"minimum": -1, "maximum": 2**31 - 1})]
     """-1 is no limit, 0 lets nothing start."""
 
 
@@ -76,7 +78,7 @@ async def reload_config(call: Call[Nothing, None]) -> Reply[NothingForm]:
 class ShutdownWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How to stop."""
 
-    grace: str | None = None
+    grace: Span | None = None
     """How long what runs may go on before the scheduler leaves, as `30s`; null or left out, `[scheduler] grace`."""
     kill: bool = False
     """End what still runs after that; else the supervisor looks after it until the next scheduler."""

@@ -30,6 +30,7 @@ from rota.errors import Conflict, InvalidInput
 from rota.ids import SlotId, parse_slot, show_slot
 from rota.view import slot as view
 from rota.wire.slot import ReservedForm, SlotForm, SlotsForm
+from rota.wire.text import SlotText, Span
 
 LONGEST_POLL = 60.0
 NOBODY = 499
@@ -88,7 +89,7 @@ async def _hear_again(context: Context, reply: Reply[Any]) -> None:
 
 class SlotsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: PageSize = 100
-    cursor: str | None = None
+    cursor: SlotText | None = None
     """The `next` of the page before."""
 
 
@@ -214,7 +215,7 @@ class StreamQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """From this byte of stderr on."""
     attend: bool = False
     """Whether it is the client that comes back: then the slot hangs on this connection, if it hung on one before."""
-    wait: str | None = None
+    wait: Span | None = None
     """With `attend`, how long its turn is still waited for."""
 
 

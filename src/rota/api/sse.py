@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from rota.errors import RotaError, Unavailable
+from rota.errors import Busy, RotaError
 from rota.wire import encode
 
 log = logging.getLogger("rota.api")
@@ -60,7 +60,7 @@ class Streams:
 
     def refuse_too_many(self) -> None:
         if self.open >= self.most:
-            raise Unavailable(f"{self.open:,} streams are open, which is all there may be; close one, then ask again")
+            raise Busy(f"{self.open:,} streams are open, which is all there may be; close one, then ask again")
 
 
 class EventStream(Response):

@@ -32,6 +32,7 @@ from rota.ids import show_group, show_job
 from rota.wire.depth import DepthForm, depth_form
 from rota.wire.job import JobForm
 from rota.wire.submit import BatchForm, RehearsalForm, SubmitForm
+from rota.wire.text import AbsolutePath, Text
 
 Workspaces = Sequence[Workspace | None]
 R = TypeVar("R", bound=Reply[Any] | Response)
@@ -234,9 +235,9 @@ class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """In the order in which they stand in the queue."""
     group: GroupWanted | None = None
     """They are the members of a new one."""
-    cwd: str | None = None
+    cwd: AbsolutePath | None = None
     """Where the jobs run that say nothing else; the scheduler's own if none is given."""
-    env: dict[str, str] = {}
+    env: dict[str, Text] = {}
     """Environment variables of the jobs that bring none of their own."""
     inherit_env: bool = True
     """Whether `env` goes on top of the scheduler's own environment."""

@@ -23,6 +23,7 @@ from rota.errors import InvalidInput
 from rota.ids import TemplateId, parse_template, show_template
 from rota.view import template as view
 from rota.wire.template import TemplateForm, TemplatesForm, TemplateStoredForm, template_form
+from rota.wire.text import TemplateText
 
 
 async def add_template(call: Call[Nothing, TemplateWanted]) -> Reply[TemplateStoredForm]:
@@ -63,7 +64,7 @@ class TemplatesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     all: bool = False
     """Archived ones too."""
     limit: PageSize = 100
-    cursor: str | None = None
+    cursor: TemplateText | None = None
     """The `next` of the page before."""
 
 

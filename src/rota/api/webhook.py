@@ -27,6 +27,7 @@ from rota.receiver.name import permitted
 from rota.store.session import Reader
 from rota.view import webhook as view
 from rota.wire import encode
+from rota.wire.text import WebhookText
 from rota.wire.webhook import SecretForm, WebhookAddedForm, WebhookForm, WebhooksForm, WebhookTestForm, try_form
 
 _LOOK_UP = 5.0
@@ -85,7 +86,7 @@ def _see_with_secrets(work: Work, results: Sequence[Webhook]) -> list[WebhookFor
 
 class WebhooksQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: PageSize = 100
-    cursor: str | None = None
+    cursor: WebhookText | None = None
 
 
 async def list_webhooks(call: Call[WebhooksQuery, None]) -> Reply[WebhooksForm]:

@@ -12,6 +12,7 @@ from rota.errors import Conflict, InvalidInput, NotFound
 from rota.ids import JobId, RunId, show_job
 from rota.store.artifact import Put, scope_of
 from rota.wire.artifact import PutForm
+from rota.wire.text import JobText
 
 MOST_BYTES = 1 << 20
 
@@ -23,7 +24,7 @@ class PutWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """As `type:name`."""
     payload: str | None = None
     """Kept with it, for whoever needs it; only of `custom`."""
-    job: str | None = None
+    job: JobText | None = None
     """The running job that says so."""
     cwd: str | None = None
     """The directory that its path is relative to, and whose repository it belongs to; of a job, that job's."""

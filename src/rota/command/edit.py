@@ -17,12 +17,13 @@ from rota.core.template import Recipe, follow
 from rota.engine.work import Work
 from rota.errors import Conflict, InvalidInput
 from rota.ids import JobId, show_job
+from rota.wire.text import Priority, Retries, Span, Text
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What shall be another; what is not named stays."""
 
-    command: list[str] | UnsetType = UNSET
+    command: list[Text] | UnsetType = UNSET
     """The program and its arguments."""
     params: dict[str, Any] | UnsetType = UNSET
     """All of them anew; `set_params` and `unset_params` change single ones."""
@@ -30,14 +31,14 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Params to add to those there are, or to give another value."""
     unset_params: list[str] | UnsetType = UNSET
     """Params to take away, by name."""
-    name: str | UnsetType | None = UNSET
-    priority: int | UnsetType = UNSET
-    timeout: str | UnsetType | None = UNSET
-    idle_timeout: str | UnsetType | None = UNSET
-    retries: int | UnsetType = UNSET
+    name: Text | UnsetType | None = UNSET
+    priority: Priority | UnsetType = UNSET
+    timeout: Span | UnsetType | None = UNSET
+    idle_timeout: Span | UnsetType | None = UNSET
+    retries: Retries | UnsetType = UNSET
     """How often it is tried again if it fails."""
     retry: str | UnsetType | None = UNSET
-    delay: str | UnsetType | None = UNSET
+    delay: Span | UnsetType | None = UNSET
     """How long it waits from now on, as `10m`; null for not at all."""
 
 

@@ -8,6 +8,8 @@ from rota.engine.gc import Collection, Collector
 from rota.errors import InvalidInput
 
 _MOST_DAYS = 36_500
+AGE = {"minimum": 0, "maximum": _MOST_DAYS}
+"""As the API's document says it."""
 
 
 def collect(collector: Collector, days: int, *, is_dry: bool, actor: str) -> Collection:

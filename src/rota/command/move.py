@@ -15,6 +15,7 @@ from rota.engine.work import Work
 from rota.errors import Conflict, InvalidInput
 from rota.ids import JobId, parse_job, show_job
 from rota.store.move import Queued, ends_of
+from rota.wire.text import JobText
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -26,9 +27,9 @@ class Move(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Behind all others of its priority."""
     to: Annotated[int, msgspec.Meta(le=2**53)] | None = None
     """To this place among those of its priority, from 1; higher than there are is the last."""
-    before: str | None = None
+    before: JobText | None = None
     """Right before this job, which waits too."""
-    after: str | None = None
+    after: JobText | None = None
     """Right behind this job, which waits too."""
 
 

@@ -20,6 +20,7 @@ from rota.executor.port import Signal, Stop
 from rota.ids import SlotId, show_slot
 from rota.store.session import Looking
 from rota.store.slot import NewSlot
+from rota.wire.text import AbsolutePath, Name, Span, Text, Weight
 
 PASSED_ON = frozenset({
     signals.SIGHUP, signals.SIGINT, signals.SIGQUIT, signals.SIGTERM, signals.SIGUSR1, signals.SIGUSR2,
@@ -37,23 +38,23 @@ class SlotWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """By name or id."""
     params: dict[str, Any] = {}
     """Whatever its template asks for; the command has them as `ROTA_PARAMS`."""
-    name: str | None = None
+    name: Text | None = None
     """What people call it."""
-    type: str | None = None
+    type: Name | None = None
     """What kind of work it is: pools go by it."""
-    flow: str | None = None
+    flow: Name | None = None
     """The flow that it is a step of."""
-    target: str | None = None
+    target: Name | None = None
     """What it works on."""
-    pools: dict[str, int] = {}
+    pools: dict[str, Weight] = {}
     """What it takes from which pools while it runs, beyond what type, flow and target say."""
     locks: list[LockWanted] = []
     """What it locks while it runs."""
-    timeout: str | None = None
+    timeout: Span | None = None
     """How long its command may run."""
-    idle_timeout: str | None = None
+    idle_timeout: Span | None = None
     """How long its command may run without a word on stdout or stderr."""
-    cwd: str | None = None
+    cwd: AbsolutePath | None = None
     """The directory that it runs in, as an absolute path; the scheduler's own if none is given."""
     env: dict[str, str] = {}
     """Environment variables."""

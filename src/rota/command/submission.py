@@ -13,6 +13,7 @@ from rota.core.lock import LockMode
 from rota.core.template import Recipe
 from rota.core.trace import Trace
 from rota.ids import ScheduleId, TemplateId
+from rota.wire.text import AbsolutePath, ArtifactText, Key, Name, Priority, Retries, Span, Text, Url, Weight, Word
 
 
 class AfterWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,7 +28,7 @@ class AfterWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class LockWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A lock to have while it runs."""
 
-    key: str
+    key: Key
     """What is locked: any text that those who share it agree on."""
     mode: LockMode = LockMode.EXCLUSIVE
     """`shared` with others that share it, or `exclusive`."""
@@ -36,61 +37,61 @@ class LockWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A job as asked for."""
 
-    command: list[str] = []
+    command: list[Text] = []
     """Given, or its template's."""
     template: str | None = None
     """By name or id."""
-    name: str | None = None
+    name: Text | None = None
     """What people call it; many jobs may have the same."""
-    type: str | None = None
+    type: Name | None = None
     """What kind of work it is: pools and breakers go by it."""
     params: dict[str, Any] = {}
     """Whatever its template asks for, and anything else worth keeping with it."""
-    priority: int | None = None
+    priority: Priority | None = None
     """0 unless it or its template says so."""
     after: list[AfterWanted] = []
     """Jobs that it comes after."""
     locks: list[LockWanted] = []
     """What it locks while it runs."""
-    needs: list[str] = []
+    needs: list[ArtifactText] = []
     """Artifacts that have to be there before it starts, as `file:plan.md`."""
-    produces: list[str] = []
+    produces: list[ArtifactText] = []
     """Artifacts that it is to make, as `file:plan.md`."""
     missing_producer: MissingProducer | None = None
     """What becomes of it when nobody is to produce what it needs; none for what the configuration says."""
     pin: str | None = None
     """`main` for the head as it is now, `main@<oid>` for a given one."""
-    pools: dict[str, int] = {}
+    pools: dict[str, Weight] = {}
     """What it takes from which pools while it runs, beyond what type, flow and target say."""
-    flow: str | None = None
+    flow: Name | None = None
     """The flow that it is a step of."""
-    phase: str | None = None
+    phase: Word | None = None
     """The part of its flow in which jobs run one by one."""
     parallelizable: bool | None = None
     """Whether it may run beside others of its phase and flow."""
-    unique: str | None = None
+    unique: Key | None = None
     """A key that its chain has to itself as long as it is active; a second submit with it is told of that chain."""
-    target: str | None = None
+    target: Name | None = None
     """What it works on."""
     group: str | None = None
     """One that is not over yet, which it joins."""
-    webhooks: list[str] = []
+    webhooks: list[Url] = []
     """URLs that are told how it ends, beyond the endpoints."""
     webhook_events: list[str] = []
     """Of which ends they are told; none named: the usual ones."""
-    delay: str | None = None
+    delay: Span | None = None
     """How long it waits at least, as `10m`."""
-    timeout: str | None = None
+    timeout: Span | None = None
     """How long it may run."""
-    idle_timeout: str | None = None
+    idle_timeout: Span | None = None
     """How long it may run without a word on stdout or stderr."""
-    skip_if: str | None = None
+    skip_if: Text | None = None
     """A shell command that is run before it; if that exits with 0, the job is skipped."""
-    retries: int | None = None
+    retries: Retries | None = None
     """How often it is tried again if it fails."""
     retry: str | None = None
     """Which policy of retries it has, by its name in the configuration."""
-    cwd: str | None = None
+    cwd: AbsolutePath | None = None
     """The directory that it runs in, as an absolute path; the scheduler's own if none is given."""
     worktree: bool | None = None
     """Whether it runs in a git worktree and on a branch of its own."""
@@ -100,7 +101,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Whether what it has changed is kept as a patch."""
     with_diff: bool = False
     """Whether it gets what is not committed yet as a patch, applied to its worktree if it has one."""
-    env: dict[str, str] = {}
+    env: dict[str, Text] = {}
     """Environment variables."""
     inherit_env: bool = True
     """Whether `env` goes on top of the scheduler's own environment; the CLI sends the caller's whole."""

@@ -9,6 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from rota.core.artifact import MissingProducer
 from rota.core.template import LockPlace
+from rota.wire.text import Span
 
 
 class TemplateFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,9 +53,9 @@ class TemplateFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """One with this key at a time, with places."""
     target: str | UnsetType | None = UNSET
     """Where their work belongs, with places."""
-    timeout: str | UnsetType | None = UNSET
+    timeout: Span | UnsetType | None = UNSET
     """How long one may run, as `1h30m`."""
-    idle_timeout: str | UnsetType | None = UNSET
+    idle_timeout: Span | UnsetType | None = UNSET
     """How long one may write nothing."""
     skip_if: str | UnsetType | None = UNSET
     """A shell's text that has no places: it reads ROTA_PARAMS. A job is skipped if it exits 0."""

@@ -16,6 +16,7 @@ from rota.engine.webhook import check_kinds, new_secret, own_secret
 from rota.engine.work import Work
 from rota.errors import Conflict, InvalidInput
 from rota.ids import DeliveryId, WebhookId, show_delivery, show_webhook
+from rota.wire.text import Span
 
 _MOST_URLS = 10
 _MOST_ENDPOINTS = 100
@@ -37,7 +38,7 @@ class RotationWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     secret: str | None = None
     """The new one; none: one is made."""
-    keep: str | None = None
+    keep: Span | None = None
     """How long the secret until now goes on signing."""
 
 

@@ -1,4 +1,5 @@
-"""Where a command runs that a program submits to the scheduler of a home: where the program does, as with the CLI."""
+"""Where a program stands that asks the scheduler of a home. What it submits runs there and what it puts belongs there,
+as with the CLI."""
 
 from __future__ import annotations
 
@@ -12,13 +13,17 @@ def here(ask: Ask) -> Ask:
     says `inherit_env` has said all of it."""
     body = dict(ask.body)
     if body.get("cwd") is None:
-        body["cwd"] = os.getcwd()  # noqa: PTH109 - as the shell names it
+        body["cwd"] = directory()
     if "inherit_env" not in body:
         given = body.get("env") or {}
         body |= {"env": {**_environment(), **given}, "inherit_env": False}
         if given and "jobs" not in body:
             body["env_given"] = list(given)
     return ask.with_body(body)
+
+
+def directory() -> str:
+    return os.getcwd()  # noqa: PTH109 - as the shell names it
 
 
 def _environment() -> dict[str, str]:

@@ -7,12 +7,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rota.client.ask import Ask
 from rota.client.session import Blocking as BlockingCarrier
 from rota.client.transport import HomeSocket
 from rota.home import Home, find_home
 from rota.sdk.address import Address
-from rota.sdk.around import here
 from rota.sdk.streaming import Streaming
 from rota.sdk.verb import Awaiting, Blocking, Line
 from rota.sdk.verbs import Verbs
@@ -29,11 +27,6 @@ def _place(
         return Address(url, token=token, ca=None if ca is None else os.fspath(ca)), None
     found = find_home(None if home is None else os.fspath(home))
     return HomeSocket(found), found
-
-
-def _as_asked(ask: Ask) -> Ask:
-    """Over TCP the scheduler may be on another machine, with other directories."""
-    return ask
 
 
 class Client(Verbs, Blocking):
@@ -54,7 +47,7 @@ class Client(Verbs, Blocking):
         unless `starts` is false. Or, with `url`, one over TCP, with its `token`, and for https with a file of
         certificates to trust in `ca`. Where neither is said, `ROTA_URL` and `ROTA_TOKEN` count."""
         place, found = _place(home, url, token, ca)
-        self._line = Line(BlockingCarrier(place, found, starts=starts), _as_asked if found is None else here)
+        self._line = Line(BlockingCarrier(place, found, starts=starts), is_here=found is not None)
 
     def close(self) -> None:
         """Let go of what is kept open."""
@@ -85,7 +78,7 @@ class AsyncClient(Verbs, Awaiting):
     ) -> None:  # fmt: skip
         """As of `Client`."""
         place, found = _place(home, url, token, ca)
-        self._line = Line(Streaming(place, found, starts=starts), _as_asked if found is None else here)
+        self._line = Line(Streaming(place, found, starts=starts), is_here=found is not None)
 
     async def close(self) -> None:
         """Let go of what is kept open."""

@@ -18,6 +18,7 @@ import msgspec
 from rota.client.ask import MOST_LISTED, Ask
 from rota.client.carry import Carrier, run
 from rota.client.problem import BadAnswer
+from rota.sdk.around import directory, here
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -27,10 +28,14 @@ F = TypeVar("F", bound="Page")
 class Line:
     """What a method speaks over."""
 
-    def __init__(self, carrier: Carrier, place: Callable[[Ask], Ask]) -> None:
+    def __init__(self, carrier: Carrier, *, is_here: bool) -> None:
         self.carrier = carrier
-        self.placed = place
+        self.is_here = is_here
+        """Else the scheduler may be on another machine, with other directories."""
+
+    def placed(self, ask: Ask) -> Ask:
         """Says where the command of a request is to run, if it does not itself."""
+        return here(ask) if self.is_here else ask
 
     async def ask(self, ask: Ask, form: type[T]) -> T:
         """Its answer, decoded. What a newer scheduler says beyond the form is passed over."""
@@ -104,10 +109,14 @@ class Deed(_Method, Generic[P, T]):
 class Verb(Deed[P, T]):
     """The same of one request: what builds it, and the form of its answer."""
 
-    def __init__(self, build: Callable[P, Ask], form: type[T], *, has_place: bool = False) -> None:
-        """`has_place`: it asks for a command to be run somewhere."""
+    def __init__(
+        self, build: Callable[P, Ask], form: type[T], *, has_place: bool = False, has_cwd: bool = False
+    ) -> None:
+        """`has_place`: it asks for a command to be run somewhere. `has_cwd`: it speaks of what is in a directory."""
 
         async def do(line: Line, /, *args: P.args, **given: P.kwargs) -> T:
+            if has_cwd and line.is_here and given.get("cwd") is None:
+                given["cwd"] = directory()
             ask = build(*args, **given)
             return await line.ask(line.placed(ask) if has_place else ask, form)
 

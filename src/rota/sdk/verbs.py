@@ -187,10 +187,10 @@ class Verbs:
     redeliver = Verb(redeliver, MessageForm)
 
     # Artifacts.
-    put_artifact = Verb(put_artifact, PutForm)
+    put_artifact = Verb(put_artifact, PutForm, has_cwd=True)
     artifacts = Pages(list_artifacts, PutsForm, lambda page: page.artifacts)
-    artifact = Verb(get_artifact, PutForm)
-    remove_artifact = Verb(remove_artifact, PutForm)
+    artifact = Verb(get_artifact, PutForm, has_cwd=True)
+    remove_artifact = Verb(remove_artifact, PutForm, has_cwd=True)
 
     # Direct executions.
     run = Verb(run_direct, DirectForm, has_place=True)

@@ -55,7 +55,7 @@ def operation(endpoint: Endpoint, schemas: Schemas) -> dict[str, Any]:
     if parameters := _parameters(endpoint, schemas):
         said["parameters"] = parameters
     if endpoint.takes is not NoneType:
-        content = _content(schemas.of(endpoint.takes), endpoint.sends)
+        content = _content(schemas.of(endpoint.form), endpoint.sends)
         said["requestBody"] = {"required": not endpoint.may_be_empty, "content": {_JSON: content}}
     said["responses"] = _responses(endpoint, schemas)
     return said

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from rota.api.about import FILES
 from rota.errors import BY_CODE
+from rota.names import POOL_SHOWN
 
 _NUMBER = "[1-9][0-9]{0,17}"
 
@@ -39,7 +40,9 @@ PLACES: Mapping[str, Place] = {
     "delivery": _id("delivery"),
     "slot": _id("slot"),
     "stream": Place("Which of the two streams.", "stdout", choices=("stdout", "stderr")),
-    "name": Place("The pool's name: `global`, or a kind and a name. Its slash need not be escaped.", "flow/review"),
+    "name": Place(
+        "The pool's name: `global`, or a kind and a name. Its slash need not be escaped.", "flow/review", POOL_SHOWN
+    ),
     "key": Place("The breaker's key: `type/` or `target/` and a name, slash and all; or a job's id.", "type/story"),
     "artifact": Place("The artifact, as `type:name`. Its slashes need not be escaped.", "file:plan.md"),
     "job_id": Place("The job's id, or its number alone.", "job-24", f"^(job-)?{_NUMBER}$"),

@@ -26,7 +26,7 @@ class Schemas:
     def __init__(self, endpoints: Iterable[Endpoint]) -> None:
         endpoints = list(endpoints)
         queries = _unique(endpoint.asks for endpoint in endpoints)
-        bodies = _unique(endpoint.takes for endpoint in endpoints)
+        bodies = _unique(endpoint.form for endpoint in endpoints)
         answers = _unique(
             form for endpoint in endpoints for form in (endpoint.gives, *endpoint.or_gives.values())
         ) | _unique((Problem, DeferredProblem))

@@ -66,7 +66,8 @@ def resume(scope: str = "global") -> Ask:
 
 
 def clear(scope: str = "global") -> Ask:
-    """Cancel what waits and runs. Answered when it is done, however long that takes."""
+    """Cancel what waits, of everything or of one pool; what runs goes on. Answered when it is done, however long that
+    takes."""
     return Ask("POST", "/api/scheduler/clear", body={"scope": scope}, patience=None)
 
 

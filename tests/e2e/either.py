@@ -1,0 +1,50 @@
+"""The Python clients of both kinds as one: a test is written once, and taken with each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any, TypeVar
+
+from rota import AsyncClient, Client
+
+T = TypeVar("T")
+Tour = Callable[[Any], Coroutine[Any, Any, None]]
+"""The steps of a test, with an `Either`."""
+
+
+class Either:
+    """A client of either kind, as one with an event loop: what blocks is called in a thread."""
+
+    def __init__(self, client: Client | AsyncClient) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+        if isinstance(self._client, AsyncClient):
+            return method
+
+        def call(*args: Any, **options: Any) -> Any:
+            return _Blocked(lambda: method(*args, **options))
+
+        return call
+
+
+class _Blocked:
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self._call = call
+
+    def __await__(self) -> Iterator[Any]:
+        return asyncio.to_thread(self._call).__await__()
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        items = self._call()
+        try:
+            while (item := await asyncio.to_thread(next, items, None)) is not None:
+                yield item
+        finally:
+            items.close()
+
+
+async def collected(items: AsyncIterator[T]) -> list[T]:
+    return [item async for item in items]
