@@ -284,7 +284,9 @@ def test_who_is_held_gives_up_its_turn_for_its_locks_and_takes_it_again(wide: Sc
     assert wide.status(first) is Status.WAITING_ON_LOCKS
     for job in running:
         wide.end(job, 1)
-    assert (wide.status(first), wide.show(first).wait["kind"]) == (Status.QUEUED, "paused")  # type: ignore[index]
+    held = wide.show(first).wait
+    assert held is not None
+    assert (wide.status(first), held.kind) == (Status.QUEUED, "paused")
     assert raw(f"SELECT state FROM lock WHERE job = {first}") == [("idle",)]
     wide.end(holder)
     assert is_running(wide, behind)

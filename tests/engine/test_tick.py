@@ -256,7 +256,7 @@ def test_who_submits_is_told_of_the_spawn_delay_at_once(wide: Scheduler) -> None
     wide.submit()
     job = wide.submit()
     told = wide.do(lambda _: None, lambda work, _asked: [just_stored(work, [job], {}, wide.sight)[job]])
-    assert told.wait["detail"] == f"not before {after(seconds=10)}"
+    assert told.wait.detail == f"not before {after(seconds=10)}"
 
 
 def test_the_last_start_is_remembered_over_a_restart(wide: Scheduler) -> None:
