@@ -1,5 +1,6 @@
 """Every endpoint there is, asked over TCP by who may not: only what is the same for everybody is told without the
-token, and nothing to a page of another site or under a name that is not the scheduler's. And a body is said to be JSON."""
+token, and nothing to a page of another site or under a name that is not the scheduler's. And a body is said to
+be JSON."""
 
 from __future__ import annotations
 
