@@ -18,7 +18,7 @@ from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Header, Reply
 from rota.api.feed import Feed, Listener, event_message
 from rota.api.sse import BEAT, MEDIA, EventStream, accepts, message
-from rota.core.event import Entry, Wanted
+from rota.core.event import NAMED, Entry, Wanted
 from rota.errors import InvalidInput
 from rota.ids import parse_job
 from rota.store.session import Reader
@@ -40,7 +40,7 @@ class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Only events of these jobs, and of others in their chains."""
     group: str | None = None
     """Only events of this group and of its members, by id or name."""
-    kind: list[str] = []
+    kind: list[Annotated[str, Meta(extra_json_schema={"enum": list(NAMED)})]] = []
     """Only events of these kinds; `job.*` stands for all that begin like that."""
     type: str | None = None
     """Only events of jobs of this type."""

@@ -134,6 +134,13 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+NAMED = (
+    *KINDS,
+    *sorted({".".join((*kind.split(".")[:depth], "*")) for kind in KINDS for depth in range(1, kind.count(".") + 1)}),
+)
+"""All that kinds can be named by."""
+
+
 def kinds_named(names: Iterable[str]) -> frozenset[str]:
     """The kinds that are meant by these: `job.failed` is one, `job.*` are all whose name begins like that."""
     return frozenset(kind for name in names for kind in _meant(name))

@@ -134,4 +134,6 @@ def _answer(endpoint: Endpoint, status: int, schemas: Schemas) -> dict[str, Any]
 
 
 def _raw(media: str) -> dict[str, Any]:
-    return {"type": "string"} if media.startswith("text/") or media == STREAM else {}
+    """Of messages nothing: OpenAPI 3.1 has no way to say what one of a stream is."""
+    is_text = (media.startswith("text/") and media != "text/event-stream") or media == STREAM
+    return {"type": "string"} if is_text else {}
