@@ -139,6 +139,7 @@ class Token:
             self._token, self.trouble = read(self._path).encode(), None
         except HomeError as error:
             self._token, self.trouble = None, error.message
+            self._stamp = ()  # what kept it from being read may pass, without a trace in the file
         return self._token != before
 
     def is_right(self, given: bytes) -> bool:

@@ -67,3 +67,15 @@ def test_the_answer_is_what_was_seen_at_the_end_of_the_turn(scheduler: Scheduler
     assert scheduler.once("k", "a", stored, see) == "DISPATCHED"
     scheduler.end(JobId(1))
     assert scheduler.once("k", "a", stored, see) == Told(status=201, body=b"DISPATCHED"), "the answer of then"
+
+
+def test_what_cannot_be_told_is_done_once_all_the_same(scheduler: Scheduler, raw: Raw) -> None:
+    def tell(_: object) -> Told:
+        raise UnicodeEncodeError("utf-8", "\udcff", 0, 1, "surrogates not allowed")
+
+    with pytest.raises(UnicodeEncodeError):
+        scheduler.once("k", "a", stored, tell=tell)
+    told = scheduler.once("k", "a", stored)
+    assert (told.status, b"it was done, but a defect" in told.body) == (500, True)
+    assert count(raw, "job") == 1
+    assert scheduler.submit() == 2, "and the others are not disturbed"

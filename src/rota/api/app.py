@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
+from types import NoneType
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -109,7 +110,8 @@ class Application:
 
     async def _answer(self, endpoint: Endpoint, request: Request, path: dict[str, str]) -> Response:
         try:
-            body = await request.body()
+            # A body that nobody asked for is not read: whoever may see the documents could fill the memory with it.
+            body = await request.body() if endpoint.takes is not NoneType or endpoint.is_keyed else b""
             key = _key(endpoint, request, body)
             with self._flying(key):
                 return await self._called(endpoint, request, path, body, key)

@@ -49,13 +49,14 @@ Wanted = tuple[Any, ...]
 
 
 class Tcp:
-    """On the event loop, but for `wake`."""
+    """On the event loop."""
 
     def __init__(self, app: ASGIApp, home: Home, settings: Callable[[], Settings]) -> None:
         self._home = home
         self._settings = settings
         self._token = Token(home.token)
-        self._most = min(_MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._most = min(_MOST_CONNECTIONS, descriptors // 2) if descriptors > 0 else _MOST_CONNECTIONS
         guard = Guard(
             app, self._token, allowed=lambda: settings().allowed_hosts, cut=self._cut, most_streams=self._most // 2
         )

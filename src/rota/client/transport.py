@@ -11,7 +11,7 @@ from rota import __version__
 from rota.client.ask import Ask
 from rota.client.decoder import Decoder
 from rota.client.problem import BadAnswer, Broken, NoAnswer, NotRunning, from_answer
-from rota.errors import HomeError, RotaError
+from rota.errors import HomeError, InvalidInput, RotaError
 from rota.home import Home, short_address
 
 TYPE_CHECKING = False
@@ -168,7 +168,12 @@ def request_bytes(ask: Ask, headers: Mapping[str, str]) -> bytes:
         lines.append("Content-Type: application/json")
     if payload or ask.method != "GET":
         lines.append(f"Content-Length: {len(payload)}")
-    lines += [f"{name}: {value}" for name, value in {**headers, **_trace(), **ask.headers}.items()]
+    for name, value in {**headers, **_trace(), **ask.headers}.items():
+        if not value.isprintable():
+            raise InvalidInput(
+                f"the header {name} has characters that no header can have; is there a line break in it?"
+            )
+        lines.append(f"{name}: {value}")
     return "\r\n".join((*lines, "", "")).encode("latin-1") + payload
 
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rota.engine.once import Once, Told, noted_before, told_before
+from rota.engine.once import UNTOLD, Once, Told, noted_before, told_before
 from rota.engine.work import Request, Work
 from rota.errors import RotaError, StorageFull, StoreError
 
@@ -22,9 +22,9 @@ def see_all(work: Work, requests: Sequence[Request[Any]], results: list[Any]) ->
     for see, places in groups.items():
         for n, shown in zip(places, seen(work, see, [results[n] for n in places]), strict=True):
             results[n] = shown
-    for request, result in zip(requests, results, strict=True):
-        if request.once is not None and not isinstance(result, Told | Exception):
-            _remember(work, request.once, result)
+    for n, request in enumerate(requests):
+        if request.once is not None and not isinstance(results[n], Told | Exception):
+            results[n] = _remembered(work, request.once, results[n])
     return list(zip(requests, results, strict=True))
 
 
@@ -71,7 +71,14 @@ def settle(work: Work, key: str, digest: str, told: Told) -> None:
         work.session.remember_answer(key, digest, told.status, told.body.decode(), work.now)
 
 
-def _remember(work: Work, once: Once, shown: Any) -> None:
-    told = once.tell(shown)
+def _remembered(work: Work, once: Once, shown: Any) -> Any:
+    """What was seen; or the defect that keeps it from being told, which then is its answer for good: it was done, and
+    is not to be done again."""
+    try:
+        told = once.tell(shown)
+    except Exception as error:
+        log.exception("a defect: what was done cannot be told")
+        told, shown = UNTOLD, error
     if told is not None:
         work.session.remember_answer(once.key, once.digest, told.status, told.body.decode(), work.now)
+    return shown

@@ -211,9 +211,12 @@ class Engine:
             self._publish(events)
         if work.questions or work.watches:
             self._ask(work.questions)
-        self._meter.book(
-            work.notes, events, requests=len(requests), seconds=stored - began, commit_seconds=stored - decided
-        )
+        try:
+            self._meter.book(
+                work.notes, events, requests=len(requests), seconds=stored - began, commit_seconds=stored - decided
+            )
+        except Exception:
+            log.exception("a defect: the figures of this turn are not counted")
 
     def rehearse(self, request: Request[Any]) -> None:
         """What a turn with this request would come to. It is the same code on the same records, and none of it is kept:

@@ -31,6 +31,13 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
 
 
+UNTOLD = Told(
+    status=500,
+    body=b'{"type":"/problems/error","title":"Something went wrong","status":500,"code":"error",'
+    b'"detail":"it was done, but a defect in Rota keeps it from being told; `rota.log` in the home has the details"}',
+)
+
+
 class Once(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     digest: str
