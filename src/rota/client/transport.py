@@ -170,9 +170,7 @@ def request_bytes(ask: Ask, headers: Mapping[str, str]) -> bytes:
         lines.append(f"Content-Length: {len(payload)}")
     for name, value in {**headers, **_trace(), **ask.headers}.items():
         if not value.isprintable():
-            raise InvalidInput(
-                f"the header {name} has characters that no header can have; is there a line break in it?"
-            )
+            raise InvalidInput(f"the header {name} has characters that none can have, such as a line break")
         lines.append(f"{name}: {value}")
     return "\r\n".join((*lines, "", "")).encode("latin-1") + payload
 
