@@ -22,7 +22,7 @@ def main() -> int:
 
         # What a job writes, as it writes it; this ends with the job.
         for piece in client.logs(check.id, follow=True):
-            sys.stdout.write(f"checked: {piece.decode()}")
+            sys.stdout.write(f"checked: {piece.decode(errors='replace')}")
 
         # What happens, from the first submit on. This has no end of its own: leave when you have seen enough.
         for event in client.events(since=0, job=[report.id]):

@@ -86,10 +86,13 @@ class Carrier:
         while True:
             try:
                 answer = await self._once(ask)
-            except Broken:
+            except Broken as error:
                 was_heard, tries = True, tries + 1
                 if not ask.is_repeatable or tries == _TRIES:
-                    raise
+                    if ask.method == "GET":
+                        raise
+                    raise Broken(f"the scheduler went away before its answer was complete\n{_PERHAPS}") from error
+                await self.pause(_SHORTEST)
             except (InFlight, Unavailable) as error:
                 pause = _worth(error, ask, waited)
                 if pause is None:

@@ -82,7 +82,8 @@ class Meter:
         )
         self._latency = Histogram(
             "rota_dispatch_latency_seconds",
-            "From when nothing but room was wanting to a job, to the existence of its process.", _LATENCIES,
+            "From when dependencies, delay and locks had let a job pass to the existence of its process; pauses count.",
+            _LATENCIES,
         )  # fmt: skip
         self._starts = Histogram(
             "rota_start_duration_seconds", "From a job's dispatch to the existence of its process.", _LATENCIES

@@ -27,7 +27,7 @@ class Address:
         self.host = parts.hostname
         self.port = port or {"http": 80, "https": 443}[parts.scheme]
         self.tls = ssl.create_default_context(cafile=ca) if parts.scheme == "https" else None
-        bearer = {} if token is None else {"Authorization": f"Bearer {token}"}
+        bearer = {} if token is None else {"Authorization": f"Bearer {token.strip()}"}
         self.headers: Mapping[str, str] = {"Host": parts.netloc.rpartition("@")[2], **bearer}
         self._shown = f"{parts.scheme}://{self.headers['Host']}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from rota.client.ask import Ask, new_key, patience_for, query, quote, with_durations
+from rota.errors import InvalidInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ TERMINAL = ("COMPLETED", "FAILED", "SKIPPED", "CANCELLED", "BLOCKED_BY_DEPENDENC
 
 def submit_job(command: Sequence[str] = (), *, key: str | None = None, **options: Unpack[JobOptions]) -> Ask:
     """A job: a command with its arguments, or one that a template brings. With the same `key` it is stored once."""
+    if isinstance(command, str):
+        raise InvalidInput(f'a command is a list of words: {command.split()!r}, or ["sh", "-c", {command!r}]')
     asked = {"command": list(command), **options} if command else options
     return Ask("POST", "/api/jobs", body=job_body(asked), key=key or new_key())
 
