@@ -177,12 +177,11 @@ class Feed:
             await asyncio.sleep(_RETRY_AFTER if has_failed else _BREATH)
 
     async def _pass_on(self) -> None:
-        upto = self._upto
-        starts = [self._starts.popleft() for _ in range(len(self._starts))]
         if not self._wheel.has_live:
-            self._position = max(self._position, upto)
+            self._pass_over()
             return
-        position = max(self._position, min(starts, default=upto))
+        starts = self._taken()
+        position = max(self._position, min(starts, default=0))
         has_more = bool(starts)
         try:
             while has_more:
@@ -192,6 +191,15 @@ class Feed:
         except BaseException:
             self._starts.appendleft(position)
             raise
+
+    def _taken(self) -> list[int]:
+        return [self._starts.popleft() for _ in range(len(self._starts))]
+
+    def _pass_over(self) -> None:
+        """For when nobody is live. The engine sets the number before it appends, so it is read after these are taken:
+        the other way round, one that comes in between would be forgotten and not be behind the position either."""
+        self._taken()
+        self._position = max(self._position, self._upto)
 
     def _give_all(self, found: Piece, since: int) -> bool:
         """Whether there was a job that nobody knew of."""
