@@ -346,6 +346,28 @@ def test_a_store_that_cannot_be_read_is_asked_again(scheduler: Scheduler, caplog
     play(act)
 
 
+def test_what_cannot_be_passed_on_ends_nothing(
+    scheduler: Scheduler, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def act() -> None:
+        studio = Studio(scheduler, random.Random(0))
+        guests = [Guest(studio, Wanted(), 0), Guest(studio, Wanted(type="story"), None)]
+        await until(lambda: all(guest.is_live for guest in guests), "live")
+        with monkeypatch.context() as broken:
+            broken.setattr(feed_module, "event_message", lambda _entry: 1 / 0)
+            scheduler.submit(type="story")
+            await until(lambda: "ZeroDivisionError" in caplog.text, "a word in the log")
+        await asyncio.gather(*(guest.hears_all() for guest in guests))
+        await until(lambda: all(guest.is_live for guest in guests), "live again")
+        scheduler.submit(type="story")
+        await asyncio.gather(*(guest.hears_all() for guest in guests))
+        assert caplog.text.count("cannot be passed on") == 1
+        studio.feed.close()
+        await asyncio.gather(*(guest.task for guest in guests))
+
+    play(act)
+
+
 def test_what_was_never_published_is_told_with_what_is(scheduler: Scheduler) -> None:
     async def act() -> None:
         studio = Studio(scheduler, random.Random(0))

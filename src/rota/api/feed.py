@@ -174,6 +174,10 @@ class Feed:
                     log.warning("events cannot be read, which is tried again: %s", error.message)
                 has_failed = True
                 self._has_news.set()
+            except Exception:
+                log.exception("events cannot be passed on; each stream reads them for itself")
+                has_failed = True
+                self._leave_to_each()
             await asyncio.sleep(_RETRY_AFTER if has_failed else _BREATH)
 
     async def _pass_on(self) -> None:
@@ -200,6 +204,12 @@ class Feed:
         the other way round, one that comes in between would be forgotten and not be behind the position either."""
         self._taken()
         self._position = max(self._position, self._upto)
+
+    def _leave_to_each(self) -> None:
+        """Something in them is not as it should be. Who wants that ends over it, and nobody else does."""
+        for listener in self._wheel.live:
+            listener.fall_behind(self._position)
+        self._pass_over()
 
     def _give_all(self, found: Piece, since: int) -> bool:
         """Whether there was a job that nobody knew of."""
