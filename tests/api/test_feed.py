@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing, suppress
 from types import SimpleNamespace
@@ -228,6 +229,40 @@ def test_a_retry_that_comes_while_a_guest_arrives_is_heard(scheduler: Scheduler)
         play(act)
 
 
+def test_what_is_published_while_nobody_is_live_is_read_by_who_is_about_to_be(scheduler: Scheduler) -> None:
+    """The engine's thread publishes in the middle of the task's step, and the guest has looked at the table before."""
+
+    async def act() -> None:
+        studio = Studio(scheduler, random.Random(0))
+        scheduler.submit()
+        listener = Listener(Wanted(), scheduler.reader.head())
+        comes = [scheduler.submit]
+
+        class Interrupted(deque[int]):
+            def __len__(self) -> int:
+                if comes:
+                    comes.pop()()
+                return super().__len__()
+
+        async def look(view: Callable[[Reader], T]) -> T:
+            seen = await studio.look(view)
+            if comes:
+                await studio.feed._pass_on()
+            return seen
+
+        studio.feed._look = look
+        studio.feed._starts = Interrupted()
+        begun, heard = listener.position, list[int]()
+        with studio.feed.listening(listener):
+            while not listener.is_live:
+                heard += [entry.seq for entry in (await studio.feed.catch_up(listener)).entries]
+        assert not comes
+        assert heard == studio.table(Wanted(), begun) != []
+        studio.feed.close()
+
+    play(act)
+
+
 def test_who_wants_other_things_costs_no_look(scheduler: Scheduler) -> None:
     other = scheduler.submit()
 
@@ -307,6 +342,28 @@ def test_a_store_that_cannot_be_read_is_asked_again(scheduler: Scheduler, caplog
         assert caplog.text.count("away") == 1, "said once, however often it is tried"
         studio.feed.close()
         await guest.task
+
+    play(act)
+
+
+def test_what_cannot_be_passed_on_ends_nothing(
+    scheduler: Scheduler, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def act() -> None:
+        studio = Studio(scheduler, random.Random(0))
+        guests = [Guest(studio, Wanted(), 0), Guest(studio, Wanted(type="story"), None)]
+        await until(lambda: all(guest.is_live for guest in guests), "live")
+        with monkeypatch.context() as broken:
+            broken.setattr(feed_module, "event_message", lambda _entry: 1 / 0)
+            scheduler.submit(type="story")
+            await until(lambda: "ZeroDivisionError" in caplog.text, "a word in the log")
+        await asyncio.gather(*(guest.hears_all() for guest in guests))
+        await until(lambda: all(guest.is_live for guest in guests), "live again")
+        scheduler.submit(type="story")
+        await asyncio.gather(*(guest.hears_all() for guest in guests))
+        assert caplog.text.count("cannot be passed on") == 1
+        studio.feed.close()
+        await asyncio.gather(*(guest.task for guest in guests))
 
     play(act)
 

@@ -174,15 +174,18 @@ class Feed:
                     log.warning("events cannot be read, which is tried again: %s", error.message)
                 has_failed = True
                 self._has_news.set()
+            except Exception:
+                log.exception("events cannot be passed on; each stream reads them for itself")
+                has_failed = True
+                self._leave_to_each()
             await asyncio.sleep(_RETRY_AFTER if has_failed else _BREATH)
 
     async def _pass_on(self) -> None:
-        upto = self._upto
-        starts = [self._starts.popleft() for _ in range(len(self._starts))]
         if not self._wheel.has_live:
-            self._position = max(self._position, upto)
+            self._pass_over()
             return
-        position = max(self._position, min(starts, default=upto))
+        starts = self._taken()
+        position = max(self._position, min(starts, default=0))
         has_more = bool(starts)
         try:
             while has_more:
@@ -192,6 +195,21 @@ class Feed:
         except BaseException:
             self._starts.appendleft(position)
             raise
+
+    def _taken(self) -> list[int]:
+        return [self._starts.popleft() for _ in range(len(self._starts))]
+
+    def _pass_over(self) -> None:
+        """For when nobody is live. The engine sets the number before it appends, so it is read after these are taken:
+        the other way round, one that comes in between would be forgotten and not be behind the position either."""
+        self._taken()
+        self._position = max(self._position, self._upto)
+
+    def _leave_to_each(self) -> None:
+        """Something in them is not as it should be. Who wants that ends over it, and nobody else does."""
+        for listener in self._wheel.live:
+            listener.fall_behind(self._position)
+        self._pass_over()
 
     def _give_all(self, found: Piece, since: int) -> bool:
         """Whether there was a job that nobody knew of."""
