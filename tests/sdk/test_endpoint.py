@@ -162,5 +162,8 @@ def test_an_ask_does_not_change() -> None:
 
 def test_what_is_sent_again_by_itself() -> None:
     """A rename that was done is refused the second time, so a PATCH is not."""
-    assert [each for each in ("GET", "PUT", "PATCH", "POST", "DELETE") if Ask(each, "/").is_repeatable] == ["GET", "PUT"]
+    assert [each for each in ("GET", "PUT", "PATCH", "POST", "DELETE") if Ask(each, "/").is_repeatable] == [
+        "GET",
+        "PUT",
+    ]
     assert all(Ask(each, "/", key="k").is_repeatable for each in ("PATCH", "POST"))

@@ -34,12 +34,11 @@ from rota.api.slot import NOBODY, SLOT, until_ended, while_there
 from rota.command.slot import Reserved, come_back
 from rota.config.section import is_route
 from rota.engine.act import settle
-from rota.engine.once import Once, Told, note, noted_before
+from rota.engine.once import Note, Once, Told, note, noted_before
 from rota.engine.work import Work
 from rota.errors import Conflict, InvalidInput, NotFound, RotaError, Unavailable, WaitOver
-from rota.ids import SlotId
+from rota.ids import SlotId, show_slot
 from rota.view.log import STREAMS, path_in, pieces, size_of
-from rota.wire import encode
 from rota.wire.slot import CutForm, DirectForm, SlotForm
 
 log = logging.getLogger("rota.api")
@@ -145,9 +144,14 @@ def _reserve_once(work: Work, key: Key, reserve: Callable[[Work], Reserved]) -> 
     noted = noted_before(work.session, *key)
     if noted is None:
         return reserve(work), True
-    before = msgspec.json.decode(noted, type=Reserved)
+    before = Reserved(slot=noted.slot, warnings=noted.warnings)
     found = work.session.slot(before.slot)
-    if found is None or (found.finished_at is not None and found.started_at is None):
+    if found is None:
+        raise Conflict(
+            f"this came with its Idempotency-Key before, as {show_slot(before.slot)}, of which nothing is stored any"
+            " more: it may have run; if it is to run again, send it with a new key"
+        )
+    if found.finished_at is not None and found.started_at is None:
         work.session.remove_answers([key.key])
         return reserve(work), True
     come_back(work, before.slot)
@@ -156,7 +160,7 @@ def _reserve_once(work: Work, key: Key, reserve: Callable[[Work], Reserved]) -> 
 
 def _note(begun: tuple[Reserved, bool]) -> Told | None:
     reserved, is_new = begun
-    return note(encode(reserved)) if is_new else None
+    return note(Note(slot=reserved.slot, warnings=reserved.warnings)) if is_new else None
 
 
 async def _ended(call: Call[Any, Any], slot: SlotId) -> SlotForm | None:
