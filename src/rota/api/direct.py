@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,15 +66,23 @@ async def direct(call: Call[Nothing, SlotAsked]) -> Reply[DirectForm] | Response
 
 async def run_by_route(call: Call[Nothing, dict[str, Any] | None]) -> Reply[DirectForm] | Response:
     """Run what `[direct.routes]` says: the body has the params of the template that the path stands for."""
-    path = f"/{call.path['route']}"
-    name = call.context.control.config.routes[path]
+    path, name = f"/{call.path['route']}", call.path["template"]
     try:
         return await _run(call, SlotAsked(template=name, params=call.body or {}))
     except (NotFound, Conflict) as refused:
-        raise type(refused)(f"{path} runs the template {name}: {refused.message}") from None
+        refused.args = (f"{path} runs the template {name}: {refused.message}",)
+        raise
 
 
-_BY_ROUTE = {"POST": Endpoint("POST", "/{route:path}", run_by_route, is_keyed=True)}
+class _ByRoute(Endpoint):
+    """Its template is that of the moment when the path was found: what is configured may change while a body comes."""
+
+    def path_of(self, values: Sequence[str]) -> dict[str, str]:
+        route, template = values
+        return {"route": route, "template": template}
+
+
+_BY_ROUTE = {"POST": _ByRoute("POST", "/{route:path}", run_by_route, is_keyed=True)}
 
 
 def find_route(context: Context, path: str) -> Found | None:
@@ -82,7 +90,8 @@ def find_route(context: Context, path: str) -> Found | None:
     if not is_route(path):
         return None
     context.control.look_at_config()
-    return Found(_BY_ROUTE, (path.removeprefix("/"),)) if path in context.control.config.routes else None
+    template = context.control.config.routes.get(path)
+    return None if template is None else Found(_BY_ROUTE, (path.removeprefix("/"), template))
 
 
 async def _run(call: Call[Any, Any], asked: SlotAsked) -> Answer:
