@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
 from api.host import Host, hosting, read
-from rota.api.guard import Asked
+from rota.api.guard import Asked, Guard
 
 EVIL = "https://evil.example"
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -253,3 +256,29 @@ def test_names_that_are_allowed(home: Path) -> None:
         host.change(allowed_hosts=())
         assert host.ask(host="rota.example.org").status == 421, "taken up while running"
         assert host.address[1] == port, "and nobody was cut off for that"
+
+
+@pytest.mark.parametrize(("given", "seen"), [(200, 503), (204, 204), (304, 304)])
+def test_what_has_no_body_is_no_stream(given: int, seen: int) -> None:
+    """It has no length either; where no further stream may be opened it is answered all the same."""
+    told: list[int] = []
+
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": given, "headers": []})
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            told.append(message["status"])
+
+    async def receive() -> Message:
+        raise AssertionError("nobody reads")
+
+    token: Any = SimpleNamespace(look=lambda: False, is_right=lambda _: True)
+    guard = Guard(app, token, allowed=list, cut=lambda _: None, most_streams=0)
+    headers = [(b"host", b"localhost:80"), (b"x-api-key", b"t")]
+    scope = {
+        "type": "http", "method": "GET", "path": "/api/graph", "scheme": "http", "server": ("127.0.0.1", 80),
+        "headers": headers,
+    }  # fmt: skip
+    asyncio.run(guard(scope, receive, send))
+    assert told == [seen]

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 from e2e.client import ended, slot, slots
@@ -110,6 +111,46 @@ def test_what_ended_while_nobody_was_there_is_told_from_its_slot_and_its_files(r
     assert (told.status, told.json()["slot"]["exit_code"], told.json()["stdout"]) == (200, 5, "late\n")
     assert not told.is_repeated, "nobody had been told"
     assert (ask(rota, body).is_repeated, ask(rota, body).body) == (True, told.body)
+
+
+def test_what_nobody_was_told_is_not_collected_and_does_not_run_again(rota: Rota, stage: Stage) -> None:
+    rota.start()
+    body = {"command": stage.actor("direct")[1:]}
+    with sent(rota, body):
+        assert stage.hear() == ["direct begins"]
+        begun(rota)
+        rota.crash()
+    stage.release("direct", 5)
+    assert stage.hear() == ["direct ends"]
+    rota.start()
+    ended(rota, "slot-1")
+    assert rota.api("POST", "/api/scheduler/gc", {"days": 0}).json()["removed"]["slots"] == 0
+    told = ask(rota, body).json()["slot"]
+    assert (told["id"], told["exit_code"]) == ("slot-1", 5)
+    assert rota.api("POST", "/api/scheduler/gc", {"days": 0}).json()["removed"]["slots"] == 1
+    assert ask(rota, body).json()["slot"] == told
+    assert stage.heard() == []
+
+
+def test_of_what_nothing_is_stored_any_more_nobody_says_that_it_did_not_run(rota: Rota, stage: Stage) -> None:
+    rota.start()
+    body = {"command": stage.actor("direct")[1:]}
+    with sent(rota, body):
+        assert stage.hear() == ["direct begins"]
+        begun(rota)
+        rota.crash()
+    stage.release("direct")
+    assert stage.hear() == ["direct ends"]
+    rota.start()
+    ended(rota, "slot-1")
+    rota.crash()
+    with closing(sqlite3.connect(rota.home / "rota.db")) as database, database:
+        database.execute("DELETE FROM slot")
+    rota.start()
+    refused = ask(rota, body)
+    assert (refused.status, refused.json()["code"]) == (409, "conflict")
+    assert "as slot-1, of which nothing is stored any more: it may have run" in refused.json()["detail"]
+    assert stage.heard() == []
 
 
 def test_who_goes_away_while_it_runs_is_told_later_that_it_was_cancelled(rota: Rota, stage: Stage) -> None:

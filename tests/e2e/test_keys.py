@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from e2e.rig import Answer, Rota
+from e2e.rig import Answer, Rota, Stage
 from e2e.test_webhook import Receiver, settled
 
 TEMPLATE = {"name": "say", "command": ["echo", "{what}"], "default_params": {"what": "x"}}
@@ -73,6 +73,21 @@ def test_what_comes_again_with_its_key_is_answered_as_before(keeper: Rota, liste
         assert (refused.status, refused.json()["code"]) == (422, "key-reused")
     assert everything(keeper) == before
     assert len(listener.all()) == 3, "a test, a message, and the same once more"
+
+
+def test_a_trigger_that_made_nothing_may_come_again_with_its_key(rota: Rota, stage: Stage) -> None:
+    rota.start()
+    job = {"command": stage.actor("first")[1:], "unique": "one"}
+    assert rota.api("POST", "/api/schedules", {**SCHEDULE, "job": job}).status == 201
+    first = rota.api("POST", "/api/schedules/nightly/trigger")
+    assert (first.status, first.json()["result"]) == (201, "submitted")
+    refused = Asked(rota, "/api/schedules/nightly/trigger", other={})
+    assert (refused.first.status, refused.first.json()["result"]) == (200, "already_active")
+    stage.release("first")
+    rota.ended("job-1")
+    again = refused.again()
+    assert (again.status, again.json()["result"], again.json()["job"]["id"]) == (201, "submitted", "job-2")
+    assert refused.again() == again
 
 
 def everything(rota: Rota) -> list[Any]:

@@ -20,9 +20,9 @@ from rota.command.submit import Submitted, submit
 from rota.core.fact import File, Head
 from rota.core.gc import Kept
 from rota.core.status import Status
-from rota.engine import gc, trash
+from rota.engine import gc, old_keys, trash
 from rota.engine.gc import Collection, Collector
-from rota.engine.once import Told
+from rota.engine.once import Note, Told, note
 from rota.engine.trash import NAME, Trash
 from rota.engine.work import Work
 from rota.errors import Conflict, HomeError, RotaError, StorageFull, StoreError, Unavailable
@@ -510,6 +510,39 @@ def test_an_answer_is_kept_for_an_hour_so_that_asking_again_stores_nothing_twice
     scheduler.clock.advance(hours=1, seconds=1)
     assert collect(collector, ALL).rows.idempotency_keys == 1
     assert ask() == 2
+
+
+def test_a_note_and_the_slot_that_it_names_go_an_hour_after_the_end_of_that(
+    scheduler: Scheduler, collector: Collector
+) -> None:
+    """Who asks again finds what runs, or what it came to; and in the end nothing is left of either."""
+    slot = scheduler.reserve("true")
+    told = note(Note(slot=slot))
+    scheduler.do(lambda work: work.session.remember_answer("k", "d", told.status, told.body.decode(), work.now))
+    scheduler.clock.advance(hours=2)
+    rows = collect(collector, ALL).rows
+    assert (rows.idempotency_keys, rows.slots) == (0, 0), "it still runs"
+    scheduler.end_slot(slot)
+    scheduler.clock.advance(minutes=59)
+    rows = collect(collector, ALL).rows
+    assert (rows.idempotency_keys, rows.slots) == (0, 0), "nobody has been told what it came to"
+    scheduler.clock.advance(minutes=2)
+    dry = collector.collect(ALL, cause="test", is_dry=True).rows
+    rows = collect(collector, ALL).rows
+    assert (rows.idempotency_keys, rows.slots) == (dry.idempotency_keys, dry.slots) == (1, 1)
+
+
+def test_a_key_with_which_something_began_anew_meanwhile_is_not_old(scheduler: Scheduler) -> None:
+    def remember(work: Work) -> None:
+        work.session.remove_answers(["k"])
+        work.session.remember_answer("k", "d", 201, "{}", work.now)
+
+    scheduler.do(remember)
+    scheduler.clock.advance(hours=2)
+    until = scheduler.clock.now() - timedelta(hours=1)
+    assert old_keys.find_old(scheduler.reader, until) == ["k"]
+    scheduler.do(remember)
+    assert scheduler.do(lambda work: old_keys.remove(work, ["k"], until)) == 0
 
 
 def test_an_environment_that_went_and_came_back_is_told_to_the_executor_anew(

@@ -158,3 +158,12 @@ def test_an_ask_does_not_change() -> None:
     with pytest.raises(AttributeError, match="does not change"):
         ask.method = "POST"
     assert repr(ask) == "Ask(GET /)"
+
+
+def test_what_is_sent_again_by_itself() -> None:
+    """A rename that was done is refused the second time, so a PATCH is not."""
+    assert [each for each in ("GET", "PUT", "PATCH", "POST", "DELETE") if Ask(each, "/").is_repeatable] == [
+        "GET",
+        "PUT",
+    ]
+    assert all(Ask(each, "/", key="k").is_repeatable for each in ("PATCH", "POST"))

@@ -34,7 +34,8 @@ HOT = (
     "active_vertices", "blocked_vertices", "edges_out", "last_makers", "consumers", "captions", "fronts_of",
     "old_chains", "chain_members", "chain_referrers", "named_chains", "touched_since", "count_runs_of",
     "count_events_of", "remove_events", "remove_runs", "remove_edges", "remove_locks", "remove_jobs", "remove_specs",
-    "last_event", "jobless_events", "remove_jobless_events", "answers_from", "remove_answers", "uses_from",
+    "last_event", "jobless_events", "remove_jobless_events", "answers_from", "answers_of_status", "answers_among",
+    "remove_answers", "remove_old_answers", "fresh_slots", "uses_from",
     "queued", "line_behind", "line_before", "count_before", "waiting_line", "waiting_at", "set_rank", "set_lock_rank",
     "respace", "respace_locks", "spec_of", "own_spec", "edit_spec", "set_delay", "lock_keys", "lock_owners",
     "lock_line", "count_lock_line", "ended_since", "running_in", "templates_by_id", "remove_templates",
@@ -48,10 +49,10 @@ SORTED_BY_AN_INDEX = (
     "heads", "stirred", "first_stirred", "next_due", "front_first", "front_first_exclusive", "exclusive_behind",
     "active_ids", "active_ids_of", "events_since", "events_of_job", "last_of_chain", "last_dispatch",
     "entries", "entries_of_kinds", "entries_of_group", "entries_of_job",
-    "old_chains", "jobless_events", "answers_from", "uses_from", "line_behind", "line_before", "waiting_line",
-    "respace", "lock_line", "first_queued", "first_due", "first_waiting", "clearable", "ended_since", "running_in",
-    "pending_of", "count_pending", "latest_deliveries", "deliveries_of_job", "deliveries_of_webhook", "tries_of",
-    "old_deliveries", "due_schedules", "first_due_schedule", "fires_of", "active_of_schedule",
+    "old_chains", "jobless_events", "answers_from", "answers_of_status", "uses_from", "line_behind", "line_before",
+    "waiting_line", "respace", "lock_line", "first_queued", "first_due", "first_waiting", "clearable", "ended_since",
+    "running_in", "pending_of", "count_pending", "latest_deliveries", "deliveries_of_job", "deliveries_of_webhook",
+    "tries_of", "old_deliveries", "due_schedules", "first_due_schedule", "fires_of", "active_of_schedule",
 )  # fmt: skip
 LISTS = ("artifacts", "chains", "ids", "keys", "kinds", "lanes", "names", "policies", "seqs", "statuses")
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,12 +34,11 @@ from rota.api.slot import NOBODY, SLOT, until_ended, while_there
 from rota.command.slot import Reserved, come_back
 from rota.config.section import is_route
 from rota.engine.act import settle
-from rota.engine.once import Once, Told, note, noted_before
+from rota.engine.once import Note, Once, Told, note, noted_before
 from rota.engine.work import Work
 from rota.errors import Conflict, InvalidInput, NotFound, RotaError, Unavailable, WaitOver
-from rota.ids import SlotId
+from rota.ids import SlotId, show_slot
 from rota.view.log import STREAMS, path_in, pieces, size_of
-from rota.wire import encode
 from rota.wire.slot import CutForm, DirectForm, SlotForm
 
 log = logging.getLogger("rota.api")
@@ -67,15 +66,23 @@ async def direct(call: Call[Nothing, SlotAsked]) -> Reply[DirectForm] | Response
 
 async def run_by_route(call: Call[Nothing, dict[str, Any] | None]) -> Reply[DirectForm] | Response:
     """Run what `[direct.routes]` says: the body has the params of the template that the path stands for."""
-    path = f"/{call.path['route']}"
-    name = call.context.control.config.routes[path]
+    path, name = f"/{call.path['route']}", call.path["template"]
     try:
         return await _run(call, SlotAsked(template=name, params=call.body or {}))
     except (NotFound, Conflict) as refused:
-        raise type(refused)(f"{path} runs the template {name}: {refused.message}") from None
+        refused.args = (f"{path} runs the template {name}: {refused.message}",)
+        raise
 
 
-_BY_ROUTE = {"POST": Endpoint("POST", "/{route:path}", run_by_route, is_keyed=True)}
+class _ByRoute(Endpoint):
+    """Its template is that of the moment when the path was found: what is configured may change while a body comes."""
+
+    def path_of(self, values: Sequence[str]) -> dict[str, str]:
+        route, template = values
+        return {"route": route, "template": template}
+
+
+_BY_ROUTE = {"POST": _ByRoute("POST", "/{route:path}", run_by_route, is_keyed=True)}
 
 
 def find_route(context: Context, path: str) -> Found | None:
@@ -83,7 +90,8 @@ def find_route(context: Context, path: str) -> Found | None:
     if not is_route(path):
         return None
     context.control.look_at_config()
-    return Found(_BY_ROUTE, (path.removeprefix("/"),)) if path in context.control.config.routes else None
+    template = context.control.config.routes.get(path)
+    return None if template is None else Found(_BY_ROUTE, (path.removeprefix("/"), template))
 
 
 async def _run(call: Call[Any, Any], asked: SlotAsked) -> Answer:
@@ -145,9 +153,14 @@ def _reserve_once(work: Work, key: Key, reserve: Callable[[Work], Reserved]) -> 
     noted = noted_before(work.session, *key)
     if noted is None:
         return reserve(work), True
-    before = msgspec.json.decode(noted, type=Reserved)
+    before = Reserved(slot=noted.slot, warnings=noted.warnings)
     found = work.session.slot(before.slot)
-    if found is None or (found.finished_at is not None and found.started_at is None):
+    if found is None:
+        raise Conflict(
+            f"this came with its Idempotency-Key before, as {show_slot(before.slot)}, of which nothing is stored any"
+            " more: it may have run; if it is to run again, send it with a new key"
+        )
+    if found.finished_at is not None and found.started_at is None:
         work.session.remove_answers([key.key])
         return reserve(work), True
     come_back(work, before.slot)
@@ -156,7 +169,7 @@ def _reserve_once(work: Work, key: Key, reserve: Callable[[Work], Reserved]) -> 
 
 def _note(begun: tuple[Reserved, bool]) -> Told | None:
     reserved, is_new = begun
-    return note(encode(reserved)) if is_new else None
+    return note(Note(slot=reserved.slot, warnings=reserved.warnings)) if is_new else None
 
 
 async def _ended(call: Call[Any, Any], slot: SlotId) -> SlotForm | None:

@@ -103,7 +103,7 @@ class Guard:
 
         async def counted(message: Message) -> None:
             nonlocal is_stream
-            if message["type"] == "http.response.start" and not _has_length(message["headers"]):
+            if message["type"] == "http.response.start" and _is_stream(message["status"], message["headers"]):
                 if self._streams >= self._most_streams:
                     raise _TooMany
                 self._streams += 1
@@ -243,8 +243,10 @@ def _refusal(error: RotaError) -> Response:
     return problem(error.code, error.http_status, error.message, headers=headers)
 
 
-def _has_length(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    return any(name.lower() == b"content-length" for name, _ in headers)
+def _is_stream(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """What has no length, unless it has no body either."""
+    has_body = status >= 200 and status not in (204, 304)
+    return has_body and not any(name.lower() == b"content-length" for name, _ in headers)
 
 
 def _private(send: Send) -> Send:

@@ -9,12 +9,14 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
+from starlette.responses import Response
 
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
 from rota.api.example import JOB, SUBMITTED
 from rota.api.job import PageSize
 from rota.api.once import carry_out
 from rota.api.page import begins_at
+from rota.api.problem import answer
 from rota.api.submit import Seen, foreseen, look_outside
 from rota.command import fire
 from rota.command import schedule as command
@@ -138,7 +140,7 @@ class TriggerWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Over its own, by key."""
 
 
-async def trigger_schedule(call: Call[Nothing, TriggerWanted | None]) -> Reply[TriggerForm]:
+async def trigger_schedule(call: Call[Nothing, TriggerWanted | None]) -> Reply[TriggerForm] | Response:
     """Make a job of a schedule now. Neither `overlap` nor that it is disabled is asked, and its times stay as they are.
     While another chain has the unique key, that one is shown (200)."""
     context, params = call.context, {} if call.body is None else call.body.params
@@ -151,11 +153,11 @@ async def trigger_schedule(call: Call[Nothing, TriggerWanted | None]) -> Reply[T
     return (await carry_out(call, act, context.see_submitted, _tell_triggered)).reply
 
 
-def _tell_triggered(seen: Seen) -> Reply[TriggerForm]:
+def _tell_triggered(seen: Seen) -> Reply[TriggerForm] | Response:
     told, form, _ = seen
     assert form is not None  # noqa: S101 - a full queue puts off only what somebody submits
     if isinstance(told, AlreadyActive):
-        return Reply(TriggerForm(result="already_active", job=form))
+        return answer(TriggerForm(result="already_active", job=form))  # nothing was done: it may come again
     return Reply(TriggerForm(result="submitted", job=form), 201)
 
 

@@ -26,7 +26,7 @@ import msgspec
 from rota.clock import Clock
 from rota.core.gc import Chain, Kept, SortedOut, is_freed_later, sort_out
 from rota.duration import show_duration
-from rota.engine import patch, slot_files
+from rota.engine import old_keys, patch, slot_files
 from rota.engine.trash import Trash
 from rota.engine.work import Work
 from rota.errors import Conflict, HomeError, RotaError, Unavailable
@@ -187,12 +187,13 @@ class Collector:
                 break
         for chain in referenced:
             found.keep(chain, Kept.REFERENCED)
-        keys = reader.old_answers(min(found.until, now - KEY_AGE))
+        settled_until = min(found.until, now - KEY_AGE)
+        keys = old_keys.find_old(reader, settled_until)
         events = reader.old_jobless_events(found.until)
         groups = reader.old_groups(found.until, gone)
         templates = reader.old_templates(found.until)
         if found.is_dry:
-            slots = len(reader.old_slots(found.until, TOP))
+            slots = len(slot_files.find_old(reader, found.until, without=frozenset(keys)))
             told = len(reader.old_deliveries(found.until, TOP))
             fires = len(reader.old_fires(found.until, TOP))
             found.rows.add(
@@ -203,7 +204,10 @@ class Collector:
             )  # fmt: skip
             return
         found.rows.groups += self._in_parts(groups, lambda session, part: session.remove_groups(part))
-        found.rows.idempotency_keys += self._in_parts(keys, lambda session, part: session.remove_answers(part))
+        found.rows.idempotency_keys += sum(
+            self._perform(partial(old_keys.remove, keys=keys[first : first + KEYS], until=settled_until))
+            for first in range(0, len(keys), KEYS)
+        )
         found.rows.events += self._in_parts(events, lambda session, part: session.remove_jobless_events(part))
         found.rows.templates += self._in_parts(templates, lambda session, part: session.remove_templates(part))
         old_fires = reader.old_fires(found.until, TOP)

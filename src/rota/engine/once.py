@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from rota.errors import KeyReused
+from rota.ids import SlotId
 from rota.store.session import Looking
 
 BEGUN = 102
@@ -52,10 +53,10 @@ def told_before(reader: Looking, key: str, digest: str) -> Told | None:
     return None if found is None or found.status == BEGUN else found
 
 
-def noted_before(reader: Looking, key: str, digest: str) -> bytes | None:
+def noted_before(reader: Looking, key: str, digest: str) -> Note | None:
     """What was noted of the same request, if that has begun and has no answer yet."""
     found = _found(reader, key, digest)
-    return None if found is None or found.status != BEGUN else found.body
+    return None if found is None or found.status != BEGUN else read_note(found.body)
 
 
 def _found(reader: Looking, key: str, digest: str) -> Told | None:
@@ -68,5 +69,16 @@ def _found(reader: Looking, key: str, digest: str) -> Told | None:
     return Told(status=status, body=body.encode())
 
 
-def note(body: bytes) -> Told:
-    return Told(status=BEGUN, body=body)
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    """What has begun. It outlasts versions: a field that is added has a default."""
+
+    slot: SlotId
+    warnings: list[str] = []
+
+
+def note(begun: Note) -> Told:
+    return Told(status=BEGUN, body=msgspec.json.encode(begun))
+
+
+def read_note(body: bytes) -> Note:
+    return msgspec.json.decode(body, type=Note)

@@ -8,26 +8,32 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from rota.engine import old_keys
 from rota.ids import SlotId
+from rota.store.gc import TOP
 from rota.store.session import Reader
 
 log = logging.getLogger("rota.gc")
+
+
+def find_old(reader: Reader, until: datetime, without: Collection[str] = ()) -> list[SlotId]:
+    """Those that no note names, but for the notes of some keys. A slot and its note come at once, and a note is looked
+    for after the slot: one that is not found then has gone for good."""
+    old = reader.old_slots(until, TOP)
+    named = old_keys.named_slots(reader, without) if old else set()
+    return [slot for slot in old if slot not in named]
 
 
 def remove_old(
     slots: Path, reader: Reader, until: datetime, remove: Callable[[Sequence[SlotId]], int], limit: int
 ) -> int:
     """How many rows went. `remove` takes a part of them in a turn of the engine."""
-    removed = 0
-    while old := reader.old_slots(until, limit):
-        count = remove(old)
-        removed += count
-        if not count:
-            break
+    old = find_old(reader, until)
+    removed = sum(remove(old[first : first + limit]) for first in range(0, len(old), limit))
     _sweep(slots, reader)
     return removed
 

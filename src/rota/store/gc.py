@@ -115,6 +115,20 @@ class GcRecords:
             key = page[-1][0]
         return old
 
+    def answers_of_status(self, status: int) -> list[tuple[str, str]]:
+        """Key and body of each."""
+        found: list[tuple[str, str]] = []
+        key = ""
+        while page := self._db.rows("answers_of_status", key=key, status=status, limit=PAGE):
+            found += [(each, body) for each, body in page]
+            key = page[-1][0]
+        return found
+
+    def answers_among(self, keys: Sequence[str], status: int) -> list[tuple[str, str]]:
+        """The same of some keys."""
+        rows = self._db.rows("answers_among", keys=list(keys), status=status) if keys else []
+        return [(key, body) for key, body in rows]
+
     def old_jobless_events(self, until: datetime) -> list[int]:
         old: list[int] = []
         seq = 0
@@ -228,6 +242,10 @@ class Collecting(Breaking, GcRecords):
 
     def remove_answers(self, keys: Sequence[str]) -> int:
         return self._db.run("remove_answers", keys=list(keys)) if keys else 0
+
+    def remove_old_answers(self, keys: Sequence[str], until: datetime) -> int:
+        """Those of them that were given before that."""
+        return self._db.run("remove_old_answers", keys=list(keys), until=to_stored(until)) if keys else 0
 
     def remove_unused(self, unused: Unused) -> RowCounts:
         """Those of them that no job uses that came since."""

@@ -80,6 +80,11 @@ class SlotRecords(Snapshots):
         """Some that ended before that."""
         return [SlotId(row[0]) for row in self._db.rows("old_slots", until=to_stored(until), limit=limit)]
 
+    def fresh_slots(self, ids: Sequence[SlotId], until: datetime) -> set[SlotId]:
+        """Those of them that wait or run, or ended later."""
+        rows = self._db.rows("fresh_slots", ids=list(ids), until=to_stored(until)) if ids else []
+        return {SlotId(row[0]) for row in rows}
+
     def has_slots(self, ids: Sequence[SlotId]) -> set[SlotId]:
         """Those of them that there are."""
         return {SlotId(row[0]) for row in self._db.rows("slots", ids=list(ids))} if ids else set()

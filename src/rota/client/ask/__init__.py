@@ -21,7 +21,8 @@ PATIENCE = 60.0
 """Seconds without a byte after which an answer is given up."""
 
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
-_REPEATABLE = ("GET", "PUT", "PATCH")
+_REPEATABLE = ("GET", "PUT")
+"""A PATCH is none: a rename that was done once is refused the second time, for its name is gone."""
 _DURATIONS = frozenset(("delay", "timeout", "idle_timeout", "wait"))
 
 

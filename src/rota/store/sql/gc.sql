@@ -104,8 +104,17 @@ DELETE FROM event WHERE seq @in(seqs)
 -- name: answers_from
 SELECT key, at FROM idempotency WHERE key > :key ORDER BY key LIMIT :limit
 
+-- name: answers_of_status
+SELECT key, answer FROM idempotency WHERE key > :key AND status = :status ORDER BY key LIMIT :limit
+
+-- name: answers_among
+SELECT key, answer FROM idempotency WHERE key @in(keys) AND status = :status
+
 -- name: remove_answers
 DELETE FROM idempotency WHERE key @in(keys)
+
+-- name: remove_old_answers
+DELETE FROM idempotency WHERE key @in(keys) AND at < :until
 
 -- name: uses_from: what jobs from this one on use of what is stored once for many
 SELECT job.id, job.lane, spec.surroundings FROM job LEFT JOIN spec ON spec.id = job.spec

@@ -50,5 +50,8 @@ SELECT id, draws FROM slot WHERE finished_at IS NULL AND worker IS NOT NULL ORDE
 -- name: old_slots
 SELECT id FROM slot WHERE finished_at <= :until ORDER BY finished_at LIMIT :limit
 
+-- name: fresh_slots
+SELECT id FROM slot WHERE id @in(ids) AND (finished_at IS NULL OR finished_at >= :until)
+
 -- name: remove_slots
 DELETE FROM slot WHERE id @in(ids) AND finished_at IS NOT NULL
