@@ -15,6 +15,7 @@ from rota.errors import (
     HeadersTooLarge,
     InFlight,
     KeyReused,
+    MethodNotAllowed,
     Misdirected,
     RotaError,
     TargetTooLong,
@@ -26,7 +27,7 @@ from rota.wire.problem import MEDIA, type_of
 _ANY = (500, 503)
 _SPECIAL = (KeyReused, InFlight, WaitOver)
 """Refusals that an endpoint has only if that is said, not by their status alone."""
-_DOOR = (BadRequest, ForeignOrigin, TooSlow, TargetTooLong, Misdirected, HeadersTooLarge)
+_DOOR = (BadRequest, ForeignOrigin, MethodNotAllowed, TooSlow, TargetTooLong, Misdirected, HeadersTooLarge)
 """Those of a request that does not get as far as to its endpoint."""
 _DOOR_NAME = "at-the-door"
 _RETRY_AFTER = "Seconds after which to ask again."
