@@ -90,7 +90,7 @@ ANY: dict[str, Any] = {
     "with_retried": 0, "jobs": [1, 2, 3], "but": 1, "skipped": 0, "lanes": [1, 2, 3], "upto": 99, "group": 1,
     "with_begun": 1, "receiver": "webhook-1", "webhook": 1, "state": None, "schedule": 1, "skipped_in": 1, "tried": 0,
     "slot": 1, "worker": None, "after": 0, "kinds": ["job.submitted"], "kind": "job.submitted", "first": 1, "count": 9,
-    "most": 9, "upper": 99, "mark": "",
+    "most": 9, "upper": 99, "mark": "", "told": 102,
 }  # fmt: skip
 """Values for a store of a few jobs."""
 

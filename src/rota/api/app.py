@@ -67,6 +67,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (*_ENDPOINTS, *About(_ENDPOINTS).endpoints)
 NOBODY = 499
 """For an answer that nobody is there to read."""
 _LONGEST_KEY = 255
+_MOST_OF_NOTHING = 1024
 _ROUTE = "rota.route"
 """Where in a request's scope its endpoint is, for who counts."""
 _NO_ROUTE = (OTHER, OTHER)
@@ -110,8 +111,7 @@ class Application:
 
     async def _answer(self, endpoint: Endpoint, request: Request, path: dict[str, str]) -> Response:
         try:
-            # A body that nobody asked for is not read: whoever may see the documents could fill the memory with it.
-            body = await request.body() if endpoint.takes is not NoneType or endpoint.is_keyed else b""
+            body = await request.body() if endpoint.takes is not NoneType else await _no_body(request)
             key = _key(endpoint, request, body)
             with self._flying(key):
                 return await self._called(endpoint, request, path, body, key)
@@ -157,6 +157,16 @@ class Application:
             yield
         finally:
             self._in_flight.discard(key.key)
+
+
+async def _no_body(request: Request) -> bytes:
+    """Of an endpoint that takes none: an empty object is taken for that, and all else is refused, unread."""
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if body.strip() not in (b"", b"{", b"{}") or len(body) > _MOST_OF_NOTHING:
+            raise InvalidInput(f"{request.method} {request.url.path} takes no body; nothing was done")
+    return body
 
 
 def _key(endpoint: Endpoint, request: Request, body: bytes) -> Key | None:

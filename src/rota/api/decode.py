@@ -14,6 +14,7 @@ from rota.errors import InvalidInput
 
 _PATH = re.compile(r" - at `\$([^`]*)`$")
 """How msgspec says where."""
+_FIELD = re.compile(r"unknown field `([^`]*)`")
 
 
 def query_of(endpoint: Endpoint, given: QueryParams) -> Any:
@@ -48,5 +49,8 @@ def body_of(endpoint: Endpoint, given: bytes) -> Any:
 
 def refusal(what: str, error: Exception) -> InvalidInput:
     text = str(error)
-    path = _PATH.search(text)
-    return InvalidInput(f"{what} cannot be used: {text}").under("" if path is None else path[1])
+    found = _PATH.search(text)
+    path = "" if found is None else found[1].partition("[...]")[0]  # a key that msgspec does not name
+    if (field := _FIELD.search(text)) is not None:
+        path += f".{field[1]}"
+    return InvalidInput(f"{what} cannot be used: {text}").under(path)

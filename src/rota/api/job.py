@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -18,7 +19,7 @@ from rota.core.job import Job
 from rota.core.status import TERMINAL, Status
 from rota.errors import InvalidInput, StorageFull, StoreError
 from rota.ids import JobId, parse_job, show_job
-from rota.store.record import LISTED_BY
+from rota.store.record import FIRST_RANK, LISTED_BY
 from rota.store.session import Reader
 from rota.view import job as view
 from rota.view.why import why
@@ -26,6 +27,7 @@ from rota.wire.job import JobForm, JobsForm, JobStatus, WhyForm
 from rota.wire.text import JobsCursor
 
 _LONGEST_WAIT = 60.0
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 
 Seconds = Annotated[float, Meta(ge=0, le=60)]
@@ -62,18 +64,26 @@ def _statuses(named: Sequence[str]) -> list[Status]:
     return [*statuses, Status.DISPATCHED] if Status.RUNNING in statuses else statuses
 
 
-def _page_mark(job: Job) -> str:
-    """Where the next page begins; it says in which part of the list the job stood, for it may end meanwhile."""
-    return f"{'ended' if job.status in TERMINAL else 'active'}.{show_job(job.id)}"
+def _page_mark(reader: Reader, job: Job) -> str:
+    """Where the next page begins: behind a place, for the job that stands there may move, end or go meanwhile."""
+    if job.status in TERMINAL:
+        return f"ended.{show_job(job.id)}"
+    return ".".join(("active", *map(str, reader.stands_at(job.id))))
 
 
-def _cursor(cursor: str | None) -> tuple[JobId | None, bool]:
+def _cursor(cursor: str | None) -> dict[str, Any]:
+    """Of the list in the store."""
     if cursor is None:
-        return None, False
-    part, _, job = cursor.partition(".")
-    if part not in ("active", "ended"):
-        raise InvalidInput(f"not a cursor: {cursor!r}; use the `next` of the page before").under(".cursor")
-    return parse_job(job), part == "ended"
+        return {}
+    part, *numbers = cursor.split(".")
+    try:
+        if part == "ended" and len(numbers) == 1:
+            return {"after": parse_job(numbers[0]), "is_past_active": True}
+        if part == "active" and len(numbers) == len(FIRST_RANK) and all(map(_NUMBER.fullmatch, numbers)):
+            return {"behind": tuple(map(int, numbers))}
+    except InvalidInput:
+        pass
+    raise InvalidInput(f"not a cursor: {cursor!r}; use the `next` of the page before").under(".cursor")
 
 
 async def list_jobs(call: Call[JobsQuery, None]) -> Reply[JobsForm]:
@@ -81,23 +91,19 @@ async def list_jobs(call: Call[JobsQuery, None]) -> Reply[JobsForm]:
     have ended, the latest first."""
     context, query = call.context, call.query
     statuses, limit, named = _statuses(query.status), query.limit, query.group
-    after, is_past_active = _cursor(query.cursor)
+    begins = _cursor(query.cursor)
     only = {name: said for name in LISTED_BY if (said := getattr(query, name)) is not None}
 
     def look(reader: Reader) -> JobsForm:
-        if after is not None:
-            view.find(reader, after)
-        ids = reader.list_jobs(
-            statuses, limit=limit + 1, after=after, is_past_active=is_past_active, only=only,
-            group=None if named is None else reader.group_called(named).id,
-        )  # fmt: skip
+        group = None if named is None else reader.group_called(named).id
+        ids = reader.list_jobs(statuses, limit=limit + 1, only=only, group=group, **begins)
         jobs = reader.jobs(ids[:limit])
         counts: dict[str, int] = {}
         for status, count in reader.counts().items():
             counts[status.shown] = counts.get(status.shown, 0) + count
         return JobsForm(
             jobs=view.forms(reader, jobs, context.sight()),
-            next=_page_mark(jobs[-1]) if len(ids) > limit else None,
+            next=_page_mark(reader, jobs[-1]) if len(ids) > limit else None,
             counts=counts,
         )
 

@@ -119,14 +119,14 @@ class GcRecords:
         """Key and body of each."""
         found: list[tuple[str, str]] = []
         key = ""
-        while page := self._db.rows("answers_of_status", key=key, status=status, limit=PAGE):
+        while page := self._db.rows("answers_of_status", key=key, told=status, limit=PAGE):
             found += [(each, body) for each, body in page]
             key = page[-1][0]
         return found
 
     def answers_among(self, keys: Sequence[str], status: int) -> list[tuple[str, str]]:
         """The same of some keys."""
-        rows = self._db.rows("answers_among", keys=list(keys), status=status) if keys else []
+        rows = self._db.rows("answers_among", keys=list(keys), told=status) if keys else []
         return [(key, body) for key, body in rows]
 
     def old_jobless_events(self, until: datetime) -> list[int]:

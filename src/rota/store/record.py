@@ -77,13 +77,15 @@ class Records(RunRecords, ArtifactRecords):
         limit: int,
         after: JobId | None = None,
         is_past_active: bool = False,
+        behind: tuple[int, ...] | None = None,
         only: Mapping[str, str] | None = None,
         group: GroupId | None = None,
     ) -> list[JobId]:
         """Active jobs in queue order, then ended ones from the newest: one page, behind the job `after`.
 
-        `is_past_active` says in which part that job stood when it was listed: it may have ended since. `only` has the
-        name, type, flow, phase or target that they must have; `group` the one that they must be in.
+        `is_past_active` says in which part that job stood when it was listed: it may have ended since. With `behind`,
+        an active job's place of then, that place counts and not the job: it may stand elsewhere by now, or be gone.
+        `only` has the name, type, flow, phase or target that they must have; `group` the one that they must be in.
         """
         of, asked = ("", dict[str, str | int | None]())
         if only or group is not None:
@@ -91,19 +93,23 @@ class Records(RunRecords, ArtifactRecords):
         if group is not None:
             of, asked = "_in", {**asked, "group": group}
         wanted = {status.value for status in statuses}
-        rank, below = FIRST_RANK, after if after is not None and is_past_active else 2**62
+        rank, below = behind or FIRST_RANK, after if after is not None and is_past_active else 2**62
         if after is not None and not is_past_active:
             rank = tuple(self._db.rows("rank_of", job=after)[0])
         ids: list[JobId] = []
         if wanted & {s.value for s in ACTIVE} and not is_past_active:
             names = ("precedence", "position", "created_at", "job")
-            behind = dict(zip(names, rank, strict=True))
-            rows = self._db.rows(f"active_ids{of}", statuses=list(wanted), limit=limit, **behind, **asked)
+            place = dict(zip(names, rank, strict=True))
+            rows = self._db.rows(f"active_ids{of}", statuses=list(wanted), limit=limit, **place, **asked)
             ids += [JobId(row[0]) for row in rows]
         if wanted & {s.value for s in TERMINAL} and len(ids) < limit:
             rows = self._db.rows(f"ended_ids{of}", statuses=list(wanted), below=below, limit=limit - len(ids), **asked)
             ids += [JobId(row[0]) for row in rows]
         return ids
+
+    def stands_at(self, job: JobId) -> tuple[int, ...]:
+        """Of an active job, in queue order."""
+        return tuple(map(int, self._db.rows("rank_of", job=job)[0]))
 
     def newest_jobs(self, statuses: Iterable[Status], *, limit: int) -> list[JobId]:
         """The newest first, active or ended."""

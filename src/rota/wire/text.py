@@ -52,7 +52,9 @@ TemplateText = Annotated[str, _id("template")]
 ScheduleText = Annotated[str, _id("schedule")]
 WebhookText = Annotated[str, _id("webhook")]
 DeliveryText = Annotated[str, _id("delivery")]
-JobsCursor = Annotated[str, Meta(extra_json_schema={"pattern": r"^(active|ended)\.job-[1-9][0-9]{0,17}$"})]
+JobsCursor = Annotated[
+    str, Meta(extra_json_schema={"pattern": r"^(active(\.-?[0-9]{1,18}){4}|ended\.job-[1-9][0-9]{0,17})$"})
+]
 QueueCursor = Annotated[str, Meta(extra_json_schema={"pattern": r"^-?[0-9]{1,18}(\.-?[0-9]{1,18}){3}$"})]
 ArtifactsCursor = Annotated[str, Meta(extra_json_schema={"pattern": r"^[0-9]{1,5}\."})]
 """Of lists whose order is not that of ids."""

@@ -105,10 +105,10 @@ DELETE FROM event WHERE seq @in(seqs)
 SELECT key, at FROM idempotency WHERE key > :key ORDER BY key LIMIT :limit
 
 -- name: answers_of_status
-SELECT key, answer FROM idempotency WHERE key > :key AND status = :status ORDER BY key LIMIT :limit
+SELECT key, answer FROM idempotency WHERE key > :key AND status = :told ORDER BY key LIMIT :limit
 
 -- name: answers_among
-SELECT key, answer FROM idempotency WHERE key @in(keys) AND status = :status
+SELECT key, answer FROM idempotency WHERE key @in(keys) AND status = :told
 
 -- name: remove_answers
 DELETE FROM idempotency WHERE key @in(keys)

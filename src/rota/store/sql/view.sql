@@ -66,7 +66,8 @@ WHERE job = :job ORDER BY id DESC
 
 -- part: run
 SELECT run.id, run.job, run.worker, run.status, run.started_at, run.finished_at, run.exit_code, run.error, run.artifacts,
-       job.rewound_run, EXISTS (SELECT 1 FROM run AS later WHERE later.job = run.job AND later.id > run.id)
+       job.rewound_run,
+       CASE WHEN EXISTS (SELECT 1 FROM run AS later WHERE later.job = run.job AND later.id > run.id) THEN 1 ELSE 0 END
 FROM run JOIN job ON job.id = run.job
 
 -- name: list_runs: of all jobs, the newest first
