@@ -67,8 +67,7 @@ async def reserve_slot(call: Call[ReserveQuery, SlotAsked]) -> Reply[ReservedFor
 
 
 def _see(context: Context, work: Work, results: Sequence[Reserved]) -> list[ReservedForm]:
-    sight = context.sight()
-    forms = [view.show(work.session, told.slot, sight) for told in results]
+    forms = _see_slots(context, work, [told.slot for told in results])
     return [
         ReservedForm(**msgspec.structs.asdict(form), warning="; ".join(told.warnings) or None)
         for form, told in zip(forms, results, strict=True)
@@ -79,9 +78,15 @@ def _tell(form: ReservedForm) -> Reply[ReservedForm]:
     return Reply(form, 201)
 
 
+class _Kept(msgspec.Struct):
+    """All that is asked of an answer of before: another version may have given it."""
+
+    id: str
+
+
 async def _hear_again(context: Context, reply: Reply[Any]) -> None:
     """Who asks again for what he has is there."""
-    slot = parse_slot(msgspec.json.decode(reply.form, type=SlotForm).id)
+    slot = parse_slot(msgspec.json.decode(reply.form, type=_Kept).id)
     found = await context.look(lambda reader: reader.slot(slot))
     if found is not None and found.finished_at is None:
         context.presence.hear(slot)
@@ -145,12 +150,22 @@ async def _gone(request: Request) -> None:
 async def renew_slot(call: Call[Nothing, None]) -> Reply[SlotForm]:
     """Say that its client is still there. Who has lost his place is told so (409)."""
     context, slot = call.context, parse_slot(call.path["slot"])
-    form = await look(context, slot)
-    if form.finished_at is not None:
-        raise Conflict(f"{form.id} has ended ({form.status}{': ' + form.reason if form.reason else ''}); reserve anew")
-    await context.perform(partial(command.come_back, slot=slot))
+
+    def renew(work: Work) -> SlotId:
+        found = work.session.slot(slot)
+        if found is not None and found.finished_at is not None:
+            why = f": {found.reason}" if found.reason else ""
+            raise Conflict(f"{show_slot(slot)} has ended ({found.shown}{why}); reserve anew")
+        return command.come_back(work, slot)
+
+    form = await context.perform_and_see(renew, partial(_see_slots, context))
     context.presence.hear(slot)
     return Reply(form)
+
+
+def _see_slots(context: Context, work: Work, slots: Sequence[SlotId]) -> list[SlotForm]:
+    sight = context.sight()
+    return [view.show(work.session, slot, sight) for slot in slots]
 
 
 async def release_slot(call: Call[Nothing, None]) -> Reply[SlotForm]:
