@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
 from rota.api.example import CANCELLED_JOB, ENDED_JOB, WAITING_JOB
+from rota.api.page import LONGEST_WAIT, PageSize, Seconds, begins_at
 from rota.command.cancel import cancel
 from rota.core.job import Job
 from rota.core.status import TERMINAL, Status
@@ -24,12 +23,6 @@ from rota.view import job as view
 from rota.view.why import why
 from rota.wire.job import JobForm, JobsForm, JobStatus, WhyForm
 from rota.wire.text import JobsCursor
-
-_LONGEST_WAIT = 60.0
-
-
-Seconds = Annotated[float, Meta(ge=0, le=60)]
-PageSize = Annotated[int, Meta(ge=1, le=1000)]
 
 
 class JobsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,12 +60,10 @@ def _page_mark(job: Job) -> str:
     return f"{'ended' if job.status in TERMINAL else 'active'}.{show_job(job.id)}"
 
 
-def _cursor(cursor: str | None) -> tuple[JobId | None, bool]:
-    if cursor is None:
-        return None, False
-    part, _, job = cursor.partition(".")
+def _parse_mark(mark: str) -> tuple[JobId, bool]:
+    part, _, job = mark.partition(".")
     if part not in ("active", "ended"):
-        raise InvalidInput(f"not a cursor: {cursor!r}; use the `next` of the page before").under(".cursor")
+        raise ValueError(mark)
     return parse_job(job), part == "ended"
 
 
@@ -81,7 +72,7 @@ async def list_jobs(call: Call[JobsQuery, None]) -> Reply[JobsForm]:
     have ended, the latest first."""
     context, query = call.context, call.query
     statuses, limit, named = _statuses(query.status), query.limit, query.group
-    after, is_past_active = _cursor(query.cursor)
+    after, is_past_active = begins_at(query.cursor, _parse_mark, (None, False))
     only = {name: said for name in LISTED_BY if (said := getattr(query, name)) is not None}
 
     def look(reader: Reader) -> JobsForm:
@@ -165,7 +156,7 @@ async def cancelled(context: Context, job: JobId, *, spares_running: bool = Fals
         member = await context.perform(act)
     except (StorageFull, StoreError) as error:
         raise type(error)(f"{error.message}{await context.look(partial(_by_hand, job=job))}") from error
-    return await _await_end(context, member, _LONGEST_WAIT, None)
+    return await _await_end(context, member, LONGEST_WAIT, None)
 
 
 async def why_job(call: Call[Nothing, None]) -> Reply[WhyForm]:

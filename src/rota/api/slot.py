@@ -17,10 +17,11 @@ from starlette.responses import Response
 from rota.api.attendance import MEDIA, attended, look, look_patiently, watched
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
-from rota.api.job import PageSize, Seconds
 from rota.api.once import carry_out
-from rota.api.page import begins_at
+from rota.api.page import LONGEST_WAIT, PageSize, Seconds, begins_at
+from rota.api.problem import NOBODY
 from rota.api.reserve import SlotAsked, prepare
+from rota.api.sse import until_gone
 from rota.command import slot as command
 from rota.command.slot import Reserved
 from rota.core.slot import SlotState
@@ -32,9 +33,6 @@ from rota.view import slot as view
 from rota.wire.slot import ReservedForm, SlotForm, SlotsForm
 from rota.wire.text import SlotText, Span
 
-LONGEST_POLL = 60.0
-NOBODY = 499
-"""For an answer that nobody is there to read."""
 Offset = Annotated[int, Meta(ge=0, le=2**62)]
 
 
@@ -133,18 +131,13 @@ async def until_ended(context: Context, slot: SlotId, seconds: float, seen: str 
 
 async def while_there(request: Request, answering: Coroutine[Any, Any, SlotForm]) -> SlotForm | None:
     """What is waited for; none when the client has gone meanwhile."""
-    waited, left = asyncio.ensure_future(answering), asyncio.ensure_future(_gone(request))
+    waited, left = asyncio.ensure_future(answering), asyncio.ensure_future(until_gone(request.receive))
     try:
         await asyncio.wait([waited, left], return_when=asyncio.FIRST_COMPLETED)
         return await waited if waited.done() else None
     finally:
         waited.cancel()
         left.cancel()
-
-
-async def _gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 async def renew_slot(call: Call[Nothing, None]) -> Reply[SlotForm]:
@@ -196,7 +189,7 @@ async def cancel_slot(call: Call[Nothing, None]) -> Reply[SlotForm]:
         return command.withdraw(work, slot, reason=f"cancelled by {context.actor}", actor=context.actor)
 
     await context.perform(cancel)
-    return Reply(await until_ended(context, slot, LONGEST_POLL))
+    return Reply(await until_ended(context, slot, LONGEST_WAIT))
 
 
 class SignalWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -12,9 +12,8 @@ import msgspec
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
 from rota.api.example import SUBMITTED
-from rota.api.job import PageSize
 from rota.api.once import carry_out, carry_outside
-from rota.api.page import begins_at
+from rota.api.page import PageSize, begins_at
 from rota.command import webhook as command
 from rota.command.webhook import RotationWanted, WebhookWanted, check_target
 from rota.core.address import read_url
