@@ -92,10 +92,11 @@ def test_a_conflict_is_4(server: Server, capsys: pytest.CaptureFixture[str]) -> 
     assert "Cannot modify params after dispatch" in capsys.readouterr().err
 
 
-def test_an_edit_whose_answer_is_lost_is_asked_again(server: Server) -> None:
+def test_an_edit_whose_answer_is_lost_is_not_made_twice(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     server.replies = [b"", edited("name")]
-    assert main(["edit", "3", "--name", "x"]) == 0
-    assert len(server.requests) == 2
+    assert main(["edit", "3", "--name", "x"]) == 1
+    assert len(server.requests) == 1
+    assert "may have been carried out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -253,7 +253,7 @@ def test_slots_artifacts_and_breakers_come_in_pages(keeper: Rota) -> None:
     assert [each["name"] for each in keeper.json("slot", "list")["slots"]] == ["s0", "s1", "s2"]
     assert [each["artifact"] for each in keeper.json("artifact", "list")["artifacts"]] == names
     assert keeper.api("GET", "/api/breakers?limit=1").json() == {"breakers": [], "next": None}
-    for path in ("slots", "artifacts", "queue"):
+    for path in ("slots", "artifacts", "queue", "jobs"):
         refused = keeper.api("GET", f"/api/{path}?cursor=x")
         assert (refused.status, refused.json()["path"]) == (422, "$.cursor"), path
         assert keeper.api("GET", f"/api/{path}?limit=0").json()["path"] == "$.limit"

@@ -41,7 +41,7 @@ def test_each_job_is_put_where_its_gates_say(desk: Desk) -> None:
         ("job.waiting_on_deps", after),
         ("job.waiting_on_locks", second),
     ]
-    assert desk.reader.waiting_counts() == {WaitKind.DEPENDENCIES: 1, WaitKind.LOCKS: 1, WaitKind.DELAY: 1}
+    assert desk.reader.active_counts()[1] == {WaitKind.DEPENDENCIES: 1, WaitKind.LOCKS: 1, WaitKind.DELAY: 1}
 
 
 def test_a_job_that_stands_where_it_stood_is_left_alone(desk: Desk) -> None:

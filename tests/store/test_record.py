@@ -150,7 +150,7 @@ def test_an_empty_store_has_nothing_to_tell(desk: Desk) -> None:
     assert desk.reader.counts() == {}
     assert desk.reader.lanes() == []
     assert desk.reader.last_dispatch() is None
-    assert desk.reader.waiting_counts() == {}
+    assert desk.reader.active_counts()[1] == {}
     assert desk.reader.events_since(0, 10) == []
 
 

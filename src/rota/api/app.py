@@ -48,7 +48,7 @@ from rota.api.context import Context
 from rota.api.decode import body_of, query_of
 from rota.api.deprecation import Notes, headers_of
 from rota.api.endpoint import Call, Endpoint, Key, Reply
-from rota.api.problem import defect, not_with, nowhere, refusal
+from rota.api.problem import NOBODY, defect, not_with, nowhere, refusal
 from rota.api.router import Router
 from rota.api.trace import traced
 from rota.engine.meter import OTHER
@@ -64,8 +64,6 @@ _MODULES = (
 _ENDPOINTS = tuple(endpoint for module in _MODULES for endpoint in module.ENDPOINTS)
 ENDPOINTS: tuple[Endpoint, ...] = (*_ENDPOINTS, *About(_ENDPOINTS).endpoints)
 
-NOBODY = 499
-"""For an answer that nobody is there to read."""
 _LONGEST_KEY = 255
 _MOST_OF_NOTHING = 1024
 _ROUTE = "rota.route"

@@ -11,8 +11,8 @@ import msgspec
 
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
-from rota.api.job import PageSize
 from rota.api.once import as_it_is, carry_out
+from rota.api.page import PageSize, begins_at
 from rota.command.artifact import PutWanted, parse_putable, put, put_form, remove
 from rota.core.artifact import Artifact, parse_artifact
 from rota.core.fact import File
@@ -83,18 +83,16 @@ def _mark(put: Put) -> str:
     return f"{len(put.scope)}.{put.scope}{put.artifact}"
 
 
-def _behind(cursor: str | None) -> tuple[str, str]:
-    if cursor is None:
-        return "", ""
-    size, dot, rest = cursor.partition(".")
+def _parse_mark(mark: str) -> tuple[str, str]:
+    size, dot, rest = mark.partition(".")
     if not (size.isascii() and size.isdecimal() and len(size) <= 5 and dot):
-        raise InvalidInput(f"not a cursor: {cursor!r}; use the `next` of the page before").under(".cursor")
+        raise ValueError(mark)
     return rest[int(size) :], rest[: int(size)]
 
 
 async def list_artifacts(call: Call[ArtifactsQuery, None]) -> Reply[PutsForm]:
     """List what was put, by name, without the payloads."""
-    behind, limit = _behind(call.query.cursor), call.query.limit
+    behind, limit = begins_at(call.query.cursor, _parse_mark, ("", "")), call.query.limit
     puts = await call.context.look(lambda reader: reader.artifacts_put(behind=behind, limit=limit + 1))
     mark = _mark(puts[limit - 1]) if len(puts) > limit else None
     return Reply(PutsForm(artifacts=[put_form(each) for each in puts[:limit]], next=mark))
@@ -128,7 +126,7 @@ async def remove_artifact(call: Call[ArtifactQuery, None]) -> Reply[PutForm]:
 
 _PUT = {
     "artifact": "custom:review:chapter-7",
-    "scope": "/home/ada/project/.git",
+    "scope": "/srv/web/.git",
     "payload": '{"verdict": "good"}',
     "put_at": "2026-11-16T08:21:33Z",
     "job": "job-21",

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
-from rota.api.job import PageSize
+from rota.api.page import PageSize
 from rota.command.breaker import reset
 from rota.view.breaker import breakers
 from rota.wire.breaker import BreakerResetForm, BreakersForm, StartsResetForm

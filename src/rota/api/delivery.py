@@ -12,9 +12,8 @@ from msgspec import Meta
 
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
 from rota.api.example import SUBMITTED
-from rota.api.job import PageSize
 from rota.api.once import carry_out
-from rota.api.page import begins_at
+from rota.api.page import PageSize, begins_at
 from rota.command import webhook as command
 from rota.core.webhook import DeliveryState
 from rota.engine.work import Work

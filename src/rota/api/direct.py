@@ -27,10 +27,10 @@ from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Key, Nothing, Reply
 from rota.api.once import as_it_is
 from rota.api.presence import GONE, Hold
-from rota.api.problem import problem
+from rota.api.problem import NOBODY, problem
 from rota.api.reserve import Prepared, SlotAsked, prepare
 from rota.api.router import Found
-from rota.api.slot import NOBODY, SLOT, until_ended, while_there
+from rota.api.slot import SLOT, until_ended, while_there
 from rota.command.slot import Reserved, come_back
 from rota.config.section import is_route
 from rota.engine.act import settle
@@ -217,7 +217,7 @@ _SHOWN = {
     "slot": {
         **SLOT, "status": "COMPLETED", "ready": False, "command": ["echo", "hi"], "attended": True, "exit_code": 0,
         "finished_at": "2026-11-16T08:20:04.110325Z", "pid": 4711,
-        "log_paths": {"stdout": "/home/ada/.rota/slots/5/stdout.log", "stderr": "/home/ada/.rota/slots/5/stderr.log"},
+        "log_paths": {"stdout": "/srv/web/.rota/slots/5/stdout.log", "stderr": "/srv/web/.rota/slots/5/stderr.log"},
     },
     "stdout": "hi\n",
     "stderr": "",

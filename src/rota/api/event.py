@@ -17,6 +17,7 @@ from starlette.responses import Response
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Header, Reply
 from rota.api.feed import Feed, Listener, event_message
+from rota.api.page import PageSize, Seconds
 from rota.api.sse import BEAT, MEDIA, EventStream, accepts, message
 from rota.core.event import NAMED, Entry, Wanted
 from rota.errors import InvalidInput
@@ -27,8 +28,6 @@ from rota.wire.event import BeginForm, EventForm, EventsForm, ResetForm, event_f
 from rota.wire.text import JobText
 
 Number = Annotated[int, Meta(ge=0, le=2**62)]
-PageSize = Annotated[int, Meta(ge=1, le=1000)]
-Seconds = Annotated[float, Meta(ge=0, le=60)]
 _LONGEST_NUMBER = 19
 
 

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Reply
-from rota.api.job import Seconds
+from rota.api.page import Seconds
 from rota.core.artifact import Outside
 from rota.core.fact import Fact, Seen
 from rota.ids import parse_job

@@ -9,9 +9,8 @@ import msgspec
 
 from rota.api.context import Context, Topic
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
-from rota.api.job import PageSize, Seconds
 from rota.api.once import carry_out
-from rota.api.page import begins_at
+from rota.api.page import LONGEST_WAIT, PageSize, Seconds, begins_at
 from rota.command.group import add, cancel, close
 from rota.command.submission import GroupWanted
 from rota.engine.work import Work
@@ -21,7 +20,6 @@ from rota.view import group as view
 from rota.wire.group import GroupForm, GroupsForm
 from rota.wire.text import GroupText
 
-_LONGEST_WAIT = 60.0
 _BREATH = 0.1
 """Seconds between two looks at a group, however much happens to its members."""
 
@@ -94,7 +92,7 @@ async def cancel_group(call: Call[Nothing, None]) -> Reply[GroupForm]:
     """Cancel all of a group. Answered when its members are gone; a tree that needs SIGKILL takes a while."""
     context = call.context
     group = await context.perform(partial(cancel, text=call.path["group"], actor=context.actor))
-    return Reply(await _awaited(context, show_group(group), _LONGEST_WAIT, None))
+    return Reply(await _awaited(context, show_group(group), LONGEST_WAIT, None))
 
 
 _LISTED = {

@@ -6,14 +6,14 @@ import re
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta
 
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
 from rota.api.example import CANCELLED_JOB, ENDED_JOB, WAITING_JOB
+from rota.api.page import LONGEST_WAIT, PageSize, Seconds, begins_at
 from rota.command.cancel import cancel
 from rota.core.job import Job
 from rota.core.status import TERMINAL, Status
@@ -26,12 +26,7 @@ from rota.view.why import why
 from rota.wire.job import JobForm, JobsForm, JobStatus, WhyForm
 from rota.wire.text import JobsCursor
 
-_LONGEST_WAIT = 60.0
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
-
-
-Seconds = Annotated[float, Meta(ge=0, le=60)]
-PageSize = Annotated[int, Meta(ge=1, le=1000)]
 
 
 class JobsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,19 +66,14 @@ def _page_mark(reader: Reader, job: Job) -> str:
     return ".".join(("active", *map(str, reader.stands_at(job.id))))
 
 
-def _cursor(cursor: str | None) -> dict[str, Any]:
-    """Of the list in the store."""
-    if cursor is None:
-        return {}
-    part, *numbers = cursor.split(".")
-    try:
-        if part == "ended" and len(numbers) == 1:
-            return {"after": parse_job(numbers[0]), "is_past_active": True}
-        if part == "active" and len(numbers) == len(FIRST_RANK) and all(map(_NUMBER.fullmatch, numbers)):
-            return {"behind": tuple(map(int, numbers))}
-    except InvalidInput:
-        pass
-    raise InvalidInput(f"not a cursor: {cursor!r}; use the `next` of the page before").under(".cursor")
+def _parse_mark(mark: str) -> dict[str, Any]:
+    """As the store's list takes it."""
+    part, *numbers = mark.split(".")
+    if part == "ended" and len(numbers) == 1:
+        return {"after": parse_job(numbers[0]), "is_past_active": True}
+    if part == "active" and len(numbers) == len(FIRST_RANK) and all(map(_NUMBER.fullmatch, numbers)):
+        return {"behind": tuple(map(int, numbers))}
+    raise ValueError(mark)
 
 
 async def list_jobs(call: Call[JobsQuery, None]) -> Reply[JobsForm]:
@@ -91,7 +81,7 @@ async def list_jobs(call: Call[JobsQuery, None]) -> Reply[JobsForm]:
     have ended, the latest first."""
     context, query = call.context, call.query
     statuses, limit, named = _statuses(query.status), query.limit, query.group
-    begins = _cursor(query.cursor)
+    begins = begins_at(query.cursor, _parse_mark, {})
     only = {name: said for name in LISTED_BY if (said := getattr(query, name)) is not None}
 
     def look(reader: Reader) -> JobsForm:
@@ -171,7 +161,7 @@ async def cancelled(context: Context, job: JobId, *, spares_running: bool = Fals
         member = await context.perform(act)
     except (StorageFull, StoreError) as error:
         raise type(error)(f"{error.message}{await context.look(partial(_by_hand, job=job))}") from error
-    return await _await_end(context, member, _LONGEST_WAIT, None)
+    return await _await_end(context, member, LONGEST_WAIT, None)
 
 
 async def why_job(call: Call[Nothing, None]) -> Reply[WhyForm]:

@@ -7,7 +7,7 @@ from functools import partial
 import msgspec
 
 from rota.api.endpoint import Call, Endpoint, Reply
-from rota.api.job import PageSize
+from rota.api.page import PageSize
 from rota.view import lock as view
 from rota.wire.lock import LockKeyForm, LocksForm, OwnerForm
 

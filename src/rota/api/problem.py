@@ -13,6 +13,8 @@ from rota.wire.problem import MEDIA, type_of
 
 log = logging.getLogger("rota.api")
 
+NOBODY = 499
+"""The status of an answer that nobody is there to read."""
 _RETRY_AFTER = "1"
 """Seconds, for what is over in a moment."""
 _PASSING = (429, 503)

@@ -7,7 +7,7 @@ from functools import partial
 import msgspec
 
 from rota.api.endpoint import Call, Endpoint, Reply
-from rota.api.job import Seconds
+from rota.api.page import Seconds
 from rota.view.progress import progress
 from rota.wire.progress import ProgressForm
 

@@ -11,11 +11,10 @@ import msgspec
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
 from rota.api.example import WAITING_JOB
-from rota.api.job import PageSize
+from rota.api.page import PageSize, begins_at
 from rota.command.move import Move, Moved, move, reorder
 from rota.core.queue import Rank
 from rota.engine.work import Work
-from rota.errors import InvalidInput
 from rota.ids import parse_job, show_job
 from rota.view import queue as view
 from rota.wire.queue import OrderForm, PlaceForm, QueuePageForm
@@ -60,13 +59,11 @@ class QueueQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The `next` of the page before."""
 
 
-def _cursor(cursor: str | None) -> Rank:
-    """The rank where the page before ended: that job may have started or moved since."""
-    if cursor is None:
-        return view.FRONT
-    numbers = cursor.split(".")
+def _parse_rank(text: str) -> Rank:
+    """Where the page before ended: that job may have started or moved since."""
+    numbers = text.split(".")
     if len(numbers) != _NUMBERS or not all(_is_number(each) for each in numbers):
-        raise InvalidInput(f"not a cursor: {cursor!r}; use the `next` of the page before").under(".cursor")
+        raise ValueError(text)
     return Rank._make(int(each) for each in numbers)
 
 
@@ -77,7 +74,7 @@ def _is_number(text: str) -> bool:
 
 async def list_queue(call: Call[QueueQuery, None]) -> Reply[QueuePageForm]:
     """List what waits, in the order in which it would go."""
-    context, behind = call.context, _cursor(call.query.cursor)
+    context, behind = call.context, begins_at(call.query.cursor, _parse_rank, view.FRONT)
     page = await context.look(partial(view.queue, sight=context.sight(), behind=behind, limit=call.query.limit))
     mark = None if page.last is None else ".".join(str(each) for each in page.last)
     return Reply(QueuePageForm(jobs=page.jobs, next=mark))

@@ -9,8 +9,7 @@ import msgspec
 
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
 from rota.api.example import RUN
-from rota.api.job import PageSize
-from rota.api.page import begins_at
+from rota.api.page import PageSize, begins_at
 from rota.core.status import Status
 from rota.ids import parse_job, parse_run
 from rota.view import run as view

@@ -13,9 +13,8 @@ from starlette.responses import Response
 
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
 from rota.api.example import JOB, SUBMITTED
-from rota.api.job import PageSize
 from rota.api.once import carry_out
-from rota.api.page import begins_at
+from rota.api.page import PageSize, begins_at
 from rota.api.problem import answer
 from rota.api.submit import Seen, foreseen, look_outside
 from rota.command import fire

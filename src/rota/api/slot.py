@@ -17,10 +17,11 @@ from starlette.responses import Response
 from rota.api.attendance import MEDIA, attended, look, look_patiently, watched
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
-from rota.api.job import PageSize, Seconds
 from rota.api.once import carry_out
-from rota.api.page import begins_at
+from rota.api.page import LONGEST_WAIT, PageSize, Seconds, begins_at
+from rota.api.problem import NOBODY
 from rota.api.reserve import SlotAsked, prepare
+from rota.api.sse import until_gone
 from rota.command import slot as command
 from rota.command.slot import Reserved
 from rota.core.slot import SlotState
@@ -32,9 +33,6 @@ from rota.view import slot as view
 from rota.wire.slot import ReservedForm, SlotForm, SlotsForm
 from rota.wire.text import SlotText, Span
 
-LONGEST_POLL = 60.0
-NOBODY = 499
-"""For an answer that nobody is there to read."""
 Offset = Annotated[int, Meta(ge=0, le=2**62)]
 
 
@@ -67,8 +65,7 @@ async def reserve_slot(call: Call[ReserveQuery, SlotAsked]) -> Reply[ReservedFor
 
 
 def _see(context: Context, work: Work, results: Sequence[Reserved]) -> list[ReservedForm]:
-    sight = context.sight()
-    forms = [view.show(work.session, told.slot, sight) for told in results]
+    forms = _see_slots(context, work, [told.slot for told in results])
     return [
         ReservedForm(**msgspec.structs.asdict(form), warning="; ".join(told.warnings) or None)
         for form, told in zip(forms, results, strict=True)
@@ -79,9 +76,15 @@ def _tell(form: ReservedForm) -> Reply[ReservedForm]:
     return Reply(form, 201)
 
 
+class _Kept(msgspec.Struct):
+    """All that is asked of an answer of before: another version may have given it."""
+
+    id: str
+
+
 async def _hear_again(context: Context, reply: Reply[Any]) -> None:
     """Who asks again for what he has is there."""
-    slot = parse_slot(msgspec.json.decode(reply.form, type=SlotForm).id)
+    slot = parse_slot(msgspec.json.decode(reply.form, type=_Kept).id)
     found = await context.look(lambda reader: reader.slot(slot))
     if found is not None and found.finished_at is None:
         context.presence.hear(slot)
@@ -128,7 +131,7 @@ async def until_ended(context: Context, slot: SlotId, seconds: float, seen: str 
 
 async def while_there(request: Request, answering: Coroutine[Any, Any, SlotForm]) -> SlotForm | None:
     """What is waited for; none when the client has gone meanwhile."""
-    waited, left = asyncio.ensure_future(answering), asyncio.ensure_future(_gone(request))
+    waited, left = asyncio.ensure_future(answering), asyncio.ensure_future(until_gone(request.receive))
     try:
         await asyncio.wait([waited, left], return_when=asyncio.FIRST_COMPLETED)
         return await waited if waited.done() else None
@@ -137,20 +140,25 @@ async def while_there(request: Request, answering: Coroutine[Any, Any, SlotForm]
         left.cancel()
 
 
-async def _gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
 async def renew_slot(call: Call[Nothing, None]) -> Reply[SlotForm]:
     """Say that its client is still there. Who has lost his place is told so (409)."""
     context, slot = call.context, parse_slot(call.path["slot"])
-    form = await look(context, slot)
-    if form.finished_at is not None:
-        raise Conflict(f"{form.id} has ended ({form.status}{': ' + form.reason if form.reason else ''}); reserve anew")
-    await context.perform(partial(command.come_back, slot=slot))
+
+    def renew(work: Work) -> SlotId:
+        found = work.session.slot(slot)
+        if found is not None and found.finished_at is not None:
+            why = f": {found.reason}" if found.reason else ""
+            raise Conflict(f"{show_slot(slot)} has ended ({found.shown}{why}); reserve anew")
+        return command.come_back(work, slot)
+
+    form = await context.perform_and_see(renew, partial(_see_slots, context))
     context.presence.hear(slot)
     return Reply(form)
+
+
+def _see_slots(context: Context, work: Work, slots: Sequence[SlotId]) -> list[SlotForm]:
+    sight = context.sight()
+    return [view.show(work.session, slot, sight) for slot in slots]
 
 
 async def release_slot(call: Call[Nothing, None]) -> Reply[SlotForm]:
@@ -181,7 +189,7 @@ async def cancel_slot(call: Call[Nothing, None]) -> Reply[SlotForm]:
         return command.withdraw(work, slot, reason=f"cancelled by {context.actor}", actor=context.actor)
 
     await context.perform(cancel)
-    return Reply(await until_ended(context, slot, LONGEST_POLL))
+    return Reply(await until_ended(context, slot, LONGEST_WAIT))
 
 
 class SignalWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -247,7 +255,7 @@ SLOT: dict[str, Any] = {
     "locks": [],
     "pools": {"global": 1},
     "attended": False,
-    "actor": "ada",
+    "actor": "rota",
     "created_at": "2026-11-16T08:20:04.101325Z",
     "started_at": "2026-11-16T08:20:04.103877Z",
     "finished_at": None,
@@ -261,7 +269,7 @@ SLOT: dict[str, Any] = {
 }
 _ENDED = {**SLOT, "ready": False, "finished_at": "2026-11-16T08:21:33.763984Z"}
 _DONE = {**_ENDED, "status": "COMPLETED", "exit_code": 0}
-_CANCELLED = {**_ENDED, "status": "CANCELLED", "exit_code": 143, "reason": "cancelled by ada"}
+_CANCELLED = {**_ENDED, "status": "CANCELLED", "exit_code": 143, "reason": "cancelled by rota"}
 
 ENDPOINTS = [
     Endpoint(

@@ -82,7 +82,7 @@ class EventStream(Response):
 
     async def _send_all(self, receive: Receive, send: Send) -> None:
         sending = asyncio.create_task(self._send_each(send))
-        leaving = asyncio.create_task(_left(receive))
+        leaving = asyncio.create_task(until_gone(receive))
         try:
             await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
             if sending.done():
@@ -102,7 +102,7 @@ class EventStream(Response):
                 log.warning("a stream ends early: %s", error.message)
 
 
-async def _left(receive: Receive) -> None:
+async def until_gone(receive: Receive) -> None:
     """Until the client is gone."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -10,9 +10,8 @@ from typing import Any
 import msgspec
 
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
-from rota.api.job import PageSize
 from rota.api.once import carry_out
-from rota.api.page import begins_at
+from rota.api.page import PageSize, begins_at
 from rota.command import template as command
 from rota.command.expand import find
 from rota.command.schema import check_schema

@@ -12,9 +12,8 @@ import msgspec
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
 from rota.api.example import SUBMITTED
-from rota.api.job import PageSize
 from rota.api.once import carry_out, carry_outside
-from rota.api.page import begins_at
+from rota.api.page import PageSize, begins_at
 from rota.command import webhook as command
 from rota.command.webhook import RotationWanted, WebhookWanted, check_target
 from rota.core.address import read_url
@@ -181,7 +180,7 @@ _SHOWN = WebhookForm(
     pending=0,
 )
 _DISABLED = msgspec.structs.replace(
-    _SHOWN, state="disabled", disabled_at=SUBMITTED + timedelta(minutes=4), disabled_reason="disabled by ada"
+    _SHOWN, state="disabled", disabled_at=SUBMITTED + timedelta(minutes=4), disabled_reason="disabled by rota"
 )  # fmt: skip
 _ROTATED = msgspec.structs.replace(_SHOWN, old_secret_until=SUBMITTED + timedelta(days=1), secret=_SECRET)
 _ADDED = {**msgspec.to_builtins(_SHOWN), "secret": _SECRET, "warning": None}

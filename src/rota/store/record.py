@@ -142,9 +142,6 @@ class Records(RunRecords, ArtifactRecords):
             by_reason[WaitKind.DELAY] = delayed
         return by_status, by_reason
 
-    def waiting_counts(self) -> dict[WaitKind, int]:
-        return self.active_counts()[1]
-
     def lanes(self) -> list[tuple[dict[str, int], int]]:
         """Draws and number of ready jobs of each lane that has any."""
         return [(dict(decode_draws(draws) or {}), ready) for draws, ready in self._db.rows("lane_depths")]

@@ -11,8 +11,9 @@ from rota.api.deprecation import deprecated
 from rota.api.edit import edited
 from rota.api.endpoint import Call, Nothing, Reply
 from rota.api.example import JOB, JOB_RUN
-from rota.api.job import PageSize, cancelled
+from rota.api.job import cancelled
 from rota.api.legacy.wanted import job_id_of
+from rota.api.page import PageSize
 from rota.command.edit import Edit, parse
 from rota.core.status import STARTED, WAITING, Status
 from rota.errors import InvalidInput

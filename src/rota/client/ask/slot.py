@@ -41,11 +41,6 @@ def attend_slot(slot: str, offsets: Mapping[str, int], *, wait: str | None = Non
     return Ask("GET", f"/api/slots/{quote(slot)}/stream{asked}", patience=None)
 
 
-def watch_slot(slot: str, *, stdout: int = 0, stderr: int = 0) -> Ask:
-    """What it writes, for somebody else than its client."""
-    return Ask("GET", f"/api/slots/{quote(slot)}/stream{query(('stdout', stdout), ('stderr', stderr))}", patience=None)
-
-
 def list_slots(*, limit: int | None = None, cursor: str | None = None) -> Ask:
     """Those that wait or run, in order of arrival."""
     return Ask("GET", f"/api/slots{query(('limit', limit), ('cursor', cursor))}")
