@@ -34,7 +34,7 @@ from rota.wire.log import LogForm, LogsForm, WorkspaceForm
 from rota.wire.text import RunText
 
 _MOST = 2**62
-_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 Offset = Annotated[int, Meta(ge=-_MOST, le=_MOST)]
 Limit = Annotated[int, Meta(ge=0, le=_MOST)]
 
