@@ -128,7 +128,7 @@ async def remove_artifact(call: Call[ArtifactQuery, None]) -> Reply[PutForm]:
 
 _PUT = {
     "artifact": "custom:review:chapter-7",
-    "scope": "/home/ada/project/.git",
+    "scope": "/srv/web/.git",
     "payload": '{"verdict": "good"}',
     "put_at": "2026-11-16T08:21:33Z",
     "job": "job-21",

@@ -46,7 +46,7 @@ async def clear(call: Call[Nothing, ScopeWanted | None]) -> Reply[ClearForm]:
 
 
 _SENT = {"scope": "flow/review"}
-_PAUSED = {"result": True, "scope": "flow/review", "paused_by": "ada", "paused_at": "2026-11-16T08:20:00Z"}
+_PAUSED = {"result": True, "scope": "flow/review", "paused_by": "root", "paused_at": "2026-11-16T08:20:00Z"}
 
 ENDPOINTS = [
     Endpoint("POST", "/api/scheduler/pause", pause, sends=_SENT, shows={**_PAUSED, "warning": None}),

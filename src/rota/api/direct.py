@@ -204,7 +204,7 @@ _SHOWN = {
     "slot": {
         **SLOT, "status": "COMPLETED", "ready": False, "command": ["echo", "hi"], "attended": True, "exit_code": 0,
         "finished_at": "2026-11-16T08:20:04.110325Z", "pid": 4711,
-        "log_paths": {"stdout": "/home/ada/.rota/slots/5/stdout.log", "stderr": "/home/ada/.rota/slots/5/stderr.log"},
+        "log_paths": {"stdout": "/srv/web/.rota/slots/5/stdout.log", "stderr": "/srv/web/.rota/slots/5/stderr.log"},
     },
     "stdout": "hi\n",
     "stderr": "",

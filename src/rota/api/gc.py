@@ -49,7 +49,7 @@ _COLLECTED = {
     "given_up": 0,
     "kept": {"referenced": 1, "worktree": 1, "files": 0},
     "jobs": ["job-2", "job-3"],
-    "stays": [{"job": "job-7", "why": "worktree", "detail": "/home/ada/.rota/worktrees/7 is still there"}],
+    "stays": [{"job": "job-7", "why": "worktree", "detail": "/srv/web/.rota/worktrees/7 is still there"}],
     "left": [],
 }
 _LAST = {"at": "2026-11-16T08:00:00Z", **_REMOVED, "kept": 2, "given_up": 0}

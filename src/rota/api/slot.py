@@ -247,7 +247,7 @@ SLOT: dict[str, Any] = {
     "locks": [],
     "pools": {"global": 1},
     "attended": False,
-    "actor": "ada",
+    "actor": "root",
     "created_at": "2026-11-16T08:20:04.101325Z",
     "started_at": "2026-11-16T08:20:04.103877Z",
     "finished_at": None,
@@ -261,7 +261,7 @@ SLOT: dict[str, Any] = {
 }
 _ENDED = {**SLOT, "ready": False, "finished_at": "2026-11-16T08:21:33.763984Z"}
 _DONE = {**_ENDED, "status": "COMPLETED", "exit_code": 0}
-_CANCELLED = {**_ENDED, "status": "CANCELLED", "exit_code": 143, "reason": "cancelled by ada"}
+_CANCELLED = {**_ENDED, "status": "CANCELLED", "exit_code": 143, "reason": "cancelled by root"}
 
 ENDPOINTS = [
     Endpoint(

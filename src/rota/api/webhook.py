@@ -181,7 +181,7 @@ _SHOWN = WebhookForm(
     pending=0,
 )
 _DISABLED = msgspec.structs.replace(
-    _SHOWN, state="disabled", disabled_at=SUBMITTED + timedelta(minutes=4), disabled_reason="disabled by ada"
+    _SHOWN, state="disabled", disabled_at=SUBMITTED + timedelta(minutes=4), disabled_reason="disabled by root"
 )  # fmt: skip
 _ROTATED = msgspec.structs.replace(_SHOWN, old_secret_until=SUBMITTED + timedelta(days=1), secret=_SECRET)
 _ADDED = {**msgspec.to_builtins(_SHOWN), "secret": _SECRET, "warning": None}
