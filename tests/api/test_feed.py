@@ -15,8 +15,9 @@ import pytest
 
 from engine.test_gc import ALL, collect, collector_of
 from harness import Scheduler
+from rota.api import event as event_module
 from rota.api import feed as feed_module
-from rota.api.event import _stream
+from rota.api.event import EventsQuery, _page, _stream
 from rota.api.feed import Feed, Listener
 from rota.api.sse import BEAT, EventStream, Streams
 from rota.client.message import Message, Messages
@@ -25,6 +26,7 @@ from rota.core.event import Event, Wanted
 from rota.core.status import TERMINAL, Status
 from rota.errors import Busy, Conflict, StoreError
 from rota.ids import GroupId, JobId, show_job
+from rota.store import event as event_store
 from rota.store.session import Reader
 from rota.view.event import piece
 
@@ -408,3 +410,28 @@ def test_so_many_streams_and_no_more() -> None:
     with streams.another(), streams.another(), pytest.raises(Busy, match="2 streams are open"):
         EventStream(nothing(), streams)
     EventStream(nothing(), streams)
+
+
+def test_a_page_that_finds_little_goes_through_so_much_and_says_where_to_go_on(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_store, "_SPAN", 2)
+    monkeypatch.setattr(event_module, "_MOST_READS", 3)
+    for _ in range(10):
+        scheduler.submit()
+    scheduler.submit_group({})
+    wanted = Wanted(kinds=frozenset({"group.submitted"}))
+
+    async def act() -> None:
+        studio = Studio(scheduler, random.Random(0))
+        context: Any = SimpleNamespace(feed=studio.feed, look=studio.look)
+        first = await _page(context, wanted, 0, EventsQuery(wait=60.0))
+        assert (first.events, first.next, first.position) == ([], 6, 6), "it is not waited while there is more to read"
+        found, since = list[int](), first.next
+        while since is not None:
+            page = await _page(context, wanted, since, EventsQuery())
+            found += [event.seq for event in page.events]
+            since = page.next
+        assert found == studio.table(wanted) != []
+
+    play(act)

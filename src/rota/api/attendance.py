@@ -25,6 +25,7 @@ from starlette.types import Receive, Scope, Send
 
 from rota.api.context import Context, wait_for
 from rota.api.presence import Hold
+from rota.api.sse import Streams
 from rota.errors import StorageFull, StoreError
 from rota.ids import SlotId, show_slot
 from rota.view import slot as view
@@ -48,12 +49,15 @@ _LOOK_AGAIN = 0.5
 class _Attended(StreamingResponse):
     """While it lasts somebody is there."""
 
-    def __init__(self, content: AsyncIterator[bytes], attending: AbstractContextManager[None]) -> None:
+    def __init__(
+        self, content: AsyncIterator[bytes], attending: AbstractContextManager[None], streams: Streams
+    ) -> None:
         super().__init__(content, media_type=MEDIA)
         self._attending = attending
+        self._streams = streams
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._attending:
+        with self._streams.another(), self._attending:
             await super().__call__(scope, receive, send)
 
 
@@ -63,13 +67,13 @@ def attended(
     """The slot hangs on it: when it closes before the end, nobody wants the slot any more."""
     hold = Hold()
     frames = _frames(context, slot, _outputs(context, slot, offsets), warning, hold)
-    return _Attended(frames, context.presence.attending(slot, hold))
+    return _Attended(frames, context.presence.attending(slot, hold), context.streams)
 
 
 def watched(context: Context, slot: SlotId, offsets: Mapping[str, int], *, keeps: bool) -> StreamingResponse:
     """The same for who looks on; `keeps` if it is the client of a slot that never hung on a connection."""
     frames = _frames(context, slot, _outputs(context, slot, offsets), None, Hold())
-    return _Attended(frames, context.presence.polling(slot) if keeps else nullcontext())
+    return _Attended(frames, context.presence.polling(slot) if keeps else nullcontext(), context.streams)
 
 
 def _outputs(context: Context, slot: SlotId, offsets: Mapping[str, int] | None) -> Mapping[str, Output]:

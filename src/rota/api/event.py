@@ -29,6 +29,8 @@ from rota.wire.text import JobText
 
 Number = Annotated[int, Meta(ge=0, le=2**62)]
 _LONGEST_NUMBER = 19
+_MOST_READS = 20
+"""Of one page. Each goes through so many numbers; where they find little, whoever asks goes on himself."""
 
 
 class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -121,7 +123,7 @@ def _reset(found: Piece, since: int) -> ResetForm | None:
 
 async def _page(context: Context, wanted: Wanted, since: int, query: EventsQuery) -> EventsForm:
     form = await _read_page(context, wanted, since, query.limit)
-    if form.events or not query.wait:
+    if form.events or form.next is not None or not query.wait:
         return form
     with suppress(TimeoutError):
         async with asyncio.timeout(query.wait):
@@ -141,14 +143,16 @@ async def _until_any(feed: Feed, listener: Listener) -> None:
 
 
 async def _read_page(context: Context, wanted: Wanted, since: int, limit: int) -> EventsForm:
-    """One read goes through so many numbers; where it finds little there is another."""
+    """One read goes through so many numbers; where it finds little there is another, up to a bound."""
     entries: list[Entry] = []
     reset, position, is_end = None, since, False
-    while len(entries) < limit and not is_end:
+    for _ in range(_MOST_READS):
         found = await context.look(partial(piece, wanted=wanted, since=position, limit=limit - len(entries)))
         reset = reset or _reset(found, since)
         entries += found.entries
         position, is_end = found.position, found.is_end
+        if is_end or len(entries) >= limit:
+            break
     return EventsForm(
         events=[event_form(entry) for entry in entries],
         next=None if is_end else position,
@@ -161,7 +165,7 @@ _ENDED = EventForm(
     seq=1042, at=datetime(2026, 11, 16, 8, 21, 33, 763984, UTC), kind="job.completed", cause="finish", actor=None,
     job="job-21", run="run-21", slot=None, group=None, data={"from": "RUNNING", "exit_code": 0},
 )  # fmt: skip
-_HEARD = Header("The number of the last event that was seen: the stream goes on behind it.", "1042", "^[0-9]{1,18}$")
+_HEARD = Header("The number of the last event that was seen: the stream goes on behind it.", "1042", "^[0-9]{1,19}$")
 
 ENDPOINTS = [
     Endpoint(

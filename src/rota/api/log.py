@@ -1,7 +1,7 @@
 """A job's output over HTTP: ranged reads, and a stream that follows until the job ends.
 
-A file cannot tell when it grows, so a follower looks at it on a short timer, and at once when the job
-changes. Nothing is ever read whole.
+A file cannot tell when it grows, so a follower looks at it on a timer, the more seldom the longer it is quiet, and at
+once when the job changes. Nothing is ever read whole.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response, StreamingResponse
 
-from rota.api.context import Context, wait_for
+from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Header, Reply
-from rota.api.log_follow import LOOK_EVERY, Place, follow, last_offsets
+from rota.api.log_follow import Pace, Place, follow, last_offsets
 from rota.api.problem import problem
 from rota.api.sse import MEDIA, EventStream, accepts
 from rota.core.status import TERMINAL
@@ -34,7 +34,7 @@ from rota.wire.log import LogForm, LogsForm, WorkspaceForm
 from rota.wire.text import RunText
 
 _MOST = 2**62
-_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 Offset = Annotated[int, Meta(ge=-_MOST, le=_MOST)]
 Limit = Annotated[int, Meta(ge=0, le=_MOST)]
 
@@ -90,15 +90,15 @@ async def _follow(context: Context, job: JobId, output: Output) -> AsyncIterator
     ends first this breaks off, so that the client can tell it from the job's end."""
     try:
         with context.streams.another(), context.hub.listening(job) as changed:
-            is_over = False
+            pace, is_over = Pace(), False
             while not is_over:
                 changed.clear()
                 found = await context.look(partial(view.find, job=job))
                 is_over = found.status in TERMINAL
                 while found.has_own_logs and (piece := await asyncio.to_thread(output.read)):
                     yield piece
-                while not is_over and not await wait_for(changed, LOOK_EVERY) and not output.has_more():
-                    pass
+                if not is_over:
+                    await pace.is_worth_a_look(changed, output.has_more)
     finally:
         output.close()
 

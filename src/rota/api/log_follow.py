@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
@@ -23,8 +24,8 @@ from rota.view.log import Output, Text, TextOutput, path_in
 from rota.wire.job import RunForm
 from rota.wire.log import EndForm, PieceForm
 
-LOOK_EVERY = 0.1
-"""Seconds between looks at a file: it cannot tell that it grew."""
+_LOOK_OFTEN, _LOOK_SELDOM = 0.1, 1.0
+"""Seconds between looks at a file: it cannot tell that it grew. The longer it is quiet, the more."""
 _OFFSETS = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18})*")
 
 
@@ -35,6 +36,26 @@ class Place(NamedTuple):
     """What is there is not the job's any more."""
     past: RunForm | None = None
     """The run that is asked for, where the job has been rewound since."""
+
+
+class Pace:
+    """How long to wait until the next look at what may have grown."""
+
+    def __init__(self) -> None:
+        self._pause = _LOOK_OFTEN
+
+    async def is_worth_a_look(
+        self, changed: asyncio.Event, has_more: Callable[[], bool], *, within: float = math.inf
+    ) -> bool:
+        """Whether something was written, or the job changed, within so many seconds."""
+        loop = asyncio.get_running_loop()
+        due = loop.time() + within
+        while (left := due - loop.time()) > 0:
+            if await wait_for(changed, min(left, self._pause)) or has_more():
+                self._pause = _LOOK_OFTEN
+                return True
+            self._pause = min(_LOOK_SELDOM, 2 * self._pause)
+        return False
 
 
 def last_offsets(request: Request, streams: Sequence[str]) -> dict[str, int] | None:
@@ -85,6 +106,7 @@ class _Told:
 
     def __init__(self, streams: Mapping[str, TextOutput]) -> None:
         self._streams = streams
+        self._pace = Pace()
 
     @property
     def number(self) -> str:
@@ -102,9 +124,7 @@ class _Told:
 
     async def is_worth_a_look(self, changed: asyncio.Event) -> bool:
         """Whether something was written, or the job changed, before a heartbeat is due."""
-        loop = asyncio.get_running_loop()
-        due = loop.time() + BEAT_EVERY
-        while loop.time() < due:
-            if await wait_for(changed, LOOK_EVERY) or any(text.has_more() for text in self._streams.values()):
-                return True
-        return False
+        return await self._pace.is_worth_a_look(changed, self._has_more, within=BEAT_EVERY)
+
+    def _has_more(self) -> bool:
+        return any(text.has_more() for text in self._streams.values())

@@ -12,14 +12,13 @@ from rota.cli.table import printable
 from rota.cli.terminal import say, talk
 from rota.client.ask import MOST_LISTED
 from rota.client.ask.event import follow_events, list_events
-from rota.client.message import Message, Messages
-from rota.client.problem import Broken
 from rota.client.session import Session
 from rota.home import find_home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from rota.client.ask import Json
+    from rota.client.message import Message
 
 _ABOUT = ("job", "slot", "group")
 
@@ -72,20 +71,8 @@ def _past(session: Session, since: int | None, wanted: Json) -> Iterator[Json]:
 
 
 def _followed(session: Session, since: int | None, wanted: Json) -> Iterator[Json]:
-    """For ever. Where the connection ends it is asked for again, from the last event on."""
-    last: str | None = None
-    while True:
-        messages = Messages()
-        with session.open(follow_events(last=last, since=since, **wanted)) as stream:
-            while not stream.finished:
-                try:
-                    data = stream.receive()
-                except Broken:
-                    break
-                session.answered = True
-                for message in messages.feed(data):
-                    last = message.id
-                    yield from _told(message)
+    for message in session.listen(lambda last: follow_events(last=last, since=since, **wanted)):
+        yield from _told(message)
 
 
 def _told(message: Message) -> Iterator[Json]:

@@ -24,6 +24,7 @@ from rota.errors import InFlight, RotaError, Unavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterator
     from typing import Any, Protocol, TypeVar
 
     from rota.home import Home
@@ -147,3 +148,16 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         result: T = done.value
         return result
     raise AssertionError("what blocks gives nothing to an event loop")
+
+
+def each(items: AsyncGenerator[T, None]) -> Iterator[T]:
+    """The items of what never waits for an event loop."""
+    try:
+        while True:
+            try:
+                item = run(items.__anext__())
+            except StopAsyncIteration:
+                return
+            yield item
+    finally:
+        run(items.aclose())

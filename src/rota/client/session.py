@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from rota.client.ask import MOST_LISTED, Ask
-from rota.client.carry import Carrier, bring_back, run
+from rota.client.carry import Carrier, bring_back, each, run
 from rota.client.transport import Answer, HomeSocket, Stream, send
 from rota.home import Home
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from rota.client.ask import Json
+    from rota.client.message import Message
     from rota.client.transport import Place
 
 
@@ -90,6 +91,12 @@ class Session:
         incoming = run(self._carrier.open(ask))
         assert isinstance(incoming, Pulled)  # noqa: S101 - as it was sent
         return incoming.stream
+
+    def listen(self, build: Callable[[str | None], Ask]) -> Iterator[Message]:
+        """What happens, without end; `build` makes the request from the id of the last message."""
+        from rota.client.listen import listen
+
+        return each(listen(self._carrier, build))
 
     def pages(self, build: Callable[..., Ask], name: str, **asked: object) -> Iterator[Json]:
         """All of a list, page by page."""

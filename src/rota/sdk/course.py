@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -13,23 +13,19 @@ from rota.client.ask.group import cancel_group, get_group
 from rota.client.ask.job import TERMINAL, cancel_job, get_job
 from rota.client.ask.log import PIECE, follow_log, get_log
 from rota.client.ask.slot import cancel_slot, get_slot
-from rota.client.problem import Broken, NoAnswer
-from rota.errors import Unavailable
-from rota.sdk.event_stream import Message, Messages
+from rota.client.listen import listen
+from rota.client.message import Message
+from rota.client.problem import BadAnswer, Broken
 from rota.sdk.verb import Line
 from rota.wire.event import EventForm, ResetForm
 from rota.wire.group import GroupForm
 from rota.wire.job import JobForm
 from rota.wire.slot import SlotForm
 
-if TYPE_CHECKING:
-    from rota.client.carry import Incoming
+T = TypeVar("T")
 
 _POLL = 30.0
 """Seconds for which one request waits for an end."""
-_AWAY = 30.0
-"""Seconds for which a listener waits for a scheduler that is being started again."""
-_LOOK_EVERY = 0.25
 _TRIES = 3
 
 
@@ -142,20 +138,15 @@ async def events(
     events after `since` are not there any more."""
     asked: Any = {"job": job, "group": group, "kind": kind, "type": type, "flow": flow}
     last = None if since is None else str(since)
-    while True:
-        incoming, messages = await _listen(line, asked, last), Messages()
-        try:
-            while not incoming.finished:
-                for message in messages.feed(await incoming.receive()):
-                    line.carrier.answered, last = True, message.id
-                    if message.event == "reset" and on_reset is not None:
-                        on_reset(msgspec.json.decode(message.data, type=ResetForm))
-                    if _is_event(message):
-                        yield msgspec.json.decode(message.data, type=EventForm)
-        except (Broken, NoAnswer):
-            pass
-        finally:
-            incoming.close()
+    messages = listen(line.carrier, lambda last: follow_events(**asked, last=last), last, outlasts=True)
+    try:
+        async for message in messages:
+            if message.event == "reset" and on_reset is not None:
+                on_reset(_decoded(message, ResetForm))
+            if _is_event(message):
+                yield _decoded(message, EventForm)
+    finally:
+        await messages.aclose()
 
 
 def _is_event(message: Message) -> bool:
@@ -163,13 +154,8 @@ def _is_event(message: Message) -> bool:
     return "." in message.event
 
 
-async def _listen(line: Line, asked: Any, last: str | None) -> Incoming:
-    deadline = time.monotonic() + _AWAY
-    while True:
-        try:
-            return await line.carrier.open(follow_events(**asked, last=last))
-        except Unavailable:
-            # Who never had an answer is told at once; who listens already waits for the scheduler to come back.
-            if not line.carrier.answered or time.monotonic() >= deadline:
-                raise
-        await line.carrier.pause(_LOOK_EVERY)
+def _decoded(message: Message, form: type[T]) -> T:
+    try:
+        return msgspec.json.decode(message.data, type=form)
+    except msgspec.DecodeError as error:
+        raise BadAnswer(f"the scheduler's stream cannot be read: {error}") from None

@@ -16,7 +16,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, over
 import msgspec
 
 from rota.client.ask import MOST_LISTED, Ask
-from rota.client.carry import Carrier, run
+from rota.client.carry import Carrier, each, run
 from rota.client.problem import BadAnswer
 from rota.sdk.around import directory, here
 
@@ -178,16 +178,3 @@ class Pages(Course[P, T]):
         super().__init__(go)
         self.build = build
         self.__doc__, self._made_of = build.__doc__, build
-
-
-def each(items: AsyncGenerator[T, None]) -> Iterator[T]:
-    """The items of what never waits for an event loop."""
-    try:
-        while True:
-            try:
-                item = run(items.__anext__())
-            except StopAsyncIteration:
-                return
-            yield item
-    finally:
-        run(items.aclose())
