@@ -144,8 +144,8 @@ async def get_log(call: Call[LogQuery, None]) -> Response:
     path = path_in(place.directory, stream)
     size = 0 if place.is_empty else size_of(path)
     offset = max(0, size + query.offset) if query.offset < 0 else query.offset
+    begins = last_offsets(request, (stream,)) or {stream: offset}
     if query.follow and accepts(request):
-        begins = last_offsets(request, (stream,)) or {stream: offset}
         return EventStream(follow(context, job, place, begins), context.streams)
     if query.follow and place.is_current and request.method != "HEAD":
         context.streams.refuse_too_many()
@@ -163,8 +163,8 @@ async def get_logs(call: Call[LogsQuery, None]) -> Reply[LogsForm] | Response:
     """
     context, job = call.context, parse_job(call.path["job"])
     place = await _place(context, job, call.query.run)
+    begins = last_offsets(call.request, STREAMS) or dict.fromkeys(STREAMS, 0)
     if call.query.follow and accepts(call.request):
-        begins = last_offsets(call.request, STREAMS) or dict.fromkeys(STREAMS, 0)
         return EventStream(follow(context, job, place, begins), context.streams)
     stdout, stderr = (_log(place, stream) for stream in STREAMS)
     most = context.control.config.log.max_bytes
