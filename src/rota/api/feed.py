@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -115,6 +116,8 @@ class Feed:
         """Numbers behind which there is something to be passed on."""
         self._is_waking = False
         self._has_news = asyncio.Event()
+        self._catching_up = asyncio.Lock()
+        """Who reads the table for himself does so by turns."""
         self._task: asyncio.Task[None] | None = None
 
     def publish(self, events: Sequence[Event], upto: int) -> None:
@@ -154,11 +157,15 @@ class Feed:
             found = piece(reader, wanted, since=since, limit=limit, complete_from=complete_from)
             return found, reader.members_of(wanted.chains)
 
-        found, members = await self._look(read)
-        are_new = [self._audience.meet(job, chain) for job, chain in members]
-        listener.has_read(found.position)
-        if found.is_end and found.position >= self._position and not any(are_new):
-            listener.is_live = True
+        async with self._catching_up:
+            begun = time.monotonic()
+            found, members = await self._look(read)
+            are_new = [self._audience.meet(job, chain) for job, chain in members]
+            listener.has_read(found.position)
+            if found.is_end and found.position >= self._position and not any(are_new):
+                listener.is_live = True
+            elif not found.is_end:  # a hundred that come back with a day of history leave half of the time to the work
+                await asyncio.sleep(time.monotonic() - begun)
         return found
 
     async def _pass_on_all(self) -> None:
