@@ -255,7 +255,11 @@ def test_surroundings_are_said_once_for_a_batch(rota: Rota) -> None:
     answer = rota.api("POST", "/api/jobs/batch", body).json()
     rota.wait(*answer["jobs"])
     assert [rota.ask("logs", job).out for job in answer["jobs"]] == [f"1 2\n{rota.cwd}\n", "1 3\n/\n"]
-    for wrong, path in (({"cwd": "here"}, "$.cwd"), ({"env": {"": "x"}}, "$.env"), ({"jobs": [{"x": 1}]}, "$.jobs[0]")):
+    for wrong, path in (
+        ({"cwd": "here"}, "$.cwd"),
+        ({"env": {"": "x"}}, "$.env"),
+        ({"jobs": [{"x": 1}]}, "$.jobs[0].x"),
+    ):
         refusal = rota.api("POST", "/api/jobs/batch", {**body, **wrong})
         assert (refusal.status, refusal.json()["path"]) == (422, path)
     alone = rota.api("POST", "/api/jobs", {"command": ["true"], "timeout": "soon"})

@@ -90,7 +90,6 @@ def test_of_many_in_one_turn_one_is_submitted(scheduler: Scheduler, raw: Raw) ->
     assert len(stored) == 1
     assert answers.count(AlreadyActive(active={"k": stored[0].jobs[0]})) == 49
     assert raw("SELECT count(*) FROM job") == [(1,)]
-    assert raw("SELECT count(*) FROM idempotency") == [(1,)]
 
 
 def test_one_that_is_refused_in_the_same_turn_takes_no_key_with_it(scheduler: Scheduler) -> None:

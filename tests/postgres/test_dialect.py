@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rota.errors import InvalidInput
 from rota.store import statement
 from rota.store.postgres.dialect import Statement, bound, translate, translate_schema
 
@@ -66,5 +67,5 @@ def test_values_travel_as_text(value: Any, text: bytes | None) -> None:
 
 @pytest.mark.parametrize("value", ["a\x00b", ["a", "\x00"], 1.5, object()])
 def test_what_cannot_be_kept_is_refused_and_never_cut_short(value: object) -> None:
-    with pytest.raises((ValueError, TypeError)):
+    with pytest.raises((InvalidInput, ValueError, TypeError)):
         bound(Statement(b"", ("a",)), {"a": value})
