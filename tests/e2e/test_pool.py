@@ -29,7 +29,7 @@ def test_a_raised_limit_starts_jobs_at_once_and_a_lowered_one_drains(rota: Rota,
     jobs = dict(zip(names, [rota.submit(*stage.actor(name)) for name in names], strict=True))
     assert stage.hear() == ["a begins"]
     rota.ask("pool", "set", "global", "3")
-    assert stage.hear(2) == ["b begins", "c begins"]
+    assert sorted(stage.hear(2)) == ["b begins", "c begins"]
     assert rota.status()["pools"]["global"] == {"size": 3, "used": 3}
     rota.ask("pool", "set", "global", "2")
     assert rota.show(jobs["d"])["wait"]["detail"] == "waiting on pool global (3/2)"
@@ -39,7 +39,7 @@ def test_a_raised_limit_starts_jobs_at_once_and_a_lowered_one_drains(rota: Rota,
     stage.release("b")
     assert stage.hear(3) == ["a ends", "b ends", "d begins"]
     rota.ask("pool", "set", "global", "-1")
-    assert stage.hear(2) == ["e begins", "f begins"]
+    assert sorted(stage.hear(2)) == ["e begins", "f begins"]
     assert rota.status()["mode"] == "direct"
     for name in "cdef":
         stage.release(name)

@@ -19,7 +19,7 @@ def test_twenty_submits_make_one_scheduler_and_twenty_jobs(rota: Rota, stage: St
     pid = rota.scheduler
     # Those who lost may still be on their way out.
     eventually(lambda: rota.schedulers() == [pid], what="one scheduler")
-    assert (rota.home / "rota.log").read_text().count(" serves ") == 1
+    assert (rota.home / "rota.log").read_text().count(f" serves {rota.home}\n") == 1
 
 
 def test_eight_ups_agree_on_one(rota: Rota) -> None:

@@ -262,16 +262,9 @@ def test_plain_curl_is_enough_on_the_socket(rota: Rota) -> None:
 
 
 def test_nobody_else_can_have_its_port_for_the_socket(rota: Rota) -> None:
-    """The default port may be anybody's: nothing of the suite depends on it."""
-    with socket.socket() as holder:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            holder.bind(("127.0.0.1", 7682))
-            holder.listen()
-        except OSError:
-            pass  # another scheduler of the suite has it: all the better
-        rota.start()
-        assert tcp(rota)["off"] == (
-            "port 7682 is taken on 127.0.0.1; `rota config set server.port 0` takes any that is free"
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = holder.getsockname()[1]
+        assert settle(rota, f"port = {port}")["off"] == (
+            f"port {port} is taken on 127.0.0.1; `rota config set server.port 0` takes any that is free"
         )
         rota.wait(rota.submit("--", "true"))
