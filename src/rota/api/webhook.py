@@ -20,7 +20,7 @@ from rota.core.address import read_url
 from rota.core.webhook import TEST, USUAL, Webhook
 from rota.engine.webhook import new_message
 from rota.engine.work import Work
-from rota.errors import InvalidInput, RotaError
+from rota.errors import RotaError, within
 from rota.ids import WebhookId, parse_webhook, show_webhook
 from rota.receiver.name import permitted
 from rota.store.session import Reader
@@ -40,10 +40,8 @@ async def unknown_names(context: Context, urls: Mapping[str, str]) -> list[str]:
     policy = context.control.settings.webhooks
     paths: dict[tuple[str, int], str] = {}
     for url, path in urls.items():
-        try:
+        with within(path):
             check_target(url, policy)
-        except InvalidInput as error:
-            raise error.under(path) from None
         parts = read_url(url)
         paths.setdefault((parts.host, parts.port), path)
     places = list(paths)[:_MOST_LOOKED_UP]
