@@ -134,12 +134,14 @@ def _cron(expression: str, zone: str) -> Cron:
 
 @contextmanager
 def _of_job(wanted: ScheduleChange) -> Iterator[None]:
-    """A param can be said in two places."""
+    """What is refused of it is said of where it is changed: params can be in three places."""
     try:
         yield
     except RotaError as error:
-        is_set = error.path.startswith(".params") and "params" not in _fields(wanted)
-        error.path = f".set_params{error.path.removeprefix('.params')}" if is_set else f".job{error.path}"
+        if error.path == ".params" and "params" not in _fields(wanted):
+            error.path = ".unset_params" if wanted.set_params is UNSET else ".set_params"
+        else:
+            error.under(".job")
         raise
 
 

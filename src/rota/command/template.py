@@ -10,13 +10,14 @@ from typing import Any
 import msgspec
 
 from rota.command.expand import find, id_of
-from rota.command.field import check_fields, check_rest, check_text
-from rota.command.schema import MOST_PARAMS, MOST_SCHEMA, check_params, check_schema, troubles
+from rota.command.field import check_fields, check_own_params, check_rest, check_text
+from rota.command.schema import MOST_PARAMS, MOST_SCHEMA, check_schema, troubles
 from rota.command.submission import LockWanted, Submission
 from rota.command.survey import parse_named
 from rota.command.webhook import hook_of
 from rota.core.retry import RetryPolicies
 from rota.core.template import Template, TemplateBody, braced, fill, fixed_texts, locks_of, places, shortened
+from rota.core.unique import check_key
 from rota.core.webhook import HookPolicy
 from rota.engine.work import Work
 from rota.errors import Conflict, InvalidInput, within
@@ -91,13 +92,13 @@ def check(name: str, body: TemplateBody, retry: RetryPolicies, hooks: HookPolicy
     if body.params_schema is not None:
         with within(".params_schema"):
             check_schema(body.params_schema)
-    with within(".default_params"):
-        check_params(None, body.default_params)
+    check_own_params(body.default_params, "default_params")
     example = _example(body, declared)
     check_text("job_name", example.name)
     check_fields(example)
     check_rest(example, retry, _EXAMPLE_TIME)
     hook_of(example, hooks)
+    check_key(example.unique)
     parse_named("needs", example.needs)
     parse_named("produces", example.produces)
     if body.base is not None and not body.worktree:
@@ -191,6 +192,7 @@ def change(work: Work, asked: str, changes: Mapping[str, Any], *, is_whole: bool
         raise InvalidInput('set_default_params is an object, as in {"model": "small"}').under(".set_default_params")
     if added:
         fields["default_params"] = {**was.get("default_params", {}), **fields.get("default_params", {}), **added}
+        check_own_params(fields["default_params"], "set_default_params")
     body = _body({key: value for key, value in {**was, **fields}.items() if value is not None})
     name = changes.get("name") or template.name
     if not isinstance(name, str):

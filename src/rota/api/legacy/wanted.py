@@ -141,7 +141,7 @@ def _sent_at(body: Mapping[str, Any], at: str, job: str | None, field: str, n: s
     own = body if job is None else body["jobs"][int(job)]
     index = "" if n is None else f"[{n}]"
     if field == "params":
-        return f"{at}.params" if own.get("params") else at
+        return f"{at}.params" if "params" in own else at
     if field == "template":
         return f"{at}.{next((name for name in ('template', 'template_id') if own.get(name)), 'type')}"
     if field == "webhooks" and int(n or 0) >= len(own.get("webhooks") or ()):
