@@ -25,11 +25,9 @@ def settle(rota: Rota, settings: str = "port = 0") -> dict[str, Any]:
 
 
 def tcp(rota: Rota) -> dict[str, Any]:
-    def look() -> dict[str, Any] | None:
-        said: dict[str, Any] = rota.status()["tcp"]
-        return None if said["off"] == "it is being started" else said
-
-    return eventually(look)
+    """Known as soon as the scheduler has started."""
+    said: dict[str, Any] = rota.status()["tcp"]
+    return said
 
 
 def connection(rota: Rota) -> http.client.HTTPConnection:

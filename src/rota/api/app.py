@@ -63,6 +63,7 @@ _MODULES = (
 
 _ENDPOINTS = tuple(endpoint for module in _MODULES for endpoint in module.ENDPOINTS)
 ENDPOINTS: tuple[Endpoint, ...] = (*_ENDPOINTS, *About(_ENDPOINTS).endpoints)
+ROUTER = Router(ENDPOINTS)
 
 _LONGEST_KEY = 255
 _MOST_OF_NOTHING = 1024
@@ -75,7 +76,7 @@ _NO_ROUTE = (OTHER, OTHER)
 class Application:
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._router = Router(ENDPOINTS)
+        self._router = ROUTER
         self._notes = Notes()
         self._in_flight: set[str] = set()
         """The idempotency keys of requests that are being carried out."""
@@ -95,7 +96,7 @@ class Application:
         if found is None:
             await nowhere(scope["path"])(scope, receive, send)
             return
-        endpoint = found.endpoints.get("GET" if scope["method"] == "HEAD" else scope["method"])
+        endpoint = found.at(scope["method"])
         if endpoint is None:
             response = not_with(scope["method"], scope["path"], allowed=found.allowed)
             endpoint = next(iter(found.endpoints.values()))

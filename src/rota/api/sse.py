@@ -28,9 +28,6 @@ RETRY = b"retry: 1000\n\n"
 """Milliseconds after which a client asks again when the connection broke."""
 BEAT_EVERY = 15.0
 
-MOST_STREAMS = 2000
-"""Open at once; fewer where the process may not have twice as many descriptors."""
-
 
 def message(form: Any, *, event: str | None = None, number: object = None) -> bytes:
     """JSON has no line breaks, so the data is one line."""
@@ -46,7 +43,7 @@ def accepts(request: Request) -> bool:
 class Streams:
     """How many answers are open that have no end of their own."""
 
-    def __init__(self, most: int = MOST_STREAMS) -> None:
+    def __init__(self, most: int) -> None:
         self.most = most
         self.open = 0
 
