@@ -10,6 +10,7 @@ import msgspec
 
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
+from rota.api.health import disk
 from rota.duration import parse_duration
 from rota.errors import StorageFull, StoreError
 from rota.view.log import oversize
@@ -24,14 +25,15 @@ async def get_scheduler(call: Call[Nothing, None]) -> Reply[SchedulerForm] | Rep
     concerns the process itself, with the trouble there is."""
     context = call.context
     about = context.control.about()
+    trouble = list(dict.fromkeys([*about.trouble, *await disk(context)]))
     try:
         said = await context.look(partial(status, sight=context.sight()))
-        trouble = [*about.trouble, *await _oversize(context)]
+        trouble += await _oversize(context)
         if routes := context.control.config.routes:
             trouble += await context.look(partial(lost_routes, routes=routes.items()))
     except (StorageFull, StoreError) as error:
         # Whoever asks what is wrong is to be told, also when the counts cannot be.
-        return Reply(msgspec.structs.replace(about, trouble=about.trouble or [error.message]))
+        return Reply(msgspec.structs.replace(about, trouble=trouble or [error.message]))
     asdict = msgspec.structs.asdict
     return Reply(SchedulerForm(**{**asdict(said), **asdict(about), "trouble": trouble}))
 
