@@ -48,6 +48,7 @@ from rota.api.context import Context
 from rota.api.decode import body_of, query_of
 from rota.api.deprecation import Notes, headers_of
 from rota.api.endpoint import Call, Endpoint, Key, Reply
+from rota.api.nul import refuse_in_texts
 from rota.api.problem import NOBODY, defect, not_with, nowhere, refusal
 from rota.api.router import Router
 from rota.api.trace import traced
@@ -125,6 +126,7 @@ class Application:
         self, endpoint: Endpoint, request: Request, path: dict[str, str], body: bytes, key: Key | None
     ) -> Response:
         try:
+            refuse_in_texts(path)
             call: Call[Any, Any] = Call(
                 request,
                 self._context,

@@ -22,7 +22,8 @@ Name = Annotated[str, Meta(extra_json_schema={"pattern": _NAME, "maxLength": 200
 """Of a type, a flow, a target."""
 Word = Annotated[str, Meta(extra_json_schema={"pattern": _WORD, "maxLength": 200})]
 """A name without a slash."""
-Text = Annotated[str, Meta(extra_json_schema={"pattern": r"^[^\u0000]*$"})]
+WITHOUT_NUL = r"^[^\u0000]*$"
+Text = Annotated[str, Meta(extra_json_schema={"pattern": WITHOUT_NUL})]
 """Anything that can be given to a program."""
 Key = Annotated[str, Meta(extra_json_schema={"pattern": r"^[^\u0000]+$", "minLength": 1, "maxLength": 200})]
 """Of a lock, or a unique one."""
