@@ -326,8 +326,13 @@ class Daemon:
     # What the API asks.
 
     def reload(self) -> None:
+        """What cannot be used is said, here and in `status`; what was in force before it stays so."""
         self._config_seen = _stamp(self._home.config)
-        self._apply(config.load(self._home.config))
+        try:
+            self._apply(config.load(self._home.config))
+        except Exception as error:
+            self._config_trouble = error.message if isinstance(error, RotaError) else repr(error)
+            raise
 
     def set_pool(self, name: str, size: int) -> None:
         self._apply(config.edit(self._home.config, f"pools.{name}", str(size)))
@@ -410,10 +415,8 @@ class Daemon:
         try:
             self.reload()
             log.info("took up %s", self._home.config)
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with the file, the next look at it goes on
-            said = error.message if isinstance(error, RotaError) else repr(error)
-            self._config_trouble = said
-            log.warning("%s; the configuration before it stays in force", said)
+        except Exception:  # noqa: BLE001 - whatever is wrong with the file, the next look at it goes on
+            log.warning("%s; the configuration before it stays in force", self._config_trouble)
 
     # Shutdown (CON-003).
 

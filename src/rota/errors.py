@@ -22,7 +22,7 @@
     │   └── Busy            too many are connected                         503, exit 1
     ├── WaitOver            a direct execution did not get its turn        503, exit 75
     ├── StorageFull         the disk is full; nothing was stored           507, exit 1
-    ├── ConfigError         `rota.toml` cannot be used                     500, exit 1
+    ├── ConfigError         `rota.toml` cannot be used                     422, exit 1
     ├── HomeError           the home directory cannot be used              500, exit 1
     └── StoreError          the database cannot be used                    500, exit 1
 
@@ -285,6 +285,7 @@ class ConfigError(RotaError):
     code = "config-error"
     title = "The configuration cannot be used"
     remedy = "Mend the line of `rota.toml` that `detail` names; `rota doctor` looks at it whole."
+    http_status = 422
 
 
 class HomeError(RotaError):

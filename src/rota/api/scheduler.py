@@ -12,7 +12,7 @@ from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
 from rota.api.health import disk
 from rota.duration import parse_duration
-from rota.errors import StorageFull, StoreError
+from rota.errors import ConfigError, StorageFull, StoreError
 from rota.view.log import oversize
 from rota.view.status import pools, status
 from rota.view.template import lost_routes
@@ -137,10 +137,11 @@ _STATUS = {
 
 ENDPOINTS = [
     Endpoint("GET", "/api/scheduler", get_scheduler, or_gives={200: AboutForm}, shows=_STATUS),
-    Endpoint("POST", "/api/scheduler/reload", reload_config, shows={}),
+    Endpoint("POST", "/api/scheduler/reload", reload_config, shows={}, refuses=(ConfigError,)),
     Endpoint("POST", "/api/scheduler/stop", stop, statuses=(202,), sends={"grace": "30s", "kill": False}, shows={}),
     Endpoint("GET", "/api/pools", list_pools, shows={"pools": _POOLS, "each": {"flow": 1}}),
     Endpoint(
-        "PUT", "/api/pools/{name:path}", set_pool, sends={"size": 2}, shows={"pools": _POOLS, "each": {"flow": 1}}
+        "PUT", "/api/pools/{name:path}", set_pool, sends={"size": 2}, shows={"pools": _POOLS, "each": {"flow": 1}},
+        refuses=(ConfigError,),
     ),
 ]  # fmt: skip
