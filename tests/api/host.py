@@ -75,6 +75,9 @@ class Host:
             if scope["path"] == "/stream":
                 await StreamingResponse(self._pieces())(scope, receive, send)
                 return
+            if scope["path"] == "/pieces":
+                await StreamingResponse(_two_pieces())(scope, receive, send)
+                return
             if scope["path"] == "/unread":
                 await answer({"read": None})(scope, receive, send)
                 return
@@ -180,6 +183,11 @@ class Host:
         with self.connect(trust) as connection:
             connection.sendall("\r\n".join((*lines, "", "")).encode("latin-1") + (body or b""))
             return read(connection, method)
+
+
+async def _two_pieces() -> Any:
+    yield b"first\n"
+    yield b"second\n"
 
 
 @contextmanager

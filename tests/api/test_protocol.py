@@ -242,6 +242,32 @@ def test_who_waits_for_an_answer_is_not_cut_off(home: Path) -> None:
         assert host.streams == 1
 
 
+def test_http_1_0_knows_no_pieces(host: Host) -> None:
+    """What it is told has a length, or ends with the connection."""
+
+    def told(path: str, method: str = "GET") -> tuple[bytes, bytes]:
+        with opened(host, f"{method} {path} HTTP/1.0", "Connection: keep-alive\r\n") as connection:
+            said = b""
+            while piece := connection.recv(4096):
+                said += piece
+        head, _, body = said.partition(b"\r\n\r\n")
+        assert b"transfer-encoding" not in head.lower()
+        assert b"connection: close" in head
+        return head, body
+
+    head, body = told("/pieces")
+    assert (body, b"content-length" in head) == (b"first\nsecond\n", False)
+    head, body = told("/")
+    assert (body, b"content-length: 10" in head) == (b'{"read":0}', True)
+    assert told("/pieces", "HEAD")[1] == b""
+    with opened(host, "GET /stream HTTP/1.0", "") as connection:
+        said = b""
+        while not said.endswith(b"\r\n\r\nfirst\n"):
+            piece = connection.recv(4096)
+            assert piece, said
+            said += piece
+
+
 # Numbers.
 
 
