@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import socket
 import threading
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from e2e.listening import listening
+from e2e.listening import STREAM, listening
 from e2e.rig import PATIENCE, Rota, Stage, eventually
 from rota.store.open import open_store
 
@@ -198,17 +199,28 @@ def test_what_cannot_be_asked_is_refused(rota: Rota, query: str, status: int, sa
 
 
 def test_what_was_collected_is_said_to_be_missing(home: Rota, stage: Stage) -> None:
-    for job in [home.post(["true"]) for _ in range(3)]:
-        home.ended(job)
+    home.set_global(2)
     kept = home.post(stage.actor("kept"))
     stage.hear()
+    for job in [home.post(["true"]) for _ in range(3)]:
+        home.ended(job)
     home.ask("gc", "--days", "0")
     left = page(home, "limit=1000")
     assert left["reset"] is None, "nobody asked for what is gone"
-    complete = page(home, "since=1")["reset"]["complete_from"]
-    with listening(home, "/api/events", "1") as stream:
+    complete = page(home, "since=0")["reset"]["complete_from"]
+    with listening(home, "/api/events", "0") as stream:
         reset, *others = stream.hear(1 + len(left["events"]))
-    assert (reset.event, reset.json()) == ("reset", {"since": 1, "complete_from": complete})
+    assert (reset.event, reset.json()) == ("reset", {"since": 0, "complete_from": complete})
+    with listening(home, "/api/events", reset.id) as stream:
+        assert [message.event for message in stream.hear()] == ["gc.removed"], "who comes back is not told again"
+    for query, seen in (("kind=scheduler.paused", ["reset"]), ("kind=job.submitted", ["reset", "job.submitted"])):
+        connection = home.connection()
+        connection.request("GET", f"/api/events?{query}", headers={**STREAM, "Last-Event-ID": "0"})
+        response, said = connection.getresponse(), b""
+        while not said.endswith(b"\n\nid: %d\n\n" % (complete - 1)):
+            said += response.read1(65_536)
+        assert re.findall(r"event: (\S+)", said.decode()) == seen, "and what it may come back with is past the gap"
+        connection.close()
     assert [message.json() for message in others] == left["events"], "what is there comes all the same"
     with listening(home, f"/api/events?since=0&job={kept}") as stream:
         assert stream.hear()[0].event == "job.submitted", "a job that is there has all its events"

@@ -108,13 +108,23 @@ async def _stream(context: Context, wanted: Wanted, since: int | None) -> AsyncG
                 found = await feed.catch_up(listener, complete_from=complete_from)
                 complete_from = found.complete_from or complete_from
                 told = b"".join((_told_reset(found, asked), *map(event_message, found.entries)))
+                told += _passed(found, asked, complete_from)
             if told:
                 yield told
 
 
 def _told_reset(found: Piece, since: int) -> bytes:
+    """Whoever comes back with its number has been told, and is not told again."""
     form = _reset(found, since)
-    return b"" if form is None else message(form, event="reset", number=min(since, found.position))
+    return b"" if form is None else message(form, event="reset", number=form.complete_from - 1)
+
+
+def _passed(found: Piece, since: int, complete_from: int) -> bytes:
+    """Behind the last event from before `complete_from`, where no later one follows: a number alone, which no client
+    shows, so that whoever comes back is not told again either."""
+    last = found.entries[-1].seq if found.entries else 0
+    is_passed = since < complete_from <= found.position + 1
+    return b"id: %d\n\n" % (complete_from - 1) if is_passed and last < complete_from else b""
 
 
 def _reset(found: Piece, since: int) -> ResetForm | None:
