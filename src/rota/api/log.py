@@ -80,7 +80,8 @@ async def _place(context: Context, job: JobId, named: str | None) -> Place:
         directory = run_view.directory_of(found, run, own)
         is_current = directory == own
         past = None if run is None or is_current else run_view.show(reader, run, context.sight())
-        return Place(Path(directory), is_current, is_current and not found.has_own_logs, past)
+        is_over = not is_current or found.status in TERMINAL
+        return Place(Path(directory), is_current, is_current and not found.has_own_logs, is_over, past)
 
     return await context.look(look)
 
@@ -120,8 +121,14 @@ def _part(path: Path, part: Part, size: int) -> Response:
         refused = problem("range", 416, f"the log has {size} bytes; ask for a part of these")
         refused.headers["Content-Range"] = f"bytes */{size}"
         return refused
-    headers = {"Content-Range": f"bytes {part.offset}-{part.offset + part.limit - 1}/{size}"}
-    return _stream(_threaded(pieces(path, *part)), 206, headers)
+    where = f"bytes {part.offset}-{part.offset + part.limit - 1}/{size}"
+    return _measured(path, part, 206, {"Content-Range": where})
+
+
+def _measured(path: Path, part: Part, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """So much and no more, also where the file grows meanwhile."""
+    known = {"Content-Length": str(part.limit), **(headers or {})}
+    return _stream(_threaded(pieces(path, *part)), status, known)
 
 
 def _stream(body: AsyncIterator[bytes], status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -147,12 +154,14 @@ async def get_log(call: Call[LogQuery, None]) -> Response:
     begins = last_offsets(request, (stream,)) or {stream: offset}
     if query.follow and accepts(request):
         return EventStream(follow(context, job, place, begins), context.streams)
-    if query.follow and place.is_current and request.method != "HEAD":
+    if query.follow and not place.is_over:
+        if request.method == "HEAD":
+            return _stream(_threaded(iter(())))
         context.streams.refuse_too_many()
         return _stream(_follow(context, job, Output(path, offset)))
     part = _ranged(request.headers.get("range"), size)
-    limit = 0 if place.is_empty else query.limit
-    return _stream(_threaded(pieces(path, offset, limit))) if part is None else _part(path, part, size)
+    limit = size if query.follow else query.limit
+    return _measured(path, Part(offset, max(0, min(limit, size - offset)))) if part is None else _part(path, part, size)
 
 
 async def get_logs(call: Call[LogsQuery, None]) -> Reply[LogsForm] | Response:
