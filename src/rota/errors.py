@@ -7,7 +7,7 @@
     ├── TooSlow             the request did not come in time               408, exit 1
     ├── TooLarge            its body is too large                          413, exit 2
     ├── TargetTooLong       its path and query are too long                414, exit 2
-    ├── UnsupportedMedia    its body is not said to be JSON                415, exit 1
+    ├── UnsupportedMedia    its body is not said to be plain JSON          415, exit 1
     ├── Misdirected         it asks for a host that is not this one        421, exit 1
     ├── HeadersTooLarge     its headers are too large                      431, exit 1
     ├── InvalidInput        what was asked cannot be understood            422, exit 2
@@ -138,11 +138,11 @@ class TargetTooLong(RotaError):
 
 
 class UnsupportedMedia(RotaError):
-    """The request's body is not said to be JSON."""
+    """The request's body is not said to be plain JSON."""
 
     code = "unsupported-media"
-    title = "The body is not said to be JSON"
-    remedy = "Send JSON, and the header `Content-Type: application/json`."
+    title = "The body is not said to be plain JSON"
+    remedy = "Send JSON that is not compressed, and the header `Content-Type: application/json`."
     http_status = 415
 
 

@@ -54,7 +54,7 @@ from rota.api.router import Router
 from rota.api.trace import traced
 from rota.engine.meter import OTHER
 from rota.engine.once import told_before
-from rota.errors import InFlight, InvalidInput, RotaError
+from rota.errors import InFlight, InvalidInput, RotaError, UnsupportedMedia
 from rota.wire import encode
 
 _MODULES = (
@@ -111,7 +111,7 @@ class Application:
 
     async def _answer(self, endpoint: Endpoint, request: Request, path: dict[str, str]) -> Response:
         try:
-            body = await request.body() if endpoint.takes is not NoneType else await _no_body(request)
+            body = await _body(request) if endpoint.takes is not NoneType else await _no_body(request)
             key = _key(endpoint, request, body)
             with self._flying(key):
                 return await self._called(endpoint, request, path, body, key)
@@ -160,6 +160,14 @@ class Application:
             self._in_flight.discard(key.key)
 
 
+async def _body(request: Request) -> bytes:
+    """Taken as it is: what is compressed could be any size, and is not read."""
+    coding = request.headers.get("content-encoding", "").strip()
+    if coding.lower() not in ("", "identity"):
+        raise UnsupportedMedia(f"the request's body is said to be {coding!r}; send it uncompressed, as JSON")
+    return await request.body()
+
+
 async def _no_body(request: Request) -> bytes:
     """Of an endpoint that takes none: an empty object is taken for that, and all else is refused, unread."""
     body = b""
@@ -173,11 +181,16 @@ async def _no_body(request: Request) -> bytes:
 
 
 def _key(endpoint: Endpoint, request: Request, body: bytes) -> Key | None:
-    given = request.headers.get("idempotency-key") if endpoint.is_keyed else None
-    if given is None:
+    keys = request.headers.getlist("idempotency-key") if endpoint.is_keyed else []
+    if not keys:
         return None
-    if not 1 <= len(given) <= _LONGEST_KEY or not given.isprintable():
+    if len(keys) > 1:
+        raise InvalidInput(f"the request has {len(keys)} Idempotency-Key headers; send one, a new one for each request")
+    (given,) = keys
+    if not 1 <= len(given) <= _LONGEST_KEY:
         raise InvalidInput(f"an Idempotency-Key has 1 to {_LONGEST_KEY} characters; a UUID is a good one")
+    if not (given.isascii() and given.isprintable()):
+        raise InvalidInput("an Idempotency-Key has printable ASCII characters only; a UUID is a good one")
     scope = request.scope
     digest = blake2b(digest_size=32)
     for part in (scope["method"].encode(), scope["path"].encode(), scope["query_string"], body):
