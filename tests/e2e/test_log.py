@@ -182,6 +182,20 @@ def test_what_has_a_length_says_so(rota: Rota, stage: Stage) -> None:
     assert rota.api("GET", f"/api/jobs/{job}/logs/stdout?follow=1&offset=4").body == b"456789"
 
 
+def test_plain_curl_follows_both_streams(rota: Rota) -> None:
+    rota.start()
+    job = rota.post(["sh", "-c", "echo out; echo err >&2"])
+    rota.ended(job)
+    target = f"/api/jobs/{job}/logs?follow=1"
+    said = rota.api("GET", target, Accept="*/*").body
+    assert b'"text":"out\\n"' in said
+    assert b'"text":"err\\n"' in said
+    assert said.rstrip().splitlines()[-2] == b"event: end"
+    assert rota.api("GET", target, Accept="application/json").json()["stdout"]["size"] == 4
+    refused = "text/event-stream;q=0, application/octet-stream"
+    assert rota.api("GET", f"/api/jobs/{job}/logs/stdout?follow=1", Accept=refused).body == b"out\n"
+
+
 HUGE = 300_000_000
 
 

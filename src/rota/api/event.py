@@ -14,11 +14,12 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rota.api.accept import JSON, best_of
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Header, Reply
 from rota.api.feed import Feed, Listener, event_message
 from rota.api.page import PageSize, Seconds
-from rota.api.sse import BEAT, MEDIA, EventStream, accepts, message
+from rota.api.sse import BEAT, MEDIA, EventStream, message
 from rota.core.event import NAMED, Entry, Wanted
 from rota.errors import InvalidInput
 from rota.ids import parse_job
@@ -91,7 +92,7 @@ def last_seen(request: Request) -> int | None:
 def _is_page(request: Request, asked: str | None) -> bool:
     if asked is not None:
         return asked == "json"
-    return not accepts(request) and "application/json" in request.headers.get("accept", "")
+    return best_of(request, (MEDIA, JSON)) == JSON
 
 
 async def _stream(context: Context, wanted: Wanted, since: int | None) -> AsyncGenerator[bytes, None]:

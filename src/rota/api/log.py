@@ -17,11 +17,12 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response, StreamingResponse
 
+from rota.api.accept import JSON, best_of
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Header, Reply
 from rota.api.log_follow import Pace, Place, follow, last_offsets
 from rota.api.problem import problem
-from rota.api.sse import MEDIA, EventStream, accepts
+from rota.api.sse import MEDIA, EventStream
 from rota.core.status import TERMINAL
 from rota.errors import InvalidInput
 from rota.ids import JobId, parse_job, parse_run, show_job
@@ -33,6 +34,7 @@ from rota.view.workspace import workspace
 from rota.wire.log import LogForm, LogsForm, WorkspaceForm
 from rota.wire.text import RunText
 
+_BYTES = "application/octet-stream"
 _MOST = 2**62
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 Offset = Annotated[int, Meta(ge=-_MOST, le=_MOST)]
@@ -43,7 +45,7 @@ class LogsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     run: RunText | None = None
     """Of this run of the job: one that was rewound has earlier ones."""
     follow: bool = False
-    """Tell both streams as they are written, where the request accepts `text/event-stream`."""
+    """Tell both streams as they are written, as server-sent events; unless the request prefers JSON."""
 
 
 class LogQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -133,7 +135,7 @@ def _measured(path: Path, part: Part, status: int = 200, headers: dict[str, str]
 
 def _stream(body: AsyncIterator[bytes], status: int = 200, headers: dict[str, str] | None = None) -> Response:
     headers = {"Accept-Ranges": "bytes", **(headers or {})}
-    return StreamingResponse(body, status, headers, media_type="application/octet-stream")
+    return StreamingResponse(body, status, headers, media_type=_BYTES)
 
 
 async def get_log(call: Call[LogQuery, None]) -> Response:
@@ -152,7 +154,7 @@ async def get_log(call: Call[LogQuery, None]) -> Response:
     size = 0 if place.is_empty else size_of(path)
     offset = max(0, size + query.offset) if query.offset < 0 else query.offset
     begins = last_offsets(request, (stream,)) or {stream: offset}
-    if query.follow and accepts(request):
+    if query.follow and best_of(request, (_BYTES, MEDIA)) == MEDIA:
         return EventStream(follow(context, job, place, begins), context.streams)
     if query.follow and not place.is_over:
         if request.method == "HEAD":
@@ -167,13 +169,13 @@ async def get_log(call: Call[LogQuery, None]) -> Response:
 async def get_logs(call: Call[LogsQuery, None]) -> Reply[LogsForm] | Response:
     """Say how much a job has written to each stream, and what else it has left.
 
-    With `follow` and `Accept: text/event-stream`, tell both streams as they are written; the `id` of a message is the
-    offset behind it in stdout and that in stderr, as `1024.80`.
+    With `follow`, tell both streams as they are written, as server-sent events; the `id` of a message is the offset
+    behind it in stdout and that in stderr, as `1024.80`.
     """
     context, job = call.context, parse_job(call.path["job"])
     place = await _place(context, job, call.query.run)
     begins = last_offsets(call.request, STREAMS) or dict.fromkeys(STREAMS, 0)
-    if call.query.follow and accepts(call.request):
+    if call.query.follow and best_of(call.request, (MEDIA, JSON)) == MEDIA:
         return EventStream(follow(context, job, place, begins), context.streams)
     stdout, stderr = (_log(place, stream) for stream in STREAMS)
     most = context.control.config.log.max_bytes
@@ -205,7 +207,7 @@ ENDPOINTS = [
         hears={"Last-Event-ID": Header(_HEARD, "1024.80", r"^[0-9]{1,18}\.[0-9]{1,18}$")},
     ),
     Endpoint(
-        "GET", "/api/jobs/{job}/logs/{stream}", get_log, statuses=(200, 206), media=("application/octet-stream", MEDIA),
+        "GET", "/api/jobs/{job}/logs/{stream}", get_log, statuses=(200, 206), media=(_BYTES, MEDIA),
         refuses=(416,), shows="thinking\ndone\n",
         hears={
             "Range": Header("A part of it, by RFC 9110.", "bytes=0-1023", "^bytes=[0-9]{1,18}-[0-9]{0,18}$"),

@@ -12,7 +12,6 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from typing import Any
 
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -34,10 +33,6 @@ def message(form: Any, *, event: str | None = None, number: object = None) -> by
     named = b"" if event is None else b"event: %b\n" % event.encode()
     numbered = b"" if number is None else b"id: %b\n" % str(number).encode()
     return b"%b%bdata: %b\n\n" % (numbered, named, encode(form))
-
-
-def accepts(request: Request) -> bool:
-    return MEDIA in request.headers.get("accept", "")
 
 
 class Streams:
