@@ -152,6 +152,8 @@ class Endpoint:
         self.may_be_empty = get_origin(self.takes) in (Union, UnionType) and NoneType in get_args(self.takes)
         self.form = _without_none(self.takes)
         """Of a body that is there: what may be left out is not said to be null instead."""
+        self.is_free = get_origin(self.form) is dict
+        """Whether its body is anybody's JSON."""
         self.listed = frozenset(
             field.name for field in msgspec.structs.fields(self.asks) if get_origin(_bare(field.type)) in (list, tuple)
         )
