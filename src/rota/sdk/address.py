@@ -36,6 +36,7 @@ class Address:
             connection = socket.create_connection((self.host, self.port), timeout)
         except OSError as error:
             raise self.explain(error) from None
+        without_delay(connection)
         if self.tls is None:
             return connection
         try:
@@ -50,3 +51,8 @@ class Address:
         if isinstance(error, ssl.SSLCertVerificationError):
             return Unavailable(f"{self._shown} is not trusted: {error.verify_message}; name its authority's file as ca")
         return Unavailable(f"no scheduler answers at {self._shown}: {error.strerror or error}; see `rota status` there")
+
+
+def without_delay(connection: socket.socket) -> None:
+    """The end of a request does not wait until its beginning is acknowledged, which a quiet server may put off."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

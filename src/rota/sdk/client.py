@@ -7,10 +7,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rota.client.session import Blocking as BlockingCarrier
 from rota.client.transport import HomeSocket
 from rota.home import Home, find_home
 from rota.sdk.address import Address
+from rota.sdk.keeping import Keeping
 from rota.sdk.streaming import Streaming
 from rota.sdk.verb import Awaiting, Blocking, Line
 from rota.sdk.verbs import Verbs
@@ -47,10 +47,13 @@ class Client(Verbs, Blocking):
         unless `starts` is false. Or, with `url`, one over TCP, with its `token`, and for https with a file of
         certificates to trust in `ca`. Where neither is said, `ROTA_URL` and `ROTA_TOKEN` count."""
         place, found = _place(home, url, token, ca)
-        self._line = Line(BlockingCarrier(place, found, starts=starts), is_here=found is not None)
+        carrier = Keeping(place, found, starts=starts)
+        self._pool = carrier.pool
+        self._line = Line(carrier, is_here=found is not None)
 
     def close(self) -> None:
-        """Let go of what is kept open."""
+        """Close the connections that are kept. What is asked later has one for itself."""
+        self._pool.close()
 
     def __enter__(self) -> Self:
         return self
@@ -78,10 +81,13 @@ class AsyncClient(Verbs, Awaiting):
     ) -> None:  # fmt: skip
         """As of `Client`."""
         place, found = _place(home, url, token, ca)
-        self._line = Line(Streaming(place, found, starts=starts), is_here=found is not None)
+        carrier = Streaming(place, found, starts=starts)
+        self._pool = carrier.pool
+        self._line = Line(carrier, is_here=found is not None)
 
     async def close(self) -> None:
-        """Let go of what is kept open."""
+        """As of `Client`."""
+        self._pool.close()
 
     async def __aenter__(self) -> Self:
         return self
