@@ -41,13 +41,15 @@ class Client(Verbs, Blocking):
 
     def __init__(
         self, *, home: str | Path | None = None, url: str | None = None, token: str | None = None,
-        ca: str | Path | None = None, starts: bool = True,
+        ca: str | Path | None = None, starts: bool = True, away: float | None = 30.0,
     ) -> None:  # fmt: skip
         """The scheduler of a home, over its socket: found as the commands find it, and started if it is not there
         unless `starts` is false. Or, with `url`, one over TCP, with its `token`, and for https with a file of
-        certificates to trust in `ca`. Where neither is said, `ROTA_URL` and `ROTA_TOKEN` count."""
+        certificates to trust in `ca`. Where neither is said, `ROTA_URL` and `ROTA_TOKEN` count. A scheduler that is
+        stopped while `wait`, `logs` or `events` go on is waited for: for so many seconds as `away` says, or without end
+        if that is None."""
         place, found = _place(home, url, token, ca)
-        carrier = Keeping(place, found, starts=starts)
+        carrier = Keeping(place, found, starts=starts, away=away)
         self._pool = carrier.pool
         self._line = Line(carrier, is_here=found is not None)
 
@@ -72,16 +74,16 @@ class AsyncClient(Verbs, Awaiting):
             async for piece in client.logs(job.id, follow=True):
                 sys.stdout.buffer.write(piece)
 
-    A task that is cancelled closes its connection; what it had asked for goes on.
+    A task that is cancelled closes its connection. A job that it waited for goes on; a `run` is cancelled with it.
     """
 
     def __init__(
         self, *, home: str | Path | None = None, url: str | None = None, token: str | None = None,
-        ca: str | Path | None = None, starts: bool = True,
+        ca: str | Path | None = None, starts: bool = True, away: float | None = 30.0,
     ) -> None:  # fmt: skip
         """As of `Client`."""
         place, found = _place(home, url, token, ca)
-        carrier = Streaming(place, found, starts=starts)
+        carrier = Streaming(place, found, starts=starts, away=away)
         self._pool = carrier.pool
         self._line = Line(carrier, is_here=found is not None)
 

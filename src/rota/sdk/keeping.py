@@ -33,8 +33,8 @@ class Lent(Stream):
 
 
 class Keeping(Blocking):
-    def __init__(self, place: HomeSocket | Address, home: Home | None, *, starts: bool) -> None:
-        super().__init__(place, home, starts=starts)
+    def __init__(self, place: HomeSocket | Address, home: Home | None, *, starts: bool, away: float | None) -> None:
+        super().__init__(place, home, starts=starts, away=away)
         self.pool = Pool()
 
     async def send(self, ask: Ask) -> Pulled:

@@ -54,8 +54,8 @@ class Received(Reading):
 
 
 class Streaming(Carrier):
-    def __init__(self, place: HomeSocket | Address, home: Home | None, *, starts: bool) -> None:
-        super().__init__(starts=starts and home is not None)
+    def __init__(self, place: HomeSocket | Address, home: Home | None, *, starts: bool, away: float | None) -> None:
+        super().__init__(starts=starts and home is not None, away=away)
         self._place = place
         self._home = home
         self.pool = Pool()
