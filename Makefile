@@ -8,6 +8,8 @@
 #   make clean    remove what the others made
 
 PYTHON ?= python3
+# Without it every process that a test starts compiles all of Rota again.
+export PYTHONDONTWRITEBYTECODE :=
 BIN := .venv/bin
 
 .PHONY: test run bench openapi format clean

@@ -12,8 +12,11 @@ from postgres_server import Schema, postgres_schema, postgres_server, postgres_u
 from rota.store.port import Store
 from rota.store.postgres.store import PostgresStore
 from rota.store.sqlite.store import SqliteStore
+from sample import load_profile
 
 __all__ = ["postgres_schema", "postgres_server", "postgres_url"]
+
+load_profile()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

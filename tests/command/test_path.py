@@ -92,8 +92,8 @@ def test_a_refusal_says_the_place_once_though_the_turn_was_done_twice(scheduler:
 
 
 @pytest.mark.parametrize("shape", ["chain", "fan"])
-def test_ten_thousand_hang_together(scheduler: Scheduler, raw: Raw, shape: str) -> None:
-    count = 10_000
+def test_thousands_hang_together(scheduler: Scheduler, raw: Raw, shape: str) -> None:
+    count = 2_000
     members: list[dict[str, Any]]
     if shape == "chain":
         members = [{"local": f"n{n}", "after": [f"n{n - 1}"] if n else []} for n in range(count)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +15,12 @@ from rota.core.event import KINDS
 from rota.core.schedule import FireState
 from rota.core.status import Status
 
-MODULES = [ast.parse(path.read_text()) for path in sorted(Path(rota.__file__).parent.rglob("*.py"))]
+
+@cache
+def _modules() -> list[ast.Module]:
+    return [ast.parse(path.read_text()) for path in sorted(Path(rota.__file__).parent.rglob("*.py"))]
+
+
 OF_A_VALUE: Mapping[str, Iterable[StrEnum]] = {
     "row[2]": (),  # read back from the table
     "placement.to.lower()": Status,
@@ -83,7 +89,7 @@ def _argument(call: ast.Call, number: int, name: str) -> ast.expr:
 def _calls(name: str, home: ast.Module | None = None) -> Iterator[tuple[Place, ast.Call]]:
     """Calls of the class, or of the session's method, that has this name, each with where it stands. What begins with
     an underscore is called at home only."""
-    for module in MODULES:
+    for module in _modules():
         if name.startswith("_") and module is not home:
             continue
         for function in ast.walk(module):

@@ -4,7 +4,6 @@ the store, and a scheduler that goes on. On both databases: what one of them tak
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from types import NoneType
 from typing import Any, NamedTuple
@@ -25,8 +24,9 @@ from rota.api.openapi.document import document
 from rota.api.openapi.schema import plain
 from rota.errors import BY_CODE
 from rota.wire.problem import MEDIA
+from sample import sample
 
-EXAMPLES = int(os.environ.get("ROTA_FUZZ_EXAMPLES", "50"))
+EXAMPLES = sample(20)
 """Of each endpoint."""
 DOCUMENT = document(ENDPOINTS)
 TAKING = [endpoint for endpoint in ENDPOINTS if endpoint.takes is not NoneType]
@@ -147,7 +147,7 @@ def _faults(home: Home, endpoint: Endpoint) -> list[str]:
     faults: list[str] = []
 
     @settings(
-        max_examples=EXAMPLES, derandomize=True, database=None, deadline=None, phases=[Phase.generate],
+        max_examples=EXAMPLES, phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(spoilt(plain(endpoint.sends), form.fields))

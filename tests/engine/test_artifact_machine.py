@@ -22,6 +22,7 @@ from rota.core.status import STARTED, TERMINAL, WAITING, Status
 from rota.executor.port import Account, Accounts, FailedToStart
 from rota.ids import JobId, show_job
 from rota.store.sqlite.store import SqliteStore
+from sample import sample
 from store.invariants import check_store
 
 MEMORY = Path("/dev/shm")
@@ -231,7 +232,5 @@ class Machine(RuleBasedStateMachine):
 def test_no_job_starts_before_its_needs_and_everybody_who_waits_has_a_true_reason() -> None:
     run_state_machine_as_test(
         Machine,
-        settings=settings(
-            max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
-        ),
+        settings=settings(max_examples=sample(25), stateful_step_count=30, suppress_health_check=list(HealthCheck)),
     )

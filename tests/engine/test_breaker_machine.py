@@ -35,6 +35,7 @@ from rota.executor.port import Account, Accounts, Exited, FailedToStart
 from rota.ids import JobId
 from rota.store.sqlite.store import SqliteStore
 from rota.view.job import forms
+from sample import sample
 from store.invariants import check_store
 
 MEMORY = Path("/dev/shm")
@@ -368,19 +369,17 @@ def run(machine: type[Machine], examples: int) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=examples,
+            max_examples=sample(examples),
             stateful_step_count=40,
-            deadline=None,
-            derandomize=True,
             suppress_health_check=list(HealthCheck),
         ),
     )
 
 
 def test_whatever_happens_the_right_jobs_are_held_and_no_others() -> None:
-    run(Machine, 70)
+    run(Machine, 25)
 
 
 def test_whatever_happens_somebody_tries_who_can(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(breaker, "PROBES", 1)
-    run(Paged, 25)
+    run(Paged, 10)

@@ -47,6 +47,7 @@ from rota.ids import JobId, RunId, show_job
 from rota.store.sqlite.store import SqliteStore
 from rota.view import slot as view_slot
 from rota.view.job import forms
+from sample import sample
 from store.invariants import check_store
 
 MEMORY = Path("/dev/shm")
@@ -515,10 +516,8 @@ def explore(examples: int, steps: int = 30) -> None:
     run_machine(
         ControlMachine,
         settings=settings(
-            max_examples=examples,
+            max_examples=sample(examples),
             stateful_step_count=steps,
-            deadline=None,
-            derandomize=True,
             suppress_health_check=list(HealthCheck),
         ),
     )
@@ -528,11 +527,11 @@ def test_whatever_meets_no_limit_is_exceeded_every_wait_is_true_and_nothing_is_s
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(control, "AT_ONCE", 1)
-    explore(45)
+    explore(16)
 
 
 def test_nor_where_looks_and_plans_see_little_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control, "AT_ONCE", 1)
     for name in ("LOOK", "LOOKS", "LANES"):
         monkeypatch.setattr(dispatch, name, 1)
-    explore(20)
+    explore(8)

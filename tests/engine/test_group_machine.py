@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import Scheduler
@@ -26,6 +26,7 @@ from rota.errors import Conflict, InvalidInput
 from rota.executor.port import FailedToStart
 from rota.ids import GroupId, JobId, show_group, show_job
 from rota.store.sqlite.store import SqliteStore
+from sample import sample
 from store.invariants import check_store
 
 FATES = {"stop": Status.CANCELLED, "skip": Status.SKIPPED}
@@ -253,7 +254,7 @@ def _status_after(event: Event) -> Status | None:
     return Status(name) if event.kind.startswith("job.") and name in Status.__members__ else None
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=sample(20))
 @given(first, st.lists(steps, min_size=5, max_size=40))
 def test_groups_hold_together_at_every_step(begin: Step, play: list[Step]) -> None:
     """INV-006, DEC-012."""

@@ -19,6 +19,7 @@ from rota.core.status import ACTIVE, TERMINAL
 from rota.executor.port import Exited
 from rota.ids import JobId, RunId
 from rota.store.sqlite.store import SqliteStore
+from sample import sample
 from store.invariants import check_store
 
 MEMORY = Path("/dev/shm")
@@ -104,7 +105,7 @@ class World:
         self.scheduler.close()
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=sample(50), suppress_health_check=list(HealthCheck))
 @given(graph=st.lists(nodes, min_size=1, max_size=8), pick=st.integers(0, 99), is_half_way=st.booleans())
 def test_any_job_of_any_graph(graph: list[Node], pick: int, is_half_way: bool) -> None:
     home = Path(tempfile.mkdtemp(prefix="rota-rewind-", dir=MEMORY if MEMORY.is_dir() else None))

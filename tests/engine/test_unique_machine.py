@@ -7,7 +7,7 @@ import tempfile
 from contextlib import closing, suppress
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import Scheduler
@@ -19,6 +19,7 @@ from rota.core.status import Status
 from rota.errors import Conflict
 from rota.ids import JobId
 from rota.store.sqlite.store import SqliteStore
+from sample import sample
 
 HARD = 4
 Step = tuple[str, int]
@@ -84,7 +85,7 @@ class Play:
             self.scheduler.rewind(job)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=sample(25))
 @given(st.lists(steps, min_size=5, max_size=40))
 def test_a_key_has_one_active_chain_at_every_step(play: list[Step]) -> None:
     with tempfile.TemporaryDirectory() as directory:

@@ -12,6 +12,7 @@ from probe.rig import Tree, make, make_named, run
 from rota.core.fact import UNREADABLE, Head, Seen
 from rota.probe.local import LocalProbe
 from rota.probe.ref import is_ref_name
+from sample import sample
 
 
 def head(probe: LocalProbe, tree: Tree, branch: str) -> Seen:
@@ -183,7 +184,7 @@ def test_names_that_no_file_system_has(probe: LocalProbe, plain: Tree, name: str
 
 
 @given(name=st.text(alphabet="ab/.@{}-lock~ é", min_size=1, max_size=12))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=sample(30))
 def test_names_are_judged_as_git_does(name: str) -> None:
     assert is_ref_name(f"refs/heads/{name}") == (
         run(Path("/"), "check-ref-format", f"refs/heads/{name}").returncode == 0

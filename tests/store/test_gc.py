@@ -16,6 +16,7 @@ from rota.core.gc import sort_out
 from rota.core.job import Spec
 from rota.ids import JobId
 from rota.store.gc import TOP, Removed, RowCounts
+from sample import sample
 from store.desk import BROKEN, NOW, Desk, add_job
 from store.invariants import check_store
 
@@ -224,7 +225,7 @@ def _end(raw: Raw, job: JobId, at: datetime) -> None:
     )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=sample(10), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(wanted=histories(), limit=st.integers(1, 3))
 def test_whatever_is_removed_nothing_that_is_left_refers_to_it(desk: Desk, wanted: Wanted, limit: int) -> None:
     for table in ("lock", "edge", "run", "event", "job", "spec"):

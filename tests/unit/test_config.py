@@ -23,6 +23,7 @@ from rota.config.key import POLICY_FORMS, POOL_FORMS
 from rota.core import pool
 from rota.duration import parse_duration, show_duration
 from rota.errors import ConfigError, InvalidInput, StorageFull
+from sample import sample
 
 DISPLAY = ("display.list.format", "display.list.fields", "display.show.format", "display.show.fields")
 
@@ -574,7 +575,7 @@ def in_new_directory(act: Callable[[Path], None]) -> None:
         act(Path(directory) / "rota.toml")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=sample(10))
 @given(configs)
 def test_every_listing_can_be_typed_in_again(wanted: Config) -> None:
     def act(toml: Path) -> None:
@@ -586,7 +587,7 @@ def test_every_listing_can_be_typed_in_again(wanted: Config) -> None:
     in_new_directory(act)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=sample(10))
 @given(st.lists(st.tuples(pool_names, sizes | st.just(UNSET)), max_size=8))
 def test_edits_in_any_order_leave_the_last_word_of_each(edits: list[tuple[str, int | str]]) -> None:
     def act(toml: Path) -> None:
