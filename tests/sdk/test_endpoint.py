@@ -44,7 +44,7 @@ _GIVEN = {
 
 _OF_KIND: dict[str, Any] = {
     "int": 1, "float": 1.0, "bool": True, "str": "x", "Sequence": ["x"], "Iterable": [], "Duration": "1s", "Group": {},
-    "Mapping": {}, "NewTemplate": {}, "TemplateChange": {}, "Job": {"command": ["true"]}, "Json": {},
+    "Mapping": {}, "Seconds": 1.0, "Path": "/", "Command": ["x"], "NewTemplate": {}, "TemplateChange": {}, "Job": {"command": ["true"]}, "Json": {},
 }  # fmt: skip
 
 

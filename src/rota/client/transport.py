@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from rota import __version__
 from rota.client.ask import Ask
+from rota.client.ask.given import plain
 from rota.client.decoder import Decoder
 from rota.client.problem import BadAnswer, Broken, NoAnswer, NotRunning, from_answer
 from rota.errors import HomeError, InvalidInput, RotaError
@@ -172,7 +173,7 @@ class HomeSocket:
 
 def request_bytes(ask: Ask, headers: Mapping[str, str], *, keeps: bool = False) -> bytes:
     """The request as it goes over a connection; `headers` are the place's. `keeps`: others follow over the same."""
-    payload = b"" if ask.body is None else json.dumps(ask.body, separators=(",", ":")).encode("ascii")
+    payload = b"" if ask.body is None else _payload(ask.body)
     lines = [f"{ask.method} {ask.target} HTTP/1.1", f"User-Agent: rota/{__version__}"]
     if not keeps:
         lines.append("Connection: close")
@@ -181,10 +182,17 @@ def request_bytes(ask: Ask, headers: Mapping[str, str], *, keeps: bool = False) 
     if payload or ask.method != "GET":
         lines.append(f"Content-Length: {len(payload)}")
     for name, value in {**headers, **_trace(), **ask.headers}.items():
-        if not value.isprintable():
-            raise InvalidInput(f"the header {name} has characters that none can have, such as a line break")
+        if not (value.isascii() and value.isprintable()):
+            raise InvalidInput(f"the header {name} has characters that none can have: ASCII only, no line breaks")
         lines.append(f"{name}: {value}")
     return "\r\n".join((*lines, "", "")).encode("latin-1") + payload
+
+
+def _payload(body: Any) -> bytes:
+    try:
+        return json.dumps(body, separators=(",", ":"), default=plain).encode("ascii")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"the request cannot be sent as JSON: {error}") from None
 
 
 def send(place: Place, ask: Ask) -> Stream:

@@ -7,7 +7,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from rota.client.ask.given import seconds
+from rota.client.ask.wanted import Seconds
 from rota.client.transport import HomeSocket
+from rota.errors import InvalidInput
 from rota.home import Home, find_home
 from rota.sdk.address import Address
 from rota.sdk.keeping import Keeping
@@ -24,9 +27,15 @@ def _place(
         url = os.environ.get("ROTA_URL") or None
     if url is not None:
         token = os.environ.get("ROTA_TOKEN") if token is None else token
-        return Address(url, token=token, ca=None if ca is None else os.fspath(ca)), None
-    found = find_home(None if home is None else os.fspath(home))
+        return Address(url, token=token, ca=_path("ca", ca)), None
+    found = find_home(_path("home", home))
     return HomeSocket(found), found
+
+
+def _path(name: str, given: str | Path | None) -> str | None:
+    if given is None or isinstance(given, str | os.PathLike):
+        return given if given is None else os.fspath(given)
+    raise InvalidInput(f"{name} is a path, not {given!r}")
 
 
 class Client(Verbs, Blocking):
@@ -41,7 +50,7 @@ class Client(Verbs, Blocking):
 
     def __init__(
         self, *, home: str | Path | None = None, url: str | None = None, token: str | None = None,
-        ca: str | Path | None = None, starts: bool = True, away: float | None = 30.0,
+        ca: str | Path | None = None, starts: bool = True, away: Seconds | None = 30.0,
     ) -> None:  # fmt: skip
         """The scheduler of a home, over its socket: found as the commands find it, and started if it is not there
         unless `starts` is false. Or, with `url`, one over TCP, with its `token`, and for https with a file of
@@ -49,7 +58,7 @@ class Client(Verbs, Blocking):
         stopped while `wait`, `logs` or `events` go on is waited for: for so many seconds as `away` says, or without end
         if that is None."""
         place, found = _place(home, url, token, ca)
-        carrier = Keeping(place, found, starts=starts, away=away)
+        carrier = Keeping(place, found, starts=starts, away=seconds("away", away))
         self._pool = carrier.pool
         self._line = Line(carrier, is_here=found is not None)
 
@@ -79,11 +88,11 @@ class AsyncClient(Verbs, Awaiting):
 
     def __init__(
         self, *, home: str | Path | None = None, url: str | None = None, token: str | None = None,
-        ca: str | Path | None = None, starts: bool = True, away: float | None = 30.0,
+        ca: str | Path | None = None, starts: bool = True, away: Seconds | None = 30.0,
     ) -> None:  # fmt: skip
         """As of `Client`."""
         place, found = _place(home, url, token, ca)
-        carrier = Streaming(place, found, starts=starts, away=away)
+        carrier = Streaming(place, found, starts=starts, away=seconds("away", away))
         self._pool = carrier.pool
         self._line = Line(carrier, is_here=found is not None)
 

@@ -11,10 +11,12 @@ import msgspec
 from rota.client.absence import Absence
 from rota.client.ask import Ask
 from rota.client.ask.event import follow_events
+from rota.client.ask.given import seconds
 from rota.client.ask.group import cancel_group, get_group
 from rota.client.ask.job import TERMINAL, cancel_job, get_job
 from rota.client.ask.log import PIECE, follow_log, get_log
 from rota.client.ask.slot import cancel_slot, get_slot
+from rota.client.ask.wanted import Seconds
 from rota.client.listen import listen
 from rota.client.message import Message
 from rota.client.problem import BadAnswer
@@ -32,8 +34,9 @@ _POLL = 30.0
 
 
 class _Deadline:
-    def __init__(self, timeout: float | None, what: str) -> None:
-        self._at = None if timeout is None else time.monotonic() + timeout
+    def __init__(self, timeout: Seconds | None, what: str) -> None:
+        left = seconds("timeout", timeout)
+        self._at = None if left is None else time.monotonic() + left
         self._what = what
 
     def next_poll(self) -> float:
@@ -61,7 +64,7 @@ async def _until(
         deadline.check()
 
 
-async def wait(line: Line, job: str, *, timeout: float | None = None) -> JobForm:  # noqa: ASYNC109 - of both clients
+async def wait(line: Line, job: str, *, timeout: Seconds | None = None) -> JobForm:  # noqa: ASYNC109 - of both clients
     """The job when it has ended, or the last of its chain if it was retried; also over a restart of the scheduler.
     After `timeout` seconds TimeoutError; the job goes on."""
     deadline = _Deadline(timeout, job)
@@ -70,7 +73,7 @@ async def wait(line: Line, job: str, *, timeout: float | None = None) -> JobForm
     )
 
 
-async def wait_group(line: Line, group: str, *, timeout: float | None = None) -> GroupForm:  # noqa: ASYNC109
+async def wait_group(line: Line, group: str, *, timeout: Seconds | None = None) -> GroupForm:  # noqa: ASYNC109
     """The group when it is over, as `wait` does."""
     deadline = _Deadline(timeout, group)
     return await _until(line, lambda poll: get_group(group, wait=poll), GroupForm, lambda form: form.is_over, deadline)

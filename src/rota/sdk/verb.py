@@ -18,6 +18,7 @@ import msgspec
 from rota.client.ask import MOST_LISTED, Ask
 from rota.client.carry import Carrier, each, run
 from rota.client.problem import BadAnswer
+from rota.errors import InvalidInput
 from rota.sdk.around import directory, here
 
 P = ParamSpec("P")
@@ -163,7 +164,7 @@ class Pages(Course[P, T]):
     def __init__(self, build: Callable[P, Ask], form: type[F], of: Callable[[F], Sequence[T]]) -> None:
         async def go(line: Line, /, *args: P.args, **given: P.kwargs) -> AsyncGenerator[T, None]:
             asked: Any = dict(given)
-            left = asked.pop("limit", None)
+            left = _most(asked.pop("limit", None))
             while left is None or left > 0:
                 asked["limit"] = MOST_LISTED if left is None else min(left, MOST_LISTED)
                 page = await line.ask(build(*args, **asked), form)
@@ -178,3 +179,9 @@ class Pages(Course[P, T]):
         super().__init__(go)
         self.build = build
         self.__doc__, self._made_of = build.__doc__, build
+
+
+def _most(limit: object) -> int | None:
+    if limit is None or (isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0):
+        return limit
+    raise InvalidInput(f"limit is how many at most, as 100, not {limit!r}")

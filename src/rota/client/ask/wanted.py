@@ -7,10 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from os import PathLike
 from typing import Any, Literal, NotRequired, TypedDict
 
-Duration = str | timedelta
-"""Text as `90s` or `1h30m`, or a timedelta."""
+Duration = str | float | timedelta
+"""Text as `90s` or `1h30m`, a number of seconds, or a timedelta."""
+Seconds = Duration
+"""The same, of what is waited for by the request itself."""
+Path = str | PathLike[str]
+Command = Sequence[Path]
+"""Words; a path is one."""
 
 
 class After(TypedDict):
@@ -54,7 +60,7 @@ class JobOptions(TypedDict, total=False):
     skip_if: str | None
     retries: int | None
     retry: str | None
-    cwd: str | None
+    cwd: Path | None
     worktree: bool | None
     base: str | None
     patch: bool | None
@@ -67,7 +73,7 @@ class JobOptions(TypedDict, total=False):
 class Job(JobOptions, total=False):
     """One of a batch."""
 
-    command: Sequence[str]
+    command: Command
     local: str | None
     """The name by which the others of its batch can say `after`."""
 
@@ -81,7 +87,7 @@ class Group(TypedDict, total=False):
 class Around(TypedDict, total=False):
     """What the jobs of a batch get that do not bring their own."""
 
-    cwd: str | None
+    cwd: Path | None
     env: Mapping[str, str]
     inherit_env: bool
 
@@ -89,7 +95,7 @@ class Around(TypedDict, total=False):
 class Edit(TypedDict, total=False):
     """What shall be another; what is not named stays, and None is for no name, no limit, no delay."""
 
-    command: Sequence[str]
+    command: Command
     params: Mapping[str, Any]
     set_params: Mapping[str, Any]
     unset_params: Sequence[str]
@@ -106,7 +112,7 @@ class Template(TypedDict, total=False):
     """All of a template but its name."""
 
     description: str | None
-    command: Sequence[str]
+    command: Command
     default_params: Mapping[str, Any]
     params_schema: Mapping[str, Any] | None
     job_name: str | None
@@ -179,7 +185,7 @@ class Direct(TypedDict, total=False):
     locks: Sequence[str | Lock]
     timeout: Duration | None
     idle_timeout: Duration | None
-    cwd: str | None
+    cwd: Path | None
     env: Mapping[str, str]
     inherit_env: bool
     env_given: Sequence[str]
