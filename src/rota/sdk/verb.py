@@ -122,7 +122,7 @@ class Verb(Deed[P, T]):
             return await line.ask(line.placed(ask) if has_place else ask, form)
 
         super().__init__(do)
-        self.build = build
+        self.build, self.form = build, form
         self.__doc__, self._made_of = build.__doc__, build
 
 
@@ -177,7 +177,7 @@ class Pages(Course[P, T]):
                 asked["cursor"] = page.next
 
         super().__init__(go)
-        self.build = build
+        self.build, self.form = build, form
         self.__doc__, self._made_of = build.__doc__, build
 
 

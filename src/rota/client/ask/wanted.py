@@ -29,45 +29,60 @@ class Lock(TypedDict):
     mode: NotRequired[Literal["exclusive", "shared"]]
 
 
-class JobOptions(TypedDict, total=False):
-    """All of a job but its command."""
+class _Work(TypedDict, total=False):
+    """What jobs, templates and direct executions are all asked for."""
 
-    template: str | None
-    name: str | None
     type: str | None
-    params: Mapping[str, Any]
-    priority: int | None
-    after: Sequence[str | After]
-    """Jobs by id, to come after their success, or with another policy."""
+    pools: Mapping[str, int]
     locks: Sequence[str | Lock]
     """Keys to hold alone, or shared."""
+    flow: str | None
+    target: str | None
+    timeout: Duration | None
+    idle_timeout: Duration | None
+    env: Mapping[str, str]
+
+
+class _Queued(_Work, total=False):
+    """The same of jobs and templates."""
+
+    priority: int | None
+    retries: int | None
+    retry: str | None
     needs: Sequence[str]
     produces: Sequence[str]
     missing_producer: Literal["wait", "block"] | None
-    pin: str | None
-    pools: Mapping[str, int]
-    flow: str | None
     phase: str | None
     parallelizable: bool | None
     unique: str | None
-    target: str | None
-    group: str | None
     webhooks: Sequence[str]
     webhook_events: Sequence[str]
-    delay: Duration | None
-    timeout: Duration | None
-    idle_timeout: Duration | None
     skip_if: str | None
-    retries: int | None
-    retry: str | None
-    cwd: Path | None
     worktree: bool | None
     base: str | None
     patch: bool | None
-    with_diff: bool
-    env: Mapping[str, str]
+
+
+class _Asked(TypedDict, total=False):
+    """What a job or a direct execution is made of, and where it runs."""
+
+    template: str | None
+    params: Mapping[str, Any]
+    name: str | None
+    cwd: Path | None
     inherit_env: bool
     env_given: Sequence[str]
+
+
+class JobOptions(_Asked, _Queued, total=False):
+    """All of a job but its command."""
+
+    after: Sequence[str | After]
+    """Jobs by id, to come after their success, or with another policy."""
+    pin: str | None
+    group: str | None
+    delay: Duration | None
+    with_diff: bool
 
 
 class Job(JobOptions, total=False):
@@ -108,7 +123,7 @@ class Edit(TypedDict, total=False):
     delay: Duration | None
 
 
-class Template(TypedDict, total=False):
+class Template(_Queued, total=False):
     """All of a template but its name."""
 
     description: str | None
@@ -116,29 +131,6 @@ class Template(TypedDict, total=False):
     default_params: Mapping[str, Any]
     params_schema: Mapping[str, Any] | None
     job_name: str | None
-    type: str | None
-    priority: int | None
-    retry: str | None
-    retries: int | None
-    pools: Mapping[str, int]
-    locks: Sequence[str | Lock]
-    needs: Sequence[str]
-    produces: Sequence[str]
-    missing_producer: Literal["wait", "block"] | None
-    flow: str | None
-    phase: str | None
-    parallelizable: bool | None
-    unique: str | None
-    target: str | None
-    timeout: Duration | None
-    idle_timeout: Duration | None
-    skip_if: str | None
-    worktree: bool | None
-    base: str | None
-    patch: bool | None
-    env: Mapping[str, str]
-    webhooks: Sequence[str]
-    webhook_events: Sequence[str]
 
 
 class NewTemplate(Template):
@@ -150,44 +142,32 @@ class TemplateChange(Template, total=False):
     set_default_params: Mapping[str, Any]
 
 
-class Schedule(TypedDict, total=False):
-    """All of a schedule but its name, its cron expression and its job."""
+class _Times(TypedDict, total=False):
+    """When a schedule fires."""
 
     tz: str
     catch_up: Literal["latest", "none", "all"]
     overlap: Literal["allow", "skip", "queue_one"]
+
+
+class Schedule(_Times, total=False):
+    """All of a schedule but its name, its cron expression and its job."""
+
     enabled: bool
 
 
-class ScheduleChange(TypedDict, total=False):
+class ScheduleChange(_Times, total=False):
     """What shall be another; what is not named stays."""
 
     name: str
     cron: str
-    tz: str
-    catch_up: Literal["latest", "none", "all"]
-    overlap: Literal["allow", "skip", "queue_one"]
     job: Job
     set_params: Mapping[str, Any]
     unset_params: Sequence[str]
 
 
-class Direct(TypedDict, total=False):
+class Direct(_Asked, _Work, total=False):
     """All of a direct execution but its command."""
 
-    template: str | None
-    params: Mapping[str, Any]
-    name: str | None
-    type: str | None
-    flow: str | None
-    target: str | None
-    pools: Mapping[str, int]
-    locks: Sequence[str | Lock]
-    timeout: Duration | None
-    idle_timeout: Duration | None
-    cwd: Path | None
-    env: Mapping[str, str]
-    inherit_env: bool
-    env_given: Sequence[str]
     wait: Duration | None
     """How long its turn is waited for; as configured if nothing is said."""
