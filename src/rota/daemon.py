@@ -98,6 +98,8 @@ def main(home: Home) -> int:
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # that it started and ended is ours to say
     sys.setswitchinterval(_TURN_OF_A_THREAD)
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
+    gc.freeze()  # modules and classes are never garbage
+    gc.enable()
     return asyncio.run(Daemon(home).serve())
 
 
