@@ -7,7 +7,7 @@
     ├── TooSlow             the request did not come in time               408, exit 1
     ├── TooLarge            its body is too large                          413, exit 2
     ├── TargetTooLong       its path and query are too long                414, exit 2
-    ├── UnsupportedMedia    its body is not said to be JSON                415, exit 1
+    ├── UnsupportedMedia    its body is not said to be plain JSON          415, exit 1
     ├── Misdirected         it asks for a host that is not this one        421, exit 1
     ├── HeadersTooLarge     its headers are too large                      431, exit 1
     ├── InvalidInput        what was asked cannot be understood            422, exit 2
@@ -22,7 +22,7 @@
     │   └── Busy            too many are connected                         503, exit 1
     ├── WaitOver            a direct execution did not get its turn        503, exit 75
     ├── StorageFull         the disk is full; nothing was stored           507, exit 1
-    ├── ConfigError         `rota.toml` cannot be used                     500, exit 1
+    ├── ConfigError         `rota.toml` cannot be used                     422, exit 1
     ├── HomeError           the home directory cannot be used              500, exit 1
     └── StoreError          the database cannot be used                    500, exit 1
 
@@ -160,11 +160,11 @@ class TargetTooLong(RotaError):
 
 
 class UnsupportedMedia(RotaError):
-    """The request's body is not said to be JSON."""
+    """The request's body is not said to be plain JSON."""
 
     code = "unsupported-media"
-    title = "The body is not said to be JSON"
-    remedy = "Send JSON, and the header `Content-Type: application/json`."
+    title = "The body is not said to be plain JSON"
+    remedy = "Send JSON that is not compressed, and the header `Content-Type: application/json`."
     http_status = 415
 
 
@@ -307,6 +307,7 @@ class ConfigError(RotaError):
     code = "config-error"
     title = "The configuration cannot be used"
     remedy = "Mend the line of `rota.toml` that `detail` names; `rota doctor` looks at it whole."
+    http_status = 422
 
 
 class HomeError(RotaError):

@@ -174,14 +174,14 @@ def test_on_a_terminal_one_block_is_redrawn(rota: Rota, stage: Stage, colour: bo
     ],
 )  # fmt: skip
 def test_what_only_the_scheduler_can_tell_is_said_of_the_line_too(
-    rota: Rota, text: str, code: int, expected: str
+    untouched: Rota, text: str, code: int, expected: str
 ) -> None:
-    file = write(rota, text)
+    file = write(untouched, text)
     for words in ((), ("--dry-run",), ("--wait",)):
-        said = rota.ask("apply", file, *words, code=code)
+        said = untouched.ask("apply", file, *words, code=code)
         assert expected in said.err
         assert said.out == ""
-    assert rota.json("list", "--all")["jobs"] == []
+    assert untouched.json("list", "--all")["jobs"] == []
 
 
 def test_bad_files_of_every_kind_are_refused_in_words(rota: Rota) -> None:
@@ -280,13 +280,12 @@ def test_a_key_stands_for_the_whole_request(rota: Rota) -> None:
 
 
 @pytest.mark.parametrize("asked", ["dry_run=maybe", "dry_run=", "dryrun=1"])
-def test_a_rehearsal_that_is_not_understood_is_not_the_real_thing(rota: Rota, asked: str) -> None:
+def test_a_rehearsal_that_is_not_understood_is_not_the_real_thing(untouched: Rota, asked: str) -> None:
     body = {"jobs": [{"command": ["true"], "local": "a"}]}
-    rota.ask("up")
-    assert rota.api("POST", f"/api/jobs/batch?{asked}", body).status == 422
-    drawn = rota.api("POST", "/api/jobs/batch?dry_run=True&format=dag", body)
+    assert untouched.api("POST", f"/api/jobs/batch?{asked}", body).status == 422
+    drawn = untouched.api("POST", "/api/jobs/batch?dry_run=True&format=dag", body)
     assert (drawn.status, b"job-1 QUEUED [a]" in drawn.body) == (200, True), drawn.body
-    assert rota.json("list", "--all")["jobs"] == []
+    assert untouched.json("list", "--all")["jobs"] == []
 
 
 def test_help_has_an_example(rota: Rota) -> None:

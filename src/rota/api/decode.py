@@ -9,6 +9,7 @@ import msgspec
 from starlette.datastructures import QueryParams
 
 from rota.api.endpoint import Endpoint
+from rota.api.nul import refuse_in_body, refuse_in_texts
 from rota.errors import InvalidInput
 from rota.wire.misfit import misfit
 
@@ -25,6 +26,7 @@ def query_of(endpoint: Endpoint, given: QueryParams) -> Any:
         if values[0].lower() == "null" and name not in endpoint.texts | endpoint.listed:
             # To msgspec this would be none at all; in a query, what is not wanted is left out.
             raise InvalidInput(f"{name} cannot be null; leave it out instead").under(f".{name}")
+        refuse_in_texts({name: "".join(values)})
         asked[name] = values if name in endpoint.listed else values[0]
     try:
         return msgspec.convert(asked, type=endpoint.asks, strict=False)
@@ -36,7 +38,10 @@ def body_of(endpoint: Endpoint, given: bytes) -> Any:
     if endpoint.takes is NoneType or (not given and endpoint.may_be_empty):
         return None
     try:
-        return msgspec.json.decode(given, type=endpoint.form) if endpoint.reads is None else endpoint.reads(given)
+        body = msgspec.json.decode(given, type=endpoint.form) if endpoint.reads is None else endpoint.reads(given)
+        if not endpoint.is_free:
+            refuse_in_body(given)
+        return body
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:  # the latter where a text is no UTF-8
         raise misfit("the request body", error) from None
     except RecursionError:

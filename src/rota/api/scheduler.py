@@ -10,9 +10,10 @@ import msgspec
 
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
+from rota.api.health import disk
 from rota.api.page import parsed
 from rota.duration import parse_duration
-from rota.errors import StorageFull, StoreError, within
+from rota.errors import ConfigError, StorageFull, StoreError, within
 from rota.names import is_pool_name
 from rota.view.log import oversize
 from rota.view.status import pools, status
@@ -26,14 +27,15 @@ async def get_scheduler(call: Call[Nothing, None]) -> Reply[SchedulerForm] | Rep
     concerns the process itself, with the trouble there is."""
     context = call.context
     about = context.control.about()
+    trouble = list(dict.fromkeys([*about.trouble, *await disk(context)]))
     try:
         said = await context.look(partial(status, sight=context.sight()))
-        trouble = [*about.trouble, *await _oversize(context)]
+        trouble += await _oversize(context)
         if routes := context.control.config.routes:
             trouble += await context.look(partial(lost_routes, routes=routes.items()))
     except (StorageFull, StoreError) as error:
         # Whoever asks what is wrong is to be told, also when the counts cannot be.
-        return Reply(msgspec.structs.replace(about, trouble=about.trouble or [error.message]))
+        return Reply(msgspec.structs.replace(about, trouble=trouble or [error.message]))
     asdict = msgspec.structs.asdict
     return Reply(SchedulerForm(**{**asdict(said), **asdict(about), "trouble": trouble}))
 
@@ -139,10 +141,11 @@ _STATUS = {
 
 ENDPOINTS = [
     Endpoint("GET", "/api/scheduler", get_scheduler, or_gives={200: AboutForm}, shows=_STATUS),
-    Endpoint("POST", "/api/scheduler/reload", reload_config, shows={}),
+    Endpoint("POST", "/api/scheduler/reload", reload_config, shows={}, refuses=(ConfigError,)),
     Endpoint("POST", "/api/scheduler/stop", stop, statuses=(202,), sends={"grace": "30s", "kill": False}, shows={}),
     Endpoint("GET", "/api/pools", list_pools, shows={"pools": _POOLS, "each": {"flow": 1}}),
     Endpoint(
-        "PUT", "/api/pools/{name:path}", set_pool, sends={"size": 2}, shows={"pools": _POOLS, "each": {"flow": 1}}
+        "PUT", "/api/pools/{name:path}", set_pool, sends={"size": 2}, shows={"pools": _POOLS, "each": {"flow": 1}},
+        refuses=(ConfigError,),
     ),
 ]  # fmt: skip

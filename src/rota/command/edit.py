@@ -17,7 +17,8 @@ from rota.core.template import Recipe, follow
 from rota.engine.work import Work
 from rota.errors import Conflict, InvalidInput, within
 from rota.ids import JobId, show_job
-from rota.wire.text import Priority, Retries, Span, Text
+from rota.names import MOST_TITLE
+from rota.wire.text import Called, Priority, Retries, Span, Text, Title
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,13 +32,13 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Params to add to those there are, or to give another value."""
     unset_params: list[str] | UnsetType = UNSET
     """Params to take away, by name."""
-    name: Text | UnsetType | None = UNSET
+    name: Title | UnsetType | None = UNSET
     priority: Priority | UnsetType = UNSET
     timeout: Span | UnsetType | None = UNSET
     idle_timeout: Span | UnsetType | None = UNSET
     retries: Retries | UnsetType = UNSET
     """How often it is tried again if it fails."""
-    retry: str | UnsetType | None = UNSET
+    retry: Called | UnsetType | None = UNSET
     delay: Span | UnsetType | None = UNSET
     """How long it waits from now on, as `10m`; null for not at all."""
 
@@ -120,7 +121,7 @@ def _changes(work: Work, job: Job, wanted: Edit, warnings: list[str]) -> Mapping
         check_command(wanted.command)
         changes["command"] = tuple(wanted.command)
     if wanted.name is not UNSET:
-        check_text("name", wanted.name)
+        check_text("name", wanted.name, MOST_TITLE)
         changes["name"] = wanted.name
     if wanted.priority is not UNSET:
         check_priority(wanted.priority)

@@ -14,7 +14,7 @@ from rota.core.retry import RetryPolicies
 from rota.core.template import MOST_ARGUMENT
 from rota.duration import parse_duration
 from rota.errors import InvalidInput, within
-from rota.names import NAME_RULE, POOL_KINDS, is_name, is_pool_name
+from rota.names import MOST_SCRIPT, MOST_TITLE, NAME_RULE, POOL_KINDS, is_name, is_pool_name
 
 _MOST_PRIORITY = 1_000_000
 
@@ -22,8 +22,8 @@ _MOST_PRIORITY = 1_000_000
 def check_fields(wanted: Submission) -> None:
     """All that can be said of a job without knowing anything else."""
     check_command(wanted.command)
-    check_text("name", wanted.name)
-    check_text("skip_if", wanted.skip_if)
+    check_text("name", wanted.name, MOST_TITLE)
+    check_text("skip_if", wanted.skip_if, MOST_SCRIPT)
     if wanted.skip_if is not None and not wanted.skip_if.strip():
         raise InvalidInput("skip_if is empty, which a shell takes for success: leave it out instead").under(".skip_if")
     check_priority(wanted.priority or 0)
@@ -70,9 +70,12 @@ def check_own_params(params: Mapping[str, Any], field: str = "params") -> None:
         check_params(None, params)
 
 
-def check_text(field: str, text: str | None) -> None:
+def check_text(field: str, text: str | None, most: int) -> None:
     if text is not None and "\x00" in text:
         raise InvalidInput(f"{field} has a NUL character; remove it").under(f".{field}")
+    if text is not None and len(text) > most:
+        said = f"{field} has {len(text):,} characters, and may have {most:,}"
+        raise InvalidInput(f"{said}; put what is long in params, or in a file").under(f".{field}")
 
 
 def check_priority(priority: int) -> None:

@@ -20,7 +20,7 @@ from rota.executor.port import Signal, Stop
 from rota.ids import SlotId, show_slot
 from rota.store.session import Looking
 from rota.store.slot import NewSlot
-from rota.wire.text import AbsolutePath, Name, Span, Text, Weight
+from rota.wire.text import AbsolutePath, Called, Name, Span, Title, Weight
 
 PASSED_ON = frozenset({
     signals.SIGHUP, signals.SIGINT, signals.SIGQUIT, signals.SIGTERM, signals.SIGUSR1, signals.SIGUSR2,
@@ -34,11 +34,11 @@ class SlotWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     command: list[str] | None = None
     """Left out where the program that asks does the work itself, or where a template brings it."""
-    template: str | None = None
+    template: Called | None = None
     """By name or id."""
     params: dict[str, Any] = {}
     """Whatever its template asks for; the command has them as `ROTA_PARAMS`."""
-    name: Text | None = None
+    name: Title | None = None
     """What people call it."""
     type: Name | None = None
     """What kind of work it is: pools go by it."""
