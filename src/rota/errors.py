@@ -77,6 +77,28 @@ class RotaError(Exception):
         return self.message
 
 
+class within:  # noqa: N801 - used as a word: with within(…)
+    """`with within(".job"): …` What is refused there is of a part of what is at this path.
+
+    With `instead_of` it is of what whoever refuses it calls so; what is wrong elsewhere is then nowhere in the request.
+    One that is made can be used again, and by many.
+    """
+
+    def __init__(self, path: str, instead_of: str = "") -> None:
+        self._path = path
+        self._instead_of = instead_of
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if not isinstance(error, RotaError) or error.http_status >= 500:  # that is no fault of the request
+            return
+        if error.path.startswith(self._instead_of):
+            error.path = self._path + error.path.removeprefix(self._instead_of)
+        else:
+            error.path = ""
+
+
 class BadRequest(RotaError):
     """What came is no HTTP request."""
 

@@ -20,7 +20,7 @@ from sample import sample
 WORDS = st.text(st.characters(exclude_categories=("Cs", "Cc", "Co", "Cn")), min_size=1, max_size=12)
 NAMES = WORDS.filter(lambda name: is_name(name) and ":" not in name and not name.startswith("job-"))
 NUMBERS = st.integers(-(2**53), 2**53)
-ONLY_NEW = re.compile(r"(?<![\w\"'])[-+]?(?:0[ox]|\d+[eE])")
+ONLY_NEW = re.compile(r"(?<![\w\"'])[-+]?(?:0[ox\d]|\.?\d[\d.]*[eE])")
 VALUES = st.recursive(
     st.booleans() | NUMBERS | WORDS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),

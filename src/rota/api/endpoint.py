@@ -26,12 +26,13 @@ from starlette.responses import Response
 
 from rota.api.context import Context
 from rota.engine.once import Told
-from rota.errors import RotaError
+from rota.errors import RotaError, within
 from rota.wire import encode
 
 Q = TypeVar("Q")
 B = TypeVar("B")
 F = TypeVar("F")
+T = TypeVar("T")
 
 _PLACE = re.compile(r"\{(\w+)(:path)?\}")
 
@@ -68,6 +69,11 @@ class Call(Generic[Q, B]):
         self.query = query
         self.body = body
         self.key = key
+
+    def place(self, name: str, parse: Callable[[str], T]) -> T:
+        """What stands in a place of the path, as what it means."""
+        with within(f".{name}"):
+            return parse(self.path[name])
 
 
 class Reply(Generic[F]):

@@ -18,7 +18,7 @@ from rota.api.accept import JSON, best_of
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Header, Reply
 from rota.api.feed import Feed, Listener, event_message
-from rota.api.page import PageSize, Seconds
+from rota.api.page import PageSize, Seconds, parsed
 from rota.api.sse import BEAT, MEDIA, EventStream, message
 from rota.core.event import NAMED, Entry, Wanted
 from rota.errors import InvalidInput
@@ -75,7 +75,7 @@ async def list_events(call: Call[EventsQuery, None]) -> Reply[EventsForm] | Resp
 
 
 def _wanted(reader: Reader, query: EventsQuery) -> Wanted:
-    jobs = [parse_job(job) for job in query.job]
+    jobs = [one for n, job in enumerate(query.job) if (one := parsed(f"job[{n}]", job, parse_job)) is not None]
     return wanted_of(reader, jobs=jobs, group=query.group, kinds=query.kind, job_type=query.type, flow=query.flow)
 
 

@@ -21,6 +21,7 @@ from rota.api.accept import JSON, best_of
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Header, Reply
 from rota.api.log_follow import Pace, Place, follow, last_offsets
+from rota.api.page import parsed
 from rota.api.problem import problem
 from rota.api.sse import MEDIA, EventStream
 from rota.core.status import TERMINAL
@@ -72,7 +73,7 @@ async def _threaded(content: Iterator[bytes]) -> AsyncIterator[bytes]:
 
 async def _place(context: Context, job: JobId, named: str | None) -> Place:
     """Where the logs are that are asked for: of the job as it is now, or of one of its runs."""
-    run = None if named is None else parse_run(named)
+    run = parsed("run", named, parse_run)
 
     def look(reader: Reader) -> Place:
         found = view.find(reader, job)
@@ -146,7 +147,7 @@ async def get_log(call: Call[LogQuery, None]) -> Response:
     behind it as `id`, so that `Last-Event-ID` goes on from there. The last message is `end`.
     """
     context, query, request = call.context, call.query, call.request
-    job, stream = parse_job(call.path["job"]), call.path["stream"]
+    job, stream = call.place("job", parse_job), call.path["stream"]
     if stream not in STREAMS:
         raise InvalidInput(f"no such stream: {stream}; the streams are stdout and stderr").under(".stream")
     place = await _place(context, job, query.run)
@@ -172,7 +173,7 @@ async def get_logs(call: Call[LogsQuery, None]) -> Reply[LogsForm] | Response:
     With `follow`, tell both streams as they are written, as server-sent events; the `id` of a message is the offset
     behind it in stdout and that in stderr, as `1024.80`.
     """
-    context, job = call.context, parse_job(call.path["job"])
+    context, job = call.context, call.place("job", parse_job)
     place = await _place(context, job, call.query.run)
     begins = last_offsets(call.request, STREAMS) or dict.fromkeys(STREAMS, 0)
     if call.query.follow and best_of(call.request, (MEDIA, JSON)) == MEDIA:

@@ -11,8 +11,10 @@ import msgspec
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
 from rota.api.health import disk
+from rota.api.page import parsed
 from rota.duration import parse_duration
-from rota.errors import ConfigError, StorageFull, StoreError
+from rota.errors import ConfigError, StorageFull, StoreError, within
+from rota.names import is_pool_name
 from rota.view.log import oversize
 from rota.view.status import pools, status
 from rota.view.template import lost_routes
@@ -66,7 +68,9 @@ class PoolSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def set_pool(call: Call[Nothing, PoolSize]) -> Reply[PoolsForm]:
     """Set the size of a pool, in `rota.toml`. A pool that is made smaller drains: nothing that runs is ended."""
-    await asyncio.to_thread(call.context.control.set_pool, call.path["name"], call.body.size)
+    name = call.path["name"]
+    with within(".size" if is_pool_name(name, wildcard=True) else ".name"):
+        await asyncio.to_thread(call.context.control.set_pool, name, call.body.size)
     return Reply(await _pools(call.context))
 
 
@@ -89,7 +93,7 @@ class ShutdownWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 async def stop(call: Call[Nothing, ShutdownWanted | None]) -> Reply[NothingForm]:
     """Begin to stop the scheduler. Nothing new starts from here on."""
     wanted = call.body or ShutdownWanted()
-    grace = None if wanted.grace is None else parse_duration(wanted.grace)
+    grace = parsed("grace", wanted.grace, parse_duration)
     call.context.control.stop(grace, kills=wanted.kill)
     return Reply(NothingForm(), 202)
 

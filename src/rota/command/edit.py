@@ -15,7 +15,7 @@ from rota.core.retry import RetryPolicy
 from rota.core.status import TERMINAL, WAITING, Status
 from rota.core.template import Recipe, follow
 from rota.engine.work import Work
-from rota.errors import Conflict, InvalidInput
+from rota.errors import Conflict, InvalidInput, within
 from rota.ids import JobId, show_job
 from rota.names import MOST_TITLE
 from rota.wire.text import Called, Priority, Retries, Span, Text, Title
@@ -134,11 +134,13 @@ def _changes(work: Work, job: Job, wanted: Edit, warnings: list[str]) -> Mapping
         changes["not_before"] = not_before_of(wanted.delay, work.now)
     if wanted.retries is not UNSET or wanted.retry is not UNSET:
         changes["retry"] = _policy(work, job, wanted)
-    if not (wanted.params is UNSET and wanted.set_params is UNSET and wanted.unset_params is UNSET):
+    said = next((each for each in ("set_params", "params", "unset_params") if getattr(wanted, each) is not UNSET), None)
+    if said is not None:
         changes["params"] = _params(job, wanted, warnings)
-        check_own_params(changes["params"], "params" if wanted.set_params is UNSET else "set_params")
+        check_own_params(changes["params"], said)
     if job.spec.recipe is not None and not job.was_dispatched and changes.keys() & {"command", "params", "name"}:
-        return {**_by_recipe(job, job.spec.recipe, changes, warnings), **changes}
+        with within("" if said is None else f".{said}"):
+            return {**_by_recipe(job, job.spec.recipe, changes, warnings), **changes}
     return changes
 
 
@@ -158,7 +160,7 @@ def _policy(work: Work, job: Job, wanted: Edit) -> RetryPolicy | None:
     retries = None if wanted.retries is UNSET else wanted.retries
     if wanted.retry is None:
         if retries:
-            raise InvalidInput("retry null means no retries: leave it out, or name a policy")
+            raise InvalidInput("retry null means no retries: leave it out, or name a policy").under(".retry")
         return None
     name = None if wanted.retry is UNSET else wanted.retry
     chosen = work.settings.retry.choose(name=name, retries=retries, flow=None if name else job.spec.flow)

@@ -13,7 +13,7 @@ from rota.core.pool import MOST_WEIGHT
 from rota.core.retry import RetryPolicies
 from rota.core.template import MOST_ARGUMENT
 from rota.duration import parse_duration
-from rota.errors import InvalidInput
+from rota.errors import InvalidInput, within
 from rota.names import MOST_SCRIPT, MOST_TITLE, NAME_RULE, POOL_KINDS, is_name, is_pool_name
 
 _MOST_PRIORITY = 1_000_000
@@ -52,8 +52,7 @@ def check_cwd(cwd: str | None) -> None:
 
 def check_command(command: Sequence[str]) -> None:
     if not command or not command[0].strip():
-        advice = "write it after --, as in: rota submit -- echo hello"
-        raise InvalidInput(f"the command is empty; {advice}").under(".command")
+        raise InvalidInput("the command is empty; name a program, and then its arguments").under(".command")
     for n, word in enumerate(command):
         if len(word) > MOST_ARGUMENT // 4 and len(word.encode(errors="surrogateescape")) > MOST_ARGUMENT:
             said = f"an argument is longer than {MOST_ARGUMENT} bytes, which no program can be given"
@@ -67,10 +66,8 @@ def check_own_params(params: Mapping[str, Any], field: str = "params") -> None:
     """Whatever a schema may say of them: they are stored, shown, and reach the child in one variable."""
     if not params:
         return
-    try:
+    with within(f".{field}"):
         check_params(None, params)
-    except InvalidInput as error:
-        raise error.under(f".{field}") from None
 
 
 def check_text(field: str, text: str | None, most: int) -> None:
@@ -112,21 +109,16 @@ def check_variables(variables: Mapping[str, str]) -> None:
 def limit_of(field: str, text: str | None) -> timedelta | None:
     if text is None:
         return None
-    limit = _duration_of(field, text)
-    if not limit:
-        raise InvalidInput(f"{field} must be longer than nothing; leave it out for no limit").under(f".{field}")
+    with within(f".{field}"):
+        limit = parse_duration(text)
+        if not limit:
+            raise InvalidInput(f"{field} must be longer than nothing; leave it out for no limit")
     return limit
 
 
-def _duration_of(field: str, text: str) -> timedelta:
-    try:
-        return parse_duration(text)
-    except InvalidInput as error:
-        raise error.under(f".{field}") from None
-
-
 def not_before_of(delay: str | None, now: datetime) -> datetime | None:
-    wait = timedelta() if delay is None else _duration_of("delay", delay)
+    with within(".delay"):
+        wait = timedelta() if delay is None else parse_duration(delay)
     return now + wait if wait else None
 
 
@@ -136,7 +128,7 @@ def _check_phase(phase: str | None, flow: str | None) -> None:
     if not is_name(phase) or "/" in phase:  # so that a lock's key tells phase and flow apart
         raise InvalidInput(f"not a usable phase: {phase!r}; use {NAME_RULE}, and no / at all").under(".phase")
     if flow is None:
-        raise InvalidInput(f"phase {phase} is one of a flow: name the flow too, with --flow").under(".phase")
+        raise InvalidInput(f"phase {phase} is one of a flow: name the `flow` too").under(".phase")
 
 
 def locks_of(wanted: Sequence[LockWanted], phase: Lock | None = None) -> tuple[Lock, ...]:
