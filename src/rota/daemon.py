@@ -29,10 +29,10 @@ from pathlib import Path
 
 from rota import __version__, config
 from rota.api.alarm import Alarm
-from rota.api.app import Application
+from rota.api.app import ROUTER, Application
 from rota.api.context import Context, Hub, wait_for
 from rota.api.hold import HoldFile
-from rota.api.limit import Limited
+from rota.api.limit import Limited, most_connections, most_streams
 from rota.api.protocol import Protocol
 from rota.api.server import Server, bind, configuration
 from rota.api.submit import look_outside
@@ -199,8 +199,8 @@ class Daemon:
         self._hold_file = HoldFile(self._hold_path)
         self.collector = self._collector()
         self._daily = self._daily_collection()
-        context = self._reading = self._context()
-        context.streams.most = min(context.streams.most, _take_descriptors() // 2)
+        descriptors = _take_descriptors()
+        context = self._reading = self._context(descriptors)
         self._engine.outbox.tell = context.sender.wake
         self._depth_log = DepthLog(look=self._depth_line, interval=self._depth_interval)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -210,7 +210,10 @@ class Daemon:
             loop.add_signal_handler(number, lambda: None)
         app = Limited(Application(context))
         server = Server(configuration(app, Protocol))
-        self._tcp = Tcp(app, self._home, lambda: self._config.server)
+        self._tcp = Tcp(
+            app, self._home, lambda: self._config.server,
+            is_public=ROUTER.is_public, most_connections=most_connections(descriptors),
+        )  # fmt: skip
         with self._bound_socket() as listening:
             begun = asyncio.Event()
             self.collector.recover()
@@ -219,8 +222,9 @@ class Daemon:
             self._mirror.start()
             self._prober.start()
             await begun.wait()  # who asks at once is told what was recovered
-            serving = asyncio.create_task(server.serve(sockets=[listening]))
             listening_too = asyncio.create_task(self._tcp.run())
+            await self._tcp.begun()  # and whether it can be reached over TCP, or why not
+            serving = asyncio.create_task(server.serve(sockets=[listening]))
             watching = asyncio.create_task(self._watch_config())
             adopting = asyncio.create_task(self._adopt_slots())
             context.sender.start()
@@ -256,7 +260,7 @@ class Daemon:
                 log.warning("direct executions cannot be looked up: %s", error.message)
                 await asyncio.sleep(RETRY_AFTER)
 
-    def _context(self) -> Context:
+    def _context(self, descriptors: int) -> Context:
         root = self._home.root
         return Context(
             home=self._home,
@@ -269,6 +273,7 @@ class Daemon:
             probe=self._probe,
             known=self._engine.known,
             meter=self._meter,
+            most_streams=most_streams(descriptors),
             around=Surroundings(
                 cwd=str(root.parent if root.name == ".rota" else Path.home()),
                 variables={
@@ -323,8 +328,13 @@ class Daemon:
     # What the API asks.
 
     def reload(self) -> None:
+        """What cannot be used is said, here and in `status`; what was in force before it stays so."""
         self._config_seen = _stamp(self._home.config)
-        self._apply(config.load(self._home.config))
+        try:
+            self._apply(config.load(self._home.config))
+        except Exception as error:
+            self._config_trouble = error.message if isinstance(error, RotaError) else repr(error)
+            raise
 
     def set_pool(self, name: str, size: int) -> None:
         self._apply(config.edit(self._home.config, f"pools.{name}", str(size)))
@@ -407,10 +417,8 @@ class Daemon:
         try:
             self.reload()
             log.info("took up %s", self._home.config)
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with the file, the next look at it goes on
-            said = error.message if isinstance(error, RotaError) else repr(error)
-            self._config_trouble = said
-            log.warning("%s; the configuration before it stays in force", said)
+        except Exception:  # noqa: BLE001 - whatever is wrong with the file, the next look at it goes on
+            log.warning("%s; the configuration before it stays in force", self._config_trouble)
 
     # Shutdown (CON-003).
 

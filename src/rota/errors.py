@@ -7,7 +7,7 @@
     ├── TooSlow             the request did not come in time               408, exit 1
     ├── TooLarge            its body is too large                          413, exit 2
     ├── TargetTooLong       its path and query are too long                414, exit 2
-    ├── UnsupportedMedia    its body is not said to be JSON                415, exit 1
+    ├── UnsupportedMedia    its body is not said to be plain JSON          415, exit 1
     ├── Misdirected         it asks for a host that is not this one        421, exit 1
     ├── HeadersTooLarge     its headers are too large                      431, exit 1
     ├── InvalidInput        what was asked cannot be understood            422, exit 2
@@ -22,7 +22,7 @@
     │   └── Busy            too many are connected                         503, exit 1
     ├── WaitOver            a direct execution did not get its turn        503, exit 75
     ├── StorageFull         the disk is full; nothing was stored           507, exit 1
-    ├── ConfigError         `rota.toml` cannot be used                     500, exit 1
+    ├── ConfigError         `rota.toml` cannot be used                     422, exit 1
     ├── HomeError           the home directory cannot be used              500, exit 1
     └── StoreError          the database cannot be used                    500, exit 1
 
@@ -75,6 +75,28 @@ class RotaError(Exception):
     def detail(self) -> str:
         """The message, by the name that a problem document has for it."""
         return self.message
+
+
+class within:  # noqa: N801 - used as a word: with within(…)
+    """`with within(".job"): …` What is refused there is of a part of what is at this path.
+
+    With `instead_of` it is of what whoever refuses it calls so; what is wrong elsewhere is then nowhere in the request.
+    One that is made can be used again, and by many.
+    """
+
+    def __init__(self, path: str, instead_of: str = "") -> None:
+        self._path = path
+        self._instead_of = instead_of
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if not isinstance(error, RotaError) or error.http_status >= 500:  # that is no fault of the request
+            return
+        if error.path.startswith(self._instead_of):
+            error.path = self._path + error.path.removeprefix(self._instead_of)
+        else:
+            error.path = ""
 
 
 class BadRequest(RotaError):
@@ -138,11 +160,11 @@ class TargetTooLong(RotaError):
 
 
 class UnsupportedMedia(RotaError):
-    """The request's body is not said to be JSON."""
+    """The request's body is not said to be plain JSON."""
 
     code = "unsupported-media"
-    title = "The body is not said to be JSON"
-    remedy = "Send JSON, and the header `Content-Type: application/json`."
+    title = "The body is not said to be plain JSON"
+    remedy = "Send JSON that is not compressed, and the header `Content-Type: application/json`."
     http_status = 415
 
 
@@ -285,6 +307,7 @@ class ConfigError(RotaError):
     code = "config-error"
     title = "The configuration cannot be used"
     remedy = "Mend the line of `rota.toml` that `detail` names; `rota doctor` looks at it whole."
+    http_status = 422
 
 
 class HomeError(RotaError):

@@ -14,6 +14,10 @@ POOL_SHOWN = rf"^(global|({'|'.join(POOL_KINDS)})/({_SHOWN}|\*))$"
 SCOPE_SHOWN = rf"^(global|({'|'.join(POOL_KINDS)})/{_SHOWN})$"
 """As the API's document says it: a text of JSON has no surrogates."""
 
+MOST_TITLE = 500
+"""Characters of what people call a job. Whatever is longer is what it is to do, and belongs into its params."""
+MOST_SCRIPT = 65_536
+"""Characters of a shell command that stands in a job."""
 NAME_RULE = "1 to 200 characters without spaces or *, not starting with /"
 
 

@@ -21,7 +21,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from e2e.rig import eventually
+from rota.api.app import ROUTER
 from rota.api.limit import Limited
 from rota.api.problem import answer, refusal
 from rota.api.tcp import Tcp
@@ -63,6 +63,7 @@ class Host:
         """Sizes of what came through."""
         self.streams = 0
         """How many are open."""
+        self.most_connections = 100
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
@@ -73,6 +74,9 @@ class Host:
         try:
             if scope["path"] == "/stream":
                 await StreamingResponse(self._pieces())(scope, receive, send)
+                return
+            if scope["path"] == "/pieces":
+                await StreamingResponse(_two_pieces())(scope, receive, send)
                 return
             if scope["path"] == "/unread":
                 await answer({"read": None})(scope, receive, send)
@@ -99,10 +103,13 @@ class Host:
         self._thread.start()
         self.tcp = self.on_loop(self._made)
         self._running = self.on_loop(lambda: self._loop.create_task(self.tcp.run()))
-        self.settled()
+        asyncio.run_coroutine_threadsafe(self.tcp.begun(), self._loop).result(PATIENCE)
 
     def _made(self) -> Tcp:
-        return Tcp(Limited(self._app), self.home, lambda: self.settings)
+        return Tcp(
+            Limited(self._app), self.home, lambda: self.settings,
+            is_public=ROUTER.is_public, most_connections=self.most_connections,
+        )  # fmt: skip
 
     def on_loop(self, act: Callable[[], T]) -> T:
         async def acted() -> T:
@@ -111,13 +118,9 @@ class Host:
         return asyncio.run_coroutine_threadsafe(acted(), self._loop).result(PATIENCE)
 
     def settled(self) -> dict[str, str | None]:
-        """What it says of itself, once it has begun or given up."""
-
-        def look() -> dict[str, str | None] | None:
-            about: dict[str, str | None] = msgspec.structs.asdict(self.on_loop(self.tcp.about))
-            return None if about["off"] == "it is being started" else about
-
-        return eventually(look)
+        """What it says of itself."""
+        about: dict[str, str | None] = msgspec.structs.asdict(self.on_loop(self.tcp.about))
+        return about
 
     def change(self, **settings: Any) -> None:
         """As an edit of the configuration does."""
@@ -182,9 +185,15 @@ class Host:
             return read(connection, method)
 
 
+async def _two_pieces() -> Any:
+    yield b"first\n"
+    yield b"second\n"
+
+
 @contextmanager
-def hosting(root: Path, **settings: Any) -> Iterator[Host]:
+def hosting(root: Path, *, most_connections: int = 100, **settings: Any) -> Iterator[Host]:
     host = Host(root, **settings)
+    host.most_connections = most_connections
     host.start()
     try:
         yield host

@@ -12,7 +12,7 @@ from rota.api.sse import Streams
 
 
 def test_it_is_counted_while_it_lasts() -> None:
-    streams, seen = Streams(), list[int]()
+    streams, seen = Streams(most=1), list[int]()
 
     async def frames() -> AsyncIterator[bytes]:
         seen.append(streams.open)

@@ -242,13 +242,38 @@ def test_who_waits_for_an_answer_is_not_cut_off(home: Path) -> None:
         assert host.streams == 1
 
 
+def test_http_1_0_knows_no_pieces(host: Host) -> None:
+    """What it is told has a length, or ends with the connection."""
+
+    def told(path: str, method: str = "GET") -> tuple[bytes, bytes]:
+        with opened(host, f"{method} {path} HTTP/1.0", "Connection: keep-alive\r\n") as connection:
+            said = b""
+            while piece := connection.recv(4096):
+                said += piece
+        head, _, body = said.partition(b"\r\n\r\n")
+        assert b"transfer-encoding" not in head.lower()
+        assert b"connection: close" in head
+        return head, body
+
+    head, body = told("/pieces")
+    assert (body, b"content-length" in head) == (b"first\nsecond\n", False)
+    head, body = told("/")
+    assert (body, b"content-length: 10" in head) == (b'{"read":0}', True)
+    assert told("/pieces", "HEAD")[1] == b""
+    with opened(host, "GET /stream HTTP/1.0", "") as connection:
+        said = b""
+        while not said.endswith(b"\r\n\r\nfirst\n"):
+            piece = connection.recv(4096)
+            assert piece, said
+            said += piece
+
+
 # Numbers.
 
 
 def test_too_many_connections_are_told_so(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tcp, "_MOST_CONNECTIONS", 4)
     monkeypatch.setattr(tcp, "_TOLD", 2)
-    with hosting(home) as host, ExitStack() as stack:
+    with hosting(home, most_connections=4) as host, ExitStack() as stack:
         for _ in range(4):
             stack.enter_context(host.connect())
         said = eventually(lambda: said if (said := host.ask()).status == 503 else None)
@@ -259,23 +284,6 @@ def test_too_many_connections_are_told_so(home: Path, monkeypatch: pytest.Monkey
             assert is_closed(beyond), "there is an end to telling, too"
         stack.close()
         eventually(lambda: host.ask().status == 200, what="room for who asks when the others have gone")
-
-
-def test_too_many_streams_are_told_so_and_leave_room_for_the_rest(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tcp, "_MOST_CONNECTIONS", 6)
-    with hosting(home) as host, ExitStack() as stack:
-        for _ in range(3):
-            stream = stack.enter_context(opened(host, "GET /stream HTTP/1.1", ""))
-            assert b"200 OK" in stream.recv(4096)
-        said = host.ask(path="/stream")
-        assert (said.status, said.code, said.headers["retry-after"]) == (503, "busy", "1")
-        assert said.detail == "3 streams are open, as many as there may be; close some, or ask again in a while"
-        assert host.ask().status == 200
-        eventually(lambda: host.streams == 3, what="nothing goes on for who was refused")
-        stack.close()
-        eventually(lambda: host.streams == 0, what="the end of those whose clients left")
-        with opened(host, "GET /stream HTTP/1.1", "") as stream:
-            assert b"200 OK" in stream.recv(4096)
 
 
 def _is_readable(connection: socket.socket) -> bool:

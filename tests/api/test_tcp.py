@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -237,3 +238,20 @@ def test_no_token_can_be_made(home: Path) -> None:
     with hosting(home) as host:
         assert host.settled()["url"] is None
         assert "token" in str(host.settled()["off"])
+
+
+def test_a_start_does_not_wait_for_ever(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name server, or a file system with certificates, may never answer."""
+    answers = threading.Event()
+    prepare = tcp._prepare
+
+    def slowly(*given: Any) -> Any:
+        answers.wait()
+        return prepare(*given)
+
+    monkeypatch.setattr(tcp, "_prepare", slowly)
+    monkeypatch.setattr(tcp, "_PATIENCE", 0.05)
+    with hosting(home) as host:
+        assert str(host.settled()["off"]).startswith("it is being started; ")
+        answers.set()
+        eventually(lambda: host.settled()["url"], what="TCP as soon as all it needs is known")

@@ -8,6 +8,7 @@ import ssl
 import subprocess
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return certify(tmp_path_factory.mktemp("tls"))
 
 
-def settings(files: tuple[Path, Path], **more: object) -> dict[str, object]:
+def settings(files: tuple[Path, Path], **more: Any) -> dict[str, Any]:
     return {"tls_cert": str(files[0]), "tls_key": str(files[1]), **more}
 
 

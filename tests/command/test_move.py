@@ -160,7 +160,7 @@ def test_reorder_tells_apart_those_at_one_position(closed: Scheduler, jobs: list
         ({}, InvalidInput, "in one way"),
         ({"first": True, "last": True}, InvalidInput, "in one way"),
         ({"to": 0}, InvalidInput, "counted from 1"),
-        ({"to": 6}, Conflict, "there is no place 6: 5 jobs wait at priority 0; `--last` puts it last"),
+        ({"to": 6}, Conflict, "there is no place 6: 5 jobs wait at priority 0; `last` puts it last"),
         ({"before": 2}, InvalidInput, "job-2 cannot stand before itself"),
         ({"after": 6}, Conflict, "job-6 has priority 3 and job-2 has 0.*`rota edit job-2 --priority 3` changes that"),
         ({"before": 99}, NotFound, "no such job: job-99"),

@@ -20,7 +20,7 @@ BAD: list[tuple[dict[str, Any], type[RotaError], str, str]] = [
     ({"priority": 10**7}, InvalidInput, ".jobs[1].priority", "out of range"),
     ({"pools": {"x": 1}}, InvalidInput, ".jobs[1].pools", "not a pool name"),
     ({"type": "a b"}, InvalidInput, ".jobs[1].type", "not a usable type"),
-    ({"phase": "p"}, InvalidInput, ".jobs[1].phase", "name the flow too"),
+    ({"phase": "p"}, InvalidInput, ".jobs[1].phase", "name the `flow` too"),
     ({"locks": [{"key": "a"}, {"key": ""}]}, InvalidInput, ".jobs[1].locks[1]", "not a usable lock key"),
     ({"cwd": "here"}, InvalidInput, ".jobs[1].cwd", "absolute"),
     ({"env": {"": "x"}}, InvalidInput, ".jobs[1].env", "not a usable environment variable"),
@@ -29,11 +29,14 @@ BAD: list[tuple[dict[str, Any], type[RotaError], str, str]] = [
     ({"after": ["good", "job-99"]}, NotFound, ".jobs[1].after[1]", "unknown --after job id: job-99"),
     ({"after": ["god"]}, InvalidInput, ".jobs[1].after[0]", "not a job id: 'god'"),
     ({"after": ["good", "other"], "local": "other"}, InvalidInput, ".jobs[1].after[1]", "self dependency: other"),
-    ({"needs": ["file:a", "plan_doc:"]}, InvalidInput, ".jobs[1]", "plan_doc"),
+    ({"needs": ["file:a", "plan_doc:"]}, InvalidInput, ".jobs[1].needs[1]", "plan_doc"),
+    ({"produces": ["file:a", "x"]}, InvalidInput, ".jobs[1].produces[1]", "unknown artifact type"),
+    ({"pin": "main@xyz"}, InvalidInput, ".jobs[1].pin", "malformed pin"),
+    ({"needs": ["command_patch:job-9"]}, NotFound, ".jobs[1].needs[0]", "unknown job in `needs` command_patch:job-9"),
     ({"unique": ""}, InvalidInput, ".jobs[1].unique", "not a usable unique key"),
     ({"webhooks": ["http://a/", "ftp://x"]}, InvalidInput, ".jobs[1].webhooks[1]", "not a usable URL: ftp://x"),
     ({"webhooks": ["http://169.254.169.254/"]}, InvalidInput, ".jobs[1].webhooks[0]", "169.254.169.254 is refused"),
-    ({"webhook_events": ["job.run.ended"]}, InvalidInput, ".jobs[1].webhook_events", "nobody is told of"),
+    ({"webhook_events": ["job.run.ended"]}, InvalidInput, ".jobs[1].webhook_events[0]", "nobody is told of"),
     ({"local": "good"}, InvalidInput, ".jobs[1].local", "two jobs are called 'good'"),
     ({"local": "a b"}, InvalidInput, ".jobs[1].local", "not a usable local name"),
 ]
@@ -76,7 +79,7 @@ def test_a_cycle_is_named_as_its_writer_named_the_jobs(scheduler: Scheduler) -> 
 
 
 def test_a_ring_over_artifacts_too(scheduler: Scheduler) -> None:
-    with pytest.raises(InvalidInput, match=r"^invalid --needs cycle: (a -> b -> a|b -> a -> b)$") as caught:
+    with pytest.raises(InvalidInput, match=r"^invalid `needs` cycle: (a -> b -> a|b -> a -> b)$") as caught:
         scheduler.submit_group(
             {"local": "a", "needs": ["file:/x"], "produces": ["file:/y"]},
             {"local": "b", "needs": ["file:/y"], "produces": ["file:/x"]},
@@ -88,7 +91,7 @@ def test_a_refusal_says_the_place_once_though_the_turn_was_done_twice(scheduler:
     """A refusal that came with the survey is raised again when the turn's pieces are done one by one."""
     with pytest.raises(InvalidInput) as caught:
         scheduler.submit_group(GOOD, {"produces": ["command_patch:job-1"]})
-    assert caught.value.path == ".jobs[1]"
+    assert caught.value.path == ".jobs[1].produces[0]"
 
 
 @pytest.mark.parametrize("shape", ["chain", "fan"])

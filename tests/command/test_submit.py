@@ -17,9 +17,9 @@ from rota.wire.job import EdgeForm
 
 LONG = "x" * 201
 BAD: list[tuple[str, dict[str, Any], type[RotaError], str]] = [
-    ("empty command", {"command": []}, InvalidInput, "the command is empty; write it after --"),
-    ("empty program", {"command": ["", "x"]}, InvalidInput, "the command is empty; write it after --"),
-    ("blank program", {"command": [" \t"]}, InvalidInput, "the command is empty; write it after --"),
+    ("empty command", {"command": []}, InvalidInput, "the command is empty; name a program"),
+    ("empty program", {"command": ["", "x"]}, InvalidInput, "the command is empty; name a program"),
+    ("blank program", {"command": [" \t"]}, InvalidInput, "the command is empty; name a program"),
     ("NUL in command", {"command": ["echo", "a\x00b"]}, InvalidInput, "the command has a NUL character"),
     ("unknown after", {"after": [{"job": "job-99"}]}, NotFound, "^unknown --after job id: job-99$"),
     ("after itself", {"after": [{"job": "job-2"}]}, InvalidInput, "^invalid --after self dependency: job-2$"),
@@ -67,12 +67,12 @@ BAD: list[tuple[str, dict[str, Any], type[RotaError], str]] = [
     ("empty unique", {"unique": ""}, InvalidInput, "not a usable unique key: ''; use 1 to 200 characters"),
     ("long unique", {"unique": LONG}, InvalidInput, "not a usable unique key"),
     ("NUL in unique", {"unique": "a\x00b"}, InvalidInput, "not a usable unique key"),
-    ("phase without flow", {"phase": "p"}, InvalidInput, "phase p is one of a flow: name the flow too, with --flow"),
+    ("phase without flow", {"phase": "p"}, InvalidInput, "phase p is one of a flow: name the `flow` too"),
     (
         "parallel phase without flow",
         {"phase": "p", "parallelizable": True},
         InvalidInput,
-        "phase p is one of a flow: name the flow too",
+        "phase p is one of a flow: name the `flow` too",
     ),
     ("phase with space", {"phase": "a b", "flow": "f"}, InvalidInput, "not a usable phase: 'a b'; use 1 to 200"),
     ("phase with /", {"phase": "a/b", "flow": "f"}, InvalidInput, "not a usable phase: 'a/b'.*and no / at all"),

@@ -262,7 +262,7 @@ def test_a_param_that_nobody_declared_is_only_said(closed: Scheduler) -> None:
         ({"timeout": "soon"}, "soon"),
         ({"pools": {"ollama": 1}}, "not a pool name: 'ollama'"),
         ({"retry": "neet"}, "unknown retry policy: 'neet'"),
-        ({"phase": "p"}, "name the flow too"),
+        ({"phase": "p"}, "name the `flow` too"),
         ({"needs": ["plan.md"]}, "plan.md"),
         ({"base": "main"}, "add worktree = true"),
         ({"priority": 10**9}, "priority 1000000000 is out of range"),
@@ -381,4 +381,4 @@ def test_artifacts_have_places_and_are_joined(closed: Scheduler) -> None:
     add(closed, needs=["file:{model}.in"], produces=["file:{model}.out"])
     wanted = Submission(template="story", params={"prompt": "x"}, needs=["file:b", "file:small.in"])
     (made,) = expand_all(closed.reader, [wanted]).wanted
-    assert (made.needs, made.produces) == (["file:small.in", "file:b"], ["file:small.out"])
+    assert (made.needs, made.produces) == (["file:b", "file:small.in"], ["file:small.out"])

@@ -64,7 +64,7 @@ def test_fill(text: str, result: str) -> None:
 
 
 def test_a_param_without_a_value_is_named_with_how_to_give_it() -> None:
-    with pytest.raises(InvalidInput, match=r"^param prompt has no value.*--param prompt=TEXT"):
+    with pytest.raises(InvalidInput, match=r"^param prompt has no value.*give it in `params`"):
         fill("-p {prompt}", {}, frozenset({"prompt"}))
 
 

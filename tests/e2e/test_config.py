@@ -55,6 +55,29 @@ def test_a_hand_edit_is_taken_up_and_a_broken_one_is_not(rota: Rota, stage: Stag
     rota.ended("job-4")
 
 
+def test_a_reload_of_what_cannot_be_used_is_refused_with_its_fault(rota: Rota) -> None:
+    rota.start()
+    rota.set_global(2)
+    toml = rota.home / "rota.toml"
+    for broken, said in (
+        (b"[pools]\nglobbal = 4\n", "unknown key pools.globbal in rota.toml; did you mean pools.global?"),
+        (b"[pools\n", "rota.toml"),
+        (b"\xff = 1\n", "rota.toml"),
+    ):
+        toml.write_bytes(broken)
+        refused = rota.api("POST", "/api/scheduler/reload")
+        assert (refused.status, refused.json()["code"]) == (422, "config-error"), refused
+        assert said in refused.json()["detail"]
+        assert rota.status()["trouble"] == [f"the configuration on disk is not in force: {refused.json()['detail']}"], (
+            "for who looks later"
+        )
+        assert rota.status()["pools"]["global"]["size"] == 2, "what was in force stays so"
+        assert rota.api("PUT", "/api/pools/global", {"size": 3}).json()["code"] == "config-error"
+    toml.write_text("[pools]\nglobal = 3\n")
+    assert rota.api("POST", "/api/scheduler/reload").status == 200
+    assert rota.status()["trouble"] == []
+
+
 def test_what_was_written_holds_for_what_is_submitted_after_it(rota: Rota) -> None:
     rota.start()
     (rota.home / "rota.toml").write_text('[retry.night]\nbase = "1h"\n')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import socket
 import threading
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from e2e.listening import listening
+from e2e.listening import STREAM, listening
 from e2e.rig import PATIENCE, Rota, Stage, eventually
 from rota.store.open import open_store
 
@@ -199,17 +200,28 @@ def test_what_cannot_be_asked_is_refused(untouched: Rota, query: str, status: in
 
 
 def test_what_was_collected_is_said_to_be_missing(home: Rota, stage: Stage) -> None:
-    for job in [home.post(["true"]) for _ in range(3)]:
-        home.ended(job)
+    home.set_global(2)
     kept = home.post(stage.actor("kept"))
     stage.hear()
+    for job in [home.post(["true"]) for _ in range(3)]:
+        home.ended(job)
     home.ask("gc", "--days", "0")
     left = page(home, "limit=1000")
     assert left["reset"] is None, "nobody asked for what is gone"
-    complete = page(home, "since=1")["reset"]["complete_from"]
-    with listening(home, "/api/events", "1") as stream:
+    complete = page(home, "since=0")["reset"]["complete_from"]
+    with listening(home, "/api/events", "0") as stream:
         reset, *others = stream.hear(1 + len(left["events"]))
-    assert (reset.event, reset.json()) == ("reset", {"since": 1, "complete_from": complete})
+    assert (reset.event, reset.json()) == ("reset", {"since": 0, "complete_from": complete})
+    with listening(home, "/api/events", reset.id) as stream:
+        assert [message.event for message in stream.hear()] == ["gc.removed"], "who comes back is not told again"
+    for query, seen in (("kind=scheduler.paused", ["reset"]), ("kind=job.submitted", ["reset", "job.submitted"])):
+        connection = home.connection()
+        connection.request("GET", f"/api/events?{query}", headers={**STREAM, "Last-Event-ID": "0"})
+        response, said = connection.getresponse(), b""
+        while not said.endswith(b"\n\nid: %d\n\n" % (complete - 1)):
+            said += response.read1(65_536)
+        assert re.findall(r"event: (\S+)", said.decode()) == seen, "and what it may come back with is past the gap"
+        connection.close()
     assert [message.json() for message in others] == left["events"], "what is there comes all the same"
     with listening(home, f"/api/events?since=0&job={kept}") as stream:
         assert stream.hear()[0].event == "job.submitted", "a job that is there has all its events"
@@ -259,11 +271,18 @@ def _can_open(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
 
 
-def _connected(rota: Rota, target: str) -> socket.socket:
-    connection = rota.connection()
-    connection.connect()
-    sock = connection.sock
-    sock.sendall(f"GET {target} HTTP/1.1\r\nHost: rota\r\nAccept: text/event-stream\r\n\r\n".encode())
+def _connected(rota: Rota, target: str, *, over_tcp: str | None = None) -> socket.socket:
+    """`over_tcp` is where."""
+    own = "Host: rota"
+    if over_tcp is None:
+        connection = rota.connection()
+        connection.connect()
+        sock: socket.socket = connection.sock
+    else:
+        host, _, port = over_tcp.removeprefix("http://").rpartition(":")
+        sock = socket.create_connection((host, int(port)), timeout=PATIENCE)
+        own = f"Host: {host}:{port}\r\nAuthorization: Bearer {(rota.home / 'token').read_text().strip()}"
+    sock.sendall(f"GET {target} HTTP/1.1\r\n{own}\r\nAccept: text/event-stream\r\n\r\n".encode())
     return sock
 
 
@@ -276,14 +295,19 @@ def _until(sock: socket.socket, word: bytes) -> bytes:
     return data
 
 
-def test_a_thousand_listeners(rota: Rota) -> None:
+@pytest.mark.parametrize("is_over_tcp", [False, True], ids=["socket", "tcp"])
+def test_a_thousand_listeners(make_rota: Callable[..., Rota], *, is_over_tcp: bool) -> None:
     """Nobody is told what he did not ask for, and all are told what they did."""
     _can_open(1200)
+    rota = make_rota()
+    rota.home.mkdir(mode=0o700)
+    (rota.home / "rota.toml").write_text("[server]\nport = 0\n")
     rota.start()
+    tcp = rota.status()["tcp"]["url"] if is_over_tcp else None
+    assert tcp or not is_over_tcp, "where it listens is known as soon as it has started"
+    target = "/api/events?kind=scheduler.paused"
     with ExitStack() as opened:
-        socks = [
-            opened.enter_context(closing(_connected(rota, "/api/events?kind=scheduler.paused"))) for _ in range(1000)
-        ]
+        socks = [opened.enter_context(closing(_connected(rota, target, over_tcp=tcp))) for _ in range(1000)]
         for sock in socks:
             _until(sock, b"event: begin")
         for job in [rota.post(["true"]) for _ in range(20)]:
@@ -308,13 +332,13 @@ def test_more_streams_than_there_may_be_are_refused_and_jobs_keep_their_own_limi
         rota.ask("down")
         rota.start()
     with ExitStack() as opened:
-        for _ in range(80):
+        for _ in range(40):
             _until(opened.enter_context(closing(_connected(rota, "/api/events"))), b"event: begin")
         connection = opened.enter_context(closing(rota.connection()))
         connection.request("GET", "/api/events", headers={"Accept": "text/event-stream"})
         refused = connection.getresponse()
         assert (refused.status, refused.headers["Retry-After"]) == (503, "1")
-        assert "80 streams are open" in json.loads(refused.read())["detail"]
+        assert "40 streams are open" in json.loads(refused.read())["detail"]
         assert rota.ended(rota.post(["true"]))["status"] == "COMPLETED", "all else goes on"
 
     def is_free() -> bool:

@@ -109,10 +109,10 @@ def test_a_full_disk_is_survived(disk: Disk, stage: Stage) -> None:
     assert refused.out == ""
     assert disk.words in refused.err
     assert rota.jobs() == before, "nothing was stored"
-    (trouble,) = rota.status()["trouble"]
-    assert disk.words in trouble
+    trouble = rota.status()["trouble"]
+    assert disk.words in trouble[0]
     told = rota.api("GET", "/ready")
-    assert (told.status, trouble in told.json()["reasons"]) == (503, True)
+    assert (told.status, told.json()["reasons"]) == (503, trouble)
     assert rota.api("GET", "/metrics").status == 200
     assert "trouble        " in rota.ask("status").out
     for words in (["list", "--all"], ["show", running], ["why", queued[0]], ["logs", running], ["doctor"]):
@@ -137,6 +137,20 @@ def test_a_full_disk_is_survived(disk: Disk, stage: Stage) -> None:
     assert after == "job-4", "not even a number was lost"
     assert stage.heard() == ["after begins", "after ends"]
     assert rota.scheduler == pid
+
+
+def test_a_full_disk_is_said_before_anybody_writes_to_it(disk: Disk) -> None:
+    if not isinstance(disk, Tmpfs):
+        pytest.skip("a limit on a process is no full disk")
+    rota = disk.rota
+    rota.start()
+    disk.fill()
+    said = f"the disk is full: there is no room left for {rota.home}"
+    assert rota.api("GET", "/ready").json()["reasons"] == [said]
+    assert rota.status()["trouble"] == [said]
+    assert said in rota.ask("status").out
+    disk.empty()
+    assert rota.status()["trouble"] == []
 
 
 def test_a_crash_on_a_full_disk_loses_nothing(disk: Disk, stage: Stage) -> None:
@@ -170,8 +184,7 @@ def test_it_comes_up_on_a_full_disk_and_goes_on_when_there_is_room(disk: Disk, s
     assert "pid " in said.out
     assert disk.words in said.err
     pid = rota.scheduler
-    (trouble,) = rota.status()["trouble"]
-    assert disk.words in trouble
+    assert disk.words in rota.status()["trouble"][0]
     assert "0 running" not in rota.ask("status").out, "what cannot be counted is not said to be nothing"
     for words in (["submit", "--", "true"], ["cancel", waiting]):
         assert disk.words in rota.ask(*words, code=1).err

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from e2e.rig import Rota, Stage
 
 
@@ -31,3 +33,24 @@ def test_a_refused_request_does_not_use_up_its_key(rota: Rota) -> None:
     refused = rota.api("POST", "/api/jobs", {"command": ["true"], "after": [{"job": "job-7"}]}, Idempotency_Key="k")
     assert refused.status == 404
     assert rota.api("POST", "/api/jobs", {"command": ["true"]}, Idempotency_Key="k").json()["job"]["id"] == "job-1"
+
+
+def test_a_key_that_is_none_is_refused_with_what_to_do(rota: Rota) -> None:
+    rota.start()
+    for keys, said in (
+        (("a", "a"), "the request has 2 Idempotency-Key headers; send one, a new one for each request"),
+        (("schlüssel",), "an Idempotency-Key has printable ASCII characters only; a UUID is a good one"),
+        (("a\tb",), "an Idempotency-Key has printable ASCII characters only; a UUID is a good one"),
+        (("",), "an Idempotency-Key has 1 to 255 characters; a UUID is a good one"),
+        (("k" * 256,), "an Idempotency-Key has 1 to 255 characters; a UUID is a good one"),
+    ):
+        connection = rota.connection()
+        connection.putrequest("POST", "/api/jobs")
+        for key in keys:
+            connection.putheader("Idempotency-Key", key.encode())
+        connection.putheader("Content-Length", "20")
+        connection.endheaders(b'{"command":["true"]}')
+        response = connection.getresponse()
+        assert (response.status, json.loads(response.read())["detail"]) == (422, said)
+        connection.close()
+    assert rota.jobs() == []

@@ -154,6 +154,48 @@ def test_a_reader_that_does_not_read_holds_nobody_up(rota: Rota, stage: Stage) -
     assert following.wait(PATIENCE) == 141, "as SIGPIPE would have it"
 
 
+def test_what_has_a_length_says_so(rota: Rota, stage: Stage) -> None:
+    """So a client can tell a whole answer from one that broke off, and show how far it is."""
+    rota.start()
+    job = rota.post(["sh", "-c", f"printf 0123456789; echo written > {stage.pipe}; exec sleep 600"])
+    assert stage.hear() == ["written"]
+
+    def told(method: str, query: str, **headers: str) -> tuple[int, str | None]:
+        connection = rota.connection()
+        connection.request(method, f"/api/jobs/{job}/logs/stdout{query}", headers=headers)
+        response = connection.getresponse()
+        said = response.status, response.headers["Content-Length"]
+        connection.close()
+        return said
+
+    for _ in ("while it runs", "when it has ended"):
+        for method in ("GET", "HEAD"):
+            assert told(method, "") == (200, "10")
+            assert told(method, "?offset=-3") == (200, "3")
+            assert told(method, "?offset=2&limit=4") == (200, "4")
+            assert told(method, "?offset=99") == (200, "0")
+            assert told(method, "", Range="bytes=2-4") == (206, "3")
+            running = rota.show(job)["finished_at"] is None
+            assert told(method, "?follow=1&offset=4") == (200, None if running else "6")
+        if running:
+            rota.ask("cancel", job)
+    assert rota.api("GET", f"/api/jobs/{job}/logs/stdout?follow=1&offset=4").body == b"456789"
+
+
+def test_plain_curl_follows_both_streams(rota: Rota) -> None:
+    rota.start()
+    job = rota.post(["sh", "-c", "echo out; echo err >&2"])
+    rota.ended(job)
+    target = f"/api/jobs/{job}/logs?follow=1"
+    said = rota.api("GET", target, Accept="*/*").body
+    assert b'"text":"out\\n"' in said
+    assert b'"text":"err\\n"' in said
+    assert said.rstrip().splitlines()[-2] == b"event: end"
+    assert rota.api("GET", target, Accept="application/json").json()["stdout"]["size"] == 4
+    refused = "text/event-stream;q=0, application/octet-stream"
+    assert rota.api("GET", f"/api/jobs/{job}/logs/stdout?follow=1", Accept=refused).body == b"out\n"
+
+
 HUGE = 300_000_000
 
 

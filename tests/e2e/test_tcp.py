@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import json
 import os
@@ -25,11 +26,9 @@ def settle(rota: Rota, settings: str = "port = 0") -> dict[str, Any]:
 
 
 def tcp(rota: Rota) -> dict[str, Any]:
-    def look() -> dict[str, Any] | None:
-        said: dict[str, Any] = rota.status()["tcp"]
-        return None if said["off"] == "it is being started" else said
-
-    return eventually(look)
+    """Known as soon as the scheduler has started."""
+    said: dict[str, Any] = rota.status()["tcp"]
+    return said
 
 
 def connection(rota: Rota) -> http.client.HTTPConnection:
@@ -249,6 +248,24 @@ def test_limits_hold_on_both_ways_in(rota: Rota, over_tcp: bool) -> None:
         "POST", "/api/jobs/batch", {"jobs": [{"command": ["true"], "params": {"x": {"y": json.loads(deep)}}}]}
     )
     assert (refused.status, refused.json()["path"]) == (422, "$.jobs[0].params")
+
+
+def test_a_compressed_body_is_refused_and_said_to_be(rota: Rota) -> None:
+    settle(rota)
+    body = gzip.compress(b'{"command":["true"]}')
+    token = {"Authorization": f"Bearer {(rota.home / 'token').read_text().strip()}"}
+    for asking, own in ((rota.connection(), {}), (connection(rota), token)):
+        for coding in ("gzip", "GZIP", "deflate, gzip"):
+            headers = {"Content-Encoding": coding, "Content-Type": "application/json", **own}
+            asking.request("POST", "/api/jobs", body, headers)
+            response = asking.getresponse()
+            said = json.loads(response.read())
+            assert (response.status, said["code"]) == (415, "unsupported-media")
+            assert said["detail"] == f"the request's body is said to be {coding!r}; send it uncompressed, as JSON"
+        asking.request("POST", "/api/jobs", b'{"command":["true"]}', {**headers, "Content-Encoding": "identity"})
+        response = asking.getresponse()
+        assert (response.status, bool(response.read())) == (201, True)
+        asking.close()
 
 
 def test_plain_curl_is_enough_on_the_socket(rota: Rota) -> None:

@@ -300,7 +300,7 @@ def test_a_folder_outside_a_repository_is_refused(scheduler: Scheduler) -> None:
     scheduler.probe.repository = None
     with pytest.raises(InvalidInput, match="/ is not in a git repository, and plan_doc:foo"):
         scheduler.submit(needs=["plan_doc:foo"])
-    with pytest.raises(InvalidInput, match="/ is not in a git repository, and --pin main"):
+    with pytest.raises(InvalidInput, match="/ is not in a git repository, and `pin` main"):
         scheduler.submit(pin="main")
     assert scheduler.submit(produces=["file:x"]) == 1, "a file needs none"
 
@@ -314,7 +314,7 @@ def test_nobody_else_produces_the_patch_of_a_job(scheduler: Scheduler) -> None:
 
 
 def test_the_patch_of_an_unknown_job_is_refused(scheduler: Scheduler) -> None:
-    with pytest.raises(NotFound, match="unknown job in --needs command_patch:job-9"):
+    with pytest.raises(NotFound, match="unknown job in `needs` command_patch:job-9"):
         scheduler.submit(needs=["command_patch:job-9"])
 
 
@@ -325,18 +325,18 @@ def test_a_ring_over_the_patch_of_a_retry_is_refused(scheduler: Scheduler) -> No
     scheduler.end(first, 1)
     scheduler.probe.world[File("/a")] = False
     scheduler.look_outside()
-    with pytest.raises(InvalidInput, match="invalid --needs cycle: job-3 -> job-1 -> job-3"):
+    with pytest.raises(InvalidInput, match="invalid `needs` cycle: job-3 -> job-1 -> job-3"):
         scheduler.submit(needs=["command_patch:job-2"], produces=["file:/a"])
 
 
 def test_a_ring_over_artifacts_is_refused(scheduler: Scheduler) -> None:
     """LESSONS Waiting: a cycle blocked both sides for good."""
     scheduler.submit(needs=["file:/a"], produces=["file:/b"], missing_producer="wait")
-    with pytest.raises(InvalidInput, match="invalid --needs cycle: job-2 -> job-1 -> job-2"):
+    with pytest.raises(InvalidInput, match="invalid `needs` cycle: job-2 -> job-1 -> job-2"):
         scheduler.submit(needs=["file:/b"], produces=["file:/a"])
-    with pytest.raises(InvalidInput, match="invalid --needs cycle: job-2 -> job-1 -> job-2"):
+    with pytest.raises(InvalidInput, match="invalid `needs` cycle: job-2 -> job-1 -> job-2"):
         scheduler.submit(after=[JobId(1)], produces=["file:/a"])
-    with pytest.raises(InvalidInput, match="invalid --needs cycle: job-2 -> job-1 -> job-2"):
+    with pytest.raises(InvalidInput, match="invalid `needs` cycle: job-2 -> job-1 -> job-2"):
         scheduler.submit(needs=["command_patch:job-1"], produces=["file:/a"])
     assert scheduler.submit(produces=["file:/a"]) == 2, "nothing was stored, and no number spent"
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 
 from harness import Raw, Scheduler
 from rota.command.submission import Submission, Surroundings
 from rota.command.submit import Submitted, submit
-from rota.engine.once import Told
-from rota.engine.work import Work
+from rota.engine.act import unless_told
+from rota.engine.once import Once, Told
+from rota.engine.work import Request, Work
 from rota.errors import Conflict, KeyReused
 from rota.ids import JobId
 
@@ -79,3 +81,35 @@ def test_what_cannot_be_told_is_done_once_all_the_same(scheduler: Scheduler, raw
     assert (told.status, b"it was done, but a defect" in told.body) == (500, True)
     assert count(raw, "job") == 1
     assert scheduler.submit() == 2, "and the others are not disturbed"
+
+
+def test_what_cannot_be_shown_is_done_once_all_the_same(scheduler: Scheduler, raw: Raw) -> None:
+    def see(_: Work, jobs: Sequence[JobId]) -> list[str]:
+        raise ValueError(f"{jobs} cannot be shown")
+
+    with pytest.raises(ValueError, match="cannot be shown"):
+        scheduler.once("k", "a", stored, see)
+    told = scheduler.once("k", "a", stored)
+    assert (told.status, b"it was done, but a defect" in told.body) == (500, True)
+    assert count(raw, "job") == 1
+
+
+def test_who_shares_a_turn_with_what_cannot_be_shown_is_shown_his_own(scheduler: Scheduler, raw: Raw) -> None:
+    def see(_: Work, jobs: Sequence[JobId]) -> list[str]:
+        if JobId(2) in jobs:
+            raise ValueError("job 2 cannot be shown")
+        return [f"seen {job}" for job in jobs]
+
+    answers: list[object] = []
+    each = [Once(key=key, digest="a", tell=_plain) for key in "xyz"]
+    scheduler.engine.turn(
+        [Request(partial(unless_told, once=once, act=stored), answers.append, see, once=once) for once in each]
+    )
+    assert [answers[0], type(answers[1]), answers[2]] == ["seen 1", ValueError, "seen 3"]
+    assert scheduler.once("y", "a", stored).status == 500
+    assert scheduler.once("z", "a", stored) == Told(status=201, body=b"seen 3")
+    assert count(raw, "job") == 3
+
+
+def _plain(shown: object) -> Told:
+    return Told(status=201, body=str(shown).encode())

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 from starlette.responses import Response
 
+from rota.api.accept import JSON, best_of
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
 from rota.api.problem_page import page_of, page_of_all
 from rota.errors import BY_CODE, NotFound
@@ -54,7 +55,7 @@ def _unless_known(call: Call[Any, None], tagged: Tagged, media: str) -> Response
 
 
 def _wants_page(call: Call[Any, None]) -> bool:
-    return _HTML in call.request.headers.get("accept", "")
+    return best_of(call.request, (JSON, _HTML)) == _HTML
 
 
 class About:

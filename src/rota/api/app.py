@@ -48,12 +48,13 @@ from rota.api.context import Context
 from rota.api.decode import body_of, query_of
 from rota.api.deprecation import Notes, headers_of
 from rota.api.endpoint import Call, Endpoint, Key, Reply
+from rota.api.nul import refuse_in_texts
 from rota.api.problem import NOBODY, defect, not_with, nowhere, refusal
 from rota.api.router import Router
 from rota.api.trace import traced
 from rota.engine.meter import OTHER
 from rota.engine.once import told_before
-from rota.errors import InFlight, InvalidInput, RotaError
+from rota.errors import InFlight, InvalidInput, RotaError, UnsupportedMedia
 from rota.wire import encode
 
 _MODULES = (
@@ -63,6 +64,7 @@ _MODULES = (
 
 _ENDPOINTS = tuple(endpoint for module in _MODULES for endpoint in module.ENDPOINTS)
 ENDPOINTS: tuple[Endpoint, ...] = (*_ENDPOINTS, *About(_ENDPOINTS).endpoints)
+ROUTER = Router(ENDPOINTS)
 
 _LONGEST_KEY = 255
 _MOST_OF_NOTHING = 1024
@@ -75,7 +77,7 @@ _NO_ROUTE = (OTHER, OTHER)
 class Application:
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._router = Router(ENDPOINTS)
+        self._router = ROUTER
         self._notes = Notes()
         self._in_flight: set[str] = set()
         """The idempotency keys of requests that are being carried out."""
@@ -95,7 +97,7 @@ class Application:
         if found is None:
             await nowhere(scope["path"])(scope, receive, send)
             return
-        endpoint = found.endpoints.get("GET" if scope["method"] == "HEAD" else scope["method"])
+        endpoint = found.at(scope["method"])
         if endpoint is None:
             response = not_with(scope["method"], scope["path"], allowed=found.allowed)
             endpoint = next(iter(found.endpoints.values()))
@@ -109,7 +111,7 @@ class Application:
 
     async def _answer(self, endpoint: Endpoint, request: Request, path: dict[str, str]) -> Response:
         try:
-            body = await request.body() if endpoint.takes is not NoneType else await _no_body(request)
+            body = await _body(request) if endpoint.takes is not NoneType else await _no_body(request)
             key = _key(endpoint, request, body)
             with self._flying(key):
                 return await self._called(endpoint, request, path, body, key)
@@ -124,6 +126,7 @@ class Application:
         self, endpoint: Endpoint, request: Request, path: dict[str, str], body: bytes, key: Key | None
     ) -> Response:
         try:
+            refuse_in_texts(path)
             call: Call[Any, Any] = Call(
                 request,
                 self._context,
@@ -157,6 +160,14 @@ class Application:
             self._in_flight.discard(key.key)
 
 
+async def _body(request: Request) -> bytes:
+    """Taken as it is: what is compressed could be any size, and is not read."""
+    coding = request.headers.get("content-encoding", "").strip()
+    if coding.lower() not in ("", "identity"):
+        raise UnsupportedMedia(f"the request's body is said to be {coding!r}; send it uncompressed, as JSON")
+    return await request.body()
+
+
 async def _no_body(request: Request) -> bytes:
     """Of an endpoint that takes none: an empty object is taken for that, and all else is refused, unread."""
     body = b""
@@ -170,11 +181,16 @@ async def _no_body(request: Request) -> bytes:
 
 
 def _key(endpoint: Endpoint, request: Request, body: bytes) -> Key | None:
-    given = request.headers.get("idempotency-key") if endpoint.is_keyed else None
-    if given is None:
+    keys = request.headers.getlist("idempotency-key") if endpoint.is_keyed else []
+    if not keys:
         return None
-    if not 1 <= len(given) <= _LONGEST_KEY or not given.isprintable():
+    if len(keys) > 1:
+        raise InvalidInput(f"the request has {len(keys)} Idempotency-Key headers; send one, a new one for each request")
+    (given,) = keys
+    if not 1 <= len(given) <= _LONGEST_KEY:
         raise InvalidInput(f"an Idempotency-Key has 1 to {_LONGEST_KEY} characters; a UUID is a good one")
+    if not (given.isascii() and given.isprintable()):
+        raise InvalidInput("an Idempotency-Key has printable ASCII characters only; a UUID is a good one")
     scope = request.scope
     digest = blake2b(digest_size=32)
     for part in (scope["method"].encode(), scope["path"].encode(), scope["query_string"], body):

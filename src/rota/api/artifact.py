@@ -12,11 +12,11 @@ import msgspec
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
 from rota.api.once import as_it_is, carry_out
-from rota.api.page import PageSize, begins_at
+from rota.api.page import PageSize, begins_at, parsed
 from rota.command.artifact import PutWanted, parse_putable, put, put_form, remove
 from rota.core.artifact import Artifact, parse_artifact
 from rota.core.fact import File
-from rota.errors import InvalidInput, NotFound, Unavailable
+from rota.errors import InvalidInput, NotFound, Unavailable, within
 from rota.ids import JobId, parse_job
 from rota.store.artifact import Put
 from rota.view import job as view
@@ -43,7 +43,8 @@ async def _seen(context: Context, place: str, look: Callable[[], T]) -> T:
 async def _place(context: Context, job: JobId | None, cwd: str | None) -> str:
     """The directory that an artifact is of: the job's, else the caller's."""
     if job is not None:
-        return await context.look(lambda reader: view.find(reader, job).spec.cwd)
+        with within(".job"):
+            return await context.look(lambda reader: view.find(reader, job).spec.cwd)
     if cwd is not None and not cwd.startswith("/"):
         raise InvalidInput(f"cwd must be an absolute path, not {cwd!r}").under(".cwd")
     return cwd or context.around.cwd
@@ -53,14 +54,14 @@ async def put_artifact(call: Call[Nothing, PutWanted]) -> Reply[PutForm]:
     """Declare that something is there. What a running job declares counts when the job is over, and is taken back if it
     fails."""
     context, wanted = call.context, call.body
-    job = None if wanted.job is None else parse_job(wanted.job)
+    job = parsed("job", wanted.job, parse_job)
     place = await _place(context, job, wanted.cwd)
     artifact = parse_putable(wanted, wanted.cwd or place)
     if artifact.type == "file":
         there = File(artifact.name)
         seen = await _seen(context, posixpath.dirname(artifact.name), partial(context.probe.look, [there]))
         if seen[there] is not True:
-            raise InvalidInput(f"{artifact} is not there; write the file first, then put it")
+            raise InvalidInput(f"{artifact} is not there; write the file first, then put it").under(".artifact")
     act = partial(
         put, artifact=artifact, payload=wanted.payload, job=job, repository=await _repository(context, place),
         actor=context.actor,
@@ -105,7 +106,7 @@ class ArtifactQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def _named(call: Call[ArtifactQuery, None]) -> tuple[Artifact, str | None]:
     place = await _place(call.context, None, call.query.cwd)
-    return parse_artifact(call.path["artifact"], cwd=place), await _repository(call.context, place)
+    return call.place("artifact", partial(parse_artifact, cwd=place)), await _repository(call.context, place)
 
 
 async def get_artifact(call: Call[ArtifactQuery, None]) -> Reply[PutForm]:

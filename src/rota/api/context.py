@@ -185,7 +185,7 @@ class Control(Protocol):
 class Context:
     def __init__(
         self, *, home: Home, store: Store, clock: Clock, engine: Loop, hub: Hub, control: Control, actor: str,
-        around: Surroundings, probe: Probe, known: Known, meter: Meter,
+        around: Surroundings, probe: Probe, known: Known, meter: Meter, most_streams: int,
     ) -> None:  # fmt: skip
         self.home = home
         self.clock = clock
@@ -197,7 +197,7 @@ class Context:
         self.known = known
         self.meter = meter
         self.feed = Feed(hub.loop, self.look)
-        self.streams = Streams()
+        self.streams = Streams(most_streams)
         self.presence = Presence(self.perform, lambda: control.config.direct)
         self.sender = Sender(
             clock=clock,

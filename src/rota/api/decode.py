@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from types import NoneType
 from typing import Any
 
@@ -10,11 +9,9 @@ import msgspec
 from starlette.datastructures import QueryParams
 
 from rota.api.endpoint import Endpoint
+from rota.api.nul import refuse_in_body, refuse_in_texts
 from rota.errors import InvalidInput
-
-_PATH = re.compile(r" - at `\$([^`]*)`$")
-"""How msgspec says where."""
-_FIELD = re.compile(r"unknown field `([^`]*)`")
+from rota.wire.misfit import misfit
 
 
 def query_of(endpoint: Endpoint, given: QueryParams) -> Any:
@@ -29,28 +26,23 @@ def query_of(endpoint: Endpoint, given: QueryParams) -> Any:
         if values[0].lower() == "null" and name not in endpoint.texts | endpoint.listed:
             # To msgspec this would be none at all; in a query, what is not wanted is left out.
             raise InvalidInput(f"{name} cannot be null; leave it out instead").under(f".{name}")
+        refuse_in_texts({name: "".join(values)})
         asked[name] = values if name in endpoint.listed else values[0]
     try:
         return msgspec.convert(asked, type=endpoint.asks, strict=False)
     except msgspec.ValidationError as error:
-        raise refusal("the query", error) from None
+        raise misfit("the query", error) from None
 
 
 def body_of(endpoint: Endpoint, given: bytes) -> Any:
     if endpoint.takes is NoneType or (not given and endpoint.may_be_empty):
         return None
     try:
-        return msgspec.json.decode(given, type=endpoint.form) if endpoint.reads is None else endpoint.reads(given)
+        body = msgspec.json.decode(given, type=endpoint.form) if endpoint.reads is None else endpoint.reads(given)
+        if not endpoint.is_free:
+            refuse_in_body(given)
+        return body
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:  # the latter where a text is no UTF-8
-        raise refusal("the request body", error) from None
+        raise misfit("the request body", error) from None
     except RecursionError:
         raise InvalidInput("the request body is nested too deep") from None
-
-
-def refusal(what: str, error: Exception) -> InvalidInput:
-    text = str(error)
-    found = _PATH.search(text)
-    path = "" if found is None else found[1].partition("[...]")[0]  # a key that msgspec does not name
-    if (field := _FIELD.search(text)) is not None:
-        path += f".{field[1]}"
-    return InvalidInput(f"{what} cannot be used: {text}").under(path)

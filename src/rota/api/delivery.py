@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -13,7 +13,7 @@ from msgspec import Meta
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
 from rota.api.example import SUBMITTED
 from rota.api.once import carry_out
-from rota.api.page import PageSize, begins_at
+from rota.api.page import PageSize, begins_at, parsed
 from rota.command import webhook as command
 from rota.core.webhook import DeliveryState
 from rota.engine.work import Work
@@ -23,7 +23,6 @@ from rota.view import webhook as view
 from rota.wire.text import DeliveryText, JobText, WebhookText
 from rota.wire.webhook import DeliveriesForm, DeliveryForm, MessageForm, TryForm
 
-T = TypeVar("T")
 State = Annotated[str, Meta(extra_json_schema={"enum": [state.value for state in DeliveryState]})]
 
 
@@ -42,18 +41,11 @@ async def list_deliveries(call: Call[DeliveriesQuery, None]) -> Reply[Deliveries
     """List deliveries, the newest first. What is sent is said where one is looked at alone."""
     query = call.query
     look = partial(
-        view.deliveries, job=_asked(query.job, parse_job, ".job"), state=_asked(query.state, _state, ".state"),
-        webhook=_asked(query.webhook, parse_webhook, ".webhook"), limit=query.limit,
+        view.deliveries, job=parsed("job", query.job, parse_job), state=parsed("state", query.state, _state),
+        webhook=parsed("webhook", query.webhook, parse_webhook), limit=query.limit,
         below=begins_at(query.cursor, parse_delivery, view.TOP),
     )  # fmt: skip
     return Reply(await call.context.look(look))
-
-
-def _asked(text: str | None, parse: Callable[[str], T], path: str) -> T | None:
-    try:
-        return None if text is None else parse(text)
-    except InvalidInput as error:
-        raise error.under(path) from None
 
 
 def _state(text: str) -> DeliveryState:
@@ -65,13 +57,13 @@ def _state(text: str) -> DeliveryState:
 
 async def get_delivery(call: Call[Nothing, None]) -> Reply[MessageForm]:
     """Show a delivery, with what is sent."""
-    delivery = parse_delivery(call.path["delivery"])
+    delivery = call.place("delivery", parse_delivery)
     return Reply(await call.context.look(partial(view.delivery, number=delivery)))
 
 
 async def redeliver(call: Call[Nothing, None]) -> Reply[MessageForm]:
     """Send a delivery again, with the id that it had. One that is still to be sent by itself is refused."""
-    delivery, actor = parse_delivery(call.path["delivery"]), call.context.actor
+    delivery, actor = call.place("delivery", parse_delivery), call.context.actor
 
     def act(work: Work) -> DeliveryId:
         command.redeliver(work, delivery, actor=actor)

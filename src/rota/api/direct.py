@@ -36,7 +36,7 @@ from rota.config.section import is_route
 from rota.engine.act import settle
 from rota.engine.once import Note, Once, Told, note, noted_before
 from rota.engine.work import Work
-from rota.errors import Conflict, InvalidInput, NotFound, RotaError, Unavailable, WaitOver
+from rota.errors import Conflict, InvalidInput, NotFound, RotaError, Unavailable, WaitOver, within
 from rota.ids import SlotId, show_slot
 from rota.view.log import STREAMS, path_in, pieces, size_of
 from rota.wire.slot import CutForm, DirectForm, SlotForm
@@ -60,7 +60,7 @@ async def direct(call: Call[Nothing, SlotAsked]) -> Reply[DirectForm] | Response
     if call.body.command is None and call.body.template is None:
         raise InvalidInput(
             "a direct execution needs a command or a template; to do the work yourself reserve with POST /api/slots"
-        )
+        ).under(".command")
     return await _run(call, call.body)
 
 
@@ -68,7 +68,8 @@ async def run_by_route(call: Call[Nothing, dict[str, Any] | None]) -> Reply[Dire
     """Run what `[direct.routes]` says: the body has the params of the template that the path stands for."""
     path, name = f"/{call.path['route']}", call.path["template"]
     try:
-        return await _run(call, SlotAsked(template=name, params=call.body or {}))
+        with within("", instead_of=".params"):  # they are the body; all else is the template's
+            return await _run(call, SlotAsked(template=name, params=call.body or {}))
     except (NotFound, Conflict) as refused:
         refused.args = (f"{path} runs the template {name}: {refused.message}",)
         raise

@@ -18,7 +18,7 @@ from rota.wire.edit import EditForm
 async def edit_job(call: Call[Nothing, Edit]) -> Reply[EditForm]:
     """Change what a job that waits was asked for, whole or not at all. Command and params are fixed once it has been
     dispatched (409); what it waits for and what it makes are fixed at submit."""
-    return Reply(await edited(call.context, parse_job(call.path["job"]), call.body))
+    return Reply(await edited(call.context, call.place("job", parse_job), call.body))
 
 
 async def edited(context: Context, job: JobId, wanted: Edit) -> EditForm:

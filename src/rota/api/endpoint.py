@@ -27,12 +27,13 @@ from starlette.responses import Response
 
 from rota.api.context import Context
 from rota.engine.once import Told
-from rota.errors import RotaError
+from rota.errors import RotaError, within
 from rota.wire import encode
 
 Q = TypeVar("Q")
 B = TypeVar("B")
 F = TypeVar("F")
+T = TypeVar("T")
 
 _PLACE = re.compile(r"\{(\w+)(:path)?\}")
 
@@ -69,6 +70,11 @@ class Call(Generic[Q, B]):
         self.query = query
         self.body = body
         self.key = key
+
+    def place(self, name: str, parse: Callable[[str], T]) -> T:
+        """What stands in a place of the path, as what it means."""
+        with within(f".{name}"):
+            return parse(self.path[name])
 
 
 class Reply(Generic[F]):
@@ -175,6 +181,11 @@ class Endpoint:
     def form(self) -> Any:
         """Of a body that is there: what may be left out is not said to be null instead."""
         return _without_none(self.takes)
+
+    @cached_property
+    def is_free(self) -> bool:
+        """Whether its body is anybody's JSON."""
+        return get_origin(self.form) is dict
 
     @cached_property
     def _fields(self) -> tuple[msgspec.structs.FieldInfo, ...]:

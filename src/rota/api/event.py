@@ -14,11 +14,12 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rota.api.accept import JSON, best_of
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Header, Reply
 from rota.api.feed import Feed, Listener, event_message
-from rota.api.page import PageSize, Seconds
-from rota.api.sse import BEAT, MEDIA, EventStream, accepts, message
+from rota.api.page import PageSize, Seconds, parsed
+from rota.api.sse import BEAT, MEDIA, EventStream, message
 from rota.core.event import NAMED, Entry, Wanted
 from rota.errors import InvalidInput
 from rota.ids import parse_job
@@ -74,7 +75,7 @@ async def list_events(call: Call[EventsQuery, None]) -> Reply[EventsForm] | Resp
 
 
 def _wanted(reader: Reader, query: EventsQuery) -> Wanted:
-    jobs = [parse_job(job) for job in query.job]
+    jobs = [one for n, job in enumerate(query.job) if (one := parsed(f"job[{n}]", job, parse_job)) is not None]
     return wanted_of(reader, jobs=jobs, group=query.group, kinds=query.kind, job_type=query.type, flow=query.flow)
 
 
@@ -91,7 +92,7 @@ def last_seen(request: Request) -> int | None:
 def _is_page(request: Request, asked: str | None) -> bool:
     if asked is not None:
         return asked == "json"
-    return not accepts(request) and "application/json" in request.headers.get("accept", "")
+    return best_of(request, (MEDIA, JSON)) == JSON
 
 
 async def _stream(context: Context, wanted: Wanted, since: int | None) -> AsyncGenerator[bytes, None]:
@@ -108,13 +109,23 @@ async def _stream(context: Context, wanted: Wanted, since: int | None) -> AsyncG
                 found = await feed.catch_up(listener, complete_from=complete_from)
                 complete_from = found.complete_from or complete_from
                 told = b"".join((_told_reset(found, asked), *map(event_message, found.entries)))
+                told += _passed(found, asked, complete_from)
             if told:
                 yield told
 
 
 def _told_reset(found: Piece, since: int) -> bytes:
+    """Whoever comes back with its number has been told, and is not told again."""
     form = _reset(found, since)
-    return b"" if form is None else message(form, event="reset", number=min(since, found.position))
+    return b"" if form is None else message(form, event="reset", number=form.complete_from - 1)
+
+
+def _passed(found: Piece, since: int, complete_from: int) -> bytes:
+    """Behind the last event from before `complete_from`, where no later one follows: a number alone, which no client
+    shows, so that whoever comes back is not told again either."""
+    last = found.entries[-1].seq if found.entries else 0
+    is_passed = since < complete_from <= found.position + 1
+    return b"id: %d\n\n" % (complete_from - 1) if is_passed and last < complete_from else b""
 
 
 def _reset(found: Piece, since: int) -> ResetForm | None:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Reply
-from rota.api.page import Seconds
+from rota.api.page import Seconds, parsed
 from rota.core.artifact import Outside
 from rota.core.fact import Fact, Seen
 from rota.ids import parse_job
@@ -49,9 +49,7 @@ async def get_graph(call: Call[GraphQuery, None]) -> Reply[GraphForm] | Reply[Pi
     """Show who waits for what. The answer has an `ETag`; asked with it as `If-None-Match`, a graph that has not changed
     is answered with 304."""
     context, query, seen = call.context, call.query, call.request.headers.get("if-none-match")
-    wanted = Wanted(
-        with_ended=query.all, focus=None if query.job is None else parse_job(query.job), max_depth=query.max_depth
-    )
+    wanted = Wanted(with_ended=query.all, focus=parsed("job", query.job, parse_job), max_depth=query.max_depth)
     due = 0.0
 
     async def look() -> bytes:

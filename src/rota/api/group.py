@@ -14,7 +14,7 @@ from rota.api.page import LONGEST_WAIT, PageSize, Seconds, begins_at
 from rota.command.group import add, cancel, close
 from rota.command.submission import GroupWanted
 from rota.engine.work import Work
-from rota.errors import InvalidInput
+from rota.errors import within
 from rota.ids import GroupId, parse_group, show_group
 from rota.view import group as view
 from rota.wire.group import GroupForm, GroupsForm
@@ -44,11 +44,8 @@ async def list_groups(call: Call[GroupsQuery, None]) -> Reply[GroupsForm]:
 async def add_group(call: Call[Nothing, GroupWanted]) -> Reply[GroupForm]:
     """Add a group without members, which stays open until it is closed. Jobs join it by the `group` of their submit."""
     act = partial(add, wanted=call.body, actor=call.context.actor)
-    try:
+    with within("", instead_of=".group"):  # here it is the request itself
         return (await carry_out(call, act, _see, partial(Reply, status=201))).reply
-    except InvalidInput as error:
-        error.path = error.path.removeprefix(".group")  # here it is the request itself
-        raise
 
 
 def _see(work: Work, results: Sequence[GroupId]) -> list[GroupForm]:

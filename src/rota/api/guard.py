@@ -4,7 +4,6 @@
     a page of another origin asks                403   also before its browser asks for leave (CSRF, CORS)
     no token, or another one                     401   but for documents that are the same for everybody
     a body that is not said to be JSON           415   a form of any page can send all else
-    as many streams are open as there may be     503
 
 They are asked in this order: a page from elsewhere does not even learn that a token is missing. No answer is kept by a
 cache, shown in a frame, or read by another site.
@@ -12,7 +11,7 @@ cache, shown in a frame, or read by another site.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
@@ -20,12 +19,13 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rota.api.problem import answer, problem
-from rota.errors import Busy, ForeignOrigin, Misdirected, RotaError, Unauthorized, UnsupportedMedia
+from rota.errors import ForeignOrigin, Misdirected, RotaError, Unauthorized, UnsupportedMedia
 from rota.token import Token
 from rota.wire.health import HealthForm
 
-OPEN = ("docs", "openapi.json", "problems")
-"""First parts of paths with nothing of this home in them: a browser can open them, and asks for the token then."""
+IsPublic = Callable[[str, str], bool]
+"""Whether what is at a path can be asked for by a method without a token."""
+
 _LONGEST_HOST = 255
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 _PRIVATE = (
@@ -39,17 +39,16 @@ _PRIVATE = (
 
 class Guard:
     def __init__(
-        self, app: ASGIApp, token: Token, *, allowed: Callable[[], Sequence[str]], cut: Callable[[Scope], None],
-        most_streams: int,
+        self, app: ASGIApp, token: Token, *, is_public: IsPublic, allowed: Callable[[], Sequence[str]],
+        cut: Callable[[Scope], None],
     ) -> None:  # fmt: skip
         """`allowed` are the names in the configuration; `cut` ends what other requests than this one have opened, when
         their token is good no longer."""
         self._app = app
         self._token = token
+        self._is_public = is_public
         self._allowed = allowed
         self._cut = cut
-        self._most_streams = most_streams
-        self._streams = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         asked = Asked(scope)
@@ -63,13 +62,13 @@ class Guard:
             if not is_known and asked.is_health:
                 await answer(HealthForm())(scope, receive, private)
                 return
-            if not is_known and not asked.is_open:
+            if not is_known and not self._is_public(asked.method, asked.path):
                 raise _unauthorized(has_one=bool(asked.tokens))
             _check_media(asked)
         except RotaError as error:
             await _refusal(error)(scope, receive, private)
             return
-        await self._pass(scope, receive, private)
+        await self._app(scope, receive, private)
 
     def _check_host(self, asked: Asked) -> None:
         if asked.host is None or not self._is_ours(asked, asked.host):
@@ -93,36 +92,12 @@ class Guard:
             is_same = scheme == asked.scheme and host == asked.host
             if not is_same and not (scheme in _DEFAULT_PORTS and self._is_allowed(host)):
                 raise ForeignOrigin(f"a page of {origin} asks; only pages of the scheduler's own are answered")
-        if asked.is_from_another_site and not (asked.is_open and asked.is_navigation):
+        if asked.is_from_another_site and not self._is_page(asked):
             raise ForeignOrigin("a page of another site asks; only pages of the scheduler's own are answered")
 
-    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """An answer that comes piece by piece is a stream. It may have begun something before there is a word of it: to
-        that it looks as if its client had gone away."""
-        is_stream = False
-
-        async def counted(message: Message) -> None:
-            nonlocal is_stream
-            if message["type"] == "http.response.start" and _is_stream(message["status"], message["headers"]):
-                if self._streams >= self._most_streams:
-                    raise _TooMany
-                self._streams += 1
-                is_stream = True
-            await send(message)
-
-        try:
-            await self._app(scope, receive, counted)
-        except _TooMany:
-            said = (
-                f"{self._most_streams} streams are open, as many as there may be; close some, or ask again in a while"
-            )
-            await _refusal(Busy(said))(scope, receive, send)
-        finally:
-            self._streams -= is_stream
-
-
-class _TooMany(Exception):
-    """The answer would be one stream too many."""
+    def _is_page(self, asked: Asked) -> bool:
+        """Somebody follows a link to a page with nothing of this home in it; there he is asked for the token."""
+        return asked.is_navigation and not asked.is_health and self._is_public(asked.method, asked.path)
 
 
 class Asked:
@@ -164,10 +139,6 @@ class Asked:
     @property
     def is_health(self) -> bool:
         return self.path == "/health" and self.method in ("GET", "HEAD")
-
-    @property
-    def is_open(self) -> bool:
-        return self.method in ("GET", "HEAD") and self.path.split("/")[1:2] in ([each] for each in OPEN)
 
     @property
     def tokens(self) -> list[bytes]:
@@ -241,12 +212,6 @@ def _unauthorized(*, has_one: bool) -> Unauthorized:
 def _refusal(error: RotaError) -> Response:
     headers = {"WWW-Authenticate": "Bearer"} if isinstance(error, Unauthorized) else None
     return problem(error.code, error.http_status, error.message, headers=headers)
-
-
-def _is_stream(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """What has no length, unless it has no body either."""
-    has_body = status >= 200 and status not in (204, 304)
-    return has_body and not any(name.lower() == b"content-length" for name, _ in headers)
 
 
 def _private(send: Send) -> Send:

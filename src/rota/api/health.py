@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from functools import partial
 
 from starlette.responses import Response
 
@@ -20,7 +21,7 @@ from rota.errors import StorageFull, StoreError, Unavailable
 from rota.wire.health import HealthForm, ReadyForm
 
 _PATIENCE = 2.0
-"""Seconds for the store to answer."""
+"""Seconds for the store, and for the disk, to answer."""
 _LEAST_ROOM = 1024 * 1024
 """Bytes on the disk of the home without which nothing can be stored or logged."""
 _RETRY_AFTER = "5"
@@ -44,8 +45,8 @@ async def get_ready(call: Call[Nothing, None]) -> Reply[ReadyForm] | Response:
 
 async def obstacles(context: Context) -> list[str]:
     """Why nothing can be started, each once."""
-    store, disk = await asyncio.gather(_store(context), asyncio.to_thread(_disk, context))
-    return list(dict.fromkeys([*context.control.obstacles, *store, *disk]))
+    store, room = await asyncio.gather(_store(context), disk(context))
+    return list(dict.fromkeys([*context.control.obstacles, *store, *room]))
 
 
 async def _store(context: Context) -> list[str]:
@@ -60,14 +61,21 @@ async def _store(context: Context) -> list[str]:
     return []
 
 
-def _disk(context: Context) -> list[str]:
+async def disk(context: Context) -> list[str]:
+    """What keeps anything from being written to the home, also where nobody tries to at the moment."""
+    home = context.home
     try:
-        seen = os.statvfs(context.home.directory)
+        room = await context.asides.ask([("room", home.root)], _PATIENCE, partial(_room, home.directory))
+    except TimeoutError:
+        return [f"the file system of {home.root} does not answer"]
     except OSError as error:
-        return [f"the home {context.home.root} cannot be looked at: {error.strerror}"]
-    if seen.f_bavail * seen.f_frsize < _LEAST_ROOM:
-        return [f"the disk is full: there is no room left for {context.home.root}"]
-    return []
+        return [f"the home {home.root} cannot be looked at: {error.strerror}"]
+    return [f"the disk is full: there is no room left for {home.root}"] if room < _LEAST_ROOM else []
+
+
+def _room(directory: str) -> int:
+    seen = os.statvfs(directory)
+    return seen.f_bavail * seen.f_frsize
 
 
 ENDPOINTS = [

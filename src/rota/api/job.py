@@ -17,7 +17,7 @@ from rota.api.page import LONGEST_WAIT, PageSize, Seconds, begins_at
 from rota.command.cancel import cancel
 from rota.core.job import Job
 from rota.core.status import TERMINAL, Status
-from rota.errors import InvalidInput, StorageFull, StoreError
+from rota.errors import InvalidInput, StorageFull, StoreError, within
 from rota.ids import JobId, parse_job, show_job
 from rota.store.record import FIRST_RANK, LISTED_BY
 from rota.store.session import Reader
@@ -51,11 +51,11 @@ class JobsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def _statuses(named: Sequence[str]) -> list[Status]:
     shown = {status.value: status for status in Status if status is status.shown}
-    try:
-        statuses = [shown[name.upper()] for name in named] or list(Status)
-    except KeyError:
-        known = ", ".join(shown)
-        raise InvalidInput(f"unknown status in {', '.join(named)}; the statuses are {known}").under(".status") from None
+    for n, name in enumerate(named):
+        if name.upper() not in shown:
+            said = f"unknown status {name}; the statuses are {', '.join(shown)}"
+            raise InvalidInput(said).under(f".status[{n}]")
+    statuses = [shown[name.upper()] for name in named] or list(Status)
     return [*statuses, Status.DISPATCHED] if Status.RUNNING in statuses else statuses
 
 
@@ -85,7 +85,8 @@ async def list_jobs(call: Call[JobsQuery, None]) -> Reply[JobsForm]:
     only = {name: said for name in LISTED_BY if (said := getattr(query, name)) is not None}
 
     def look(reader: Reader) -> JobsForm:
-        group = None if named is None else reader.group_called(named).id
+        with within(".group"):
+            group = None if named is None else reader.group_called(named).id
         ids = reader.list_jobs(statuses, limit=limit + 1, only=only, group=group, **begins)
         jobs = reader.jobs(ids[:limit])
         counts: dict[str, int] = {}
@@ -114,7 +115,7 @@ class JobQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def get_job(call: Call[JobQuery, None]) -> Reply[JobForm]:
     """Show a job, with why it waits."""
-    context, job = call.context, parse_job(call.path["job"])
+    context, job = call.context, call.place("job", parse_job)
     if call.query.wait is None:
         return Reply(await context.look(partial(view.show, job=job, sight=context.sight())))
     return Reply(await _await_end(context, job, call.query.wait, call.query.seen))
@@ -151,7 +152,7 @@ def _by_hand(reader: Reader, job: JobId) -> str:
 
 async def cancel_job(call: Call[Nothing, None]) -> Reply[JobForm]:
     """Cancel a job's chain. Answered when its processes are gone; a tree that needs SIGKILL takes a while."""
-    return Reply(await cancelled(call.context, parse_job(call.path["job"])))
+    return Reply(await cancelled(call.context, call.place("job", parse_job)))
 
 
 async def cancelled(context: Context, job: JobId, *, spares_running: bool = False) -> JobForm:
@@ -166,7 +167,7 @@ async def cancelled(context: Context, job: JobId, *, spares_running: bool = Fals
 
 async def why_job(call: Call[Nothing, None]) -> Reply[WhyForm]:
     """Say why a job has not started, down to what holds up what it waits for."""
-    context, job = call.context, parse_job(call.path["job"])
+    context, job = call.context, call.place("job", parse_job)
     return Reply(await context.look(partial(why, job=job, sight=context.sight())))
 
 

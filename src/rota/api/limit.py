@@ -1,4 +1,4 @@
-"""How large a request may be, on every way in.
+"""How much there may be: of a request, on every way in, and of what is open at once.
 
 A body is counted as it comes: it is refused when it says that it is too large or as soon as it is, and nobody reads on.
 """
@@ -11,6 +11,18 @@ from rota.errors import TooLarge
 
 MOST_BODY = 64 << 20
 """Bytes. Ten thousand jobs, the most of a batch, have 6 KiB each in it."""
+_MOST_CONNECTIONS = 4000
+_MOST_STREAMS = 2000
+
+
+def most_connections(descriptors: int) -> int:
+    """Over TCP, where anybody may connect, for a process that may have so many descriptors."""
+    return min(_MOST_CONNECTIONS, descriptors // 2)
+
+
+def most_streams(descriptors: int) -> int:
+    """On all ways in together: half as many as connections, so that there is room for who asks for something else."""
+    return min(_MOST_STREAMS, descriptors // 4)
 
 
 class Limited:

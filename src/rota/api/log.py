@@ -17,11 +17,13 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response, StreamingResponse
 
+from rota.api.accept import JSON, best_of
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Header, Reply
 from rota.api.log_follow import Pace, Place, follow, last_offsets
+from rota.api.page import parsed
 from rota.api.problem import problem
-from rota.api.sse import MEDIA, EventStream, accepts
+from rota.api.sse import MEDIA, EventStream
 from rota.core.status import TERMINAL
 from rota.errors import InvalidInput
 from rota.ids import JobId, parse_job, parse_run, show_job
@@ -33,6 +35,7 @@ from rota.view.workspace import workspace
 from rota.wire.log import LogForm, LogsForm, WorkspaceForm
 from rota.wire.text import RunText
 
+_BYTES = "application/octet-stream"
 _MOST = 2**62
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 Offset = Annotated[int, Meta(ge=-_MOST, le=_MOST)]
@@ -43,7 +46,7 @@ class LogsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     run: RunText | None = None
     """Of this run of the job: one that was rewound has earlier ones."""
     follow: bool = False
-    """Tell both streams as they are written, where the request accepts `text/event-stream`."""
+    """Tell both streams as they are written, as server-sent events; unless the request prefers JSON."""
 
 
 class LogQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,7 +73,7 @@ async def _threaded(content: Iterator[bytes]) -> AsyncIterator[bytes]:
 
 async def _place(context: Context, job: JobId, named: str | None) -> Place:
     """Where the logs are that are asked for: of the job as it is now, or of one of its runs."""
-    run = None if named is None else parse_run(named)
+    run = parsed("run", named, parse_run)
 
     def look(reader: Reader) -> Place:
         found = view.find(reader, job)
@@ -80,7 +83,8 @@ async def _place(context: Context, job: JobId, named: str | None) -> Place:
         directory = run_view.directory_of(found, run, own)
         is_current = directory == own
         past = None if run is None or is_current else run_view.show(reader, run, context.sight())
-        return Place(Path(directory), is_current, is_current and not found.has_own_logs, past)
+        is_over = not is_current or found.status in TERMINAL
+        return Place(Path(directory), is_current, is_current and not found.has_own_logs, is_over, past)
 
     return await context.look(look)
 
@@ -120,13 +124,19 @@ def _part(path: Path, part: Part, size: int) -> Response:
         refused = problem("range", 416, f"the log has {size} bytes; ask for a part of these")
         refused.headers["Content-Range"] = f"bytes */{size}"
         return refused
-    headers = {"Content-Range": f"bytes {part.offset}-{part.offset + part.limit - 1}/{size}"}
-    return _stream(_threaded(pieces(path, *part)), 206, headers)
+    where = f"bytes {part.offset}-{part.offset + part.limit - 1}/{size}"
+    return _measured(path, part, 206, {"Content-Range": where})
+
+
+def _measured(path: Path, part: Part, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """So much and no more, also where the file grows meanwhile."""
+    known = {"Content-Length": str(part.limit), **(headers or {})}
+    return _stream(_threaded(pieces(path, *part)), status, known)
 
 
 def _stream(body: AsyncIterator[bytes], status: int = 200, headers: dict[str, str] | None = None) -> Response:
     headers = {"Accept-Ranges": "bytes", **(headers or {})}
-    return StreamingResponse(body, status, headers, media_type="application/octet-stream")
+    return StreamingResponse(body, status, headers, media_type=_BYTES)
 
 
 async def get_log(call: Call[LogQuery, None]) -> Response:
@@ -137,7 +147,7 @@ async def get_log(call: Call[LogQuery, None]) -> Response:
     behind it as `id`, so that `Last-Event-ID` goes on from there. The last message is `end`.
     """
     context, query, request = call.context, call.query, call.request
-    job, stream = parse_job(call.path["job"]), call.path["stream"]
+    job, stream = call.place("job", parse_job), call.path["stream"]
     if stream not in STREAMS:
         raise InvalidInput(f"no such stream: {stream}; the streams are stdout and stderr").under(".stream")
     place = await _place(context, job, query.run)
@@ -145,26 +155,28 @@ async def get_log(call: Call[LogQuery, None]) -> Response:
     size = 0 if place.is_empty else size_of(path)
     offset = max(0, size + query.offset) if query.offset < 0 else query.offset
     begins = last_offsets(request, (stream,)) or {stream: offset}
-    if query.follow and accepts(request):
+    if query.follow and best_of(request, (_BYTES, MEDIA)) == MEDIA:
         return EventStream(follow(context, job, place, begins), context.streams)
-    if query.follow and place.is_current and request.method != "HEAD":
+    if query.follow and not place.is_over:
+        if request.method == "HEAD":
+            return _stream(_threaded(iter(())))
         context.streams.refuse_too_many()
         return _stream(_follow(context, job, Output(path, offset)))
     part = _ranged(request.headers.get("range"), size)
-    limit = 0 if place.is_empty else query.limit
-    return _stream(_threaded(pieces(path, offset, limit))) if part is None else _part(path, part, size)
+    limit = size if query.follow else query.limit
+    return _measured(path, Part(offset, max(0, min(limit, size - offset)))) if part is None else _part(path, part, size)
 
 
 async def get_logs(call: Call[LogsQuery, None]) -> Reply[LogsForm] | Response:
     """Say how much a job has written to each stream, and what else it has left.
 
-    With `follow` and `Accept: text/event-stream`, tell both streams as they are written; the `id` of a message is the
-    offset behind it in stdout and that in stderr, as `1024.80`.
+    With `follow`, tell both streams as they are written, as server-sent events; the `id` of a message is the offset
+    behind it in stdout and that in stderr, as `1024.80`.
     """
-    context, job = call.context, parse_job(call.path["job"])
+    context, job = call.context, call.place("job", parse_job)
     place = await _place(context, job, call.query.run)
     begins = last_offsets(call.request, STREAMS) or dict.fromkeys(STREAMS, 0)
-    if call.query.follow and accepts(call.request):
+    if call.query.follow and best_of(call.request, (MEDIA, JSON)) == MEDIA:
         return EventStream(follow(context, job, place, begins), context.streams)
     stdout, stderr = (_log(place, stream) for stream in STREAMS)
     most = context.control.config.log.max_bytes
@@ -196,7 +208,7 @@ ENDPOINTS = [
         hears={"Last-Event-ID": Header(_HEARD, "1024.80", r"^[0-9]{1,18}\.[0-9]{1,18}$")},
     ),
     Endpoint(
-        "GET", "/api/jobs/{job}/logs/{stream}", get_log, statuses=(200, 206), media=("application/octet-stream", MEDIA),
+        "GET", "/api/jobs/{job}/logs/{stream}", get_log, statuses=(200, 206), media=(_BYTES, MEDIA),
         refuses=(416,), shows="thinking\ndone\n",
         hears={
             "Range": Header("A part of it, by RFC 9110.", "bytes=0-1023", "^bytes=[0-9]{1,18}-[0-9]{0,18}$"),

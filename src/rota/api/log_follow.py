@@ -34,6 +34,8 @@ class Place(NamedTuple):
     is_current: bool
     is_empty: bool
     """What is there is not the job's any more."""
+    is_over: bool
+    """Nothing more is written there."""
     past: RunForm | None = None
     """The run that is asked for, where the job has been rewound since."""
 

@@ -7,6 +7,7 @@ from functools import partial
 
 from starlette.responses import Response
 
+from rota.api.accept import best_of
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Nothing
 from rota.api.health import obstacles
@@ -21,7 +22,7 @@ _MEDIA = tuple(media.partition(";")[0] for media in (TEXT, OPEN_METRICS))
 async def get_metrics(call: Call[Nothing, None]) -> Response:
     """Give the figures of the scheduler in the form of Prometheus. In that of OpenMetrics to who accepts
     `application/openmetrics-text`. What is counted starts from zero with the scheduler."""
-    is_open = _MEDIA[1] in call.request.headers.get("accept", "")
+    is_open = best_of(call.request, _MEDIA) == _MEDIA[1]
     metrics = await collected(call.context)
     return Response(exposition(metrics, is_open=is_open), media_type=OPEN_METRICS if is_open else TEXT)
 

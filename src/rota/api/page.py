@@ -7,7 +7,7 @@ from typing import Annotated, TypeVar
 
 from msgspec import Meta
 
-from rota.errors import InvalidInput
+from rota.errors import InvalidInput, within
 
 T = TypeVar("T")
 F = TypeVar("F")
@@ -16,6 +16,12 @@ LONGEST_WAIT = 60
 """Seconds after which somebody who waits for something is answered as it is then."""
 Seconds = Annotated[float, Meta(ge=0, le=LONGEST_WAIT)]
 PageSize = Annotated[int, Meta(ge=1, le=1000)]
+
+
+def parsed(field: str, text: str | None, parse: Callable[[str], T]) -> T | None:
+    """What a field of the request means; none where nothing is said."""
+    with within(f".{field}"):
+        return None if text is None else parse(text)
 
 
 def begins_at(cursor: str | None, parse: Callable[[str], T], first: F) -> T | F:

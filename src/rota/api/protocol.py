@@ -20,6 +20,7 @@ import asyncio
 from typing import Any, Literal
 
 import httptools
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from rota.api.limit import MOST_BODY
@@ -131,7 +132,8 @@ class Protocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answered = cycle
-        super()._start_asgi_task(cycle, app)
+        is_old = cycle.scope["http_version"] == "1.0"
+        super()._start_asgi_task(cycle, _until_closed(cycle, app) if is_old else app)
 
     def on_response_complete(self) -> None:
         is_read = self.cycle is not self._answered or not self.cycle.more_body
@@ -231,6 +233,26 @@ class TcpProtocol(Protocol):
             self.transport.close()
         else:
             self._refuse(TooSlow("the request's body came to a halt; send it again"))
+
+
+def _until_closed(cycle: RequestResponseCycle, app: ASGIApp) -> Any:
+    """For HTTP/1.0, which has no pieces: an answer whose length is not known ends where the connection does."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        is_measured = True
+
+        async def sent(message: Message) -> None:
+            nonlocal is_measured
+            if message["type"] == "http.response.start":
+                is_measured = any(name.lower() == b"content-length" for name, _ in message["headers"])
+                cycle.chunked_encoding = None if is_measured else False
+            elif not is_measured:
+                cycle.expected_content_length = len(message.get("body", b""))
+            await send(message)
+
+        await app(scope, receive, sent)
+
+    return answer
 
 
 def _no_http() -> BadRequest:

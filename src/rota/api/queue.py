@@ -25,7 +25,7 @@ _NUMBERS = 4
 
 async def move_job(call: Call[Nothing, Move]) -> Reply[PlaceForm]:
     """Move a job that waits to another place among those of its priority. Say where in one way."""
-    context, job = call.context, parse_job(call.path["job"])
+    context, job = call.context, call.place("job", parse_job)
     act = partial(move, job=job, wanted=call.body, actor=context.actor)
     return Reply(await context.perform_and_see(act, partial(_placed, context)))
 

@@ -8,7 +8,9 @@ from functools import partial
 from typing import NamedTuple
 
 from rota.api.context import Context
+from rota.api.page import parsed
 from rota.command import slot as command
+from rota.command.expand import as_asked
 from rota.command.slot import Reserved, SlotWanted
 from rota.duration import parse_duration
 from rota.engine.work import Work
@@ -33,11 +35,16 @@ class Prepared(NamedTuple):
 
 async def prepare(context: Context, asked: SlotAsked, *, is_attended: bool) -> Prepared:
     """What the engine is to do. Whoever has it done tells the presence: from there on somebody has to be there."""
-    wait = None if asked.wait is None else parse_duration(asked.wait)
+    wait = parsed("wait", asked.wait, parse_duration)
     context.control.look_at_config()  # what was just written holds for what is asked after it
     await context.control.look_at_hold_file()
     wanted = asked.wanted
     if wanted.template is not None:
         wanted = await context.look(partial(command.expand_slot, wanted=wanted))
-    act = partial(command.reserve, wanted=wanted, around=context.around, actor=context.actor, is_attended=is_attended)
+    reserve = partial(command.reserve, wanted=wanted, around=context.around, actor=context.actor)
+
+    def act(work: Work) -> Reserved:
+        with as_asked(asked):
+            return reserve(work, is_attended=is_attended)
+
     return Prepared(act, wait)

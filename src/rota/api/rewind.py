@@ -23,7 +23,7 @@ _TRIES = 10
 
 async def rewind_job(call: Call[Nothing, None]) -> Reply[RewindForm]:
     """Put a job and everything downstream of it back into the queue, in place."""
-    return await _rewound(call, partial(survey, job=parse_job(call.path["job"])))
+    return await _rewound(call, partial(survey, job=call.place("job", parse_job)))
 
 
 async def rewind_group(call: Call[Nothing, None]) -> Reply[RewindForm]:

@@ -20,6 +20,9 @@ class Found(NamedTuple):
     endpoints: Mapping[str, Endpoint]
     values: Sequence[str]
 
+    def at(self, method: str) -> Endpoint | None:
+        return self.endpoints.get("GET" if method == "HEAD" else method)
+
     @property
     def allowed(self) -> str:
         return ", ".join(sorted({*self.endpoints, *(("HEAD",) if "GET" in self.endpoints else ())}))
@@ -55,6 +58,12 @@ class Router:
 
     def find(self, path: str) -> Found | None:
         return _find(self._root, path.removeprefix("/").split("/"), ())
+
+    def is_public(self, method: str, path: str) -> bool:
+        """Whether it needs no token."""
+        found = self.find(path)
+        endpoint = None if found is None else found.at(method)
+        return endpoint is not None and endpoint.is_public
 
 
 def _put(endpoint: Endpoint, endpoints: dict[str, Endpoint]) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
 from rota.api.example import RUN
-from rota.api.page import PageSize, begins_at
+from rota.api.page import PageSize, begins_at, parsed
 from rota.core.status import Status
 from rota.ids import parse_job, parse_run
 from rota.view import run as view
@@ -37,7 +37,7 @@ async def list_runs(call: Call[RunsQuery, None]) -> Reply[RunsForm]:
     context, query = call.context, call.query
     look = partial(
         view.listing, sight=context.sight(), below=_below(query.cursor), limit=query.limit, worker=query.worker,
-        job=None if query.job is None else parse_job(query.job),
+        job=parsed("job", query.job, parse_job),
         statuses=[Status(each) for each in query.status] or view.STATUSES,
     )  # fmt: skip
     runs, following = await context.look(look)
@@ -59,7 +59,7 @@ async def list_runs_of_job(call: Call[RunsOfJobQuery, None]) -> Reply[RunsForm]:
     context, query = call.context, call.query
     look = partial(
         view.listing, sight=context.sight(), below=_below(query.cursor), limit=query.limit,
-        job=parse_job(call.path["job"]),
+        job=call.place("job", parse_job),
     )  # fmt: skip
     runs, following = await context.look(look)
     return Reply(RunsForm(runs=runs, next=following))
@@ -67,7 +67,7 @@ async def list_runs_of_job(call: Call[RunsOfJobQuery, None]) -> Reply[RunsForm]:
 
 async def get_run(call: Call[Nothing, None]) -> Reply[RunForm]:
     """Show a run."""
-    context, run = call.context, parse_run(call.path["run"])
+    context, run = call.context, call.place("run", parse_run)
     return Reply(await context.look(partial(view.show, run=run, sight=context.sight())))
 
 

@@ -16,14 +16,14 @@ from rota.api.example import JOB, SUBMITTED
 from rota.api.once import carry_out
 from rota.api.page import PageSize, begins_at
 from rota.api.problem import answer
-from rota.api.submit import Seen, foreseen, look_outside
+from rota.api.submit import ALONE, Seen, foreseen, look_outside
 from rota.command import fire
 from rota.command import schedule as command
 from rota.command.schedule import ScheduleChange, ScheduleWanted, find
 from rota.command.submit import AlreadyActive
 from rota.core.schedule import CatchUp, FireState, Overlap, Schedule
 from rota.engine.work import Work
-from rota.errors import InvalidInput
+from rota.errors import InvalidInput, within
 from rota.ids import ScheduleId, parse_schedule
 from rota.store.session import Looking
 from rota.view import schedule as view
@@ -57,7 +57,9 @@ async def add_schedule(call: Call[Nothing, ScheduleWanted]) -> Reply[ScheduleAdd
     warned of."""
     context, wanted = call.context, call.body
     context.control.look_at_config()  # a retry policy that was just written can be chosen
-    foreseen_now = await foreseen(context, await context.look(partial(command.made, wanted=wanted)))
+    with within(".job"):
+        job = await context.look(partial(command.made, wanted=wanted))
+        foreseen_now = await foreseen(context, wanted.job, job)
 
     def tell(seen: tuple[ScheduleForm, list[str]]) -> Reply[ScheduleAddedForm]:
         form, warnings = seen
@@ -92,7 +94,8 @@ async def change_schedule(call: Call[Nothing, ScheduleChange]) -> Reply[Schedule
     context, name, wanted = call.context, call.path["schedule"], call.body
     context.control.look_at_config()
     job = await context.look(partial(command.made_anew, name=name, wanted=wanted))
-    foreseen_now = [] if job is None else await foreseen(context, job)
+    with within(".job"):
+        foreseen_now = [] if job is None else await foreseen(context, *job)
     act = partial(command.change, name=name, wanted=wanted, actor=context.actor)
     form, fields, warnings = await context.perform_and_see(act, _see_changed)
     context.schedules_changed.set()
@@ -132,6 +135,10 @@ def _see(work: Work, results: Sequence[Schedule]) -> list[ScheduleForm]:
     return [_form(work.session, schedule) for schedule in results]
 
 
+_PARAMS = within(".params", instead_of=".params")
+"""Of a job they are the request's; all else of it is the schedule's."""
+
+
 class TriggerWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is another this time."""
 
@@ -143,13 +150,15 @@ async def trigger_schedule(call: Call[Nothing, TriggerWanted | None]) -> Reply[T
     """Make a job of a schedule now. Neither `overlap` nor that it is disabled is asked, and its times stay as they are.
     While another chain has the unique key, that one is shown (200)."""
     context, params = call.context, {} if call.body is None else call.body.params
-    schedule, job, origin = await context.look(partial(fire.triggered, name=call.path["schedule"], params=params))
-    survey, workspaces = await look_outside(context, [job])
-    act = partial(
-        fire.trigger, schedule=schedule.id, job=job, origin=origin, around=context.around, survey=survey,
-        workspace=workspaces[0] if workspaces else None, actor=context.actor,
-    )  # fmt: skip
-    return (await carry_out(call, act, context.see_submitted, _tell_triggered)).reply
+    with _PARAMS:
+        schedule, job, origin = await context.look(partial(fire.triggered, name=call.path["schedule"], params=params))
+    with _PARAMS, ALONE:
+        survey, workspaces = await look_outside(context, [job])
+        act = partial(
+            fire.trigger, schedule=schedule.id, job=job, origin=origin, around=context.around, survey=survey,
+            workspace=workspaces[0] if workspaces else None, actor=context.actor,
+        )  # fmt: skip
+        return (await carry_out(call, act, context.see_submitted, _tell_triggered)).reply
 
 
 def _tell_triggered(seen: Seen) -> Reply[TriggerForm] | Response:

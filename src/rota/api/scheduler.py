@@ -10,8 +10,11 @@ import msgspec
 
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
+from rota.api.health import disk
+from rota.api.page import parsed
 from rota.duration import parse_duration
-from rota.errors import StorageFull, StoreError
+from rota.errors import ConfigError, StorageFull, StoreError, within
+from rota.names import is_pool_name
 from rota.view.log import oversize
 from rota.view.status import pools, status
 from rota.view.template import lost_routes
@@ -24,14 +27,15 @@ async def get_scheduler(call: Call[Nothing, None]) -> Reply[SchedulerForm] | Rep
     concerns the process itself, with the trouble there is."""
     context = call.context
     about = context.control.about()
+    trouble = list(dict.fromkeys([*about.trouble, *await disk(context)]))
     try:
         said = await context.look(partial(status, sight=context.sight()))
-        trouble = [*about.trouble, *await _oversize(context)]
+        trouble += await _oversize(context)
         if routes := context.control.config.routes:
             trouble += await context.look(partial(lost_routes, routes=routes.items()))
     except (StorageFull, StoreError) as error:
         # Whoever asks what is wrong is to be told, also when the counts cannot be.
-        return Reply(msgspec.structs.replace(about, trouble=about.trouble or [error.message]))
+        return Reply(msgspec.structs.replace(about, trouble=trouble or [error.message]))
     asdict = msgspec.structs.asdict
     return Reply(SchedulerForm(**{**asdict(said), **asdict(about), "trouble": trouble}))
 
@@ -64,7 +68,9 @@ class PoolSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def set_pool(call: Call[Nothing, PoolSize]) -> Reply[PoolsForm]:
     """Set the size of a pool, in `rota.toml`. A pool that is made smaller drains: nothing that runs is ended."""
-    await asyncio.to_thread(call.context.control.set_pool, call.path["name"], call.body.size)
+    name = call.path["name"]
+    with within(".size" if is_pool_name(name, wildcard=True) else ".name"):
+        await asyncio.to_thread(call.context.control.set_pool, name, call.body.size)
     return Reply(await _pools(call.context))
 
 
@@ -87,7 +93,7 @@ class ShutdownWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 async def stop(call: Call[Nothing, ShutdownWanted | None]) -> Reply[NothingForm]:
     """Begin to stop the scheduler. Nothing new starts from here on."""
     wanted = call.body or ShutdownWanted()
-    grace = None if wanted.grace is None else parse_duration(wanted.grace)
+    grace = parsed("grace", wanted.grace, parse_duration)
     call.context.control.stop(grace, kills=wanted.kill)
     return Reply(NothingForm(), 202)
 
@@ -135,10 +141,11 @@ _STATUS = {
 
 ENDPOINTS = [
     Endpoint("GET", "/api/scheduler", get_scheduler, or_gives={200: AboutForm}, shows=_STATUS),
-    Endpoint("POST", "/api/scheduler/reload", reload_config, shows={}),
+    Endpoint("POST", "/api/scheduler/reload", reload_config, shows={}, refuses=(ConfigError,)),
     Endpoint("POST", "/api/scheduler/stop", stop, statuses=(202,), sends={"grace": "30s", "kill": False}, shows={}),
     Endpoint("GET", "/api/pools", list_pools, shows={"pools": _POOLS, "each": {"flow": 1}}),
     Endpoint(
-        "PUT", "/api/pools/{name:path}", set_pool, sends={"size": 2}, shows={"pools": _POOLS, "each": {"flow": 1}}
+        "PUT", "/api/pools/{name:path}", set_pool, sends={"size": 2}, shows={"pools": _POOLS, "each": {"flow": 1}},
+        refuses=(ConfigError,),
     ),
 ]  # fmt: skip

@@ -18,7 +18,7 @@ from rota.api.attendance import MEDIA, attended, look, look_patiently, watched
 from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
 from rota.api.once import carry_out
-from rota.api.page import LONGEST_WAIT, PageSize, Seconds, begins_at
+from rota.api.page import LONGEST_WAIT, PageSize, Seconds, begins_at, parsed
 from rota.api.problem import NOBODY
 from rota.api.reserve import SlotAsked, prepare
 from rota.api.sse import until_gone
@@ -50,7 +50,8 @@ async def reserve_slot(call: Call[ReserveQuery, SlotAsked]) -> Reply[ReservedFor
     """
     context, is_attended = call.context, call.query.stream
     if is_attended and call.key is not None:
-        raise InvalidInput("a stream cannot be answered twice; leave out the Idempotency-Key, or `stream`")
+        said = "a stream cannot be answered twice; leave out the Idempotency-Key, or `stream`"
+        raise InvalidInput(said).under(".stream")
     prepared = await prepare(context, call.body, is_attended=is_attended)
     if is_attended:
         reserved = await context.perform(prepared.act)
@@ -113,7 +114,7 @@ class SlotQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def get_slot(call: Call[SlotQuery, None]) -> Reply[SlotForm] | Response:
     """Show a slot, with why it waits."""
-    context, slot, query = call.context, parse_slot(call.path["slot"]), call.query
+    context, slot, query = call.context, call.place("slot", parse_slot), call.query
     form = await look(context, slot)
     if query.wait is None or form.finished_at is not None:
         return Reply(form)
@@ -142,7 +143,7 @@ async def while_there(request: Request, answering: Coroutine[Any, Any, SlotForm]
 
 async def renew_slot(call: Call[Nothing, None]) -> Reply[SlotForm]:
     """Say that its client is still there. Who has lost his place is told so (409)."""
-    context, slot = call.context, parse_slot(call.path["slot"])
+    context, slot = call.context, call.place("slot", parse_slot)
 
     def renew(work: Work) -> SlotId:
         found = work.session.slot(slot)
@@ -172,7 +173,7 @@ async def delete_slot(call: Call[Nothing, None]) -> Reply[SlotForm]:
 
 
 async def _released(call: Call[Nothing, None]) -> Reply[SlotForm]:
-    context, slot = call.context, parse_slot(call.path["slot"])
+    context, slot = call.context, call.place("slot", parse_slot)
     await context.perform(partial(command.release, slot=slot, actor=context.actor))
     context.presence.forget(slot)
     return Reply(await look(context, slot))
@@ -180,7 +181,7 @@ async def _released(call: Call[Nothing, None]) -> Reply[SlotForm]:
 
 async def cancel_slot(call: Call[Nothing, None]) -> Reply[SlotForm]:
     """Cancel a direct execution. Answered when its processes are gone; a tree that needs SIGKILL takes a while."""
-    context, slot = call.context, parse_slot(call.path["slot"])
+    context, slot = call.context, call.place("slot", parse_slot)
 
     def cancel(work: Work) -> SlotId:
         found = work.session.slot(slot)
@@ -201,7 +202,7 @@ class SignalWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def signal_slot(call: Call[Nothing, SignalWanted]) -> Reply[SlotForm]:
     """Send the command that runs in it a signal."""
-    context, slot = call.context, parse_slot(call.path["slot"])
+    context, slot = call.context, call.place("slot", parse_slot)
     named = call.body.signal.upper().removeprefix("SIG")
     try:
         which = signal.Signals[f"SIG{named}"]
@@ -230,10 +231,10 @@ class StreamQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 async def stream_slot(call: Call[StreamQuery, None]) -> Response:
     """Stream what a slot comes to and what it writes, as it happens. Who comes back with the offsets he has misses
     nothing and gets nothing twice. Whoever looks on without `attend` keeps nothing alive, and ends nothing."""
-    context, slot, query = call.context, parse_slot(call.path["slot"]), call.query
+    context, slot, query = call.context, call.place("slot", parse_slot), call.query
     offsets = {"stdout": query.stdout, "stderr": query.stderr}
     form = await look(context, slot)
-    wait = None if query.wait is None else parse_duration(query.wait)
+    wait = parsed("wait", query.wait, parse_duration)
     if query.attend:
         await context.perform(partial(command.come_back, slot=slot))
     if query.attend and wait is not None and form.finished_at is None:

@@ -12,7 +12,6 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from typing import Any
 
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -28,9 +27,6 @@ RETRY = b"retry: 1000\n\n"
 """Milliseconds after which a client asks again when the connection broke."""
 BEAT_EVERY = 15.0
 
-MOST_STREAMS = 2000
-"""Open at once; fewer where the process may not have twice as many descriptors."""
-
 
 def message(form: Any, *, event: str | None = None, number: object = None) -> bytes:
     """JSON has no line breaks, so the data is one line."""
@@ -39,14 +35,10 @@ def message(form: Any, *, event: str | None = None, number: object = None) -> by
     return b"%b%bdata: %b\n\n" % (numbered, named, encode(form))
 
 
-def accepts(request: Request) -> bool:
-    return MEDIA in request.headers.get("accept", "")
-
-
 class Streams:
     """How many answers are open that have no end of their own."""
 
-    def __init__(self, most: int = MOST_STREAMS) -> None:
+    def __init__(self, most: int) -> None:
         self.most = most
         self.open = 0
 

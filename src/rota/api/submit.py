@@ -19,7 +19,7 @@ from rota.api.problem import answer, problem
 from rota.api.rehearsal import rehearse
 from rota.api.webhook import unknown_names
 from rota.command.backpressure import RETRY_AFTER, Deferred, Delayed
-from rota.command.expand import Expanded, expand_all
+from rota.command.expand import Expanded, as_asked, expand_all
 from rota.command.field import check_cwd, check_variables
 from rota.command.submission import GroupWanted, Origin, Submission, Surroundings
 from rota.command.submit import AlreadyActive, Answer, Needs, Submitted, missing_things, needs_of, submit
@@ -27,7 +27,7 @@ from rota.command.survey import NOTHING, Survey, names_something, places_of, sur
 from rota.command.workspace import LIMIT, asks_for_one, prepare, show_inputs
 from rota.core.workspace import Workspace
 from rota.engine.work import Work
-from rota.errors import RotaError, Unavailable
+from rota.errors import Unavailable, within
 from rota.ids import show_group, show_job
 from rota.wire.depth import DepthForm, depth_form
 from rota.wire.job import JobForm
@@ -37,6 +37,8 @@ from rota.wire.text import AbsolutePath, Text
 Workspaces = Sequence[Workspace | None]
 R = TypeVar("R", bound=Reply[Any] | Response)
 
+ALONE = within("", instead_of=".jobs[0]")
+"""For a request that is itself the one job there is."""
 _LOOK_AROUND = 2.0
 """Seconds for a look at the file system before a submit."""
 _LOOK_OUTSIDE = 20.0
@@ -132,18 +134,16 @@ async def look_outside(
     return await _survey(context, members, around), workspaces
 
 
-async def foreseen(context: Context, job: Submission) -> list[str]:
-    """What there is to warn of in a job that will be made later; what could not be made now is refused. What does not
-    answer now may do so then."""
+async def foreseen(context: Context, wanted: Submission, job: Submission) -> list[str]:
+    """What there is to warn of in a job that will be made later, of what is wanted; what could not be made now is
+    refused. What does not answer now may do so then."""
     try:
-        seen, _ = await look_outside(context, [job], keeps_inputs=False)
-        if seen.refusal is not None:
-            raise seen.refusal
+        with ALONE, as_asked(wanted):
+            seen, _ = await look_outside(context, [job], keeps_inputs=False)
+            if seen.refusal is not None:
+                raise seen.refusal
     except Unavailable:
         return ["the file system does not answer, so what the job needs there was not looked at"]
-    except RotaError as error:
-        error.path = error.path.removeprefix(".jobs[0]")
-        raise
     return await _missing_things(context, [job], context.around)
 
 
@@ -200,12 +200,9 @@ async def submit_one(
 ) -> R:  # fmt: skip
     """What `tell` says to what has become of it."""
     context = call.context
-    try:
+    with ALONE, as_asked(wanted):
         act, workspaces = await _act(context, [wanted], around=context.around, is_legacy=is_legacy)
         done = await carry_out(call, act, context.see_submitted, tell)
-    except RotaError as error:
-        error.path = error.path.removeprefix(".jobs[0]")  # the one there is, is the request itself
-        raise
     for told, *_ in done.seen:
         await _show_inputs(context, told, workspaces)
     return done.reply
@@ -216,8 +213,9 @@ async def submit_many(
     group: GroupWanted | None, is_legacy: bool = False,
 ) -> R:  # fmt: skip
     context = call.context
-    act, workspaces = await _act(context, members, around=around, group=group, is_legacy=is_legacy)
-    done = await carry_out(call, act, context.see_batch, tell)
+    with as_asked(*members):
+        act, workspaces = await _act(context, members, around=around, group=group, is_legacy=is_legacy)
+        done = await carry_out(call, act, context.see_batch, tell)
     for told, _ in done.seen:
         await _show_inputs(context, told, workspaces)
     return done.reply
@@ -263,8 +261,9 @@ async def submit_batch(call: Call[BatchQuery, Batch]) -> Reply[BatchForm] | Resp
     context, batch = call.context, call.body
     around = batch.around(context.around)
     if call.query.dry_run:
-        act, _ = await _act(context, batch.jobs, around=around, group=batch.group, keeps_inputs=False)
-        return answer(await rehearse(context, act, batch.jobs, call.query.format))
+        with as_asked(*batch.jobs):
+            act, _ = await _act(context, batch.jobs, around=around, group=batch.group, keeps_inputs=False)
+            return answer(await rehearse(context, act, batch.jobs, call.query.format))
     tell = partial(_tell_batch, has_group=batch.group is not None)
     return await submit_many(call, batch.jobs, tell, around=around, group=batch.group)
 

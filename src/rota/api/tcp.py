@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import resource
 import socket
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Scope
 
-from rota.api.guard import Guard
+from rota.api.guard import Guard, IsPublic
 from rota.api.protocol import TcpProtocol
 from rota.api.server import Server, configuration
 from rota.api.tls import Door, context_of
@@ -35,12 +35,16 @@ from rota.wire.scheduler import TcpForm
 
 log = logging.getLogger("rota.api")
 
-_MOST_CONNECTIONS = 1000
 _TOLD = 32
 """Connections beyond the most that are told so; further ones are closed without a word."""
-_BACKLOG = 256
+_BACKLOG = 1024
+"""All who listened come back at once when the scheduler does."""
 _KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 4))
 """Who is gone without a word is noticed within two minutes."""
+
+_PATIENCE = 2.0
+"""Seconds that a start waits for it: a name server, or a file system with certificates, may never answer."""
+_BEGINS = "it is being started; a name in server.host, or the files of TLS, take their time"
 
 Address = tuple[Any, ...]
 """As the family of a socket has it."""
@@ -51,15 +55,14 @@ Wanted = tuple[Any, ...]
 class Tcp:
     """On the event loop."""
 
-    def __init__(self, app: ASGIApp, home: Home, settings: Callable[[], Settings]) -> None:
+    def __init__(
+        self, app: ASGIApp, home: Home, settings: Callable[[], Settings], *, is_public: IsPublic, most_connections: int
+    ) -> None:
         self._home = home
         self._settings = settings
         self._token = Token(home.token)
-        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self._most = min(_MOST_CONNECTIONS, descriptors // 2) if descriptors > 0 else _MOST_CONNECTIONS
-        guard = Guard(
-            app, self._token, allowed=lambda: settings().allowed_hosts, cut=self._cut, most_streams=self._most // 2
-        )
+        self._most = most_connections
+        guard = Guard(app, self._token, is_public=is_public, allowed=lambda: settings().allowed_hosts, cut=self._cut)
         self._server = Server(configuration(guard, TcpProtocol))
         self._server.config.load()
         self._server.lifespan = self._server.config.lifespan_class(self._server.config)
@@ -67,9 +70,10 @@ class Tcp:
         self._shaking: set[asyncio.Task[None]] = set()
         self._wanted: Wanted | None = None
         self._url: str | None = None
-        self._off: str | None = "it is being started"
+        self._off: str | None = _BEGINS
         self._is_fault = False
         self._wake = asyncio.Event()
+        self._has_tried = asyncio.Event()
 
     def about(self) -> TcpForm:
         self._look_at_token()
@@ -100,7 +104,15 @@ class Tcp:
             except Exception:
                 log.exception("a defect; TCP is off")
                 self._url, self._off, self._is_fault = None, "a defect in Rota; rota.log has the details", True
+            self._has_tried.set()
             await self._wake.wait()
+
+    async def begun(self) -> None:
+        """Until it listens or has said why not, so that who waits for the scheduler's start is told; but no longer than
+        a start may take."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE):
+                await self._has_tried.wait()
 
     async def close(self) -> None:
         """Answers under way have a moment, as on the socket."""

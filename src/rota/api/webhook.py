@@ -20,7 +20,7 @@ from rota.core.address import read_url
 from rota.core.webhook import TEST, USUAL, Webhook
 from rota.engine.webhook import new_message
 from rota.engine.work import Work
-from rota.errors import InvalidInput, RotaError
+from rota.errors import RotaError, within
 from rota.ids import WebhookId, parse_webhook, show_webhook
 from rota.receiver.name import permitted
 from rota.store.session import Reader
@@ -40,10 +40,8 @@ async def unknown_names(context: Context, urls: Mapping[str, str]) -> list[str]:
     policy = context.control.settings.webhooks
     paths: dict[tuple[str, int], str] = {}
     for url, path in urls.items():
-        try:
+        with within(path):
             check_target(url, policy)
-        except InvalidInput as error:
-            raise error.under(path) from None
         parts = read_url(url)
         paths.setdefault((parts.host, parts.port), path)
     places = list(paths)[:_MOST_LOOKED_UP]
@@ -102,16 +100,12 @@ class WebhookQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def get_webhook(call: Call[WebhookQuery, None]) -> Reply[WebhookForm]:
     """Show an endpoint."""
-    webhook, now, with_secret = _webhook(call.path), call.context.clock.now(), call.query.secret
+    webhook, now, with_secret = call.place("webhook", parse_webhook), call.context.clock.now(), call.query.secret
 
     def look(reader: Reader) -> WebhookForm:
         return view.show_one(reader, view.find(reader, webhook), now, with_secret=with_secret)
 
     return Reply(await call.context.look(look))
-
-
-def _webhook(path: Mapping[str, str]) -> WebhookId:
-    return parse_webhook(path["webhook"])
 
 
 async def remove_webhook(call: Call[Nothing, None]) -> Reply[WebhookForm]:
@@ -130,23 +124,21 @@ async def disable_webhook(call: Call[Nothing, None]) -> Reply[WebhookForm]:
 
 
 async def _done(call: Call[Nothing, None], act: Callable[..., Webhook]) -> Reply[WebhookForm]:
-    context = call.context
-    return Reply(
-        await context.perform_and_see(partial(act, webhook=_webhook(call.path), actor=context.actor), _see)
-    )  # fmt: skip
+    act = partial(act, webhook=call.place("webhook", parse_webhook), actor=call.context.actor)
+    return Reply(await call.context.perform_and_see(act, _see))
 
 
 async def rotate_webhook(call: Call[Nothing, RotationWanted | None]) -> Reply[WebhookForm]:
     """Give an endpoint another secret, and show that. The one until now goes on signing beside it for a while."""
     wanted = RotationWanted() if call.body is None else call.body
-    act = partial(command.rotate, webhook=_webhook(call.path), wanted=wanted, actor=call.context.actor)
+    act = partial(command.rotate, webhook=call.place("webhook", parse_webhook), wanted=wanted, actor=call.context.actor)
     return (await carry_out(call, act, _see_with_secrets, Reply)).reply
 
 
 async def test_webhook(call: Call[Nothing, None]) -> Reply[WebhookTestForm]:
     """Send a test message to an endpoint. That happens once and now, also where it is disabled or held, and is in no
     list of deliveries. Answered when the receiver has."""
-    context, webhook = call.context, _webhook(call.path)
+    context, webhook = call.context, call.place("webhook", parse_webhook)
 
     async def send() -> Reply[WebhookTestForm]:
         context.control.look_at_config()

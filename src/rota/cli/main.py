@@ -66,7 +66,14 @@ def _dispatch(words: list[str]) -> int:
         raise _unknown(verb)
     parser, module = verb_parser(verb)
     args = parser.parse_args(rest, argparse.Namespace(home=None, json=False))
-    code: int = module.run(args)
+    try:
+        code: int = module.run(args)
+    except RotaError as error:
+        if error.came_with is not None:
+            from rota.cli.option import in_options
+
+            error.args = (in_options(error.message, parser),)
+        raise
     return code
 
 

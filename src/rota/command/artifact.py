@@ -8,7 +8,7 @@ from rota.core.artifact import Artifact, parse_artifact
 from rota.core.fact import File
 from rota.core.status import STARTED
 from rota.engine.work import Work
-from rota.errors import Conflict, InvalidInput, NotFound
+from rota.errors import Conflict, InvalidInput, NotFound, within
 from rota.ids import JobId, RunId, show_job
 from rota.store.artifact import Put, scope_of
 from rota.wire.artifact import PutForm
@@ -42,15 +42,20 @@ def put_form(put: Put) -> PutForm:
 
 def parse_putable(wanted: PutWanted, cwd: str) -> Artifact:
     """The others are seen where they are: nobody has to say so."""
-    artifact = parse_artifact(wanted.artifact, cwd=cwd)
-    if artifact.type not in ("custom", "file"):
-        raise InvalidInput(f"{artifact} is looked for where it is, not put; put custom:<type>:<key>, or file:<path>")
-    if artifact.type == "file" and wanted.payload is not None:
-        raise InvalidInput(f"{artifact} has its content in the file; only custom:<type>:<key> takes a payload")
-    if wanted.payload is not None and ("\x00" in wanted.payload or len(wanted.payload.encode()) > MOST_BYTES):
-        raise InvalidInput(
-            f"the payload of {artifact} must be text of at most {MOST_BYTES} bytes; put larger things as file:<path>"
-        )
+    with within(".artifact"):
+        artifact = parse_artifact(wanted.artifact, cwd=cwd)
+        if artifact.type not in ("custom", "file"):
+            raise InvalidInput(
+                f"{artifact} is looked for where it is, not put; put custom:<type>:<key>, or file:<path>"
+            )
+    with within(".payload"):
+        if artifact.type == "file" and wanted.payload is not None:
+            raise InvalidInput(f"{artifact} has its content in the file; only custom:<type>:<key> takes a payload")
+        if wanted.payload is not None and ("\x00" in wanted.payload or len(wanted.payload.encode()) > MOST_BYTES):
+            raise InvalidInput(
+                f"the payload of {artifact} must be text of at most {MOST_BYTES} bytes; put larger things as"
+                " file:<path>"
+            )
     return artifact
 
 
@@ -59,7 +64,8 @@ def put(
 ) -> PutForm:  # fmt: skip
     """Declared by a running job it counts when the job is over, and is taken back if the job fails."""
     number = work.session.number_of(artifact, repository)
-    run = None if job is None else _note(work, job, number, artifact)
+    with within(".job"):
+        run = None if job is None else _note(work, job, number, artifact)
     if artifact.type == "custom":
         work.session.put(number, payload, job, work.now)
     work.overlook([File(artifact.name)])

@@ -18,7 +18,7 @@ def check_scope(scope: str | None) -> str:
     if not is_pool_name(scope):
         raise InvalidInput(
             f"unknown scope {scope!r}; it is global (everything), or type/…, flow/…, target/… or resource/… with a name"
-        )
+        ).under(".scope")
     return scope
 
 

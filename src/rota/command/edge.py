@@ -9,8 +9,9 @@ import msgspec
 from rota.command.group import NOWHERE, Enrolment
 from rota.command.submission import Submission
 from rota.core.after import AfterPolicy, Edge, EdgeState, find_cycle, state_of
+from rota.core.artifact import parse_artifact
 from rota.engine.work import Work
-from rota.errors import InvalidInput, NotFound, RotaError
+from rota.errors import InvalidInput, NotFound, RotaError, within
 from rota.ids import GroupId, JobId, parse_job, show_job
 from rota.names import is_name
 from rota.store.submit import ChainState, NewJob
@@ -59,10 +60,8 @@ def names_of(ids: Sequence[JobId], wanted: Sequence[Submission]) -> Mapping[JobI
 def _named(n: int, member: Submission, local: Mapping[str, JobId]) -> list[tuple[JobId, AfterPolicy]]:
     found: dict[tuple[JobId, AfterPolicy], None] = {}
     for m, after in enumerate(member.after):
-        try:
+        with within(f".jobs[{n}].after[{m}]"):
             found[local.get(after.job) or parse_job(after.job), after.policy] = None
-        except InvalidInput as error:
-            raise error.under(f".jobs[{n}].after[{m}]") from None
     return list(found)
 
 
@@ -81,12 +80,11 @@ def _local_names(ids: Sequence[JobId], wanted: Sequence[Submission]) -> dict[str
     for n, (job, member) in enumerate(zip(ids, wanted, strict=True)):
         if member.local is None:
             continue
-        if not is_name(member.local) or _looks_like_an_id(member.local):
-            said = f"not a usable local name: {member.local!r}; use a word that is not a job id"
-            raise InvalidInput(said).under(f".jobs[{n}].local")
-        if member.local in names:
-            said = f"two jobs are called {member.local!r}; give each its own local name"
-            raise InvalidInput(said).under(f".jobs[{n}].local")
+        with within(f".jobs[{n}].local"):
+            if not is_name(member.local) or _looks_like_an_id(member.local):
+                raise InvalidInput(f"not a usable local name: {member.local!r}; use a word that is not a job id")
+            if member.local in names:
+                raise InvalidInput(f"two jobs are called {member.local!r}; give each its own local name")
         names[member.local] = job
     return names
 
@@ -120,13 +118,16 @@ def _edge(
     return edge, state_of(policy, state.status, is_dropped=state.is_dropped_for(group))
 
 
-def refuse_unknown_patches(work: Work, jobs: Sequence[NewJob]) -> None:
+def refuse_unknown_patches(work: Work, jobs: Sequence[NewJob], wanted: Sequence[Submission]) -> None:
     """A patch is of a job that exists, or of one that comes along."""
-    named = {artifact.job: artifact for job in jobs for artifact in job.needs if artifact.job is not None}
-    known = {job.id for job in jobs} | work.session.chains(sorted(named.keys())).keys() if named else set()
-    for new in jobs:
-        if any(artifact.job == new.id for artifact in new.needs):
-            raise InvalidInput(f"invalid --needs self dependency: command_patch:{show_job(new.id)}")
-    for job, artifact in named.items():
-        if job not in known:
-            raise NotFound(f"unknown job in --needs {artifact}; `rota list --all` shows what there is")
+    named = {artifact.job for job in jobs for artifact in job.needs if artifact.job is not None}
+    if not named:
+        return
+    known = {job.id for job in jobs} | work.session.chains(sorted(named)).keys()
+    for n, (new, member) in enumerate(zip(jobs, wanted, strict=True)):
+        for m, artifact in enumerate(map(parse_artifact, member.needs)):
+            with within(f".jobs[{n}].needs[{m}]"):
+                if artifact.job == new.id:
+                    raise InvalidInput(f"invalid `needs` self dependency: command_patch:{show_job(new.id)}")
+                if artifact.job is not None and artifact.job not in known:
+                    raise NotFound(f"unknown job in `needs` {artifact}; `rota list --all` shows what there is")

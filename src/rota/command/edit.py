@@ -15,9 +15,10 @@ from rota.core.retry import RetryPolicy
 from rota.core.status import TERMINAL, WAITING, Status
 from rota.core.template import Recipe, follow
 from rota.engine.work import Work
-from rota.errors import Conflict, InvalidInput
+from rota.errors import Conflict, InvalidInput, within
 from rota.ids import JobId, show_job
-from rota.wire.text import Priority, Retries, Span, Text
+from rota.names import MOST_TITLE
+from rota.wire.text import Called, Priority, Retries, Span, Text, Title
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,13 +32,13 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Params to add to those there are, or to give another value."""
     unset_params: list[str] | UnsetType = UNSET
     """Params to take away, by name."""
-    name: Text | UnsetType | None = UNSET
+    name: Title | UnsetType | None = UNSET
     priority: Priority | UnsetType = UNSET
     timeout: Span | UnsetType | None = UNSET
     idle_timeout: Span | UnsetType | None = UNSET
     retries: Retries | UnsetType = UNSET
     """How often it is tried again if it fails."""
-    retry: str | UnsetType | None = UNSET
+    retry: Called | UnsetType | None = UNSET
     delay: Span | UnsetType | None = UNSET
     """How long it waits from now on, as `10m`; null for not at all."""
 
@@ -120,7 +121,7 @@ def _changes(work: Work, job: Job, wanted: Edit, warnings: list[str]) -> Mapping
         check_command(wanted.command)
         changes["command"] = tuple(wanted.command)
     if wanted.name is not UNSET:
-        check_text("name", wanted.name)
+        check_text("name", wanted.name, MOST_TITLE)
         changes["name"] = wanted.name
     if wanted.priority is not UNSET:
         check_priority(wanted.priority)
@@ -133,11 +134,13 @@ def _changes(work: Work, job: Job, wanted: Edit, warnings: list[str]) -> Mapping
         changes["not_before"] = not_before_of(wanted.delay, work.now)
     if wanted.retries is not UNSET or wanted.retry is not UNSET:
         changes["retry"] = _policy(work, job, wanted)
-    if not (wanted.params is UNSET and wanted.set_params is UNSET and wanted.unset_params is UNSET):
+    said = next((each for each in ("set_params", "params", "unset_params") if getattr(wanted, each) is not UNSET), None)
+    if said is not None:
         changes["params"] = _params(job, wanted, warnings)
-        check_own_params(changes["params"], "params" if wanted.set_params is UNSET else "set_params")
+        check_own_params(changes["params"], said)
     if job.spec.recipe is not None and not job.was_dispatched and changes.keys() & {"command", "params", "name"}:
-        return {**_by_recipe(job, job.spec.recipe, changes, warnings), **changes}
+        with within("" if said is None else f".{said}"):
+            return {**_by_recipe(job, job.spec.recipe, changes, warnings), **changes}
     return changes
 
 
@@ -157,7 +160,7 @@ def _policy(work: Work, job: Job, wanted: Edit) -> RetryPolicy | None:
     retries = None if wanted.retries is UNSET else wanted.retries
     if wanted.retry is None:
         if retries:
-            raise InvalidInput("retry null means no retries: leave it out, or name a policy")
+            raise InvalidInput("retry null means no retries: leave it out, or name a policy").under(".retry")
         return None
     name = None if wanted.retry is UNSET else wanted.retry
     chosen = work.settings.retry.choose(name=name, retries=retries, flow=None if name else job.spec.flow)

@@ -8,17 +8,19 @@ looked up again (INV-005).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from difflib import get_close_matches
-from typing import NoReturn
+from typing import Any, NoReturn, Protocol
 
 import msgspec
 
 from rota.command.schema import check_params
 from rota.command.submission import LockWanted, Origin, Submission
 from rota.core.template import Template, TemplateBody, fill, fill_all, locks_of, merged, recipe_of
-from rota.errors import Conflict, InvalidInput, NotFound, RotaError
+from rota.errors import Conflict, InvalidInput, NotFound, RotaError, within
 from rota.ids import ScheduleId, TemplateId, parse_template, show_template
 from rota.store.session import Looking
 
@@ -26,6 +28,15 @@ _PLAIN = ("type", "priority", "missing_producer", "phase", "parallelizable", "ti
           "worktree", "patch")  # fmt: skip
 """Fields without places of which the submit's is taken where it has one."""
 _PLACED = ("unique", "target", "flow")
+_PLACE = re.compile(r"(?:\.jobs\[(?P<job>\d+)\])?\.(?P<field>\w+)(?:\[(?P<n>\d+)\])?")
+"""A field of a job, in a path."""
+
+
+class Asked(Protocol):
+    """A submit, or another like it."""
+
+    @property
+    def template(self) -> str | None: ...
 
 
 class Expanded(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,24 +59,15 @@ def expand_all(looking: Looking, wanted: Sequence[Submission]) -> Expanded:
             made.append(member)
             origins.append(Origin())
             continue
-        try:
-            template = _usable_for(member.template, named, looking)
+        with within(f".jobs[{n}]"):
+            template = usable(member.template, named[member.template], looking)
             made.append(expand(member, template))
-        except RotaError as error:
-            raise error.under(f".jobs[{n}]") from None
         alike = (member.template, member.name is None, *(getattr(member, name) is None for name in _PLACED))
         if alike not in known:
             known[alike] = origin_of(member, template)
         origins.append(known[alike])
         warnings.update(dict.fromkeys(strange_params(member, template)))
     return Expanded(wanted=made, origins=origins, warnings=list(warnings))
-
-
-def _usable_for(asked: str, named: Mapping[str, Template | None], looking: Looking) -> Template:
-    try:
-        return usable(asked, named[asked], looking)
-    except RotaError as error:
-        raise error.under(".template") from None
 
 
 def find_usable(looking: Looking, asked: str) -> Template:
@@ -97,13 +99,14 @@ def id_of(text: str) -> TemplateId | None:
 
 
 def usable(asked: str, template: Template | None, looking: Looking) -> Template:
-    if template is None:
-        _refuse_unknown(asked, looking)
-    if template.archived_at is not None:
-        raise Conflict(
-            f"template {template.name} is archived (since {_day(template.archived_at)}); unarchive it with"
-            f" `rota template unarchive {_name(template, asked)}`, or use another"
-        )
+    with within(".template"):
+        if template is None:
+            _refuse_unknown(asked, looking)
+        if template.archived_at is not None:
+            raise Conflict(
+                f"template {template.name} is archived (since {_day(template.archived_at)}); unarchive it with"
+                f" `rota template unarchive {_name(template, asked)}`, or use another"
+            )
     return template
 
 
@@ -133,12 +136,15 @@ def expand(wanted: Submission, template: Template) -> Submission:
             " template; what varies from job to job is a param"
         ).under(".command")
     if not body.command:
-        raise InvalidInput(f"template {template.name} has no command: {body.description or 'change it'}")
+        said = f"template {template.name} has no command: {body.description or 'change it'}"
+        raise InvalidInput(said).under(".template")
     params = merged(body.default_params, wanted.params)
-    try:
+    with within(".params"):
         check_params(body.params_schema, params)
-    except InvalidInput as error:
-        raise error.under(".params") from None
+        return _filled_in(wanted, body, params)
+
+
+def _filled_in(wanted: Submission, body: TemplateBody, params: dict[str, Any]) -> Submission:
     declared = body.declared
     own = {name: getattr(wanted, name) for name in _PLAIN if getattr(wanted, name) is not None}
     plain = {name: getattr(body, name) for name in _PLAIN if name not in own}
@@ -156,11 +162,11 @@ def expand(wanted: Submission, template: Template) -> Submission:
         retries=wanted.retries if wanted.retries is not None or own_policy else body.retries,
         base=wanted.base if wanted.base is not None or not worktree else body.base,
         pools={**body.pools, **wanted.pools},
-        locks=[*_locks(body, params, declared), *wanted.locks],
-        needs=_joined(fill_all(body.needs, params, declared), wanted.needs),
-        produces=_joined(fill_all(body.produces, params, declared), wanted.produces),
+        locks=[*wanted.locks, *_locks(body, params, declared)],
+        needs=_joined(wanted.needs, fill_all(body.needs, params, declared)),
+        produces=_joined(wanted.produces, fill_all(body.produces, params, declared)),
         env=_env(body, wanted),
-        webhooks=_joined(body.webhooks, wanted.webhooks),
+        webhooks=_joined(wanted.webhooks, body.webhooks),
         webhook_events=wanted.webhook_events or list(body.webhook_events),
     )
 
@@ -173,8 +179,29 @@ def _locks(body: TemplateBody, params: Mapping[str, object], declared: frozenset
     return [LockWanted(key=fill(lock.key, params, declared), mode=lock.mode) for lock in locks_of(body)]
 
 
-def _joined(first: Iterable[str], second: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys([*first, *second]))
+def _joined(own: Sequence[str], others: Iterable[str]) -> list[str]:
+    """Its own stay where they are, so that what is refused is found there."""
+    return [*own, *(each for each in others if each not in own)]
+
+
+@contextmanager
+def as_asked(*wanted: Asked) -> Iterator[None]:
+    """What is refused of what was made of these is said of what they say themselves; where a template has said it, of
+    their naming it."""
+    try:
+        yield
+    except RotaError as error:
+        found = _PLACE.match(error.path)
+        if found is not None and not _is_own(wanted[int(found["job"] or 0)], found["field"], found["n"]):
+            error.path = f"{error.path[: found.start('field')]}template"
+        raise
+
+
+def _is_own(wanted: Asked, field: str, n: str | None) -> bool:
+    if wanted.template is None or field in ("template", "params"):
+        return True
+    said = getattr(wanted, field, None)
+    return said not in (None, [], {}) if n is None else int(n) < len(said or ())
 
 
 def _env(body: TemplateBody, wanted: Submission) -> dict[str, str]:

@@ -13,8 +13,8 @@ from rota.core.pool import MOST_WEIGHT
 from rota.core.retry import RetryPolicies
 from rota.core.template import MOST_ARGUMENT
 from rota.duration import parse_duration
-from rota.errors import InvalidInput
-from rota.names import NAME_RULE, POOL_KINDS, is_name, is_pool_name
+from rota.errors import InvalidInput, within
+from rota.names import MOST_SCRIPT, MOST_TITLE, NAME_RULE, POOL_KINDS, is_name, is_pool_name
 
 _MOST_PRIORITY = 1_000_000
 
@@ -22,8 +22,8 @@ _MOST_PRIORITY = 1_000_000
 def check_fields(wanted: Submission) -> None:
     """All that can be said of a job without knowing anything else."""
     check_command(wanted.command)
-    check_text("name", wanted.name)
-    check_text("skip_if", wanted.skip_if)
+    check_text("name", wanted.name, MOST_TITLE)
+    check_text("skip_if", wanted.skip_if, MOST_SCRIPT)
     if wanted.skip_if is not None and not wanted.skip_if.strip():
         raise InvalidInput("skip_if is empty, which a shell takes for success: leave it out instead").under(".skip_if")
     check_priority(wanted.priority or 0)
@@ -52,8 +52,7 @@ def check_cwd(cwd: str | None) -> None:
 
 def check_command(command: Sequence[str]) -> None:
     if not command or not command[0].strip():
-        advice = "write it after --, as in: rota submit -- echo hello"
-        raise InvalidInput(f"the command is empty; {advice}").under(".command")
+        raise InvalidInput("the command is empty; name a program, and then its arguments").under(".command")
     for n, word in enumerate(command):
         if len(word) > MOST_ARGUMENT // 4 and len(word.encode(errors="surrogateescape")) > MOST_ARGUMENT:
             said = f"an argument is longer than {MOST_ARGUMENT} bytes, which no program can be given"
@@ -67,15 +66,16 @@ def check_own_params(params: Mapping[str, Any], field: str = "params") -> None:
     """Whatever a schema may say of them: they are stored, shown, and reach the child in one variable."""
     if not params:
         return
-    try:
+    with within(f".{field}"):
         check_params(None, params)
-    except InvalidInput as error:
-        raise error.under(f".{field}") from None
 
 
-def check_text(field: str, text: str | None) -> None:
+def check_text(field: str, text: str | None, most: int) -> None:
     if text is not None and "\x00" in text:
         raise InvalidInput(f"{field} has a NUL character; remove it").under(f".{field}")
+    if text is not None and len(text) > most:
+        said = f"{field} has {len(text):,} characters, and may have {most:,}"
+        raise InvalidInput(f"{said}; put what is long in params, or in a file").under(f".{field}")
 
 
 def check_priority(priority: int) -> None:
@@ -109,21 +109,16 @@ def check_variables(variables: Mapping[str, str]) -> None:
 def limit_of(field: str, text: str | None) -> timedelta | None:
     if text is None:
         return None
-    limit = _duration_of(field, text)
-    if not limit:
-        raise InvalidInput(f"{field} must be longer than nothing; leave it out for no limit").under(f".{field}")
+    with within(f".{field}"):
+        limit = parse_duration(text)
+        if not limit:
+            raise InvalidInput(f"{field} must be longer than nothing; leave it out for no limit")
     return limit
 
 
-def _duration_of(field: str, text: str) -> timedelta:
-    try:
-        return parse_duration(text)
-    except InvalidInput as error:
-        raise error.under(f".{field}") from None
-
-
 def not_before_of(delay: str | None, now: datetime) -> datetime | None:
-    wait = timedelta() if delay is None else _duration_of("delay", delay)
+    with within(".delay"):
+        wait = timedelta() if delay is None else parse_duration(delay)
     return now + wait if wait else None
 
 
@@ -133,7 +128,7 @@ def _check_phase(phase: str | None, flow: str | None) -> None:
     if not is_name(phase) or "/" in phase:  # so that a lock's key tells phase and flow apart
         raise InvalidInput(f"not a usable phase: {phase!r}; use {NAME_RULE}, and no / at all").under(".phase")
     if flow is None:
-        raise InvalidInput(f"phase {phase} is one of a flow: name the flow too, with --flow").under(".phase")
+        raise InvalidInput(f"phase {phase} is one of a flow: name the `flow` too").under(".phase")
 
 
 def locks_of(wanted: Sequence[LockWanted], phase: Lock | None = None) -> tuple[Lock, ...]:

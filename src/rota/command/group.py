@@ -15,7 +15,7 @@ from rota.core.status import Status
 from rota.engine import group as engine
 from rota.engine.policy import group_policy_named
 from rota.engine.work import Work
-from rota.errors import Conflict, InvalidInput
+from rota.errors import Conflict, InvalidInput, within
 from rota.ids import GroupId, JobId, show_group, show_job
 from rota.names import is_name
 from rota.store.group import MemberRow
@@ -45,21 +45,20 @@ def check_group(wanted: GroupWanted) -> None:
     if name is not None and (not is_name(name) or "/" in name or name.isdecimal() or name.startswith("group-")):
         said = f"not a usable name for a group: {name!r}; use a word without / that is not a group id"
         raise InvalidInput(said).under(".group.name")
-    try:
+    with within(".group.on_failure"):
         group_policy_named(wanted.on_failure)
-    except InvalidInput as error:
-        raise error.under(".group.on_failure") from None
 
 
 def enrol(
     work: Work, ids: Sequence[JobId], wanted: Sequence[Submission], group: GroupWanted | None, actor: str | None
 ) -> Enrolment:
     """Make the group that the jobs are to be, or find those that they join."""
-    named = any(member.group is not None for member in wanted)
+    named = next((n for n, member in enumerate(wanted) if member.group is not None), None)
     if group is None:
-        return _join(work, ids, wanted) if named else NOWHERE
-    if named:
-        raise InvalidInput("jobs that are submitted as a group cannot join another; leave `group` out of them")
+        return NOWHERE if named is None else _join(work, ids, wanted)
+    if named is not None:
+        said = "jobs that are submitted as a group cannot join another; leave `group` out of them"
+        raise InvalidInput(said).under(f".jobs[{named}].group")
     made = _add(work, group, is_closed=True, actor=actor)
     places = {job: (made, place) for place, job in enumerate(ids, 1)}
     is_sequential = GroupMode(group.mode) is GroupMode.SEQUENTIAL
@@ -81,11 +80,12 @@ def _join(work: Work, ids: Sequence[JobId], wanted: Sequence[Submission]) -> Enr
     last: dict[GroupId, tuple[JobId | None, int]] = {}
     places: dict[JobId, tuple[GroupId, int]] = {}
     before: dict[JobId, JobId] = {}
-    for job, member in zip(ids, wanted, strict=True):
+    for n, (job, member) in enumerate(zip(ids, wanted, strict=True)):
         if member.group is None:
             continue
         if member.group not in called:
-            called[member.group] = group = _joinable(work, member.group)
+            with within(f".jobs[{n}].group"):
+                called[member.group] = group = _joinable(work, member.group)
             last.setdefault(group.id, work.session.last_member(group.id) or (None, 0))
         group = called[member.group]
         previous, place = last[group.id]
@@ -99,9 +99,9 @@ def _join(work: Work, ids: Sequence[JobId], wanted: Sequence[Submission]) -> Enr
 def _joinable(work: Work, text: str) -> Group:
     group = work.session.group_called(text)
     if group.cancelled_at is not None:
-        raise Conflict(f"{show_group(group.id)} was cancelled and takes no further members; submit it without --group")
+        raise Conflict(f"{show_group(group.id)} was cancelled and takes no further members; submit it without `group`")
     if group.finished_at is not None:
-        raise Conflict(f"{show_group(group.id)} is over and takes no further members; submit it without --group")
+        raise Conflict(f"{show_group(group.id)} is over and takes no further members; submit it without `group`")
     return group
 
 

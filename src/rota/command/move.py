@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated
 
 import msgspec
@@ -12,7 +11,7 @@ from rota.command.edit import whom_to_ask
 from rota.core.queue import Rank, are_told_apart, position_behind, position_between
 from rota.core.status import STARTED, WAITING
 from rota.engine.work import Work
-from rota.errors import Conflict, InvalidInput
+from rota.errors import Conflict, InvalidInput, within
 from rota.ids import JobId, parse_job, show_job
 from rota.store.move import Queued, ends_of
 from rota.wire.text import JobText
@@ -45,7 +44,7 @@ Bounds = tuple[Rank | None, Rank | None]
 
 def move(work: Work, job: JobId, wanted: Move, *, actor: str) -> Moved:
     find = _finder(job, wanted)
-    mover = _waiting(work, [job], "moved")[0]
+    mover = _waiting(work, job, "moved")
     lower, upper = find(work, mover)
     if (lower is None or lower < mover.rank) and (upper is None or mover.rank < upper):
         return Moved(jobs=[job], has_moved=False)
@@ -62,12 +61,13 @@ def move(work: Work, job: JobId, wanted: Move, *, actor: str) -> Moved:
 
 def reorder(work: Work, order: Sequence[str], *, actor: str) -> Moved:
     """These share out the places they have among them, in this order; all others stay where they are."""
-    jobs = [parse_job(text) for text in order]
-    repeated = [job for job, count in Counter(jobs).items() if count > 1]
-    if repeated:
-        raise InvalidInput(f"{show_job(repeated[0])} is named more than once; name each job once")
-    line = _waiting(work, jobs, "reordered")
-    _refuse_other_priorities(line[0], line[1:])
+    jobs = _named(order)
+    found = work.session.queued(jobs)
+    for n, job in enumerate(jobs):
+        with within(f".order[{n}]"):
+            _refuse_unless_waiting(work, job, found, "reordered")
+            _refuse_other_priority(found[jobs[0]], found[job])
+    line = [found[job] for job in jobs]
     ranks = [each.rank for each in line]
     if ranks == sorted(ranks):
         return Moved(jobs=jobs, has_moved=False)
@@ -86,35 +86,47 @@ def reorder(work: Work, order: Sequence[str], *, actor: str) -> Moved:
     return Moved(jobs=jobs, has_moved=True)
 
 
+def _named(order: Sequence[str]) -> list[JobId]:
+    """Each once."""
+    jobs: dict[JobId, None] = {}
+    for n, text in enumerate(order):
+        with within(f".order[{n}]"):
+            job = parse_job(text)
+            if job in jobs:
+                raise InvalidInput(f"{show_job(job)} is named more than once; name each job once")
+        jobs[job] = None
+    return list(jobs)
+
+
 def _store(work: Work, ranks: Sequence[Rank], was: Sequence[int], actor: str) -> None:
     if not work.session.move(ranks, was, now=work.now, actor=actor):
         raise Conflict("a job was changed by somebody else meanwhile; nothing was moved, so try again")
 
 
-def _waiting(work: Work, jobs: Sequence[JobId], moved: str) -> list[Queued]:
-    """All of them as they stand, if each is there and waits."""
-    found = work.session.queued(jobs)
-    for job in jobs:
-        if job not in found:
-            raise work.session.no_such_job(job)
-        status = found[job].status
-        if status in STARTED:
-            raise Conflict(f"{show_job(job)} is {status.shown}: only what waits can be {moved}")
-        if status not in WAITING:
-            raise Conflict(
-                f"{show_job(job)} has ended ({status}) and cannot be {moved}; {whom_to_ask(work, job, status)}"
-            )
-    return [found[job] for job in jobs]
+def _waiting(work: Work, job: JobId, moved: str) -> Queued:
+    """As it stands, if it is there and waits."""
+    found = work.session.queued([job])
+    _refuse_unless_waiting(work, job, found, moved)
+    return found[job]
 
 
-def _refuse_other_priorities(one: Queued, others: Sequence[Queued]) -> None:
-    for other in others:
-        if other.rank.precedence != one.rank.precedence:
-            raise Conflict(
-                f"{show_job(other.job)} has priority {-other.rank.precedence} and {show_job(one.job)} has"
-                f" {-one.rank.precedence}: places are within a priority;"
-                f" `rota edit {show_job(one.job)} --priority {-other.rank.precedence}` changes that first"
-            )
+def _refuse_unless_waiting(work: Work, job: JobId, found: Mapping[JobId, Queued], moved: str) -> None:
+    if job not in found:
+        raise work.session.no_such_job(job)
+    status = found[job].status
+    if status in STARTED:
+        raise Conflict(f"{show_job(job)} is {status.shown}: only what waits can be {moved}")
+    if status not in WAITING:
+        raise Conflict(f"{show_job(job)} has ended ({status}) and cannot be {moved}; {whom_to_ask(work, job, status)}")
+
+
+def _refuse_other_priority(one: Queued, other: Queued) -> None:
+    if other.rank.precedence != one.rank.precedence:
+        raise Conflict(
+            f"{show_job(other.job)} has priority {-other.rank.precedence} and {show_job(one.job)} has"
+            f" {-one.rank.precedence}: places are within a priority;"
+            f" `rota edit {show_job(one.job)} --priority {-other.rank.precedence}` changes that first"
+        )
 
 
 def _position(work: Work, lower: Rank | None, upper: Rank | None) -> int | None:
@@ -129,17 +141,20 @@ def _finder(job: JobId, wanted: Move) -> Callable[[Work, Queued], Bounds]:
     """How to find between whom it is to stand."""
     asked = [name for name, value in msgspec.structs.asdict(wanted).items() if value is not None and value is not False]
     if len(asked) != 1:
-        raise InvalidInput("say where to move it, in one way: first, last, to N, before JOB or after JOB")
+        said = "say where to move it, in one way: first, last, to N, before JOB or after JOB"
+        raise InvalidInput(said).under(f".{asked[1]}" if asked else "")
     if wanted.to is not None:
         if wanted.to < 1:
-            raise InvalidInput(f"places are counted from 1, so there is no place {wanted.to}; `first` is place 1")
+            said = f"places are counted from 1, so there is no place {wanted.to}; `first` is place 1"
+            raise InvalidInput(said).under(".to")
         place = wanted.to
         return lambda work, mover: _at(work, mover, place)
     if wanted.before is not None or wanted.after is not None:
-        other = parse_job(wanted.before or wanted.after or "")
-        if other == job:
-            raise InvalidInput(f"{show_job(job)} cannot stand {asked[0]} itself; name another job")
         is_before = wanted.before is not None
+        with within(f".{asked[0]}"):
+            other = parse_job(wanted.before or wanted.after or "")
+            if other == job:
+                raise InvalidInput(f"{show_job(job)} cannot stand {asked[0]} itself; name another job")
         return lambda work, mover: _beside(work, mover, other, is_before=is_before)
     if wanted.first:
         return lambda work, mover: _at(work, mover, 1)
@@ -157,14 +172,15 @@ def _at(work: Work, mover: Queued, place: int) -> Bounds:
     if place > places:
         raise Conflict(
             f"there is no place {place}: {places} {'job waits' if places == 1 else 'jobs wait'} at priority"
-            f" {-mover.rank.precedence}; `--last` puts it last"
-        )
+            f" {-mover.rank.precedence}; `last` puts it last"
+        ).under(".to")
     return lower, None
 
 
 def _beside(work: Work, mover: Queued, other: JobId, *, is_before: bool) -> Bounds:
-    mark = _waiting(work, [other], "a mark for others")[0]
-    _refuse_other_priorities(mover, [mark])
+    with within(".before" if is_before else ".after"):
+        mark = _waiting(work, other, "a mark for others")
+        _refuse_other_priority(mover, mark)
     if is_before:
         return work.session.waits_before(mark.rank, but=mover.job), mark.rank
     return mark.rank, work.session.waits_behind(mark.rank, but=mover.job)

@@ -34,7 +34,7 @@ def refuse_rings(work: Work, jobs: Sequence[NewJob], names: Mapping[JobId, str] 
     if ring is not None:
         first = next((n for n, job in enumerate(jobs) if job.id in ring), 0)
         said = " -> ".join(names.get(job) or show_job(job) for job in ring)
-        raise InvalidInput(f"invalid --needs cycle: {said}").under(f".jobs[{first}].needs")
+        raise InvalidInput(f"invalid `needs` cycle: {said}").under(f".jobs[{first}].needs")
 
 
 def _keys(artifacts: Iterable[Artifact], repository: str | None) -> list[Key]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -10,10 +12,10 @@ from msgspec import UNSET, UnsetType
 
 from rota.command.scheduled import changed, check, expanded, job_of, stored
 from rota.command.submission import Submission
-from rota.core.cron import cron_of
+from rota.core.cron import Cron, cron_of, zone_of
 from rota.core.schedule import CatchUp, Overlap, Schedule
 from rota.engine.work import Work
-from rota.errors import Conflict, InvalidInput, NotFound, RotaError, StorageFull, StoreError
+from rota.errors import Conflict, InvalidInput, NotFound, RotaError, StorageFull, StoreError, within
 from rota.ids import ScheduleId, parse_schedule
 from rota.names import NAME_RULE, is_name
 from rota.store.session import Looking
@@ -61,9 +63,10 @@ class ScheduleChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 def add(work: Work, wanted: ScheduleWanted, *, actor: str | None) -> tuple[Schedule, list[str]]:
     """With what there is to warn of."""
-    cron = cron_of(wanted.cron, wanted.tz)
+    cron = _cron(wanted.cron, wanted.tz)
     _check_name(work, wanted.name)
-    warnings = check(work, wanted.job)
+    with within(".job"):
+        warnings = check(work, wanted.job)
     body, surroundings = stored(work, wanted.job)
     schedule = Schedule(
         id=ScheduleId(work.session.take("schedule", 1)),
@@ -92,7 +95,8 @@ def change(
     before = find(work.session, name)
     old = job_of(before, work.session)
     job = changed_job(old, wanted)
-    warnings = [*check(work, job, old), *_replaced(old, job)] if job != old else []
+    with _of_job(wanted):
+        warnings = [*check(work, job, old), *_replaced(old, job)] if job != old else []
     if wanted.name is not UNSET and old.name == job.name == before.name and "name" not in _fields(wanted):
         job = msgspec.structs.replace(job, name=wanted.name)  # its jobs are called as it is, unless it was said how
     body, surroundings = stored(work, job) if job != old else (before.body, before.surroundings)
@@ -111,7 +115,7 @@ def change(
     fields = [field for field in Schedule.__struct_fields__ if getattr(after, field) != getattr(before, field)]
     if not fields:
         return before, [], []
-    cron = cron_of(after.cron, after.zone)
+    cron = _cron(after.cron, after.zone)
     if (after.cron, after.zone) != (before.cron, before.zone):
         next_at = cron.next_after(work.now) if before.is_enabled else None
         after = msgspec.structs.replace(after, since=work.now, next_at=next_at)
@@ -119,6 +123,26 @@ def change(
     shown = [_SHOWN.get(field, field) for field in fields]
     work.session.change_schedule(after, "changed", actor=actor, data={"fields": shown})
     return after, shown, warnings
+
+
+def _cron(expression: str, zone: str) -> Cron:
+    with within(".tz"):
+        zone_of(zone)
+    with within(".cron"):
+        return cron_of(expression, zone)
+
+
+@contextmanager
+def _of_job(wanted: ScheduleChange) -> Iterator[None]:
+    """What is refused of it is said of where it is changed: params can be in three places."""
+    try:
+        yield
+    except RotaError as error:
+        if error.path == ".params" and "params" not in _fields(wanted):
+            error.path = ".unset_params" if wanted.set_params is UNSET else ".set_params"
+        else:
+            error.under(".job")
+        raise
 
 
 def changed_job(job: Submission, wanted: ScheduleChange) -> Submission:
@@ -148,12 +172,14 @@ def made(look: Looking, wanted: ScheduleWanted) -> Submission:
     return expanded(look, wanted.job, None)[0]
 
 
-def made_anew(look: Looking, name: str, wanted: ScheduleChange) -> Submission | None:
-    """The job as the change makes it, if there is anything in it that has to be looked at outside."""
+def made_anew(look: Looking, name: str, wanted: ScheduleChange) -> tuple[Submission, Submission] | None:
+    """The job as it is asked for after the change, and as it is made, if there is anything in it that has to be looked
+    at outside."""
     if not _LOOKED_AT & _fields(wanted).keys():
         return None
     try:
-        return expanded(look, changed_job(job_of(find(look, name), look), wanted), None)[0]
+        job = changed_job(job_of(find(look, name), look), wanted)
+        return job, expanded(look, job, None)[0]
     except (StorageFull, StoreError):
         raise
     except RotaError:  # said when it is changed, where it matters
@@ -206,11 +232,13 @@ def find(look: Looking, name: str) -> Schedule:
 
 
 def _check_name(work: Work, name: str) -> None:
-    if not is_name(name) or "/" in name or _is_id(name):
-        raise InvalidInput(f"not a usable name of a schedule: {name!r}; use {NAME_RULE}, no / and not an id")
-    taken = work.session.schedule_named(name)
-    if taken is not None:
-        raise Conflict(f"there is a schedule {name} already; choose another name, or use `rota schedule change {name}`")
+    with within(".name"):
+        if not is_name(name) or "/" in name or _is_id(name):
+            raise InvalidInput(f"not a usable name of a schedule: {name!r}; use {NAME_RULE}, no / and not an id")
+        if work.session.schedule_named(name) is not None:
+            raise Conflict(
+                f"there is a schedule {name} already; choose another name, or use `rota schedule change {name}`"
+            )
 
 
 def _is_id(name: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from rota.command.expand import expand, find_usable, origin_of, strange_params
+from rota.command.expand import as_asked, expand, find_usable, origin_of, strange_params
 from rota.command.field import check_fields, check_rest
 from rota.command.submission import Origin, Submission
 from rota.command.survey import check_named
@@ -19,11 +19,12 @@ from rota.command.webhook import hook_of
 from rota.core.job import Spec
 from rota.core.schedule import Schedule
 from rota.core.trace import NAMES
-from rota.core.unique import keys_of
+from rota.core.unique import check_key
 from rota.engine.work import Work
 from rota.errors import InvalidInput, RotaError, StorageFull, StoreError
 from rota.ids import ScheduleId
 from rota.store.session import Looking
+from rota.wire.misfit import misfit
 
 _DEFAULTS: dict[str, Any] = msgspec.to_builtins(Submission())
 _NOT_HERE = {
@@ -78,14 +79,14 @@ def changed(
     try:
         return msgspec.convert(said, Submission)
     except msgspec.ValidationError as error:
-        raise InvalidInput(f"the job cannot be used: {error}") from error
+        raise misfit("the job", error, at=".job") from None
 
 
 def check(work: Work, job: Submission, before: Submission | None = None) -> list[str]:
     """What there is to warn of. As far as it can be known here: what is outside is looked at by who can wait for it."""
     for field, why in _NOT_HERE.items():
         if getattr(job, field) != getattr(Submission(), field):
-            raise InvalidInput(f"{field} is not for a job of a schedule: {why}")
+            raise InvalidInput(f"{field} is not for a job of a schedule: {why}").under(f".{field}")
     try:
         made, _ = expanded(work.session, job, None)
     except (StorageFull, StoreError):
@@ -95,7 +96,8 @@ def check(work: Work, job: Submission, before: Submission | None = None) -> list
             raise
         _check_made(work, _without_template(job))
         return [f"as before, its times fail: {error.message}"]
-    _check_made(work, made)
+    with as_asked(job):
+        _check_made(work, made)
     return [*_strange(work.session, job), *_pool_warnings(work, made)]
 
 
@@ -115,11 +117,7 @@ def _check_made(work: Work, job: Submission) -> None:
     check_rest(job, work.settings.retry, work.now)
     hook_of(job, work.settings.webhooks)
     check_named(job, job.cwd or "/")
-    try:
-        keys_of([job.unique])
-    except InvalidInput as error:
-        error.path = error.path.removeprefix(".jobs[0]")
-        raise
+    check_key(job.unique)
 
 
 def _without_template(job: Submission) -> Submission:

@@ -20,7 +20,7 @@ from rota.executor.port import Signal, Stop
 from rota.ids import SlotId, show_slot
 from rota.store.session import Looking
 from rota.store.slot import NewSlot
-from rota.wire.text import AbsolutePath, Name, Span, Text, Weight
+from rota.wire.text import AbsolutePath, Called, Name, Span, Title, Weight
 
 PASSED_ON = frozenset({
     signals.SIGHUP, signals.SIGINT, signals.SIGQUIT, signals.SIGTERM, signals.SIGUSR1, signals.SIGUSR2,
@@ -34,11 +34,11 @@ class SlotWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     command: list[str] | None = None
     """Left out where the program that asks does the work itself, or where a template brings it."""
-    template: str | None = None
+    template: Called | None = None
     """By name or id."""
     params: dict[str, Any] = {}
     """Whatever its template asks for; the command has them as `ROTA_PARAMS`."""
-    name: Text | None = None
+    name: Title | None = None
     """What people call it."""
     type: Name | None = None
     """What kind of work it is: pools go by it."""
@@ -78,7 +78,7 @@ def expand_slot(looking: Looking, wanted: SlotWanted) -> SlotWanted:
         what = "in a worktree of its own" if template.body.worktree else "with a patch of what it changes"
         raise InvalidInput(
             f"a job of template {template.name} runs {what}, which a direct execution does not have: submit it instead"
-        )
+        ).under(".template")
     asked = msgspec.structs.asdict(wanted)
     made = expand(Submission(**{**asked, "command": wanted.command or []}), template)
     fields = {name: getattr(made, name) for name in SlotWanted.__struct_fields__}
@@ -98,7 +98,8 @@ def reserve(
 ) -> Reserved:  # fmt: skip
     """Its place in the order is that of its arrival, before the whole queue. It is checked by the rules of a submit."""
     if wanted.command is None and (wanted.timeout or wanted.idle_timeout):
-        raise InvalidInput("timeouts are for a command that Rota runs; leave them out, or name the command")
+        said = "timeouts are for a command that Rota runs; leave them out, or name the command"
+        raise InvalidInput(said).under(".timeout" if wanted.timeout else ".idle_timeout")
     checker = Checker(work, around)
     asked = Submission(
         **{
@@ -183,7 +184,7 @@ def pass_on(work: Work, slot: SlotId, number: int) -> SlotId:
     """A signal for what runs."""
     if number not in PASSED_ON:
         names = ", ".join(sorted(each.name for each in PASSED_ON))
-        raise InvalidInput(f"signal {number} is not passed on; those that are: {names}")
+        raise InvalidInput(f"signal {number} is not passed on; those that are: {names}").under(".signal")
     found = _find(work, slot)
     if found.state in (SlotState.WAITING, SlotState.ENDED) or found.run is None:
         raise Conflict(f"{show_slot(slot)} runs no command now ({found.shown}); nothing was sent")

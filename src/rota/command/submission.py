@@ -13,7 +13,23 @@ from rota.core.lock import LockMode
 from rota.core.template import Recipe
 from rota.core.trace import Trace
 from rota.ids import ScheduleId, TemplateId
-from rota.wire.text import AbsolutePath, ArtifactText, Key, Name, Priority, Retries, Span, Text, Url, Weight, Word
+from rota.wire.text import (
+    AbsolutePath,
+    ArtifactText,
+    Called,
+    Key,
+    Name,
+    Priority,
+    Ref,
+    Retries,
+    Script,
+    Span,
+    Text,
+    Title,
+    Url,
+    Weight,
+    Word,
+)
 
 
 class AfterWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,9 +55,9 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     command: list[Text] = []
     """Given, or its template's."""
-    template: str | None = None
+    template: Called | None = None
     """By name or id."""
-    name: Text | None = None
+    name: Title | None = None
     """What people call it; many jobs may have the same."""
     type: Name | None = None
     """What kind of work it is: pools and breakers go by it."""
@@ -59,7 +75,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Artifacts that it is to make, as `file:plan.md`."""
     missing_producer: MissingProducer | None = None
     """What becomes of it when nobody is to produce what it needs; none for what the configuration says."""
-    pin: str | None = None
+    pin: Ref | None = None
     """`main` for the head as it is now, `main@<oid>` for a given one."""
     pools: dict[str, Weight] = {}
     """What it takes from which pools while it runs, beyond what type, flow and target say."""
@@ -73,11 +89,11 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A key that its chain has to itself as long as it is active; a second submit with it is told of that chain."""
     target: Name | None = None
     """What it works on."""
-    group: str | None = None
+    group: Called | None = None
     """One that is not over yet, which it joins."""
     webhooks: list[Url] = []
     """URLs that are told how it ends, beyond the endpoints."""
-    webhook_events: list[str] = []
+    webhook_events: list[Called] = []
     """Of which ends they are told; none named: the usual ones."""
     delay: Span | None = None
     """How long it waits at least, as `10m`."""
@@ -85,17 +101,17 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """How long it may run."""
     idle_timeout: Span | None = None
     """How long it may run without a word on stdout or stderr."""
-    skip_if: Text | None = None
+    skip_if: Script | None = None
     """A shell command that is run before it; if that exits with 0, the job is skipped."""
     retries: Retries | None = None
     """How often it is tried again if it fails."""
-    retry: str | None = None
+    retry: Called | None = None
     """Which policy of retries it has, by its name in the configuration."""
     cwd: AbsolutePath | None = None
     """The directory that it runs in, as an absolute path; the scheduler's own if none is given."""
     worktree: bool | None = None
     """Whether it runs in a git worktree and on a branch of its own."""
-    base: str | None = None
+    base: Ref | None = None
     """Where that branch begins; the head if nothing is said."""
     patch: bool | None = None
     """Whether what it has changed is kept as a patch."""
@@ -107,7 +123,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Whether `env` goes on top of the scheduler's own environment; the CLI sends the caller's whole."""
     env_given: list[str] = []
     """Which of `env` were asked for by name, where it has the caller's whole: these win over a template's."""
-    local: str | None = None
+    local: Called | None = None
     """In a batch, the name by which the others can say `after` before it has an id."""
 
 

@@ -35,7 +35,7 @@ from rota.core.unique import keys_of
 from rota.core.webhook import JobHook
 from rota.core.workspace import Workspace
 from rota.engine.work import Work
-from rota.errors import RotaError
+from rota.errors import within
 from rota.ids import GroupId, JobId
 from rota.store.submit import NewJob
 
@@ -86,7 +86,9 @@ def submit(
     _check_each(wanted, check_fields)
     if group is not None:
         check_group(group)
-    if active := work.session.active_of(keys_of([member.unique for member in wanted])):
+    with within(".jobs"):
+        keys = keys_of([member.unique for member in wanted])
+    if active := work.session.active_of(keys):
         _check_whole(work, wanted)
         return AlreadyActive(active={key: each.job for key, each in active.items()})
     if survey.refusal is not None:
@@ -107,7 +109,7 @@ def submit(
     if enrolment.places:
         jobs = admit(work, jobs, enrolment)
     if survey.found:
-        refuse_unknown_patches(work, jobs)
+        refuse_unknown_patches(work, jobs, wanted)
         refuse_rings(work, jobs, names_of(ids, wanted))
     work.session.add(jobs, work.now, actor)
     work.has_stored = True
@@ -128,10 +130,8 @@ def _check_whole(work: Work, wanted: Sequence[Submission]) -> None:
 
 def _check_each(wanted: Sequence[Submission], check: Callable[[Submission], None]) -> None:
     for n, member in enumerate(wanted):
-        try:
+        with within(f".jobs[{n}]"):
             check(member)
-        except RotaError as error:
-            raise error.under(f".jobs[{n}]") from None
 
 
 def delays_of(work: Work, told: Sequence[Answer]) -> list[Delayed | None]:
@@ -153,10 +153,8 @@ class Checker:
     def check_all(self, members: Iterable[_Member]) -> list[NewJob]:
         jobs = []
         for n, member in enumerate(members):
-            try:
+            with within(f".jobs[{n}]"):
                 jobs.append(self.check(*member))
-            except RotaError as error:
-                raise error.under(f".jobs[{n}]") from None
         return jobs
 
     def check(

@@ -15,7 +15,7 @@ from rota.command.submission import Submission, Surroundings
 from rota.core.artifact import Artifact, Belongs, Need, Places, facts_of, parse_artifact
 from rota.core.fact import Fact, Head, Seen, Trouble
 from rota.core.pinned_head import PinnedHead, parse_pin
-from rota.errors import InvalidInput, RotaError, Unavailable
+from rota.errors import InvalidInput, RotaError, Unavailable, within
 from rota.probe.port import Probe
 from rota.store.artifact import scope_of
 
@@ -85,40 +85,50 @@ def _find(wanted: Submission, around: Surroundings, probe: Probe) -> Found:
     if repository is not None and len(repository.encode(errors="surrogateescape")) > _LONGEST:
         raise InvalidInput(
             f"the path of the repository is too long: {repository[:200]}…; it has at most {_LONGEST} bytes"
-        )
+        ).under(".cwd")
     if repository is None:
-        _refuse_without_repository(cwd, wanted.pin, (*needs, *products))
-    return Found(
-        repository=repository,
-        needs=needs,
-        products=products,
-        pinned_head=None if wanted.pin is None or repository is None else _pin(repository, wanted.pin, probe),
-    )
+        _refuse_without_repository(cwd, wanted)
+    with within(".pin"):
+        pin = None if wanted.pin is None or repository is None else _pin(repository, wanted.pin, probe)
+    return Found(repository=repository, needs=_once(needs), products=_once(products), pinned_head=pin)
 
 
-def check_named(wanted: Submission, cwd: str) -> tuple[tuple[Artifact, ...], tuple[Artifact, ...]]:
-    """What it needs and what it produces, as far as that can be known without a look."""
-    needs, products = _parsed(wanted.needs, cwd), _parsed(wanted.produces, cwd)
-    foreign = next((artifact for artifact in products if artifact.job is not None), None)
-    if foreign is not None:
-        raise InvalidInput(f"{foreign} is the patch that {foreign.name} leaves; no other job produces it")
+def check_named(wanted: Submission, cwd: str) -> tuple[list[Artifact], list[Artifact]]:
+    """What it needs and what it produces, each as it stands there, as far as that can be known without a look."""
+    needs, products = parse_named("needs", wanted.needs, cwd), parse_named("produces", wanted.produces, cwd)
+    for n, artifact in enumerate(products):
+        if artifact.job is not None:
+            said = f"{artifact} is the patch that {artifact.name} leaves; no other job produces it"
+            raise InvalidInput(said).under(f".produces[{n}]")
     if wanted.pin is not None:
-        parse_pin(wanted.pin)
+        with within(".pin"):
+            parse_pin(wanted.pin)
     return needs, products
 
 
-def _parsed(texts: Sequence[str], cwd: str) -> tuple[Artifact, ...]:
+def parse_named(field: str, texts: Sequence[str], cwd: str = "/") -> list[Artifact]:
+    artifacts = []
+    for n, text in enumerate(texts):
+        with within(f".{field}[{n}]"):
+            artifacts.append(parse_artifact(text, cwd=cwd))
+    return artifacts
+
+
+def _once(artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:
     """Repeats are dropped, order kept."""
-    return tuple(dict.fromkeys(parse_artifact(text, cwd=cwd) for text in texts))
+    return tuple(dict.fromkeys(artifacts))
 
 
-def _refuse_without_repository(cwd: str, pin: str | None, artifacts: Sequence[Artifact]) -> None:
-    named = [f"--pin {pin}"] if pin is not None else []
-    named += [str(artifact) for artifact in artifacts if artifact.kind.belongs is Belongs.REPOSITORY]
-    if named:
+def _refuse_without_repository(cwd: str, wanted: Submission) -> None:
+    named = {".pin": f"`pin` {wanted.pin}"} if wanted.pin is not None else {}
+    for field, texts in (("needs", wanted.needs), ("produces", wanted.produces)):
+        for n, artifact in enumerate(parse_named(field, texts, cwd)):
+            if artifact.kind.belongs is Belongs.REPOSITORY:
+                named.setdefault(f".{field}[{n}]", str(artifact))
+    for path, what in named.items():
         raise InvalidInput(
-            f"{cwd} is not in a git repository, and {named[0]} belongs to one; submit it from inside one, or with --cwd"
-        )
+            f"{cwd} is not in a git repository, and {what} belongs to one; submit it with a `cwd` inside of one"
+        ).under(path)
 
 
 def _pin(repository: str, text: str, probe: Probe) -> PinnedHead:
@@ -129,8 +139,8 @@ def _pin(repository: str, text: str, probe: Probe) -> PinnedHead:
         raise Unavailable(f"branch {branch} of {repository} cannot be read now; `rota.log` in the home says why")
     if given is None and not oid:
         raise InvalidInput(
-            f"no branch {branch} in {repository}, so there is no head to pin; name a commit: --pin {branch}@OID"
+            f"no branch {branch} in {repository}, so there is no head to pin; name a commit, as in {branch}@OID"
         )
     if given is not None and not oid:
-        raise InvalidInput(f"no commit {given} in {repository}; --pin {branch} takes the head as it is now")
+        raise InvalidInput(f"no commit {given} in {repository}; {branch} alone pins the head as it is now")
     return PinnedHead(branch=branch, oid=str(oid))

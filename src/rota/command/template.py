@@ -10,18 +10,20 @@ from typing import Any
 import msgspec
 
 from rota.command.expand import find, id_of
-from rota.command.field import check_fields, check_rest
-from rota.command.schema import MOST_PARAMS, MOST_SCHEMA, check_params, check_schema, troubles
+from rota.command.field import check_fields, check_own_params, check_rest, check_text
+from rota.command.schema import MOST_PARAMS, MOST_SCHEMA, check_schema, troubles
 from rota.command.submission import LockWanted, Submission
+from rota.command.survey import parse_named
 from rota.command.webhook import hook_of
-from rota.core.artifact import parse_artifact
 from rota.core.retry import RetryPolicies
 from rota.core.template import Template, TemplateBody, braced, fill, fixed_texts, locks_of, places, shortened
+from rota.core.unique import check_key
 from rota.core.webhook import HookPolicy
 from rota.engine.work import Work
-from rota.errors import Conflict, InvalidInput
+from rota.errors import Conflict, InvalidInput, within
 from rota.ids import TemplateId
 from rota.names import is_name
+from rota.wire.misfit import misfit
 
 _FIELDS = ("name", *TemplateBody.__struct_fields__)
 _LATER = {
@@ -72,31 +74,35 @@ def _body(fields: Mapping[str, Any]) -> TemplateBody:
     try:
         return msgspec.convert(fields, TemplateBody)
     except msgspec.ValidationError as error:
-        raise InvalidInput(f"the template cannot be used: {error}") from None
+        raise misfit("the template", error) from None
 
 
 def check(name: str, body: TemplateBody, retry: RetryPolicies, hooks: HookPolicy) -> list[str]:
     """Refuses what no job could be made of; what is only strange is returned."""
     _check_name(name)
     if not body.command:
-        raise InvalidInput('a template needs a command: command = ["program", "argument", "{param}"]')
+        said = 'a template needs a command: command = ["program", "argument", "{param}"]'
+        raise InvalidInput(said).under(".command")
     declared = body.declared
     if named := places(body.skip_if, declared):
         raise InvalidInput(
             f"skip_if has a place {{{named[0]}}}, but it is a shell's text, in which a value could become a command:"
             " let it read the params from ROTA_PARAMS (JSON) instead"
-        )
+        ).under(".skip_if")
     if body.params_schema is not None:
-        check_schema(body.params_schema)
-    check_params(None, body.default_params)
+        with within(".params_schema"):
+            check_schema(body.params_schema)
+    check_own_params(body.default_params, "default_params")
     example = _example(body, declared)
+    check_text("job_name", example.name)
     check_fields(example)
     check_rest(example, retry, _EXAMPLE_TIME)
     hook_of(example, hooks)
-    for artifact in (*example.needs, *example.produces):
-        parse_artifact(artifact)
+    check_key(example.unique)
+    parse_named("needs", example.needs)
+    parse_named("produces", example.produces)
     if body.base is not None and not body.worktree:
-        raise InvalidInput("base is what a worktree is made from: add worktree = true, or leave it out")
+        raise InvalidInput("base is what a worktree is made from: add worktree = true, or leave it out").under(".base")
     if len(msgspec.json.encode(body)) > MOST_SCHEMA + 4 * MOST_PARAMS:
         raise InvalidInput("the template is too large; put what is long in a file that its command reads")
     return [*_strange_places(body, declared), *_strange_defaults(body)]
@@ -107,7 +113,7 @@ def _check_name(name: str) -> None:
         raise InvalidInput(
             f"not a usable name of a template: {name!r}; use 1 to 200 characters without spaces, * and /, that do not"
             " begin with - and are not like template-1"
-        )
+        ).under(".name")
 
 
 def _example(body: TemplateBody, declared: frozenset[str]) -> Submission:
@@ -172,7 +178,7 @@ def _refuse_taken(work: Work, name: str, but: TemplateId | None = None) -> None:
         raise Conflict(
             f"there is a template {name} already: `rota template change {name}` changes it, `rota template archive"
             f" {name}` frees its name"
-        )
+        ).under(".name")
 
 
 def change(work: Work, asked: str, changes: Mapping[str, Any], *, is_whole: bool, actor: str) -> Stored:
@@ -183,13 +189,14 @@ def change(work: Work, asked: str, changes: Mapping[str, Any], *, is_whole: bool
     was = {} if is_whole else msgspec.to_builtins(template.body)
     added = changes.get("set_default_params")
     if not isinstance(added, dict | None):
-        raise InvalidInput('set_default_params is an object, as in {"model": "small"}')
+        raise InvalidInput('set_default_params is an object, as in {"model": "small"}').under(".set_default_params")
     if added:
         fields["default_params"] = {**was.get("default_params", {}), **fields.get("default_params", {}), **added}
+        check_own_params(fields["default_params"], "set_default_params")
     body = _body({key: value for key, value in {**was, **fields}.items() if value is not None})
     name = changes.get("name") or template.name
     if not isinstance(name, str):
-        raise InvalidInput("the name of a template is text")
+        raise InvalidInput("the name of a template is text").under(".name")
     changed = msgspec.structs.replace(template, name=name, body=body)
     warnings = check(name, body, work.settings.retry, work.settings.webhooks)
     if template.archived_at is None:

@@ -14,7 +14,7 @@ from rota.core.webhook import KEEP_OLD_SECRET, MESSAGES, OF_JOBS, USUAL, Deliver
 from rota.duration import parse_duration, show_duration
 from rota.engine.webhook import check_kinds, new_secret, own_secret
 from rota.engine.work import Work
-from rota.errors import Conflict, InvalidInput
+from rota.errors import Conflict, InvalidInput, within
 from rota.ids import DeliveryId, WebhookId, show_delivery, show_webhook
 from rota.wire.text import Span
 
@@ -54,32 +54,35 @@ def hook_of(wanted: Submission, policy: HookPolicy) -> JobHook | None:
     """Whom a job has told."""
     if not wanted.webhooks and not wanted.webhook_events:
         return None
-    try:
+    with within(".webhook_events"):
         events = check_kinds(wanted.webhook_events, OF_JOBS)
         if not wanted.webhooks:
-            raise InvalidInput("webhook_events says of what a job's webhooks are told; name one, with --webhook URL")
-    except InvalidInput as error:
-        raise error.under(".webhook_events") from None
+            raise InvalidInput("webhook_events says of what a job's webhooks are told; name one, in `webhooks`")
     urls = tuple(dict.fromkeys(wanted.webhooks))
     if len(urls) > _MOST_URLS:
         raise InvalidInput(f"a job names {_MOST_URLS} webhooks at most, not {len(urls)}").under(".webhooks")
     for url in urls:
-        try:
+        with within(f".webhooks[{wanted.webhooks.index(url)}]"):
             check_target(url, policy)
-        except InvalidInput as error:
-            raise error.under(f".webhooks[{wanted.webhooks.index(url)}]") from None
     return JobHook(urls=urls, events=events)
 
 
 def add(work: Work, wanted: WebhookWanted, *, actor: str) -> Webhook:
-    check_target(wanted.url, work.settings.webhooks)
-    events = check_kinds(wanted.events, tuple(MESSAGES.values())) or USUAL
+    with within(".url"):
+        check_target(wanted.url, work.settings.webhooks)
+    with within(".events"):
+        events = check_kinds(wanted.events, tuple(MESSAGES.values())) or USUAL
+    secret = _secret(wanted.secret)
     if len(work.session.webhooks()) >= _MOST_ENDPOINTS:
         raise Conflict(
             f"there are {_MOST_ENDPOINTS} webhooks, and no more can be; `rota webhook remove` takes one away"
         )
-    secret = new_secret() if wanted.secret is None else check_secret(wanted.secret)
     return _changed(work, work.session.add_webhook(wanted.url, events, secret, now=work.now, actor=actor))
+
+
+def _secret(given: str | None) -> str:
+    with within(".secret"):
+        return new_secret() if given is None else check_secret(given)
 
 
 def remove(work: Work, webhook: WebhookId, *, actor: str) -> Webhook:
@@ -105,10 +108,11 @@ def disable(work: Work, webhook: WebhookId, *, actor: str) -> Webhook:
 
 def rotate(work: Work, webhook: WebhookId, wanted: RotationWanted, *, actor: str) -> Webhook:
     found = _find(work, webhook)
-    secret = new_secret() if wanted.secret is None else check_secret(wanted.secret)
+    secret = _secret(wanted.secret)
+    with within(".keep"):
+        keep = KEEP_OLD_SECRET if wanted.keep is None else parse_duration(wanted.keep)
     if secret == found.secret:
         raise Conflict(f"{show_webhook(webhook)} has this secret already; nothing was changed")
-    keep = KEEP_OLD_SECRET if wanted.keep is None else parse_duration(wanted.keep)
     until = work.now + keep if keep else None
     work.session.rotate_webhook(webhook, secret, until, now=work.now, actor=actor)
     return _changed(work, webhook)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from rota.command.submission import Submission, Surroundings
 from rota.core.workspace import Workspace
-from rota.errors import InvalidInput
+from rota.errors import InvalidInput, within
 from rota.executor.workspace.git import Git, GitError, TooLarge
 from rota.executor.workspace.input import path_of, show_input, take_input
 from rota.ids import JobId
@@ -26,6 +26,10 @@ def asks_for_one(wanted: Submission) -> bool:
     return bool(wanted.worktree or wanted.patch or wanted.with_diff or wanted.base is not None)
 
 
+def _first_asked(wanted: Submission) -> str:
+    return next(field for field in ("worktree", "patch", "with_diff") if getattr(wanted, field))
+
+
 def prepare(
     wanted: Sequence[Submission], around: Surroundings, home: str, *, keeps_inputs: bool = True
 ) -> list[Workspace | None]:
@@ -33,10 +37,8 @@ def prepare(
     asked = _Asked(home, keeps_inputs=keeps_inputs)
     found: list[Workspace | None] = []
     for n, member in enumerate(wanted):
-        try:
+        with within(f".jobs[{n}]"):
             found.append(asked.workspace(member, member.cwd or around.cwd) if asks_for_one(member) else None)
-        except InvalidInput as error:
-            raise error.under(f".jobs[{n}]") from None
     return found
 
 
@@ -66,15 +68,15 @@ class _Asked:
 
     def workspace(self, wanted: Submission, cwd: str) -> Workspace:
         if wanted.base is not None and not wanted.worktree:
-            raise InvalidInput("base is what a worktree is made from: ask for worktree too, or leave base out")
-        repository, top, below = self._place(cwd)
-        return Workspace(
-            repository=repository,
-            below=below,
-            base=self._base(cwd, wanted.base) if wanted.worktree else None,
-            patch=bool(wanted.patch),
-            input=self._input(top) if wanted.with_diff and self._keeps_inputs else None,
-        )
+            said = "base is what a worktree is made from: ask for `worktree` too, or leave `base` out"
+            raise InvalidInput(said).under(".base")
+        with within(f".{_first_asked(wanted)}"):
+            repository, top, below = self._place(cwd)
+        with within(".worktree" if wanted.base is None else ".base"):
+            base = self._base(cwd, wanted.base) if wanted.worktree else None
+        with within(".with_diff"):
+            taken = self._input(top) if wanted.with_diff and self._keeps_inputs else None
+        return Workspace(repository=repository, below=below, base=base, patch=bool(wanted.patch), input=taken)
 
     def _place(self, cwd: str) -> tuple[str, str, str]:
         """The git common directory, the top of the working tree, and the way from there."""
@@ -88,7 +90,7 @@ class _Asked:
                 raise InvalidInput(_no_repository(cwd, str(error))) from None
             if not top:
                 raise InvalidInput(
-                    f"{cwd} is not inside a git working tree, only in a repository without one; use --cwd"
+                    f"{cwd} is not inside a git working tree, only in a repository without one; name another `cwd`"
                 )
             self._places[cwd] = found, top, below.rstrip("/")
         return self._places[cwd]
@@ -96,14 +98,14 @@ class _Asked:
     def _base(self, cwd: str, named: str | None) -> str:
         if (cwd, named) not in self._bases:
             if named is not None and (not named or named.startswith("-") or "\x00" in named):
-                raise InvalidInput(f"unknown --base: {named!r}; name a branch, a tag or a commit")
+                raise InvalidInput(f"unknown base: {named!r}; name a branch, a tag or a commit")
             git = Git(cwd, self._deadline)
             try:
                 found = git.maybe(
                     "rev-parse", "--verify", "--quiet", "--end-of-options", f"{named or 'HEAD'}^{{commit}}"
                 )
             except GitError as error:
-                raise InvalidInput(f"--base cannot be looked up: {error}") from None
+                raise InvalidInput(f"the base cannot be looked up: {error}") from None
             if found is None:
                 raise InvalidInput(_unknown_base(cwd, named))
             self._bases[cwd, named] = found
@@ -116,10 +118,10 @@ class _Asked:
             except TooLarge:
                 raise InvalidInput(
                     f"what is not committed in {top} makes a patch of more than {MOST_INPUT >> 20} MiB; "
-                    "commit it, have git ignore it, or leave --with-diff out"
+                    "commit it, have git ignore it, or leave `with_diff` out"
                 ) from None
             except (GitError, OSError) as error:
-                raise InvalidInput(f"--with-diff: what is not committed in {top} cannot be taken: {error}") from None
+                raise InvalidInput(f"what is not committed in {top} cannot be taken: {error}") from None
         return self._inputs[top]
 
 
@@ -130,7 +132,7 @@ def _is_in_a_tree(git: Git) -> bool:
 def _no_repository(cwd: str, said: str) -> str:
     if "not a git repository" in said:
         return (
-            f"not in a git repository: {cwd}; --worktree, --patch and --with-diff need one around the working directory"
+            f"not in a git repository: {cwd}; `worktree`, `patch` and `with_diff` need one around the working directory"
         )
     return f"the repository around {cwd} cannot be used: {said}"
 
@@ -138,4 +140,4 @@ def _no_repository(cwd: str, said: str) -> str:
 def _unknown_base(cwd: str, named: str | None) -> str:
     if named is None:
         return f"the repository around {cwd} has no commit yet to make a worktree from; commit something first"
-    return f"unknown --base: {named}; it names no commit of the repository around {cwd}"
+    return f"unknown base: {named}; it names no commit of the repository around {cwd}"

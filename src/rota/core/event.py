@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from rota.errors import InvalidInput
+from rota.errors import InvalidInput, within
 from rota.ids import GroupId, JobId, RunId, SlotId
 
 KINDS: Mapping[str, str] = {
@@ -143,7 +143,11 @@ NAMED = (
 
 def kinds_named(names: Iterable[str]) -> frozenset[str]:
     """The kinds that are meant by these: `job.failed` is one, `job.*` are all whose name begins like that."""
-    return frozenset(kind for name in names for kind in _meant(name))
+    found: set[str] = set()
+    for n, name in enumerate(names):
+        with within(f"[{n}]"):
+            found.update(_meant(name))
+    return frozenset(found)
 
 
 def _meant(name: str) -> list[str]:

@@ -140,8 +140,8 @@ def braced(text: str) -> list[str]:
 def _shown(name: str, params: Mapping[str, Any]) -> str:
     if name not in params:
         raise InvalidInput(
-            f"param {name} has no value, and the template has a place for it: give it with --param {name}=TEXT"
-            f' (over HTTP in "params"), or a default in the template\'s default_params'
+            f"param {name} has no value, and the template has a place for it: give it in `params`, or a default in the"
+            " template's default_params"
         )
     value = params[name]
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from rota.errors import Conflict, InvalidInput
+from rota.errors import Conflict, InvalidInput, within
 from rota.ids import JobId, show_job
 
 
@@ -21,19 +21,22 @@ class Active(msgspec.Struct, frozen=True, kw_only=True):
     chain: JobId
 
 
+def check_key(key: str | None) -> None:
+    if key is not None and (not key or "\x00" in key or len(key) > 200):
+        raise InvalidInput(f"not a usable unique key: {key!r}; use 1 to 200 characters").under(".unique")
+
+
 def keys_of(wanted: Sequence[str | None]) -> list[str]:
     """The keys that the jobs of one submit ask for, each asked for once."""
     places: dict[str, int] = {}
-    for n, key in enumerate(wanted, start=1):
+    for n, key in enumerate(wanted):
         if key is None:
             continue
-        if not key or "\x00" in key or len(key) > 200:
-            raise InvalidInput(f"not a usable unique key: {key!r}; use 1 to 200 characters").under(
-                f".jobs[{n - 1}].unique"
-            )
-        if key in places:
-            said = f"jobs {places[key]} and {n} of the submit have one unique key, {key!r}; only one of them could run"
-            raise InvalidInput(said).under(f".jobs[{n - 1}].unique")
+        with within(f"[{n}]"):
+            check_key(key)
+            if key in places:
+                said = f"jobs {places[key] + 1} and {n + 1} of the submit have one unique key, {key!r}"
+                raise InvalidInput(f"{said}; only one of them could run").under(".unique")
         places[key] = n
     return list(places)
 

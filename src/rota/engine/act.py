@@ -16,27 +16,30 @@ log = logging.getLogger("rota.engine")
 def see_all(work: Work, requests: Sequence[Request[Any]], results: list[Any]) -> list[tuple[Request[Any], Any]]:
     """What each is told, now that the turn has decided."""
     groups: dict[Callable[..., Sequence[Any]], list[int]] = {}
-    for n, request in enumerate(requests):
-        if request.see is not None and not isinstance(results[n], Told | Exception):
-            groups.setdefault(request.see, []).append(n)
+    done = [n for n, result in enumerate(results) if not isinstance(result, Told | Exception)]
+    for n in done:
+        if (see := requests[n].see) is not None:
+            groups.setdefault(see, []).append(n)
     for see, places in groups.items():
         for n, shown in zip(places, seen(work, see, [results[n] for n in places]), strict=True):
             results[n] = shown
-    for n, request in enumerate(requests):
-        if request.once is not None and not isinstance(results[n], Told | Exception):
-            results[n] = _remembered(work, request.once, results[n])
+    for n in done:
+        if (once := requests[n].once) is not None:
+            results[n] = _remembered(work, once, results[n])
     return list(zip(requests, results, strict=True))
 
 
 def seen(work: Work, see: Callable[..., Sequence[Any]], results: list[Any]) -> Sequence[Any]:
-    """What cannot be shown has happened all the same."""
+    """What cannot be shown has happened all the same: a defect stands in its place, and in nobody else's."""
     try:
         return see(work, results)
     except (StorageFull, StoreError):
         raise
     except Exception as error:
+        if len(results) > 1:
+            return [seen(work, see, [result])[0] for result in results]
         log.exception("a defect: what was done cannot be shown")
-        return [error] * len(results)
+        return [error]
 
 
 def guarded(work: Work, act: Callable[[Work], Any]) -> Any:
@@ -72,13 +75,15 @@ def settle(work: Work, key: str, digest: str, told: Told) -> None:
 
 
 def _remembered(work: Work, once: Once, shown: Any) -> Any:
-    """What was seen; or the defect that keeps it from being told, which then is its answer for good: it was done, and
-    is not to be done again."""
-    try:
-        told = once.tell(shown)
-    except Exception as error:
-        log.exception("a defect: what was done cannot be told")
-        told, shown = UNTOLD, error
+    """What was seen; or the defect that keeps it from being shown or told, which then is its answer for good: it was
+    done, and is not to be done again."""
+    told: Told | None = UNTOLD
+    if not isinstance(shown, Exception):
+        try:
+            told = once.tell(shown)
+        except Exception as error:
+            log.exception("a defect: what was done cannot be told")
+            shown = error
     if told is not None:
         work.session.remember_answer(once.key, once.digest, told.status, told.body.decode(), work.now)
     return shown

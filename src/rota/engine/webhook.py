@@ -221,7 +221,7 @@ def _book_failure(work: Work, endpoint: Webhook, *, is_final: bool) -> None:
 
 def check_kinds(given: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
     """Each once."""
-    for kind in given:
+    for n, kind in enumerate(given):
         if kind not in known:
-            raise InvalidInput(f"nobody is told of {kind!r}; there are {', '.join(known)}")
+            raise InvalidInput(f"nobody is told of {kind!r}; there are {', '.join(known)}").under(f"[{n}]")
     return tuple(dict.fromkeys(given))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from rota.core.event import Entry, Wanted, kinds_named
+from rota.errors import within
 from rota.ids import JobId
 from rota.store.session import Reader
 from rota.view.job import find
@@ -27,13 +28,15 @@ def wanted_of(
     job_type: str | None = None, flow: str | None = None,
 ) -> Wanted:  # fmt: skip
     """A job stands for its chain: who watches it wants to know how it gets on when it is tried again."""
-    return Wanted(
-        kinds=kinds_named(kinds),
-        chains=frozenset(find(reader, job).chain for job in jobs),
-        group=None if group is None else reader.group_called(group).id,
-        type=job_type,
-        flow=flow,
-    )
+    with within(".kind"):
+        named = kinds_named(kinds)
+    chains = set()
+    for n, job in enumerate(jobs):
+        with within(f".job[{n}]"):
+            chains.add(find(reader, job).chain)
+    with within(".group"):
+        members = None if group is None else reader.group_called(group).id
+    return Wanted(kinds=named, chains=frozenset(chains), group=members, type=job_type, flow=flow)
 
 
 def piece(reader: Reader, wanted: Wanted, *, since: int, limit: int, complete_from: int = 0) -> Piece:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
+import msgspec
 from starlette.responses import Response
 
 from rota.api.deprecation import deprecated
 from rota.api.endpoint import Call, Nothing, Reply
 from rota.api.example import SUBMITTED
-from rota.api.legacy.wanted import BatchTrigger, group_id_of, read_batch, submissions_of
+from rota.api.legacy.wanted import BatchTrigger, as_sent, group_id_of, read_batch, submissions_of
 from rota.api.problem import problem
 from rota.api.submit import SeenMany, put_off, submit_many, warned
 from rota.command.backpressure import Deferred
@@ -47,8 +48,10 @@ async def legacy_trigger_batch(call: Call[Nothing, BatchTrigger]) -> Reply[Legac
     """Run several templates as a batch, all or none. Its jobs are members of a parallel group, and go on when one
     of them fails. Ask `POST /api/jobs/batch` with a `group` instead."""
     context = call.context
-    members = await context.look(partial(submissions_of, members=read_batch(call.body)))
-    return await submit_many(call, members, _tell, around=context.around, group=_GROUP, is_legacy=True)
+    asked = read_batch(call.body)
+    with as_sent(msgspec.structs.asdict(call.body)):
+        members = await context.look(partial(submissions_of, members=asked))
+        return await submit_many(call, members, _tell, around=context.around, group=_GROUP, is_legacy=True)
 
 
 def _show(reader: Reader, *, group: GroupId, sight: Sight) -> LegacyBatch:
@@ -59,7 +62,7 @@ def _show(reader: Reader, *, group: GroupId, sight: Sight) -> LegacyBatch:
 
 async def legacy_get_batch(call: Call[Nothing, None]) -> Reply[LegacyBatch]:
     """Say how a batch stands, and each of its jobs. Ask `GET /api/job-groups/{group}` instead."""
-    context, group = call.context, group_id_of(call.path["batch_id"])
+    context, group = call.context, call.place("batch_id", group_id_of)
     return Reply(await context.look(partial(_show, group=group, sight=context.sight())))
 
 

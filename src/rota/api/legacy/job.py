@@ -79,13 +79,13 @@ async def legacy_list_jobs(call: Call[LegacyJobsQuery, None]) -> Reply[LegacyJob
 
 async def legacy_get_job(call: Call[Nothing, None]) -> Reply[LegacyJob]:
     """Show a job. Ask `GET /api/jobs/{job}` instead."""
-    context, job = call.context, job_id_of(call.path["job_id"])
+    context, job = call.context, call.place("job_id", job_id_of)
     return Reply(legacy_job(await context.look(partial(view.show, job=job, sight=context.sight()))))
 
 
 async def legacy_change_job(call: Call[Nothing, Edit]) -> Reply[LegacyChanged]:
     """Change the priority, the params or another field of a job that waits. Ask `PATCH /api/jobs/{job}` instead."""
-    told = await edited(call.context, job_id_of(call.path["job_id"]), call.body)
+    told = await edited(call.context, call.place("job_id", job_id_of), call.body)
     return Reply(LegacyChanged(**fields_of(told.job), fields=told.fields, warning=told.warning))
 
 
@@ -98,13 +98,13 @@ def _ended(form: JobForm) -> Reply[LegacyEnded]:
 async def legacy_delete_job(call: Call[Nothing, None]) -> Reply[LegacyEnded]:
     """Cancel a job that waits. What runs is left alone, and refused; no record is removed. Ask
     `POST /api/jobs/{job}/cancel` instead."""
-    job = job_id_of(call.path["job_id"])
+    job = call.place("job_id", job_id_of)
     return _ended(await cancelled(call.context, job, spares_running=True))
 
 
 async def legacy_cancel_job(call: Call[Nothing, None]) -> Reply[LegacyEnded]:
     """Cancel a job that waits or runs, and with it the retries to come. Ask `POST /api/jobs/{job}/cancel` instead."""
-    return _ended(await cancelled(call.context, job_id_of(call.path["job_id"])))
+    return _ended(await cancelled(call.context, call.place("job_id", job_id_of)))
 
 
 def _runs(reader: Reader, *, job: JobId, sight: Sight) -> LegacyRuns:
@@ -116,7 +116,7 @@ def _runs(reader: Reader, *, job: JobId, sight: Sight) -> LegacyRuns:
 
 async def legacy_list_runs(call: Call[Nothing, None]) -> Reply[LegacyRuns]:
     """List what happened when a job executed, the newest first. Ask `GET /api/jobs/{job}/runs` instead."""
-    context, job = call.context, job_id_of(call.path["job_id"])
+    context, job = call.context, call.place("job_id", job_id_of)
     return Reply(await context.look(partial(_runs, job=job, sight=context.sight())))
 
 

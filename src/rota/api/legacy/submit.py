@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from functools import partial
 
+import msgspec
 from starlette.responses import Response
 
 from rota.api.context import Context
 from rota.api.deprecation import deprecated
 from rota.api.endpoint import Call, Nothing, Reply
 from rota.api.example import JOB
-from rota.api.legacy.wanted import LegacySubmission, Trigger, read_flat, submission_of
+from rota.api.legacy.wanted import LegacySubmission, Trigger, as_sent, read_flat, submission_of
 from rota.api.problem import answer
-from rota.api.submit import Seen, put_off, submit_one, warned
+from rota.api.submit import ALONE, Seen, put_off, submit_one, warned
 from rota.command.backpressure import Deferred
 from rota.command.submission import Submission
 from rota.command.submit import Submitted
 from rota.core.status import Status
-from rota.errors import RotaError
 from rota.wire.legacy import OLDER, LegacyMade, LegacyTriggered, fields_of
 
 
@@ -37,8 +37,9 @@ async def legacy_create_job(call: Call[Nothing, LegacySubmission]) -> Reply[Lega
     """Submit a job, by its type or by a command. A type stands for the template of that name, or for the one that makes
     jobs of that type. Jobs made here are retried three times unless they say otherwise. Ask
     `POST /api/jobs` instead."""
-    wanted = await _look_up(call.context, call.body)
-    return await submit_one(call, wanted, _tell_made, is_legacy=True)
+    with as_sent(msgspec.structs.asdict(call.body)):
+        wanted = await _look_up(call.context, call.body)
+        return await submit_one(call, wanted, _tell_made, is_legacy=True)
 
 
 def _tell_triggered(seen: Seen) -> Reply[LegacyTriggered] | Response:
@@ -58,16 +59,15 @@ def _tell_triggered(seen: Seen) -> Reply[LegacyTriggered] | Response:
 async def legacy_trigger(call: Call[Nothing, Trigger | None]) -> Reply[LegacyTriggered] | Response:
     """Run the template that a type stands for. What the body has are its params, but for a few fields of the job. Ask
     `POST /api/jobs` with the template's name instead."""
-    wanted = await _look_up(call.context, read_flat(call.body or {}, called=call.path["type"]))
-    return await submit_one(call, wanted, _tell_triggered, is_legacy=True)
+    asked = read_flat(call.body or {}, called=call.path["type"])
+    with as_sent(call.body or {}):
+        wanted = await _look_up(call.context, asked)
+        return await submit_one(call, wanted, _tell_triggered, is_legacy=True)
 
 
 async def _look_up(context: Context, wanted: LegacySubmission) -> Submission:
-    try:
+    with ALONE:
         return await context.look(partial(submission_of, wanted=wanted))
-    except RotaError as error:
-        error.path = error.path.removeprefix(".jobs[0]")
-        raise
 
 
 _MADE = LegacyMade(**fields_of(JOB), result="submitted", warning=None)

@@ -6,23 +6,29 @@ Bodies of `trigger` and `batch` are flat: what is not a field of a job is a para
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from rota.api.decode import refusal
 from rota.command.expand import find_named
 from rota.command.submission import Submission
 from rota.core.webhook import CANCELLED, COMPLETED, FAILED, SKIPPED
-from rota.errors import Conflict, InvalidInput, NotFound, RotaError
+from rota.errors import Conflict, InvalidInput, NotFound, RotaError, within
 from rota.ids import GroupId, JobId, parse_group, parse_job
 from rota.store.session import Reader
 from rota.wire.legacy import SPELLINGS
+from rota.wire.misfit import misfit
 
 _EVENTS = {"COMPLETED": COMPLETED, "FAILED": FAILED, "SKIPPED": SKIPPED, "CANCELLED": CANCELLED}
 """What a URL is told of, by the status that a job ends with."""
+_PLACE = re.compile(
+    r"(?P<at>(?:\.jobs\[(?P<job>\d+)\])?)\.(?P<field>template|params|webhooks|webhook_events)(?:\[(?P<n>\d+)\])?"
+)
+"""What had another name before, or another place."""
 
 
 class LegacySubmission(Submission, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,18 +92,20 @@ def group_id_of(text: str) -> GroupId:
     return parse_group(f"group-{text}" if text.isascii() and text.isdigit() else text)
 
 
-def read_flat(body: Mapping[str, Any], *, called: str | None = None) -> LegacySubmission:
-    """`called` is the type that the path names. What is null was left to its default, and is left out."""
+def read_flat(body: Mapping[str, Any], *, called: str | None = None, at: str = "") -> LegacySubmission:
+    """`called` is the type that the path names, `at` where in the request it stands. What is null was left to its
+    default, and is left out."""
     given = {name: value for name, value in body.items() if value is not None}
     own = _Flat.__struct_fields__ if called is None else tuple(_OF_ONE)
     rest = {name: given.pop(name) for name in tuple(given) if name not in own}
     try:
         flat = msgspec.convert(given, _Flat)
     except msgspec.ValidationError as error:
-        raise refusal("the request body", error) from None
+        raise misfit("the request body", error, at=at) from None
     return LegacySubmission(
         type=flat.type if called is None else called,
-        template=flat.template or flat.template_id,
+        template=flat.template,
+        template_id=flat.template_id,
         command=flat.command or [],
         name=flat.name,
         priority=flat.priority,
@@ -110,15 +118,35 @@ def read_flat(body: Mapping[str, Any], *, called: str | None = None) -> LegacySu
 def read_batch(batch: BatchTrigger) -> list[LegacySubmission]:
     members = []
     for n, body in enumerate(batch.jobs):
-        try:
-            member = read_flat(body)
-        except RotaError as error:
-            raise error.under(f".jobs[{n}]") from None
+        member = read_flat(body, at=f".jobs[{n}]")
         if member.webhook_url is None:
             events = member.webhook_events or batch.webhook_events or []
             member = msgspec.structs.replace(member, webhook_url=batch.webhook_url, webhook_events=events)
         members.append(member)
     return members
+
+
+@contextmanager
+def as_sent(body: Mapping[str, Any]) -> Iterator[None]:
+    """What is refused of today's submit is said of the field that it was sent in."""
+    try:
+        yield
+    except RotaError as error:
+        if (found := _PLACE.fullmatch(error.path)) is not None:
+            error.path = _sent_at(body, **found.groupdict())
+        raise
+
+
+def _sent_at(body: Mapping[str, Any], at: str, job: str | None, field: str, n: str | None) -> str:
+    own = body if job is None else body["jobs"][int(job)]
+    index = "" if n is None else f"[{n}]"
+    if field == "params":
+        return f"{at}.params" if "params" in own else at
+    if field == "template":
+        return f"{at}.{next((name for name in ('template', 'template_id') if own.get(name)), 'type')}"
+    if field == "webhooks" and int(n or 0) >= len(own.get("webhooks") or ()):
+        field, index = "webhook_url", ""
+    return f"{at if own.get(field) else ''}.{field}{index}"  # a batch can say it for all of its jobs
 
 
 def submission_of(reader: Reader, wanted: LegacySubmission) -> Submission:
@@ -130,10 +158,8 @@ def submissions_of(reader: Reader, members: Sequence[LegacySubmission]) -> list[
     found: dict[str, tuple[str, str | None]] = {}
     made = []
     for n, wanted in enumerate(members):
-        try:
+        with within(f".jobs[{n}]"):
             made.append(_submission(reader, wanted, found))
-        except RotaError as error:
-            raise error.under(f".jobs[{n}]") from None
     return made
 
 
@@ -141,7 +167,8 @@ def _submission(reader: Reader, wanted: LegacySubmission, found: dict[str, tuple
     template, kind = wanted.template or wanted.template_id, wanted.type
     if template is None and not wanted.command:
         if kind is None:
-            raise InvalidInput("name a `type`, which is that of a template, or a `template_id`, or give a `command`")
+            said = "name a `type`, which is that of a template, or a `template_id`, or give a `command`"
+            raise InvalidInput(said).under(".type")
         if kind not in found:
             found[kind] = _template_for(reader, kind)
         template, its_kind = found[kind]

@@ -10,6 +10,7 @@ from rota.core.artifact import TYPES
 from rota.errors import BY_CODE
 from rota.names import POOL_SHOWN
 
+_SEGMENT = r"^[^/\u0000]+$"
 _NUMBER = "[1-9][0-9]{0,17}"
 
 
@@ -34,9 +35,9 @@ PLACES: Mapping[str, Place] = {
     "job": _id("job"),
     "run": _id("run"),
     "run_or_job": Place("A run's id, or a job's: one that never ran has no run.", "run-24", f"^(run|job)-{_NUMBER}$"),
-    "group": Place("The group's id or name.", "group-3", "^[^/]+$"),
-    "template": Place("The template's id or name.", "agent", "^[^/]+$"),
-    "schedule": Place("The schedule's id or name.", "nightly", "^[^/]+$"),
+    "group": Place("The group's id or name.", "group-3", _SEGMENT),
+    "template": Place("The template's id or name.", "agent", _SEGMENT),
+    "schedule": Place("The schedule's id or name.", "nightly", _SEGMENT),
     "webhook": _id("webhook"),
     "delivery": _id("delivery"),
     "slot": _id("slot"),
@@ -44,7 +45,11 @@ PLACES: Mapping[str, Place] = {
     "name": Place(
         "The pool's name: `global`, or a kind and a name. Its slash need not be escaped.", "flow/review", POOL_SHOWN
     ),
-    "key": Place("The breaker's key: `type/` or `target/` and a name, slash and all; or a job's id.", "type/story"),
+    "key": Place(
+        "The breaker's key: `type/` or `target/` and a name, slash and all; or a job's id.",
+        "type/story",
+        r"^[^\u0000]+$",
+    ),
     "artifact": Place(
         "The artifact, as `type:name`. Its slashes need not be escaped.",
         "file:plan.md",
@@ -52,7 +57,7 @@ PLACES: Mapping[str, Place] = {
     ),
     "job_id": Place("The job's id, or its number alone.", "job-24", f"^(job-)?{_NUMBER}$"),
     "batch_id": Place("The id of the batch, or its number alone.", "group-3", f"^(group-)?{_NUMBER}$"),
-    "type": Place("A template's name, or a type of which one template makes jobs.", "story", "^[^/]+$"),
+    "type": Place("A template's name, or a type of which one template makes jobs.", "story", _SEGMENT),
     "file": Place("The file's name.", "docs.css", choices=FILES),
     "code": Place("The problem's code.", "not-found", choices=tuple(sorted(BY_CODE))),
 }

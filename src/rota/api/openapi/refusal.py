@@ -10,6 +10,7 @@ from rota.api.endpoint import Endpoint
 from rota.errors import (
     BY_CODE,
     BadRequest,
+    ConfigError,
     Deferred,
     ForeignOrigin,
     HeadersTooLarge,
@@ -25,7 +26,7 @@ from rota.errors import (
 from rota.wire.problem import MEDIA, type_of
 
 _ANY = (500, 503)
-_SPECIAL = (KeyReused, InFlight, WaitOver)
+_SPECIAL = (KeyReused, InFlight, WaitOver, ConfigError)
 """Refusals that an endpoint has only if that is said, not by their status alone."""
 _DOOR = (BadRequest, ForeignOrigin, MethodNotAllowed, TooSlow, TargetTooLong, Misdirected, HeadersTooLarge)
 """Those of a request that does not get as far as to its endpoint."""

@@ -17,6 +17,7 @@ from msgspec import UNSET, inspect
 from rota.api.endpoint import Endpoint
 from rota.api.openapi.prose import EVERYWHERE, fields_of
 from rota.wire.problem import DeferredProblem, Problem
+from rota.wire.text import WITHOUT_NUL
 
 Schema = dict[str, Any]
 _REF = "#/components/schemas/{name}"
@@ -44,6 +45,8 @@ class Schemas:
                 _describe(schema, form)
                 if name not in asked and form.cls not in queries.values():
                     _require(schema, form.cls)
+            if name in asked or (form is not None and form.cls in queries.values()):
+                _forbid_nul(schema)
             self.components[name] = schema
         for name in {kind.__name__ for kind in queries.values()} - set(asked):
             self._queries[name] = self.components.pop(name)
@@ -116,6 +119,21 @@ def _require(schema: Schema, form: type[msgspec.Struct]) -> None:
     ]  # fmt: skip
     for described in schema["properties"].values():
         described.pop("default", None)
+
+
+def _forbid_nul(schema: Any) -> None:
+    """In every text that is asked for, as the door does."""
+    if isinstance(schema, list):
+        for each in schema:
+            _forbid_nul(each)
+    elif isinstance(schema, dict):
+        is_text = schema.get("type") in ("string", ["string", "null"])
+        if is_text and not {"pattern", "enum", "format"} & schema.keys():
+            schema["pattern"] = WITHOUT_NUL
+        for key in ("properties", "patternProperties"):
+            _forbid_nul(list(schema.get(key, {}).values()))
+        for key in ("items", "prefixItems", "additionalProperties", "anyOf"):
+            _forbid_nul(schema.get(key))
 
 
 def _brief(schema: Any) -> Any:

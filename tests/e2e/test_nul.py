@@ -1,0 +1,57 @@
+"""A NUL character: refused at the door, by its place, whatever the database takes; but for params, which are JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from e2e.rig import Rota
+
+JOB = {"command": ["true"]}
+ROWS: list[tuple[str, str, Any, str]] = [
+    ("POST", "/api/jobs", {**JOB, "name": "a\0b"}, "$.name"),
+    ("POST", "/api/jobs", {**JOB, "base": "a\0b"}, "$.base"),
+    ("POST", "/api/jobs", {"command": ["echo", "a\0b"]}, "$.command[1]"),
+    ("POST", "/api/jobs", {**JOB, "env": {"A": "\0"}}, "$.env.A"),
+    ("POST", "/api/jobs", {**JOB, "env": {"\0": "A"}}, "$.env"),
+    ("POST", "/api/jobs/batch", {"jobs": [JOB, {**JOB, "needs": ["custom:a:\0"]}]}, "$.jobs[1].needs[0]"),
+    ("POST", "/api/job-templates", {"name": "story", "command": ["true"], "description": "\0"}, "$.description"),
+    ("POST", "/api/job-groups", {"name": "\0"}, "$.name"),
+    ("POST", "/api/schedules", {"name": "n", "cron": "@yearly", "job": {**JOB, "name": "\0"}}, "$.job.name"),
+    ("POST", "/api/artifacts", {"artifact": "custom:a:b", "payload": "\0"}, "$.payload"),
+    ("DELETE", "/api/artifacts/custom:a:b%00", None, "$.artifact"),
+    ("GET", "/api/job-groups/a%00b", None, "$.group"),
+    ("GET", "/api/job-templates/a%00b", None, "$.template"),
+    ("GET", "/api/jobs?group=a%00b", None, "$.group"),
+    ("GET", "/api/job-runs?worker=a%00b", None, "$.worker"),
+    ("GET", "/api/events?format=json&flow=a%00b", None, "$.flow"),
+]  # fmt: skip
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def home(request: pytest.FixtureRequest, make_rota: Callable[..., Rota]) -> Rota:
+    rota = make_rota()
+    if request.param == "postgres":
+        rota.ask("config", "set", "store.url", request.getfixturevalue("postgres_url"))
+    rota.start()
+    rota.set_global(0)
+    return rota
+
+
+def test_it_is_refused_by_its_place(home: Rota) -> None:
+    for method, target, body, path in ROWS:
+        answer = home.api(method, target, body)
+        assert answer.status == 422, (target, body, answer)
+        said = answer.json()
+        assert (said["path"], said["detail"]) == (path, "a NUL character stands in a text; remove it"), (target, said)
+    assert home.jobs() == [], "nothing was stored"
+
+
+def test_params_may_have_one(home: Rota) -> None:
+    params = {"a\0": ["\0", {"b": "\0"}]}
+    job = home.post(["true"], params=params)
+    assert home.show(job)["params"] == params
+    assert home.api("GET", "/api/jobs/job-1").json()["name"] == home.show(job)["name"]
+    assert home.post(["true"], name="\\u0000 is not one").startswith("job-")

@@ -1,0 +1,466 @@
+"""Whatever a rule refuses of a request, it says where: for each endpoint, and for each field that a rule can refuse.
+
+What only its type can refuse is tried for all fields at once, in tests/api/test_misfit.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import UnionType
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from e2e.rig import Rota
+from rota.api.app import ENDPOINTS
+from rota.api.endpoint import Endpoint
+from rota.api.router import Router
+
+
+class Row(NamedTuple):
+    """A request, and where it is wrong."""
+
+    method: str
+    target: str
+    body: Any
+    path: str
+
+
+def post(target: str, body: Any, path: str) -> Row:
+    return Row("POST", target, body, path)
+
+
+def get(target: str, path: str) -> Row:
+    return Row("GET", target, None, path)
+
+
+LONG = "x" * 201
+URL = "http://169.254.169.254/"
+HERE = "http://127.0.0.1:9/"
+OF_A_JOB: list[tuple[dict[str, Any], str]] = [
+    ({"command": []}, "command"),
+    ({"command": ["true", "a" * 131072]}, "command[1]"),
+    ({"command": [], "template": "none"}, "template"),
+    ({"command": [], "template": "old"}, "template"),
+    ({"template": "story"}, "command"),
+    ({"command": [], "template": "story", "params": {"n": "one"}}, "params"),
+    ({"command": [], "template": "story", "params": {}}, "params"),
+    ({"params": {"a": "x" * 200_000}}, "params"),
+    ({"name": "a\0b"}, "name"),
+    ({"type": "a b"}, "type"),
+    ({"flow": "*"}, "flow"),
+    ({"target": "a b"}, "target"),
+    ({"phase": "p"}, "phase"),
+    ({"priority": 10**7}, "priority"),
+    ({"pools": {"nothing": 1}}, "pools"),
+    ({"pools": {"global": 0}}, "pools"),
+    ({"locks": [{"key": "a"}, {"key": ""}]}, "locks[1]"),
+    ({"unique": LONG}, "unique"),
+    ({"delay": "soon"}, "delay"),
+    ({"timeout": "0s"}, "timeout"),
+    ({"idle_timeout": "5"}, "idle_timeout"),
+    ({"skip_if": " "}, "skip_if"),
+    ({"retries": -1}, "retries"),
+    ({"retry": "never"}, "retry"),
+    ({"cwd": "here"}, "cwd"),
+    ({"env": {"": "x"}}, "env"),
+    ({"needs": ["file:a", "plan:x"]}, "needs[1]"),
+    ({"needs": ["file:a", "plan_doc:x"]}, "needs[1]"),
+    ({"produces": ["file:a", "file:b", "file:"]}, "produces[2]"),
+    ({"produces": ["command_patch:job-1"]}, "produces[0]"),
+    ({"pin": "main@xyz"}, "pin"),
+    ({"pin": "main"}, "pin"),
+    ({"base": "main"}, "base"),
+    ({"worktree": True}, "worktree"),
+    ({"patch": True}, "patch"),
+    ({"with_diff": True}, "with_diff"),
+    ({"webhooks": [HERE, URL]}, "webhooks[1]"),
+    ({"webhooks": [HERE], "webhook_events": ["job.blocked", "job.ended"]}, "webhook_events[1]"),
+    ({"webhook_events": ["job.blocked"]}, "webhook_events"),
+    # What a template brings stands behind what the submit says itself, and is the template's fault.
+    ({"command": [], "template": "story", "params": {"n": 1}, "locks": [{"key": "a"}, {"key": LONG}]}, "locks[1]"),
+    ({"command": [], "template": "story", "params": {"n": 1}, "needs": ["plan:x"]}, "needs[0]"),
+    ({"command": [], "template": "odd", "params": {"who": "a b"}}, "template"),
+]
+"""Of any job, alone, in a batch or of a schedule."""
+OF_ONE_SUBMITTED: list[tuple[dict[str, Any], str]] = [
+    ({"after": [{"job": "job-1"}, {"job": "job-99"}]}, "after[1]"),
+    ({"after": [{"job": "one"}]}, "after[0]"),
+    ({"needs": ["file:/a", "command_patch:job-99"]}, "needs[1]"),
+    ({"group": "nobody"}, "group"),
+    ({"group": "over"}, "group"),
+    ({"local": "job-1"}, "local"),
+]
+NOT_OF_A_SCHEDULE: list[tuple[dict[str, Any], str]] = [
+    ({"after": [{"job": "job-1"}]}, "after"),
+    ({"group": "over"}, "group"),
+    ({"local": "x"}, "local"),
+]
+OF_A_TEMPLATE: list[tuple[dict[str, Any], str]] = [
+    ({"name": "a b"}, "name"),
+    ({"name": "story"}, "name"),
+    ({"command": []}, "command"),
+    ({"command": ["true", "a\0b"]}, "command"),
+    ({"params_schema": {"type": "array"}}, "params_schema"),
+    ({"params_schema": {"properties": {"a": {"type": "nonsense"}}}}, "params_schema"),
+    ({"default_params": {"a": "x" * 200_000}}, "default_params"),
+    ({"job_name": "a\0b"}, "job_name"),
+    ({"type": "a b"}, "type"),
+    ({"priority": 10**7}, "priority"),
+    ({"retry": "never"}, "retry"),
+    ({"retries": 10**6}, "retries"),
+    ({"pools": {"nothing": 1}}, "pools"),
+    ({"locks": ["a", {"key": ""}]}, "locks[1]"),
+    ({"needs": ["file:a", "plan:x"]}, "needs[1]"),
+    ({"produces": ["plan_doc:"]}, "produces[0]"),
+    ({"flow": "*"}, "flow"),
+    ({"phase": "p"}, "phase"),
+    ({"unique": LONG}, "unique"),
+    ({"target": "a b"}, "target"),
+    ({"timeout": "soon"}, "timeout"),
+    ({"idle_timeout": "0s"}, "idle_timeout"),
+    ({"skip_if": "test {who}", "default_params": {"who": "x"}}, "skip_if"),
+    ({"base": "main"}, "base"),
+    ({"env": {"": "x"}}, "env"),
+    ({"webhooks": [URL]}, "webhooks[0]"),
+    ({"webhooks": [HERE], "webhook_events": ["job.ended"]}, "webhook_events[0]"),
+]
+OF_A_SLOT: list[tuple[dict[str, Any], str]] = [
+    ({"command": [""]}, "command"),
+    ({"command": None, "template": "none"}, "template"),
+    ({"command": None, "template": "tree"}, "template"),
+    ({"command": None, "template": "story", "params": {"n": "one"}}, "params"),
+    ({"command": None, "template": "odd", "params": {"who": "a b"}}, "template"),
+    ({"name": "a\0b"}, "name"),
+    ({"type": "a b"}, "type"),
+    ({"flow": "*"}, "flow"),
+    ({"target": "a b"}, "target"),
+    ({"pools": {"nothing": 1}}, "pools"),
+    ({"locks": [{"key": ""}]}, "locks[0]"),
+    ({"timeout": "soon"}, "timeout"),
+    ({"idle_timeout": "0s"}, "idle_timeout"),
+    ({"cwd": "here"}, "cwd"),
+    ({"env": {"": "x"}}, "env"),
+    ({"wait": "soon"}, "wait"),
+]
+
+
+def jobs() -> list[Row]:
+    rows = []
+    for more, field in (*OF_A_JOB, *OF_ONE_SUBMITTED):
+        job = {"command": ["true"], **more}
+        good = {"command": ["true"]}
+        rows.append(post("/api/jobs", job, field))
+        rows.append(post("/api/jobs/batch", {"jobs": [good, job]}, f"jobs[1].{field}"))
+        rows.append(post("/api/jobs/batch?dry_run=1", {"jobs": [good, good, job]}, f"jobs[2].{field}"))
+        if job != {"command": []} and field != "webhook_events":
+            rows.append(post("/jobs", job, field))
+    keys = [{"command": ["true"], "unique": "k"}] * 2
+    member = {"command": ["true"], "group": "over"}
+    rows += [
+        post("/api/jobs/batch", {"jobs": keys}, "jobs[1].unique"),
+        post("/api/jobs/batch", {"jobs": keys[:1], "cwd": "here"}, "cwd"),
+        post("/api/jobs/batch", {"jobs": keys[:1], "env": {"": "x"}}, "env"),
+        post("/api/jobs/batch", {"jobs": keys[:1], "group": {"name": "a b"}}, "group.name"),
+        post("/api/jobs/batch", {"jobs": keys[:1], "group": {"on_failure": "x"}}, "group.on_failure"),
+        post("/api/jobs/batch", {"jobs": [keys[0], member], "group": {}}, "jobs[1].group"),
+    ]
+    return rows
+
+
+def edits() -> list[Row]:
+    changes: list[tuple[dict[str, Any], str]] = [
+        ({"command": [""]}, "command"),
+        ({"params": {"a": "x" * 200_000}}, "params"),
+        ({"set_params": {"a": "x" * 200_000}}, "set_params"),
+        ({"name": "a\0b"}, "name"),
+        ({"priority": 10**7}, "priority"),
+        ({"timeout": "0s"}, "timeout"),
+        ({"idle_timeout": "soon"}, "idle_timeout"),
+        ({"retries": -1}, "retries"),
+        ({"retry": "never"}, "retry"),
+        ({"retry": None, "retries": 2}, "retry"),
+        ({"delay": "soon"}, "delay"),
+        ({"position": 3}, "position"),
+    ]
+    of_template: list[tuple[dict[str, Any], str]] = [
+        ({"params": {"n": "one"}}, "params"),
+        ({"set_params": {"n": "one"}}, "set_params"),
+        ({"unset_params": ["n"]}, "unset_params"),
+    ]
+    return [
+        *(Row("PATCH", f"{root}/job-1", change, path) for root in ("/api/jobs", "/jobs") for change, path in changes),
+        *(
+            Row("PATCH", f"{root}/job-3", change, path)
+            for root in ("/api/jobs", "/jobs")
+            for change, path in of_template
+        ),
+    ]
+
+
+def schedules() -> list[Row]:
+    good = {"name": "weekly", "cron": "0 3 * * 1", "job": {"command": ["true"]}}
+    rows = [
+        post("/api/schedules", {**good, "name": "a b"}, "name"),
+        post("/api/schedules", {**good, "name": "nightly"}, "name"),
+        post("/api/schedules", {**good, "cron": "61 * * * *"}, "cron"),
+        post("/api/schedules", {**good, "cron": "0 0 30 2 *"}, "cron"),
+        post("/api/schedules", {**good, "tz": "Mars/Olympus"}, "tz"),
+        Row("PATCH", "/api/schedules/nightly", {"name": "a b"}, "name"),
+        Row("PATCH", "/api/schedules/nightly", {"name": "other"}, "name"),
+        Row("PATCH", "/api/schedules/nightly", {"cron": "@often"}, "cron"),
+        Row("PATCH", "/api/schedules/nightly", {"tz": "Mars/Olympus"}, "tz"),
+        Row("PATCH", "/api/schedules/nightly", {"job": {"timeout": 5}}, "job.timeout"),
+        Row("PATCH", "/api/schedules/nightly", {"job": {"locks": [{"kez": "a"}]}}, "job.locks[0].kez"),
+        Row("PATCH", "/api/schedules/nightly", {"job": {"nonsense": 5}}, "job.nonsense"),
+        Row("PATCH", "/api/schedules/nightly", {"set_params": {"a": "x" * 200_000}}, "set_params"),
+        Row("PATCH", "/api/schedules/other", {"set_params": {"n": "one"}}, "set_params"),
+        Row("PATCH", "/api/schedules/other", {"unset_params": ["n"]}, "unset_params"),
+        post("/api/schedules/other/trigger", {"params": {"n": "one"}}, "params"),
+        post("/api/schedules/nightly/trigger", {"params": {"a": "x" * 200_000}}, "params"),
+        get("/api/schedules?cursor=x", "cursor"),
+        get("/api/schedules/nightly/next?from=soon", "from"),
+    ]
+    for more, field in (*OF_A_JOB, *NOT_OF_A_SCHEDULE):
+        job = {"command": ["true"], **more}
+        rows.append(post("/api/schedules", {**good, "job": job}, f"job.{field}"))
+        rows.append(Row("PATCH", "/api/schedules/nightly", {"job": job}, f"job.{field}"))
+    return rows
+
+
+def templates() -> list[Row]:
+    good = {"name": "new", "command": ["true"]}
+    rows = []
+    for more, field in OF_A_TEMPLATE:
+        rows.append(post("/api/job-templates", {**good, **more}, field))
+        rows.append(Row("PATCH", "/api/job-templates/plain", more, field))
+        rows.append(Row("PUT", "/api/job-templates/plain", {**good, **more}, field))
+    large = {"set_default_params": {"a": "x" * 200_000}}
+    return [
+        *rows,
+        Row("PATCH", "/api/job-templates/plain", large, "set_default_params"),
+        Row("PUT", "/api/job-templates/plain", {**good, **large}, "set_default_params"),
+        get("/api/job-templates?cursor=x", "cursor"),
+    ]
+
+
+def webhooks() -> list[Row]:
+    good = {"url": HERE}
+    return [
+        post("/api/webhooks", {"url": "ftp://x"}, "url"),
+        post("/api/webhooks", {"url": URL}, "url"),
+        post("/api/webhooks", {**good, "events": ["job.blocked", "job.ended"]}, "events[1]"),
+        post("/api/webhooks", {**good, "secret": "weak"}, "secret"),
+        post("/api/webhooks/webhook-1/rotate", {"secret": "weak"}, "secret"),
+        post("/api/webhooks/webhook-1/rotate", {"keep": "long"}, "keep"),
+        post("/api/webhooks/1/enable", None, "webhook"),
+        get("/api/webhooks?cursor=x", "cursor"),
+        get("/api/webhook-deliveries?state=sent", "state"),
+        get("/api/webhook-deliveries?job=1", "job"),
+        get("/api/webhook-deliveries?webhook=1", "webhook"),
+        get("/api/webhook-deliveries?cursor=x", "cursor"),
+    ]
+
+
+def slots() -> list[Row]:
+    rows = [
+        post(target, {"command": ["true"], **more}, field)
+        for target in ("/api/slots", "/api/direct")
+        for more, field in OF_A_SLOT
+    ]
+    return [
+        *rows,
+        post("/api/slots", {"timeout": "1s"}, "timeout"),
+        post("/api/slots", {"idle_timeout": "1s"}, "idle_timeout"),
+        post("/api/direct", {}, "command"),
+        post("/api/slots/slot-1/signal", {"signal": "LOUD"}, "signal"),
+        post("/api/slots/slot-1/signal", {"signal": "KILL"}, "signal"),
+        post("/api/slots/1/renew", None, "slot"),
+        get("/api/slots?cursor=x", "cursor"),
+        get("/api/slots/slot-1/stream?wait=soon", "wait"),
+    ]
+
+
+def others() -> list[Row]:
+    artifact = {"artifact": "custom:a:b"}
+    return [
+        post("/api/artifacts", {"artifact": "plan:x"}, "artifact"),
+        post("/api/artifacts", {"artifact": "plan_doc:x"}, "artifact"),
+        post("/api/artifacts", {"artifact": "file:/not/there"}, "artifact"),
+        post("/api/artifacts", {**artifact, "job": "1"}, "job"),
+        post("/api/artifacts", {**artifact, "job": "job-99"}, "job"),
+        post("/api/artifacts", {**artifact, "job": "job-1"}, "job"),
+        post("/api/artifacts", {**artifact, "payload": "a\0b"}, "payload"),
+        post("/api/artifacts", {**artifact, "cwd": "here"}, "cwd"),
+        get("/api/artifacts?cursor=x", "cursor"),
+        get("/api/artifacts/custom:a:b?cwd=here", "cwd"),
+        Row("DELETE", "/api/artifacts/custom:a:b?cwd=here", None, "cwd"),
+        Row("DELETE", "/api/artifacts/plan:x", None, "artifact"),
+        post("/api/jobs/job-1/move", {"first": True, "last": True}, "last"),
+        post("/api/jobs/job-1/move", {"to": 0}, "to"),
+        post("/api/jobs/job-1/move", {"to": 9}, "to"),
+        post("/api/jobs/job-1/move", {"before": "job-1"}, "before"),
+        post("/api/jobs/job-1/move", {"before": "1"}, "before"),
+        post("/api/jobs/job-1/move", {"after": "job-99"}, "after"),
+        post("/api/queue/reorder", {"order": ["job-1", "2"]}, "order[1]"),
+        post("/api/queue/reorder", {"order": ["job-1", "job-2", "job-1"]}, "order[2]"),
+        post("/api/queue/reorder", {"order": ["job-1", "job-99"]}, "order[1]"),
+        post("/api/job-groups", {"name": "a b"}, "name"),
+        post("/api/job-groups", {"on_failure": "never"}, "on_failure"),
+        get("/api/job-groups?cursor=x", "cursor"),
+        get("/api/job-groups/over/progress?seen=x", "seen"),
+        *(post(f"/api/scheduler/{verb}", {"scope": "nothing"}, "scope") for verb in ("pause", "resume", "clear")),
+        post("/api/scheduler/gc", {"days": -1}, "days"),
+        post("/api/scheduler/stop", {"grace": "soon"}, "grace"),
+        Row("PUT", "/api/pools/global", {"size": -2}, "size"),
+        Row("PUT", "/api/pools/nothing", {"size": 2}, "name"),
+        get("/api/events?format=json&kind=job.failed&kind=nothing", "kind[1]"),
+        get("/api/events?format=json&job=job-1&job=1", "job[1]"),
+        get("/api/events?format=json&job=job-1&job=job-99", "job[1]"),
+        get("/api/events?format=json&group=nobody", "group"),
+        get("/api/jobs?status=QUEUED&status=LOST", "status[1]"),
+        get("/api/jobs?group=nobody", "group"),
+        get("/api/jobs?cursor=x", "cursor"),
+        get("/api/jobs/1", "job"),
+        get("/api/jobs/job-1/runs?cursor=x", "cursor"),
+        get("/api/jobs/job-1/logs?run=1", "run"),
+        get("/api/jobs/job-1/logs/stdout?run=1", "run"),
+        get("/api/jobs/job-1/logs/nothing", "stream"),
+        get("/api/job-runs?job=1", "job"),
+        get("/api/job-runs?cursor=x", "cursor"),
+        get("/api/queue?cursor=x", "cursor"),
+        get("/api/graph?job=1", "job"),
+    ]
+
+
+def legacy() -> list[Row]:
+    good = {"type": "plain"}
+    return [
+        post("/jobs", {}, "type"),
+        post("/jobs", {"type": "nothing"}, "type"),
+        post("/jobs", {"type": "old"}, "type"),
+        post("/jobs", {"template_id": "none"}, "template_id"),
+        post("/jobs", {"type": "story", "params": {"n": "one"}}, "params"),
+        post("/jobs", {**good, "webhook_url": URL}, "webhook_url"),
+        post("/jobs", {**good, "webhooks": [HERE], "webhook_url": URL}, "webhook_url"),
+        post("/jobs", {**good, "webhook_url": HERE, "webhook_events": ["x"]}, "webhook_events[0]"),
+        get("/jobs?status=queued&status=lost", "status"),
+        get("/jobs/one", "job_id"),
+        post("/jobs/nothing/trigger", {}, "type"),
+        post("/jobs/plain/trigger", {"priority": "high"}, "priority"),
+        post("/jobs/plain/trigger", {"priority": 10**7}, "priority"),
+        post("/jobs/plain/trigger", {"webhook_url": URL}, "webhook_url"),
+        post("/jobs/story/trigger", {"params": {"n": "one"}}, "params"),
+        post("/jobs/batch/trigger", {"jobs": [good, {"type": 5}]}, "jobs[1].type"),
+        post("/jobs/batch/trigger", {"jobs": [good, {}]}, "jobs[1].type"),
+        post("/jobs/batch/trigger", {"jobs": [good, {"type": "nothing"}]}, "jobs[1].type"),
+        post("/jobs/batch/trigger", {"jobs": [good, {**good, "priority": 10**7}]}, "jobs[1].priority"),
+        post("/jobs/batch/trigger", {"jobs": [good, {"type": "story", "n": "one"}]}, "jobs[1]"),
+        post("/jobs/batch/trigger", {"jobs": [good, {**good, "webhook_url": URL}]}, "jobs[1].webhook_url"),
+        post("/jobs/batch/trigger", {"jobs": [good], "webhook_url": URL}, "webhook_url"),
+        post(
+            "/jobs/batch/trigger", {"jobs": [good], "webhook_url": HERE, "webhook_events": ["x"]}, "webhook_events[0]"
+        ),
+    ]
+
+
+TABLE = [*jobs(), *edits(), *schedules(), *templates(), *webhooks(), *slots(), *others(), *legacy()]
+
+
+def prepare(rota: Rota) -> None:
+    """Three jobs that wait, and one thing of each kind that the rows name."""
+    rota.set_global(0)
+    with (rota.home / "rota.toml").open("a") as config:
+        config.write('\n[direct.routes]\n"/by-route" = "story"\n')
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    made: list[tuple[str, dict[str, Any]]] = [
+        ("/api/job-templates", {"name": "story", "command": ["true"], "params_schema": schema, "locks": ["desk"],
+                                "needs": ["file:/desk"], "missing_producer": "wait"}),
+        ("/api/job-templates", {"name": "odd", "command": ["true"], "target": "{who}", "default_params": {"who": "x"}}),
+        ("/api/job-templates", {"name": "tree", "command": ["true"], "worktree": True}),
+        ("/api/job-templates", {"name": "plain", "command": ["true"]}),
+        ("/api/job-templates", {"name": "old", "command": ["true"]}),
+        ("/api/jobs", {"command": ["true"]}),
+        ("/api/jobs", {"command": ["true"]}),
+        ("/api/jobs", {"template": "story", "params": {"n": 1}}),
+        ("/api/job-groups", {"name": "over"}),
+        ("/api/schedules", {"name": "nightly", "cron": "@yearly", "job": {"command": ["true"]}}),
+        ("/api/schedules", {"name": "other", "cron": "@yearly", "job": {"template": "story", "params": {"n": 1}}}),
+        ("/api/webhooks", {"url": HERE}),
+        ("/api/slots", {"command": ["true"], "wait": "1h"}),
+    ]  # fmt: skip
+    for target, body in made:
+        assert (answer := rota.api("POST", target, body)).status == 201, answer
+    for target in ("/api/job-templates/old/archive", "/api/job-groups/over/cancel"):
+        assert rota.api("POST", target).status == 200
+
+
+TAKES_ANYTHING = {
+    ("GET", "name"), ("GET", "type"), ("GET", "flow"), ("GET", "phase"), ("GET", "target"), ("GET", "worker"),
+    ("GET", "seen"), ("GET", "key"), ("POST", "env_given"), ("POST", "description"), ("PATCH", "description"),
+    ("PUT", "description"),
+}  # fmt: skip
+"""What something is called or compared with: there may be nothing like it, but that is not wrong."""
+GOES_BY_NAME = ("/api/locks", "/api/breakers")
+"""Lists of which any text is a place."""
+
+
+def is_ruled(kind: Any) -> bool:
+    """Whether something that fits the type may still be refused: a text, a number without bounds, what holds them."""
+    if get_origin(kind) is Annotated:
+        bare, *notes = get_args(kind)
+        return is_ruled(bare) and all(note.ge is None for note in notes if isinstance(note, msgspec.Meta))
+    if get_origin(kind) in (Union, UnionType, list, dict):
+        return any(map(is_ruled, get_args(kind)))
+    is_struct = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+    return is_struct or kind in (str, int, Any)
+
+
+def ruled(endpoint: Endpoint) -> Iterator[str]:
+    """The fields of its query and its body that a rule may refuse."""
+    for form in (endpoint.asks, endpoint.form):
+        if isinstance(form, type) and issubclass(form, msgspec.Struct):
+            hints = get_type_hints(form, include_extras=True)
+            for field in msgspec.structs.fields(form):
+                named = field.encode_name == "cursor" and endpoint.path in GOES_BY_NAME
+                if (
+                    is_ruled(hints[field.name])
+                    and (endpoint.method, field.encode_name) not in TAKES_ANYTHING
+                    and not named
+                ):
+                    yield field.encode_name
+
+
+def test_no_field_is_left_out() -> None:
+    router, tried = Router(ENDPOINTS), set()
+    for row in TABLE:
+        found = router.find(row.target.partition("?")[0])
+        assert found is not None, row
+        tried.add((row.method, found.endpoints[row.method].path, row.path.partition(".")[0].partition("[")[0]))
+    fields = {(endpoint.method, endpoint.path, field) for endpoint in ENDPOINTS for field in ruled(endpoint)}
+    assert fields - tried == set()
+
+
+def test_every_refusal_says_where(keeper: Rota) -> None:
+    prepare(keeper)
+    wrong = []
+    for row in TABLE:
+        answer = keeper.api(row.method, row.target, row.body)
+        said = answer.json()
+        if answer.status not in (404, 409, 422) or said.get("path") != f"$.{row.path}":
+            wrong.append((row.method, row.target, str(row.body)[:150], row.path, answer.status, str(said)[:300]))
+    assert not wrong, "\n".join(map(str, wrong))
+    assert len(keeper.jobs()) == 3, "nothing was stored"
+
+
+def test_a_place_that_is_not_in_the_request_is_not_named(keeper: Rota) -> None:
+    """What is wrong is the schedule's, the template's or the configuration's."""
+    prepare(keeper)
+    keeper.api("POST", "/api/job-templates/story/archive")
+    for target in ("/api/schedules/other/trigger", "/by-route"):
+        answer = keeper.api("POST", target, {})
+        assert answer.status == 409, answer
+        assert "path" not in answer.json(), answer
+    keeper.api("POST", "/api/job-templates/story/unarchive")
+    answer = keeper.api("POST", "/by-route", {"n": "one"})
+    assert (answer.status, "path" in answer.json()) == (422, False)
