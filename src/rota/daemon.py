@@ -74,7 +74,7 @@ from rota.wire.scheduler import AboutForm, RecoveryForm
 
 log = logging.getLogger("rota.daemon")
 
-_LOOK_AT_CONFIG = 2.0
+_LOOK_AT_CONFIG = 1.0
 """A file cannot tell that it was edited: seconds between looks at its time stamp."""
 _LAST_WORD = 30
 """Seconds in which the engine must have heard that what runs is to be ended."""

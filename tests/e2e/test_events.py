@@ -147,7 +147,9 @@ def test_a_stream_begins_now_and_says_where(rota: Rota) -> None:
         assert stream.hear()[0].data == first.data, "who went before he heard anything comes back to it"
 
 
-def test_only_what_is_asked_for_comes(rota: Rota, stage: Stage) -> None:
+def test_only_what_is_asked_for_comes(rota: Rota) -> None:
+    rota.home.mkdir(mode=0o700)
+    (rota.home / "rota.toml").write_text('[retry]\nbase = "10ms"\n')
     rota.start()
     rota.ended(rota.post(["true"], type="plan"))
     failing = rota.post(["false"], retries=1, type="story")
