@@ -18,6 +18,7 @@ from crash import strike, witness
 from crash.load import POOLS, Client, Records
 from crash.point import Point
 from e2e.rig import Rota, ends_within, eventually
+from rota.client.ask.job import ACTIVE
 
 Victims = Literal["scheduler", "supervisor", "both"]
 VICTIMS: tuple[Victims, ...] = ("scheduler", "supervisor", "both")
@@ -109,6 +110,12 @@ class Ground:
         (self.home / strike.STRUCK).unlink()
         self.kills["both" if both else point.process] += 1
 
+    def roam(self, kills: int) -> None:
+        """Somebody dies every now and then, also before he is quite up."""
+        for _ in range(kills):
+            self._stop.wait(self.random.uniform(0.0, 1.5))
+            self.kill(self.random.choice(VICTIMS))
+
     # The end.
 
     def drain(self) -> None:
@@ -117,11 +124,21 @@ class Ground:
         late = [client for client in self._clients if not client.join(PATIENCE * 2)]
         assert not late, f"{len(late)} clients still wait for an answer: {self.status()}"
 
-        def is_done() -> bool:
-            status = self.status()
-            return not status["queued"] and not status["running"] and not sum(status["waiting"].values())
+        deadline = time.monotonic() + PATIENCE * 2
+        while left := self._active():
+            assert time.monotonic() < deadline, f"not ended: {left}; alive: {witness.of_home(self.home)}"
+            self.api("GET", f"/api/jobs/{left[0][0]}?wait=5")
 
-        eventually(is_done, PATIENCE * 2, what="the end of every job")
+    def _active(self) -> list[tuple[str, ...]]:
+        jobs = self.api("GET", f"/api/jobs?limit=100&{'&'.join(f'status={each}' for each in ACTIVE)}")["jobs"]
+        return [(job["id"], job["status"], str(job["pid"]), str(job["wait"]), job["command"][1]) for job in jobs]
+
+    def stop(self) -> None:
+        """In good order, and for good."""
+        self._is_over = True
+        for pid in witness.processes(self.home, "scheduler"):
+            os.kill(pid, signal.SIGTERM)
+            assert ends_within(pid, PATIENCE), f"{pid} does not end"
 
     def close(self) -> None:
         self._is_over = True

@@ -90,6 +90,9 @@ class Judge:
         self._check_order()
         self._check_points()
         self._check_rest()
+        self._check_again()
+        self._ground.stop()
+        self._check_files()
         return Verdict(
             jobs=len(self._jobs),
             runs=len(self._runs),
@@ -164,16 +167,16 @@ class Judge:
             if not self._is_cancelled([run["job"]]):
                 self._fault("mislabelled", f"{name} is CANCELLED, and nobody asked for that")
         elif _is_unknown(run["error"]):
-            if not self._was_killed_between(run["started_at"], run["finished_at"]):
+            if not self._was_killed_between(run["started_at"], _seconds(run["finished_at"]) + _CLOCKS):
                 self._fault("mislabelled", f"{name}: {run['error']}, though the supervisor lived")
         elif child is None or child.code is None:
             self._fault("mislabelled", f"{name} is {said}, and its child did not say so: {child}")
         elif said != ("COMPLETED" if child.code == 0 else "FAILED", child.code):
             self._fault("mislabelled", f"{name} is {said}, and its child ended with {child.code}")
 
-    def _was_killed_between(self, begin: str, end: str) -> bool:
-        since, until = (datetime.fromisoformat(moment).timestamp() for moment in (begin, end))
-        return any(since - _CLOCKS <= kill <= until + _CLOCKS for kill in self._kills)
+    def _was_killed_between(self, begin: str, end: float) -> bool:
+        """Whether a supervisor was."""
+        return any(_seconds(begin) - _CLOCKS <= kill < end for kill in self._kills)
 
     def _check_direct(self, label: str, told: Told) -> None:
         """Direct executions are not jobs: what their client was told is all there is."""
@@ -186,7 +189,7 @@ class Judge:
             if code != 0:
                 self._fault("mislabelled", f"{label} is COMPLETED, and its child ended with {code}")
         elif slot["status"] == "FAILED" and _is_unknown(slot["reason"]):
-            if not self._was_killed_between(slot["created_at"], slot["finished_at"]):
+            if not self._was_killed_between(slot["created_at"], _seconds(slot["finished_at"]) + _CLOCKS):
                 self._fault("mislabelled", f"{label}: {slot['reason']}, though the supervisor lived")
         elif slot["status"] == "FAILED" and (code is None or slot["exit_code"] != code):
             self._fault("mislabelled", f"{label} is FAILED {slot['reason']}, and its child ended with {code}")
@@ -251,7 +254,8 @@ class Judge:
             if found is not None and point.becomes in ("known", "unknown") and found["status"] != "CANCELLED":
                 is_unknown = _is_unknown(found["error"])
                 # An earlier kill may have cost what this one would have left.
-                if is_unknown is not (point.becomes == "unknown") and not (is_unknown and len(self._kills) > 1):
+                is_older = is_unknown and self._was_killed_between(found["started_at"], (line.at or 0.0) - _CLOCKS)
+                if is_unknown is not (point.becomes == "unknown") and not is_older:
                     self._fault("mislabelled", f"{run} was killed at {name} and is {found['error'] or 'known'}")
 
     # What is left.
@@ -277,17 +281,27 @@ class Judge:
         if len(ours) != 2:
             self._fault("orphans", f"{len(ours)} schedulers and supervisors")
 
-    def check_files(self) -> list[str]:
-        """After the scheduler has ended: `outcome.json` beside each job says what the store says."""
-        faults = []
+    def _check_again(self) -> None:
+        """All is over: who comes now finds nothing to recover, whoever is killed before."""
+        self._ground.kill("both", "judge/0")
+        found = {what: count for what, count in (self._ground.status()["recovery"] or {}).items() if count}
+        if found:
+            self._fault("mislabelled", f"a second recovery finds {found}")
+
+    def _check_files(self) -> None:
+        """The scheduler has ended: `outcome.json` beside each job says what the store says."""
         for job in self._jobs.values():
             path = self._ground.home / "jobs" / job["id"].removeprefix("job-") / "outcome.json"
             if job["run"] is None or job["outcome_path"] is None:
                 continue
             shown = json.loads(path.read_text()) if path.exists() else {}
             if (shown.get("status"), shown.get("exit_code")) != (job["status"], job["exit_code"]):
-                faults.append(f"{job['id']} is {job['status']}, and its outcome.json says {shown.get('status')}")
-        return faults
+                text = f"{job['id']} is {job['status']}, and its outcome.json says {shown.get('status')}"
+                self._fault("mislabelled", text)
+
+
+def _seconds(moment: str) -> float:
+    return datetime.fromisoformat(moment).timestamp()
 
 
 def _is_unknown(error: str | None) -> bool:

@@ -38,9 +38,7 @@ def _surround(point: Point, home: Path) -> None:
     """Whoever imported the function by name has another one: it is replaced where the table says it is looked up."""
     module, _, path = point.place.partition(":")
     *outer, name = path.split(".")
-    owner: Any = importlib.import_module(module)
-    for each in outer:
-        owner = getattr(owner, each)
+    owner = functools.reduce(getattr, outer, importlib.import_module(module))
     setattr(owner, name, _surrounded(getattr(owner, name), point, home))
 
 

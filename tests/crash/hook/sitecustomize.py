@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import traceback
 
 if "serve" in sys.orig_argv or "rota.executor.supervisor" in sys.orig_argv:
     from crash import strike
 
-    strike.put_up("scheduler" if "serve" in sys.orig_argv else "supervisor")
+    try:
+        strike.put_up("scheduler" if "serve" in sys.orig_argv else "supervisor")
+    except Exception:  # noqa: BLE001 - a place that is gone; Python would say so in one line and go on
+        traceback.print_exc()
+        os._exit(1)
