@@ -1,10 +1,10 @@
 """When all has ended: what the clients were told, what the children wrote and what the store says must be one story.
 
-    lost          accepted, and not in the store, or without an end; a chain that stopped with retries left
-    twice         a run with two children; a job or chain that ran again though nobody asked; two at once that must not
-    mislabelled   an end that is not the one its child had; `unknown` where the supervisor was not killed
-    locks         held by nobody, pools in use by nobody, groups and slots that are open
-    orphans       processes that live and are nobody's
+lost          accepted, and not in the store, or without an end; a chain that stopped with retries left
+twice         a run with two children; a job or chain that ran again though nobody asked; two at once that must not
+mislabelled   an end that is not the one its child had; `unknown` where the supervisor was not killed
+locks         held by nobody, pools in use by nobody, groups and slots that are open
+orphans       processes that live and are nobody's
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ class Judge:
         self._check_order()
         self._check_points()
         self._check_rest()
+        self._check_processes()
         self._check_again()
         self._ground.stop()
         self._check_files()
@@ -126,11 +127,11 @@ class Judge:
                 self._fault("lost", f"{job} was accepted and is not in the store")
             if count > 1:
                 self._fault("twice", f"{job} is the answer to {count} requests")
-        for job in self._jobs.values():
-            if job["status"] not in TERMINAL:
-                self._fault("lost", f"{job['id']} is {job['status']} for ever: {job['wait']}")
-            if job["retry_of"] is None and job["id"] not in accepted:
-                self._fault("twice", f"{job['id']} is in the store, and nobody was told of it")
+        for name, shown in self._jobs.items():
+            if shown["status"] not in TERMINAL:
+                self._fault("lost", f"{name} is {shown['status']} for ever: {shown['wait']}")
+            if shown["retry_of"] is None and name not in accepted:
+                self._fault("twice", f"{name} is in the store, and nobody was told of it")
 
     def _check_chains(self) -> None:
         chains = defaultdict(list)
@@ -274,6 +275,8 @@ class Judge:
                 self._fault("locks", f"{group['id']} is {group['status']}")
         if status["trouble"]:
             self._fault("locks", f"status: {status['trouble']}")
+
+    def _check_processes(self) -> None:
         ours = [*witness.processes(self._ground.home, "scheduler"), *witness.processes(self._ground.home, "supervisor")]
         for pid, words in witness.of_home(self._ground.home).items():
             if pid not in ours:

@@ -1,7 +1,7 @@
 """Clients that go on whatever dies: each asks with a key, and asks again with the same until it is answered.
 
-What each was told is remembered by the label of its command, which every child of it writes down: that is what the judge
-goes by.
+What each was told is remembered by the label of its command, which every child of it writes down: that is what the
+judge goes by.
 """
 
 from __future__ import annotations
@@ -194,7 +194,13 @@ class Client:
             self.wait()
             return
         label, wanted = self._wanted_job()
-        wanted |= {"command": [self._program, label, "0.01", "long"], "after": [], "locks": [], "pools": {}, "priority": 9}
+        wanted |= {
+            "command": [self._program, label, "0.01", "long"],
+            "after": [],
+            "locks": [],
+            "pools": {},
+            "priority": 9,
+        }
         job = self._ask(submit_job(key=label, **wanted))["job"]["id"]
         self._remember(label, wanted, job)
         while self._ask(get_job(job, wait=1, seen="QUEUED"))["status"] == "QUEUED" and not self._stop.is_set():

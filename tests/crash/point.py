@@ -1,7 +1,7 @@
 """The named points: where a process can be killed, and what must become of the run that it was at.
 
-A point stands before or after a call of one function. So nothing in the product knows of it: `strike` puts itself around
-the function when the process starts, and a function that is gone or renamed fails there and then.
+A point stands before or after a call of one function. So nothing in the product knows of it: `strike` puts itself
+around the function when the process starts, and a function that is gone or renamed fails there and then.
 """
 
 from __future__ import annotations

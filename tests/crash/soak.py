@@ -96,32 +96,36 @@ class Soak:
             self.struck[point.name, "both" if both else point.process, database] += 1
 
 
+_COLUMNS = (
+    "database", "killed", "rounds", "scheduler", "supervisor", "both", "server restarted", "jobs", "runs", "direct",
+    "exit unknown", *KINDS,
+)  # fmt: skip
+
+
 def table(soak: Soak) -> str:
-    lines = [
-        "| database | killed | rounds | scheduler | supervisor | both | server restarted | jobs | runs | direct | exit unknown"
-        f" | {' | '.join(KINDS)} |",
-        "|---|---|" + "---:|" * (9 + len(KINDS)),
-    ]
+    lines = [_line(_COLUMNS), "|---|---|" + "---:|" * (len(_COLUMNS) - 2)]
     for (database, way), row in soak.rows.items():
-        if row.rounds:
-            counts = [
-                row.rounds, *(row.kills[each] for each in ("scheduler", "supervisor", "both")), row.restarts, row.jobs,
-                row.runs, row.direct, row.unknown, *(row.faults[kind] for kind in KINDS),
-            ]  # fmt: skip
-            named = "at the named points" if way == "points" else "at any moment"
-            lines.append(f"| {database} | {named} | {' | '.join(f'{count:,}' for count in counts)} |")
+        killed = [row.kills[each] for each in ("scheduler", "supervisor", "both")]
+        done = [row.jobs, row.runs, row.direct, row.unknown, *(row.faults[kind] for kind in KINDS)]
+        named = "at the named points" if way == "points" else "at any moment"
+        lines.append(_line((database, named, *(f"{each:,}" for each in (row.rounds, *killed, row.restarts, *done)))))
     return "\n".join(lines)
 
 
 def points(soak: Soak) -> str:
-    lines = ["| point | what is true there | its run becomes | SQLite: one, both | PostgreSQL: one, both |", "|---|---|---|---:|---:|"]
+    head = ("point", "what is true there", "its run", "SQLite: it, both", "PostgreSQL: it, both")
+    lines = [_line(head), "|---|---|---|---:|---:|"]
     for point in POINTS:
         counts = [
             f"{soak.struck[point.name, point.process, database]}, {soak.struck[point.name, 'both', database]}"
             for database in DATABASES
         ]
-        lines.append(f"| `{point.name}` | {point.text} | {point.becomes} | {' | '.join(counts)} |")
+        lines.append(_line((f"`{point.name}`", point.text, point.becomes, *counts)))
     return "\n".join(lines)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def main(words: Sequence[str]) -> int:

@@ -40,13 +40,13 @@ exit "$code"
 
 
 class Line(NamedTuple):
+    at: float | None
     kind: str
     label: str
     run: str
     job: str
     pid: str
     code: str
-    at: float | None
 
 
 def program(home: Path) -> str:
@@ -67,7 +67,7 @@ def read(home: Path) -> list[Line]:
     with suppress(FileNotFoundError):
         for text in (home / FILE).read_text().splitlines():
             at, *fields = text.split(" ")
-            lines.append(Line(*fields, at=None if at == "-" else float(at)))
+            lines.append(Line(None if at == "-" else float(at), *fields))
     return lines
 
 
