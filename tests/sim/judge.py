@@ -15,10 +15,11 @@ from rota.core.event import Event
 from rota.core.fact import Fact, File, Head
 from rota.core.job import Job
 from rota.core.pool import Limits
-from rota.core.slot import owner_of
+from rota.core.slot import SlotState, owner_of
 from rota.core.status import STARTED, TERMINAL, WAITING, Status
 from rota.executor.port import Acknowledge, Order, Start, Stop
 from rota.ids import JobId, RunId, SlotId, parse_slot, show_job
+from rota.view import slot as view_slot
 from rota.view.job import forms
 from store.invariants import check_store
 
@@ -51,6 +52,7 @@ class Judge:
         self._booked = 0
         self._stopped: set[RunId] = set()
         self._was_held = False
+        self._waited: set[JobId] = set()
 
     def open(self) -> None:
         self._connection = sqlite3.connect(self._path, isolation_level=None)
@@ -109,6 +111,8 @@ class Judge:
     def begin(self) -> None:
         self.new = []
         self._was_held = self._sim.engine.held is not None
+        slots = self._sim.reader.open_slots()
+        self._waited = {owner_of(slot.id) for slot in slots if slot.state is SlotState.WAITING}
 
     # Afterwards.
 
@@ -200,8 +204,25 @@ class Judge:
         alive = {child.order.job for child in self._sim.supervisor.alive()}
         with_child = {party.owner for party in referee.running if party.owner > 0 or self._has_command(party.owner)}
         assert alive == with_child, f"alive {alive}, and the store says {with_child}"
+        self._check_room_of_slots(referee)
+        self._check_slots(referee)
         self._check_jobs(referee, {job.id: job for job in jobs})
         self._check_still()
+
+    def _check_room_of_slots(self, referee: Referee) -> None:
+        """No job took what a direct execution waits for, be it in the step in which that came."""
+        waited = [slot for slot in referee.slots if slot.owner in self._waited and referee.reserves(slot)]
+        for job in self.new:
+            for slot in waited if job.owner > 0 and job.owner in self.running else ():
+                shared = {pool for pool in job.draws.keys() & slot.draws.keys() if referee.is_limited(pool)}
+                assert not any(map(referee.is_overdrawn, shared)), f"{job.owner} went before {slot.owner}"
+
+    def _check_slots(self, referee: Referee) -> None:
+        shown = {form.id: form for form in view_slot.listing(self._sim.reader, self._sim.sight)[0]}
+        for slot in referee.slots:
+            wait = shown[f"slot-{-slot.owner}"].wait
+            assert wait is not None, f"{slot.owner} waits, and nothing says why"
+            assert str(wait.kind) == referee.kind(slot), (slot.owner, wait, referee.kind(slot))
 
     def _has_command(self, owner: JobId) -> bool:
         slot = self._sim.reader.slot(SlotId(-owner))
