@@ -53,6 +53,7 @@ class Judge:
         self._stopped: set[RunId] = set()
         self._was_held = False
         self._waited: set[JobId] = set()
+        self._lasts: dict[JobId, Job] = {}
 
     def open(self) -> None:
         self._connection = sqlite3.connect(self._path, isolation_level=None)
@@ -196,7 +197,8 @@ class Judge:
     # When nothing is under way.
 
     def _check_rest(self) -> None:
-        jobs, slots = self._jobs(), self._sim.reader.open_slots()
+        jobs, slots = self._sim.reader.jobs(self._sim.ids()), self._sim.reader.open_slots()
+        self._lasts = {job.chain: job for job in jobs}
         paused = self.paused | ({"global"} if self._sim.engine.held is not None else set())
         referee = Referee(jobs, slots, self._sim.sizes, paused, self._sim.clock.now(), self._outside)
         running = {party.owner for party in referee.running}
@@ -228,9 +230,6 @@ class Judge:
         slot = self._sim.reader.slot(SlotId(-owner))
         return slot is not None and slot.command is not None
 
-    def _jobs(self) -> list[Job]:
-        return self._sim.reader.jobs(self._sim.ids())
-
     def _outside(self, job: Job) -> str | None:
         """What of the world outside holds it, by looking at all of it."""
         for need in job.spec.needs:
@@ -243,10 +242,9 @@ class Judge:
 
     def _is_there(self, name: str, chain: JobId) -> bool:
         fact: Fact = File(name.removeprefix("file:")) if name.startswith("file:") else Head("/repo/.git", "c")
-        lasts = {job.chain: job for job in self._jobs()}
         is_made = any(
             job.status in STARTED and name in map(str, job.spec.produces)
-            for job in lasts.values()
+            for job in self._lasts.values()
             if job.chain != chain
         )
         is_old = any(
