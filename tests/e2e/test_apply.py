@@ -168,8 +168,9 @@ def test_on_a_terminal_one_block_is_redrawn(rota: Rota, stage: Stage, colour: bo
         ("jobs:\n  a: {command: [x], missing_producer: perhaps}\n", 2, "flow.yaml:2:21: jobs.a.missing_producer: "),
         ("jobs:\n  a:\n    command: [x]\n    priority: 99999999999999999999999\n", 2,
          "flow.yaml:4:5: jobs.a.priority: "),
-        ("jobs:\n  a:\n    command: [x]\n    needs: [nothing]\n", 2, "flow.yaml:2:3: jobs.a: "),
-        ("jobs:\n  a:\n    command: [x]\n    base: main\n", 2, "flow.yaml:2:3: jobs.a: base is what a worktree"),
+        ("jobs:\n  a:\n    command: [x]\n    needs: [nothing]\n", 2, "flow.yaml:4:13: jobs.a.needs[0]: "),
+        ("jobs:\n  a:\n    command: [x]\n    base: main\n", 2,
+         "flow.yaml:4:5: jobs.a.base: `base` is what a worktree"),
     ],
 )  # fmt: skip
 def test_what_only_the_scheduler_can_tell_is_said_of_the_line_too(

@@ -207,7 +207,7 @@ def test_a_folder_that_is_not_in_a_repository_is_refused(untouched: Rota) -> Non
     refused = untouched.ask("submit", "--needs", "plan_doc:x", "--", "true", code=2)
     assert refused.err == (
         f"rota: {untouched.cwd} is not in a git repository, and plan_doc:x (draft/x) belongs to one; "
-        "submit it from inside one, or with --cwd\n"
+        "submit it with a --cwd inside of one\n"
     )
     assert untouched.jobs() == []
 

@@ -324,7 +324,7 @@ def test_a_batch_is_refused_whole_and_shares_its_patch(rota: Rota, repo: Reposit
     assert rota.ended(jobs[1])["status"] == "COMPLETED"
     assert len(list((rota.home / "patches").iterdir())) == 1
     base = rota.api("POST", "/api/jobs", {"command": ["true"], "cwd": str(repo.path), "base": "main"})
-    assert (base.status, "ask for worktree too" in base.json()["detail"]) == (422, True)
+    assert (base.status, "ask for `worktree` too" in base.json()["detail"]) == (422, True)
 
 
 def test_a_supervisor_killed_while_the_patch_is_taken(rota: Rota, repo: Repository, stage: Stage) -> None:

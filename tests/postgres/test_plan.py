@@ -22,7 +22,15 @@ SMALL = (
     "webhook",
 )  # fmt: skip
 """Tables that do not grow with the queue."""
-SORTS = ("consumers", "stir_parked", "group_counts", "members_going", "templates_by_name", "list_open_runs")
+SORTS = (
+    "consumers",
+    "stir_parked",
+    "group_counts",
+    "members_going",
+    "templates_by_name",
+    "list_open_runs",
+    "newest_active_ids",
+)
 """A few rows, in an order for people, or members counted by status: a table that is known to be large is hashed."""
 
 

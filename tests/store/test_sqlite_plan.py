@@ -19,6 +19,7 @@ HOT = (
     "heads", "stirred", "first_stirred", "next_due", "stir_due", "front_held", "front_first",
     "front_first_exclusive", "exclusive_behind", "running", "lanes", "chains", "speaking_edges", "active_ids",
     "active_ids_of", "ended_ids_of",
+    "newest_active_ids", "list_ended_runs", "list_open_runs",
     "ended_ids", "standing", "claim", "place", "unstir", "open_run", "open_run_of", "open_runs", "last_of_chain",
     "awaited", "stir_successors", "count_down_successors", "close_edges", "stir_job", "stir_contenders",
     "leave_locks", "hold_locks", "finish_job", "finish_run", "request_stop", "end_waiting", "jobs", "edges_of",
@@ -87,6 +88,14 @@ def test_a_hot_statement_uses_an_index(connection: sqlite3.Connection, name: str
 def test_recovery_finds_missing_retries_without_a_walk_through_history(connection: sqlite3.Connection) -> None:
     """LESSONS: every restart "recovered" all of history. The index holds only what is missing: nothing."""
     assert any("job_unretried" in step for step in plan_of(connection, "unretried"))
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [("list_ended_runs", "run_ended"), ("ended_ids", "job_ended"), ("newest_active_ids", "_active")],
+)
+def test_who_asks_for_one_status_walks_over_no_other(connection: sqlite3.Connection, name: str, index: str) -> None:
+    assert any(index in step for step in plan_of(connection, name))
 
 
 @pytest.mark.parametrize("name", SORTED_BY_AN_INDEX)

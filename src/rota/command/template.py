@@ -22,7 +22,7 @@ from rota.core.webhook import HookPolicy
 from rota.engine.work import Work
 from rota.errors import Conflict, InvalidInput, within
 from rota.ids import TemplateId
-from rota.names import is_name
+from rota.names import MOST_TITLE, is_name
 from rota.wire.misfit import misfit
 
 _FIELDS = ("name", *TemplateBody.__struct_fields__)
@@ -94,7 +94,7 @@ def check(name: str, body: TemplateBody, retry: RetryPolicies, hooks: HookPolicy
             check_schema(body.params_schema)
     check_own_params(body.default_params, "default_params")
     example = _example(body, declared)
-    check_text("job_name", example.name)
+    check_text("job_name", example.name, MOST_TITLE)
     check_fields(example)
     check_rest(example, retry, _EXAMPLE_TIME)
     hook_of(example, hooks)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -12,6 +12,9 @@ from rota.ids import JobId, RunId
 from rota.store.database import Database, Row
 from rota.store.moment import from_stored, maybe_from_stored
 from rota.store.readable import readable
+
+OVER = (Status.COMPLETED, Status.FAILED, Status.SKIPPED, Status.CANCELLED)
+"""What a run may have come to."""
 
 
 class ListedRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,11 +49,17 @@ class RunRecords:
         asked: dict[str, object] = {"below": below, "limit": limit, "worker": worker}
         if job is not None:
             rows = self._db.rows("list_runs_of", job=job, statuses=[each.value for each in statuses], **asked)
-        elif set(statuses) == {Status.RUNNING}:
-            rows = self._db.rows("list_open_runs", **asked)
+        elif {Status.RUNNING, *OVER} <= {*statuses}:
+            rows = self._db.rows("list_runs", **asked)
         else:
-            rows = self._db.rows("list_runs", statuses=[each.value for each in statuses], **asked)
+            found = [row for status in {*statuses} for row in self._of_status(status, asked)]
+            rows = sorted(found, reverse=True)[:limit]
         return [_listed(row) for row in rows]
+
+    def _of_status(self, status: Status, asked: Mapping[str, object]) -> Sequence[Row]:
+        if status is Status.RUNNING:
+            return self._db.rows("list_open_runs", **asked)
+        return self._db.rows("list_ended_runs", status=status.value, **asked)
 
 
 def _listed(row: Row) -> ListedRun:

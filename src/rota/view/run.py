@@ -10,11 +10,11 @@ from rota.core.status import Status
 from rota.errors import NotFound
 from rota.ids import JobId, RunId, show_job, show_run
 from rota.leftover import place_of
+from rota.store.run import OVER
 from rota.store.session import Looking
 from rota.view.job import Sight, find
 from rota.wire.job import RunForm, run_form
 
-OVER = (Status.COMPLETED, Status.FAILED, Status.SKIPPED, Status.CANCELLED)
 STATUSES = (Status.RUNNING, *OVER)
 """Of runs."""
 NEWEST = 2**62

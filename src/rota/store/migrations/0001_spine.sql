@@ -208,6 +208,7 @@ CREATE TABLE run (                 -- an audit row (INV-002)
     CHECK ((status IS NULL) = (finished_at IS NULL))
 ) @strict;
 CREATE INDEX run_job ON run (job, id);
+CREATE INDEX run_ended ON run (status, id) WHERE status IS NOT NULL;
 CREATE UNIQUE INDEX run_one_open_of_job ON run (job) WHERE status IS NULL;
 CREATE UNIQUE INDEX run_one_open_of_worker ON run (worker) WHERE status IS NULL;   -- INV-003
 

@@ -20,8 +20,8 @@ ORDER BY id DESC LIMIT :limit
 -- name: newest_ids
 SELECT id FROM job ORDER BY id DESC LIMIT :limit
 
--- name: newest_active_ids
-SELECT id FROM job WHERE finished_at IS NULL AND status @in(statuses) ORDER BY id DESC LIMIT :limit
+-- name: newest_active_ids: by the index of those, and not by walking over all that have ended
+SELECT id FROM job WHERE finished_at IS NULL AND status @in(statuses) ORDER BY id + 0 DESC LIMIT :limit
 
 -- part: asked_for
 (CAST(:name AS TEXT) IS NULL OR spec.name = CAST(:name AS TEXT))
@@ -72,7 +72,12 @@ FROM run JOIN job ON job.id = run.job
 
 -- name: list_runs: of all jobs, the newest first
 @part(run)
-WHERE run.id < :below AND coalesce(run.status, 'RUNNING') @in(statuses)
+WHERE run.id < :below AND (CAST(:worker AS TEXT) IS NULL OR run.worker = CAST(:worker AS TEXT))
+ORDER BY run.id DESC LIMIT :limit
+
+-- name: list_ended_runs: of one status, by its index and not by walking over all others
+@part(run)
+WHERE run.status = :status AND run.id < :below
   AND (CAST(:worker AS TEXT) IS NULL OR run.worker = CAST(:worker AS TEXT))
 ORDER BY run.id DESC LIMIT :limit
 
