@@ -21,7 +21,7 @@ import struct
 import time
 
 from rota import __version__
-from rota.executor.supervisor import protocol
+from rota.executor.supervisor import field, protocol
 from rota.executor.supervisor.keeper import Keeper
 from rota.executor.supervisor.log import say
 from rota.executor.supervisor.loop import READ, READ_WRITE, Loop, Timer
@@ -180,8 +180,8 @@ class Server:
                 problem = self._obey(connection, message)
             else:
                 problem = self._greet(connection, message)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            problem = f"not understood: {error!r}"
+        except field.NOT_UNDERSTOOD as error:
+            problem = f"not understood: {error!r:.300}"
             say(f"{problem}: {text[:200]!r}")
         if problem is not None:
             self._is_urgent = True
@@ -194,14 +194,16 @@ class Server:
     def _obey(self, connection: Connection, message: dict[str, Any]) -> str | None:
         match message["type"]:
             case "start":
+                field.check_start(message)
                 surroundings = connection.surroundings.get(message["surroundings"])
                 is_fine = self._keeper.start(message, surroundings)
                 return None if is_fine else "this run is known already; it is not started a second time"
             case "environment":
-                connection.surroundings[message["surroundings"]] = message["variables"]
+                connection.surroundings[message["surroundings"]] = field.variables(message, "variables")
                 return None
             case "stop":
-                return None if self._keeper.stop(message["run"], message.get("kill_after")) else "no such run"
+                kill_after = field.maybe_seconds(message, "kill_after")
+                return None if self._keeper.stop(message["run"], kill_after) else "no such run"
             case "signal":
                 return None if self._keeper.signal(message["run"], message["number"]) else "no such run"
             case "acknowledge":
@@ -215,7 +217,7 @@ class Server:
         version = protocol.agree(message["protocol"], message.get("oldest", message["protocol"]))
         if version is None:
             return f"protocol {message['protocol']} is not spoken here, only {list(protocol.ACCEPTED)}"
-        if not self._keeper.take_over(message["generation"]):
+        if not self._keeper.take_over(field.whole(message, "generation")):
             return f"generation {message['generation']} is over: {self._keeper.generation} has taken over"
         if self.scheduler is not None:
             self._close(self.scheduler)
