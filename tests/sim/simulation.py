@@ -338,7 +338,8 @@ class Simulation(Scheduler):
         self.hold(chance.choice(("backup", None, None)))
 
     def do_clear(self, chance: random.Random) -> None:
-        self.clear(chance.choice(SCOPES))
+        with suppress(TimeoutError):  # it is carried on when the store can be used again
+            self.clear(chance.choice(SCOPES))
 
     def do_limit(self, chance: random.Random) -> None:
         pool = chance.choice(("global", "global", "flow/a", "flow/*", "resource/gpu"))
