@@ -84,7 +84,7 @@ def check_end(end: Fields) -> None:
         _check_text(end, "error")
         _check(isinstance(end.get("is_machine", False), bool), "is_machine")
         return
-    _check(0 <= seconds(end, "at"), "at")
+    _check(seconds(end, "at") >= 0, "at")
     _check(end.get("code") is None or whole(end, "code", 255) >= 0, "code")
     _check(end.get("signal") is None or whole(end, "signal", 255) >= 0, "signal")
     _check(end.get("ended_by") in REASONS, "ended_by")
@@ -100,6 +100,6 @@ def _check_text(end: Fields, name: str) -> None:
     value.encode()  # half a surrogate pair is no text to others
 
 
-def _check(is_fine: bool, name: str) -> None:  # noqa: FBT001
+def _check(is_fine: bool, name: str) -> None:
     if not is_fine:
         raise ValueError(f"{name} is not what it can be")
