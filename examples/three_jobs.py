@@ -1,8 +1,9 @@
-"""Three jobs, two of them after the first: submit, follow the log and the events, wait, and handle what goes wrong.
+"""Three jobs, each after the one before: submit, follow the log and the events, wait, and handle what goes wrong.
 
     python examples/three_jobs.py
 
-It speaks to the scheduler of your home, as `rota` does, and starts it if it is not there.
+It speaks to the scheduler of your home, as `rota` does, and starts it if it is not there. It leaves a file `words.txt`
+where you stand.
 """
 
 from __future__ import annotations

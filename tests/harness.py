@@ -65,7 +65,7 @@ def sqlite_raw(path: Path) -> Raw:
     def run(sql: str) -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(path, timeout=10)) as connection:
             try:
-                connection.execute("PRAGMA foreign_keys = ON")
+                connection.executescript("PRAGMA foreign_keys = ON; PRAGMA synchronous = OFF")
                 rows = connection.execute(sql).fetchall()
                 connection.commit()
             except sqlite3.IntegrityError as error:
@@ -152,11 +152,14 @@ class FakeProbe:
 
 
 class Scheduler:
-    def __init__(self, store: Store, home: Path, pools: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self, store: Store, home: Path, pools: Mapping[str, int] | None = None, *, clock: FakeClock | None = None,
+        executor: FakeExecutor | None = None,
+    ) -> None:  # fmt: skip
         self.store = store
         self.home = home
-        self.clock = FakeClock()
-        self.executor = FakeExecutor()
+        self.clock = clock or FakeClock()
+        self.executor = executor or FakeExecutor()
         self.settings = Settings(
             limits=Limits({**DEFAULT_POOLS, **(pools or {})}),
             policy=PoolPolicy(),

@@ -58,7 +58,7 @@ class Server:
         while True:
             connection, _ = self._socket.accept()
             with connection:
-                raw = _read_request(connection)
+                raw = read_request(connection)
                 if raw is None:
                     return
                 request = Request(raw)
@@ -77,7 +77,7 @@ class Server:
         self._socket.close()
 
 
-def _read_request(connection: socket.socket) -> bytes | None:
+def read_request(connection: socket.socket) -> bytes | None:
     """One request; None when the connection ends without any: that is how the server is told to end."""
     raw = b""
     while b"\r\n\r\n" not in raw:

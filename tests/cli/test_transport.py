@@ -263,7 +263,7 @@ def test_quote() -> None:
         (submit_job(["make"], after=["job-1", {"job": "job-2", "policy": "failed"}], locks=["repo"],
                     timeout=timedelta(minutes=2), idle_timeout="5s"), "POST", "/api/jobs",
          {"command": ["make"], "after": [{"job": "job-1"}, {"job": "job-2", "policy": "failed"}],
-          "locks": [{"key": "repo"}], "timeout": "120.000000s", "idle_timeout": "5s"}),
+          "locks": [{"key": "repo"}], "timeout": "120s", "idle_timeout": "5s"}),
     ],
 )  # fmt: skip
 def test_endpoints(server: Server, ask: Ask, method: str, target: str, body: object) -> None:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,37 @@ def make_rota(tmp_path: Path) -> Iterator[Callable[..., Rota]]:
 def rota(make_rota: Callable[..., Rota]) -> Rota:
     """A fresh home without a scheduler."""
     return make_rota()
+
+
+@pytest.fixture(scope="session")
+def idle_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The one behind `untouched`: a start is most of what a refusal costs."""
+    place = tmp_path_factory.mktemp("idle")
+    rota = Rota(place / "home", place)
+    rota.start()
+    yield rota.home
+    rota.close()
+
+
+@pytest.fixture
+def untouched(idle_home: Path, tmp_path: Path) -> Iterator[Rota]:
+    """A scheduler in whose store there is nothing, shared by tests of what is refused or only looked at. Who leaves
+    anything there, changes what is configured or ends the scheduler fails."""
+    cwd = tmp_path / "desk"
+    cwd.mkdir()
+    rota = Rota(idle_home, cwd)
+    before = _kept(rota)
+    yield rota
+    assert _kept(rota) == before, "who leaves something behind needs a home of his own"
+    rota.assert_no_defects()
+
+
+def _kept(rota: Rota) -> tuple[object, ...]:
+    """Who runs, what is stored and configured, and which number the next job would have."""
+    with closing(sqlite3.connect(rota.home / "rota.db")) as database:
+        stored = [line for line in database.iterdump() if not line.startswith('INSERT INTO "meta"')]  # written unasked
+    rehearsed = rota.api("POST", "/api/jobs/batch?dry_run=1", {"jobs": [{"command": ["true"]}]}).json()
+    return rota.scheduler, stored, (rota.home / "rota.toml").exists(), rehearsed["jobs"][0]["id"]
 
 
 @pytest.fixture

@@ -168,19 +168,20 @@ def test_on_a_terminal_one_block_is_redrawn(rota: Rota, stage: Stage, colour: bo
         ("jobs:\n  a: {command: [x], missing_producer: perhaps}\n", 2, "flow.yaml:2:21: jobs.a.missing_producer: "),
         ("jobs:\n  a:\n    command: [x]\n    priority: 99999999999999999999999\n", 2,
          "flow.yaml:4:5: jobs.a.priority: "),
-        ("jobs:\n  a:\n    command: [x]\n    needs: [nothing]\n", 2, "flow.yaml:2:3: jobs.a: "),
-        ("jobs:\n  a:\n    command: [x]\n    base: main\n", 2, "flow.yaml:2:3: jobs.a: base is what a worktree"),
+        ("jobs:\n  a:\n    command: [x]\n    needs: [nothing]\n", 2, "flow.yaml:4:13: jobs.a.needs[0]: "),
+        ("jobs:\n  a:\n    command: [x]\n    base: main\n", 2,
+         "flow.yaml:4:5: jobs.a.base: `base` is what a worktree"),
     ],
 )  # fmt: skip
 def test_what_only_the_scheduler_can_tell_is_said_of_the_line_too(
-    rota: Rota, text: str, code: int, expected: str
+    untouched: Rota, text: str, code: int, expected: str
 ) -> None:
-    file = write(rota, text)
+    file = write(untouched, text)
     for words in ((), ("--dry-run",), ("--wait",)):
-        said = rota.ask("apply", file, *words, code=code)
+        said = untouched.ask("apply", file, *words, code=code)
         assert expected in said.err
         assert said.out == ""
-    assert rota.json("list", "--all")["jobs"] == []
+    assert untouched.json("list", "--all")["jobs"] == []
 
 
 def test_bad_files_of_every_kind_are_refused_in_words(rota: Rota) -> None:
@@ -279,13 +280,12 @@ def test_a_key_stands_for_the_whole_request(rota: Rota) -> None:
 
 
 @pytest.mark.parametrize("asked", ["dry_run=maybe", "dry_run=", "dryrun=1"])
-def test_a_rehearsal_that_is_not_understood_is_not_the_real_thing(rota: Rota, asked: str) -> None:
+def test_a_rehearsal_that_is_not_understood_is_not_the_real_thing(untouched: Rota, asked: str) -> None:
     body = {"jobs": [{"command": ["true"], "local": "a"}]}
-    rota.ask("up")
-    assert rota.api("POST", f"/api/jobs/batch?{asked}", body).status == 422
-    drawn = rota.api("POST", "/api/jobs/batch?dry_run=True&format=dag", body)
+    assert untouched.api("POST", f"/api/jobs/batch?{asked}", body).status == 422
+    drawn = untouched.api("POST", "/api/jobs/batch?dry_run=True&format=dag", body)
     assert (drawn.status, b"job-1 QUEUED [a]" in drawn.body) == (200, True), drawn.body
-    assert rota.json("list", "--all")["jobs"] == []
+    assert untouched.json("list", "--all")["jobs"] == []
 
 
 def test_help_has_an_example(rota: Rota) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
-from e2e.rig import Rota, Stage
+from e2e.rig import Rota, Stage, eventually
 
 FAIL = ["sh", "-c", "echo quota exceeded >&2; exit 3"]
 
@@ -15,6 +16,12 @@ def configure(rota: Rota, cool_down: str) -> None:
         f'[pools]\nglobal = 4\n\n[breaker]\nfailures = 2\nwindow = "1h"\ncool_down = "{cool_down}"\n'
     )
     rota.start()
+
+
+def dispatch_failures(rota: Rota, job: str) -> int:
+    """While it waits for its next try."""
+    shown = rota.show(job)
+    return int(shown["dispatch_failures"]) if shown["status"] == "QUEUED" else 0
 
 
 def test_it_opens_says_so_everywhere_outlives_kill_9_and_is_reset_by_hand(rota: Rota) -> None:
@@ -77,18 +84,16 @@ def test_a_job_whose_start_fails_is_let_go_at_once_when_the_cause_is_gone(rota: 
     rota.start()
     tool = rota.cwd / "tool"
     job = rota.post([str(tool)])
-
-    def failures() -> int:
-        shown = rota.show(job)
-        return int(shown["dispatch_failures"]) if shown["status"] == "QUEUED" else 0
-
-    while (seen := failures()) < 4:  # the next try is 8 s away, or more
-        rota.leaves(job, "QUEUED" if seen else "RUNNING")
+    failures = partial(dispatch_failures, rota, job)
+    eventually(lambda: failures() >= 3, what="the next try is 4 s away, or more")
+    rota.ask("pause")  # or it may fail once more before it is asked
+    seen = eventually(failures, what="back in the queue")
     tool.write_text("#!/bin/sh\nexit 7\n")
     tool.chmod(0o755)
     said = rota.ask("breaker", "reset", job)
     assert said.out == f"{job} QUEUED\n"
     assert said.err == f"rota: failed starts forgotten: {seen}; it goes at once\n"
+    rota.ask("resume")
     assert rota.ended(job)["exit_code"] == 7
     assert rota.ask("breaker", "reset", job, code=4).err == (
         f"rota: {job} has no failed start to forget (FAILED); nothing was changed\n"

@@ -279,12 +279,11 @@ def test_a_name_with_a_nul_is_nobodys(keeper: Rota) -> None:
     assert keeper.api("POST", "/api/slots", {"template": "a\0"}).status in (404, 422)
 
 
-def test_what_nobody_answers(rota: Rota) -> None:
-    rota.start()
-    nowhere = rota.api("GET", "/api/nothing")
+def test_what_nobody_answers(untouched: Rota) -> None:
+    nowhere = untouched.api("GET", "/api/nothing")
     assert (nowhere.status, nowhere.json()["code"]) == (404, "not-found")
     assert nowhere.json()["detail"].startswith("nothing is at /api/nothing; ")
-    connection = rota.connection()
+    connection = untouched.connection()
     connection.request("PUT", "/api/jobs/job-1")
     refused = Told(connection.getresponse())
     assert (refused.status, refused.headers["Allow"]) == (405, "GET, HEAD, PATCH")

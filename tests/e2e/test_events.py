@@ -147,7 +147,9 @@ def test_a_stream_begins_now_and_says_where(rota: Rota) -> None:
         assert stream.hear()[0].data == first.data, "who went before he heard anything comes back to it"
 
 
-def test_only_what_is_asked_for_comes(rota: Rota, stage: Stage) -> None:
+def test_only_what_is_asked_for_comes(rota: Rota) -> None:
+    rota.home.mkdir(mode=0o700)
+    (rota.home / "rota.toml").write_text('[retry]\nbase = "10ms"\n')
     rota.start()
     rota.ended(rota.post(["true"], type="plan"))
     failing = rota.post(["false"], retries=1, type="story")
@@ -189,13 +191,12 @@ def test_only_what_is_asked_for_comes(rota: Rota, stage: Stage) -> None:
         ("format=xml", 422, "format"),
     ],
 )
-def test_what_cannot_be_asked_is_refused(rota: Rota, query: str, status: int, said: str) -> None:
-    rota.start()
-    answer = rota.api("GET", f"/api/events?{query}")
+def test_what_cannot_be_asked_is_refused(untouched: Rota, query: str, status: int, said: str) -> None:
+    answer = untouched.api("GET", f"/api/events?{query}")
     assert answer.status == status
     assert said in answer.json()["detail"]
-    assert rota.api("GET", "/api/events", Last_Event_ID="x").status == 422
-    assert rota.api("HEAD", "/api/events").status == 200, "and it ends"
+    assert untouched.api("GET", "/api/events", Last_Event_ID="x").status == 422
+    assert untouched.api("HEAD", "/api/events").status == 200, "and it ends"
 
 
 def test_what_was_collected_is_said_to_be_missing(home: Rota, stage: Stage) -> None:

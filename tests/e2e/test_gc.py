@@ -89,8 +89,8 @@ def test_killed_at_any_step_rows_and_files_agree_at_the_next_start(home: Rota, u
     assert files_of(home) == left
     assert len(left) == (3 if step == "delete" or (step, when) == ("commit", "after") else 5)
     for job in left:
-        assert home.ask("logs", job, "--stream", "stdout").out == "out\n"
-    home.ask("gc", "--days", "0")
+        assert home.api("GET", f"/api/jobs/{job}/logs/stdout").body == b"out\n"
+    assert home.api("POST", "/api/scheduler/gc", {"days": 0}).json()["removed"]["jobs"] == len(left)
     assert files_of(home) == []
     assert not (home.home / "jobs" / ".removed").exists()
     assert home.post(["true"]) == f"job-{len(jobs) + 1}"

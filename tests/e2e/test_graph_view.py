@@ -24,12 +24,12 @@ def _drawn(rota: Rota, *words: str) -> list[str]:
     return said.lines
 
 
-def test_nothing_is_scheduled(rota: Rota) -> None:
-    said = rota.ask("graph")
+def test_nothing_is_scheduled(untouched: Rota) -> None:
+    said = untouched.ask("graph")
     assert (said.out, said.err) == ("Outcome: No scheduled jobs\n", "")
-    assert rota.json("graph") == {"nodes": [], "edges": []}
-    assert rota.ask("graph", "--format", "json").json() == {"nodes": [], "edges": []}
-    assert rota.ask("graph", "--job", "job-4", code=3).err.startswith("rota: no such job: job-4")
+    assert untouched.json("graph") == {"nodes": [], "edges": []}
+    assert untouched.ask("graph", "--format", "json").json() == {"nodes": [], "edges": []}
+    assert untouched.ask("graph", "--job", "job-4", code=3).err.startswith("rota: no such job: job-4")
 
 
 def test_a_diamond_while_it_runs_and_after(rota: Rota, stage: Stage, repository: Path) -> None:
@@ -137,8 +137,7 @@ def test_over_http_it_is_told_when_it_changes(rota: Rota, stage: Stage) -> None:
     connection.close()
 
 
-def test_what_cannot_be_asked(rota: Rota) -> None:
-    rota.start()
+def test_what_cannot_be_asked(untouched: Rota) -> None:
     for query, text in {
         "format=svg": "the query cannot be used: Invalid enum value 'svg' - at `$.format`",
         "all=yes": "the query cannot be used: Expected `bool`, got `str` - at `$.all`",
@@ -147,7 +146,7 @@ def test_what_cannot_be_asked(rota: Rota) -> None:
         "max_depth=deep": "the query cannot be used: Expected `int`, got `str` - at `$.max_depth`",
         "depth=2": "nothing is asked by 'depth' here; known are format, all, job, max_depth, wait",
     }.items():
-        refused = rota.api("GET", f"/api/graph?{query}")
+        refused = untouched.api("GET", f"/api/graph?{query}")
         assert (refused.status, refused.json()["detail"]) == (422, text)
 
 

@@ -121,8 +121,7 @@ def pages(rota: Rota, path: str, name: str, field: str) -> list[list[str]]:
 @pytest.mark.parametrize(
     "path", ["/api/job-templates", "/api/job-groups", "/api/schedules", "/api/webhooks", "/api/webhook-deliveries"]
 )
-def test_what_cannot_be_asked_is_refused_by_its_name(rota: Rota, path: str) -> None:
-    rota.start()
+def test_what_cannot_be_asked_is_refused_by_its_name(untouched: Rota, path: str) -> None:
     for query, where, says in (
         ("limit=0", "$.limit", "Expected `int` >= 1"),
         ("limit=many", "$.limit", "Expected `int`, got `str`"),
@@ -131,6 +130,6 @@ def test_what_cannot_be_asked_is_refused_by_its_name(rota: Rota, path: str) -> N
         ("offset=3", "$.offset", "nothing is asked by 'offset' here; known are"),
         ("limit=1&limit=2", "$.limit", "limit can be said once only"),
     ):
-        refused = rota.api("GET", f"{path}?{query}")
+        refused = untouched.api("GET", f"{path}?{query}")
         assert (refused.status, refused.json()["path"]) == (422, where)
         assert says in refused.json()["detail"]

@@ -166,7 +166,7 @@ def test_con_004_what_cannot_be_done_is_refused_as_everywhere_and_leaves_nothing
         assert told.json()["status"] == status
         assert text in told.json()["detail"], told
     assert ask(story, "POST", "/jobs/batch/trigger", {"jobs": [{"type": "deep"}, {"priority": 1}]}).json()["path"] == (
-        "$.jobs[1]"
+        "$.jobs[1].type"
     )
     assert ask(story, "GET", "/jobs").json()["total"] == 0
 

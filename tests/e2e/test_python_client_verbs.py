@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import closing
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from standardwebhooks.webhooks import Webhook as Verifier
 from e2e import test_python_client
 from e2e.either import Either, Tour, collected
 from e2e.rig import Rota, Stage, eventually
+from e2e.test_breaker import dispatch_failures
 from e2e.test_webhook import Receiver, settled
 from rota import AsyncClient, Client, ConfigError, Conflict, InvalidInput, NotFound, Unavailable
 from rota.sdk.verb import Course, Deed
@@ -231,12 +233,15 @@ def test_breakers(rota: Rota, tour: Take) -> None:
             await client.reset_breaker("type/flaky")
 
         job = (await client.submit([str(tool)])).job
-        while job.status != "QUEUED" or job.dispatch_failures < 3:  # the next try is 4 s away, or more
-            job = await client.job(job.id, wait=9, seen=job.status)
+        failures = partial(dispatch_failures, rota, job.id)
+        await asyncio.to_thread(eventually, lambda: failures() >= 3, what="the next try is 4 s away, or more")
+        await client.pause()  # or it may fail once more before it is asked
+        seen = await asyncio.to_thread(eventually, failures, what="back in the queue")
         tool.write_text("#!/bin/sh\nexit 7\n")
         tool.chmod(0o755)
         freed = await client.reset_breaker(job.id)
-        assert (freed.job, freed.failures_forgotten, freed.goes_at_once) == (job.id, 3, True)
+        assert (freed.job, freed.failures_forgotten, freed.goes_at_once) == (job.id, seen, True)
+        await client.resume()
         assert (await client.wait(job.id)).exit_code == 7
 
     tour(steps)

@@ -55,17 +55,18 @@ def test_dec_003_a_schedule_from_its_making_to_its_removal(rota: Rota) -> None:
     rota.ask("schedule", "show", "nightly", code=3)
 
 
-def test_dec_003_an_expression_that_cannot_be_used_is_pointed_at(rota: Rota) -> None:
-    said = rota.ask("schedule", "add", "s", "--cron", "0 1,61 * * *", "--", "true", code=2)
+def test_dec_003_an_expression_that_cannot_be_used_is_pointed_at(untouched: Rota) -> None:
+    said = untouched.ask("schedule", "add", "s", "--cron", "0 1,61 * * *", "--", "true", code=2)
     assert said.err == (
         'rota: cron "0 1,61 * * *": hour 61 is out of range 0-23\n'
         "  0 1,61 * * *\n"
         "      ^^\n"
     )  # fmt: skip
     assert (
-        "seconds cannot be said" in rota.ask("schedule", "add", "s", "--cron", "* * * * * *", "--", "true", code=2).err
+        "seconds cannot be said"
+        in untouched.ask("schedule", "add", "s", "--cron", "* * * * * *", "--", "true", code=2).err
     )
-    assert rota.json("schedule", "list") == {"schedules": []}
+    assert untouched.json("schedule", "list") == {"schedules": []}
 
 
 def test_dec_010_a_zone_is_utc_unless_it_is_named_and_an_unknown_one_is_refused(rota: Rota) -> None:

@@ -270,12 +270,11 @@ def test_the_last_connection_counts(rota: Rota, stage: Stage) -> None:
         ("POST", "/api/slots/slot-9/signal", {"signal": "KILL"}, 422, "is not passed on"),
     ],
 )
-def test_refusals(rota: Rota, method: str, target: str, body: Any, status: int, says: str) -> None:
-    rota.start()
-    answer = rota.api(method, target, body)
+def test_refusals(untouched: Rota, method: str, target: str, body: Any, status: int, says: str) -> None:
+    answer = untouched.api(method, target, body)
     assert answer.status == status
     assert says in answer.json()["detail"]
-    assert slots(rota) == []
+    assert slots(untouched) == []
 
 
 def test_what_is_in_another_state_is_a_conflict(rota: Rota, stage: Stage) -> None:

@@ -272,14 +272,14 @@ def test_a_secret_is_changed_over_and_said_to_nobody_else(rota: Rota, receiver: 
         (["deliveries", "--state", "lost"], 2, "unknown state lost"),
     ],
 )
-def test_bad_input_is_refused_and_leaves_nothing(rota: Rota, words: list[str], code: int, why: str) -> None:
-    assert why in rota.ask("webhook", *words, code=code).err
-    assert rota.json("webhook", "list") == {"webhooks": []}
+def test_bad_input_is_refused_and_leaves_nothing(untouched: Rota, words: list[str], code: int, why: str) -> None:
+    assert why in untouched.ask("webhook", *words, code=code).err
+    assert untouched.json("webhook", "list") == {"webhooks": []}
 
 
-def test_a_refused_url_of_a_job_leaves_no_job(rota: Rota) -> None:
-    assert "is refused" in rota.ask("submit", "--webhook", "http://169.254.0.1/", "--", "true", code=2).err
-    assert rota.jobs() == []
+def test_a_refused_url_of_a_job_leaves_no_job(untouched: Rota) -> None:
+    assert "is refused" in untouched.ask("submit", "--webhook", "http://169.254.0.1/", "--", "true", code=2).err
+    assert untouched.jobs() == []
 
 
 def test_a_name_without_an_address_is_warned_of(rota: Rota) -> None:
@@ -312,7 +312,7 @@ def test_deliveries_are_listed_in_pages(rota: Rota, receiver: Receiver) -> None:
         assert (refused.status, refused.json()["path"]) == (422, where)
 
 
-def test_lists_and_help_are_there_before_anything_is(rota: Rota) -> None:
-    assert "there are no webhooks" in rota.ask("webhook").err
-    assert "nothing was sent" in rota.ask("webhook", "deliveries").err
-    assert "redeliver" in rota.ask("webhook", "--help").out
+def test_lists_and_help_are_there_before_anything_is(untouched: Rota) -> None:
+    assert "there are no webhooks" in untouched.ask("webhook").err
+    assert "nothing was sent" in untouched.ask("webhook", "deliveries").err
+    assert "redeliver" in untouched.ask("webhook", "--help").out

@@ -279,24 +279,24 @@ def test_a_patch_of_the_users_own_tree(rota: Rota, repo: Repository) -> None:
         (["--base", "main"], "--base is what a worktree is made from: add --worktree"),
     ],
 )
-def test_what_cannot_be_is_refused_and_not_stored(rota: Rota, repo: Repository, options: list[str], said: str) -> None:
-    rota.start()
-    refused = rota.ask("submit", *options, "--", "true", code=2, cwd=repo.path)
+def test_what_cannot_be_is_refused_and_not_stored(
+    untouched: Rota, repo: Repository, options: list[str], said: str
+) -> None:
+    refused = untouched.ask("submit", *options, "--", "true", code=2, cwd=repo.path)
     assert said in refused.err
-    assert rota.jobs() == []
+    assert untouched.jobs() == []
 
 
 @pytest.mark.parametrize("option", ["--worktree", "--patch", "--with-diff"])
 def test_outside_a_repository_or_in_a_bare_one_it_is_refused(
-    rota: Rota, repo: Repository, tmp_path: Path, option: str
+    untouched: Rota, repo: Repository, tmp_path: Path, option: str
 ) -> None:
-    rota.start()
-    assert f"not in a git repository: {rota.cwd}" in rota.ask("submit", option, "--", "true", code=2).err
+    assert f"not in a git repository: {untouched.cwd}" in untouched.ask("submit", option, "--", "true", code=2).err
     bare = tmp_path / "bare.git"
     repo.git("clone", "-q", "--bare", str(repo.path), str(bare))
     for place in (bare, repo.path / ".git"):
-        assert "not inside a git working tree" in rota.ask("submit", option, "--", "true", code=2, cwd=place).err
-    assert rota.jobs() == []
+        assert "not inside a git working tree" in untouched.ask("submit", option, "--", "true", code=2, cwd=place).err
+    assert untouched.jobs() == []
 
 
 def test_a_repository_without_a_commit(rota: Rota, tmp_path: Path) -> None:
@@ -324,7 +324,7 @@ def test_a_batch_is_refused_whole_and_shares_its_patch(rota: Rota, repo: Reposit
     assert rota.ended(jobs[1])["status"] == "COMPLETED"
     assert len(list((rota.home / "patches").iterdir())) == 1
     base = rota.api("POST", "/api/jobs", {"command": ["true"], "cwd": str(repo.path), "base": "main"})
-    assert (base.status, "ask for worktree too" in base.json()["detail"]) == (422, True)
+    assert (base.status, "ask for `worktree` too" in base.json()["detail"]) == (422, True)
 
 
 def test_a_supervisor_killed_while_the_patch_is_taken(rota: Rota, repo: Repository, stage: Stage) -> None:

@@ -6,7 +6,7 @@ through all of them by the rules: direct executions in order of arrival, then th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -66,9 +66,11 @@ def used(parties: Iterable[Party]) -> dict[str, int]:
 class Referee:
     def __init__(
         self, jobs: Sequence[Job], slots: Sequence[Slot], sizes: Mapping[str, int], paused: Collection[str],
-        now: datetime,
+        now: datetime, outside: Callable[[Job], str | None] = lambda _: None,
     ) -> None:  # fmt: skip
-        """`paused` has `global` where a file holds everything."""
+        """`paused` has `global` where a file holds everything; `outside` says what holds a job that hangs on the world
+        outside."""
+        self._outside = outside
         self._limits = Limits(sizes)
         self._paused = paused
         self._now = now
@@ -135,6 +137,9 @@ class Referee:
         if job is not None:
             if any(self._lasts[edge.chain] not in _MEETS[edge.policy.value] for edge in job.after):
                 return "dependencies"
+            held = self._outside(job)
+            if held is not None:
+                return held
             if job.not_before is not None and job.not_before > self._now:
                 return "delay"
         return "paused" if set(self._paused) & {"global", *party.scopes} else None

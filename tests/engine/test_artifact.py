@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
 import pytest
 
 from harness import Scheduler
-from rota.core.fact import UNREADABLE, Document, Fact, File, Head
+from rota.core.fact import UNREADABLE, Document, Fact, File, Head, Seen
 from rota.core.status import Status
 from rota.engine.outside import observe
 from rota.engine.work import Request
@@ -162,6 +162,29 @@ def test_both_chosen_in_one_turn_the_reader_comes_after_the_writer(scheduler: Sc
     scheduler.set_pools(**{"global": 4})
     assert scheduler.started() == [*others, maker]
     assert scheduler.detail(job) == "waiting on file:/plan.md"
+
+
+def test_an_answer_that_comes_when_nothing_can_start_is_asked_for_again(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job was chosen, and while it was looked for what it needs, the machine ran out of processes."""
+    scheduler.probe.world[PLAN] = True
+    other = scheduler.submit()
+    job = scheduler.submit(needs=["file:/plan.md"])
+    look = scheduler.probe.look
+
+    def look_and_fail(facts: Collection[Fact]) -> dict[Fact, Seen]:
+        monkeypatch.undo()
+        failure = FailedToStart(run=scheduler.run_of(other), error="no processes left", is_machine=True)
+        scheduler.executor.inbox.append(failure)
+        return look(facts)
+
+    monkeypatch.setattr(scheduler.probe, "look", look_and_fail)
+    scheduler.set_pools(**{"global": 2})
+    assert scheduler.started() == [other]
+    scheduler.clock.advance(seconds=2)
+    scheduler.turn()
+    assert scheduler.started() == [other, other, job]
 
 
 def test_a_failed_start_of_its_producer_leaves_it_waiting(scheduler: Scheduler) -> None:

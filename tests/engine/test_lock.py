@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from engine.clockwork import SetClock
 from harness import Scheduler
 from rota.core.lock import Front
 from rota.core.status import Status
@@ -172,3 +173,20 @@ def test_who_joins_a_queue_in_the_look_in_which_another_leaves_it_has_his_turn(w
     wide.rewind(before)
     assert wide.detail(first) == f"waiting on job job-{before}"
     assert wide.started()[-1] == second
+
+
+def test_a_clock_that_is_set_back_lets_nobody_stand_in_the_way(scheduler: Scheduler) -> None:
+    """A job whose delay was over queues for its lock; when its time is still to come after all, it does not."""
+    clock = scheduler.clock = scheduler.engine._clock = SetClock()
+    scheduler.set_pools(**{"global": 3})
+    holder = scheduler.submit(locks=["k"])
+    delayed = scheduler.submit(locks=["k"], delay="60s", priority=5)
+    clock.advance(seconds=90)
+    scheduler.turn()
+    assert scheduler.detail(delayed) == "waiting on locks"
+    clock.set("2026-01-01T00:00:30")
+    scheduler.turn()
+    assert scheduler.detail(delayed) == "not before 2026-01-01T00:01:00Z"
+    other = scheduler.submit(locks=["k"])
+    scheduler.end(holder)
+    assert scheduler.started() == [holder, other]

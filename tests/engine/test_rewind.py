@@ -23,7 +23,7 @@ from rota.engine.mirror import Mirror
 from rota.engine.work import Work
 from rota.errors import Conflict, NotFound
 from rota.executor.port import Account, Exited, FailedToStart
-from rota.ids import JobId
+from rota.ids import JobId, show_job
 from store.invariants import check_store
 
 PLAN = File("/plan.md")
@@ -56,6 +56,23 @@ def test_the_job_and_all_downstream_run_again_and_nothing_else(scheduler: Schedu
     assert scheduler.drain()[-2:] == [left, last]
     assert {scheduler.status(job) for job in (first, left, right, last, aside)} == {Status.COMPLETED}
     check_store(raw)
+
+
+def test_what_would_wait_for_each_other_is_not_put_back(scheduler: Scheduler) -> None:
+    """What came after a job may have made what it needs: together they would wait for ever."""
+    first = scheduler.submit(needs=["file:/plan.md"])
+    assert scheduler.status(first) is Status.BLOCKED_BY_DEPENDENCY
+    second = scheduler.submit(after=[f"job-{first}:finished"], produces=["file:/plan.md"])
+    assert scheduler.status(second) is Status.DISPATCHED
+    scheduler.end(second)
+    ring = "these would wait for each other for ever: job-1 -> job-2 -> job-1"
+    with pytest.raises(Conflict, match=ring):
+        scheduler.rewind(first)
+    assert [scheduler.status(job) for job in (first, second)] == [Status.BLOCKED_BY_DEPENDENCY, Status.COMPLETED]
+    third = scheduler.submit(after=[f"job-{first}:finished"], produces=["file:/plan.md"], delay="1h")
+    with pytest.raises(Conflict, match="job-1 -> job-3 -> job-1; submit anew"):
+        scheduler.do(lambda work: retry(work, show_job(first), actor="tester"))
+    assert scheduler.detail(third) == "not before 2026-01-01T01:00:00Z"
 
 
 def test_everything_of_before_is_cleared(scheduler: Scheduler) -> None:

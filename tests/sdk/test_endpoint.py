@@ -6,6 +6,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterator
+from types import NoneType
 from typing import Any, get_type_hints
 
 import msgspec
@@ -24,6 +25,7 @@ from rota.core.template import TemplateBody
 from rota.sdk import AsyncClient, Client, choice, course
 from rota.sdk.verb import Course, Deed, Pages, Verb
 from rota.sdk.verbs import Verbs
+from rota.wire.scheduler import NothingForm
 
 NOT_OF_THE_CLIENT = {
     "GET /api/slots/{slot}/stream",  # `rota run` hangs on it; `run` has the output in its answer
@@ -44,6 +46,7 @@ _GIVEN = {
 
 _OF_KIND: dict[str, Any] = {
     "int": 1, "float": 1.0, "bool": True, "str": "x", "Sequence": ["x"], "Iterable": [], "Duration": "1s", "Group": {},
+    "Seconds": 1.0, "Path": "/", "Command": ["x"],
     "Mapping": {}, "NewTemplate": {}, "TemplateChange": {}, "Job": {"command": ["true"]}, "Json": {},
 }  # fmt: skip
 
@@ -122,6 +125,15 @@ def test_what_builders_ask_in_the_query_is_known(build: Callable[..., Ask]) -> N
     assert endpoint is not None
     asked = {pair.partition("=")[0] for pair in ask.target.partition("?")[2].split("&") if pair}
     assert asked <= set(endpoint.known)
+
+
+@pytest.mark.parametrize("name", [name for name, value in vars(Verbs).items() if isinstance(value, Verb | Pages)])
+def test_what_the_client_reads_is_what_the_endpoint_gives(name: str) -> None:
+    verb = vars(Verbs)[name]
+    endpoint = _endpoint(_built(verb.build))
+    assert endpoint is not None
+    given = {endpoint.gives, *endpoint.or_gives.values()}
+    assert verb.form in given or (verb.form is NoneType and given & {None, NoneType, NothingForm})
 
 
 def test_methods_are_those_of_both_clients() -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cached_property
 from types import NoneType, UnionType
 from typing import Any, Generic, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -132,7 +133,7 @@ class Endpoint:
         self.handle = handle
         self.statuses = tuple(statuses)
         self.media = media
-        self.or_gives = or_gives
+        self._or_gives = or_gives
         self.is_keyed = is_keyed
         self.is_public = is_public
         self.hears = hears
@@ -144,25 +145,65 @@ class Endpoint:
         self.shows = shows
         self.also_shows = also_shows
         self.reads = reads
-        hints = get_type_hints(handle, include_extras=True)
-        self.asks, self.takes = get_args(next(iter(hints.values())))
-        self.gives, *others = _forms_of(hints["return"])
+
+    # What its handler's signature says: read when it is first asked, since at a start nobody has asked for anything.
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        return get_type_hints(self.handle, include_extras=True)
+
+    @cached_property
+    def asks(self) -> Any:
+        """The type of its query."""
+        return get_args(next(iter(self._hints.values())))[0]
+
+    @cached_property
+    def takes(self) -> Any:
+        """The type of its body."""
+        return get_args(next(iter(self._hints.values())))[1]
+
+    @cached_property
+    def gives(self) -> Any:
         """The type of its answers; none where they are not JSON."""
-        self.or_gives = {**{status: form for form in others for status in self.statuses}, **self.or_gives}
-        self.may_be_empty = get_origin(self.takes) in (Union, UnionType) and NoneType in get_args(self.takes)
-        self.form = _without_none(self.takes)
+        return _forms_of(self._hints["return"])[0]
+
+    @cached_property
+    def or_gives(self) -> dict[int, Any]:
+        """Other types of its answers, by status."""
+        _, *others = _forms_of(self._hints["return"])
+        return {**{status: form for form in others for status in self.statuses}, **self._or_gives}
+
+    @cached_property
+    def may_be_empty(self) -> bool:
+        return get_origin(self.takes) in (Union, UnionType) and NoneType in get_args(self.takes)
+
+    @cached_property
+    def form(self) -> Any:
         """Of a body that is there: what may be left out is not said to be null instead."""
-        self.is_free = get_origin(self.form) is dict
+        return _without_none(self.takes)
+
+    @cached_property
+    def is_free(self) -> bool:
         """Whether its body is anybody's JSON."""
-        self.listed = frozenset(
-            field.name for field in msgspec.structs.fields(self.asks) if get_origin(_bare(field.type)) in (list, tuple)
-        )
+        return get_origin(self.form) is dict
+
+    @cached_property
+    def _fields(self) -> tuple[msgspec.structs.FieldInfo, ...]:
+        return msgspec.structs.fields(self.asks)
+
+    @cached_property
+    def listed(self) -> frozenset[str]:
         """What may stand in the query more than once."""
-        self.texts = frozenset(
-            field.encode_name for field in msgspec.structs.fields(self.asks) if _bare(field.type) is str
-        )
+        return frozenset(field.name for field in self._fields if get_origin(_bare(field.type)) in (list, tuple))
+
+    @cached_property
+    def texts(self) -> frozenset[str]:
         """What may be any text in the query, also one that looks like something else."""
-        self.known = tuple(field.encode_name for field in msgspec.structs.fields(self.asks))
+        return frozenset(field.encode_name for field in self._fields if _bare(field.type) is str)
+
+    @cached_property
+    def known(self) -> tuple[str, ...]:
+        return tuple(field.encode_name for field in self._fields)
 
     def path_of(self, values: Sequence[str]) -> dict[str, str]:
         """What stands in which place."""

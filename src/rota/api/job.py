@@ -53,7 +53,7 @@ def _statuses(named: Sequence[str]) -> list[Status]:
     shown = {status.value: status for status in Status if status is status.shown}
     for n, name in enumerate(named):
         if name.upper() not in shown:
-            said = f"unknown status {name}; the statuses are {', '.join(shown)}"
+            said = f"unknown status in {', '.join(named)}; the statuses are {', '.join(shown)}"
             raise InvalidInput(said).under(f".status[{n}]")
     statuses = [shown[name.upper()] for name in named] or list(Status)
     return [*statuses, Status.DISPATCHED] if Status.RUNNING in statuses else statuses

@@ -55,8 +55,11 @@ _WORTH_WAITING = 3.0
 class Carrier:
     """What differs between a program that blocks and one with an event loop is below: `send`, `start` and `pause`."""
 
-    def __init__(self, *, starts: bool) -> None:
+    def __init__(self, *, starts: bool, away: float | None = 0.0) -> None:
+        """`away` is for how many seconds who waits, reads a log or listens bears with a scheduler that was stopped and
+        may be started again; none is without end. One that crashed is always gone on with."""
         self.starts = starts
+        self.away = away
         self.answered = False
         """Whether we have heard from the scheduler. Who reads a stream of `open` says so himself."""
 

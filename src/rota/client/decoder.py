@@ -20,15 +20,22 @@ class Decoder:
         """0 until the head is complete."""
         self.headers: dict[str, str] = {}
         self.finished = False
+        self._is_last = False
         self._waiting = bytearray()
         self._body = bytearray()
         self._left = 0
         self._step: Callable[[], bool] = self._head
 
+    @property
+    def can_go_on(self) -> bool:
+        """Whether another answer can come over the same connection: this one is whole, nothing came after it, and
+        nobody said that it is the last."""
+        return self.finished and not self._is_last and not self._waiting
+
     def feed(self, data: bytes) -> bytes:
         """Take in what was received; return what of it is body. Empty data is the end of the connection."""
         if not data and self._step == self._rest:
-            self.finished = True
+            self.finished = self._is_last = True
         self._waiting += data
         # Each step says whether it got anywhere; without progress it needs more bytes.
         while not self.finished and self._step():
@@ -54,6 +61,7 @@ class Decoder:
         if len(parts) < 2 or not parts[0].startswith(b"HTTP/1.") or not parts[1].isdigit():
             raise BadAnswer(f"the answer on the socket is not HTTP ({line[:40]!r}); `rota doctor` says what listens")
         self.status = int(parts[1])
+        self._is_last = parts[0] == b"HTTP/1.0"
         self._step = self._header
         return True
 
@@ -70,6 +78,7 @@ class Decoder:
 
     def _choose_body(self) -> None:
         length = self.headers.get("content-length")
+        self._is_last |= self.headers.get("connection", "").lower() == "close"
         if self.status < 200:  # 100 Continue and its like: the answer proper follows.
             self.headers.clear()
             self._step = self._head

@@ -5,8 +5,7 @@ Written once, in async form, as `carry` is.
 
 from __future__ import annotations
 
-import time
-
+from rota.client.absence import Absence
 from rota.client.message import Messages
 from rota.client.problem import Broken, NoAnswer
 from rota.errors import Unavailable
@@ -21,39 +20,36 @@ if TYPE_CHECKING:
 
 PAUSE = 1.0
 """Seconds until a stream is asked for again, as the scheduler says by `retry`."""
-_LOOK_EVERY = 0.25
-_AWAY = 30.0
-"""Seconds for which one who listens waits for a scheduler that is being started again."""
 
 
 async def listen(
-    carrier: Carrier, build: Callable[[str | None], Ask], last: str | None = None, *, outlasts: bool = False
+    carrier: Carrier, build: Callable[[str | None], Ask], last: str | None = None
 ) -> AsyncGenerator[Message, None]:
-    """`build` makes the request from the id of the last message. `outlasts`: it waits for a scheduler that was stopped
-    to come back; one that crashed is always gone on with."""
+    """`build` makes the request from the id of the last message."""
+    absence = Absence(carrier)
     while True:
-        incoming, messages = await _open(carrier, build(last), outlasts=outlasts), Messages()
+        incoming, messages = await _opened(carrier, build(last), absence), Messages()
         try:
             while not incoming.finished:
                 data = await incoming.receive()
                 carrier.answered = True
+                absence.over()
                 for message in messages.feed(data):
                     last = message.id or last
                     yield message
         except (Broken, NoAnswer):
             if not carrier.answered:  # who never had an answer is told at once
                 raise
+        except Unavailable as error:
+            await absence.bear(error)
         finally:
             incoming.close()
         await carrier.pause(PAUSE)
 
 
-async def _open(carrier: Carrier, ask: Ask, *, outlasts: bool) -> Incoming:
-    deadline = time.monotonic() + _AWAY
+async def _opened(carrier: Carrier, ask: Ask, absence: Absence) -> Incoming:
     while True:
         try:
             return await carrier.open(ask)
-        except Unavailable:
-            if not (carrier.answered and outlasts) or time.monotonic() >= deadline:
-                raise
-        await carrier.pause(_LOOK_EVERY)
+        except Unavailable as error:
+            await absence.bear(error)

@@ -47,9 +47,9 @@ class Pulled:
 
 
 class Blocking(Carrier):
-    def __init__(self, place: Place, home: Home | None, *, starts: bool) -> None:
+    def __init__(self, place: Place, home: Home | None, *, starts: bool, away: float | None = 0.0) -> None:
         """`home` is where a scheduler can be started, if that is at the place at all."""
-        super().__init__(starts=starts and home is not None)
+        super().__init__(starts=starts and home is not None, away=away)
         self._place = place
         self._home = home
 

@@ -1,4 +1,5 @@
-"""One request, one connection: the socket is local, so a connection costs less than keeping count of it."""
+"""One request and its answer over a connection. A command has a new one for each: it asks once or twice, and keeping
+count of them would cost it more. What `rota.Client` keeps, `sdk/pool.py` says."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from collections.abc import Mapping
 
 from rota import __version__
 from rota.client.ask import Ask
+from rota.client.ask.given import plain
 from rota.client.decoder import Decoder
 from rota.client.problem import BadAnswer, Broken, NoAnswer, NotRunning, from_answer
 from rota.errors import HomeError, InvalidInput, RotaError
@@ -64,6 +66,11 @@ class Reading:
     def finished(self) -> bool:
         return self._decoder.finished
 
+    @property
+    def can_go_on(self) -> bool:
+        """Whether its connection is good for another request."""
+        return self._decoder.can_go_on
+
     def take(self, data: bytes) -> bytes:
         """What of the body is in it, perhaps nothing. No data is the end of the connection."""
         body = self._decoder.feed(data)
@@ -95,6 +102,10 @@ class Stream:
     @property
     def finished(self) -> bool:
         return self._reading.finished
+
+    @property
+    def can_go_on(self) -> bool:
+        return self._reading.can_go_on
 
     def fileno(self) -> int:
         return self._connection.fileno()
@@ -160,25 +171,39 @@ class HomeSocket:
         return HomeError(f"cannot connect to {self.home.socket}: {error.strerror or error}; see `rota doctor`")
 
 
-def request_bytes(ask: Ask, headers: Mapping[str, str]) -> bytes:
-    """The request as it goes over a connection; `headers` are the place's."""
-    payload = b"" if ask.body is None else json.dumps(ask.body, separators=(",", ":")).encode("ascii")
-    lines = [f"{ask.method} {ask.target} HTTP/1.1", f"User-Agent: rota/{__version__}", "Connection: close"]
+def request_bytes(ask: Ask, headers: Mapping[str, str], *, keeps: bool = False) -> bytes:
+    """The request as it goes over a connection; `headers` are the place's. `keeps`: others follow over the same."""
+    payload = b"" if ask.body is None else _payload(ask.body)
+    lines = [f"{ask.method} {ask.target} HTTP/1.1", f"User-Agent: rota/{__version__}"]
+    if not keeps:
+        lines.append("Connection: close")
     if ask.body is not None:
         lines.append("Content-Type: application/json")
     if payload or ask.method != "GET":
         lines.append(f"Content-Length: {len(payload)}")
     for name, value in {**headers, **_trace(), **ask.headers}.items():
-        if not value.isprintable():
-            raise InvalidInput(f"the header {name} has characters that none can have, such as a line break")
+        if not (value.isascii() and value.isprintable()):
+            raise InvalidInput(f"the header {name} has characters that none can have: ASCII only, no line breaks")
         lines.append(f"{name}: {value}")
     return "\r\n".join((*lines, "", "")).encode("latin-1") + payload
+
+
+def _payload(body: Any) -> bytes:
+    try:
+        return json.dumps(body, separators=(",", ":"), default=plain).encode("ascii")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"the request cannot be sent as JSON: {error}") from None
 
 
 def send(place: Place, ask: Ask) -> Stream:
     """Its answer is read from the stream."""
     request = request_bytes(ask, place.headers)
     connection = place.connect(ask.patience)
+    transmit(connection, request)
+    return Stream(connection)
+
+
+def transmit(connection: socket.socket, request: bytes) -> None:
     try:
         connection.sendall(request)
     except TimeoutError:
@@ -190,7 +215,6 @@ def send(place: Place, ask: Ask) -> Stream:
     except BaseException:
         connection.close()
         raise
-    return Stream(connection)
 
 
 def _trace() -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from rota.command.ring import refuse_rings_of
 from rota.core.after import AfterPolicy
 from rota.core.status import STARTED, WAITING, Status
 from rota.core.unique import refuse_taken
@@ -68,6 +69,7 @@ def _retry(work: Work, job: JobId, actor: str) -> Retried:
     _refuse_what_is_blocked(work, last)
     work.session.reopen(state.chain)
     successor = work.session.add_retry(last, retries=0, not_before=None, now=work.now, cause=CAUSE, actor=actor)
+    refuse_rings_of(work, [state.chain])
     blocked = work.session.blocked_by(state.chain)
     dropped: list[JobId] = []
     if state.group is not None:

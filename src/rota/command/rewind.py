@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from rota.command.ring import refuse_rings_of
 from rota.core.artifact import Outside, Places, facts_of, sentinels_of
 from rota.core.fact import Fact, File, Seen
 from rota.core.rewind import MID_MERGE, downstream, refuse_running, stale_sentinels
@@ -173,6 +174,7 @@ def _rewind(work: Work, area: Area, jobs: Sequence[Last], sighted: Sighted, acto
     )
     sentinels = _sentinels(work, area.chains, work.settings.places)
     runs = work.session.rewind(jobs, now=work.now, actor=actor)
+    refuse_rings_of(work, area.chains)
     for group in sorted({each.group for each in jobs if each.group is not None}):
         work.session.reopen_group(group, work.now, cause="rewind", actor=actor)
         rewound.warnings.extend(_left_out(work, group))

@@ -8,7 +8,7 @@ from rota.core.after import EdgeState, find_cycle
 from rota.core.artifact import Artifact
 from rota.core.status import WAITING
 from rota.engine.work import Work
-from rota.errors import InvalidInput
+from rota.errors import Conflict, InvalidInput
 from rota.ids import JobId, show_job
 from rota.store.artifact import scope_of
 from rota.store.submit import ChainState, NewJob
@@ -58,7 +58,25 @@ def _add_older(
     """What the new ones wait for, and what that waits for in its turn, as far as it has not started."""
     for job in jobs:
         graph[job.id] += work.session.makers_of(_keys(job.needs, job.spec.repository))
-    ahead = {chain for before in graph.values() for chain in before} - graph.keys()
+    _follow(work, graph, {chain for before in graph.values() for chain in before} - graph.keys(), made)
+
+
+def refuse_rings_of(work: Work, chains: Sequence[JobId]) -> None:
+    """Of chains that wait again: what came after them may make what they need."""
+    graph: dict[JobId, list[JobId]] = {}
+    _follow(work, graph, set(chains), {})
+    ring = find_cycle(graph)
+    if ring is not None:
+        said = " -> ".join(map(show_job, ring))
+        raise Conflict(
+            f"these would wait for each other for ever: {said}; submit anew what is to run before the others"
+        )
+
+
+def _follow(
+    work: Work, graph: dict[JobId, list[JobId]], ahead: set[JobId], made: Mapping[Key, Sequence[JobId]]
+) -> None:
+    """Add these, and all that they wait for, as far as it has not started."""
     while ahead:
         states = work.session.chains(sorted(ahead))
         waiting = {state.chain: state.last for state in states.values() if state.status in WAITING}

@@ -68,7 +68,7 @@ class _Asked:
 
     def workspace(self, wanted: Submission, cwd: str) -> Workspace:
         if wanted.base is not None and not wanted.worktree:
-            said = "base is what a worktree is made from: ask for `worktree` too, or leave `base` out"
+            said = "`base` is what a worktree is made from: ask for `worktree` too, or leave `base` out"
             raise InvalidInput(said).under(".base")
         with within(f".{_first_asked(wanted)}"):
             repository, top, below = self._place(cwd)
@@ -98,14 +98,14 @@ class _Asked:
     def _base(self, cwd: str, named: str | None) -> str:
         if (cwd, named) not in self._bases:
             if named is not None and (not named or named.startswith("-") or "\x00" in named):
-                raise InvalidInput(f"unknown base: {named!r}; name a branch, a tag or a commit")
+                raise InvalidInput(f"unknown `base`: {named!r}; name a branch, a tag or a commit")
             git = Git(cwd, self._deadline)
             try:
                 found = git.maybe(
                     "rev-parse", "--verify", "--quiet", "--end-of-options", f"{named or 'HEAD'}^{{commit}}"
                 )
             except GitError as error:
-                raise InvalidInput(f"the base cannot be looked up: {error}") from None
+                raise InvalidInput(f"`base` cannot be looked up: {error}") from None
             if found is None:
                 raise InvalidInput(_unknown_base(cwd, named))
             self._bases[cwd, named] = found
@@ -121,7 +121,7 @@ class _Asked:
                     "commit it, have git ignore it, or leave `with_diff` out"
                 ) from None
             except (GitError, OSError) as error:
-                raise InvalidInput(f"what is not committed in {top} cannot be taken: {error}") from None
+                raise InvalidInput(f"`with_diff`: what is not committed in {top} cannot be taken: {error}") from None
         return self._inputs[top]
 
 
@@ -140,4 +140,4 @@ def _no_repository(cwd: str, said: str) -> str:
 def _unknown_base(cwd: str, named: str | None) -> str:
     if named is None:
         return f"the repository around {cwd} has no commit yet to make a worktree from; commit something first"
-    return f"unknown base: {named}; it names no commit of the repository around {cwd}"
+    return f"unknown `base`: {named}; it names no commit of the repository around {cwd}"

@@ -61,6 +61,8 @@ from rota.store.session import Session
 log = logging.getLogger("rota.engine")
 
 NODE = "local"
+_SET_BACK = 1.0
+"""Seconds that the wall clock may lose against the other before it counts as set back."""
 
 
 class Engine:
@@ -100,6 +102,7 @@ class Engine:
         self.held: str | None = None
         """What the hold file says, while there is one: nothing new starts. Set by who looks at it."""
         self._was_held = False
+        self._ahead = float("-inf")
         self.clearings: list[Clearing] = []
         self.trouble: RotaError | None = None
         """Why the store cannot be written to, while it cannot."""
@@ -123,6 +126,7 @@ class Engine:
             session = self._session = self._open_session()
             session.begin()
             session.stir_all_waiting()
+            session.stir_postponed(self._clock.now())
             session.forget_old_failures(self._clock.now() - self.settings.breaker.window)
             sentinels = rewind.left_over(session, self.settings.places)
             self._pacer.recall(session)
@@ -165,6 +169,7 @@ class Engine:
             stir_changed(work)
             overdue = self._awaited.overdue(self._clock.monotonic())
             work.orders.extend(Stop(run=run) for run in overdue)
+            ahead = self._see_clocks(work.now)
             if self._is_due(work.now):
                 self._session.stir_due(work.now)
             self._book_time(work)
@@ -193,6 +198,7 @@ class Engine:
             return
         # What somebody else did meanwhile came in with our own answers: nothing would wake us for it again.
         self.trouble, self._kept, self.has_more = None, [], self._session.hear() or has_more
+        self._ahead = ahead
         self.next_due = next_due
         self._has_slots = has_slots
         self._was_held = work.held is not None
@@ -297,6 +303,13 @@ class Engine:
         """On the monotonic clock, when a turn is wanted though nothing happens."""
         due = (self._awaited.next_deadline, self._contact.next_deadline)
         return min((moment for moment in due if moment is not None), default=None)
+
+    def _see_clocks(self, now: datetime) -> float:
+        """How far the wall clock is ahead of the other. Where it was set back, delays that were over are not."""
+        ahead = now.timestamp() - self._clock.monotonic()
+        if ahead < self._ahead - _SET_BACK:
+            self._session.stir_postponed(now)
+        return ahead
 
     def _is_due(self, now: datetime) -> bool:
         return self.next_due is not None and self.next_due <= now

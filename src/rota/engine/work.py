@@ -177,6 +177,10 @@ class Work:
             self.known.learn(fact, value, self.began[fact])
         if self.asked is not None:
             self.known.asked = self.asked
+            return
+        # An answer that came when nothing could be chosen is of no use: who waited for it has to ask again.
+        for job in self.answered:
+            self.known.asked.pop(job, None)
 
     def run(self, number: RunId) -> OpenRun | None:
         """None when it is not open any more."""

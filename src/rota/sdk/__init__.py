@@ -4,7 +4,9 @@ verbs          every method, once: what builds its request, what its answer is
   verb         how a method of both is made of that
   course       what takes more than one request: wait, pages, logs, events
 client         the two classes
-  streaming    how asks are carried out on an event loop (`rota.client` has the way that blocks)
+  keeping      how asks are carried out where that blocks, as `rota.client` does it, but over connections that are kept
+  streaming    the same on an event loop
+  pool         the connections that are kept
   address      a scheduler over TCP
 """
 

@@ -17,7 +17,13 @@ PORT = 7682
 class Address:
     def __init__(self, url: str, *, token: str | None = None, ca: str | None = None) -> None:
         """`ca` is a file with the certificates to trust, instead of the system's."""
-        parts = urlsplit(url)
+        if not isinstance(url, str) or not isinstance(token, str | None):
+            raise InvalidInput(f"the address of a scheduler and its token are text, as http://127.0.0.1:{PORT}")
+        try:
+            parts = urlsplit(url)
+            (parts.hostname or "").encode("idna")
+        except ValueError as error:
+            raise InvalidInput(f"not the address of a scheduler: {url!r}: {error}") from None
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
             raise InvalidInput(f"not the address of a scheduler: {url!r}; write it as http://127.0.0.1:{PORT}")
         try:
@@ -26,7 +32,7 @@ class Address:
             raise InvalidInput(f"not the address of a scheduler: {url!r}: {error}") from None
         self.host = parts.hostname
         self.port = port or {"http": 80, "https": 443}[parts.scheme]
-        self.tls = ssl.create_default_context(cafile=ca) if parts.scheme == "https" else None
+        self.tls = _trusting(ca) if parts.scheme == "https" else None
         bearer = {} if token is None else {"Authorization": f"Bearer {token.strip()}"}
         self.headers: Mapping[str, str] = {"Host": parts.netloc.rpartition("@")[2], **bearer}
         self._shown = f"{parts.scheme}://{self.headers['Host']}"
@@ -36,6 +42,7 @@ class Address:
             connection = socket.create_connection((self.host, self.port), timeout)
         except OSError as error:
             raise self.explain(error) from None
+        without_delay(connection)
         if self.tls is None:
             return connection
         try:
@@ -50,3 +57,16 @@ class Address:
         if isinstance(error, ssl.SSLCertVerificationError):
             return Unavailable(f"{self._shown} is not trusted: {error.verify_message}; name its authority's file as ca")
         return Unavailable(f"no scheduler answers at {self._shown}: {error.strerror or error}; see `rota status` there")
+
+
+def _trusting(ca: str | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except OSError as error:
+        reason = "it has no certificates" if isinstance(error, ssl.SSLError) else error.strerror or error
+        raise InvalidInput(f"ca cannot be used: {ca}: {reason}; name a file of certificates in PEM form") from None
+
+
+def without_delay(connection: socket.socket) -> None:
+    """The end of a request does not wait until its beginning is acknowledged, which a quiet server may put off."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

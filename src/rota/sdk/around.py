@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 
 from rota.client.ask import Ask
+from rota.client.ask.given import mapped
 
 
 def here(ask: Ask) -> Ask:
@@ -15,7 +16,7 @@ def here(ask: Ask) -> Ask:
     if body.get("cwd") is None:
         body["cwd"] = directory()
     if "inherit_env" not in body:
-        given = body.get("env") or {}
+        given = mapped("env", body.get("env") or {})
         body |= {"env": {**_environment(), **given}, "inherit_env": False}
         if given and "jobs" not in body:
             body["env_given"] = list(given)

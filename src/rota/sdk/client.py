@@ -7,10 +7,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rota.client.session import Blocking as BlockingCarrier
+from rota.client.ask.given import seconds
+from rota.client.ask.wanted import Seconds
 from rota.client.transport import HomeSocket
+from rota.errors import InvalidInput
 from rota.home import Home, find_home
 from rota.sdk.address import Address
+from rota.sdk.keeping import Keeping
 from rota.sdk.streaming import Streaming
 from rota.sdk.verb import Awaiting, Blocking, Line
 from rota.sdk.verbs import Verbs
@@ -24,9 +27,15 @@ def _place(
         url = os.environ.get("ROTA_URL") or None
     if url is not None:
         token = os.environ.get("ROTA_TOKEN") if token is None else token
-        return Address(url, token=token, ca=None if ca is None else os.fspath(ca)), None
-    found = find_home(None if home is None else os.fspath(home))
+        return Address(url, token=token, ca=_path("ca", ca)), None
+    found = find_home(_path("home", home))
     return HomeSocket(found), found
+
+
+def _path(name: str, given: str | Path | None) -> str | None:
+    if given is None or isinstance(given, str | os.PathLike):
+        return given if given is None else os.fspath(given)
+    raise InvalidInput(f"{name} is a path, not {given!r}")
 
 
 class Client(Verbs, Blocking):
@@ -41,16 +50,21 @@ class Client(Verbs, Blocking):
 
     def __init__(
         self, *, home: str | Path | None = None, url: str | None = None, token: str | None = None,
-        ca: str | Path | None = None, starts: bool = True,
+        ca: str | Path | None = None, starts: bool = True, away: Seconds | None = 30.0,
     ) -> None:  # fmt: skip
         """The scheduler of a home, over its socket: found as the commands find it, and started if it is not there
         unless `starts` is false. Or, with `url`, one over TCP, with its `token`, and for https with a file of
-        certificates to trust in `ca`. Where neither is said, `ROTA_URL` and `ROTA_TOKEN` count."""
+        certificates to trust in `ca`. Where neither is said, `ROTA_URL` and `ROTA_TOKEN` count. A scheduler that is
+        stopped while `wait`, `logs` or `events` go on is waited for: for so many seconds as `away` says, or without end
+        if that is None."""
         place, found = _place(home, url, token, ca)
-        self._line = Line(BlockingCarrier(place, found, starts=starts), is_here=found is not None)
+        carrier = Keeping(place, found, starts=starts, away=seconds("away", away))
+        self._pool = carrier.pool
+        self._line = Line(carrier, is_here=found is not None)
 
     def close(self) -> None:
-        """Let go of what is kept open."""
+        """Close the connections that are kept. What is asked later has one for itself."""
+        self._pool.close()
 
     def __enter__(self) -> Self:
         return self
@@ -69,19 +83,22 @@ class AsyncClient(Verbs, Awaiting):
             async for piece in client.logs(job.id, follow=True):
                 sys.stdout.buffer.write(piece)
 
-    A task that is cancelled closes its connection; what it had asked for goes on.
+    A task that is cancelled closes its connection. A job that it waited for goes on; a `run` is cancelled with it.
     """
 
     def __init__(
         self, *, home: str | Path | None = None, url: str | None = None, token: str | None = None,
-        ca: str | Path | None = None, starts: bool = True,
+        ca: str | Path | None = None, starts: bool = True, away: Seconds | None = 30.0,
     ) -> None:  # fmt: skip
         """As of `Client`."""
         place, found = _place(home, url, token, ca)
-        self._line = Line(Streaming(place, found, starts=starts), is_here=found is not None)
+        carrier = Streaming(place, found, starts=starts, away=seconds("away", away))
+        self._pool = carrier.pool
+        self._line = Line(carrier, is_here=found is not None)
 
     async def close(self) -> None:
-        """Let go of what is kept open."""
+        """As of `Client`."""
+        self._pool.close()
 
     async def __aenter__(self) -> Self:
         return self

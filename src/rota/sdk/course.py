@@ -8,14 +8,19 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from rota.client.absence import Absence
+from rota.client.ask import Ask
 from rota.client.ask.event import follow_events
+from rota.client.ask.given import seconds
 from rota.client.ask.group import cancel_group, get_group
 from rota.client.ask.job import TERMINAL, cancel_job, get_job
 from rota.client.ask.log import PIECE, follow_log, get_log
 from rota.client.ask.slot import cancel_slot, get_slot
+from rota.client.ask.wanted import Seconds
 from rota.client.listen import listen
 from rota.client.message import Message
-from rota.client.problem import BadAnswer, Broken
+from rota.client.problem import BadAnswer
+from rota.errors import Unavailable
 from rota.sdk.verb import Line
 from rota.wire.event import EventForm, ResetForm
 from rota.wire.group import GroupForm
@@ -26,12 +31,12 @@ T = TypeVar("T")
 
 _POLL = 30.0
 """Seconds for which one request waits for an end."""
-_TRIES = 3
 
 
 class _Deadline:
-    def __init__(self, timeout: float | None, what: str) -> None:
-        self._at = None if timeout is None else time.monotonic() + timeout
+    def __init__(self, timeout: Seconds | None, what: str) -> None:
+        left = seconds("timeout", timeout)
+        self._at = None if left is None else time.monotonic() + left
         self._what = what
 
     def next_poll(self) -> float:
@@ -42,25 +47,36 @@ class _Deadline:
             raise TimeoutError(f"{self._what} has not ended in time; it goes on")
 
 
-async def wait(line: Line, job: str, *, timeout: float | None = None) -> JobForm:  # noqa: ASYNC109 - of both clients
-    """The job when it has ended, or the last of its chain if it was retried. After `timeout` seconds TimeoutError; the
-    job goes on."""
+async def _until(
+    line: Line, build: Callable[[float], Ask], form: type[T], is_over: Callable[[T], bool], deadline: _Deadline
+) -> T:
+    """What is asked for when it is over. `build` makes the request from the seconds for which it waits."""
+    absence = Absence(line.carrier)
+    while True:
+        try:
+            found = await line.ask(build(deadline.next_poll()), form)
+        except Unavailable as error:
+            await absence.bear(error)
+        else:
+            absence.over()
+            if is_over(found):
+                return found
+        deadline.check()
+
+
+async def wait(line: Line, job: str, *, timeout: Seconds | None = None) -> JobForm:  # noqa: ASYNC109 - of both clients
+    """The job when it has ended, or the last of its chain if it was retried; also over a restart of the scheduler.
+    After `timeout` seconds TimeoutError; the job goes on."""
     deadline = _Deadline(timeout, job)
-    while True:
-        form = await line.ask(get_job(job, wait=deadline.next_poll()), JobForm)
-        if form.status in TERMINAL:
-            return form
-        deadline.check()
+    return await _until(
+        line, lambda poll: get_job(job, wait=poll), JobForm, lambda form: form.status in TERMINAL, deadline
+    )
 
 
-async def wait_group(line: Line, group: str, *, timeout: float | None = None) -> GroupForm:  # noqa: ASYNC109
-    """The group when it is over."""
+async def wait_group(line: Line, group: str, *, timeout: Seconds | None = None) -> GroupForm:  # noqa: ASYNC109
+    """The group when it is over, as `wait` does."""
     deadline = _Deadline(timeout, group)
-    while True:
-        form = await line.ask(get_group(group, wait=deadline.next_poll()), GroupForm)
-        if form.is_over:
-            return form
-        deadline.check()
+    return await _until(line, lambda poll: get_group(group, wait=poll), GroupForm, lambda form: form.is_over, deadline)
 
 
 async def cancel(line: Line, job: str) -> JobForm:
@@ -78,16 +94,19 @@ async def cancel_whole_group(line: Line, group: str) -> GroupForm:
 async def cancel_direct(line: Line, slot: str) -> SlotForm:
     """End a direct execution; when this returns it is gone."""
     form = await line.ask(cancel_slot(slot), SlotForm)
-    while form.finished_at is None:
-        form = await line.ask(get_slot(slot, wait=_POLL), SlotForm)
-    return form
+    if form.finished_at is not None:
+        return form
+    deadline = _Deadline(None, slot)
+    return await _until(
+        line, lambda poll: get_slot(slot, wait=poll), SlotForm, lambda form: form.finished_at is not None, deadline
+    )
 
 
 async def logs(
     line: Line, job: str, stream: str = "stdout", *, follow: bool = False, offset: int = 0, run: str | None = None
 ) -> AsyncGenerator[bytes, None]:
-    """What a job has written to `stdout` or `stderr`, from `offset` on, byte for byte; with `follow` until it ends. Of
-    an earlier run if one is named."""
+    """What a job has written to `stdout` or `stderr`, from `offset` on, byte for byte; with `follow` until it ends,
+    also over a restart of the scheduler. Of an earlier run if one is named."""
     pieces = _followed(line, job, stream, offset) if follow and run is None else _read(line, job, stream, offset, run)
     try:
         async for piece in pieces:
@@ -108,24 +127,23 @@ async def _read(line: Line, job: str, stream: str, offset: int, run: str | None)
 
 async def _followed(line: Line, job: str, stream: str, offset: int) -> AsyncGenerator[bytes, None]:
     """Whoever comes back says how much he has."""
-    tries = 0
-    while tries < _TRIES:
-        incoming = await line.carrier.open(follow_log(job, stream, offset=offset))
+    absence = Absence(line.carrier)
+    while True:
         try:
-            while not incoming.finished:
-                piece = await incoming.receive()
-                line.carrier.answered, tries = True, 0
-                if piece:
-                    yield piece
-                offset += len(piece)
-        except Broken:
-            tries += 1
-            if tries == _TRIES:
-                raise
-        else:
-            return
-        finally:
-            incoming.close()
+            incoming = await line.carrier.open(follow_log(job, stream, offset=offset))
+            try:
+                while not incoming.finished:
+                    piece = await incoming.receive()
+                    line.carrier.answered = True
+                    absence.over()
+                    offset += len(piece)
+                    if piece:
+                        yield piece
+                return
+            finally:
+                incoming.close()
+        except Unavailable as error:
+            await absence.bear(error)
 
 
 async def events(
@@ -138,7 +156,7 @@ async def events(
     events after `since` are not there any more."""
     asked: Any = {"job": job, "group": group, "kind": kind, "type": type, "flow": flow}
     last = None if since is None else str(since)
-    messages = listen(line.carrier, lambda last: follow_events(**asked, last=last), last, outlasts=True)
+    messages = listen(line.carrier, lambda last: follow_events(**asked, last=last), last)
     try:
         async for message in messages:
             if message.event == "reset" and on_reset is not None:

@@ -18,6 +18,7 @@ import msgspec
 from rota.client.ask import MOST_LISTED, Ask
 from rota.client.carry import Carrier, each, run
 from rota.client.problem import BadAnswer
+from rota.errors import InvalidInput
 from rota.sdk.around import directory, here
 
 P = ParamSpec("P")
@@ -121,7 +122,7 @@ class Verb(Deed[P, T]):
             return await line.ask(line.placed(ask) if has_place else ask, form)
 
         super().__init__(do)
-        self.build = build
+        self.build, self.form = build, form
         self.__doc__, self._made_of = build.__doc__, build
 
 
@@ -163,7 +164,7 @@ class Pages(Course[P, T]):
     def __init__(self, build: Callable[P, Ask], form: type[F], of: Callable[[F], Sequence[T]]) -> None:
         async def go(line: Line, /, *args: P.args, **given: P.kwargs) -> AsyncGenerator[T, None]:
             asked: Any = dict(given)
-            left = asked.pop("limit", None)
+            left = _most(asked.pop("limit", None))
             while left is None or left > 0:
                 asked["limit"] = MOST_LISTED if left is None else min(left, MOST_LISTED)
                 page = await line.ask(build(*args, **asked), form)
@@ -176,5 +177,11 @@ class Pages(Course[P, T]):
                 asked["cursor"] = page.next
 
         super().__init__(go)
-        self.build = build
+        self.build, self.form = build, form
         self.__doc__, self._made_of = build.__doc__, build
+
+
+def _most(limit: object) -> int | None:
+    if limit is None or (isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0):
+        return limit
+    raise InvalidInput(f"limit is how many at most, as 100, not {limit!r}")

@@ -124,9 +124,15 @@ class ArtifactRecords:
 
     def makers_of(self, artifacts: Collection[tuple[str, str]]) -> list[JobId]:
         """The chains that make one of these and have not ended."""
+        return list(dict.fromkeys(maker for makers in self._active_makers(artifacts).values() for maker in makers))
+
+    def _active_makers(self, artifacts: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], list[JobId]]:
+        makers: dict[tuple[str, str], list[JobId]] = {}
         names = sorted({name for _, name in artifacts})
-        rows = self._db.rows("makers_of", names=names) if names else ()
-        return list(dict.fromkeys(JobId(chain) for scope, name, chain in rows if (scope, name) in artifacts))
+        for scope, name, chain in self._db.rows("makers_of", names=names) if names else ():
+            if (scope, name) in artifacts:
+                makers.setdefault((scope, name), []).append(JobId(chain))
+        return makers
 
     def waits_for(
         self, jobs: Mapping[JobId, JobId], made: Mapping[tuple[str, str], Sequence[JobId]]
@@ -135,9 +141,13 @@ class ArtifactRecords:
         before: dict[JobId, list[JobId]] = {chain: [] for chain in jobs}
         for chain, predecessor in self._db.rows("open_edges_of", ids=list(jobs.values())) if jobs else ():
             before[JobId(chain)].append(JobId(predecessor))
-        for chain, needs in self.needs_of(list(jobs)).items():
-            keys = [(need.scope, str(need.artifact)) for need in needs]
-            makers = [*self.makers_of(keys), *(maker for key in keys for maker in made.get(key, ()))]
+        needed = {
+            chain: [(need.scope, str(need.artifact)) for need in needs]
+            for chain, needs in self.needs_of(list(jobs)).items()
+        }
+        active = self._active_makers({key for keys in needed.values() for key in keys})
+        for chain, keys in needed.items():
+            makers = (maker for key in keys for maker in (*active.get(key, ()), *made.get(key, ())))
             before[JobId(chain)] += [maker for maker in makers if maker != chain]
         return before
 

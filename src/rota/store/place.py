@@ -34,6 +34,9 @@ class Placing(Snapshots, Crafting):
     def stir_due(self, now: datetime) -> None:
         self._db.run("stir_due", now=to_stored(now))
 
+    def stir_postponed(self, now: datetime) -> None:
+        self._db.run("stir_postponed", now=to_stored(now))
+
     def next_due(self) -> datetime | None:
         """When the next delayed job is to be looked at."""
         due = self._db.rows("next_due")

@@ -6,8 +6,10 @@ every call, so nothing here is dearer to import than a few lines of text.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
+
+from rota.client.ask.given import plain
+from rota.errors import InvalidInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # `typing` costs a third of a bare interpreter's start, and a command is paid for at every call.
@@ -23,7 +25,6 @@ PATIENCE = 60.0
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _REPEATABLE = ("GET", "PUT")
 """A PATCH is none: a rename that was done once is refused the second time, for its name is gone."""
-_DURATIONS = frozenset(("delay", "timeout", "idle_timeout", "wait"))
 
 
 class Ask:
@@ -69,15 +70,16 @@ class Ask:
         return Ask(self.method, self.target, body=body, headers=self.headers, patience=self.patience)
 
 
-def new_key() -> str:
-    """For one thing that is to be done once, however often it is asked for."""
-    return os.urandom(16).hex()
-
-
 def quote(text: str, *, keep: str = "") -> str:
     """Percent-encode for a path segment or a query value; characters in `keep` stay."""
+    if not isinstance(text, str):
+        raise InvalidInput(f"an id or a name is text, as 'job-1', not {text!r}")
+    try:
+        spelt = text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise InvalidInput(f"{text!r} is no text that can be sent: it has half a character") from None
     kept = _UNRESERVED.union(keep.encode())
-    return "".join(chr(byte) if byte in kept else f"%{byte:02X}" for byte in text.encode("utf-8", "surrogateescape"))
+    return "".join(chr(byte) if byte in kept else f"%{byte:02X}" for byte in spelt)
 
 
 def query(*pairs: tuple[str, object]) -> str:
@@ -95,19 +97,13 @@ def _each(value: object) -> Iterable[object]:
 def _text(value: object) -> str:
     if isinstance(value, bool):
         return "1" if value else "0"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    if hasattr(value, "isoformat"):
+        return str(value.isoformat())
+    return str(value) if isinstance(value, str | int) else plain(value)
 
 
 def patience_for(wait: float | None) -> float:
     """Of a request that is answered when something has happened, or after so many seconds."""
     return PATIENCE + (wait or 0)
-
-
-def duration(given: Any) -> Any:
-    """As the API takes it; text is so already, and none is none."""
-    return f"{given.total_seconds():.6f}s" if hasattr(given, "total_seconds") else given
-
-
-def with_durations(fields: Mapping[str, object]) -> Json:
-    """The fields of a body, with those that are durations as the API takes them."""
-    return {name: duration(value) if name in _DURATIONS else value for name, value in fields.items()}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from rota.client.ask import Ask, new_key, patience_for, query, quote
+from rota.client.ask import Ask, patience_for, query, quote
+from rota.client.ask.given import key_of, seconds
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from rota.client.ask.wanted import Group
+    from rota.client.ask.wanted import Group, Seconds
 
 OVER = ("COMPLETED", "CANCELLED", "PARTIAL")
 
@@ -24,17 +25,19 @@ def list_groups(*, open: bool = False, limit: int | None = None, cursor: str | N
 
 def add_group(*, key: str | None = None, **group: Unpack[Group]) -> Ask:
     """One that jobs can join."""
-    return Ask("POST", "/api/job-groups", body=dict(group), key=key or new_key())
+    return Ask("POST", "/api/job-groups", body=dict(group), key=key_of(key))
 
 
-def get_group(group: str, *, wait: float | None = None, seen: str | None = None) -> Ask:
+def get_group(group: str, *, wait: Seconds | None = None, seen: str | None = None) -> Ask:
     """A group; with `wait`, when it is over (or its tag is no longer `seen`) or the seconds are over."""
+    wait = seconds("wait", wait)
     target = f"/api/job-groups/{quote(group)}{query(('wait', wait), ('seen', seen))}"
     return Ask("GET", target, patience=patience_for(wait))
 
 
-def get_progress(group: str, *, wait: float | None = None, seen: str | None = None) -> Ask:
+def get_progress(group: str, *, wait: Seconds | None = None, seen: str | None = None) -> Ask:
     """How it gets on: at once when something has ended or begun since `seen`, else when the seconds are over."""
+    wait = seconds("wait", wait)
     target = f"/api/job-groups/{quote(group)}/progress{query(('wait', wait), ('seen', seen))}"
     return Ask("GET", target, patience=patience_for(wait))
 
@@ -51,4 +54,4 @@ def cancel_group(group: str) -> Ask:
 
 def rewind_group(group: str, *, key: str | None = None) -> Ask:
     """What of it has not succeeded goes back into the queue."""
-    return Ask("POST", f"/api/job-groups/{quote(group)}/rewind", key=key or new_key(), patience=None)
+    return Ask("POST", f"/api/job-groups/{quote(group)}/rewind", key=key_of(key), patience=None)

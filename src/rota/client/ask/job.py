@@ -4,33 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from rota.client.ask import Ask, new_key, patience_for, query, quote, with_durations
-from rota.errors import InvalidInput
+from rota.client.ask import Ask, patience_for, query, quote
+from rota.client.ask.given import key_of, listed, mapped, seconds, with_durations, words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Unpack
 
     from rota.client.ask import Json
-    from rota.client.ask.wanted import Around, Edit, Group, Job, JobOptions
+    from rota.client.ask.wanted import Around, Command, Edit, Group, Job, JobOptions, Seconds
 
 ACTIVE = ("QUEUED", "WAITING_ON_DEPS", "WAITING_ON_LOCKS", "RUNNING")
 TERMINAL = ("COMPLETED", "FAILED", "SKIPPED", "CANCELLED", "BLOCKED_BY_DEPENDENCY")
 
 
-def submit_job(command: Sequence[str] = (), *, key: str | None = None, **options: Unpack[JobOptions]) -> Ask:
+def submit_job(command: Command = (), *, key: str | None = None, **options: Unpack[JobOptions]) -> Ask:
     """A job: a command with its arguments, or one that a template brings. With the same `key` it is stored once."""
-    if isinstance(command, str):
-        raise InvalidInput(f'a command is a list of words: {command.split()!r}, or ["sh", "-c", {command!r}]')
-    asked = {"command": list(command), **options} if command else options
-    return Ask("POST", "/api/jobs", body=job_body(asked), key=key or new_key())
+    asked = {"command": words(command), **options} if command else options
+    return Ask("POST", "/api/jobs", body=job_body(asked), key=key_of(key))
 
 
 def submit_batch(
     jobs: Iterable[Job], *, group: Group | None = None, key: str | None = None, **around: Unpack[Around]
 ) -> Ask:
     """Jobs, all or none, which can name each other by their `local` names; with `group`, as members of a new one."""
-    return Ask("POST", "/api/jobs/batch", body=_batch(jobs, group, around), key=key or new_key())
+    return Ask("POST", "/api/jobs/batch", body=_batch(jobs, group, around), key=key_of(key))
 
 
 def rehearse_batch(
@@ -38,17 +36,17 @@ def rehearse_batch(
 ) -> Ask:  # fmt: skip
     """What would come of a batch, with the graph of it as `dag` or `json`; nothing does."""
     target = f"/api/jobs/batch{query(('dry_run', True), ('format', format))}"
-    return Ask("POST", target, body=_batch(jobs, group, around), key=new_key())
+    return Ask("POST", target, body=_batch(jobs, group, around), key=key_of(None))
 
 
 def _batch(jobs: Iterable[Job], group: Group | None, around: Around) -> Json:
-    body: Json = {**around, "jobs": [job_body(job) for job in jobs]}
-    return body if group is None else {"group": dict(group), **body}
+    body: Json = {**around, "jobs": [job_body(job) for job in listed("jobs", jobs)]}
+    return body if group is None else {"group": mapped("group", group), **body}
 
 
 def job_body(asked: Mapping[str, object]) -> Json:
     """As the API takes it: a job or a key by itself is one to come after, or to hold alone."""
-    body = with_durations(asked)
+    body = with_durations(mapped("job", asked))
     for field, name in (("after", "job"), ("locks", "key")):
         if isinstance(body.get(field), list | tuple):
             body[field] = [{name: each} if isinstance(each, str) else each for each in body[field]]
@@ -62,15 +60,16 @@ def list_jobs(
 ) -> Ask:  # fmt: skip
     """Jobs: first those that are active, in queue order, then those that have ended, the latest first."""
     asked = query(
-        ("status", list(status)), ("name", name), ("type", type), ("flow", flow), ("phase", phase), ("target", target),
-        ("group", group), ("limit", limit), ("cursor", cursor),
+        ("status", listed("status", status)), ("name", name), ("type", type), ("flow", flow), ("phase", phase),
+        ("target", target), ("group", group), ("limit", limit), ("cursor", cursor),
     )  # fmt: skip
     return Ask("GET", f"/api/jobs{asked}")
 
 
-def get_job(job: str, *, wait: float | None = None, seen: str | None = None) -> Ask:
+def get_job(job: str, *, wait: Seconds | None = None, seen: str | None = None) -> Ask:
     """A job; with `wait` the last of its chain, when that has ended (or its status is no longer `seen`) or the seconds
     are over."""
+    wait = seconds("wait", wait)
     target = f"/api/jobs/{quote(job)}{query(('wait', wait), ('seen', seen))}"
     return Ask("GET", target, patience=patience_for(wait))
 
@@ -87,7 +86,7 @@ def cancel_job(job: str) -> Ask:
 
 def rewind_job(job: str, *, key: str | None = None) -> Ask:
     """It and everything downstream of it goes back into the queue. A large set takes its time."""
-    return Ask("POST", f"/api/jobs/{quote(job)}/rewind", key=key or new_key(), patience=None)
+    return Ask("POST", f"/api/jobs/{quote(job)}/rewind", key=key_of(key), patience=None)
 
 
 def edit_job(job: str, /, **changes: Unpack[Edit]) -> Ask:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rota.client.ask import Ask, query
+from rota.client.ask.given import listed
 
 
 def list_queue(*, limit: int | None = None, cursor: str | None = None) -> Ask:
@@ -14,7 +15,7 @@ def list_queue(*, limit: int | None = None, cursor: str | None = None) -> Ask:
 
 def reorder_queue(order: Iterable[str]) -> Ask:
     """These jobs in this order, in the places that they have together."""
-    return Ask("POST", "/api/queue/reorder", body={"order": list(order)})
+    return Ask("POST", "/api/queue/reorder", body={"order": listed("order", order)})
 
 
 def list_locks(*, key: str | None = None, limit: int | None = None, cursor: str | None = None) -> Ask:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rota.client.ask import Ask, new_key, query, quote
+from rota.client.ask import Ask, query, quote
+from rota.client.ask.given import key_of, listed
 
 
 def list_runs(
@@ -12,7 +13,9 @@ def list_runs(
     cursor: str | None = None,
 ) -> Ask:  # fmt: skip
     """Runs of all jobs, the newest first."""
-    asked = query(("job", job), ("status", list(status)), ("worker", worker), ("limit", limit), ("cursor", cursor))
+    asked = query(
+        ("job", job), ("status", listed("status", status)), ("worker", worker), ("limit", limit), ("cursor", cursor)
+    )
     return Ask("GET", f"/api/job-runs{asked}")
 
 
@@ -28,4 +31,4 @@ def get_run(run: str) -> Ask:
 
 def retry_run(run: str, *, key: str | None = None) -> Ask:
     """Try a chain that has failed again, as a new job. A job's id does as well: one that never ran has no run."""
-    return Ask("POST", f"/api/job-runs/{quote(run)}/retry", key=key or new_key())
+    return Ask("POST", f"/api/job-runs/{quote(run)}/retry", key=key_of(key))

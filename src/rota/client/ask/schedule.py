@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rota.client.ask import Ask, new_key, query, quote
+from rota.client.ask import Ask, query, quote
+from rota.client.ask.given import key_of, mapped
 from rota.client.ask.job import job_body
 
 TYPE_CHECKING = False
@@ -22,7 +23,7 @@ def list_schedules(*, limit: int | None = None, cursor: str | None = None) -> As
 def add_schedule(name: str, cron: str, job: Job, *, key: str | None = None, **more: Unpack[Schedule]) -> Ask:
     """A job each time that the cron expression says."""
     body = {"name": name, "cron": cron, "job": job_body(job), **more}
-    return Ask("POST", "/api/schedules", body=body, key=key or new_key())
+    return Ask("POST", "/api/schedules", body=body, key=key_of(key))
 
 
 def get_schedule(schedule: str) -> Ask:
@@ -54,7 +55,7 @@ def disable_schedule(schedule: str) -> Ask:
 def trigger_schedule(schedule: str, *, params: Mapping[str, Any] | None = None, key: str | None = None) -> Ask:
     """A job of it now, with these params over its own."""
     target = f"/api/schedules/{quote(schedule)}/trigger"
-    return Ask("POST", target, body={"params": dict(params or {})}, key=key or new_key())
+    return Ask("POST", target, body={"params": mapped("params", params or {})}, key=key_of(key))
 
 
 def next_fires(schedule: str, *, start: str | None = None, count: int | None = None) -> Ask:

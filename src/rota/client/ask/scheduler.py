@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rota.client.ask import PATIENCE, Ask, duration, query, quote
+from rota.client.ask import PATIENCE, Ask, query, quote
+from rota.client.ask.given import duration
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from rota.client.ask import Ask, new_key, patience_for, query, quote
+from rota.client.ask import Ask, patience_for, query, quote
+from rota.client.ask.given import key_of, seconds, words
 from rota.client.ask.job import job_body
 
 TYPE_CHECKING = False
@@ -12,18 +13,18 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from rota.client.ask import Json
-    from rota.client.ask.wanted import Direct
+    from rota.client.ask.wanted import Command, Direct, Seconds
 
 
-def run_direct(command: Sequence[str] = (), *, key: str | None = None, **options: Unpack[Direct]) -> Ask:
+def run_direct(command: Command = (), *, key: str | None = None, **options: Unpack[Direct]) -> Ask:
     """Wait for its turn, run it, and have the result as the answer, however long that takes."""
-    return Ask("POST", "/api/direct", body=_body(command, options), key=key or new_key(), patience=None)
+    return Ask("POST", "/api/direct", body=_body(command, options), key=key_of(key), patience=None)
 
 
-def reserve_slot(command: Sequence[str] = (), *, key: str | None = None, **options: Unpack[Direct]) -> Ask:
+def reserve_slot(command: Command = (), *, key: str | None = None, **options: Unpack[Direct]) -> Ask:
     """Reserve a place, for a command or for work that the caller does itself. Who has it says now and then, by looking
     with `wait` or by renewing it, that he is still there."""
-    return Ask("POST", "/api/slots", body=_body(command, options), key=key or new_key())
+    return Ask("POST", "/api/slots", body=_body(command, options), key=key_of(key))
 
 
 def attend_new_slot(request: Json) -> Ask:
@@ -31,8 +32,8 @@ def attend_new_slot(request: Json) -> Ask:
     return Ask("POST", "/api/slots?stream=1", body=request, patience=None)
 
 
-def _body(command: Sequence[str], options: Direct) -> Json:
-    return job_body({"command": list(command), **options} if command else options)
+def _body(command: Command, options: Direct) -> Json:
+    return job_body({"command": words(command), **options} if command else options)
 
 
 def attend_slot(slot: str, offsets: Mapping[str, int], *, wait: str | None = None) -> Ask:
@@ -46,8 +47,9 @@ def list_slots(*, limit: int | None = None, cursor: str | None = None) -> Ask:
     return Ask("GET", f"/api/slots{query(('limit', limit), ('cursor', cursor))}")
 
 
-def get_slot(slot: str, *, wait: float | None = None, seen: str | None = None) -> Ask:
+def get_slot(slot: str, *, wait: Seconds | None = None, seen: str | None = None) -> Ask:
     """One; with `wait`, when it has ended (or its status is no longer `seen`) or the seconds are over."""
+    wait = seconds("wait", wait)
     target = f"/api/slots/{quote(slot)}{query(('wait', wait), ('seen', seen))}"
     return Ask("GET", target, patience=patience_for(wait))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rota.client.ask import Ask, new_key, query, quote, with_durations
+from rota.client.ask import Ask, query, quote
+from rota.client.ask.given import key_of, mapped, with_durations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 def add_template(template: NewTemplate | Json, *, key: str | None = None) -> Ask:
     """One more: a document with its name, its command and what else its jobs are asked for."""
-    return Ask("POST", "/api/job-templates", body=with_durations(template), key=key or new_key())
+    return Ask("POST", "/api/job-templates", body=with_durations(mapped("template", template)), key=key_of(key))
 
 
 def list_templates(*, all: bool = False, limit: int | None = None, cursor: str | None = None) -> Ask:  # noqa: A002
@@ -34,7 +35,7 @@ def change_template(template: str, /, **changes: Unpack[TemplateChange]) -> Ask:
 
 def replace_template(template: str, whole: TemplateChange | Json) -> Ask:
     """The same of all of it: what the document does not name is as in a new one."""
-    return Ask("PUT", f"/api/job-templates/{quote(template)}", body=with_durations(whole))
+    return Ask("PUT", f"/api/job-templates/{quote(template)}", body=with_durations(mapped("template", whole)))
 
 
 def archive_template(template: str) -> Ask:

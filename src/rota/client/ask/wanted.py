@@ -7,10 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from os import PathLike
 from typing import Any, Literal, NotRequired, TypedDict
 
-Duration = str | timedelta
-"""Text as `90s` or `1h30m`, or a timedelta."""
+Duration = str | float | timedelta
+"""Text as `90s` or `1h30m`, a number of seconds, or a timedelta."""
+Seconds = Duration
+"""The same, of what is waited for by the request itself."""
+Path = str | PathLike[str]
+Command = Sequence[Path]
+"""Words; a path is one."""
 
 
 class After(TypedDict):
@@ -23,51 +29,66 @@ class Lock(TypedDict):
     mode: NotRequired[Literal["exclusive", "shared"]]
 
 
-class JobOptions(TypedDict, total=False):
-    """All of a job but its command."""
+class _Work(TypedDict, total=False):
+    """What jobs, templates and direct executions are all asked for."""
 
-    template: str | None
-    name: str | None
     type: str | None
-    params: Mapping[str, Any]
-    priority: int | None
-    after: Sequence[str | After]
-    """Jobs by id, to come after their success, or with another policy."""
+    pools: Mapping[str, int]
     locks: Sequence[str | Lock]
     """Keys to hold alone, or shared."""
+    flow: str | None
+    target: str | None
+    timeout: Duration | None
+    idle_timeout: Duration | None
+    env: Mapping[str, str]
+
+
+class _Queued(_Work, total=False):
+    """The same of jobs and templates."""
+
+    priority: int | None
+    retries: int | None
+    retry: str | None
     needs: Sequence[str]
     produces: Sequence[str]
     missing_producer: Literal["wait", "block"] | None
-    pin: str | None
-    pools: Mapping[str, int]
-    flow: str | None
     phase: str | None
     parallelizable: bool | None
     unique: str | None
-    target: str | None
-    group: str | None
     webhooks: Sequence[str]
     webhook_events: Sequence[str]
-    delay: Duration | None
-    timeout: Duration | None
-    idle_timeout: Duration | None
     skip_if: str | None
-    retries: int | None
-    retry: str | None
-    cwd: str | None
     worktree: bool | None
     base: str | None
     patch: bool | None
-    with_diff: bool
-    env: Mapping[str, str]
+
+
+class _Asked(TypedDict, total=False):
+    """What a job or a direct execution is made of, and where it runs."""
+
+    template: str | None
+    params: Mapping[str, Any]
+    name: str | None
+    cwd: Path | None
     inherit_env: bool
     env_given: Sequence[str]
+
+
+class JobOptions(_Asked, _Queued, total=False):
+    """All of a job but its command."""
+
+    after: Sequence[str | After]
+    """Jobs by id, to come after their success, or with another policy."""
+    pin: str | None
+    group: str | None
+    delay: Duration | None
+    with_diff: bool
 
 
 class Job(JobOptions, total=False):
     """One of a batch."""
 
-    command: Sequence[str]
+    command: Command
     local: str | None
     """The name by which the others of its batch can say `after`."""
 
@@ -81,7 +102,7 @@ class Group(TypedDict, total=False):
 class Around(TypedDict, total=False):
     """What the jobs of a batch get that do not bring their own."""
 
-    cwd: str | None
+    cwd: Path | None
     env: Mapping[str, str]
     inherit_env: bool
 
@@ -89,7 +110,7 @@ class Around(TypedDict, total=False):
 class Edit(TypedDict, total=False):
     """What shall be another; what is not named stays, and None is for no name, no limit, no delay."""
 
-    command: Sequence[str]
+    command: Command
     params: Mapping[str, Any]
     set_params: Mapping[str, Any]
     unset_params: Sequence[str]
@@ -102,37 +123,14 @@ class Edit(TypedDict, total=False):
     delay: Duration | None
 
 
-class Template(TypedDict, total=False):
+class Template(_Queued, total=False):
     """All of a template but its name."""
 
     description: str | None
-    command: Sequence[str]
+    command: Command
     default_params: Mapping[str, Any]
     params_schema: Mapping[str, Any] | None
     job_name: str | None
-    type: str | None
-    priority: int | None
-    retry: str | None
-    retries: int | None
-    pools: Mapping[str, int]
-    locks: Sequence[str | Lock]
-    needs: Sequence[str]
-    produces: Sequence[str]
-    missing_producer: Literal["wait", "block"] | None
-    flow: str | None
-    phase: str | None
-    parallelizable: bool | None
-    unique: str | None
-    target: str | None
-    timeout: Duration | None
-    idle_timeout: Duration | None
-    skip_if: str | None
-    worktree: bool | None
-    base: str | None
-    patch: bool | None
-    env: Mapping[str, str]
-    webhooks: Sequence[str]
-    webhook_events: Sequence[str]
 
 
 class NewTemplate(Template):
@@ -144,44 +142,32 @@ class TemplateChange(Template, total=False):
     set_default_params: Mapping[str, Any]
 
 
-class Schedule(TypedDict, total=False):
-    """All of a schedule but its name, its cron expression and its job."""
+class _Times(TypedDict, total=False):
+    """When a schedule fires."""
 
     tz: str
     catch_up: Literal["latest", "none", "all"]
     overlap: Literal["allow", "skip", "queue_one"]
+
+
+class Schedule(_Times, total=False):
+    """All of a schedule but its name, its cron expression and its job."""
+
     enabled: bool
 
 
-class ScheduleChange(TypedDict, total=False):
+class ScheduleChange(_Times, total=False):
     """What shall be another; what is not named stays."""
 
     name: str
     cron: str
-    tz: str
-    catch_up: Literal["latest", "none", "all"]
-    overlap: Literal["allow", "skip", "queue_one"]
     job: Job
     set_params: Mapping[str, Any]
     unset_params: Sequence[str]
 
 
-class Direct(TypedDict, total=False):
+class Direct(_Asked, _Work, total=False):
     """All of a direct execution but its command."""
 
-    template: str | None
-    params: Mapping[str, Any]
-    name: str | None
-    type: str | None
-    flow: str | None
-    target: str | None
-    pools: Mapping[str, int]
-    locks: Sequence[str | Lock]
-    timeout: Duration | None
-    idle_timeout: Duration | None
-    cwd: str | None
-    env: Mapping[str, str]
-    inherit_env: bool
-    env_given: Sequence[str]
     wait: Duration | None
     """How long its turn is waited for; as configured if nothing is said."""

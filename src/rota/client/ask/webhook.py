@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rota.client.ask import Ask, duration, new_key, query, quote
+from rota.client.ask import Ask, query, quote
+from rota.client.ask.given import duration, key_of, listed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ def list_webhooks(*, limit: int | None = None, cursor: str | None = None) -> Ask
 
 def add_webhook(url: str, *, events: Sequence[str] = (), secret: str | None = None, key: str | None = None) -> Ask:
     """Tell this URL of these events, or of the usual ones. The answer has the secret that messages are signed with."""
-    body = {"url": url, "events": list(events), "secret": secret}
-    return Ask("POST", "/api/webhooks", body=body, key=key or new_key())
+    body = {"url": url, "events": listed("events", events), "secret": secret}
+    return Ask("POST", "/api/webhooks", body=body, key=key_of(key))
 
 
 def get_webhook(webhook: str, *, secret: bool = False) -> Ask:
@@ -52,12 +53,12 @@ def rotate_webhook(
 ) -> Ask:
     """Another secret; the one until now goes on signing for as long as `keep` says."""
     body = {"secret": secret, "keep": duration(keep)}
-    return Ask("POST", f"/api/webhooks/{quote(webhook)}/rotate", body=body, key=key or new_key())
+    return Ask("POST", f"/api/webhooks/{quote(webhook)}/rotate", body=body, key=key_of(key))
 
 
 def try_webhook(webhook: str, *, key: str | None = None) -> Ask:
     """Send it something now; this takes as long as the receiver may."""
-    return Ask("POST", f"/api/webhooks/{quote(webhook)}/test", key=key or new_key(), patience=None)
+    return Ask("POST", f"/api/webhooks/{quote(webhook)}/test", key=key_of(key), patience=None)
 
 
 def list_deliveries(
@@ -76,4 +77,4 @@ def get_delivery(delivery: str) -> Ask:
 
 def redeliver(delivery: str, *, key: str | None = None) -> Ask:
     """Send it again."""
-    return Ask("POST", f"/api/webhook-deliveries/{quote(delivery)}/redeliver", key=key or new_key())
+    return Ask("POST", f"/api/webhook-deliveries/{quote(delivery)}/redeliver", key=key_of(key))

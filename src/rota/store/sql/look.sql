@@ -2,6 +2,10 @@
 UPDATE job SET stirred = 1
 WHERE status = 'QUEUED' AND ready = 0 AND not_before <= :now AND stirred = 0
 
+-- name: stir_postponed: the wall clock was set back, and their time is still to come after all
+UPDATE job SET stirred = 1
+WHERE stirred = 0 AND finished_at IS NULL AND started_at IS NULL AND not_before > :now
+
 -- name: next_due
 SELECT not_before FROM job WHERE status = 'QUEUED' AND ready = 0 AND not_before IS NOT NULL ORDER BY not_before LIMIT 1
 

@@ -1,0 +1,293 @@
+"""What is true after every step, whatever happened in it.
+
+The store is asked in SQL past its own verbs, the children in the supervisor's memory are the truth about what ran, and
+the referee works out the slow way who may start and why the others wait.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine.referee import Party, Referee, of_job, of_slot, used
+from rota.core.event import Event
+from rota.core.fact import Fact, File, Head
+from rota.core.job import Job
+from rota.core.pool import Limits
+from rota.core.slot import SlotState, owner_of
+from rota.core.status import STARTED, TERMINAL, WAITING, Status
+from rota.executor.port import Acknowledge, Order, Start, Stop
+from rota.ids import JobId, RunId, SlotId, parse_slot, show_job
+from rota.view import slot as view_slot
+from rota.view.job import forms
+from store.invariants import check_store
+
+if TYPE_CHECKING:
+    from sim.simulation import Simulation
+
+_GONE = {f"job.{status.lower()}" for status in (*TERMINAL, Status.QUEUED)} | {"slot.ended", "slot.returned"}
+_WAITS = {
+    "dependencies": Status.WAITING_ON_DEPS,
+    "pinned_head": Status.WAITING_ON_DEPS,
+    "locks": Status.WAITING_ON_LOCKS,
+}
+
+
+class Judge:
+    def __init__(self, simulation: Simulation, path: Path) -> None:
+        self._sim = simulation
+        self._path = path
+        self.accepted: set[JobId] = set()
+        """Jobs that somebody was told of."""
+        self.groups_asked: set[int] = set()
+        self.joined: set[str] = set()
+        self.paused: set[str] = set()
+        self.clearing: set[str] = set()
+        self.running: dict[JobId, Party] = {}
+        """What has started and is not over, by the events."""
+        self.new: list[Party] = []
+        self.is_strict = False
+        self._seen = 0
+        self._booked = 0
+        self._stopped: set[RunId] = set()
+        self._was_held = False
+        self._waited: set[JobId] = set()
+        self._lasts: dict[JobId, Job] = {}
+
+    def open(self) -> None:
+        self._connection = sqlite3.connect(self._path, isolation_level=None)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def raw(self, sql: str) -> list[tuple[Any, ...]]:
+        return self._connection.execute(sql).fetchall()
+
+    # While it happens.
+
+    def at_order(self, order: Order) -> None:
+        """What leaves the scheduler is on disk by then."""
+        match order:
+            case Start():
+                rows = (
+                    self.raw(f"SELECT status FROM job WHERE id = {order.job}")
+                    if order.job > 0
+                    else self.raw(f"SELECT 'RUNNING' FROM slot WHERE id = {-order.job} AND run = {order.run}")
+                )
+                assert rows, f"{order.run} is started, and nobody knows it"
+                if order.job > 0:
+                    runs = self.raw(f"SELECT job FROM run WHERE id = {order.run} AND status IS NULL")
+                    assert runs == [(order.job,)], f"run-{order.run} is started before its claim is on disk"
+                    assert Status(rows[0][0]) in STARTED
+            case Stop():
+                self._stopped.add(order.run)
+            case Acknowledge():
+                rows = self.raw(f"SELECT 1 FROM run WHERE id = {order.run} AND status IS NULL")
+                assert not rows, f"the end of run-{order.run} is acknowledged before it is on disk"
+
+    def at_spawn(self, order: Start) -> None:
+        """A process begins: nothing that lives may be in its way, whatever the store believes."""
+        party, chain = self._party(order.job), self._chain(order.job)
+        for child in self._sim.supervisor.alive():
+            other = child.order.job
+            assert self._chain(other) != chain, f"two of chain {chain} at once: {order.job} and {other}"
+            assert not party.clashes(self._party(other)), f"{order.job} and {other} hold one key"
+        for child in self._sim.supervisor.of_job(order.job):
+            assert child.end is not None
+            is_done = child.end.code is not None and child.order.run not in self._stopped
+            since = self.raw(f"SELECT rewound_run FROM job WHERE id = {order.job}")[0][0] or 0 if order.job > 0 else 0
+            assert not is_done or child.order.run <= since, f"{show_job(order.job)} runs again though nobody asked"
+
+    def _party(self, owner: JobId) -> Party:
+        if owner > 0:
+            return of_job(self._sim.job(owner))
+        slot = self._sim.reader.slot(SlotId(-owner))
+        assert slot is not None
+        return of_slot(slot)
+
+    def _chain(self, owner: JobId) -> JobId:
+        return self._sim.job(owner).chain if owner > 0 else owner
+
+    def begin(self) -> None:
+        self.new = []
+        self._was_held = self._sim.engine.held is not None
+        slots = self._sim.reader.open_slots()
+        self._waited = {owner_of(slot.id) for slot in slots if slot.state is SlotState.WAITING}
+
+    # Afterwards.
+
+    def check(self) -> None:
+        assert self._sim.engine.trouble is None, self._sim.engine.trouble
+        check_store(self.raw)
+        self._meet()
+        self._check_accepted()
+        self._check_truth()
+        if self._sim.wire.is_idle and self._sim.engine.held_by is None:
+            self._check_rest()
+
+    def _meet(self) -> None:
+        """What was booked, in its order."""
+        for seq, event in self._sim.reader.events_since(self._seen, 100_000):
+            self._seen = seq
+            self._meet_event(event)
+
+    def _meet_event(self, event: Event) -> None:
+        job = event.job
+        slot = parse_slot(str(event.data["slot"])) if "slot" in event.data else None
+        match event.kind:
+            case "scheduler.paused":
+                self.paused.add(str(event.data["scope"]))
+            case "scheduler.resumed":
+                self.paused.discard(str(event.data["scope"]))
+            case "job.rewound" if job is not None:
+                self.running.pop(job, None)
+            case "job.dispatched" if job is not None:
+                self._check_start(of_job(self._sim.job(job)))
+            case "slot.started" if slot is not None:
+                found = self._sim.reader.slot(slot)
+                assert found is not None
+                self._check_start(of_slot(found))
+            case kind if kind in _GONE:
+                owner = job if slot is None else owner_of(slot)
+                assert owner is not None
+                self.running.pop(owner, None)
+
+    def _check_start(self, one: Party) -> None:
+        assert one.owner not in self.running, f"{one.owner} has started twice"
+        assert not (self._was_held and self._sim.engine.held), "the file holds everything"
+        assert not self.paused & set(one.scopes), f"{one.owner} is paused"
+        for other in self.running.values():
+            assert not one.clashes(other), f"{one.owner} and {other.owner} hold one key"
+        self.running[one.owner] = one
+        self.new.append(one)
+        total, limits = used(self.running.values()), Limits(self._sim.sizes)
+        for pool in one.draws:
+            size = limits.size(pool)
+            assert size is None or total[pool] <= size, f"{one.owner} takes {pool} to {total[pool]}/{size}"
+
+    def _check_accepted(self) -> None:
+        known = {job for (job,) in self.raw("SELECT id FROM job")}
+        assert self.accepted <= known, f"lost: {self.accepted - known}"
+        for group, count in self.raw(
+            "SELECT job_group, count(DISTINCT chain) FROM job WHERE job_group IS NOT NULL GROUP BY 1"
+        ):
+            if f"group-{group}" not in self.joined:
+                assert count in self.groups_asked, f"group-{group} has {count} of its members"
+
+    def _check_truth(self) -> None:
+        """What the store says of a run is what became of its process."""
+        for run, status, exit_code, error in self.raw(
+            f"SELECT id, status, exit_code, error FROM run WHERE status IS NOT NULL AND id > {self._booked - 50}"
+        ):
+            self._booked = max(self._booked, run)
+            child = self._sim.supervisor.children.get(RunId(run))
+            if child is None:
+                assert status != Status.COMPLETED, f"run-{run} is {status}, and never was"
+                continue
+            assert child.end is not None, f"run-{run} is {status}, and lives"
+            end = child.end
+            if end.code is not None and not child.is_stopped and run not in self._stopped:
+                assert (status, exit_code) == ("COMPLETED" if end.code == 0 else "FAILED", end.code), (run, status, end)
+            assert end.watched or status != Status.COMPLETED, f"run-{run} is {status}, and nobody saw its end"
+            assert not end.watched or "crash recovery" not in str(error), (
+                f"run-{run}: {error}, though it was seen to end"
+            )
+
+    # When nothing is under way.
+
+    def _check_rest(self) -> None:
+        jobs, slots = self._sim.reader.jobs(self._sim.ids()), self._sim.reader.open_slots()
+        self._lasts = {job.chain: job for job in jobs}
+        paused = self.paused | ({"global"} if self._sim.engine.held is not None else set())
+        referee = Referee(jobs, slots, self._sim.sizes, paused, self._sim.clock.now(), self._outside)
+        running = {party.owner for party in referee.running}
+        assert running == self.running.keys(), f"running {running}, and by the events {set(self.running)}"
+        alive = {child.order.job for child in self._sim.supervisor.alive()}
+        with_child = {party.owner for party in referee.running if party.owner > 0 or self._has_command(party.owner)}
+        assert alive == with_child, f"alive {alive}, and the store says {with_child}"
+        self._check_room_of_slots(referee)
+        self._check_slots(referee)
+        self._check_jobs(referee, {job.id: job for job in jobs})
+        self._check_still()
+
+    def _check_room_of_slots(self, referee: Referee) -> None:
+        """No job took what a direct execution waits for, be it in the step in which that came."""
+        waited = [slot for slot in referee.slots if slot.owner in self._waited and referee.reserves(slot)]
+        for job in self.new:
+            for slot in waited if job.owner > 0 and job.owner in self.running else ():
+                shared = {pool for pool in job.draws.keys() & slot.draws.keys() if referee.is_limited(pool)}
+                assert not any(map(referee.is_overdrawn, shared)), f"{job.owner} went before {slot.owner}"
+
+    def _check_slots(self, referee: Referee) -> None:
+        shown = {form.id: form for form in view_slot.listing(self._sim.reader, self._sim.sight)[0]}
+        for slot in referee.slots:
+            wait = shown[f"slot-{-slot.owner}"].wait
+            assert wait is not None, f"{slot.owner} waits, and nothing says why"
+            assert str(wait.kind) == referee.kind(slot), (slot.owner, wait, referee.kind(slot))
+
+    def _has_command(self, owner: JobId) -> bool:
+        slot = self._sim.reader.slot(SlotId(-owner))
+        return slot is not None and slot.command is not None
+
+    def _outside(self, job: Job) -> str | None:
+        """What of the world outside holds it, by looking at all of it."""
+        for need in job.spec.needs:
+            if not self._is_there(str(need), job.chain):
+                return "dependencies"
+        pin = job.spec.pinned_head
+        if pin is not None and self._sim.probe.world.get(Head("/repo/.git", pin.branch)) != pin.oid:
+            return "pinned_head"
+        return None
+
+    def _is_there(self, name: str, chain: JobId) -> bool:
+        fact: Fact = File(name.removeprefix("file:")) if name.startswith("file:") else Head("/repo/.git", "c")
+        is_made = any(
+            job.status in STARTED and name in map(str, job.spec.produces)
+            for job in self._lasts.values()
+            if job.chain != chain
+        )
+        is_old = any(
+            self.raw(
+                f"SELECT 1 FROM product JOIN artifact ON artifact.id = product.artifact"
+                f" WHERE artifact.name = '{name}' AND is_rewound = 1 AND chain <> {chain}"
+            )
+        )
+        return bool(self._sim.probe.world.get(fact)) and not is_old and not (name.startswith("file") and is_made)
+
+    def _check_jobs(self, referee: Referee, jobs: dict[JobId, Job]) -> None:
+        waiting = [job for job in jobs.values() if job.status in WAITING]
+        shown = {form.id: form for form in forms(self._sim.reader, waiting, self._sim.sight)}
+        is_paced = bool(referee.able)
+        if is_paced and not self._has_open_breaker():
+            assert self._sim.engine.outlook.is_for_later(self._sim.clock.now()), (
+                f"{[(party.owner, shown[show_job(party.owner)].wait) for party in referee.able]} could start now"
+            )
+        for party in referee.jobs:
+            kind, wait = referee.kind(party), shown[show_job(party.owner)].wait
+            said = None if wait is None else str(wait.kind)
+            if wait is not None and "breaker" in str(wait.on):
+                continue
+            if self._has_open_breaker() or (is_paced and kind in (None, "slot", "capacity")):
+                assert said in (None, "delay", "slot", "capacity", "locks", "paused", kind), (party.owner, said, kind)
+            else:
+                assert said == kind, (party.owner, said, kind, wait)
+                assert jobs[party.owner].status is _WAITS.get(str(kind), Status.QUEUED), (party.owner, kind)
+        self._check_words([party.owner for party in referee.jobs if shown[show_job(party.owner)].wait is None])
+
+    def _has_open_breaker(self) -> bool:
+        return bool(self._sim.reader.breakers())
+
+    def _check_words(self, free: list[JobId]) -> None:
+        """Whoever is said to start with the next tick does."""
+        if free:
+            would = self._sim.dry_run()["would_dispatch"]
+            for job in free:
+                text = self._sim.why(job)["text"]
+                assert ("it starts with the next" in text) == (show_job(job) in would), text
+
+    def _check_still(self) -> None:
+        """When nothing happens, another turn changes nothing."""
+        before = (self.raw("PRAGMA data_version"), len(self._sim.wire.orders))
+        self._sim.turn()
+        assert (self.raw("PRAGMA data_version"), len(self._sim.wire.orders)) == before

@@ -1,0 +1,40 @@
+"""A sample of the seeds; `make soak SEEDS=10000` runs more of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from sample import SOAK, sample
+from sim.plan import Plan, Step, plan_of
+from sim.search import fault_of, show, shrink
+
+FIRST = SOAK * 100_000
+"""More of them are others."""
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + sample(40)))
+def test_whatever_happens_the_promises_hold(seed: int) -> None:
+    plan = plan_of(seed)
+    fault = fault_of(plan)
+    if fault is not None:
+        small, fault = shrink(plan, fault)
+        pytest.fail(f"`PYTHONPATH=tests python -m sim {seed}` comes down to\n{show(small)}\n\n{fault}")
+
+
+def test_a_seed_is_the_same_every_time() -> None:
+    assert plan_of(7) == plan_of(7)
+    assert plan_of(7) != plan_of(8)
+
+
+def test_what_fails_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many steps those are left without which it would not fail."""
+
+    def judged(plan: Plan) -> str | None:
+        verbs = [step.verb for step in plan.steps]
+        fails = "pause" in verbs and "crash" in verbs[verbs.index("pause") :]
+        return '  File "judge.py", line 1\nAssertionError' if fails else None
+
+    monkeypatch.setattr("sim.search.fault_of", judged)
+    steps = tuple(Step(verb, 0) for verb in ("submit", "time", "pause", "submit", "limit", "crash", "time"))
+    small, _ = shrink(Plan(seed=0, steps=steps), str(judged(Plan(seed=0, steps=steps))))
+    assert [step.verb for step in small.steps] == ["pause", "crash"]
