@@ -45,10 +45,17 @@ def maybe_seconds(fields: Fields, name: str) -> float | None:
 
 
 def path(fields: Fields, name: str) -> str:
-    """Of any bytes but NUL."""
+    """From the root on: one that hangs on where we are would be somewhere else for each of our threads."""
     value = fields[name]
-    if not isinstance(value, str) or "\0" in value:
-        raise ValueError(f"{name} is {value!r:.100}, and no path")
+    if not isinstance(value, str) or "\0" in value or not value.startswith("/"):
+        raise ValueError(f"{name} is {value!r:.100}, and no path from the root on")
+    return value
+
+
+def word(fields: Fields, name: str) -> str:
+    value = fields[name]
+    if not isinstance(value, str):
+        raise ValueError(f"{name} is {value!r:.100}, and no word")
     return value
 
 
@@ -84,7 +91,7 @@ def check_end(end: Fields) -> None:
         _check_text(end, "error")
         _check(isinstance(end.get("is_machine", False), bool), "is_machine")
         return
-    _check(0 <= seconds(end, "at"), "at")
+    _check(seconds(end, "at") >= 0, "at")
     _check(end.get("code") is None or whole(end, "code", 255) >= 0, "code")
     _check(end.get("signal") is None or whole(end, "signal", 255) >= 0, "signal")
     _check(end.get("ended_by") in REASONS, "ended_by")
@@ -100,6 +107,6 @@ def _check_text(end: Fields, name: str) -> None:
     value.encode()  # half a surrogate pair is no text to others
 
 
-def _check(is_fine: bool, name: str) -> None:  # noqa: FBT001
+def _check(is_fine: bool, name: str) -> None:
     if not is_fine:
         raise ValueError(f"{name} is not what it can be")
