@@ -89,7 +89,7 @@ def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
         yield Peer(rig)
 
 
-ONE_RIG = settings(suppress_health_check=[*HealthCheck], max_examples=sample(60))
+ONE_RIG = settings(suppress_health_check=[*HealthCheck], max_examples=sample(150))
 
 
 @ONE_RIG
@@ -101,8 +101,74 @@ def test_whatever_the_scheduler_says(peer: Peer, data: st.DataObject) -> None:
         peer.works(wire)
 
 
+def refusals(wire: Wire, count: int) -> list[dict[str, Any]]:
+    """Ends that other tests have left are told meanwhile."""
+    heard: list[dict[str, Any]] = []
+    while len(heard) < count and (message := wire.hear()) is not None:
+        heard += [message] if message["type"] == "error" else []
+    return heard
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        {"timeout": float("inf")}, {"timeout": float("nan")}, {"timeout": "1"}, {"idle_timeout": float("inf")},
+        {"kill_after": None}, {"kill_after": float("nan")}, {"directory": "/\0"}, {"directory": "here"},
+        {"directory": 5}, {"cwd": "."}, {"argv": "true"}, {"argv": [1]}, {"argv": None}, {"overlay": {"A": 1}},
+        {"overlay": []}, {"run": "1"}, {"run": True}, {"run": 1.5}, {"run": -1}, {"run": 1 << 63}, {"aside": "x"},
+        {"skip_if": 5}, {"workspace": {}}, {"workspace": {"limit": "x"}}, {"workspace": 5}, {"surroundings": []},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_start_that_cannot_be_carried_out_is_refused_before_anything_is_done(
+    peer: Peer, spoilt: dict[str, Any]
+) -> None:
+    with peer.speaking() as wire:
+        wire.say_at_once({**start(RUN, peer.rig.home), **spoilt}, {"type": "acknowledge", "run": CHILD})
+        first, second = refusals(wire, 2)
+        assert first["order"] == "start"
+        assert first["error"].startswith("not understood: ")
+        assert second["error"] == "this run has not ended", "the next line was read too"
+        peer.works(wire)
+
+
+def test_a_stop_that_is_refused_leaves_it_to_the_next(rig: Rig) -> None:
+    rig.start(1, ["sleep", "1000"])
+    pid = rig.started(1).pid
+    wire = Wire(rig.home)
+    wire.hello(generation=5)
+    for spoilt in ({"run": 1, "kill_after": "x"}, {"run": True}, {"run": 1, "kill_after": float("nan")}):
+        wire.say(type="stop", **spoilt)
+        answer = wire.hear()
+        assert answer is not None
+        assert answer["type"] == "error"
+    assert lives(pid)
+    wire.say(type="stop", run=1)
+    answer = wire.hear()
+    wire.close()
+    assert answer is not None
+    assert (answer["type"], answer["ended_by"]) == ("exited", "stop")
+
+
+@pytest.mark.parametrize("deep", [b"[" * 100_000, b'{"a":' * 100_000], ids=["array", "object"])
+def test_what_is_too_deep_costs_only_itself(peer: Peer, deep: bytes) -> None:
+    with peer.speaking() as wire:
+        wire.sock.sendall(deep + b'\n{"type":"dance"}\n')
+        assert [answer["error"][:15] for answer in refusals(wire, 2)] == ["not understood:", "unknown message"]
+        peer.works(wire)
+
+
+def takes_over(line: bytes) -> bool:
+    """Spoilt or not, it is a hello of a scheduler that comes after all others here."""
+    try:
+        generation = json.loads(line)["generation"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return False
+    return type(generation) is int and generation > 5
+
+
 @ONE_RIG
-@given(lines=st.lists(spoilt_line([HELLO]), min_size=1, max_size=3))
+@given(lines=st.lists(spoilt_line([HELLO]).filter(lambda line: not takes_over(line)), min_size=1, max_size=3))
 def test_whatever_a_stranger_says_first(peer: Peer, lines: list[bytes]) -> None:
     stranger = Wire(peer.rig.home)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -190,7 +256,7 @@ def hear_the_end(executor: LocalExecutor) -> list[Message]:
             wait_readable(executor.fileno(), deadline, f"the end; heard {heard[-3:]}")
 
 
-@settings(max_examples=sample(80), suppress_health_check=[*HealthCheck])
+@settings(max_examples=sample(150), suppress_health_check=[*HealthCheck])
 @given(lines=st.lists(spoilt_line(ENDS), min_size=1, max_size=3), in_one_breath=st.booleans())
 def test_whatever_the_supervisor_says(tmp_path: Path, lines: list[bytes], in_one_breath: bool) -> None:
     """What follows is heard: on this connection, or where a line could not be read, on the next, which begins anew."""
@@ -201,7 +267,7 @@ def test_whatever_the_supervisor_says(tmp_path: Path, lines: list[bytes], in_one
         assert isinstance(after, Accounts) == isinstance(before, Lost)
 
 
-@settings(max_examples=sample(60), suppress_health_check=[*HealthCheck])
+@settings(max_examples=sample(150), suppress_health_check=[*HealthCheck])
 @given(line=spoilt_line([ANSWER]))
 def test_whatever_it_answers_to_a_hello(tmp_path: Path, line: bytes) -> None:
     with facing(tmp_path, line + END) as executor:
