@@ -18,7 +18,7 @@ from pathlib import Path
 
 from mutation.breaks import ROOT, Break, load
 
-PATIENCE = 600.0
+PATIENCE = 300.0
 """Seconds; a test that hangs has not said what is wrong."""
 _FAILED = 1
 """How pytest says that a test failed; all else (no such test, an import that breaks) shows nothing."""

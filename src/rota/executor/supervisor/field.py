@@ -45,10 +45,17 @@ def maybe_seconds(fields: Fields, name: str) -> float | None:
 
 
 def path(fields: Fields, name: str) -> str:
-    """Of any bytes but NUL."""
+    """From the root on: one that hangs on where we are would be somewhere else for each of our threads."""
     value = fields[name]
-    if not isinstance(value, str) or "\0" in value:
-        raise ValueError(f"{name} is {value!r:.100}, and no path")
+    if not isinstance(value, str) or "\0" in value or not value.startswith("/"):
+        raise ValueError(f"{name} is {value!r:.100}, and no path from the root on")
+    return value
+
+
+def word(fields: Fields, name: str) -> str:
+    value = fields[name]
+    if not isinstance(value, str):
+        raise ValueError(f"{name} is {value!r:.100}, and no word")
     return value
 
 

@@ -32,10 +32,10 @@ class History:
             run = _starting(record)
             self.runs[run.number] = run
         elif kind == "acknowledged":
-            self.runs.pop(record["run"], None)
+            self.runs.pop(field.whole(record, "run"), None)
         elif kind in ("started", "ending", "exited", "failed_to_start"):
             # A failure to write `starting` was told without it; its end alone is enough to tell it again.
-            found = self.runs.get(record["run"])
+            found = self.runs.get(field.whole(record, "run"))
             if found is not None:
                 _advance(found, record, line)
 
@@ -48,7 +48,7 @@ def _starting(record: dict[str, Any]) -> Run:
         deadline=field.maybe_seconds(record, "deadline"),
         idle_timeout=field.maybe_seconds(record, "idle_timeout"),
     )
-    run.boot = field.path(record, "boot")
+    run.boot = field.word(record, "boot")
     run.inherited = True
     return run
 

@@ -171,11 +171,9 @@ class Server:
 
     def _take(self, connection: Connection, text: bytes) -> None:
         """One message. What cannot be understood is said so and costs nobody else anything."""
-        number: object = None
-        order: object = None
+        message: dict[str, Any] = {}
         try:
             message = protocol.parse(text)
-            number, order = message.get("run"), message.get("type")
             if connection is self.scheduler:
                 problem = self._obey(connection, message)
             else:
@@ -185,8 +183,7 @@ class Server:
             say(f"{problem}: {text[:200]!r}")
         if problem is not None:
             self._is_urgent = True
-            answer = protocol.line(type="error", error=problem, run=number, order=order, protocol=protocol.PROTOCOL)
-            connection.out.append(answer)
+            connection.out.append(_refusal(problem, message))
             if connection is not self.scheduler:
                 self._send(connection)
                 self._close(connection)
@@ -203,13 +200,17 @@ class Server:
                 return None
             case "stop":
                 kill_after = field.maybe_seconds(message, "kill_after")
-                return None if self._keeper.stop(message["run"], kill_after) else "no such run"
+                return None if self._keeper.stop(field.whole(message, "run"), kill_after) else "no such run"
             case "signal":
-                return None if self._keeper.signal(message["run"], message["number"]) else "no such run"
+                return (
+                    None
+                    if self._keeper.signal(field.whole(message, "run"), field.whole(message, "number"))
+                    else "no such run"
+                )
             case "acknowledge":
-                return None if self._keeper.acknowledge(message["run"]) else "this run has not ended"
+                return None if self._keeper.acknowledge(field.whole(message, "run")) else "this run has not ended"
             case unknown:
-                return f"unknown message: {unknown}"
+                return f"unknown message: {unknown!r:.100}"
 
     def _greet(self, connection: Connection, message: dict[str, Any]) -> str | None:
         if message["type"] != "hello":
@@ -238,3 +239,15 @@ class Server:
             connection.out.append(protocol.line(type="trouble", trouble=self._keeper.trouble))
         self._is_urgent = True
         return None
+
+
+def _refusal(problem: str, message: dict[str, Any]) -> bytes:
+    """Names the order that it answers as far as that can be read by anybody."""
+    run, order = message.get("run"), message.get("type")
+    return protocol.line(
+        type="error",
+        error=problem,
+        run=run if type(run) is int else None,
+        order=order.encode(errors="replace").decode() if isinstance(order, str) else None,
+        protocol=protocol.PROTOCOL,
+    )
