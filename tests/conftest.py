@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from harness import Raw, Scheduler, sqlite_raw
 from postgres_server import Schema, postgres_schema, postgres_server, postgres_url
 from rota.store.port import Store
 from rota.store.postgres.store import PostgresStore
+from rota.store.sqlite import checkpoint, database
 from rota.store.sqlite.store import SqliteStore
 from sample import load_profile
 
@@ -19,11 +21,28 @@ __all__ = ["postgres_schema", "postgres_server", "postgres_url"]
 load_profile()
 
 
+@pytest.fixture(autouse=True)
+def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test stores need not outlast a crash of the machine, nor have room to grow. Who tests the files
+    themselves has a fixture of this name that does nothing; schedulers with a process of their own know of none."""
+    monkeypatch.setattr(database, "SYNCHRONOUS", "OFF")
+    monkeypatch.setattr(checkpoint, "_ROOM", 0)
+
+
+@pytest.fixture(scope="session")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database of SQLite as it is when it is new: to copy one takes a tenth of what it takes to migrate one."""
+    path = tmp_path_factory.mktemp("migrated") / "rota.db"
+    SqliteStore(path).session().close()
+    return path
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     """Every store there is; what passes on one passes on all."""
     if request.param == "postgres":
         return PostgresStore(request.getfixturevalue("postgres_url"))
+    shutil.copyfile(request.getfixturevalue("migrated"), tmp_path / "rota.db")
     return SqliteStore(tmp_path / "rota.db")
 
 

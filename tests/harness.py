@@ -65,7 +65,7 @@ def sqlite_raw(path: Path) -> Raw:
     def run(sql: str) -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(path, timeout=10)) as connection:
             try:
-                connection.execute("PRAGMA foreign_keys = ON")
+                connection.executescript("PRAGMA foreign_keys = ON; PRAGMA synchronous = OFF")
                 rows = connection.execute(sql).fetchall()
                 connection.commit()
             except sqlite3.IntegrityError as error:

@@ -148,6 +148,7 @@ def test_files_that_cannot_be_used_are_named(home: Path, tmp_path: Path, files: 
     locked = certify(tmp_path, "locked", "-passout", "pass:secret")
     nonsense = tmp_path / "nonsense.pem"
     nonsense.write_text("not a certificate\n")
+    nonsense.chmod(0o600)
     for pair in ((files[0], other[1]), (nonsense, files[1]), (files[0], nonsense), locked):
         with hosting(home, **settings(pair)) as host:
             said = off(host)
@@ -155,3 +156,17 @@ def test_files_that_cannot_be_used_are_named(home: Path, tmp_path: Path, files: 
             assert said.endswith("; they are PEM files that belong together, and the key has no passphrase")
     with hosting(home, **settings((files[0], tmp_path))) as host:
         assert off(host) == f"{tmp_path} cannot be read: Is a directory"
+
+
+@pytest.mark.parametrize("bits", [0o644, 0o640, 0o604, 0o660])
+def test_a_key_that_others_can_read_turns_it_off(home: Path, tmp_path: Path, bits: int) -> None:
+    cert, key = certify(tmp_path)
+    key.chmod(bits)
+    with hosting(home, **settings((cert, key))) as host:
+        said = f"others can read {key}: its mode is {bits:04o}, not 0600; `chmod 600 {key}`, and if somebody"
+        assert str(host.settled()["off"]).startswith(said)
+        assert str(host.on_loop(lambda: host.tcp.trouble)).startswith(f"TCP is off: {said}"), "in `status` and `doctor`"
+        key.chmod(0o600)
+        host.on_loop(host.tcp.wake)
+        eventually(lambda: host.settled()["url"], what="TCP with a key that is a secret")
+        assert host.ask(trust=cert).status == 200

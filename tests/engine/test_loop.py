@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from harness import FakeClock, Scheduler
@@ -181,3 +183,12 @@ def test_and_does_not_wait_for_an_engine_that_is_gone(loop: Loop) -> None:
     loop.stop()
     with pytest.raises(OutcomeUnknown):
         loop.perform(submission)
+
+
+def test_a_start_may_be_waited_for_for_years(loop: Loop, scheduler: Scheduler, crashed: threading.Event) -> None:
+    """No wait for the kernel can be that long."""
+    years = timedelta(days=3650)
+    scheduler.engine.settings = msgspec.structs.replace(scheduler.engine.settings, start_timeout=years)
+    ask(loop, submission).get()
+    assert ask(loop, submission).get().jobs
+    assert not crashed.is_set()

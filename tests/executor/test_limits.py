@@ -136,3 +136,17 @@ def test_an_older_reason_is_not_taken_for_this_one(rig: Rig) -> None:
     (rig.directory(1) / "skip_if.log").write_text("old reason\n")
     rig.shell(1, "true", skip_if="echo new")
     assert rig.exited(1).skipped == "new"
+
+
+def test_a_limit_of_years_ends_nobody(rig: Rig) -> None:
+    """A month is longer than one wait for the kernel can be; the longest that can be asked for is ten years."""
+    supervisor = rig.executor.supervisor_pid
+    rig.start(1, ["sleep", "1000"], timeout=30 * 86_400.0)
+    rig.start(2, ["sleep", "1000"], idle_timeout=3650 * 86_400.0)
+    assert lives(rig.started(1).pid)
+    assert lives(rig.started(2).pid)
+    rig.shell(3, "exit 3")
+    assert rig.exited(3).code == 3
+    rig.stop(1)
+    assert rig.exited(1).ended_by == "stop"
+    assert rig.executor.supervisor_pid == supervisor

@@ -15,10 +15,11 @@ from rota.core.event import Event
 from rota.core.fact import Fact, File, Head
 from rota.core.job import Job
 from rota.core.pool import Limits
-from rota.core.slot import owner_of
+from rota.core.slot import SlotState, owner_of
 from rota.core.status import STARTED, TERMINAL, WAITING, Status
 from rota.executor.port import Acknowledge, Order, Start, Stop
 from rota.ids import JobId, RunId, SlotId, parse_slot, show_job
+from rota.view import slot as view_slot
 from rota.view.job import forms
 from store.invariants import check_store
 
@@ -51,6 +52,8 @@ class Judge:
         self._booked = 0
         self._stopped: set[RunId] = set()
         self._was_held = False
+        self._waited: set[JobId] = set()
+        self._lasts: dict[JobId, Job] = {}
 
     def open(self) -> None:
         self._connection = sqlite3.connect(self._path, isolation_level=None)
@@ -109,6 +112,8 @@ class Judge:
     def begin(self) -> None:
         self.new = []
         self._was_held = self._sim.engine.held is not None
+        slots = self._sim.reader.open_slots()
+        self._waited = {owner_of(slot.id) for slot in slots if slot.state is SlotState.WAITING}
 
     # Afterwards.
 
@@ -192,7 +197,8 @@ class Judge:
     # When nothing is under way.
 
     def _check_rest(self) -> None:
-        jobs, slots = self._jobs(), self._sim.reader.open_slots()
+        jobs, slots = self._sim.reader.jobs(self._sim.ids()), self._sim.reader.open_slots()
+        self._lasts = {job.chain: job for job in jobs}
         paused = self.paused | ({"global"} if self._sim.engine.held is not None else set())
         referee = Referee(jobs, slots, self._sim.sizes, paused, self._sim.clock.now(), self._outside)
         running = {party.owner for party in referee.running}
@@ -200,15 +206,29 @@ class Judge:
         alive = {child.order.job for child in self._sim.supervisor.alive()}
         with_child = {party.owner for party in referee.running if party.owner > 0 or self._has_command(party.owner)}
         assert alive == with_child, f"alive {alive}, and the store says {with_child}"
+        self._check_room_of_slots(referee)
+        self._check_slots(referee)
         self._check_jobs(referee, {job.id: job for job in jobs})
         self._check_still()
+
+    def _check_room_of_slots(self, referee: Referee) -> None:
+        """No job took what a direct execution waits for, be it in the step in which that came."""
+        waited = [slot for slot in referee.slots if slot.owner in self._waited and referee.reserves(slot)]
+        for job in self.new:
+            for slot in waited if job.owner > 0 and job.owner in self.running else ():
+                shared = {pool for pool in job.draws.keys() & slot.draws.keys() if referee.is_limited(pool)}
+                assert not any(map(referee.is_overdrawn, shared)), f"{job.owner} went before {slot.owner}"
+
+    def _check_slots(self, referee: Referee) -> None:
+        shown = {form.id: form for form in view_slot.listing(self._sim.reader, self._sim.sight)[0]}
+        for slot in referee.slots:
+            wait = shown[f"slot-{-slot.owner}"].wait
+            assert wait is not None, f"{slot.owner} waits, and nothing says why"
+            assert str(wait.kind) == referee.kind(slot), (slot.owner, wait, referee.kind(slot))
 
     def _has_command(self, owner: JobId) -> bool:
         slot = self._sim.reader.slot(SlotId(-owner))
         return slot is not None and slot.command is not None
-
-    def _jobs(self) -> list[Job]:
-        return self._sim.reader.jobs(self._sim.ids())
 
     def _outside(self, job: Job) -> str | None:
         """What of the world outside holds it, by looking at all of it."""
@@ -222,10 +242,9 @@ class Judge:
 
     def _is_there(self, name: str, chain: JobId) -> bool:
         fact: Fact = File(name.removeprefix("file:")) if name.startswith("file:") else Head("/repo/.git", "c")
-        lasts = {job.chain: job for job in self._jobs()}
         is_made = any(
             job.status in STARTED and name in map(str, job.spec.produces)
-            for job in lasts.values()
+            for job in self._lasts.values()
             if job.chain != chain
         )
         is_old = any(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import pytest
 
 from harness import Scheduler
 from rota.api.alarm import Alarm
@@ -33,6 +34,7 @@ from rota.core.retry import RetryPolicies, RetryPolicy
 from rota.core.slot import SlotState
 from rota.core.status import WAITING
 from rota.core.workspace import Workspace
+from rota.engine import breaker, control, dispatch
 from rota.engine.outside import look_at, observe
 from rota.engine.work import Request, Work
 from rota.errors import Conflict, Deferred, InvalidInput, NotFound, StorageFull, StoreError
@@ -59,6 +61,8 @@ AROUND = Surroundings(cwd="/", variables={"PATH": "/usr/bin:/bin"})
 SIZES = (-1, 0, 1, 1, 2, 2, 3)
 SCOPES = ("global", "flow/a", "resource/gpu")
 REFUSED = (Conflict, InvalidInput, NotFound, Deferred, StorageFull, StoreError)
+BOUNDS = ((dispatch, "LOOK"), (dispatch, "LOOKS"), (dispatch, "LANES"), (control, "AT_ONCE"), (breaker, "PROBES"))
+"""How much is seen or done in one go: where it is little, everything takes many turns."""
 _RESTS = 3000
 """Turns after which it should have come to rest."""
 
@@ -67,6 +71,10 @@ class Simulation(Scheduler):
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.random = random.Random(f"set-up {plan.seed}")
+        self._bounds = pytest.MonkeyPatch()
+        if self.random.random() < 0.3:
+            for module, name in BOUNDS:
+                self._bounds.setattr(module, name, 1)
         self.directory = Path(tempfile.mkdtemp(prefix="rota-sim-", dir=MEMORY if MEMORY.is_dir() else None))
         self.faults = Faults()
         self.sizes = {"global": self.random.choice(SIZES), "flow/*": 1, "resource/ollama": 1, "resource/gpu": 2}
@@ -121,7 +129,7 @@ class Simulation(Scheduler):
         self.judge.check()
 
     def reboot(self) -> None:
-        """The next scheduler, which may be killed too."""
+        """The next scheduler, which may be killed too; one that cannot use its store says so and ends."""
         held = self.engine.held
         while True:
             self.session.close()
@@ -131,7 +139,7 @@ class Simulation(Scheduler):
                 self.boot(held)
                 self.alarm = Alarm(self, self._outside)
                 return
-            except Crash:
+            except (Crash, StoreError):
                 continue
 
     def turn(self) -> None:
@@ -330,7 +338,8 @@ class Simulation(Scheduler):
         self.hold(chance.choice(("backup", None, None)))
 
     def do_clear(self, chance: random.Random) -> None:
-        self.clear(chance.choice(SCOPES))
+        with suppress(TimeoutError):  # it is carried on when the store can be used again
+            self.clear(chance.choice(SCOPES))
 
     def do_limit(self, chance: random.Random) -> None:
         pool = chance.choice(("global", "global", "flow/a", "flow/*", "resource/gpu"))
@@ -344,7 +353,12 @@ class Simulation(Scheduler):
         )  # fmt: skip
 
     def do_tick(self, chance: random.Random) -> None:
-        self.tick(chance.choice((None, 1, 3)))
+        """What it would do is what it does."""
+        batch = chance.choice((None, 1, 3))
+        would = self.dry_run(batch)
+        said = self.tick(batch)
+        assert said["dispatched"] + said["would_dispatch"] == would["would_dispatch"]
+        assert (said["skipped"], said["reason"]) == (would["skipped"], would["reason"])
 
     def do_schedule(self, chance: random.Random) -> None:
         name = chance.choice("st")
@@ -461,6 +475,7 @@ class Simulation(Scheduler):
         assert (stuck, self.reader.open_slots(), self.supervisor.alive()) == ({}, [], [])
 
     def close(self) -> None:
+        self._bounds.undo()
         super().close()
         self.judge.close()
         shutil.rmtree(self.directory)

@@ -27,6 +27,11 @@ from rota.store.statement import migrations
 from store.invariants import check_store
 
 
+@pytest.fixture(autouse=True)
+def unsynced() -> None:
+    """Here a file is as everybody has it."""
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "rota.db"

@@ -7,7 +7,9 @@ never say a word, each with a descriptor that the scheduler needs.
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -22,9 +24,12 @@ _PATIENCE = 10.0
 def context_of(cert: Path, key: Path) -> ssl.SSLContext:
     for path in (cert, key):
         try:
-            path.open("rb").close()
+            with path.open("rb") as file:
+                seen = os.fstat(file.fileno())
         except OSError as error:
             raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+        if path == key:
+            _refuse_open(key, seen)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
@@ -37,6 +42,17 @@ def context_of(cert: Path, key: Path) -> ssl.SSLContext:
             " they are PEM files that belong together, and the key has no passphrase"
         ) from None
     return context
+
+
+def _refuse_open(key: Path, seen: os.stat_result) -> None:
+    """A key that others can read is no secret. One that is not ours, as root's, may be shared with a group of which we
+    are a part."""
+    others = stat.S_IRWXO | (stat.S_IRWXG if seen.st_uid == os.geteuid() else 0)
+    if seen.st_mode & others:
+        raise ConfigError(
+            f"others can read {key}: its mode is {stat.S_IMODE(seen.st_mode):04o}, not 0600; `chmod 600 {key}`,"
+            " and if somebody may have read it use a new one"
+        )
 
 
 class Door(asyncio.Protocol):

@@ -30,7 +30,8 @@ MOST_IN_A_TURN = 1000
 _STILL_THERE = 1.0
 """Seconds after which who waits for a turn looks whether the engine is still there."""
 LONGEST_WAIT = 60.0
-"""The wall clock can be set under a timer: look again at least this often while one is pending."""
+"""The wall clock can be set under a timer, and the kernel waits for 24 days at most: look again at least this often
+while one is pending."""
 
 
 class Loop:
@@ -132,10 +133,10 @@ class Loop:
             return RETRY_AFTER
         due = []
         if self._engine.next_due is not None:
-            due.append(min((self._engine.next_due - self._clock.now()).total_seconds(), LONGEST_WAIT))
+            due.append((self._engine.next_due - self._clock.now()).total_seconds())
         if self._engine.next_deadline is not None:
             due.append(self._engine.next_deadline - self._clock.monotonic())
-        return max(0.0, min(due)) if due else None
+        return max(0.0, min(*due, LONGEST_WAIT)) if due else None
 
 
 def _always() -> bool:

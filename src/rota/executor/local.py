@@ -53,6 +53,9 @@ _CHUNK = 1 << 18
 
 _log = logging.getLogger(__name__)
 
+_UNREADABLE = (ValueError, RecursionError)
+"""What reading a line can raise."""
+
 
 class _Hello(msgspec.Struct):
     protocol: int
@@ -98,6 +101,8 @@ class LocalExecutor:
 
     `receive` may take up to `wait` seconds when the supervisor has to be started anew. It raises Unavailable
     when there is none to be had, and Conflict when a newer scheduler has taken over; the next call tries again.
+    What the supervisor says and nobody can read ends the connection: it may have been an end, and on the next one all
+    that matters is told again.
     """
 
     def __init__(
@@ -113,6 +118,8 @@ class LocalExecutor:
         self._lines = Lines()
         self._sock: socket.socket | None = None
         self._is_broken = True
+        self._nonsense: str | None = None
+        """What was said that cannot be read, until somebody has heard of it."""
         self._wants_room = False
         """The socket was full: `fileno` says when it takes more."""
         self._starter = starter.Starter(self._home)
@@ -156,18 +163,24 @@ class LocalExecutor:
             return []
         if self._is_broken:
             try:
+                self._complain()
                 self._connect()
             except BaseException:
                 self._clear_news()  # there is none: who waits on `fileno` must not be called at once, over and over
                 raise
         else:
             self._flush()
-            reason = self._read()
-            if reason is not None:
-                self._break(reason)
+            self._take_in()
         messages, self._inbox = self._inbox, []
-        self._clear_news()
+        if self._nonsense is None:
+            self._clear_news()
         return messages
+
+    def _complain(self) -> None:
+        """Once, so that somebody hears of it and waits a while: the next connection may come to the same."""
+        reason, self._nonsense = self._nonsense, None
+        if reason is not None:
+            raise Unavailable(reason)
 
     def close(self) -> None:
         """The supervisor stays while it has runs. What was not flushed is asked again by the next scheduler."""
@@ -184,10 +197,7 @@ class LocalExecutor:
     def _connect(self) -> None:
         deadline = time.monotonic() + self._wait
         os.eventfd_write(self._news, 1)  # `fileno` stays readable until `receive` has returned what came of it
-        if self._sock is not None:
-            self._epoll.unregister(self._sock)
-            self._sock.close()
-            self._sock = None
+        self._hang_up()
         self._is_broken = True
         while True:
             sock = self._starter.connect(deadline)
@@ -212,6 +222,12 @@ class LocalExecutor:
         self._spoken = hello.protocol
         self._inbox.insert(0, Accounts(runs=hello.accounts))
 
+    def _hang_up(self) -> None:
+        if self._sock is not None:
+            self._epoll.unregister(self._sock)
+            self._sock.close()
+            self._sock = None
+
     def _greet(self, sock: socket.socket, deadline: float) -> _Hello:
         """Say hello and wait for the answer. OSError when the connection breaks meanwhile."""
         hello = {
@@ -234,14 +250,17 @@ class LocalExecutor:
             if not data:
                 raise ConnectionResetError
             lines = self._lines.feed(data)
-        answer = _decode(lines[0])
+        self._inbox = []
+        try:
+            answer = _decode(lines[0])
+            for line in lines[1:]:
+                self._take(line)
+        except _UNREADABLE as error:
+            raise Unavailable(_explain_nonsense(error)) from error
         if isinstance(answer, _Error):
             self._refused(answer)
         if not isinstance(answer, _Hello):
             raise Unavailable(f"the supervisor answered something else than hello: {lines[0][:200]!r}")
-        self._inbox = []
-        for line in lines[1:]:
-            self._take(line)
         return answer
 
     def _refused(self, answer: _Error) -> None:
@@ -257,6 +276,16 @@ class LocalExecutor:
         self._is_broken = True
         self._out.clear()
         self._inbox.append(Lost(reason=reason))
+
+    def _take_in(self) -> None:
+        try:
+            reason = self._read()
+        except _UNREADABLE as error:
+            reason = self._nonsense = _explain_nonsense(error)
+            self._hang_up()
+            os.eventfd_write(self._news, 1)
+        if reason is not None:
+            self._break(reason)
 
     # --- bytes ---
 
@@ -316,6 +345,10 @@ def _encoded(order: Order) -> bytes:
         # Arguments, paths and variables may hold bytes that are not UTF-8. Python carries them as lone
         # surrogates, which only its own encoder passes on.
         return json.dumps(msgspec.to_builtins(order)).encode()
+
+
+def _explain_nonsense(error: Exception) -> str:
+    return f"the supervisor said something that cannot be read ({error}); it is asked again"
 
 
 def _decode(line: bytes) -> Message | _Hello | _Error | None:

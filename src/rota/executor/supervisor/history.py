@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rota.executor.supervisor import protocol
+from rota.executor.supervisor import field, protocol
 from rota.executor.supervisor.log import say
 from rota.executor.supervisor.run import Phase, Run
 
@@ -20,34 +20,35 @@ class History:
         for line in journal.splitlines(keepends=True):
             try:
                 self._apply(protocol.parse(line), line)
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                # One bad line must not hide the others.
+            except field.NOT_UNDERSTOOD as error:
+                # One bad line must not hide the others. What it told of its run is not known, and nothing is made up.
                 say(f"journal line not understood ({error!r}): {line[:200]!r}")
 
     def _apply(self, record: dict[str, Any], line: bytes) -> None:
         kind = record["type"]
         if kind == "generation":
-            self.generation = max(self.generation, int(record["generation"]))
+            self.generation = max(self.generation, field.whole(record, "generation"))
         elif kind == "starting":
-            self.runs[record["run"]] = _starting(record)
+            run = _starting(record)
+            self.runs[run.number] = run
         elif kind == "acknowledged":
-            self.runs.pop(record["run"], None)
+            self.runs.pop(field.whole(record, "run"), None)
         elif kind in ("started", "ending", "exited", "failed_to_start"):
             # A failure to write `starting` was told without it; its end alone is enough to tell it again.
-            run = self.runs.get(record["run"])
-            if run is not None:
-                _advance(run, record, line)
+            found = self.runs.get(field.whole(record, "run"))
+            if found is not None:
+                _advance(found, record, line)
 
 
 def _starting(record: dict[str, Any]) -> Run:
     run = Run(
-        record["run"],
-        directory=record["directory"],
-        kill_after=record["kill_after"],
-        deadline=record["deadline"],
-        idle_timeout=record["idle_timeout"],
+        field.whole(record, "run"),
+        directory=field.path(record, "directory"),
+        kill_after=field.seconds(record, "kill_after"),
+        deadline=field.maybe_seconds(record, "deadline"),
+        idle_timeout=field.maybe_seconds(record, "idle_timeout"),
     )
-    run.boot = record["boot"]
+    run.boot = field.word(record, "boot")
     run.inherited = True
     return run
 
@@ -55,10 +56,14 @@ def _starting(record: dict[str, Any]) -> Run:
 def _advance(run: Run, record: dict[str, Any], line: bytes) -> None:
     match record["type"]:
         case "started":
-            run.pid, run.start_time = record["pid"], record["start_time"]
+            run.pid, run.start_time = field.pid(record), field.whole(record, "start_time")
         case "ending":
-            run.ended_by, run.kill_at = record["by"], record["kill_at"]
+            by, kill_at = record["by"], field.maybe_seconds(record, "kill_at")
+            if by not in field.REASONS:
+                raise ValueError(f"nobody ends a run by {by!r}")
+            run.ended_by, run.kill_at = by, kill_at
         case _:
+            field.check_end(record)
             run.end = line
             run.is_written = True
             run.phase = Phase.ENDED

@@ -13,6 +13,8 @@ from collections.abc import Callable
 
 READ = select.EPOLLIN
 READ_WRITE = select.EPOLLIN | select.EPOLLOUT
+_LONGEST_WAIT = 86_400.0
+"""Seconds: the kernel waits for 24 days at most, and a limit may be of years."""
 
 
 class Timer:
@@ -73,4 +75,6 @@ class Loop:
     def _patience(self) -> float:
         while self._timers and self._timers[0][2].action is None:
             heapq.heappop(self._timers)
-        return max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else -1
+        if not self._timers:
+            return -1
+        return min(max(0.0, self._timers[0][0] - time.monotonic()), _LONGEST_WAIT)

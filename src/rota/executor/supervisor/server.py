@@ -21,7 +21,7 @@ import struct
 import time
 
 from rota import __version__
-from rota.executor.supervisor import protocol
+from rota.executor.supervisor import field, protocol
 from rota.executor.supervisor.keeper import Keeper
 from rota.executor.supervisor.log import say
 from rota.executor.supervisor.loop import READ, READ_WRITE, Loop, Timer
@@ -171,22 +171,19 @@ class Server:
 
     def _take(self, connection: Connection, text: bytes) -> None:
         """One message. What cannot be understood is said so and costs nobody else anything."""
-        number: object = None
-        order: object = None
+        message: dict[str, Any] = {}
         try:
             message = protocol.parse(text)
-            number, order = message.get("run"), message.get("type")
             if connection is self.scheduler:
                 problem = self._obey(connection, message)
             else:
                 problem = self._greet(connection, message)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            problem = f"not understood: {error!r}"
+        except field.NOT_UNDERSTOOD as error:
+            problem = f"not understood: {error!r:.300}"
             say(f"{problem}: {text[:200]!r}")
         if problem is not None:
             self._is_urgent = True
-            answer = protocol.line(type="error", error=problem, run=number, order=order, protocol=protocol.PROTOCOL)
-            connection.out.append(answer)
+            connection.out.append(_refusal(problem, message))
             if connection is not self.scheduler:
                 self._send(connection)
                 self._close(connection)
@@ -194,20 +191,26 @@ class Server:
     def _obey(self, connection: Connection, message: dict[str, Any]) -> str | None:
         match message["type"]:
             case "start":
+                field.check_start(message)
                 surroundings = connection.surroundings.get(message["surroundings"])
                 is_fine = self._keeper.start(message, surroundings)
                 return None if is_fine else "this run is known already; it is not started a second time"
             case "environment":
-                connection.surroundings[message["surroundings"]] = message["variables"]
+                connection.surroundings[message["surroundings"]] = field.variables(message, "variables")
                 return None
             case "stop":
-                return None if self._keeper.stop(message["run"], message.get("kill_after")) else "no such run"
+                kill_after = field.maybe_seconds(message, "kill_after")
+                return None if self._keeper.stop(field.whole(message, "run"), kill_after) else "no such run"
             case "signal":
-                return None if self._keeper.signal(message["run"], message["number"]) else "no such run"
+                return (
+                    None
+                    if self._keeper.signal(field.whole(message, "run"), field.whole(message, "number"))
+                    else "no such run"
+                )
             case "acknowledge":
-                return None if self._keeper.acknowledge(message["run"]) else "this run has not ended"
+                return None if self._keeper.acknowledge(field.whole(message, "run")) else "this run has not ended"
             case unknown:
-                return f"unknown message: {unknown}"
+                return f"unknown message: {unknown!r:.100}"
 
     def _greet(self, connection: Connection, message: dict[str, Any]) -> str | None:
         if message["type"] != "hello":
@@ -215,7 +218,7 @@ class Server:
         version = protocol.agree(message["protocol"], message.get("oldest", message["protocol"]))
         if version is None:
             return f"protocol {message['protocol']} is not spoken here, only {list(protocol.ACCEPTED)}"
-        if not self._keeper.take_over(message["generation"]):
+        if not self._keeper.take_over(field.whole(message, "generation")):
             return f"generation {message['generation']} is over: {self._keeper.generation} has taken over"
         if self.scheduler is not None:
             self._close(self.scheduler)
@@ -236,3 +239,15 @@ class Server:
             connection.out.append(protocol.line(type="trouble", trouble=self._keeper.trouble))
         self._is_urgent = True
         return None
+
+
+def _refusal(problem: str, message: dict[str, Any]) -> bytes:
+    """Names the order that it answers as far as that can be read by anybody."""
+    run, order = message.get("run"), message.get("type")
+    return protocol.line(
+        type="error",
+        error=problem,
+        run=run if type(run) is int else None,
+        order=order.encode(errors="replace").decode() if isinstance(order, str) else None,
+        protocol=protocol.PROTOCOL,
+    )

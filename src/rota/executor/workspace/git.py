@@ -110,7 +110,8 @@ class Git:
             raise GitError(f"git cannot be run in {self.directory}: {error.strerror}") from None
 
     def _left(self) -> float:
-        return max(0.01, self.deadline - time.monotonic())
+        """No wait for the kernel can be longer than 24 days."""
+        return min(max(0.01, self.deadline - time.monotonic()), 20 * 86_400.0)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -20,6 +20,8 @@ from rota.store.guard import REFUSAL
 from rota.store.sqlite.bulk import SqliteBulk
 from rota.store.sqlite.checkpoint import LARGE, Checkpointer
 
+SYNCHRONOUS = "FULL"
+"""What was answered is on the disk. Only a crash of the machine shows the difference."""
 _IN = re.compile(r"@in\((\w+)\)")
 _REFUSAL = r"CREATE TRIGGER \g<name> BEFORE \g<event> WHEN \g<when> BEGIN SELECT RAISE(ABORT, \g<text>); END;"
 
@@ -104,7 +106,7 @@ class SqliteDatabase:
             self._connection.execute("PRAGMA busy_timeout = 10000")
             if not readonly:
                 self._connection.execute("PRAGMA journal_mode = WAL")
-                self._connection.execute("PRAGMA synchronous = FULL")
+                self._connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
                 self._connection.execute(f"PRAGMA wal_autocheckpoint = {LARGE}")
                 self._connection.execute("PRAGMA foreign_keys = ON")
         except sqlite3.Error as error:

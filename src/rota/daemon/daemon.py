@@ -1,13 +1,4 @@
-"""`rota serve`: the one place where the parts are put together.
-
-main thread     asyncio: HTTP on the socket and over TCP, signals, webhooks
-rota-engine     the only writer: turns of one transaction each, the supervisor's socket
-rota-reader     views, each at one moment of the store
-rota-prober     repositories and files outside, looked at for jobs that wait for them
-rota-mirror     files for people and tools, written behind
-rota-gc         once a day, removes what is old
-rota-depth      while anything waits, logs what
-"""
+"""The scheduler as a process: its parts, made in their order, started, and stopped."""
 
 from __future__ import annotations
 
@@ -15,22 +6,21 @@ import asyncio
 import gc
 import getpass
 import logging
-import math
 import os
 import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from rota import __version__, config
+from rota import __version__
 from rota.api.alarm import Alarm
 from rota.api.app import ROUTER, Application
-from rota.api.context import Context, Hub, wait_for
+from rota.api.context import Context, Hub
 from rota.api.hold import HoldFile
 from rota.api.limit import Limited, most_connections, most_streams
 from rota.api.protocol import Protocol
@@ -38,15 +28,14 @@ from rota.api.server import Server, bind, configuration
 from rota.api.submit import look_outside
 from rota.api.tcp import Tcp
 from rota.clock import SystemClock
-from rota.command.down import end_running
 from rota.command.submission import Surroundings
 from rota.config import Config
 from rota.core import trace
 from rota.core.control import Holds
 from rota.core.event import Event
 from rota.core.pace import Outlook
-from rota.core.slot import owner_of, show_owner
-from rota.duration import show_duration
+from rota.daemon.live_config import LiveConfig
+from rota.daemon.shutdown import Shutdown
 from rota.engine.contact import RETRY_AFTER
 from rota.engine.daily import Daily
 from rota.engine.depth import DepthLog
@@ -58,26 +47,23 @@ from rota.engine.meter import Meter
 from rota.engine.mirror import META, Mirror
 from rota.engine.prober import Prober
 from rota.engine.recovery import KEYS
-from rota.engine.settings import gc_policy, settings_of
+from rota.engine.settings import gc_policy
 from rota.engine.work import Request, Settings
-from rota.errors import RotaError, StorageFull, StoreError, Unavailable
+from rota.errors import StorageFull, StoreError, Unavailable
 from rota.executor.local import LocalExecutor
 from rota.home import Home
-from rota.ids import JobId
 from rota.probe.local import LocalProbe
 from rota.probe.port import Probe
 from rota.store.open import open_store
 from rota.store.port import Store
-from rota.store.session import Reader, Session
+from rota.store.session import Session
 from rota.view.depth import depth_line
 from rota.wire.scheduler import AboutForm, RecoveryForm
 
 log = logging.getLogger("rota.daemon")
 
-_LOOK_AT_CONFIG = 1.0
+_LOOK_AT_FILES = 1.0
 """A file cannot tell that it was edited: seconds between looks at its time stamp."""
-_LAST_WORD = 30
-"""Seconds in which the engine must have heard that what runs is to be ended."""
 _OBJECTS_BETWEEN_COLLECTIONS = 50_000
 """A batch of ten thousand jobs is half a million objects, none of them garbage while it is stored: with Python's own
 seven hundred they would all be looked at again and again."""
@@ -109,23 +95,16 @@ class Daemon:
         self._clock = SystemClock()
         self._meter = Meter()
         self._started_at = self._clock.now()
-        self._config = config.load(home.config)
-        self._config_at_start = self._config
-        self._config_seen = _stamp(home.config)
-        self._config_trouble: str | None = None
+        self._config = LiveConfig(home)
         for directory in (home.jobs, home.slots):  # before anybody makes them on the way, under any umask
             directory.mkdir(mode=0o700, exist_ok=True)
-        self._store: Store = open_store(self._config.store.url or home.database)
+        self._store: Store = open_store(self._config.current.store.url or home.database)
         self._session: Session | None = None
         self._executor = LocalExecutor(home.root, None)
         with suppress(StorageFull):  # the engine goes on trying, and `status` says so; all else is said at once
             self._open_session()
         self._mirror = Mirror(self._store, home.jobs, self._remember_mirrored)
         self._probe: Probe = LocalProbe()
-        self._grace: timedelta | None = None
-        self._kills = False
-        self._signals = 0
-        self._has_crashed = False
 
     def _open_session(self) -> Session:
         """The store's writing side and the supervisor, both in this scheduler's name."""
@@ -147,7 +126,7 @@ class Daemon:
 
     @property
     def config(self) -> Config:
-        return self._config
+        return self._config.current
 
     @property
     def settings(self) -> Settings:
@@ -174,21 +153,43 @@ class Daemon:
         return self._engine.holds
 
     async def serve(self) -> int:
-        loop = asyncio.get_running_loop()
-        self._loop = loop
-        self._stopping = asyncio.Event()
-        self._hub = Hub(loop)
+        """Until it is asked to stop; the exit code."""
+        self._loop = asyncio.get_running_loop()
+        descriptors = _take_descriptors()
+        self._assemble(descriptors)
+        self._heed_signals()
+        app = Limited(Application(self._reading))
+        self._server = Server(configuration(app, Protocol))
+        self._tcp = Tcp(
+            app, self._home, lambda: self.config.server,
+            is_public=ROUTER.is_public, most_connections=most_connections(descriptors),
+        )  # fmt: skip
+        with self._bound_socket() as listening:
+            await self._begin()
+            serving = asyncio.create_task(self._server.serve(sockets=[listening]))
+            serving.add_done_callback(lambda _: self._shutdown.asked.set())
+            others = [asyncio.create_task(self._watch_files()), asyncio.create_task(self._adopt_slots())]
+            firing = asyncio.create_task(Alarm(self._reading, partial(look_outside, self._reading)).run())
+            log.info("rota %s serves %s", __version__, self._home.root)
+            await self._shutdown.asked.wait()
+            firing.cancel()  # a fire that has begun is the engine's; none begins any more
+            await self._end(serving, others)
+        return 1 if self._shutdown.has_crashed else 0
+
+    def _assemble(self, descriptors: int) -> None:
+        self._hub = Hub(self._loop)
+        self._shutdown = Shutdown(self._loop, self._hub, lambda: self.config.scheduler.grace)
         self._engine = Engine(
             open_session=self._open_session,
             executor=self._executor,
             clock=self._clock,
-            settings=settings_of(self._config, self._home),
+            settings=self._config.settings,
             starter=Starter(self._home.root, self._home.jobs),
             publish=self._publish,
             ask=lambda questions: self._prober.ask(questions),
             meter=self._meter,
         )
-        self._turns = Loop(self._engine, self._executor, self._clock, self._on_crash)
+        self._turns = Loop(self._engine, self._executor, self._clock, self._shutdown.crash)
         self._prober = Prober(
             self._store,
             self._probe,
@@ -199,55 +200,49 @@ class Daemon:
         self._hold_file = HoldFile(self._hold_path)
         self.collector = self._collector()
         self._daily = self._daily_collection()
-        descriptors = _take_descriptors()
-        context = self._reading = self._context(descriptors)
-        self._engine.outbox.tell = context.sender.wake
+        self._reading = self._context(descriptors)
+        self._engine.outbox.tell = self._reading.sender.wake
         self._depth_log = DepthLog(look=self._depth_line, interval=self._depth_interval)
+        self._config.changed = self._apply
+
+    def _heed_signals(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._on_signal)
-        loop.add_signal_handler(signal.SIGHUP, self._try_reload)
+            self._loop.add_signal_handler(number, self._shutdown.signal)
+        self._loop.add_signal_handler(signal.SIGHUP, self._config.try_reload)
         for number in (signal.SIGUSR1, signal.SIGUSR2):  # they mean nothing here, and would end the process
-            loop.add_signal_handler(number, lambda: None)
-        app = Limited(Application(context))
-        server = Server(configuration(app, Protocol))
-        self._tcp = Tcp(
-            app, self._home, lambda: self._config.server,
-            is_public=ROUTER.is_public, most_connections=most_connections(descriptors),
-        )  # fmt: skip
-        with self._bound_socket() as listening:
-            begun = asyncio.Event()
-            self.collector.recover()
-            await self.look_at_hold_file()  # before the first dispatch
-            self._turns.start(lambda: loop.call_soon_threadsafe(begun.set))
-            self._mirror.start()
-            self._prober.start()
-            await begun.wait()  # who asks at once is told what was recovered
-            listening_too = asyncio.create_task(self._tcp.run())
-            await self._tcp.begun()  # and whether it can be reached over TCP, or why not
-            serving = asyncio.create_task(server.serve(sockets=[listening]))
-            watching = asyncio.create_task(self._watch_config())
-            adopting = asyncio.create_task(self._adopt_slots())
-            context.sender.start()
-            firing = asyncio.create_task(Alarm(context, partial(look_outside, context)).run())
-            self._daily.start()
-            self._depth_log.start()
-            serving.add_done_callback(lambda _: self._stopping.set())
-            log.info("rota %s serves %s", __version__, self._home.root)
-            await self._stopping.wait()
-            self.collector.is_stopping = True
-            firing.cancel()  # a fire that has begun is the engine's; none begins any more
-            await self._drain()
-            watching.cancel()
-            adopting.cancel()
-            await context.sender.close()
-            context.presence.close()
-            self._hub.close()
-            context.feed.close()
-            listening_too.cancel()
-            server.end()
-            await asyncio.gather(serving, self._tcp.close())
-            self._close(context)
-        return 1 if self._has_crashed else 0
+            self._loop.add_signal_handler(number, lambda: None)
+
+    async def _begin(self) -> None:
+        """What was left is recovered, and it is known where TCP listens, before anybody is answered."""
+        begun = asyncio.Event()
+        self.collector.recover()
+        await self.look_at_hold_file()  # before the first dispatch
+        self._turns.start(lambda: self._loop.call_soon_threadsafe(begun.set))
+        self._mirror.start()
+        self._prober.start()
+        await begun.wait()
+        self._listening = asyncio.create_task(self._tcp.run())
+        await self._tcp.begun()
+        self._reading.sender.start()
+        self._daily.start()
+        self._depth_log.start()
+
+    async def _end(self, serving: asyncio.Task[None], others: Sequence[asyncio.Task[None]]) -> None:
+        """No new dispatch, and then one part after the other, those who are asked before those whom they ask."""
+        self.collector.is_stopping = True
+        self._engine.is_draining = True
+        if not self._shutdown.has_crashed:
+            await self._shutdown.drain(self._reading)
+        for task in others:
+            task.cancel()
+        await self._reading.sender.close()
+        self._reading.presence.close()
+        self._hub.close()
+        self._reading.feed.close()
+        self._listening.cancel()
+        self._server.end()
+        await asyncio.gather(serving, self._tcp.close())
+        self._close()
 
     async def _adopt_slots(self) -> None:
         """Their clients have a while to come back. A store that cannot be read now is tried again."""
@@ -301,7 +296,7 @@ class Daemon:
             collector=self.collector,
             store=self._store,
             clock=self._clock,
-            policy=lambda: gc_policy(self._config.gc),
+            policy=lambda: gc_policy(self.config.gc),
         )
 
     def _publish(self, events: Sequence[Event]) -> None:
@@ -316,36 +311,19 @@ class Daemon:
             return depth_line(reader, self._reading.sight())
 
     def _depth_interval(self) -> timedelta | None:
-        given = self._config.log.depth_interval
+        given = self.config.log.depth_interval
         return None if isinstance(given, str) else given
-
-    def _on_crash(self) -> None:
-        """Without its engine the process is of no use; what runs stays with the supervisor."""
-        self._has_crashed = True
-        self._loop.call_soon_threadsafe(self._stopping.set)
-        self._loop.call_soon_threadsafe(self._hub.wake)
 
     # What the API asks.
 
     def reload(self) -> None:
-        """What cannot be used is said, here and in `status`; what was in force before it stays so."""
-        self._config_seen = _stamp(self._home.config)
-        try:
-            self._apply(config.load(self._home.config))
-        except Exception as error:
-            self._config_trouble = error.message if isinstance(error, RotaError) else repr(error)
-            raise
+        self._config.reload()
 
     def set_pool(self, name: str, size: int) -> None:
-        self._apply(config.edit(self._home.config, f"pools.{name}", str(size)))
-        self._config_seen = _stamp(self._home.config)
+        self._config.set_pool(name, size)
 
-    def _apply(self, given: Config) -> None:
+    def _apply(self, settings: Settings) -> None:
         """In force with the next turn, which is asked for: a raised limit dispatches at once."""
-        settings = settings_of(given, self._home)
-        is_moved = given.store != self._config_at_start.store
-        self._config_trouble = "store.url takes effect at the next start" if is_moved else None
-        self._config = given
         self._engine.settings = settings
         self._daily.wake()
         self._depth_log.wake()
@@ -353,16 +331,12 @@ class Daemon:
         self._turns.submit(Request(lambda _: None, lambda _: None))
 
     def stop(self, grace: timedelta | None, *, kills: bool) -> None:
-        """Asked again, the later word on how long to wait counts; what is to be ended stays so."""
-        self._grace = grace
-        self._kills = self._kills or kills
-        self._stopping.set()
-        self._hub.wake()
+        self._shutdown.ask(grace, kills=kills)
 
     def about(self) -> AboutForm:
         trouble = self._engine.troubles
-        if self._config_trouble is not None:
-            trouble.append(f"the configuration on disk is not in force: {self._config_trouble}")
+        if self._config.trouble is not None:
+            trouble.append(f"the configuration on disk is not in force: {self._config.trouble}")
         if (fault := self._tcp.trouble) is not None:
             trouble.append(fault)
         return AboutForm(
@@ -374,7 +348,7 @@ class Daemon:
             store=self._store.name,
             started_at=self._started_at,
             supervisor_pid=self._executor.supervisor_pid,
-            stopping=self._stopping.is_set(),
+            stopping=self._shutdown.asked.is_set(),
             trouble=trouble,
             recovery=self._recovered(),
         )
@@ -385,17 +359,16 @@ class Daemon:
         expired = found["slots_expired"] + self._reading.presence.expired
         return RecoveryForm(**{**found, "slots_expired": expired})
 
-    # Configuration changed by hand.
+    # What is changed by hand.
 
-    async def _watch_config(self) -> None:
+    async def _watch_files(self) -> None:
         while True:
-            await asyncio.sleep(_LOOK_AT_CONFIG)
-            self.look_at_config()
+            await asyncio.sleep(_LOOK_AT_FILES)
+            self._config.look()
             await self.look_at_hold_file()
 
     def look_at_config(self) -> None:
-        if _stamp(self._home.config) != self._config_seen:
-            self._try_reload()
+        self._config.look()
 
     async def look_at_hold_file(self, *, wakes: bool = True) -> None:
         if self._hold_path() is None and self._engine.held is None:
@@ -410,66 +383,16 @@ class Daemon:
             self._turns.submit(Request(lambda _: None, lambda _: None))
 
     def _hold_path(self) -> Path | None:
-        given = self._config.scheduler.hold_file
+        given = self.config.scheduler.hold_file
         return None if given is None else self._home.root / given
 
-    def _try_reload(self) -> None:
-        try:
-            self.reload()
-            log.info("took up %s", self._home.config)
-        except Exception:  # noqa: BLE001 - whatever is wrong with the file, the next look at it goes on
-            log.warning("%s; the configuration before it stays in force", self._config_trouble)
-
-    # Shutdown (CON-003).
-
-    def _on_signal(self) -> None:
-        self._signals += 1
-        if self._signals > 1:
-            self._hub.wake()
-        self._stopping.set()
-
-    async def _drain(self) -> None:
-        """No new dispatch; running jobs get the grace period. What still runs then stays with the supervisor, unless
-        it was to be ended. A second signal ends the waiting, whatever it is for."""
-        if self._has_crashed:
-            return
-        self._engine.is_draining = True
-        log.info("stopping; running jobs have %s to finish", show_duration(self._patience()))
-        begun = self._loop.time()
-        try:
-            left = await self._until_none_runs(lambda: begun + self._patience().total_seconds(), 1)
-            if left and self._kills:
-                log.warning("ending what still runs: %s", _names(left))
-                async with asyncio.timeout(_LAST_WORD):
-                    await self._reading.perform(end_running)
-                left = await self._until_none_runs(lambda: math.inf, max(1, self._signals))
-        except (RotaError, TimeoutError) as error:
-            log.error("what still runs is left to the supervisor: %s", error)
-            return
-        if left:
-            log.warning("still running, left to the supervisor and adopted at the next start: %s", _names(left))
-
-    async def _until_none_runs(self, deadline: Callable[[], float], signals: int) -> list[JobId]:
-        """What runs when the time is over, or when more than so many signals have come."""
-        with self._hub.listening(None) as changed:
-            while left := await self._reading.look(_running):
-                remaining = deadline() - self._loop.time()
-                if self._has_crashed or self._signals > signals or remaining <= 0:
-                    break
-                await wait_for(changed, remaining)
-                changed.clear()
-        return left
-
-    def _patience(self) -> timedelta:
-        return self._grace if self._grace is not None else self._config.scheduler.grace
-
-    def _close(self, context: Context) -> None:
+    def _close(self) -> None:
         self._daily.stop()
         self._depth_log.stop()
         self._mirror.stop()
         self._prober.stop()
         self._turns.stop()
-        context.close()
+        self._reading.close()
         self._executor.close()
         if self._session is not None:
             self._session.close()
@@ -489,13 +412,8 @@ class Daemon:
             yield listening
         finally:
             listening.close()
-            if not self._has_crashed:
+            if not self._shutdown.has_crashed:
                 self._home.socket.unlink(missing_ok=True)
-
-
-def _running(reader: Reader) -> list[JobId]:
-    """Jobs, and direct executions by their numbers as owners."""
-    return [*reader.running_jobs(), *map(owner_of, reader.running_slots())]
 
 
 def _take_descriptors() -> int:
@@ -508,20 +426,8 @@ def _take_descriptors() -> int:
     return _DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
 
 
-def _names(owners: Sequence[JobId]) -> str:
-    return ", ".join(map(show_owner, owners))
-
-
 def _user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):
         return f"uid {os.getuid()}"
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        seen = path.stat()
-    except OSError:
-        return None
-    return seen.st_mtime_ns, seen.st_size, seen.st_ino
