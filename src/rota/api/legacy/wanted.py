@@ -101,7 +101,7 @@ def read_flat(body: Mapping[str, Any], *, called: str | None = None, at: str = "
     try:
         flat = msgspec.convert(given, _Flat)
     except msgspec.ValidationError as error:
-        raise misfit("the request body", error, at=at) from None
+        raise misfit("the request body", error, at=at, of=given) from None
     return LegacySubmission(
         type=flat.type if called is None else called,
         template=flat.template,
