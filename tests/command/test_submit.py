@@ -299,3 +299,10 @@ def test_a_warning_is_said_once_for_a_batch(busy: Scheduler) -> None:
         "program not found (yet): nope",
         "pool resource/gpu has no limit: set one with `rota pool set resource/gpu N`",
     ]
+
+
+def test_what_no_file_system_has_room_for_is_said_to_be_missing() -> None:
+    for cwd, program in (("/" + "x" * 4000, "true"), ("/", "./" + "x" * 4000)):
+        (said,) = missing_things(frozenset({(cwd, program, "/bin")}))
+        assert said.endswith("cannot be looked for: File name too long"), said
+        assert len(said) < 300

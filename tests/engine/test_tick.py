@@ -463,3 +463,13 @@ def test_an_idle_heartbeat_writes_nothing(make_scheduler: Callable[..., Schedule
         scheduler.clock.advance(minutes=3)
         scheduler.turn()
     assert everything(raw) == before
+
+
+def test_why_sees_as_many_lanes_as_a_tick_does(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `why` says is what the next tick does, however many kinds of jobs wait."""
+    monkeypatch.setattr(dispatch, "LANES", 1)
+    scheduler.set_pools(**{"global": -1})
+    scheduler.configure(heartbeat="manual", batch_size=2)
+    first, second = scheduler.submit(type="x"), scheduler.submit(type="y")
+    assert scheduler.dry_run()["would_dispatch"] == [show_job(first), show_job(second)]
+    assert scheduler.why(second)["text"] == "job-2 is QUEUED: nothing holds it; it starts with the next `rota tick`"

@@ -8,13 +8,14 @@
     {"slot": {… "status": "COMPLETED", "exit_code": 0 …}}     last: it has ended, and all it wrote has been sent
 
 A stream that ends before that was broken off: who comes back with the offsets he has goes on without a gap.
-A file cannot tell when it grows, so it is looked at on a short timer while the command runs.
+Where it stands is told by its events. A file cannot tell when it grows, so while a command runs its output is looked at
+as that of a job is, the more seldom the longer it is quiet; a slot without a command has none.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
@@ -24,6 +25,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from rota.api.context import Context, wait_for
+from rota.api.log_follow import Pace
 from rota.api.presence import Hold
 from rota.api.sse import Streams
 from rota.errors import StorageFull, StoreError
@@ -33,12 +35,12 @@ from rota.view.log import STREAMS, Output, path_in
 from rota.wire.slot import SlotForm
 
 MEDIA = "application/vnd.rota.stream"
-LOOK_EVERY = 0.1
-"""Seconds between looks at the files."""
 _AT_A_TIME = 16
 """Pieces of one stream before the other has its turn, and before it is looked whether it has ended."""
 _OFTEN_ENOUGH = 0.25
 """What it waits for may change with anything that happens; more often than this nobody need be told."""
+_LOOK_AT_OUTPUT = 0.2
+"""Seconds at most between two looks at what it writes: somebody sits before it."""
 _LOOK_ANYWAY = 2.0
 """Not all that holds it can tell: a file, the configuration."""
 
@@ -102,6 +104,7 @@ async def _frames(
 ) -> AsyncIterator[bytes]:
     yield _line(id=show_slot(slot), wait=context.presence.time_left(slot), warning=warning)
     said: SlotForm | None = None
+    pace = Pace(_LOOK_AT_OUTPUT)
     try:
         with context.hub.listening(("slot", slot)) as changed, context.hub.listening(None) as anything:
             while True:
@@ -120,7 +123,12 @@ async def _frames(
                     yield _line(slot=form)
                 if hold.is_over or is_last:
                     return
-                await (_grown(outputs.values(), changed) if form.ready else _news(changed, anything))
+                if not form.ready:
+                    await _news(changed, anything)
+                elif form.command is None:
+                    await changed.wait()
+                else:
+                    await pace.is_worth_a_look(changed, lambda: any(each.has_more() for each in outputs.values()))
     finally:
         for output in outputs.values():
             output.close()
@@ -132,12 +140,6 @@ async def _written(outputs: Mapping[str, Output], most: int | None) -> AsyncIter
         while count != most and (piece := await asyncio.to_thread(output.read)):
             count += 1
             yield _line(stream=name, size=len(piece)) + piece
-
-
-async def _grown(outputs: Iterable[Output], changed: asyncio.Event) -> None:
-    while not any(output.has_more() for output in outputs):
-        if await wait_for(changed, LOOK_EVERY):
-            return
 
 
 async def _news(changed: asyncio.Event, anything: asyncio.Event) -> None:

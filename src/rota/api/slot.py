@@ -34,6 +34,7 @@ from rota.wire.slot import ReservedForm, SlotForm, SlotsForm
 from rota.wire.text import SlotText, Span
 
 Offset = Annotated[int, Meta(ge=0, le=2**62)]
+_SIGNAL = f"^(SIG)?({'|'.join(sorted(each.name.removeprefix('SIG') for each in command.PASSED_ON))})$"
 
 
 class ReserveQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -196,7 +197,7 @@ async def cancel_slot(call: Call[Nothing, None]) -> Reply[SlotForm]:
 class SignalWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A signal to send."""
 
-    signal: str
+    signal: Annotated[str, Meta(extra_json_schema={"pattern": _SIGNAL})]
     """HUP, INT, QUIT, TERM, USR1, USR2, CONT or WINCH."""
 
 

@@ -41,6 +41,8 @@ from rota.store.submit import NewJob
 
 _NOTHING_FOUND = Found()
 _BY_HAND = Origin()
+_SHOWN = 80
+"""Characters of a name that is too long."""
 _Member = tuple[JobId, Submission, tuple[tuple[Edge, EdgeState], ...], Found, Workspace | None, Origin]
 """A job of a submit with all that was found out of it."""
 
@@ -280,7 +282,14 @@ def _search_path(wanted: Submission, around: Surroundings) -> str:
 def missing_things(needs: Needs) -> list[str]:
     """What is not there now. It may be there when the jobs start, for a predecessor may build it, so it is only said.
     This asks the file system, which may take its time: not inside a transaction."""
-    return sorted({missing for need in needs if (missing := _missing_thing(*need)) is not None})
+    return sorted({missing for need in needs if (missing := _looked_for(*need)) is not None})
+
+
+def _looked_for(cwd: str, program: str, search_path: str) -> str | None:
+    try:
+        return _missing_thing(cwd, program, search_path)
+    except OSError as error:  # a name that is too long for any file system, as one
+        return f"{program[:_SHOWN]} in {cwd[:_SHOWN]} cannot be looked for: {error.strerror}"
 
 
 def _missing_thing(cwd: str, program: str, search_path: str) -> str | None:

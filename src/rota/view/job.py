@@ -20,7 +20,7 @@ from rota.core.pool import Limits
 from rota.core.queue import Rank
 from rota.core.status import WAITING
 from rota.core.verdict import PASS, Pass, Unknown, Verdict, Wait
-from rota.engine.dispatch import choose
+from rota.engine.dispatch import choose, choose_all
 from rota.engine.work import Work
 from rota.ids import JobId, LaneId
 from rota.report import session_path, worktree_path
@@ -76,7 +76,8 @@ def waits_of(reader: Looking, waiting: Sequence[JobId], sight: Sight) -> dict[Jo
 
 def next_starts(reader: Looking, sight: Sight) -> set[JobId]:
     """What the next tick starts, as things stand."""
-    return {claim.job for claim in choose(reader, sight.limits, sight.batch_size, holds=sight.holds).claims}
+    chosen = choose_all(reader, sight.limits, sight.batch_size, holds=sight.holds, is_left=True)
+    return {claim.job for claim in chosen.claims}
 
 
 def _said(verdict: Verdict, sight: Sight) -> Wait | None:
