@@ -2,6 +2,7 @@
 #
 #   make run      the first minute with Rota, in a home of its own
 #   make test     all that CI does: lint, format, types, layers, tests
+#   make soak     the simulator and the crash matrix at length: make soak SEEDS=10000 ROUNDS=100
 #   make bench    what Rota costs, into docs/benchmarks.md; also task-spooler and redis-server, where apt has put them
 #   make openapi  write docs/openapi.json and the table in docs/problems.md, as the code has them
 #   make format   write the format instead of checking it
@@ -12,7 +13,7 @@ PYTHON ?= python3
 export PYTHONDONTWRITEBYTECODE :=
 BIN := .venv/bin
 
-.PHONY: test run bench openapi format clean
+.PHONY: test soak run bench openapi format clean
 
 test: .venv/dev.stamp
 	$(BIN)/ruff check .
@@ -20,6 +21,13 @@ test: .venv/dev.stamp
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/pytest -n 4 --dist worksteal
+
+SEEDS ?= 10000
+ROUNDS ?= 100
+
+soak: .venv/dev.stamp
+	PYTHONPATH=tests $(BIN)/python -m sim 0-$$(($(SEEDS) - 1)) -j 2
+	PYTHONPATH=tests $(BIN)/python -m crash --rounds $(ROUNDS)
 
 run: .venv/run.stamp
 	PATH="$$PWD/$(BIN):$$PATH" sh examples/first-minute.sh
