@@ -25,7 +25,7 @@ from rota.api.page import parsed
 from rota.api.problem import problem
 from rota.api.sse import MEDIA, EventStream
 from rota.core.status import TERMINAL
-from rota.errors import InvalidInput
+from rota.errors import InvalidInput, within
 from rota.ids import JobId, parse_job, parse_run, show_job
 from rota.store.session import Reader
 from rota.view import job as view
@@ -78,7 +78,8 @@ async def _place(context: Context, job: JobId, named: str | None) -> Place:
     def look(reader: Reader) -> Place:
         found = view.find(reader, job)
         if run is not None:
-            run_view.refuse_foreign(reader, job, run)
+            with within(".run"):
+                run_view.refuse_foreign(reader, job, run)
         own = str(context.home.jobs / str(job))
         directory = run_view.directory_of(found, run, own)
         is_current = directory == own
