@@ -129,7 +129,7 @@ class Simulation(Scheduler):
         self.judge.check()
 
     def reboot(self) -> None:
-        """The next scheduler, which may be killed too; one that cannot use its store says so and ends."""
+        """The next scheduler, which may be killed too."""
         held = self.engine.held
         while True:
             self.session.close()
@@ -139,7 +139,7 @@ class Simulation(Scheduler):
                 self.boot(held)
                 self.alarm = Alarm(self, self._outside)
                 return
-            except (Crash, StoreError):
+            except Crash:
                 continue
 
     def turn(self) -> None:
