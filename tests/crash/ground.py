@@ -116,6 +116,14 @@ class Ground:
             self._stop.wait(self.random.uniform(0.0, 1.5))
             self.kill(self.random.choice(VICTIMS))
 
+    def wait_for_work(self, runs: int) -> None:
+        """On a busy machine the load may only be getting under way when the last kill is over."""
+
+        def begun() -> bool:
+            return sum(line.kind == "begin" for line in witness.read(self.home)) >= runs
+
+        eventually(begun, PATIENCE, what=f"{runs} children")
+
     # The end.
 
     def drain(self) -> None:

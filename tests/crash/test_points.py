@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from crash.ground import Ground
-from crash.judge import Judge, Verdict
+from crash.judge import Judge
 from crash.point import POINTS
 from crash.server import restarted
 from postgres_server import own_server
@@ -33,25 +33,24 @@ def make_ground(tmp_path: Path) -> Iterator[Callable[..., Ground]]:
         ground.close()
 
 
-def judged(ground: Ground) -> Verdict:
+def judge(ground: Ground) -> None:
+    ground.wait_for_work(20)
     ground.drain()
     verdict = Judge(ground).verdict()
     assert verdict.is_good, verdict.faults
-    assert verdict.runs > 10, "the load was there"
-    return verdict
 
 
 def test_killed_at_every_named_point(make_ground: Callable[..., Ground]) -> None:
     ground = make_ground()
     for point in POINTS:
         ground.strike(point)
-    judged(ground)
+    judge(ground)
 
 
 def test_killed_at_any_moment(make_ground: Callable[..., Ground]) -> None:
     ground = make_ground()
     ground.roam(sample(6))
-    judged(ground)
+    judge(ground)
 
 
 def test_killed_at_any_moment_while_the_server_is_restarted(make_ground: Callable[..., Ground]) -> None:
@@ -59,5 +58,5 @@ def test_killed_at_any_moment_while_the_server_is_restarted(make_ground: Callabl
         ground = make_ground(server.url())
         with restarted(server) as restarts:
             ground.roam(sample(6))
-        judged(ground)
+        judge(ground)
         assert restarts.count
