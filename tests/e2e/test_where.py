@@ -494,6 +494,40 @@ def test_every_refusal_says_where(keeper: Rota) -> None:
     assert len(keeper.jobs()) == 3, "nothing was stored"
 
 
+def test_what_is_very_long_is_not_said_back_whole(keeper: Rota) -> None:
+    prepare(keeper)
+    long = "x y" * 33_000
+    job: dict[str, Any] = {"command": ["true"]}
+    fields: list[dict[str, Any]] = [
+        *({field: long} for field in ("type", "flow", "target", "unique", "timeout", "delay", "retry", "cwd", "pin")),
+        {"needs": [long]},
+        {"after": [{"job": long}]},
+        {"webhooks": [long]},
+        {long: 1},
+        {"pools": {long: 1}},
+        {"template": long, "command": []},
+    ]
+    schedule = {"name": "weekly", "cron": "@daily", "job": job}
+    rows = [
+        *(post("/api/jobs", {**job, **more}, "") for more in fields),
+        *(post("/api/schedules", {**schedule, field: long}, "") for field in ("name", "cron", "tz")),
+        Row("PATCH", "/api/jobs/job-1", {long: 1}, ""),
+        get(f"/api/jobs/{'x' * 9_000}", ""),
+        get(f"/api/jobs?{'x' * 9_000}=1", ""),
+        get(f"/{'x' * 9_000}", ""),
+    ]
+    for row in rows:
+        answer = keeper.api(row.method, row.target, row.body)
+        said = answer.json()
+        assert answer.status in (404, 422), answer
+        assert len(said["detail"]) <= 1000, (row.target, said["detail"][:100])
+        assert len(said.get("path", "")) <= 1000, (row.target, said["path"][:100])
+    told = keeper.api("POST", "/api/jobs", {**job, "timeout": long}).json()["detail"]
+    assert "…" in told
+    short = keeper.api("POST", "/api/jobs", {**job, "timeout": "x y"}).json()["detail"]
+    assert told[-30:] == short[-30:], "what to do is said all the same"
+
+
 def test_what_is_in_another_state_is_named_where_the_request_names_it(keeper: Rota) -> None:
     keeper.api("POST", "/api/jobs", {"command": ["true"]})
     assert keeper.api("GET", "/api/jobs/job-1?wait=30").json()["status"] == "COMPLETED"
