@@ -170,3 +170,21 @@ def test_a_key_that_others_can_read_turns_it_off(home: Path, tmp_path: Path, bit
         host.on_loop(host.tcp.wake)
         eventually(lambda: host.settled()["url"], what="TCP with a key that is a secret")
         assert host.ask(trust=cert).status == 200
+
+
+@pytest.mark.parametrize("others_may", [0o644, 0o640])
+def test_a_key_that_others_come_to_read_turns_it_off(home: Path, tmp_path: Path, others_may: int) -> None:
+    """What is in it is the same, so it has to be its mode that is looked at again."""
+    cert, key = certify(tmp_path)
+    with hosting(home, **settings((cert, key))) as host:
+        address = host.address
+        key.chmod(others_may)
+        host.on_loop(host.tcp.wake)  # as `kill -HUP` does
+        said = eventually(lambda: host.settled()["off"], what="TCP off")
+        assert said.startswith(f"others can read {key}: its mode is {others_may:04o}, not 0600")
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address)
+        key.chmod(0o600)
+        host.on_loop(host.tcp.wake)
+        eventually(lambda: host.settled()["url"], what="TCP with a key that is a secret")
+        assert host.ask(trust=cert).status == 200

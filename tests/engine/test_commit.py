@@ -15,9 +15,10 @@ from rota.command.submit import submit
 from rota.core.event import Event
 from rota.core.status import STARTED, TERMINAL, Status
 from rota.engine.work import Request, Work
-from rota.errors import InvalidInput, NotFound, StorageFull
+from rota.errors import InvalidInput, NotFound, RotaError, StorageFull, StoreError
 from rota.executor.port import Acknowledge, Exited, Order, Start, Started
 from rota.ids import JobId, RunId
+from rota.store.database import Superseded
 from rota.store.port import Store
 from rota.store.session import Reader, Session
 
@@ -87,6 +88,7 @@ class FlakySession(Session):
     """Fails its next commits as a full disk does."""
 
     failures = 0
+    trouble: RotaError = StorageFull("the disk is full; nothing was stored")
 
     def __init__(self, inner: Session) -> None:
         super().__init__(inner._db)
@@ -94,7 +96,7 @@ class FlakySession(Session):
     def commit(self) -> list[Event]:
         if self.failures:
             self.failures -= 1
-            raise StorageFull("the disk is full; nothing was stored")
+            raise self.trouble
         return super().commit()
 
 
@@ -124,6 +126,29 @@ def flaky(store: Store, tmp_path: Path) -> Iterator[Flaky]:
     scheduler = Flaky(FlakyStore(store), tmp_path)
     yield scheduler
     scheduler.close()
+
+
+@pytest.mark.parametrize("trouble", [StorageFull("full"), StoreError("the server is being restarted")])
+def test_a_scheduler_that_cannot_use_its_store_at_its_start_says_so_and_goes_on_trying(
+    flaky: Flaky, monkeypatch: pytest.MonkeyPatch, trouble: RotaError
+) -> None:
+    job = flaky.submit()
+    monkeypatch.setattr(FlakySession, "trouble", trouble)
+    monkeypatch.setattr(FlakySession, "failures", 2)
+    flaky.crash()
+    assert flaky.is_in_trouble()
+    assert flaky.started() == []
+    flaky.fail(0)
+    flaky.turn()
+    assert not flaky.is_in_trouble()
+    assert flaky.started() == [job]
+
+
+def test_one_that_another_has_replaced_does_not(flaky: Flaky, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FlakySession, "trouble", Superseded("another scheduler has it"))
+    monkeypatch.setattr(FlakySession, "failures", 1)
+    with pytest.raises(Superseded):
+        flaky.crash()
 
 
 def test_a_commit_that_fails_spawns_nothing_and_tells_everybody(flaky: Flaky, raw: Raw) -> None:

@@ -178,11 +178,26 @@ def test_a_thread_that_can_wait_gets_the_answer_or_the_refusal(loop: Loop) -> No
         loop.perform(refused)
 
 
-def test_and_does_not_wait_for_an_engine_that_is_gone(loop: Loop) -> None:
-    """What became of its request it cannot know."""
+def test_and_does_not_wait_for_an_engine_that_has_ended(loop: Loop) -> None:
     loop.stop()
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(Unavailable, match="try again"):
         loop.perform(submission)
+
+
+class _Killed(BaseException):
+    pass
+
+
+def test_nor_for_one_that_crashed_with_its_request(loop: Loop, crashed: threading.Event) -> None:
+    """What became of it nobody can know; who comes after it was not begun, and is told so."""
+
+    def kills(_work: Work) -> None:
+        raise _Killed
+
+    with pytest.raises(OutcomeUnknown):
+        loop.perform(kills)
+    assert crashed.is_set()
+    assert isinstance(ask(loop, submission).get(), Unavailable)
 
 
 def test_a_start_may_be_waited_for_for_years(loop: Loop, scheduler: Scheduler, crashed: threading.Event) -> None:

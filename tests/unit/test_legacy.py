@@ -129,7 +129,7 @@ def test_con_004_a_flat_body_is_params_but_for_the_fields_of_a_job() -> None:
     assert (triggered.webhook_url, triggered.webhook_events) == ("http://a.example", ["succeeded"])
     batched = read_flat(body)
     assert (batched.type, batched.params) == ("deep", {"topic": "light", "timeout": 60})
-    assert read_flat({"template_id": "template-1"}).template == "template-1"
+    assert read_flat({"template_id": "template-1"}).template_id == "template-1"
 
 
 @pytest.mark.parametrize(

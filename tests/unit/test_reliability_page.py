@@ -7,15 +7,33 @@ from pathlib import Path
 
 import pytest
 
+from crash.judge import KINDS
+from crash.point import POINTS
+
 _ROOT = Path(__file__).parents[2]
 _PAGE = (_ROOT / "docs/reliability.md").read_text()
 _NAMED = sorted(set(re.findall(r"`((?:tests/[\w/.]+)?(?:(?:::)?test_\w+)?)`", _PAGE)) - {""})
 
 
+def _tables(head: str) -> list[str]:
+    """The rows of every table that begins so."""
+    tables = re.findall(rf"^\| {head} .*\n\|-.*\n((?:\|.*\n)+)", _PAGE, re.MULTILINE)
+    return [row for table in tables for row in table.splitlines()]
+
+
 def test_every_promise_names_a_proof() -> None:
-    rows = [line for line in _PAGE.splitlines() if line.startswith("| ") and not line.startswith("| promise")]
+    rows = _tables("promise")
     assert len(rows) > 20
     assert [row for row in rows if "test_" not in row.rsplit("|", 2)[1]] == []
+
+
+def test_the_points_of_the_crash_matrix_are_those_that_are_struck() -> None:
+    rows = [tuple(cell.strip() for cell in row.split("|")[1:4]) for row in _tables("point")]
+    assert rows == [(f"`{point.name}`", point.text, point.becomes) for point in POINTS]
+
+
+def test_the_counts_of_the_crash_matrix_are_those_of_the_judge() -> None:
+    assert [row.split("|")[1].strip() for row in _tables("count")] == list(KINDS)
 
 
 @pytest.mark.parametrize("named", _NAMED)

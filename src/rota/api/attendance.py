@@ -39,6 +39,8 @@ _AT_A_TIME = 16
 """Pieces of one stream before the other has its turn, and before it is looked whether it has ended."""
 _OFTEN_ENOUGH = 0.25
 """What it waits for may change with anything that happens; more often than this nobody need be told."""
+_LOOK_AT_OUTPUT = 0.2
+"""Seconds at most between two looks at what it writes: somebody sits before it."""
 _LOOK_ANYWAY = 2.0
 """Not all that holds it can tell: a file, the configuration."""
 
@@ -102,7 +104,7 @@ async def _frames(
 ) -> AsyncIterator[bytes]:
     yield _line(id=show_slot(slot), wait=context.presence.time_left(slot), warning=warning)
     said: SlotForm | None = None
-    pace = Pace()
+    pace = Pace(_LOOK_AT_OUTPUT)
     try:
         with context.hub.listening(("slot", slot)) as changed, context.hub.listening(None) as anything:
             while True:

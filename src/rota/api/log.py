@@ -37,7 +37,8 @@ from rota.wire.text import RunText
 
 _BYTES = "application/octet-stream"
 _MOST = 2**62
-_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
+_LONGEST_NUMBER = 18
+_RANGE = re.compile(r"(?i:bytes)=([0-9]*)-([0-9]*)")
 Offset = Annotated[int, Meta(ge=-_MOST, le=_MOST)]
 Limit = Annotated[int, Meta(ge=0, le=_MOST)]
 
@@ -115,9 +116,15 @@ def _ranged(header: str | None, size: int) -> Part | None:
         return None  # RFC 9110: what is not understood is passed over, and so are several ranges at once
     first, last = found.groups()
     if not first:
-        length = min(int(last), size)
+        length = min(_number(last), size)
         return Part(size - length, length)
-    return Part(int(first), max(0, min(size, int(last) + 1 if last else size) - int(first)))
+    return Part(_number(first), max(0, min(size, _number(last) + 1 if last else size) - _number(first)))
+
+
+def _number(digits: str) -> int:
+    """RFC 9110: there is no largest one. No log has so many bytes as one that is too long to be read as a number."""
+    digits = digits.lstrip("0")
+    return int(digits or "0") if len(digits) <= _LONGEST_NUMBER else _MOST
 
 
 def _part(path: Path, part: Part, size: int) -> Response:

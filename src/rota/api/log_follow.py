@@ -43,8 +43,9 @@ class Place(NamedTuple):
 class Pace:
     """How long to wait until the next look at what may have grown."""
 
-    def __init__(self) -> None:
+    def __init__(self, seldom: float = _LOOK_SELDOM) -> None:
         self._pause = _LOOK_OFTEN
+        self._seldom = seldom
 
     async def is_worth_a_look(
         self, changed: asyncio.Event, has_more: Callable[[], bool], *, within: float = math.inf
@@ -56,7 +57,7 @@ class Pace:
             if await wait_for(changed, min(left, self._pause)) or has_more():
                 self._pause = _LOOK_OFTEN
                 return True
-            self._pause = min(_LOOK_SELDOM, 2 * self._pause)
+            self._pause = min(self._seldom, 2 * self._pause)
         return False
 
 

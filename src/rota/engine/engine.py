@@ -119,8 +119,8 @@ class Engine:
         """Work is left that needs no event: another turn should follow at once."""
 
     def start(self) -> None:
-        """Every waiting job is looked at again, so that no wake-up can be lost for good. A full disk is no reason to
-        stay away: it is said, and every turn tries again."""
+        """Every waiting job is looked at again, so that no wake-up can be lost for good. A full disk, or a server that
+        is just being restarted, is no reason to stay away: it is said, and every turn tries again."""
         session: Session | None = None
         try:
             session = self._session = self._open_session()
@@ -134,9 +134,11 @@ class Engine:
             clearings = control.left_over(session)
             absent = frozenset(found.id for found in session.open_slots() if found.is_attended)
             session.commit()
-        except StorageFull as error:
+        except (StorageFull, StoreError) as error:
             if session is not None:
                 session.rollback()
+            if isinstance(error, CannotGoOn):
+                raise
             if self.trouble is None:
                 log.error("%s", error.message)
             self.trouble = error

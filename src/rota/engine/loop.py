@@ -43,6 +43,8 @@ class Loop:
         self._requests: deque[Request[Any]] = deque()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._is_stopping = False
+        self._is_over = False
+        """No turn is taken any more."""
         self._on_begun: Callable[[], object] = lambda: None
         self._thread = threading.Thread(target=self._run, name="rota-engine", daemon=True)
 
@@ -55,6 +57,8 @@ class Loop:
         """From any thread."""
         self._requests.extend(requests)
         os.eventfd_write(self._wake, 1)
+        if self._is_over:  # asked after it was put in line, so that nobody stays there whom nobody serves
+            self._refuse()
 
     def perform(self, act: Callable[[Work], T]) -> T:
         """From a thread that can wait: do it in a turn, and return what it came to after the commit."""
@@ -89,12 +93,20 @@ class Loop:
                 self._wait()
                 self._turn()
             self._turn()
-            self._engine.refuse(list(self._requests))
         except BaseException:
             # Whatever it is: a scheduler whose engine is gone must not go on as if it were there.
             log.exception("the engine stopped")
             self._on_crash()
             self._on_begun()
+        finally:
+            self._is_over = True
+            self._refuse()
+
+    def _refuse(self) -> None:
+        """From any thread: there is no turn any more, and none of this was begun."""
+        with suppress(IndexError):
+            while True:
+                self._engine.refuse([self._requests.popleft()])
 
     def _turn(self) -> None:
         count = min(len(self._requests), MOST_IN_A_TURN)

@@ -1,0 +1,12 @@
+"""`python -m crash --rounds 100`: the crash matrix at length. A round that fails is named by its seed.
+
+PYTHONPATH=tests python -m crash --seed 4711 --rounds 1
+"""
+
+from __future__ import annotations
+
+import sys
+
+from crash.soak import main
+
+sys.exit(main(sys.argv[1:]))
