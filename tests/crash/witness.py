@@ -22,7 +22,7 @@ CHILD = """#!/bin/sh
 # LABEL SECONDS CODE: say so, take that long, say so, leave with it. CODE may be:
 #   flaky     7 the first time, 0 from then on
 #   long      0, and fifteen seconds the first time
-#   leaves    0, and something of it that will not go by itself stays
+#   leaves    0, and something of it stays, in a session of its own
 say() {{ echo "- $1 $label $ROTA_RUN ${{ROTA_JOB:--}} $$ $2" >> "{home}/{file}"; }}
 label=$1 seconds=$2 code=$3
 trap 'say end 143; exit 143' TERM
@@ -30,7 +30,7 @@ say begin -
 case $code in
     flaky) code=0; mkdir "{home}/first-$label" 2> /dev/null && code=7 ;;
     long) code=0; mkdir "{home}/first-$label" 2> /dev/null && seconds=15 ;;
-    leaves) code=0; setsid sleep 600 & ;;
+    leaves) code=0; setsid sleep 20 & ;;
 esac
 sleep "$seconds"
 trap '' TERM

@@ -76,7 +76,8 @@ def _is_alive(run: Run) -> bool:
 
 
 def _identify(run: Run, left: list[Process]) -> None:
-    """The predecessor died before it could write the pid down: the oldest session leader is the main process."""
+    """The predecessor died before it could write the pid down: the oldest session leader is the main process. Or was
+    left behind by one that has ended since: these two nothing can tell apart, and to end the first would be worse."""
     leaders = sorted((each.start_time, each.pid) for each in left if each.session == each.pid)
     if leaders:
         run.start_time, run.pid = leaders[0]
