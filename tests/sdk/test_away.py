@@ -22,9 +22,9 @@ def test_it_is_not_started_again_nor_waited_for(tmp_path: Path, kind: type[Clien
     async def steps() -> None:
         await client.health()
         server.close()
-        for call in (lambda: client.wait("job-1"), lambda: client.job("job-1")):
+        for call in (client.wait, client.job):
             with pytest.raises(Unavailable, match="not there any more; `rota up` starts it"):
-                await call()
+                await call("job-1")
 
     asyncio.run(steps())
     assert home.socket.exists(), "as after a crash"
