@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import socket
 import ssl
@@ -14,6 +15,7 @@ import pytest
 
 from api.host import Host, hosting
 from e2e.rig import eventually
+from rota import AsyncClient, Client, Unavailable
 from rota.api import tls
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificates with openssl")
@@ -96,6 +98,24 @@ def test_plain_http_is_not_answered_there(home: Path, files: tuple[Path, Path]) 
                 said = b""
             assert b"HTTP" not in said
         assert host.ask(trust=files[0]).status == 200
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_a_client_that_speaks_plain_http_there_is_told(
+    home: Path, files: tuple[Path, Path], kind: type[Client | AsyncClient]
+) -> None:
+    async def ask(client: Any, what: str) -> None:
+        asked = client.health() if what == "health" else client.submit(["true"])
+        if isinstance(client, AsyncClient):
+            await asked
+
+    with hosting(home, **settings(files)) as host:
+        url = host.url.replace("https://", "http://")
+        said = f"{url} closes the connection without an answer; if it speaks TLS, write https:// instead of http://"
+        for what in ("health", "submit"):
+            with pytest.raises(Unavailable) as told:
+                asyncio.run(ask(kind(url=url, token=host.token), what))
+            assert told.value.message.startswith(said)
 
 
 def test_who_never_shakes_hands_keeps_nobody_out_for_long(
