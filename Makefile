@@ -1,19 +1,20 @@
 # Everything here needs only make, git and Python 3.11 or newer; the rest goes into .venv.
 #
-#   make run      the first minute with Rota, in a home of its own
-#   make test     all that CI does: lint, format, types, layers, tests
-#   make soak     the simulator and the crash matrix at length: make soak SEEDS=10000 ROUNDS=100
-#   make bench    what Rota costs, into docs/benchmarks.md; also task-spooler and redis-server, where apt has put them
-#   make openapi  write docs/openapi.json and the table in docs/problems.md, as the code has them
-#   make format   write the format instead of checking it
-#   make clean    remove what the others made
+#   make run       the first minute with Rota, in a home of its own
+#   make test      all that CI does: lint, format, types, layers, tests
+#   make soak      the simulator and the crash matrix at length: make soak SEEDS=10000 ROUNDS=100
+#   make mutation  break the code on purpose, once for each line of a list, and see that its test fails
+#   make bench     what Rota costs, into docs/benchmarks.md; also task-spooler and redis-server, where apt has put them
+#   make openapi   write docs/openapi.json and the table in docs/problems.md, as the code has them
+#   make format    write the format instead of checking it
+#   make clean     remove what the others made
 
 PYTHON ?= python3
 # Without it every process that a test starts compiles all of Rota again.
 export PYTHONDONTWRITEBYTECODE :=
 BIN := .venv/bin
 
-.PHONY: test soak run bench openapi format clean
+.PHONY: test soak mutation run bench openapi format clean
 
 test: .venv/dev.stamp
 	$(BIN)/ruff check .
@@ -28,6 +29,9 @@ ROUNDS ?= 100
 soak: .venv/dev.stamp
 	PYTHONPATH=tests $(BIN)/python -m sim 0-$$(($(SEEDS) - 1)) -j 2
 	PYTHONPATH=tests $(BIN)/python -m crash --rounds $(ROUNDS)
+
+mutation: .venv/dev.stamp
+	PYTHONPATH=tests $(BIN)/python -m mutation
 
 run: .venv/run.stamp
 	PATH="$$PWD/$(BIN):$$PATH" sh examples/first-minute.sh

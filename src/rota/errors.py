@@ -40,6 +40,18 @@ if TYPE_CHECKING:  # `typing` costs a command more than the rest of this module
     from typing import ClassVar, Self
 
 
+_MOST_SAID = 1000
+_MOST_OF_END = 300
+
+
+def shortened(text: str) -> str:
+    """A message, or where in a request it is, without the middle of what it quotes where that is very long. What to do
+    stands at its end, and stays."""
+    if len(text) <= _MOST_SAID:
+        return text
+    return f"{text[: _MOST_SAID - _MOST_OF_END - 1]}…{text[-_MOST_OF_END:]}"
+
+
 class RotaError(Exception):
     """Something went wrong that Rota did not foresee."""
 

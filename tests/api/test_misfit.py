@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from types import NoneType
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pytest
@@ -97,6 +97,8 @@ class Lock(msgspec.Struct, forbid_unknown_fields=True):
 class Job(msgspec.Struct, forbid_unknown_fields=True):
     locks: list[Lock] = []
     pools: dict[str, int] = {}
+    many: dict[str, list[dict[str, int]]] = {}
+    few: dict[str, Annotated[int, msgspec.Meta(le=2)]] = {}
 
 
 @pytest.mark.parametrize(
@@ -105,12 +107,49 @@ class Job(msgspec.Struct, forbid_unknown_fields=True):
         ({"locks": [{"key": 1}]}, ".locks[0].key", "Expected `str`, got `int` - at `$.jobs[3].locks[0].key`"),
         ({"locks": [{"x": 1}]}, ".locks[0].x", "Object contains unknown field `x` - at `$.jobs[3].locks[0]`"),
         ({"locks": [{}]}, ".locks[0].key", "Object missing required field `key` - at `$.jobs[3].locks[0]`"),
-        ({"pools": {"a": "b"}}, ".pools", "Expected `int`, got `str` - at `$.jobs[3].pools[...]`"),
+        ({"pools": {"x": 1, "a": "b"}}, ".pools.a", "Expected `int`, got `str` - at `$.jobs[3].pools.a`"),
+        (
+            {"many": {"x": [{}], "y": [{}, {"a": 1, "b": None}]}},
+            ".many.y[1].b",
+            "Expected `int`, got `null` - at `$.jobs[3].many.y[1].b`",
+        ),
+        ({"few": {"a": 1, "b": 3}}, ".few", "Expected `int` <= 2 - at `$.jobs[3].few[...]`"),
         ([], "", "Expected `object`, got `array` - at `$.jobs[3]`"),
     ],
 )
 def test_its_words_and_its_place_agree(said: Any, path: str, where: str) -> None:
     with pytest.raises(msgspec.ValidationError) as caught:
         msgspec.convert(said, Job)
-    refused = misfit("the body", caught.value, at=".jobs[3]")
+    refused = misfit("the body", caught.value, at=".jobs[3]", of=said)
     assert (refused.path, refused.message) == (f".jobs[3]{path}", f"the body cannot be used: {where}")
+
+
+DEEP = b'{"a":' * 1200 + b"1" + b"}" * 1200
+
+
+@pytest.mark.parametrize(
+    ("body", "path", "said"),
+    [
+        (b"", "", "the request body is empty; send a JSON object"),
+        (b" \n", "", "the request body is empty; send a JSON object"),
+        (b'{"jobs": [', "", "the request body cannot be used: Input data was truncated"),
+        (rb'{"jobs": [{"name": "a\ud83d"}]}', ".jobs[0].name", "half of a surrogate pair"),
+        (rb'{"jobs": [{"name": "\udc00 and more"}]}', ".jobs[0].name", "half of a surrogate pair"),
+        (rb'{"jobs": [{"env": {"\ud800": "x"}}]}', ".jobs[0].env", "half of a surrogate pair"),
+        (rb'{"jobs": [{"name": "\ud800"}', "", "the request body cannot be used: "),
+        (b'{"jobs": [{"params": %b}]}' % DEEP, ".jobs[0].params", "the request body is nested too deep"),
+        (b'{"jobs": [{"name": "a\\"}]{[", "env": {}}, {"params" : {"x": [%b]}}]}' % DEEP, ".jobs[1].params", "the req"),
+        (
+            b'{"jobs": [{"name": "%b", "params": %b}]}' % (b'\\"' * (1 << 20), DEEP),
+            "",
+            "the request body is nested too",
+        ),
+    ],
+    ids=range(10),
+)
+def test_what_cannot_even_be_read_is_told_apart(body: bytes, path: str, said: str) -> None:
+    (endpoint,) = (each for each in ENDPOINTS if (each.method, each.path) == ("POST", "/api/jobs/batch"))
+    with pytest.raises(InvalidInput) as refused:
+        body_of(endpoint, body)
+    assert refused.value.message.startswith(said)
+    assert refused.value.path == path

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import socket
+import struct
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 from api.host import Host, hosting, read
 from e2e.rig import eventually
 from rota.api import limit, protocol, tcp
-from rota.api.protocol import MOST_HEAD, MOST_TARGET
+from rota.api.protocol import MOST_HEAD, MOST_TARGET, TcpProtocol
 
 
 def opened(host: Host, *lines: str) -> socket.socket:
@@ -266,6 +268,27 @@ def test_http_1_0_knows_no_pieces(host: Host) -> None:
             piece = connection.recv(4096)
             assert piece, said
             said += piece
+
+
+def test_who_resets_the_connection_writes_nothing_into_the_log(
+    host: Host, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """When it has its answer, a refusal for want of the token, and before the event loop can see that."""
+    linger = TcpProtocol._linger
+    stranger = host.connect()
+    stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    def reset_before(self: TcpProtocol) -> None:
+        stranger.close()
+        linger(self)
+
+    monkeypatch.setattr(TcpProtocol, "_linger", reset_before)
+    own = host.url.partition("://")[2]
+    stranger.sendall(f"POST / HTTP/1.1\r\nHost: {own}\r\nContent-Length: 60000000\r\n\r\n{{".encode())
+    eventually(lambda: stranger.fileno() < 0, what="the answer")
+    monkeypatch.undo()
+    assert host.ask().status == 200
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 # Numbers.

@@ -59,7 +59,7 @@ def fits(**fields: Any) -> bool:
         ("template", ["x" * 200], ["x" * 201]),
         ("group", ["x" * 200], ["x" * 201]),
         ("retry", [], ["x" * 201]),
-        ("webhooks", [["http://a"]], [["http://" + "x" * 4096]]),
+        ("webhooks", [["http://a"], ["http://a/" + "x" * 2039]], [["http://a/" + "x" * 2040]]),
         ("pools", [{"global": 1}, {"flow/a": 1_000_000}], [{"global": 0}, {"global": 1_000_001}]),
         (
             "locks",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import socket
 import ssl
@@ -14,6 +15,7 @@ import pytest
 
 from api.host import Host, hosting
 from e2e.rig import eventually
+from rota import AsyncClient, Client, Unavailable
 from rota.api import tls
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificates with openssl")
@@ -98,6 +100,24 @@ def test_plain_http_is_not_answered_there(home: Path, files: tuple[Path, Path]) 
         assert host.ask(trust=files[0]).status == 200
 
 
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_a_client_that_speaks_plain_http_there_is_told(
+    home: Path, files: tuple[Path, Path], kind: type[Client | AsyncClient]
+) -> None:
+    async def ask(client: Any, what: str) -> None:
+        asked = client.health() if what == "health" else client.submit(["true"])
+        if isinstance(client, AsyncClient):
+            await asked
+
+    with hosting(home, **settings(files)) as host:
+        url = host.url.replace("https://", "http://")
+        said = f"{url} closes the connection without an answer; if it speaks TLS, write https:// instead of http://"
+        for what in ("health", "submit"):
+            with pytest.raises(Unavailable) as told:
+                asyncio.run(ask(kind(url=url, token=host.token), what))
+            assert told.value.message.startswith(said)
+
+
 def test_who_never_shakes_hands_keeps_nobody_out_for_long(
     home: Path, files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,6 +186,24 @@ def test_a_key_that_others_can_read_turns_it_off(home: Path, tmp_path: Path, bit
         said = f"others can read {key}: its mode is {bits:04o}, not 0600; `chmod 600 {key}`, and if somebody"
         assert str(host.settled()["off"]).startswith(said)
         assert str(host.on_loop(lambda: host.tcp.trouble)).startswith(f"TCP is off: {said}"), "in `status` and `doctor`"
+        key.chmod(0o600)
+        host.on_loop(host.tcp.wake)
+        eventually(lambda: host.settled()["url"], what="TCP with a key that is a secret")
+        assert host.ask(trust=cert).status == 200
+
+
+@pytest.mark.parametrize("others_may", [0o644, 0o640])
+def test_a_key_that_others_come_to_read_turns_it_off(home: Path, tmp_path: Path, others_may: int) -> None:
+    """What is in it is the same, so it has to be its mode that is looked at again."""
+    cert, key = certify(tmp_path)
+    with hosting(home, **settings((cert, key))) as host:
+        address = host.address
+        key.chmod(others_may)
+        host.on_loop(host.tcp.wake)  # as `kill -HUP` does
+        said = eventually(lambda: host.settled()["off"], what="TCP off")
+        assert said.startswith(f"others can read {key}: its mode is {others_may:04o}, not 0600")
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address)
         key.chmod(0o600)
         host.on_loop(host.tcp.wake)
         eventually(lambda: host.settled()["url"], what="TCP with a key that is a secret")

@@ -120,6 +120,13 @@ def test_every_error_leaves_with_its_exit_code(
     assert capsys.readouterr().err == "rota: do this next\n"
 
 
+def test_what_is_very_long_is_not_said_back_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["x" * 100_000]) == 2
+    said = capsys.readouterr().err
+    assert len(said) <= 1010
+    assert said.endswith("…" + "x" * (300 - len(tail := "'; `rota --help` lists them")) + f"{tail}\n")
+
+
 def test_interrupted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], home: Home) -> None:
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt

@@ -223,6 +223,14 @@ def test_what_was_collected_is_said_to_be_missing(home: Rota, stage: Stage) -> N
         assert re.findall(r"event: (\S+)", said.decode()) == seen, "and what it may come back with is past the gap"
         connection.close()
     assert [message.json() for message in others] == left["events"], "what is there comes all the same"
+    first = page(home, "since=0&limit=1")
+    assert (first["next"], first["reset"]["complete_from"]) == (complete - 1, complete)
+    assert page(home, f"since={first['next']}&limit=1")["reset"] is None, "who goes on is not told again"
+    found, position = first["events"], first["position"]
+    while len(found) < len(left["events"]):
+        later = page(home, f"since={position}&limit=1")
+        found, position = found + later["events"], later["position"]
+    assert found == left["events"], "nor is anything lost to who wants all that is left"
     with listening(home, f"/api/events?since=0&job={kept}") as stream:
         assert stream.hear()[0].event == "job.submitted", "a job that is there has all its events"
     with listening(home, "/api/events", str(10**9)) as stream:

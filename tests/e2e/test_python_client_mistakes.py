@@ -35,6 +35,14 @@ HERE: Mapping[str, tuple[Call, str]] = {
     "the same of the past": (lambda c: c.past_events(kind="job.*"), r"kind is a list: write \['job.\*'\]"),
     "a job as text": (lambda c: c.past_events(job="job-1"), r"job is a list: write \['job-1'\]"),
     "events as text": (lambda c: c.add_webhook("http://x/", events="a"), r"events is a list: write \['a'\]"),
+    "a job by itself": (lambda c: c.submit(["true"], after="job-1"), r"after is a list: write \['job-1'\]"),
+    "a lock by itself": (lambda c: c.submit(["true"], locks="repo"), r"locks is a list: write \['repo'\]"),
+    "a webhook by itself": (lambda c: c.submit(["true"], webhooks="http://x"), r"webhooks is a list: write"),
+    "the same of a template": (lambda c: c.add_template({"name": "a", "needs": "b"}), r"needs is a list: write"),
+    "a command as text of many": (lambda c: c.submit_many([{"command": "make test"}]), "a list of words"),
+    "no id": (lambda c: c.job(""), "an id or a name is missing"),
+    "no id, to cancel": (lambda c: c.cancel(""), "an id or a name is missing"),
+    "a time that is no number": (lambda c: c.wait("job-1", timeout=float("nan")), "timeout is a number of seconds"),
     "one job for many": (lambda c: c.submit_many({"command": ["true"]}), r"jobs is a list: write \[\{'command'"),
     "many that are none": (lambda c: c.submit_many([5]), "job is a dict of its fields, not 5"),
     "a group by name": (lambda c: c.submit_many([], group="g"), "group is a dict of its fields, not 'g'"),
@@ -62,8 +70,6 @@ HERE: Mapping[str, tuple[Call, str]] = {
 THERE: Mapping[str, tuple[Call, str]] = {
     "a word that is a number": (lambda c: c.submit([1]), r"$.command[0]"),
     "a time that is a list": (lambda c: c.submit(["true"], timeout=[]), "$.timeout"),
-    "a job by itself": (lambda c: c.submit(["true"], after="job-1"), "$.after"),
-    "a lock by itself": (lambda c: c.submit(["true"], locks="repo"), "$.locks"),
     "a field that is none": (lambda c: c.submit(["true"], colour="red"), "$.colour"),
     "a size as text": (lambda c: c.set_pool("global", "large"), "$.size"),
 }
@@ -78,6 +84,10 @@ def test_a_mistake_is_an_error_of_rota(rota: Rota, tour: Callable[[Tour], None])
         for call, path in THERE.values():
             with pytest.raises(InvalidInput) as refused:
                 await call(client)
+            assert refused.value.path == path
+        for jobs, path in ((["x"], "$.jobs[0]"), ([{}, {"after": "a"}], "$.jobs[1].after")):
+            with pytest.raises(InvalidInput) as refused:
+                await client.submit_many(jobs)
             assert refused.value.path == path
         with pytest.raises(TypeError, match="missing 1 required"):
             await client.job()
@@ -124,6 +134,12 @@ def test_paths_and_times_are_taken_as_they_come(rota: Rota, tour: Callable[[Tour
         ({"url": "https://x", "ca": "/nowhere/ca.pem"}, "No such file"),
         ({"url": "https://x", "ca": __file__}, "no certificates"),
         ({"home": "/nowhere", "away": []}, "away is a number of seconds"),
+        ({"home": "/nowhere", "away": float("nan")}, "away is a number of seconds"),
+        ({"home": "/nowhere", "away": -1}, "0 for not at all, not -1"),
+        ({"home": "/nowhere", "url": "http://x"}, "say one of them"),
+        ({"home": "/nowhere", "token": "x"}, "say its url too"),
+        ({"token": "x"}, "say its url too"),
+        ({"ca": "ca.pem"}, "say its url too"),
     ],
 )
 def test_a_client_that_cannot_be_is_not_made(

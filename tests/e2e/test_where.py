@@ -64,6 +64,10 @@ OF_A_JOB: list[tuple[dict[str, Any], str]] = [
     ({"retry": "never"}, "retry"),
     ({"cwd": "here"}, "cwd"),
     ({"env": {"": "x"}}, "env"),
+    ({"env": {"A": "x", "B": 5}}, "env.B"),
+    ({"pools": {"global": 1, "x": "2"}}, "pools.x"),
+    ({"name": "\ud800"}, "name"),
+    ({"command": ["true", "half \udc00"]}, "command[1]"),
     ({"needs": ["file:a", "plan:x"]}, "needs[1]"),
     ({"needs": ["file:a", "plan_doc:x"]}, "needs[1]"),
     ({"produces": ["file:a", "file:b", "file:"]}, "produces[2]"),
@@ -330,6 +334,43 @@ def others() -> list[Row]:
         get("/api/job-runs?cursor=x", "cursor"),
         get("/api/queue?cursor=x", "cursor"),
         get("/api/graph?job=1", "job"),
+        get("/api/graph?job=job-99", "job"),
+        get("/api/graph?job=job-99&format=dag", "job"),
+        get("/api/job-runs?job=job-99", "job"),
+        get("/api/jobs/job-1/logs?run=run-99", "run"),
+        get("/api/jobs/job-1/logs/stdout?run=run-99", "run"),
+    ]
+
+
+def addresses() -> list[Row]:
+    """Of what the address names: there is no such thing, its id is none, or it is in another state."""
+    job, group, slot, template = "/api/jobs/job-99", "/api/job-groups", "/api/slots/slot-99", "/api/job-templates/none"
+    return [
+        get(job, "job"),
+        get(f"{job}?wait=1", "job"),
+        Row("PATCH", job, {"priority": 1}, "job"),
+        *(post(f"{job}/{verb}", None, "job") for verb in ("cancel", "rewind")),
+        post(f"{job}/move", {"first": True}, "job"),
+        *(get(f"{job}/{what}", "job") for what in ("why", "runs", "logs", "logs/stdout", "logs?follow=1")),
+        get("/api/job-runs/run-99", "run"),
+        get("/api/job-runs/abc", "run"),
+        *(post(f"/api/job-runs/{what}/retry", None, "run_or_job") for what in ("abc", "run-x", "job-99", "run-99")),
+        *(get(f"{group}/{name}", "group") for name in ("nope", "twice", "nope/progress", "twice/progress")),
+        *(post(f"{group}/nope/{verb}", None, "group") for verb in ("cancel", "close", "rewind")),
+        post(f"{group}/twice/cancel", None, "group"),
+        get(slot, "slot"),
+        post(f"{slot}/renew", None, "slot"),
+        Row("DELETE", slot, None, "slot"),
+        get("/api/schedules/nope", "schedule"),
+        post("/api/schedules/nope/trigger", None, "schedule"),
+        get(template, "template"),
+        get("/api/webhooks/webhook-99", "webhook"),
+        Row("DELETE", "/api/webhooks/webhook-99", None, "webhook"),
+        get("/api/artifacts/custom:a:b", "artifact"),
+        post("/api/breakers/nothing/reset", None, "key"),
+        get("/problems/nothing", "code"),
+        get("/jobs/99", "job_id"),
+        Row("PATCH", "/jobs/99", {"priority": 1}, "job_id"),
     ]
 
 
@@ -340,6 +381,8 @@ def legacy() -> list[Row]:
         post("/jobs", {"type": "nothing"}, "type"),
         post("/jobs", {"type": "old"}, "type"),
         post("/jobs", {"template_id": "none"}, "template_id"),
+        post("/jobs", {"command": ["true"], "template_id": ""}, "template_id"),
+        post("/jobs", {"template": "", "template_id": "none"}, "template_id"),
         post("/jobs", {"type": "story", "params": {"n": "one"}}, "params"),
         post("/jobs", {**good, "webhook_url": URL}, "webhook_url"),
         post("/jobs", {**good, "webhooks": [HERE], "webhook_url": URL}, "webhook_url"),
@@ -364,7 +407,7 @@ def legacy() -> list[Row]:
     ]
 
 
-TABLE = [*jobs(), *edits(), *schedules(), *templates(), *webhooks(), *slots(), *others(), *legacy()]
+TABLE = [*jobs(), *edits(), *schedules(), *templates(), *webhooks(), *slots(), *others(), *addresses(), *legacy()]
 
 
 def prepare(rota: Rota) -> None:
@@ -384,6 +427,8 @@ def prepare(rota: Rota) -> None:
         ("/api/jobs", {"command": ["true"]}),
         ("/api/jobs", {"template": "story", "params": {"n": 1}}),
         ("/api/job-groups", {"name": "over"}),
+        ("/api/job-groups", {"name": "twice"}),
+        ("/api/job-groups", {"name": "twice"}),
         ("/api/schedules", {"name": "nightly", "cron": "@yearly", "job": {"command": ["true"]}}),
         ("/api/schedules", {"name": "other", "cron": "@yearly", "job": {"template": "story", "params": {"n": 1}}}),
         ("/api/webhooks", {"url": HERE}),
@@ -453,14 +498,66 @@ def test_every_refusal_says_where(keeper: Rota) -> None:
     assert len(keeper.jobs()) == 3, "nothing was stored"
 
 
+def test_what_is_very_long_is_not_said_back_whole(keeper: Rota) -> None:
+    prepare(keeper)
+    long = "x y" * 33_000
+    job: dict[str, Any] = {"command": ["true"]}
+    fields: list[dict[str, Any]] = [
+        *({field: long} for field in ("type", "flow", "target", "unique", "timeout", "delay", "retry", "cwd", "pin")),
+        {"needs": [long]},
+        {"after": [{"job": long}]},
+        {"webhooks": [long]},
+        {long: 1},
+        {"pools": {long: 1}},
+        {"template": long, "command": []},
+    ]
+    schedule = {"name": "weekly", "cron": "@daily", "job": job}
+    rows = [
+        *(post("/api/jobs", {**job, **more}, "") for more in fields),
+        *(post("/api/schedules", {**schedule, field: long}, "") for field in ("name", "cron", "tz")),
+        Row("PATCH", "/api/jobs/job-1", {long: 1}, ""),
+        get(f"/api/jobs/{'x' * 9_000}", ""),
+        get(f"/api/jobs?{'x' * 9_000}=1", ""),
+        get(f"/{'x' * 9_000}", ""),
+    ]
+    for row in rows:
+        answer = keeper.api(row.method, row.target, row.body)
+        said = answer.json()
+        assert answer.status in (404, 422), answer
+        assert len(said["detail"]) <= 1000, (row.target, said["detail"][:100])
+        assert len(said.get("path", "")) <= 1000, (row.target, said["path"][:100])
+    told = keeper.api("POST", "/api/jobs", {**job, "timeout": long}).json()["detail"]
+    assert "…" in told
+    short = keeper.api("POST", "/api/jobs", {**job, "timeout": "x y"}).json()["detail"]
+    assert told[-30:] == short[-30:], "what to do is said all the same"
+
+
+def test_what_is_in_another_state_is_named_where_the_request_names_it(keeper: Rota) -> None:
+    keeper.api("POST", "/api/jobs", {"command": ["true"]})
+    assert keeper.api("GET", "/api/jobs/job-1?wait=30").json()["status"] == "COMPLETED"
+    for row in (
+        Row("PATCH", "/api/jobs/job-1", {"params": {}}, "params"),
+        Row("PATCH", "/api/jobs/job-1", {"unset_params": ["a"]}, "unset_params"),
+        Row("PATCH", "/api/jobs/job-1", {"priority": 3}, "priority"),
+        Row("PATCH", "/api/jobs/job-1", {"delay": "1m"}, "delay"),
+        Row("PATCH", "/api/jobs/job-1", {"retries": 1}, "retries"),
+        Row("PATCH", "/jobs/1", {"params": {}}, "params"),
+        post("/api/jobs/job-1/cancel", None, "job"),
+        post("/api/jobs/job-1/move", {"first": True}, "job"),
+        post("/api/job-runs/job-1/retry", None, "run_or_job"),
+        Row("DELETE", "/jobs/1", None, "job_id"),
+    ):
+        answer = keeper.api(row.method, row.target, row.body)
+        assert (answer.status, answer.json().get("path")) == (409, f"$.{row.path}"), (row, answer)
+
+
 def test_a_place_that_is_not_in_the_request_is_not_named(keeper: Rota) -> None:
-    """What is wrong is the schedule's, the template's or the configuration's."""
+    """What is wrong is the schedule's, which the address names, or the configuration's."""
     prepare(keeper)
     keeper.api("POST", "/api/job-templates/story/archive")
-    for target in ("/api/schedules/other/trigger", "/by-route"):
+    for target, path in (("/api/schedules/other/trigger", "$.schedule"), ("/by-route", None)):
         answer = keeper.api("POST", target, {})
-        assert answer.status == 409, answer
-        assert "path" not in answer.json(), answer
+        assert (answer.status, answer.json().get("path")) == (409, path), answer
     keeper.api("POST", "/api/job-templates/story/unarchive")
     answer = keeper.api("POST", "/by-route", {"n": "one"})
     assert (answer.status, "path" in answer.json()) == (422, False)

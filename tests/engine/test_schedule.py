@@ -26,7 +26,7 @@ from rota.core.template import TemplateBody
 from rota.errors import Conflict, InvalidInput, NotFound, StorageFull, Unavailable
 from rota.ids import JobId
 from rota.store.postgres.store import PostgresStore
-from rota.view.schedule import summary
+from rota.view.schedule import listing, summary
 
 
 @pytest.fixture
@@ -630,11 +630,15 @@ def test_one_whose_zone_could_not_be_read_fires_again(works: Clockwork, raw: Raw
     assert works.said() == ["failed 01:00", "fired 03:00", "fired 04:00"]
 
 
-def test_the_environment_of_who_made_it_is_stored_once_and_kept(works: Clockwork, raw: Raw) -> None:
+def test_the_environment_of_who_made_it_is_stored_once_kept_and_shown_to_nobody(works: Clockwork, raw: Raw) -> None:
     env = {"PATH": "/bin", "WHO": "me"}
     works.add("0 * * * *", job={"env": env, "inherit_env": False})
     works.add("0 * * * *", name="other", job={"env": env, "inherit_env": False})
+    works.add("0 0 * * *", name="daily", job={"env": {"TOKEN": "s3cret"}})
     assert raw("SELECT count(*) FROM surroundings") == [(1,)]
+    shown = msgspec.json.encode(listing(works.scheduler.reader, after=0, limit=9))
+    assert b"WHO" not in shown
+    assert b"s3cret" not in shown, "what was asked for by name is shown to nobody either"
     assert "WHO" not in works.schedule().body
     works.go("2026-01-01T01:00")
     stored = works.scheduler.job(JobId(1)).spec.surroundings

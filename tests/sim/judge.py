@@ -54,6 +54,7 @@ class Judge:
         self._was_held = False
         self._waited: set[JobId] = set()
         self._lasts: dict[JobId, Job] = {}
+        self._fixed: dict[int, list[Any]] = {}
 
     def open(self) -> None:
         self._connection = sqlite3.connect(self._path, isolation_level=None)
@@ -122,6 +123,7 @@ class Judge:
         check_store(self.raw)
         self._meet()
         self._check_accepted()
+        self._check_frozen()
         self._check_truth()
         if self._sim.wire.is_idle and self._sim.engine.held_by is None:
             self._check_rest()
@@ -174,6 +176,14 @@ class Judge:
         ):
             if f"group-{group}" not in self.joined:
                 assert count in self.groups_asked, f"group-{group} has {count} of its members"
+
+    def _check_frozen(self) -> None:
+        """What a job that has run is, and what its runs were, does not change any more (INV-001, INV-002)."""
+        for run, *fixed in self.raw(
+            "SELECT run.id, run.job, run.worker, run.started_at, spec.command, spec.params"
+            " FROM run JOIN job ON job.id = run.job JOIN spec ON spec.id = job.spec"
+        ):
+            assert self._fixed.setdefault(run, fixed) == fixed, f"run-{run} was {self._fixed[run]}, and is {fixed}"
 
     def _check_truth(self) -> None:
         """What the store says of a run is what became of its process."""

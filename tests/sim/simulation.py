@@ -129,7 +129,7 @@ class Simulation(Scheduler):
         self.judge.check()
 
     def reboot(self) -> None:
-        """The next scheduler, which may be killed too; one that cannot use its store says so and ends."""
+        """The next scheduler, which may be killed too."""
         held = self.engine.held
         while True:
             self.session.close()
@@ -139,7 +139,7 @@ class Simulation(Scheduler):
                 self.boot(held)
                 self.alarm = Alarm(self, self._outside)
                 return
-            except (Crash, StoreError):
+            except Crash:
                 continue
 
     def turn(self) -> None:
@@ -324,8 +324,13 @@ class Simulation(Scheduler):
             self.do(lambda work: move(work, job, Move(**where), actor="tester"))
 
     def do_edit(self, chance: random.Random) -> None:
-        job = self.one_of(self.waiting(), chance)
-        wanted = Edit(**chance.choice(({"priority": 5}, {"priority": 0}, {"delay": "4s"}, {"delay": None})))
+        """Also of one that has run: then what it is, is fixed."""
+        job = self.one_of(self.ids() if chance.random() < 0.3 else self.waiting(), chance)
+        changes: list[dict[str, Any]] = [
+            {"priority": 5}, {"priority": 0}, {"delay": "4s"}, {"delay": None}, {"params": {"n": chance.random()}},
+            {"command": ["echo", str(chance.random())]},
+        ]  # fmt: skip
+        wanted = Edit(**chance.choice(changes))
         self.do(lambda work: edit(work, job, wanted, actor="tester"))
 
     def do_pause(self, chance: random.Random) -> None:

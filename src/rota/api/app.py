@@ -54,7 +54,7 @@ from rota.api.router import Router
 from rota.api.trace import traced
 from rota.engine.meter import OTHER
 from rota.engine.once import told_before
-from rota.errors import InFlight, InvalidInput, RotaError, UnsupportedMedia
+from rota.errors import Conflict, InFlight, InvalidInput, NotFound, RotaError, UnsupportedMedia
 from rota.wire import encode
 
 _MODULES = (
@@ -136,10 +136,11 @@ class Application:
                 key=key,
             )
             reply = await endpoint.handle(call)
-        except RotaError:
+        except RotaError as error:
             # What has been done is answered as it was, though it could not be done again now.
             told = None if key is None else await self._context.look(lambda reader: told_before(reader, *key))
             if told is None:
+                _say_where(error, endpoint)
                 raise
             reply = Reply.repeated(told)
         if isinstance(reply, Response):
@@ -158,6 +159,12 @@ class Application:
             yield
         finally:
             self._in_flight.discard(key.key)
+
+
+def _say_where(error: RotaError, endpoint: Endpoint) -> None:
+    """What is not there, or not in a state for it, is what the address names, unless another place is said."""
+    if type(error) in (NotFound, Conflict) and not error.path and endpoint.names is not None:
+        error.path = f".{endpoint.names}"
 
 
 async def _body(request: Request) -> bytes:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from starlette.datastructures import QueryParams
 
+from rota.api import spoilt
 from rota.api.endpoint import Endpoint
 from rota.api.nul import refuse_in_body, refuse_in_texts
 from rota.errors import InvalidInput
@@ -37,12 +38,16 @@ def query_of(endpoint: Endpoint, given: QueryParams) -> Any:
 def body_of(endpoint: Endpoint, given: bytes) -> Any:
     if endpoint.takes is NoneType or (not given and endpoint.may_be_empty):
         return None
+    if not given.strip():
+        raise InvalidInput("the request body is empty; send a JSON object")
     try:
         body = msgspec.json.decode(given, type=endpoint.form) if endpoint.reads is None else endpoint.reads(given)
         if not endpoint.is_free:
             refuse_in_body(given)
         return body
+    except msgspec.ValidationError as error:
+        raise misfit("the request body", error, of=spoilt.readable(given)) from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:  # the latter where a text is no UTF-8
-        raise misfit("the request body", error) from None
+        raise spoilt.half_character(given) or misfit("the request body", error) from None
     except RecursionError:
-        raise InvalidInput("the request body is nested too deep") from None
+        raise spoilt.too_deep(given) from None

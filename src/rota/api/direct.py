@@ -82,6 +82,10 @@ class _ByRoute(Endpoint):
         route, template = values
         return {"route": route, "template": template}
 
+    @property
+    def names(self) -> None:
+        """What its path stands for is not the request's to say, but the configuration's."""
+
 
 _BY_ROUTE = {"POST": _ByRoute("POST", "/{route:path}", run_by_route, is_keyed=True)}
 

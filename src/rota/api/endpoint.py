@@ -210,6 +210,11 @@ class Endpoint:
         return dict(zip(self.places, values, strict=True))
 
     @property
+    def names(self) -> str | None:
+        """The place of its path that names what it is about; none where that is no single thing."""
+        return self.places[0] if self.places else None
+
+    @property
     def name(self) -> str:
         """Of the operation, in the OpenAPI document."""
         return str(getattr(self.handle, "__name__", self.path))

@@ -70,7 +70,7 @@ async def list_events(call: Call[EventsQuery, None]) -> Reply[EventsForm] | Resp
     since = query.since if since is None else since
     if _is_page(call.request, query.format):
         form = await _page(context, wanted, since or 0, query)
-        return Reply(form if since is not None else msgspec.structs.replace(form, reset=None))
+        return Reply(_behind_gap(form) if since is not None else msgspec.structs.replace(form, reset=None))
     return EventStream(_stream(context, wanted, since), context.streams)
 
 
@@ -130,6 +130,13 @@ def _passed(found: Piece, since: int, complete_from: int) -> bytes:
 
 def _reset(found: Piece, since: int) -> ResetForm | None:
     return None if found.complete_from is None else ResetForm(since=since, complete_from=found.complete_from)
+
+
+def _behind_gap(form: EventsForm) -> EventsForm:
+    """Whoever goes on with `next` has been told, and is not told again."""
+    if form.reset is None or form.next is None:
+        return form
+    return msgspec.structs.replace(form, next=max(form.next, form.reset.complete_from - 1))
 
 
 async def _page(context: Context, wanted: Wanted, since: int, query: EventsQuery) -> EventsForm:

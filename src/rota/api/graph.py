@@ -18,6 +18,7 @@ from rota.api.endpoint import Call, Endpoint, Reply
 from rota.api.page import Seconds, parsed
 from rota.core.artifact import Outside
 from rota.core.fact import Fact, Seen
+from rota.errors import within
 from rota.ids import parse_job
 from rota.store.session import Reader
 from rota.view.graph import Adjacency, Picture, Wanted, adjacency, picture
@@ -71,7 +72,8 @@ def _tag(body: bytes) -> str:
 
 async def _body(context: Context, wanted: Wanted, form: str) -> bytes:
     sight = context.sight()
-    view = await context.look(lambda reader: _VIEWS[form](reader, wanted, sight))
+    with within(".job"):
+        view = await context.look(lambda reader: _VIEWS[form](reader, wanted, sight))
     outside = msgspec.structs.replace(sight.outside, seen=dict(sight.outside.seen))  # the engine goes on with its own
     return await asyncio.to_thread(_encoded, view, await look_further(context, view, outside))
 

@@ -25,7 +25,7 @@ from rota.api.page import parsed
 from rota.api.problem import problem
 from rota.api.sse import MEDIA, EventStream
 from rota.core.status import TERMINAL
-from rota.errors import InvalidInput
+from rota.errors import InvalidInput, within
 from rota.ids import JobId, parse_job, parse_run, show_job
 from rota.store.session import Reader
 from rota.view import job as view
@@ -37,7 +37,8 @@ from rota.wire.text import RunText
 
 _BYTES = "application/octet-stream"
 _MOST = 2**62
-_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
+_LONGEST_NUMBER = 18
+_RANGE = re.compile(r"(?i:bytes)=([0-9]*)-([0-9]*)")
 Offset = Annotated[int, Meta(ge=-_MOST, le=_MOST)]
 Limit = Annotated[int, Meta(ge=0, le=_MOST)]
 
@@ -78,7 +79,8 @@ async def _place(context: Context, job: JobId, named: str | None) -> Place:
     def look(reader: Reader) -> Place:
         found = view.find(reader, job)
         if run is not None:
-            run_view.refuse_foreign(reader, job, run)
+            with within(".run"):
+                run_view.refuse_foreign(reader, job, run)
         own = str(context.home.jobs / str(job))
         directory = run_view.directory_of(found, run, own)
         is_current = directory == own
@@ -114,9 +116,15 @@ def _ranged(header: str | None, size: int) -> Part | None:
         return None  # RFC 9110: what is not understood is passed over, and so are several ranges at once
     first, last = found.groups()
     if not first:
-        length = min(int(last), size)
+        length = min(_number(last), size)
         return Part(size - length, length)
-    return Part(int(first), max(0, min(size, int(last) + 1 if last else size) - int(first)))
+    return Part(_number(first), max(0, min(size, _number(last) + 1 if last else size) - _number(first)))
+
+
+def _number(digits: str) -> int:
+    """RFC 9110: there is no largest one. No log has so many bytes as one that is too long to be read as a number."""
+    digits = digits.lstrip("0")
+    return int(digits or "0") if len(digits) <= _LONGEST_NUMBER else _MOST
 
 
 def _part(path: Path, part: Part, size: int) -> Response:

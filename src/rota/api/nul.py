@@ -13,7 +13,7 @@ from rota.errors import InvalidInput
 _NUL = "\x00"
 _WRITTEN = b"\\u0000"
 """In JSON it cannot stand as itself."""
-_FREE = frozenset(("params", "set_params", "default_params", "set_default_params", "params_schema"))
+FREE = frozenset(("params", "set_params", "default_params", "set_default_params", "params_schema"))
 """Fields whose values are anybody's JSON."""
 
 
@@ -39,7 +39,7 @@ def _place(value: object, path: str) -> str | None:
     elif isinstance(value, dict):
         if any(_NUL in name for name in value):
             return path
-        inner = [(f"{path}.{name}", each) for name, each in value.items() if name not in _FREE]
+        inner = [(f"{path}.{name}", each) for name, each in value.items() if name not in FREE]
     return next((found for below, each in inner if (found := _place(each, below)) is not None), None)
 
 

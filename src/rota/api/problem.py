@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 from starlette.responses import Response
 
-from rota.errors import BY_CODE, InFlight, NotFound, RotaError
+from rota.errors import BY_CODE, InFlight, NotFound, RotaError, shortened
 from rota.wire.problem import MEDIA, type_of
 
 log = logging.getLogger("rota.api")
@@ -34,7 +34,7 @@ def problem(
         "type": type_of(code),
         "title": BY_CODE.get(code, RotaError).title,
         "status": status,
-        "detail": detail,
+        "detail": shortened(detail),
         "code": code,
     }
     passing = {"Retry-After": _RETRY_AFTER} if status in _PASSING or code == InFlight.code else {}
@@ -42,7 +42,7 @@ def problem(
 
 
 def refusal(error: RotaError) -> Response:
-    more = {"path": f"${error.path}"} if error.path else {}
+    more = {"path": shortened(f"${error.path}")} if error.path else {}
     return problem(error.code, error.http_status, error.message, more=more)
 
 

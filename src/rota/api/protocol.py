@@ -17,6 +17,7 @@ when the application has answered without reading a large body.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any, Literal
 
 import httptools
@@ -167,7 +168,8 @@ class Protocol(HttpToolsProtocol):
             return
         self.flow.resume_reading()
         if self.transport.can_write_eof():
-            self.transport.write_eof()
+            with suppress(OSError):  # it was reset, which the loop has not seen yet
+                self.transport.write_eof()
         self._timer = self.loop.call_later(_LINGER, self.transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:

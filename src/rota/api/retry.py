@@ -10,7 +10,7 @@ from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
 from rota.api.example import WAITING_JOB
 from rota.api.once import carry_out
-from rota.command.retry import Retried, retry
+from rota.command.retry import Retried, checked, retry
 from rota.engine.work import Work
 from rota.ids import show_job
 from rota.view import job as view
@@ -19,7 +19,7 @@ from rota.wire.retry import RetryForm
 
 async def retry_run(call: Call[Nothing, None]) -> Reply[RetryForm]:
     """Retry a chain that has failed, as a new job. The id is a run's, or a job's: one that never ran has no run."""
-    act = partial(retry, what=call.path["run_or_job"], actor=call.context.actor)
+    act = partial(retry, what=call.place("run_or_job", checked), actor=call.context.actor)
     return (await carry_out(call, act, partial(_see, call.context), _tell)).reply
 
 

@@ -11,6 +11,7 @@ from rota.api.endpoint import Call, Endpoint, Nothing, Reply
 from rota.api.example import RUN
 from rota.api.page import PageSize, begins_at, parsed
 from rota.core.status import Status
+from rota.errors import within
 from rota.ids import parse_job, parse_run
 from rota.view import run as view
 from rota.wire.job import RunForm
@@ -40,7 +41,8 @@ async def list_runs(call: Call[RunsQuery, None]) -> Reply[RunsForm]:
         job=parsed("job", query.job, parse_job),
         statuses=[Status(each) for each in query.status] or view.STATUSES,
     )  # fmt: skip
-    runs, following = await context.look(look)
+    with within(".job"):
+        runs, following = await context.look(look)
     return Reply(RunsForm(runs=runs, next=following))
 
 

@@ -252,9 +252,10 @@ def _bind(family: socket.AddressFamily, address: Address, settings: Settings) ->
     return listening
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    """Who may read a file counts as what is in it: a key that others can read is no secret any more."""
     try:
         seen = path.stat()
     except OSError:
         return None
-    return seen.st_mtime_ns, seen.st_size, seen.st_ino
+    return seen.st_mtime_ns, seen.st_size, seen.st_ino, seen.st_mode, seen.st_uid

@@ -61,13 +61,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _past(session: Session, since: int | None, wanted: Json) -> Iterator[Json]:
+    """All that is left, also from before what is missing: a page's `next` would pass it over."""
+    page = session.ask(list_events(since=since, limit=MOST_LISTED, **wanted))
+    _say_reset(page["reset"])
     while True:
-        page = session.ask(list_events(since=since, limit=MOST_LISTED, **wanted))
-        _say_reset(page["reset"])
         yield from page["events"]
-        since = page["next"]
-        if since is None:
+        if page["next"] is None:
             return
+        page = session.ask(list_events(since=page["position"], limit=MOST_LISTED, **wanted))
 
 
 def _followed(session: Session, since: int | None, wanted: Json) -> Iterator[Json]:

@@ -79,7 +79,8 @@ def collect(session: Session, statuses: Sequence[str], limit: int | None, only: 
     while True:
         size = _PAGE if limit is None else min(_PAGE, limit - len(found))
         page = session.ask(list_jobs(status=statuses, limit=size, cursor=cursor, **dict(only)))
-        found += page["jobs"]
+        known = {job["id"] for job in found}  # one that has ended meanwhile is on two pages
+        found += [job for job in page["jobs"] if job["id"] not in known]
         cursor = page.get("next")
         if cursor is None or (limit is not None and len(found) >= limit):
             return {"jobs": found[:limit], "next": cursor, "counts": page.get("counts") or {}}

@@ -7,7 +7,7 @@ import os
 import sys
 
 from rota.cli.parser import VERBS, Usage, full_parser, verb_parser
-from rota.errors import RotaError
+from rota.errors import RotaError, shortened
 
 INTERRUPTED = 130
 PIPE_CLOSED = 141
@@ -117,8 +117,9 @@ def _have_streams() -> None:
 
 
 def _complain(message: str, code: int) -> int:
+    said = "\n".join(map(shortened, message.split("\n")))  # of a file, one line for each thing that is wrong
     try:
-        print(f"rota: {message}", file=sys.stderr)
+        print(f"rota: {said}", file=sys.stderr)
     except BrokenPipeError:
         _drop_output()
     return code

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 
 from rota.client.ask import Ask
-from rota.client.problem import Broken, NotRunning
+from rota.client.problem import Broken, NotRunning, Unheard
 from rota.client.transport import Answer
 from rota.errors import InFlight, RotaError, Unavailable
 
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 
 _TRIES = 3
+_WENT_AWAY = "the scheduler went away before its answer was complete"
 _PERHAPS = "the request had been sent before that and may have been carried out: look with `rota list --all` first"
 _SHORTEST, _LONGEST = 0.05, 1.0
 """Seconds between two looks whether a key is still in flight."""
@@ -60,6 +61,8 @@ class Carrier:
         may be started again; none is without end. One that crashed is always gone on with."""
         self.starts = starts
         self.away = away
+        self.bears = True
+        """Whether one that was there is waited for at all, or started again where it crashed."""
         self.answered = False
         """Whether we have heard from the scheduler. Who reads a stream of `open` says so himself."""
 
@@ -95,7 +98,8 @@ class Carrier:
                 if not ask.is_repeatable or tries == _TRIES:
                     if ask.method == "GET":
                         raise
-                    raise Broken(f"the scheduler went away before its answer was complete\n{_PERHAPS}") from error
+                    said = error.message if isinstance(error, Unheard) else _WENT_AWAY
+                    raise Broken(f"{said}\n{_PERHAPS}") from error
                 await self.pause(_SHORTEST)
             except (InFlight, Unavailable) as error:
                 pause = _worth(error, ask, waited)
@@ -131,11 +135,13 @@ def _worth(error: RotaError, ask: Ask, waited: float) -> float | None:
     return error.retry_after if waited + error.retry_after <= _WORTH_WAITING else None
 
 
-def bring_back(home: Home, *, answered: bool) -> None:
-    """For who found no scheduler. `answered`: he has had an answer of one."""
+def bring_back(home: Home, *, answered: bool, bears: bool = True) -> None:
+    """For who found no scheduler. `answered`: he has had an answer of one. `bears`: he waits for it to come back."""
     from rota.client import autostart
 
     if answered:
+        if not bears:
+            raise Unavailable("the scheduler is not there any more; `rota up` starts it, then ask again") from None
         if autostart.comes_back(home):
             return
         if not home.socket.exists():

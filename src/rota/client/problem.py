@@ -21,6 +21,10 @@ class Broken(Unavailable):
     """The connection ended before the whole answer had come."""
 
 
+class Unheard(Broken):
+    """It ended before anything had come."""
+
+
 class NoAnswer(Unavailable):
     """The scheduler took the request and stayed silent for too long."""
 

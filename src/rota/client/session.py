@@ -58,7 +58,7 @@ class Blocking(Carrier):
 
     async def start(self) -> None:
         assert self._home is not None  # noqa: S101 - else nothing is started
-        bring_back(self._home, answered=self.answered)
+        bring_back(self._home, answered=self.answered, bears=self.bears)
 
     async def pause(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 - this one blocks, and there is no event loop

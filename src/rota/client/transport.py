@@ -12,7 +12,7 @@ from rota import __version__
 from rota.client.ask import Ask
 from rota.client.ask.given import plain
 from rota.client.decoder import Decoder
-from rota.client.problem import BadAnswer, Broken, NoAnswer, NotRunning, from_answer
+from rota.client.problem import BadAnswer, Broken, NoAnswer, NotRunning, Unheard, from_answer
 from rota.errors import HomeError, InvalidInput, RotaError
 from rota.home import Home, short_address
 
@@ -49,7 +49,9 @@ class Answer:
 class Reading:
     """What the bytes of an answer come to, whoever receives them. A refusal is raised."""
 
-    def __init__(self) -> None:
+    def __init__(self, unheard: str | None = None) -> None:
+        """`unheard` is what it may mean that the connection ends and nothing has come."""
+        self._unheard = unheard
         self._decoder = Decoder()
         self._refusal = bytearray()
 
@@ -75,6 +77,8 @@ class Reading:
         """What of the body is in it, perhaps nothing. No data is the end of the connection."""
         body = self._decoder.feed(data)
         if not data and not self.finished:
+            if self._unheard is not None and not self.status:
+                raise Unheard(self._unheard)
             raise Broken("the scheduler went away before its answer was complete; see `rota doctor`, then ask again")
         if self.status < 400:
             return body
@@ -87,9 +91,9 @@ class Reading:
 class Stream:
     """One answer as it comes in; `fileno` lets a selector watch several."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, unheard: str | None = None) -> None:
         self._connection = connection
-        self._reading = Reading()
+        self._reading = Reading(unheard)
 
     @property
     def status(self) -> int:

@@ -66,6 +66,13 @@ _ELSEWHERE = {
 }
 """What cannot be edited, and what to do instead."""
 
+_SENT_AS = {
+    "params": ("set_params", "params", "unset_params"),
+    "retry": ("retries", "retry"),
+    "not_before": ("delay",),
+}
+"""Fields of a job that an edit has other names for."""
+
 
 def parse(body: bytes) -> Edit:
     """Fields that cannot be edited are refused by name, with what to do instead."""
@@ -92,11 +99,19 @@ def edit(work: Work, job: JobId, wanted: Edit, *, actor: str) -> Edited:
     try:
         is_edited = work.session.edit(found, changes, now=work.now, actor=actor)
     except Conflict as refused:
-        raise Conflict(f"{refused.message}: {_state(found)}; {whom_to_ask(work, job, found.status)}") from None
+        said = f"{refused.message}: {_state(found)}; {whom_to_ask(work, job, found.status)}"
+        raise Conflict(said).under(_sent_as(wanted, refused.path)) from None
     if not is_edited:
         raise Conflict(f"{show_job(job)} was changed by somebody else meanwhile; nothing was edited, so try again")
     now = work.session.job(job)
     return Edited(job=job, fields=[] if now is None else changed(found, now), warnings=warnings)
+
+
+def _sent_as(wanted: Edit, path: str) -> str:
+    """Where the edit says what the job has at `path`."""
+    field = path.removeprefix(".")
+    ways = _SENT_AS.get(field, ())
+    return next((f".{way}" for way in ways if getattr(wanted, way) is not UNSET), path)
 
 
 def _state(job: Job) -> str:
@@ -134,7 +149,7 @@ def _changes(work: Work, job: Job, wanted: Edit, warnings: list[str]) -> Mapping
         changes["not_before"] = not_before_of(wanted.delay, work.now)
     if wanted.retries is not UNSET or wanted.retry is not UNSET:
         changes["retry"] = _policy(work, job, wanted)
-    said = next((each for each in ("set_params", "params", "unset_params") if getattr(wanted, each) is not UNSET), None)
+    said = next((each for each in _SENT_AS["params"] if getattr(wanted, each) is not UNSET), None)
     if said is not None:
         changes["params"] = _params(job, wanted, warnings)
         check_own_params(changes["params"], said)

@@ -39,14 +39,18 @@ def retry(work: Work, what: str, *, actor: str) -> Retried:
     return _retry(work, find(work, what), actor)
 
 
+def checked(what: str) -> str:
+    """A job's or a run's id."""
+    if not what.startswith(("run-", "job-")):
+        raise InvalidInput(f"not a job or run id: {what!r}; they look like job-24 and run-24")
+    parse_run(what) if what.startswith("run-") else parse_job(what)
+    return what
+
+
 def find(work: Work, what: str) -> JobId:
     """The job that a job's or a run's id stands for."""
-    if what.startswith("run-"):
-        job = work.session.job_of_run(parse_run(what))
-    elif what.startswith("job-"):
-        job = parse_job(what)
-    else:
-        raise InvalidInput(f"not a job or run id: {what!r}; they look like job-24 and run-24")
+    is_run = checked(what).startswith("run-")
+    job = work.session.job_of_run(parse_run(what)) if is_run else parse_job(what)
     if job is not None and work.session.last_of_chain(job) is None:
         raise work.session.no_such_job(job)
     if job is None:

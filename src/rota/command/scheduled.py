@@ -79,7 +79,7 @@ def changed(
     try:
         return msgspec.convert(said, Submission)
     except msgspec.ValidationError as error:
-        raise misfit("the job", error, at=".job") from None
+        raise misfit("the job", error, at=".job", of=said) from None
 
 
 def check(work: Work, job: Submission, before: Submission | None = None) -> list[str]:

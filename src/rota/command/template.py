@@ -74,7 +74,7 @@ def _body(fields: Mapping[str, Any]) -> TemplateBody:
     try:
         return msgspec.convert(fields, TemplateBody)
     except msgspec.ValidationError as error:
-        raise misfit("the template", error) from None
+        raise misfit("the template", error, of=fields) from None
 
 
 def check(name: str, body: TemplateBody, retry: RetryPolicies, hooks: HookPolicy) -> list[str]:

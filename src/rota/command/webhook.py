@@ -16,7 +16,7 @@ from rota.engine.webhook import check_kinds, new_secret, own_secret
 from rota.engine.work import Work
 from rota.errors import Conflict, InvalidInput, within
 from rota.ids import DeliveryId, WebhookId, show_delivery, show_webhook
-from rota.wire.text import Span
+from rota.wire.text import Span, Url
 
 _MOST_URLS = 10
 _MOST_ENDPOINTS = 100
@@ -25,7 +25,7 @@ _MOST_ENDPOINTS = 100
 class WebhookWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An endpoint as asked for."""
 
-    url: str
+    url: Url
     """Where messages are to be sent to."""
     events: list[str] = []
     """None named: the usual ones."""

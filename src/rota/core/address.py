@@ -19,7 +19,7 @@ from rota.errors import InvalidInput
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-_LONGEST_URL = 2048
+LONGEST_URL = 2048
 _METADATA_NAMES = frozenset(
     {"metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal"}
 )
@@ -55,8 +55,8 @@ class Url(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_url(text: str) -> Url:
     """The URL, or a refusal that says what is wrong with it."""
-    if len(text) > _LONGEST_URL:
-        raise InvalidInput(f"the URL has {len(text)} characters; it can have {_LONGEST_URL} at most")
+    if len(text) > LONGEST_URL:
+        raise InvalidInput(f"the URL has {len(text)} characters; it can have {LONGEST_URL} at most")
     if not text.isascii() or not text.isprintable() or " " in text:
         raise InvalidInput(
             f"not a usable URL: {_shown(text)!r}; percent-encode spaces and other than ASCII characters, and write a"

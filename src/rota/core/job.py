@@ -139,9 +139,9 @@ def edit(job: Job, changes: Mapping[str, Any]) -> Job:
         raise Conflict(f"Cannot modify immutable fields: {', '.join(sorted(strange))}")
     frozen = sorted(changes) if job.status not in WAITING else [name for name in FROZEN if name in changes]
     if frozen and job.was_dispatched:
-        raise Conflict(f"Cannot modify {', '.join(frozen)} after dispatch")
+        raise Conflict(f"Cannot modify {', '.join(frozen)} after dispatch").under(f".{frozen[0]}")
     if frozen and job.status not in WAITING:
-        raise Conflict(f"Cannot modify {', '.join(frozen)} after its end")
+        raise Conflict(f"Cannot modify {', '.join(frozen)} after its end").under(f".{frozen[0]}")
     asked = {name: value for name, value in changes.items() if name in _OF_THE_SPEC}
     own = {name: value for name, value in changes.items() if name not in _OF_THE_SPEC}
     return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, **asked), **own)

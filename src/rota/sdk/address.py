@@ -35,7 +35,7 @@ class Address:
         self.tls = _trusting(ca) if parts.scheme == "https" else None
         bearer = {} if token is None else {"Authorization": f"Bearer {token.strip()}"}
         self.headers: Mapping[str, str] = {"Host": parts.netloc.rpartition("@")[2], **bearer}
-        self._shown = f"{parts.scheme}://{self.headers['Host']}"
+        self.shown = f"{parts.scheme}://{self.headers['Host']}"
 
     def connect(self, timeout: float | None) -> socket.socket:
         try:
@@ -55,8 +55,15 @@ class Address:
         if isinstance(error, TimeoutError):
             return NoAnswer(SILENT)
         if isinstance(error, ssl.SSLCertVerificationError):
-            return Unavailable(f"{self._shown} is not trusted: {error.verify_message}; name its authority's file as ca")
-        return Unavailable(f"no scheduler answers at {self._shown}: {error.strerror or error}; see `rota status` there")
+            return Unavailable(f"{self.shown} is not trusted: {error.verify_message}; name its authority's file as ca")
+        return Unavailable(f"no scheduler answers at {self.shown}: {error.strerror or error}; see `rota status` there")
+
+
+def unheard_at(place: object) -> str | None:
+    """What it may mean that a connection ends without a word: who waits for a handshake answers nothing else."""
+    if not isinstance(place, Address) or place.tls is not None:
+        return None
+    return f"{place.shown} closes the connection without an answer; if it speaks TLS, write https:// instead of http://"
 
 
 def _trusting(ca: str | None) -> ssl.SSLContext:

@@ -22,12 +22,17 @@ from rota.sdk.verbs import Verbs
 def _place(
     home: str | Path | None, url: str | None, token: str | None, ca: str | Path | None
 ) -> tuple[HomeSocket | Address, Home | None]:
-    """What is said, else what the environment says, else the home that a command would find."""
+    """What is said, else what the environment says, else the home that a command would find. What would be passed over
+    is refused."""
+    if home is not None and url is not None:
+        raise InvalidInput("home and url are two schedulers; say one of them")
     if url is None and home is None:
         url = os.environ.get("ROTA_URL") or None
     if url is not None:
         token = os.environ.get("ROTA_TOKEN") if token is None else token
         return Address(url, token=token, ca=_path("ca", ca)), None
+    if token is not None or ca is not None:
+        raise InvalidInput("token and ca are for a scheduler over TCP; say its url too, or leave them out")
     found = find_home(_path("home", home))
     return HomeSocket(found), found
 
@@ -36,6 +41,13 @@ def _path(name: str, given: str | Path | None) -> str | None:
     if given is None or isinstance(given, str | os.PathLike):
         return given if given is None else os.fspath(given)
     raise InvalidInput(f"{name} is a path, not {given!r}")
+
+
+def _away(given: Seconds | None) -> float | None:
+    found = seconds("away", given)
+    if found is not None and found < 0:
+        raise InvalidInput(f"away is for how long a scheduler may be, 0 for not at all, not {given!r}")
+    return found
 
 
 class Client(Verbs, Blocking):
@@ -58,7 +70,7 @@ class Client(Verbs, Blocking):
         stopped while `wait`, `logs` or `events` go on is waited for: for so many seconds as `away` says, or without end
         if that is None."""
         place, found = _place(home, url, token, ca)
-        carrier = Keeping(place, found, starts=starts, away=seconds("away", away))
+        carrier = Keeping(place, found, starts=starts, away=_away(away))
         self._pool = carrier.pool
         self._line = Line(carrier, is_here=found is not None)
 
@@ -92,7 +104,7 @@ class AsyncClient(Verbs, Awaiting):
     ) -> None:  # fmt: skip
         """As of `Client`."""
         place, found = _place(home, url, token, ca)
-        carrier = Streaming(place, found, starts=starts, away=seconds("away", away))
+        carrier = Streaming(place, found, starts=starts, away=_away(away))
         self._pool = carrier.pool
         self._line = Line(carrier, is_here=found is not None)
 

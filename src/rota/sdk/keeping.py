@@ -9,15 +9,15 @@ from rota.client.problem import Broken
 from rota.client.session import Blocking, Pulled
 from rota.client.transport import HomeSocket, Stream, request_bytes, transmit
 from rota.home import Home
-from rota.sdk.address import Address
+from rota.sdk.address import Address, unheard_at
 from rota.sdk.pool import Pool
 
 
 class Lent(Stream):
     """One answer as it comes in; its connection goes back when it is whole."""
 
-    def __init__(self, connection: socket.socket, pool: Pool) -> None:
-        super().__init__(connection)
+    def __init__(self, connection: socket.socket, pool: Pool, unheard: str | None) -> None:
+        super().__init__(connection, unheard)
         self._loan = pool.lend(connection)
 
     def receive(self) -> bytes:
@@ -35,6 +35,7 @@ class Lent(Stream):
 class Keeping(Blocking):
     def __init__(self, place: HomeSocket | Address, home: Home | None, *, starts: bool, away: float | None) -> None:
         super().__init__(place, home, starts=starts, away=away)
+        self.bears = away != 0
         self.pool = Pool()
 
     async def send(self, ask: Ask) -> Pulled:
@@ -45,4 +46,4 @@ class Keeping(Blocking):
         else:
             connection.settimeout(ask.patience)
         transmit(connection, request)
-        return Pulled(Lent(connection, self.pool))
+        return Pulled(Lent(connection, self.pool, unheard_at(self._place)))

@@ -19,7 +19,7 @@ from rota.client.carry import Carrier, bring_back
 from rota.client.problem import Broken, NoAnswer
 from rota.client.transport import SILENT, HomeSocket, Reading, request_bytes
 from rota.home import Home, short_address
-from rota.sdk.address import Address, without_delay
+from rota.sdk.address import Address, unheard_at, without_delay
 from rota.sdk.pool import Pool
 
 T = TypeVar("T")
@@ -28,8 +28,8 @@ T = TypeVar("T")
 class Received(Reading):
     """One answer as it comes in; its connection goes back when it is whole."""
 
-    def __init__(self, connection: socket.socket, pool: Pool, patience: float | None) -> None:
-        super().__init__()
+    def __init__(self, connection: socket.socket, pool: Pool, patience: float | None, unheard: str | None) -> None:
+        super().__init__(unheard)
         self._connection = connection
         self._loan = pool.lend(connection)
         self._patience = patience
@@ -56,6 +56,7 @@ class Received(Reading):
 class Streaming(Carrier):
     def __init__(self, place: HomeSocket | Address, home: Home | None, *, starts: bool, away: float | None) -> None:
         super().__init__(starts=starts and home is not None, away=away)
+        self.bears = away != 0
         self._place = place
         self._home = home
         self.pool = Pool()
@@ -74,7 +75,7 @@ class Streaming(Carrier):
             if isinstance(error, TimeoutError):
                 raise NoAnswer(SILENT) from None
             raise
-        return Received(connection, self.pool, ask.patience)
+        return Received(connection, self.pool, ask.patience, unheard_at(self._place))
 
     async def _connect(self) -> socket.socket:
         try:
@@ -88,7 +89,7 @@ class Streaming(Carrier):
 
     async def start(self) -> None:
         assert self._home is not None  # noqa: S101 - else nothing is started
-        await asyncio.to_thread(bring_back, self._home, answered=self.answered)
+        await asyncio.to_thread(bring_back, self._home, answered=self.answered, bears=self.bears)
 
     async def pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -165,10 +165,11 @@ class Pages(Course[P, T]):
         async def go(line: Line, /, *args: P.args, **given: P.kwargs) -> AsyncGenerator[T, None]:
             asked: Any = dict(given)
             left = _most(asked.pop("limit", None))
+            seen: set[object] = set()
             while left is None or left > 0:
                 asked["limit"] = MOST_LISTED if left is None else min(left, MOST_LISTED)
                 page = await line.ask(build(*args, **asked), form)
-                items = of(page)
+                items = [item for item in of(page) if _is_new(item, seen)]
                 for item in items:
                     yield item
                 if page.next is None:
@@ -179,6 +180,16 @@ class Pages(Course[P, T]):
         super().__init__(go)
         self.build, self.form = build, form
         self.__doc__, self._made_of = build.__doc__, build
+
+
+def _is_new(item: object, seen: set[object]) -> bool:
+    """What has taken another place between two pages, as a job that has ended, is on both of them."""
+    name = getattr(item, "id", None)
+    if name is None:
+        return True
+    is_new = name not in seen
+    seen.add(name)
+    return is_new
 
 
 def _most(limit: object) -> int | None:

@@ -62,9 +62,9 @@ class EventsForm(msgspec.Struct, frozen=True, kw_only=True):
     events: list[EventForm]
     """The oldest first."""
     next: int | None
-    """The `since` of the page after this; null when this is the last."""
+    """The `since` of the page after this, behind what a `reset` says; null when this is the last."""
     position: int
-    """How far this page has looked: the `since` for what happens later."""
+    """How far this page has looked: the `since` for what happens later, and for what is left from before a `reset`."""
     reset: ResetForm | None
     """Set where events before this page are not there any more."""
 

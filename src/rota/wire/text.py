@@ -11,6 +11,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from rota.core.address import LONGEST_URL
 from rota.core.pool import MOST_WEIGHT
 from rota.core.retry import MOST_RETRIES
 from rota.names import MOST_SCRIPT, MOST_TITLE
@@ -41,7 +42,7 @@ Span = Annotated[
 ]
 """A duration; the longest is ten years."""
 AbsolutePath = Annotated[str, Meta(max_length=4096, extra_json_schema={"pattern": r"^/[^\u0000]*$"})]
-Url = Annotated[str, Meta(max_length=4096, extra_json_schema={"pattern": "^https?://"})]
+Url = Annotated[str, Meta(max_length=LONGEST_URL, extra_json_schema={"pattern": "^https?://[!-~]+$"})]
 ArtifactText = Annotated[
     str, Meta(extra_json_schema={"pattern": r"^[a-z_]+:[^\u0000]+$", "maxLength": 1000, "examples": ["file:plan.md"]})
 ]

@@ -101,7 +101,7 @@ def read_flat(body: Mapping[str, Any], *, called: str | None = None, at: str = "
     try:
         flat = msgspec.convert(given, _Flat)
     except msgspec.ValidationError as error:
-        raise misfit("the request body", error, at=at) from None
+        raise misfit("the request body", error, at=at, of=given) from None
     return LegacySubmission(
         type=flat.type if called is None else called,
         template=flat.template,
@@ -143,7 +143,8 @@ def _sent_at(body: Mapping[str, Any], at: str, job: str | None, field: str, n: s
     if field == "params":
         return f"{at}.params" if "params" in own else at
     if field == "template":
-        return f"{at}.{next((name for name in ('template', 'template_id') if own.get(name)), 'type')}"
+        said = [name for name in ("template", "template_id") if own.get(name) is not None]
+        return f"{at}.{[*filter(own.get, said), *said, 'type'][0]}"
     if field == "webhooks" and int(n or 0) >= len(own.get("webhooks") or ()):
         field, index = "webhook_url", ""
     return f"{at if own.get(field) else ''}.{field}{index}"  # a batch can say it for all of its jobs

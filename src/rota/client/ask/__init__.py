@@ -48,6 +48,9 @@ class Ask:
         patience: float | None = PATIENCE, key: str | None = None,
     ) -> None:  # fmt: skip
         """`key` is its Idempotency-Key: the scheduler does once what comes with the same."""
+        path = target.partition("?")[0]
+        if path != "/" and (path.endswith("/") or "//" in path):  # it is made of words and of what was given
+            raise InvalidInput("an id or a name is missing: it is empty; write it as 'job-1'")
         given = dict(headers or {})
         if key is not None:
             given["Idempotency-Key"] = key

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from rota.client.ask import Json
 
+_LISTS = frozenset(("after", "locks", "webhooks", "webhook_events", "needs", "produces", "env_given", "unset_params"))
 _DURATIONS = frozenset(("delay", "timeout", "idle_timeout", "wait"))
 
 
@@ -53,14 +54,24 @@ def duration(given: Any) -> Any:
     return f"{number:.6f}".rstrip("0").rstrip(".") + "s" if is_number(number) else given
 
 
-def with_durations(fields: Mapping[str, object]) -> Json:
-    """The fields of a body, with those that are durations as the API takes them."""
-    return {name: duration(value) if name in _DURATIONS else value for name, value in fields.items()}
+def in_form(fields: Mapping[str, object]) -> Json:
+    """The fields of a body as the API takes them."""
+    return {name: _in_form(name, value) for name, value in fields.items()}
+
+
+def _in_form(name: str, value: object) -> object:
+    if value is None:
+        return None
+    if name == "command":
+        return words(value)
+    if name in _LISTS:
+        return listed(name, value)
+    return duration(value) if name in _DURATIONS else value
 
 
 def seconds(name: str, given: Any) -> float | None:
     """Of what is waited for here: a number, a timedelta, or text such as `1m30s`. None is without end."""
-    if given is None or is_number(given):
+    if given is None or (is_number(given) and given == given):
         return given  # type: ignore[no-any-return]
     if hasattr(given, "total_seconds"):
         return float(given.total_seconds())

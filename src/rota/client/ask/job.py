@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from rota.client.ask import Ask, patience_for, query, quote
-from rota.client.ask.given import key_of, listed, mapped, seconds, with_durations, words
+from rota.client.ask.given import in_form, key_of, listed, mapped, seconds, words
+from rota.errors import within
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,15 +41,23 @@ def rehearse_batch(
 
 
 def _batch(jobs: Iterable[Job], group: Group | None, around: Around) -> Json:
-    body: Json = {**around, "jobs": [job_body(job) for job in listed("jobs", jobs)]}
+    body: Json = {**around, "jobs": [_member(n, job) for n, job in enumerate(listed("jobs", jobs))]}
     return body if group is None else {"group": mapped("group", group), **body}
+
+
+def _member(n: int, job: object) -> Json:
+    where = f"$.jobs[{n}]"
+    with within(where, "$.job"):
+        fields = mapped("job", job)
+    with within(where, "$"):
+        return job_body(fields)
 
 
 def job_body(asked: Mapping[str, object]) -> Json:
     """As the API takes it: a job or a key by itself is one to come after, or to hold alone."""
-    body = with_durations(mapped("job", asked))
+    body = in_form(mapped("job", asked))
     for field, name in (("after", "job"), ("locks", "key")):
-        if isinstance(body.get(field), list | tuple):
+        if body.get(field) is not None:
             body[field] = [{name: each} if isinstance(each, str) else each for each in body[field]]
     return body
 

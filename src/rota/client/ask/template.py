@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rota.client.ask import Ask, query, quote
-from rota.client.ask.given import key_of, mapped, with_durations
+from rota.client.ask.given import in_form, key_of, mapped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def add_template(template: NewTemplate | Json, *, key: str | None = None) -> Ask:
     """One more: a document with its name, its command and what else its jobs are asked for."""
-    return Ask("POST", "/api/job-templates", body=with_durations(mapped("template", template)), key=key_of(key))
+    return Ask("POST", "/api/job-templates", body=in_form(mapped("template", template)), key=key_of(key))
 
 
 def list_templates(*, all: bool = False, limit: int | None = None, cursor: str | None = None) -> Ask:  # noqa: A002
@@ -30,12 +30,12 @@ def get_template(template: str) -> Ask:
 
 def change_template(template: str, /, **changes: Unpack[TemplateChange]) -> Ask:
     """Change what is named; jobs that exist keep what they have."""
-    return Ask("PATCH", f"/api/job-templates/{quote(template)}", body=with_durations(changes))
+    return Ask("PATCH", f"/api/job-templates/{quote(template)}", body=in_form(changes))
 
 
 def replace_template(template: str, whole: TemplateChange | Json) -> Ask:
     """The same of all of it: what the document does not name is as in a new one."""
-    return Ask("PUT", f"/api/job-templates/{quote(template)}", body=with_durations(mapped("template", whole)))
+    return Ask("PUT", f"/api/job-templates/{quote(template)}", body=in_form(mapped("template", whole)))
 
 
 def archive_template(template: str) -> Ask:
