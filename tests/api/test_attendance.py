@@ -80,4 +80,4 @@ def test_a_quiet_slot_is_looked_at_when_it_changes(
 
     asyncio.run(act())
     assert looks == ["form", "form"]
-    assert asked == [0.1, 0.2, 0.4, 0.8][:most]
+    assert asked == [0.1, 0.2, 0.2, 0.2][:most]

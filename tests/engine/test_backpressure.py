@@ -91,7 +91,7 @@ def test_already_active_is_looked_at_first(scheduler: Scheduler) -> None:
 def test_what_is_wrong_by_itself_is_not_told_to_come_again(scheduler: Scheduler) -> None:
     scheduler.set_queue(QueueLimit(hard=1))
     fill(scheduler, 2)
-    with pytest.raises(InvalidInput, match="name the flow too"):
+    with pytest.raises(InvalidInput, match="name the `flow` too"):
         ask(scheduler, {"phase": "p"})
 
 

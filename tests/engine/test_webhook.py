@@ -380,7 +380,7 @@ def test_its_urls_stay_with_a_job_through_retry_rewind_edit_and_restart(schedule
             "nobody is told of 'job.finished'; there are job.run",
         ),
         ({"webhooks": [URL], "webhook_events": ["group.finished"]}, "nobody is told of 'group.finished'"),
-        ({"webhook_events": ["job.run.failed"]}, "name one, with --webhook"),
+        ({"webhook_events": ["job.run.failed"]}, "name one, in `webhooks`"),
     ],
 )
 def test_a_url_that_cannot_be_used_refuses_the_job(scheduler: Scheduler, fields: dict[str, Any], why: str) -> None:
