@@ -6,6 +6,9 @@ import time
 from datetime import UTC, datetime
 from typing import Protocol
 
+SET_BACK = 1.0
+"""Seconds that the wall clock may lose against the other before it counts as set back."""
+
 
 class Clock(Protocol):
     def now(self) -> datetime:

@@ -43,11 +43,9 @@ class Judge:
         self.groups_asked: set[int] = set()
         self.joined: set[str] = set()
         self.paused: set[str] = set()
-        self.clearing: set[str] = set()
         self.running: dict[JobId, Party] = {}
         """What has started and is not over, by the events."""
         self.new: list[Party] = []
-        self.is_strict = False
         self._seen = 0
         self._booked = 0
         self._stopped: set[RunId] = set()

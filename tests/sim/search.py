@@ -67,11 +67,6 @@ def _shown(step: Step) -> str:
     return f"{step.verb} {step.number}{fault}"
 
 
-def examine(seed: int) -> str | None:
-    fault = fault_of(plan_of(seed))
-    return None if fault is None else f"seed {seed} fails:\n{fault}"
-
-
 def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m sim")
     parser.add_argument("seeds", help="N, or FIRST-LAST")

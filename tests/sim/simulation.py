@@ -111,7 +111,6 @@ class Simulation(Scheduler):
     def run(self) -> None:
         for step in self.plan.steps:
             self.step(step)
-        self.judge.is_strict = True
         self.let_go()
 
     def step(self, step: Step) -> None:

@@ -23,7 +23,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from rota.api.context import wait_for
-from rota.clock import Clock
+from rota.clock import SET_BACK, Clock
 from rota.command.fire import Due, ahead, due, fire, set_right
 from rota.command.submission import Submission, Surroundings
 from rota.command.survey import NOTHING, Survey
@@ -43,8 +43,6 @@ LONGEST_WAIT = 60.0
 AGAIN = 1.0
 _TOGETHER = 0.5
 """Seconds that those which are due wait for each other before the next are looked at."""
-_SET_BACK = 1.0
-"""Seconds that the wall clock may lose against the other before it counts as set back."""
 
 
 class Desk(Protocol):
@@ -161,7 +159,7 @@ class Alarm:
 
     async def _see_clock(self, now: datetime) -> None:
         before, self._ahead = self._ahead, now.timestamp() - self._clock.monotonic()
-        if before is not None and self._ahead > before - _SET_BACK:
+        if before is not None and self._ahead > before - SET_BACK:
             return
         try:
             await self._set_right(now)

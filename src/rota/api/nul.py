@@ -4,7 +4,7 @@ takes the other is to take too. Params may have one: they are stored as JSON, wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
@@ -26,21 +26,29 @@ def refuse_in_texts(texts: Mapping[str, str]) -> None:
 
 def refuse_in_body(given: bytes) -> None:
     """Nearly none has one, so it is not looked at twice before it is known that it may."""
-    if _WRITTEN in given and (path := _place(msgspec.json.decode(given), "")) is not None:
+    if _WRITTEN not in given:
+        return
+    path = place_of(msgspec.json.decode(given), lambda text: _NUL in text, leaving=FREE)
+    if path is not None:
         raise _refusal(path)
 
 
-def _place(value: object, path: str) -> str | None:
+def place_of(
+    value: object, is_wrong: Callable[[str], object], path: str = "", leaving: Collection[str] = ()
+) -> str | None:
+    """Where the first wrong text stands; a key's place is that of its object. Fields of these names are left."""
     if isinstance(value, str):
-        return path if _NUL in value else None
+        return path if is_wrong(value) else None
     inner: list[tuple[str, object]] = []
     if isinstance(value, list):
         inner = [(f"{path}[{n}]", each) for n, each in enumerate(value)]
     elif isinstance(value, dict):
-        if any(_NUL in name for name in value):
+        if any(map(is_wrong, value)):
             return path
-        inner = [(f"{path}.{name}", each) for name, each in value.items() if name not in FREE]
-    return next((found for below, each in inner if (found := _place(each, below)) is not None), None)
+        inner = [(f"{path}.{name}", each) for name, each in value.items() if name not in leaving]
+    return next(
+        (found for below, each in inner if (found := place_of(each, is_wrong, below, leaving)) is not None), None
+    )
 
 
 def _refusal(path: str) -> InvalidInput:

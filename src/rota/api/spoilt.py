@@ -10,7 +10,7 @@ import re
 
 import msgspec
 
-from rota.api.nul import FREE
+from rota.api.nul import FREE, place_of
 from rota.errors import InvalidInput
 
 _MOST = 1 << 20
@@ -35,26 +35,13 @@ def half_character(given: bytes) -> InvalidInput | None:
     if len(given) > _MOST or b"\\ud" not in given.lower():
         return None
     try:
-        path = _half(json.loads(given), "")
+        path = place_of(json.loads(given), _SURROGATE.search)
     except (ValueError, RecursionError):
         return None
     if path is None:
         return None
     said = "half of a surrogate pair, as \\ud800, stands in a text and is no character; remove it, or write both halves"
     return InvalidInput(said).under(path)
-
-
-def _half(value: object, path: str) -> str | None:
-    if isinstance(value, str):
-        return path if _SURROGATE.search(value) else None
-    inner: list[tuple[str, object]] = []
-    if isinstance(value, list):
-        inner = [(f"{path}[{n}]", each) for n, each in enumerate(value)]
-    elif isinstance(value, dict):
-        if any(map(_SURROGATE.search, value)):
-            return path
-        inner = [(f"{path}.{name}", each) for name, each in value.items()]
-    return next((found for below, each in inner if (found := _half(each, below)) is not None), None)
 
 
 def too_deep(given: bytes) -> InvalidInput:

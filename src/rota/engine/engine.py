@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from rota.clock import Clock
+from rota.clock import SET_BACK, Clock
 from rota.core.control import Holds
 from rota.core.event import Event
 from rota.core.pace import Outlook
@@ -61,8 +61,6 @@ from rota.store.session import Session
 log = logging.getLogger("rota.engine")
 
 NODE = "local"
-_SET_BACK = 1.0
-"""Seconds that the wall clock may lose against the other before it counts as set back."""
 
 
 class Engine:
@@ -309,7 +307,7 @@ class Engine:
     def _see_clocks(self, now: datetime) -> float:
         """How far the wall clock is ahead of the other. Where it was set back, delays that were over are not."""
         ahead = now.timestamp() - self._clock.monotonic()
-        if ahead < self._ahead - _SET_BACK:
+        if ahead < self._ahead - SET_BACK:
             self._session.stir_postponed(now)
         return ahead
 
