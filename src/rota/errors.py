@@ -19,12 +19,14 @@
     ├── OutOfRange          the file has no such part                      416, exit 2
     ├── Deferred            the queue is full; nothing was stored          429, exit 75
     ├── Unavailable         the scheduler is stopping or cannot be reached 503, exit 1
-    │   └── Busy            too many are connected                         503, exit 1
+    │   ├── Busy            too many are connected                         503, exit 1
+    │   └── StoreAway       the database is away, and comes back           503, exit 1
     ├── WaitOver            a direct execution did not get its turn        503, exit 75
     ├── StorageFull         the disk is full; nothing was stored           507, exit 1
     ├── ConfigError         `rota.toml` cannot be used                     422, exit 1
     ├── HomeError           the home directory cannot be used              500, exit 1
     └── StoreError          the database cannot be used                    500, exit 1
+        └── StoreAway       the same as above: it is both                  503, exit 1
 
 A message says what is wrong and what to do next. The code travels in problem documents, so that a
 client in another process raises the same class and leaves with the same exit code. This is the one
@@ -338,11 +340,23 @@ class StoreError(RotaError):
     remedy = "Look at `rota doctor`; `rota restore` brings back a backup."
 
 
+class StoreAway(Unavailable, StoreError):
+    """The database does not answer now, as while its server is restarted; nothing was stored."""
+
+    code = "store-away"
+    title = "The database is away"
+    remedy = (
+        "Ask again after `Retry-After`, with the same Idempotency-Key if the request changes something. If it stays "
+        "away, look whether the server of `store.url` runs and takes connections."
+    )
+
+
 BY_CODE: dict[str, type[RotaError]] = {
     kind.code: kind
     for kind in (
         RotaError, BadRequest, Unauthorized, ForeignOrigin, TooSlow, TooLarge, TargetTooLong, UnsupportedMedia,
         Misdirected, HeadersTooLarge, InvalidInput, KeyReused, NotFound, MethodNotAllowed, Conflict, InFlight,
         OutOfRange, Deferred, Unavailable, Busy, WaitOver, StorageFull, ConfigError, HomeError, StoreError,
+        StoreAway,
     )
 }  # fmt: skip

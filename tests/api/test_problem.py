@@ -49,7 +49,7 @@ def subclasses(kind: type[RotaError]) -> Iterator[type[RotaError]]:
 
 def test_every_error_of_the_scheduler_is_in_the_table() -> None:
     own = [kind for kind in subclasses(RotaError) if kind.__module__ == RotaError.__module__]
-    assert sorted(kind.code for kind in own) == sorted(BY_CODE)
+    assert sorted({kind.code for kind in own}) == sorted(BY_CODE)
     assert all(BY_CODE[kind.code] is kind for kind in own), "two errors have one code"
 
 

@@ -14,7 +14,7 @@ import pytest
 from harness import Scheduler
 from postgres_server import Schema, Server, fresh_schema
 from rota.core.status import Status
-from rota.errors import Conflict, StoreError
+from rota.errors import Conflict, StoreAway, StoreError
 from rota.store import statement
 from rota.store.copy import migrate
 from rota.store.database import Row
@@ -76,7 +76,7 @@ def test_a_reader_of_a_store_that_is_not_there_says_so(postgres_server: Server) 
 
 
 def test_a_server_that_is_not_there_is_an_error_of_the_store(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="cannot be used"):
+    with pytest.raises(StoreAway, match="is away"):
         PostgresStore(f"postgresql://me@/x?host={tmp_path}").session()
 
 

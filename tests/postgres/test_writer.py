@@ -19,7 +19,7 @@ from postgres.proxy import Loss, Proxy, proxied
 from postgres_server import Schema, Server, own_server
 from rota.core.status import Status
 from rota.engine.work import Request
-from rota.errors import Conflict, InvalidInput, StorageFull, StoreError
+from rota.errors import Conflict, InvalidInput, StorageFull, StoreAway, StoreError
 from rota.store.database import OutcomeUnknown, Superseded
 from rota.store.postgres.store import PostgresStore
 from rota.store.postgres.trouble import meaning
@@ -193,16 +193,20 @@ def test_a_refusal_undoes_and_answers_only_itself(postgres_store: PostgresStore,
     ("error", "kind"),
     [
         (psycopg.errors.DiskFull("no space left on device"), StorageFull),
-        (psycopg.errors.AdminShutdown("terminating connection"), StoreError),
-        (psycopg.errors.TooManyConnections("sorry"), StoreError),
+        (psycopg.errors.AdminShutdown("terminating connection"), StoreAway),
+        (psycopg.errors.TooManyConnections("sorry"), StoreAway),
         (psycopg.errors.SerializationFailure("again"), StoreError),
-        (psycopg.OperationalError("server closed the connection unexpectedly\n\tThis probably"), StoreError),
+        (psycopg.OperationalError("server closed the connection unexpectedly\n\tThis probably"), StoreAway),
+        (psycopg.errors.DataCorrupted("invalid page in block 3"), StoreError),
+        (psycopg.errors.UndefinedTable("there is no job"), StoreError),
         (psycopg.errors.UniqueViolation("twice"), psycopg.IntegrityError),
         (psycopg.errors.NumericValueOutOfRange("bigint out of range"), psycopg.DataError),
     ],
 )
 def test_what_the_servers_errors_mean(error: psycopg.Error, kind: type[Exception]) -> None:
-    assert isinstance(meaning(error, "there"), kind)
+    found = meaning(error, "there")
+    assert isinstance(found, kind)
+    assert isinstance(found, StoreAway) == (kind is StoreAway), "what does not come back by itself is not away"
 
 
 # The connection is lost.
@@ -259,7 +263,7 @@ def test_the_unknown_outcome_of_a_commit_is_looked_up(
         if is_stored:
             store_meta(session, "after")
         else:
-            with pytest.raises(StoreError, match="nothing was stored"):
+            with pytest.raises(StoreAway, match="nothing was stored"):
                 store_meta(session, "after")
             session.rollback()
         assert postgres_schema.raw("SELECT value FROM meta WHERE key = 'k'") == [("after" if is_stored else "before",)]

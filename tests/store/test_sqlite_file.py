@@ -16,7 +16,7 @@ from harness import Scheduler, sqlite_raw
 from rota.command.cancel import cancel
 from rota.core.status import Status
 from rota.engine.work import Request
-from rota.errors import StorageFull, StoreError
+from rota.errors import StorageFull, StoreAway, StoreError
 from rota.executor.port import Exited
 from rota.store.session import Session
 from rota.store.sqlite import checkpoint, database, schema
@@ -153,9 +153,21 @@ def test_damage_inside_the_file_is_said_by_session_and_reader(path: Path) -> Non
     with pytest.raises(StoreError, match="damaged or not a Rota database"):
         store.session()
     reader = store.reader()
-    with pytest.raises(StoreError, match="damaged or not a Rota database"):
+    with pytest.raises(StoreError, match="damaged or not a Rota database") as damaged:
         reader.counts()
+    assert not isinstance(damaged.value, StoreAway), "it does not come back by itself"
     reader.close()
+
+
+def test_a_file_that_another_program_keeps_locked_is_only_away(path: Path) -> None:
+    with closing(SqliteStore(path).session()) as session, closing(sqlite3.connect(path, isolation_level=None)) as other:
+        connection_of(session).execute("PRAGMA busy_timeout = 0")
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreAway, match=r"another program keeps .*rota\.db locked"):
+            session.begin()
+        other.execute("ROLLBACK")
+        session.begin()
+        session.commit()
 
 
 def test_a_directory_in_the_place_of_the_file_is_an_error_with_its_name(path: Path) -> None:

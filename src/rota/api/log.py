@@ -24,8 +24,9 @@ from rota.api.log_follow import Pace, Place, follow, last_offsets
 from rota.api.page import parsed
 from rota.api.problem import problem
 from rota.api.sse import MEDIA, EventStream
+from rota.core.job import Job
 from rota.core.status import TERMINAL
-from rota.errors import InvalidInput, within
+from rota.errors import InvalidInput, StoreAway, within
 from rota.ids import JobId, parse_job, parse_run, show_job
 from rota.store.session import Reader
 from rota.view import job as view
@@ -38,6 +39,7 @@ from rota.wire.text import RunText
 _BYTES = "application/octet-stream"
 _MOST = 2**62
 _LONGEST_NUMBER = 18
+_LOOK_AGAIN = 0.5
 _RANGE = re.compile(r"(?i:bytes)=([0-9]*)-([0-9]*)")
 Offset = Annotated[int, Meta(ge=-_MOST, le=_MOST)]
 Limit = Annotated[int, Meta(ge=0, le=_MOST)]
@@ -99,7 +101,7 @@ async def _follow(context: Context, job: JobId, output: Output) -> AsyncIterator
             pace, is_over = Pace(), False
             while not is_over:
                 changed.clear()
-                found = await context.look(partial(view.find, job=job))
+                found = await _found(context, job)
                 is_over = found.status in TERMINAL
                 while found.has_own_logs and (piece := await asyncio.to_thread(output.read)):
                     yield piece
@@ -107,6 +109,15 @@ async def _follow(context: Context, job: JobId, output: Output) -> AsyncIterator
                     await pace.is_worth_a_look(changed, output.has_more)
     finally:
         output.close()
+
+
+async def _found(context: Context, job: JobId) -> Job:
+    """A store that is away for a while is no end of the log."""
+    while True:
+        try:
+            return await context.look(partial(view.find, job=job))
+        except StoreAway:
+            await asyncio.sleep(_LOOK_AGAIN)
 
 
 def _ranged(header: str | None, size: int) -> Part | None:

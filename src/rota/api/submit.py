@@ -27,7 +27,7 @@ from rota.command.survey import NOTHING, Survey, names_something, places_of, sur
 from rota.command.workspace import LIMIT, asks_for_one, prepare, show_inputs
 from rota.core.workspace import Workspace
 from rota.engine.work import Work
-from rota.errors import Unavailable, within
+from rota.errors import StoreAway, Unavailable, within
 from rota.ids import show_group, show_job
 from rota.wire.depth import DepthForm, depth_form
 from rota.wire.job import JobForm
@@ -142,6 +142,8 @@ async def foreseen(context: Context, wanted: Submission, job: Submission) -> lis
             seen, _ = await look_outside(context, [job], keeps_inputs=False)
             if seen.refusal is not None:
                 raise seen.refusal
+    except StoreAway:
+        raise
     except Unavailable:
         return ["the file system does not answer, so what the job needs there was not looked at"]
     return await _missing_things(context, [job], context.around)

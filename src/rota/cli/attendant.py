@@ -19,12 +19,13 @@ from collections.abc import Callable
 
 from rota.cli.outlet import Outlet, SignalPipe, pause, wait_readable
 from rota.cli.terminal import talk
+from rota.client.absence import STORE_LOOK, StoreAbsence
 from rota.client.ask.slot import attend_new_slot, attend_slot, cancel_slot, signal_slot
 from rota.client.frame import Frames
 from rota.client.problem import Broken
 from rota.client.session import Session
 from rota.client.transport import Stream
-from rota.errors import Conflict, InvalidInput, NotFound, Unavailable, WaitOver
+from rota.errors import Conflict, InvalidInput, NotFound, StoreAway, Unavailable, WaitOver
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class Attendant:
         self._is_away = False
         """There is no scheduler."""
         self._cancelling: Stream | None = None
+        self._absence = StoreAbsence()
 
     def close(self) -> None:
         self._signals.close()
@@ -74,18 +76,30 @@ class Attendant:
 
     def attend(self, request: Json) -> Json:
         """How it ended. Raises Left where somebody would not wait for that."""
-        try:
-            self._follow(self._session.open(attend_new_slot(request)))
-        except Broken as error:
-            if self._slot is None:  # asked again it might be done twice
-                raise Unavailable(f"{error.message}\n{_PERHAPS}") from error
+        while self._slot is None:
+            try:
+                self._follow(self._session.open(attend_new_slot(request)))
+            except Broken as error:
+                if self._slot is None:  # asked again it might be done twice
+                    raise Unavailable(f"{error.message}\n{_PERHAPS}") from error
+            except StoreAway as error:  # nothing was stored
+                self._bear(error)
         while self._form is None or self._form["finished_at"] is None:
             self._pause(_MOMENT)
             try:
                 self._follow(self._come_back())
             except Broken:
                 continue
+            except StoreAway as error:
+                self._bear(error)
         return self._form
+
+    def _bear(self, error: StoreAway) -> None:
+        self._absence.bear(error)
+        if self._told != error.message:
+            self._told = error.message
+            self._say(f"{error.message}; waiting for it")
+        self._pause(STORE_LOOK)
 
     def left_by(self, ended: Json) -> int | None:
         """The signal on account of which it was cancelled; none where it ended otherwise."""
@@ -104,6 +118,7 @@ class Attendant:
 
     def _take(self, head: Json, payload: bytes) -> None:
         self._session.answered, self._is_away = True, False
+        self._absence.over()
         if "stream" in head:
             self._outlets[head["stream"]].write(payload)
             self._copied[head["stream"]] += len(payload)

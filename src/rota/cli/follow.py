@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import selectors
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 from rota.cli.chain import next_in_chain
 from rota.cli.terminal import talk
+from rota.client.absence import STORE_LOOK, StoreAbsence
 from rota.client.ask.job import get_job
 from rota.client.ask.log import follow_log
 from rota.client.problem import Broken
 from rota.client.session import Session
 from rota.client.transport import Stream
+from rota.errors import StoreAway
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,6 +45,7 @@ def _announce(ended: Json, following: Json) -> None:
 def follow(session: Session, job: str, streams: Sequence[str], offsets: Mapping[str, int] | None = None) -> None:
     """Return when the job has ended and all it wrote has been copied. Bytes stay as they are."""
     copied = {name: (offsets or {}).get(name, 0) for name in streams}
+    absence = StoreAbsence()
     with selectors.DefaultSelector() as selector, ExitStack() as opened:
 
         def begin(name: str) -> None:
@@ -53,7 +57,7 @@ def follow(session: Session, job: str, streams: Sequence[str], offsets: Mapping[
         while selector.get_map():
             for key, _ in selector.select():
                 name, stream = key.data
-                again = _copy(stream, name, copied)
+                again = _copy(stream, name, copied, absence)
                 session.answered |= not again
                 if again or stream.finished:
                     selector.unregister(stream)
@@ -62,12 +66,17 @@ def follow(session: Session, job: str, streams: Sequence[str], offsets: Mapping[
                     begin(name)
 
 
-def _copy(stream: Stream, name: str, copied: dict[str, int]) -> bool:
+def _copy(stream: Stream, name: str, copied: dict[str, int], absence: StoreAbsence) -> bool:
     """Copy what has come; true when the connection broke and the rest is to be asked for again."""
     try:
         data = stream.receive()
     except Broken:
         return True
+    except StoreAway as error:
+        absence.bear(error)
+        time.sleep(STORE_LOOK)
+        return True
+    absence.over()
     write(name, data)
     copied[name] += len(data)
     return False

@@ -11,11 +11,13 @@ import selectors
 import time
 
 from rota.cli.live import ENDED
+from rota.client.absence import STORE_LOOK, StoreAbsence
 from rota.client.ask.group import get_group, is_group
 from rota.client.ask.job import get_job
 from rota.client.problem import Broken
 from rota.client.session import Session
 from rota.client.transport import Stream
+from rota.errors import StoreAway
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ class Watch:
         self._selector = selectors.DefaultSelector()
         self._open: dict[str, tuple[Stream, list[bytes]]] = {}
         self._not_before: dict[str, float] = {}
+        self._absence = StoreAbsence()
 
     @property
     def unfinished(self) -> list[str]:
@@ -72,8 +75,12 @@ class Watch:
             if not stream.finished:
                 return
             job = json.loads(b"".join(parts))
+            self._absence.over()
         except Broken:
             job = None  # Asked again at the next step, of a scheduler that has come back.
+        except StoreAway as error:
+            self._absence.bear(error)
+            self._not_before[name], job = time.monotonic() + STORE_LOOK, None
         self._drop(name)
         if job is not None:
             if job["status"] != self.jobs[name]["status"]:

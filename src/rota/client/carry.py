@@ -2,7 +2,8 @@
 
 A connection that breaks leaves open whether the request was heard. It is sent again only if that cannot do harm: a
 read, a PUT, or a request with an idempotency key. A key that is in flight is waited for: its request was heard, and its
-answer comes. A scheduler that says 503 and when to come again is asked again, for a moment.
+answer comes. A scheduler that says 503 and when to come again is asked again, for a moment; one whose store is away,
+for as long as a database server takes to be restarted.
 
 Who may start the scheduler again? Who has had no answer yet always does: somebody asked for it just now. Once there was
 one, a missing scheduler is started only if it crashed. One that was stopped on purpose must not be brought back by a
@@ -17,10 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Coroutine
 
+from rota.client.absence import STORE_AWAY
 from rota.client.ask import Ask
 from rota.client.problem import Broken, NotRunning, Unheard
 from rota.client.transport import Answer
-from rota.errors import InFlight, RotaError, Unavailable
+from rota.errors import InFlight, RotaError, StoreAway, Unavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,6 +79,9 @@ class Carrier:
     async def pause(self, seconds: float) -> None:
         raise NotImplementedError
 
+    def tell(self, text: str) -> None:
+        """Who may sit before it, why it takes so long."""
+
     async def open(self, ask: Ask) -> Incoming:
         """Send it, starting the scheduler first if need be; the caller reads the answer."""
         try:
@@ -102,11 +107,13 @@ class Carrier:
                     raise Broken(f"{said}\n{_PERHAPS}") from error
                 await self.pause(_SHORTEST)
             except (InFlight, Unavailable) as error:
-                pause = _worth(error, ask, waited)
+                pause = _worth(error, ask, waited, bears=self.bears)
                 if pause is None:
                     if was_heard and ask.method != "GET" and isinstance(error, Unavailable):
                         raise Unavailable(f"{error.message}\n{_PERHAPS}") from error
                     raise
+                if isinstance(error, StoreAway) and not waited:
+                    self.tell(f"{error.message}; waiting for it")
                 await self.pause(pause)
                 waited += pause
             else:
@@ -124,7 +131,7 @@ class Carrier:
             incoming.close()
 
 
-def _worth(error: RotaError, ask: Ask, waited: float) -> float | None:
+def _worth(error: RotaError, ask: Ask, waited: float, *, bears: bool) -> float | None:
     """Seconds after which to ask again; none where that does not help."""
     if isinstance(error, InFlight) and "Idempotency-Key" in ask.headers:
         pause = min(_LONGEST, max(_SHORTEST, waited))
@@ -132,7 +139,8 @@ def _worth(error: RotaError, ask: Ask, waited: float) -> float | None:
     # What takes as long as it takes may have begun, and is not begun a second time.
     if error.retry_after is None or not ask.is_repeatable or ask.patience is None:
         return None
-    return error.retry_after if waited + error.retry_after <= _WORTH_WAITING else None
+    most = STORE_AWAY if bears and isinstance(error, StoreAway) else _WORTH_WAITING
+    return error.retry_after if waited + error.retry_after <= most else None
 
 
 def bring_back(home: Home, *, answered: bool, bears: bool = True) -> None:

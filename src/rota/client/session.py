@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 from rota.client.ask import MOST_LISTED, Ask
@@ -64,10 +65,17 @@ class Blocking(Carrier):
         time.sleep(seconds)  # noqa: ASYNC251 - this one blocks, and there is no event loop
 
 
+class _Talking(Blocking):
+    """For a command, before which somebody may sit."""
+
+    def tell(self, text: str) -> None:
+        print(f"rota: {text}", file=sys.stderr, flush=True)
+
+
 class Session:
     def __init__(self, home: Home, *, starts: bool = True) -> None:
         self.home = home
-        self._carrier = Blocking(HomeSocket(home), home, starts=starts)
+        self._carrier = _Talking(HomeSocket(home), home, starts=starts)
 
     @property
     def answered(self) -> bool:

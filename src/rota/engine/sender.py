@@ -24,7 +24,7 @@ from rota.core.signature import headers
 from rota.core.webhook import Delivery, HookPolicy, Try
 from rota.engine.webhook import book_try
 from rota.engine.work import Work
-from rota.errors import RotaError, Unavailable
+from rota.errors import RotaError, StoreAway, Unavailable
 from rota.ids import DeliveryId, show_delivery, show_webhook
 from rota.receiver.port import Answer, Post
 from rota.store.database import CannotGoOn
@@ -226,6 +226,8 @@ class Sender:
                 await self._perform(partial(book_try, delivery=delivery.id, done=done))
                 self._in_trouble.discard("booked")
                 return
+            except StoreAway as error:
+                self._say("booked", error)
             except (CannotGoOn, Unavailable):  # the scheduler stops: what would be sent now could not be booked either
                 self._is_stopping = True
                 return

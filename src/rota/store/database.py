@@ -1,6 +1,7 @@
 """What the store needs of a database driver: named statements, one transaction, savepoints.
 
-A failure of the database reaches the callers as `StorageFull` or `StoreError`, whichever driver it is.
+A failure of the database reaches the callers as `StorageFull` or `StoreError`, whichever driver it is; one that
+passes by itself, as `StoreAway`.
 """
 
 from __future__ import annotations

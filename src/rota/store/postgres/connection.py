@@ -20,13 +20,11 @@ from rota.errors import StoreError
 from rota.store.database import Row
 from rota.store.postgres.address import Address
 from rota.store.postgres.dialect import Statement, bound
-from rota.store.postgres.trouble import error_of
+from rota.store.postgres.trouble import error_of, is_lost
 
 _OLDEST = 140000
 _CHUNK = 1000
 """Rows under way at once: while they are sent nobody reads, and what the server answers must fit its buffers."""
-_ENDED = ("57P01", "57P02", "57P03", "57P05")
-"""The server ends the session: shut down, crashed, starting up, idle for too long."""
 _GOOD = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
 
 _SETTINGS = """
@@ -81,9 +79,7 @@ class Connection:
         return result
 
     def _noted(self, error: psycopg.Error) -> psycopg.Error:
-        code = error.sqlstate
-        if isinstance(error, psycopg.OperationalError) and (code is None or code[:2] == "08" or code in _ENDED):
-            self._has_failed = True
+        self._has_failed = self._has_failed or is_lost(error)
         return error
 
     @property

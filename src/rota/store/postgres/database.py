@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from rota.errors import StoreError
+from rota.errors import StoreAway, StoreError
 from rota.store import statement
 from rota.store.database import Bulk, Row
 from rota.store.postgres.address import Address
@@ -56,7 +56,7 @@ class PostgresDatabase:
     def _live(self) -> Connection:
         """The connection, with what was waiting sent ahead."""
         if self._connection is None:
-            raise StoreError(f"the connection to {self._address.shown} was lost")
+            raise StoreAway(f"the connection to {self._address.shown} was lost")
         if self._waiting:
             self._flushes += 1
             control, self._waiting = ";".join(self._waiting), []

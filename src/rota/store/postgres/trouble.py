@@ -5,7 +5,12 @@ from __future__ import annotations
 import psycopg
 from psycopg import errors, pq
 
-from rota.errors import StorageFull, StoreError
+from rota.errors import StorageFull, StoreAway, StoreError
+
+_SESSION_ENDED = ("57P01", "57P02", "57P03", "57P05")
+"""Shut down, crashed, starting up, idle for too long."""
+_NO_ROOM = "53300"
+"""Too many are connected: some of them leave."""
 
 
 def meaning(error: psycopg.Error, where: str) -> Exception:
@@ -14,7 +19,15 @@ def meaning(error: psycopg.Error, where: str) -> Exception:
     if isinstance(error, errors.DiskFull):
         return StorageFull(f"the disk of {where} is full; nothing was stored: free some space and try again")
     text = " ".join(str(error).split()) or type(error).__name__
+    if is_lost(error) or error.sqlstate == _NO_ROOM:
+        return StoreAway(f"the database {where} is away: {text}")
     return StoreError(f"the database {where} cannot be used: {text}")
+
+
+def is_lost(error: psycopg.Error) -> bool:
+    """Whether the session is over, or was never begun: for that libpq has no code."""
+    code = error.sqlstate
+    return isinstance(error, psycopg.OperationalError) and (code is None or code[:2] == "08" or code in _SESSION_ENDED)
 
 
 def error_of(result: pq.abc.PGresult) -> psycopg.Error:

@@ -24,7 +24,7 @@ from secrets import token_hex
 import psycopg
 from psycopg import errors
 
-from rota.errors import Conflict, StoreError
+from rota.errors import Conflict, StoreAway, StoreError
 from rota.store.database import OutcomeUnknown, Superseded
 from rota.store.postgres.address import Address
 from rota.store.postgres.connection import Connection
@@ -133,7 +133,7 @@ class WritingDatabase(PostgresDatabase):
             if not self._is_lost:
                 raise meaning(error, self._address.shown) from error
             if not self._is_stored(mark):
-                raise StoreError(f"the connection to {self._address.shown} was lost; nothing was stored") from error
+                raise StoreAway(f"the connection to {self._address.shown} was lost; nothing was stored") from error
         else:
             self._confirm(answer.command_status)
 

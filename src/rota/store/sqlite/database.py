@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rota.errors import StorageFull, StoreError
+from rota.errors import StorageFull, StoreAway, StoreError
 from rota.store import statement
 from rota.store.database import Bulk, Row
 from rota.store.guard import REFUSAL
@@ -85,6 +85,8 @@ def _trouble(error: sqlite3.Error, path: Path) -> Exception:
         return _full(path)
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return StoreError(f"{path} is damaged or not a Rota database ({error}); restore it from a backup")
+    if code == sqlite3.SQLITE_BUSY:
+        return StoreAway(f"another program keeps {path} locked; nothing was stored: end it, or wait for it")
     return StoreError(f"the database {path} cannot be used: {error}")
 
 
