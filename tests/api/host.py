@@ -109,6 +109,7 @@ class Host:
         return Tcp(
             Limited(self._app), self.home, lambda: self.settings,
             is_public=ROUTER.is_public, most_connections=self.most_connections,
+            highest=1 << 20,
         )  # fmt: skip
 
     def on_loop(self, act: Callable[[], T]) -> T:

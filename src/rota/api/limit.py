@@ -15,6 +15,17 @@ _MOST_CONNECTIONS = 4000
 _MOST_STREAMS = 2000
 
 
+LEAST_DESCRIPTORS = 128
+"""Of a process: with fewer there would be no room for connections beside what is kept back."""
+_KEPT_BACK = 32
+
+
+def highest_connection(descriptors: int) -> int:
+    """The last descriptor that a connection may have, for a process that may have so many. The others are for the
+    store, the supervisor, and the logs that streams read: two for each at most."""
+    return descriptors - descriptors // 4 - _KEPT_BACK
+
+
 def most_connections(descriptors: int) -> int:
     """Over TCP, where anybody may connect, for a process that may have so many descriptors."""
     return min(_MOST_CONNECTIONS, descriptors // 2)

@@ -151,7 +151,7 @@ class Protocol(HttpToolsProtocol):
         is_its_own = before is self.cycle and self._part == "body" and not is_free and not before.response_started
         self._hang_up()
         if is_free or is_its_own:
-            self.transport.write(_raw(refusal))
+            self.transport.write(raw(refusal))
         self._linger()
 
     def _hang_up(self) -> None:
@@ -216,7 +216,7 @@ class TcpProtocol(Protocol):
 
     def on_headers_complete(self) -> None:
         if self._is_surplus:
-            self._stop(Busy("as many connections are open as there may be; close some, or ask again in a while"))
+            self._stop(busy())
         super().on_headers_complete()
 
     def _arm_head(self) -> None:
@@ -257,6 +257,10 @@ def _until_closed(cycle: RequestResponseCycle, app: ASGIApp) -> Any:
     return answer
 
 
+def busy() -> Busy:
+    return Busy("as many connections are open as there may be; close some, or ask again in a while")
+
+
 def _no_http() -> BadRequest:
     return BadRequest("this is no HTTP request; is it meant for another port, or should it speak TLS?")
 
@@ -265,7 +269,8 @@ def _head_too_large() -> HeadersTooLarge:
     return HeadersTooLarge(f"a request's target and headers have at most {MOST_HEAD:,} bytes together")
 
 
-def _raw(refusal: RotaError) -> bytes:
+def raw(refusal: RotaError) -> bytes:
+    """The whole answer, after which the connection ends."""
     response = problem(refusal.code, refusal.http_status, refusal.message)
     headers = [*response.raw_headers, (b"connection", b"close")]
     lines = [name + b": " + value + b"\r\n" for name, value in headers]

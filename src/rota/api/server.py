@@ -7,12 +7,13 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 from starlette.types import Scope
 
-from rota.api.protocol import Protocol
+from rota.api.entrance import Entrance
+from rota.api.protocol import Protocol, busy, raw
 from rota.errors import Unavailable
 from rota.home import Home, short_address
 
@@ -21,15 +22,27 @@ _ANSWERS_LEFT = 1
 
 
 class Server(uvicorn.Server):
-    """Signals are the daemon's, not the HTTP server's; and its end is told, not looked for ten times a second."""
+    """Signals are the daemon's, not the HTTP server's; its end is told, not looked for ten times a second; and who
+    connects comes through an entrance of ours."""
 
-    def __init__(self, given: uvicorn.Config) -> None:
+    def __init__(self, given: uvicorn.Config, *, highest: int) -> None:
+        """`highest` is the last descriptor that a connection may have."""
         super().__init__(given)
+        self.highest = highest
         self._ended = asyncio.Event()
 
     def end(self) -> None:
         self.should_exit = True
         self._ended.set()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        word = raw(busy())
+        found = [Entrance(each, self._protocol, highest=self.highest, word=word) for each in sockets or ()]
+        self.servers = cast("list[asyncio.Server]", found)
+        self.started = True
+
+    def _protocol(self) -> asyncio.Protocol:
+        return Protocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
     async def main_loop(self) -> None:
         await self._ended.wait()

@@ -22,6 +22,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Scope
 
+from rota.api.entrance import Entrance
 from rota.api.guard import Guard, IsPublic
 from rota.api.protocol import TcpProtocol
 from rota.api.server import Server, configuration
@@ -56,17 +57,18 @@ class Tcp:
     """On the event loop."""
 
     def __init__(
-        self, app: ASGIApp, home: Home, settings: Callable[[], Settings], *, is_public: IsPublic, most_connections: int
-    ) -> None:
+        self, app: ASGIApp, home: Home, settings: Callable[[], Settings], *, is_public: IsPublic,
+        most_connections: int, highest: int,
+    ) -> None:  # fmt: skip
         self._home = home
         self._settings = settings
         self._token = Token(home.token)
         self._most = most_connections
         guard = Guard(app, self._token, is_public=is_public, allowed=lambda: settings().allowed_hosts, cut=self._cut)
-        self._server = Server(configuration(guard, TcpProtocol))
+        self._server = Server(configuration(guard, TcpProtocol), highest=highest)
         self._server.config.load()
         self._server.lifespan = self._server.config.lifespan_class(self._server.config)
-        self._listener: asyncio.Server | None = None
+        self._listener: Entrance | None = None
         self._shaking: set[asyncio.Task[None]] = set()
         self._wanted: Wanted | None = None
         self._url: str | None = None
@@ -116,7 +118,9 @@ class Tcp:
 
     async def close(self) -> None:
         """Answers under way have a moment, as on the socket."""
-        self._server.servers = [] if self._listener is None else [self._listener]
+        if self._listener is not None:
+            self._listener.close()
+        self._server.servers = []
         await self._server.shutdown()
         for task in self._shaking:
             task.cancel()
@@ -146,11 +150,8 @@ class Tcp:
         if self._token.trouble is not None:
             raise HomeError(self._token.trouble)
         listening = _bind(family, address, settings)
-        self._listener = await asyncio.get_running_loop().create_server(
-            self._protocol if secure is None else partial(Door, secure, self._protocol, self._shaking),
-            sock=listening,
-            backlog=_BACKLOG,
-        )
+        make = self._protocol if secure is None else partial(Door, secure, self._protocol, self._shaking)
+        self._listener = Entrance(listening, make, highest=self._server.highest)
         host, port = listening.getsockname()[:2]
         return f"{'http' if secure is None else 'https'}://{f'[{host}]' if ':' in host else host}:{port}"
 

@@ -22,7 +22,7 @@ from rota.api.alarm import Alarm
 from rota.api.app import ROUTER, Application
 from rota.api.context import Context, Hub
 from rota.api.hold import HoldFile
-from rota.api.limit import Limited, most_connections, most_streams
+from rota.api.limit import LEAST_DESCRIPTORS, Limited, highest_connection, most_connections, most_streams
 from rota.api.protocol import Protocol
 from rota.api.server import Server, bind, configuration
 from rota.api.submit import look_outside
@@ -49,7 +49,7 @@ from rota.engine.prober import Prober
 from rota.engine.recovery import KEYS
 from rota.engine.settings import gc_policy
 from rota.engine.work import Request, Settings
-from rota.errors import StorageFull, StoreError, Unavailable
+from rota.errors import HomeError, StorageFull, StoreError, Unavailable
 from rota.executor.local import LocalExecutor
 from rota.home import Home
 from rota.probe.local import LocalProbe
@@ -86,6 +86,7 @@ def main(home: Home) -> int:
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     gc.freeze()  # modules and classes are never garbage
     gc.enable()
+    _refuse_too_few_descriptors()
     return asyncio.run(Daemon(home).serve())
 
 
@@ -159,10 +160,11 @@ class Daemon:
         self._assemble(descriptors)
         self._heed_signals()
         app = Limited(Application(self._reading))
-        self._server = Server(configuration(app, Protocol))
+        self._server = Server(configuration(app, Protocol), highest=highest_connection(descriptors))
         self._tcp = Tcp(
             app, self._home, lambda: self.config.server,
             is_public=ROUTER.is_public, most_connections=most_connections(descriptors),
+            highest=highest_connection(descriptors),
         )  # fmt: skip
         with self._bound_socket() as listening:
             await self._begin()
@@ -414,6 +416,16 @@ class Daemon:
             listening.close()
             if not self._shutdown.has_crashed:
                 self._home.socket.unlink(missing_ok=True)
+
+
+def _refuse_too_few_descriptors() -> None:
+    """Said at the start, for later there would be no way to say it."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < LEAST_DESCRIPTORS:
+        raise HomeError(
+            f"a process may have {hard} files open here, and the scheduler needs {LEAST_DESCRIPTORS}:"
+            " raise it by `ulimit -n 1024`, then `rota up`"
+        )
 
 
 def _take_descriptors() -> int:
