@@ -177,3 +177,22 @@ def test_files_that_a_crash_left_by_half(rota: Rota, stage: Stage) -> None:
             "job.json": shown, "outcome.json": shown, "stdout.log": None, "stderr.log": None,
         }  # fmt: skip
         rota.crash()
+
+
+def test_a_supervisor_whose_socket_was_removed_is_found_again(rota: Rota, stage: Stage) -> None:
+    rota.start()
+    job = rota.post(stage.actor("job"))
+    assert stage.hear() == ["job begins"]
+    rota.running(job)
+    supervisor = rota.supervisor
+    (rota.home / "supervisor.sock").unlink()
+    rota.crash()
+    rota.start()
+    eventually(lambda: rota.status()["supervisor_pid"] == supervisor, what="the same supervisor")
+    stage.release("job", 3)
+    assert rota.ended(job)["exit_code"] == 3
+    log = (rota.home / "supervisor.log").read_text()
+    assert log.count("the socket was removed; it is made anew") == 1
+    rota.ask("down")
+    assert ends_within(supervisor)
+    assert not (rota.home / "supervisor.sock").exists(), "the new one is its own, and goes with it"

@@ -1,12 +1,13 @@
 """The process itself: one for each home, from its lock to its last turn.
 
-It holds `supervisor.lock` for life. It ends when it has no children and no scheduler; ends that nobody has
+It holds `supervisor.lock` for life. While it has children and no scheduler it looks now and then whether its socket is
+still there, for somebody may have removed it: nobody could come to it then, nor take its place. It ends when it has no children and no scheduler; ends that nobody has
 acknowledged are safe in the journal, and the next supervisor tells them. SIGINT and SIGHUP are taken and
 dropped, as is SIGTERM while anything runs: whoever wants the jobs ended says so to the scheduler.
 """
 
 # pathlib would cost a megabyte:
-# ruff: noqa: PTH208
+# ruff: noqa: PTH116, PTH208
 from __future__ import annotations
 
 import contextlib
@@ -34,6 +35,9 @@ FIRST_LINGER = 10.0
 LINGER = 2.0
 """How long it may be away: a restart finds the same supervisor."""
 
+LOOK_AT_ADDRESS = 2.0
+"""Seconds between two looks at the socket, while a scheduler is missing."""
+
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _CONFLICT = 4
@@ -46,14 +50,16 @@ def main(home: str | os.PathLike[str]) -> int:
         say("another supervisor has this home")
         return _CONFLICT
     _prepare_process()
-    supervisor = Supervisor(path)
+    supervisor = Supervisor(path, lock)
     _say_ready()
     supervisor.run()
     return 0
 
 
 class Supervisor:
-    def __init__(self, home: str) -> None:
+    def __init__(self, home: str, lock: int) -> None:
+        self._home = home
+        self._lock = lock
         boot = process.boot_id()
         journal = Journal(f"{home}/{protocol.JOURNAL}")
         history = History()
@@ -65,6 +71,8 @@ class Supervisor:
         self._server = Server(self._loop, self._keeper, tree, boot)
         self._is_over = False
         self._farewell: Timer | None = None
+        self._looking: Timer | None = None
+        self._said = ""
         self._loop.watch(self._spawner.bell, self._keeper.collect)
         self._signals = _signal_pipe()
         self._loop.watch(self._signals, self._take_signals)
@@ -78,6 +86,7 @@ class Supervisor:
                 _carefully(action)
             _carefully(self._server.flush)
             self._linger(LINGER)
+            self._keep_looking()
         self._keeper.leave()
         self._server.leave()
 
@@ -88,6 +97,27 @@ class Supervisor:
             self._farewell = None
         elif not is_needed and self._farewell is None:
             self._farewell = self._loop.at(time.monotonic() + patience, self._leave)
+
+    def _keep_looking(self) -> None:
+        is_missed = self._server.scheduler is None and bool(self._keeper.live)
+        if not is_missed and self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+        elif is_missed and self._looking is None:
+            self._looking = self._loop.at(time.monotonic() + LOOK_AT_ADDRESS, self._look_at_address)
+
+    def _look_at_address(self) -> None:
+        self._looking = None
+        if self._server.is_reachable or not is_held_at(f"{self._home}/{protocol.LOCK}", self._lock):
+            return
+        try:
+            self._server.listen(self._home)
+            said = "the socket was removed; it is made anew"
+        except OSError as error:
+            said = f"the socket was removed, and cannot be made anew: {error.strerror}"
+        if said != self._said:
+            say(said)
+        self._said = said
 
     def _is_needed(self) -> bool:
         return self._server.scheduler is not None or bool(self._keeper.live)
@@ -131,6 +161,14 @@ def _take_lock(path: str) -> int | None:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     return fd
+
+
+def is_held_at(path: str, lock: int) -> bool:
+    """A home that was removed and made anew has another lock there, and perhaps another supervisor."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(lock))
+    except OSError:
+        return False
 
 
 def _prepare_process() -> None:

@@ -56,7 +56,8 @@ class Server:
         self._keeper = keeper
         self._tree = tree
         self._boot = boot
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        self._listener: socket.socket
+        self._resting: Timer | None = None
         self._address = ""
         self._inode = 0
         self.scheduler: Connection | None = None
@@ -65,7 +66,11 @@ class Server:
         keeper.tell = self.tell
 
     def listen(self, home: str) -> None:
-        """Only the holder of the lock gets here, so what lies at the address is nobody's."""
+        """Only the holder of the lock gets here, so what lies at the address is nobody's. Where nobody can come to the
+        socket of before, this is another."""
+        if self._address:
+            self._stop_listening()
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{home}/{protocol.SOCKET}")
         directory = os.open(home, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -81,13 +86,31 @@ class Server:
         self._inode = os.stat(self._address).st_ino
         self._watch_listener()
 
+    @property
+    def is_reachable(self) -> bool:
+        """Whether what lies at the address is our own socket."""
+        try:
+            return os.stat(self._address).st_ino == self._inode
+        except OSError:
+            return False
+
     def leave(self) -> None:
         """Still under the lock, yet a home that was removed and made anew has another: only our own is unlinked."""
         with contextlib.suppress(OSError):
-            if os.stat(self._address).st_ino == self._inode:
+            if self.is_reachable:
                 os.unlink(self._address)
 
+    def _stop_listening(self) -> None:
+        if self._resting is not None:
+            self._resting.cancel()
+            self._resting = None
+        else:
+            with contextlib.suppress(OSError):  # it may not have come so far as to be watched
+                self._loop.forget(self._listener.fileno())
+        self._listener.close()
+
     def _watch_listener(self) -> None:
+        self._resting = None
         self._loop.watch(self._listener.fileno(), self._accept)
 
     def tell(self, line: bytes, *, can_wait: bool) -> None:
@@ -120,7 +143,7 @@ class Server:
             if not isinstance(error, BlockingIOError):
                 say(f"a connection could not be accepted: {error.strerror}; waiting a second")
                 self._loop.forget(self._listener.fileno())
-                self._loop.at(time.monotonic() + 1.0, self._watch_listener)
+                self._resting = self._loop.at(time.monotonic() + 1.0, self._watch_listener)
             return
         sock.setblocking(False)
         connection = Connection(sock)
