@@ -1,9 +1,11 @@
 """The process itself: one for each home, from its lock to its last turn.
 
-It holds `supervisor.lock` for life. While it has children and no scheduler it looks now and then whether its socket is
-still there, for somebody may have removed it: nobody could come to it then, nor take its place. It ends when it has no children and no scheduler; ends that nobody has
+It holds `supervisor.lock` for life. It ends when it has no children and no scheduler; ends that nobody has
 acknowledged are safe in the journal, and the next supervisor tells them. SIGINT and SIGHUP are taken and
 dropped, as is SIGTERM while anything runs: whoever wants the jobs ended says so to the scheduler.
+
+While it has children and no scheduler it looks now and then whether its socket is still there: where somebody has
+removed it, nobody could come to it, nor take its place.
 """
 
 # pathlib would cost a megabyte:
