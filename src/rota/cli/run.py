@@ -9,7 +9,7 @@ from rota.cli.asked import draw, hint_at_quoting, lock, refuse_both, refuse_byte
 from rota.cli.attendant import Attendant, Left, speaker
 from rota.cli.outcome import exit_code
 from rota.cli.param import PARAM_HELP, params
-from rota.cli.terminal import say_json
+from rota.cli.terminal import say_json, talk
 from rota.client.session import Session
 from rota.home import find_home
 
@@ -55,8 +55,15 @@ def run(args: argparse.Namespace) -> int:
         attendant.close()
     if args.json:
         say_json(ended)
+    if args.quiet and _is_unaccounted(ended):
+        talk(f"{ended['id']} {ended['status']}: {ended['reason']}")
     left_by = attendant.left_by(ended)
     return exit_code(ended) if left_by is None else _leave(left_by)
+
+
+def _is_unaccounted(ended: Json) -> bool:
+    """Its code of 1 looks like the command's own, and is not: nobody would know, if it were not said."""
+    return ended["status"] == "FAILED" and exit_code(ended) == 1 and ended["reason"] not in (None, "exit code 1")
 
 
 def _leave(number: int) -> int:
