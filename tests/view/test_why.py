@@ -17,7 +17,9 @@ from rota.wire.job import WaitForm
 
 def test_a_running_job_says_since_when_and_as_what(scheduler: Scheduler) -> None:
     job = scheduler.submit()
-    assert scheduler.why(job)["text"] == "job-1 is RUNNING: it runs since 2026-01-01 00:00:00 UTC"
+    scheduler.clock.advance(seconds=12.5)
+    ordered = "job-1 is RUNNING: its start was ordered 12s ago, and the supervisor has not confirmed it"
+    assert scheduler.why(job)["text"] == ordered
     scheduler.start(job, pid=77)
     assert scheduler.why(job) == {
         "job": "job-1",

@@ -82,6 +82,9 @@ class Carrier:
     def tell(self, text: str) -> None:
         """Who may sit before it, why it takes so long."""
 
+    def begun(self, incoming: Any, ask: Ask) -> None:
+        """It has been sent: who sits before it may be told if nothing comes."""
+
     async def open(self, ask: Ask) -> Incoming:
         """Send it, starting the scheduler first if need be; the caller reads the answer."""
         try:
@@ -123,6 +126,7 @@ class Carrier:
     async def _once(self, ask: Ask) -> Answer:
         incoming = await self.open(ask)
         try:
+            self.begun(incoming, ask)
             parts = []
             while not incoming.finished:
                 parts.append(await incoming.receive())

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import select
 import sys
 import time
 
-from rota.client.ask import MOST_LISTED, Ask
+from rota.client.ask import MOST_LISTED, PATIENCE, Ask
 from rota.client.carry import Carrier, bring_back, each, run
 from rota.client.transport import Answer, HomeSocket, Stream, send
 from rota.home import Home
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from rota.client.ask import Json
     from rota.client.message import Message
     from rota.client.transport import Place
+
+
+_SILENCE = 5.0
+"""Seconds without an answer after which that is said."""
 
 
 class Pulled:
@@ -70,6 +75,15 @@ class _Talking(Blocking):
 
     def tell(self, text: str) -> None:
         print(f"rota: {text}", file=sys.stderr, flush=True)
+
+    def begun(self, incoming: Any, ask: Ask) -> None:
+        """A scheduler that is stopped by a signal, or whose file system does not answer, still takes requests."""
+        if ask.patience is None:
+            return
+        poll = select.poll()
+        poll.register(incoming.stream, select.POLLIN)
+        if not poll.poll((_SILENCE + ask.patience - PATIENCE) * 1000):
+            self.tell(f"the scheduler (pid {incoming.stream.peer}) does not answer; waiting for it")
 
 
 class Session:

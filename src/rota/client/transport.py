@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 from collections.abc import Mapping
 
 from rota import __version__
@@ -110,6 +111,11 @@ class Stream:
     @property
     def can_go_on(self) -> bool:
         return self._reading.can_go_on
+
+    @property
+    def peer(self) -> int:
+        """The pid of who listens at the other end of a home's socket."""
+        return int.from_bytes(self._connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 4), sys.byteorder)
 
     def fileno(self) -> int:
         return self._connection.fileno()

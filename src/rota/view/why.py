@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from rota.core.group import PREDECESSOR_FAILED
 from rota.core.job import Job
 from rota.core.lock import Lock, LockMode
 from rota.core.retry import show_progress
 from rota.core.slot import owner_of, show_owner
-from rota.core.status import STARTED, TERMINAL
+from rota.core.status import STARTED, TERMINAL, Status
 from rota.core.verdict import Wait
 from rota.core.wait import WaitKind
+from rota.duration import show_duration
 from rota.ids import JobId, show_group, show_job
 from rota.store.session import Looking, Reader
 from rota.view.job import Sight, find, next_starts, waits
@@ -79,6 +81,9 @@ def _line(reader: Reader, job: Job, wait: Wait | None, sight: Sight) -> str:
         is_paced = sight.outlook.needs_tick and wait == sight.outlook.wait(sight.now)
         by_tick = f"; {_by_tick(reader, job, sight)}" if is_paced else ""
         return f"{head}{wait.detail}{by_tick}{obstacles(reader, wait, job.spec.locks)}{failed}{_before(reader, job)}"
+    if job.status is Status.DISPATCHED and job.started_at is not None:
+        ago = show_duration(timedelta(seconds=max(0, int((sight.now - job.started_at).total_seconds()))))
+        return f"{head}its start was ordered {ago} ago, and the supervisor has not confirmed it"
     if job.status in STARTED:
         pid = f" as pid {job.pid}" if job.pid is not None else ""
         return f"{head}it runs{pid} since {job.started_at:%Y-%m-%d %H:%M:%S} UTC"
