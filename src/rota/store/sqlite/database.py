@@ -7,9 +7,10 @@ import json
 import os
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from rota.store.sqlite.checkpoint import LARGE, Checkpointer
 SYNCHRONOUS = "FULL"
 """What was answered is on the disk. Only a crash of the machine shows the difference."""
 _IN = re.compile(r"@in\((\w+)\)")
+_VALUE = re.compile(r":(\w+)")
 _REFUSAL = r"CREATE TRIGGER \g<name> BEFORE \g<event> WHEN \g<when> BEGIN SELECT RAISE(ABORT, \g<text>); END;"
 
 
@@ -53,6 +55,16 @@ class Statement(NamedTuple):
 
 def _statement(text: str) -> Statement:
     return Statement(translate(text), tuple(dict.fromkeys(_IN.findall(text))), translate(_IN.sub(r"= :\1", text)))
+
+
+@lru_cache(maxsize=256)
+def _by_number(sql: str) -> tuple[str, Callable[[Mapping[str, Any]], Sequence[Any]]]:
+    """The same with numbers for its values, and what puts them in this order: of many rows, to look for each value of
+    each by name takes a fifth of the time."""
+    first, *others = dict.fromkeys(_VALUE.findall(sql))
+    numbers = {name: n for n, name in enumerate((first, *others), 1)}
+    numbered = _VALUE.sub(lambda found: f"?{numbers[found[1]]}", sql)
+    return numbered, itemgetter(first, *others) if others else lambda row: (row[first],)
 
 
 @lru_cache(maxsize=1)
@@ -135,8 +147,9 @@ class SqliteDatabase:
     def run_many(self, name: str, values: Sequence[Mapping[str, Any]], /) -> int:
         if not values:
             return 0
+        sql, in_order = _by_number(self._statements[name].sql)
         try:
-            return self._connection.executemany(self._statements[name].sql, values).rowcount
+            return self._connection.executemany(sql, map(in_order, values)).rowcount
         except sqlite3.Error as error:
             raise _trouble(error, self._path) from error
 
