@@ -324,7 +324,9 @@ class Engine:
         try:
             for message in messages:
                 self._book(work, message)
-            return [act(work) for act in acts]
+            done = [act(work) for act in acts]
+            self._session.catch_up()
+            return done
         except (StorageFull, StoreError):
             raise
         except Exception:  # noqa: BLE001 - what it is, is found out below

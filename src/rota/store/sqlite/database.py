@@ -18,6 +18,7 @@ from rota.errors import StorageFull, StoreError
 from rota.store import statement
 from rota.store.database import Bulk, Row
 from rota.store.guard import REFUSAL
+from rota.store.put_off import PuttingOff
 from rota.store.sqlite.bulk import SqliteBulk
 from rota.store.sqlite.checkpoint import LARGE, Checkpointer
 
@@ -100,8 +101,9 @@ def _trouble(error: sqlite3.Error, path: Path) -> Exception:
     return StoreError(f"the database {path} cannot be used: {error}")
 
 
-class SqliteDatabase:
+class SqliteDatabase(PuttingOff):
     def __init__(self, path: Path, *, readonly: bool = False) -> None:
+        super().__init__()
         self._path = path
         self._statements = _statements()
         self._depth = 0
@@ -129,6 +131,8 @@ class SqliteDatabase:
             raise StoreError(f"the database {path} cannot be made: {error.strerror}") from error
 
     def rows(self, name: str, /, **values: Any) -> list[Row]:
+        if self._put_off:
+            self.catch_up()
         found = self._statements[name]
         sql = found.bound(values) if found.lists else found.sql
         try:
@@ -137,6 +141,8 @@ class SqliteDatabase:
             raise _trouble(error, self._path) from error
 
     def run(self, name: str, /, **values: Any) -> int:
+        if self._put_off:
+            self.catch_up()
         found = self._statements[name]
         sql = found.bound(values) if found.lists else found.sql
         try:
@@ -145,6 +151,8 @@ class SqliteDatabase:
             raise _trouble(error, self._path) from error
 
     def run_many(self, name: str, values: Sequence[Mapping[str, Any]], /) -> int:
+        if self._put_off:
+            self.catch_up()
         if not values:
             return 0
         sql, in_order = _by_number(self._statements[name].sql)
@@ -178,23 +186,28 @@ class SqliteDatabase:
         return False  # there is no connection to lose
 
     def commit(self) -> None:
+        self.catch_up()
         self._do("COMMIT")
         if self._checkpointer is not None:
             self._checkpointer.committed()
 
     def rollback(self) -> None:
+        self._put_off = {}
         # A full disk makes SQLite roll back by itself; asking again would be an error of its own.
         if self._connection.in_transaction:
             self._do("ROLLBACK")
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
+        self.catch_up()
         self._depth += 1
         name = f"s{self._depth}"
         self._do(f"SAVEPOINT {name}")
         try:
             yield
+            self.catch_up()
         except BaseException:
+            self._put_off = {}
             if self._connection.in_transaction:
                 self._do(f"ROLLBACK TO {name}")
                 self._do(f"RELEASE {name}")
@@ -222,6 +235,7 @@ class SqliteDatabase:
         return False
 
     def bulk(self) -> Bulk:
+        self.catch_up()
         return SqliteBulk(self._connection)
 
     def close(self) -> None:
