@@ -135,6 +135,8 @@ def _check_phase(phase: str | None, flow: str | None) -> None:
 
 def locks_of(wanted: Sequence[LockWanted], phase: Lock | None = None) -> tuple[Lock, ...]:
     """By key; a key named twice is exclusive if either says so."""
+    if not wanted and phase is None:
+        return ()
     locks: dict[str, Lock] = {} if phase is None else {phase.key: phase}
     for n, lock in enumerate(wanted):
         if not lock.key or "\x00" in lock.key or len(lock.key) > 200:
