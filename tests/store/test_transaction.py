@@ -23,6 +23,11 @@ def act_and_refuse(session: Session) -> None:
     raise Refused
 
 
+def add_and_refuse(session: Session) -> None:
+    add_job(session)
+    raise Refused
+
+
 def nest_and_refuse(session: Session) -> None:
     with session.savepoint():
         add_job(session)
@@ -87,9 +92,9 @@ def test_what_is_put_off_is_there_for_whoever_asks(desk: Desk) -> None:
         second = add_job(session, after=[(first, AfterPolicy.SUCCESS)])
         assert [job.id for job in session.jobs([first, second])] == [first, second]
         with pytest.raises(Refused), session.savepoint():
-            third = add_job(session)
-            raise Refused
-        assert add_job(session) == third, "its number was given back, and its row is not in the way"
+            add_and_refuse(session)
+        third = add_job(session)
+        assert third == second + 1, "the number of the one that was undone, whose row is not in the way"
         with session.savepoint():
             fourth = add_job(session)
     assert [job.id for job in desk.reader.jobs([first, second, third, fourth])] == [first, second, third, fourth]
