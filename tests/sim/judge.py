@@ -21,6 +21,7 @@ from rota.executor.port import Acknowledge, Order, Start, Stop
 from rota.ids import JobId, RunId, SlotId, parse_slot, show_job
 from rota.view import slot as view_slot
 from rota.view.job import forms
+from sim.order import Order as QueueOrder
 from store.invariants import check_store
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class Judge:
         self._waited: set[JobId] = set()
         self._lasts: dict[JobId, Job] = {}
         self._fixed: dict[int, list[Any]] = {}
+        self._order = QueueOrder(simulation, self)
+        self._fault: Exception | None = None
 
     def open(self) -> None:
         self._connection = sqlite3.connect(self._path, isolation_level=None)
@@ -98,6 +101,13 @@ class Judge:
             since = self.raw(f"SELECT rewound_run FROM job WHERE id = {order.job}")[0][0] or 0 if order.job > 0 else 0
             assert not is_done or child.order.run <= since, f"{show_job(order.job)} runs again though nobody asked"
 
+    def at_commit(self) -> None:
+        """The engine takes whatever fails in a turn for a defect of its own: what is found is told later."""
+        try:
+            self._order.at_commit()
+        except Exception as error:  # noqa: BLE001 - raised by `check`
+            self._fault = self._fault or error
+
     def _party(self, owner: JobId) -> Party:
         if owner > 0:
             return of_job(self._sim.job(owner))
@@ -117,6 +127,8 @@ class Judge:
     # Afterwards.
 
     def check(self) -> None:
+        if self._fault is not None:
+            raise self._fault
         assert self._sim.engine.trouble is None, self._sim.engine.trouble
         check_store(self.raw)
         self._meet()

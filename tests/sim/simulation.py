@@ -88,6 +88,7 @@ class Simulation(Scheduler):
             FaultyStore(store, self.faults), self.directory, self.sizes, clock=clock, executor=self._connected()
         )
         self.judge.open()
+        self.faults.committed = self.judge.at_commit
         self.alarm = Alarm(self, self._outside)
         policy = RetryPolicy(base=timedelta(seconds=1))
         failures = self.random.choice((None, None, 3))
