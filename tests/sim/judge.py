@@ -22,6 +22,8 @@ from rota.ids import JobId, RunId, SlotId, parse_slot, show_job
 from rota.view import slot as view_slot
 from rota.view.job import forms
 from sim.order import Order as QueueOrder
+from sim.template import Snapshots
+from sim.webhook import Deliveries
 from store.invariants import check_store
 
 if TYPE_CHECKING:
@@ -55,6 +57,9 @@ class Judge:
         self._lasts: dict[JobId, Job] = {}
         self._fixed: dict[int, list[Any]] = {}
         self._order = QueueOrder(simulation, self)
+        self.snapshots = Snapshots(self.raw)
+        self._deliveries = Deliveries(self.raw)
+        self._committed = 0
         self._fault: Exception | None = None
 
     def open(self) -> None:
@@ -104,7 +109,12 @@ class Judge:
     def at_commit(self) -> None:
         """The engine takes whatever fails in a turn for a defect of its own: what is found is told later."""
         try:
-            self._order.at_commit()
+            news = list(self._sim.reader.events_since(self._committed, 100_000))
+            self._committed = news[-1][0] if news else self._committed
+            events = [event for _, event in news]
+            self._order.at_commit(events)
+            self.snapshots.at_commit(events)
+            self._deliveries.at_commit(events)
         except Exception as error:  # noqa: BLE001 - raised by `check`
             self._fault = self._fault or error
 
@@ -134,6 +144,8 @@ class Judge:
         self._meet()
         self._check_accepted()
         self._check_frozen()
+        self.snapshots.check()
+        self._deliveries.check()
         self._check_truth()
         if self._sim.wire.is_idle and self._sim.engine.held_by is None:
             self._check_rest()

@@ -9,11 +9,13 @@ waits for is not only bounded, it is nought.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from engine.referee import Party, Referee, used
+from rota.core.event import Event
 from rota.core.job import Job
 from rota.core.pool import Limits
 from rota.core.slot import Slot, SlotState, owner_of
@@ -29,31 +31,15 @@ class Order:
     def __init__(self, simulation: Simulation, judge: Judge) -> None:
         self._sim = simulation
         self._raw = judge.raw
-        self._seen = 0
         self._started: set[JobId] = set()
         self._passed: set[JobId] = set()
 
-    def at_commit(self) -> None:
-        self._started = self._new()
+    def at_commit(self, events: Sequence[Event]) -> None:
+        self._started = {owner for event in events if (owner := _started(event)) is not None}
         if self._started and not self._is_unclear():
-            self._passed = {
-                JobId(job)
-                for (job,) in self._raw(
-                    "SELECT id FROM job WHERE ready = 1 UNION SELECT job FROM lock WHERE state = 'contending'"
-                )
-            }
+            ready = "SELECT id FROM job WHERE ready = 1 UNION SELECT job FROM lock WHERE state = 'contending'"
+            self._passed = {JobId(job) for (job,) in self._raw(ready)}
             self._judge(self._referee())
-
-    def _new(self) -> set[JobId]:
-        """Who started since the last commit."""
-        started = set()
-        for event in self._sim.reader.events_since(self._seen, 100_000):
-            self._seen = event[0]
-            if event[1].kind == "slot.started":
-                started.add(owner_of(parse_slot(str(event[1].data["slot"]))))
-            elif event[1].kind == "job.dispatched" and event[1].job is not None:
-                started.add(event[1].job)
-        return started
 
     def _is_unclear(self) -> bool:
         """A breaker lets one through, and a clearing ends jobs bit by bit: who may start then is theirs to say."""
@@ -115,3 +101,9 @@ class Order:
             if total.get(pool, 0) + party.draws[pool] > size:
                 passing = [other.owner for other in later if pool in other.draws]
                 assert not passing, f"{passing} pass {party.owner}, which waits for {pool}"
+
+
+def _started(event: Event) -> JobId | None:
+    if event.kind == "slot.started":
+        return owner_of(parse_slot(str(event.data["slot"])))
+    return event.job if event.kind == "job.dispatched" else None
