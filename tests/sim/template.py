@@ -155,8 +155,9 @@ class TemplateVerbs(Scheduler):
         for _ in range(chance.choice((1, 1, 2))):
             params = self.params(chance)
             wanted = Submission(
-                template=self.some_template(chance), params=params, priority=chance.choice((None, 5)), retries=1
-            )
+                template=self.some_template(chance), params=params, priority=chance.choice((None, 5)), retries=1,
+                delay=chance.choice((None, None, "7s")),
+            )  # fmt: skip
             made = expand_all(self.reader, [wanted])
             with self.judge.snapshots.asking(params):
                 told = self.do(partial(submit, wanted=made.wanted, around=AROUND, actor="tester", origins=made.origins))

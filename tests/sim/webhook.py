@@ -39,7 +39,8 @@ class Deliveries:
             "SELECT id, webhook, url, kind, job, run, job_group, payload FROM delivery"
             f" WHERE id > {self._last} ORDER BY id"
         )
-        assert Counter(row[1:7] for row in stored) == wanted, f"told {stored}, and to be told are {wanted}"
+        told = Counter(row[1:7] for row in stored)
+        assert told == wanted, f"told {told - wanted}, and not {wanted - told}"
         for number, _webhook, _url, kind, *_about, payload in stored:
             self._last = number
             assert json.loads(payload)["type"] == kind
