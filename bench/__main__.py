@@ -11,13 +11,14 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 
 from bench import flow, listen, peer, postgres, scale
 from bench.floor import Floor, bare_spawns
 from bench.live import Rota
+from bench.loop import Loop
 from bench.measure import ROUNDS, figure, interleave, ratios, shown
 from rota.store.port import Store
 from rota.store.postgres.store import PostgresStore
@@ -25,6 +26,7 @@ from rota.store.sqlite.store import SqliteStore
 
 _SPAWNS = 300
 _COMMANDS = 300
+_LOOP = "a bare loop of the same shape"
 
 
 class Report:
@@ -68,12 +70,13 @@ def rotas_in(directory: Path) -> Iterator[dict[str, Rota]]:
 
 
 def commands(report: Report, directory: Path, rounds: int) -> None:
-    floor = Floor(directory)
-    with rotas_in(directory) as rotas:
+    floor, loop = Floor(directory), Loop(directory / "loop")
+    with rotas_in(directory) as rotas, closing(loop):
         cases: dict[str, Callable[[], float]] = {"bare": lambda: bare_spawns(_SPAWNS)}
         for c in (1, 4):
             count = _COMMANDS if c == 1 else 2 * _COMMANDS
             cases[f"floor {c}"] = partial(floor.commands, count, c)
+            cases[f"{_LOOP} {c}"] = partial(loop.commands, count, c)
             cases |= {f"{name} {c}": partial(rota.commands, count, c) for name, rota in rotas.items()}
         peers = peer.available(directory)
         for name, run in peers.items():
@@ -81,7 +84,7 @@ def commands(report: Report, directory: Path, rounds: int) -> None:
                 cases[f"{name} {concurrency}"] = partial(run, _COMMANDS, concurrency)
         results = interleave(cases, rounds)
     rows = []
-    for name in (*rotas, "floor", *peers):
+    for name in (*rotas, _LOOP, "floor", *peers):
         for c in (1, 4):
             case = f"{name} {c}"
             rows.append((name, str(c), str(figure(results[case])), str(ratios(results, case, f"floor {c}")),
@@ -244,8 +247,10 @@ def _machine() -> str:
     )
 
 
-_PEERS = """Of the others only task-spooler keeps what a command wrote, and only in memory what is queued; huey and
-Celery keep no record of a success.
+_PEERS = """The floor is one process that spawns in a session of its own, makes a directory and two log files, and
+commits once. The bare loop has Rota's two processes, its journal, its rows and its commits, and no feature at all: no
+gate, no pool, no retry, nobody to answer. Of the others only task-spooler keeps what a command wrote,
+and only in memory what is queued; huey and Celery keep no record of a success.
 """
 
 _HEAD = """# Benchmarks
