@@ -141,7 +141,7 @@ def test_it_says_when_it_is_known_what_was_recovered(scheduler: Scheduler, crash
     job = scheduler.submit()
     scheduler.start(job)
     scheduler.executor.inbox = [Accounts(runs=[Account(run=scheduler.run_of(job), pid=4242)])]
-    scheduler.engine.recovery = None  # as in a scheduler that has heard of nobody yet
+    scheduler.engine._hearing.recovery = None  # as in a scheduler that has heard of nobody yet
     reports: list[dict[str, int] | None] = []
     begun = threading.Event()
 

@@ -302,7 +302,7 @@ def unsettled(wide: Scheduler, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
 
     def connect(accounts: list[Account], *messages: Message) -> None:
         with monkeypatch.context() as broken:
-            broken.setattr("rota.engine.engine.reconcile", lambda *_: 1 / 0)
+            broken.setattr("rota.engine.hearing.reconcile", lambda *_: 1 / 0)
             wide.crash(accounts)
             wide.say(*messages)
 
@@ -373,7 +373,7 @@ def test_unsettled_accounts_outlast_trouble_with_the_store(
         raise StoreError("it is away")
 
     with monkeypatch.context() as broken:
-        broken.setattr("rota.engine.engine.reconcile", fail)
+        broken.setattr("rota.engine.hearing.reconcile", fail)
         wide.engine.turn()
         assert "it is away" in wide.engine.troubles
     wide.turn()

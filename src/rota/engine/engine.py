@@ -16,51 +16,32 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any
-
-import msgspec
 
 from rota.clock import SET_BACK, Clock
 from rota.core.control import Holds
 from rota.core.event import Event
 from rota.core.pace import Outlook
-from rota.core.slot import SlotClaim
-from rota.engine import breaker, control, finish, rewind, slot
+from rota.engine import control, rewind, slot
 from rota.engine.act import guarded, see_all, seen
-from rota.engine.awaited import AwaitedStarts
+from rota.engine.claiming import Claims
 from rota.engine.clearing import Clearing, holds_of
 from rota.engine.contact import Contact
 from rota.engine.dispatch import Starter, look_at_marked
+from rota.engine.hearing import Hearing
 from rota.engine.known import Known
-from rota.engine.meter import Claimed, Meter
-from rota.engine.outside import certain, disturb, stir_changed
-from rota.engine.pace import Pacer
-from rota.engine.recovery import Report, reconcile
+from rota.engine.meter import Meter
+from rota.engine.outside import stir_changed
+from rota.engine.recovery import Report
 from rota.engine.webhook import Outbox
 from rota.engine.work import Chance, Question, Request, Settings, Work
 from rota.errors import RotaError, StorageFull, StoreError, Unavailable
-from rota.executor.port import (
-    Accounts,
-    Executor,
-    Exited,
-    FailedToStart,
-    Lost,
-    Message,
-    Refused,
-    Start,
-    Started,
-    Stop,
-    Trouble,
-)
-from rota.ids import RunId, SlotId, show_job, show_run
-from rota.store.claim import Dispatch
+from rota.executor.port import Executor, Message
+from rota.ids import SlotId
 from rota.store.database import CannotGoOn
 from rota.store.session import Session
 
 log = logging.getLogger("rota.engine")
-
-NODE = "local"
 
 
 class Engine:
@@ -89,11 +70,9 @@ class Engine:
         self._meter = Meter() if meter is None else meter
         self.known = Known()
         self.outbox = Outbox()
-        self._kept: list[Message] = []
         self._contact = Contact(executor, clock)
-        self._awaited = AwaitedStarts()
-        self._unbooked: dict[RunId, str] = {}
-        self._pacer = Pacer()
+        self._hearing = Hearing(self._contact, starter, clock)
+        self._claims = Claims(starter)
         self.settings = settings
         self.is_draining = False
         """Set at shutdown: nothing new starts."""
@@ -104,11 +83,8 @@ class Engine:
         self.clearings: list[Clearing] = []
         self.trouble: RotaError | None = None
         """Why the store cannot be written to, while it cannot."""
-        self.recovery: Report | None = None
-        """What the first reconciliation found; none before it."""
         self.next_due: datetime | None = None
         """When a delayed job, or a breaker, is to be looked at."""
-        self._breaker_due: datetime | None = None
         self.absent: frozenset[SlotId] = frozenset()
         """Direct executions that hung on a connection to an earlier scheduler, and whose clients are not back."""
         self._has_slots = True
@@ -127,7 +103,7 @@ class Engine:
             session.stir_postponed(self._clock.now())
             session.forget_old_failures(self._clock.now() - self.settings.breaker.window)
             sentinels = rewind.left_over(session, self.settings.places)
-            self._pacer.recall(session)
+            self._claims.pacer.recall(session)
             self.outbox.load(session)
             clearings = control.left_over(session)
             absent = frozenset(found.id for found in session.open_slots() if found.is_attended)
@@ -156,7 +132,7 @@ class Engine:
         if not self._has_started and not self._starts_at_last(requests):
             return
         began = self._clock.monotonic()
-        messages = [*self._kept, *self._contact.receive()]
+        messages = self._hearing.receive()
         work = Work(
             self._session, self.settings, self._clock.now(), self._chance, self.known, self.held, self.clearings,
             self.absent,
@@ -167,12 +143,11 @@ class Engine:
             self._session.begin()
             results = self._perform(work, messages, acts)
             stir_changed(work)
-            overdue = self._awaited.overdue(self._clock.monotonic())
-            work.orders.extend(Stop(run=run) for run in overdue)
+            self._hearing.call_back_overdue(work)
             ahead = self._see_clocks(work.now)
             if self._is_due(work.now):
                 self._session.stir_due(work.now)
-            self._book_time(work)
+            self._claims.book_time(work)
             control.book_hold_file(work, was_held=self._was_held)
             control.go_on_clearing(work)
             has_slots = (self._has_slots or work.has_slots) and slot.take_places(work)
@@ -182,7 +157,9 @@ class Engine:
             self.outbox.book(work)
             replies = see_all(work, requests, results)
             next_due = _earliest(
-                self._session.next_due(), self._breaker_due, self._pacer.next_due(self.settings, work.now)
+                self._session.next_due(),
+                self._claims.breaker_due,
+                self._claims.pacer.next_due(self.settings, work.now),
             )
             decided = self._clock.monotonic()
             events = self._session.commit()
@@ -197,19 +174,19 @@ class Engine:
             self._fail(StoreError(f"a defect in Rota: {error!r}; rota.log has the details"), messages, requests)
             return
         # What somebody else did meanwhile came in with our own answers: nothing would wake us for it again.
-        self.trouble, self._kept, self.has_more = None, [], self._session.hear() or has_more
+        self.trouble, self.has_more = None, self._session.hear() or has_more
+        self._hearing.keep([])
         self._ahead = ahead
         self.next_due = next_due
         self._has_slots = has_slots
         self._was_held = work.held is not None
         work.keep()
-        self._pacer.keep()
+        self._claims.pacer.keep()
         self.clearings = control.keep_clearings(work)
         self.absent = work.absent
         for act in work.afterwards:
             act()
-        self._awaited.call_back(overdue)
-        self._awaited.expect([start.run for start in work.starts if isinstance(start, Start)], self._start_deadline())
+        self._hearing.await_starts(work)
         self._executor.send([*work.starts, *work.orders])  # what somebody waits for goes first
         for request, result in replies:
             request.done(result)
@@ -244,26 +221,30 @@ class Engine:
             stir_changed(work)
             if self._is_due(work.now):
                 self._session.stir_due(work.now)
-            if self._breaker_due is not None and self._breaker_due <= work.now:
-                breaker.book_time(work)
+            self._claims.book_time(work)
             control.book_hold_file(work, was_held=self._was_held)
             slot.take_places(work)
             is_left = self._look(work)
             if self._may_claim:
-                work.plan = self._pacer.choose(work, is_left=is_left)
+                self._claims.choose(work, is_left=is_left)
             answer = result if request.see is None else seen(work, request.see, [result])[0]
         except Exception as error:  # noqa: BLE001 - it is the answer
             answer = error
         finally:
             self._session.rollback()
-            self._pacer.undo()
+            self._claims.pacer.undo()
         request.done(answer)
+
+    @property
+    def recovery(self) -> Report | None:
+        """What the first reconciliation found; none before it."""
+        return self._hearing.recovery
 
     @property
     def troubles(self) -> list[str]:
         """What is wrong now, for `status`."""
         notice = [] if self._contact.notice is None else [self._contact.notice]
-        return [*self._obstacles, *notice, *self._unbooked.values()]
+        return [*self._obstacles, *notice, *self._hearing.troubles]
 
     @property
     def _obstacles(self) -> list[str]:
@@ -289,19 +270,16 @@ class Engine:
     @property
     def outlook(self) -> Outlook:
         """When a job can start that nothing else holds."""
-        return self._pacer.outlook(self.settings, self._clock.now())
+        return self._claims.pacer.outlook(self.settings, self._clock.now())
 
     @property
     def _may_claim(self) -> bool:
         return not self.is_draining and self._contact.may_start
 
-    def _start_deadline(self) -> float:
-        return self._clock.monotonic() + self.settings.start_timeout.total_seconds()
-
     @property
     def next_deadline(self) -> float | None:
         """On the monotonic clock, when a turn is wanted though nothing happens."""
-        due = (self._awaited.next_deadline, self._contact.next_deadline)
+        due = (self._hearing.next_deadline, self._contact.next_deadline)
         return min((moment for moment in due if moment is not None), default=None)
 
     def _see_clocks(self, now: datetime) -> float:
@@ -318,84 +296,17 @@ class Engine:
         """All of it at first without savepoints, for nearly always all goes well; what the acts came to. When something
         does not, everything is undone and done again, each piece under a savepoint of its own, so that only that one
         is refused."""
-        before = self._awaited.copy()
-        if any(isinstance(message, Exited) for message in messages):
-            self.known.last_end = self.known.begin()
         try:
-            for message in messages:
-                self._book(work, message)
+            self._hearing.book(work, messages)
             return [act(work) for act in acts]
         except (StorageFull, StoreError):
             raise
         except Exception:  # noqa: BLE001 - what it is, is found out below
             self._session.rollback()
             self._session.begin()
-            self._awaited = before
             work.forget()
-            for message in messages:
-                self._book_alone(work, message)
+            self._hearing.book_each(work, messages)
             return [guarded(work, act) for act in acts]
-
-    def _book_alone(self, work: Work, message: Message) -> None:
-        """What cannot be booked ends its own job: kept RUNNING it would hold its place and its locks for ever. A start
-        is let be, for its end is still to come. Accounts are kept: without them nothing is ever started."""
-        error = guarded(work, partial(self._book, message=message))
-        if isinstance(message, Accounts) and isinstance(error, Exception):
-            self._contact.keep(message, error)
-        if not isinstance(message, Exited | FailedToStart):
-            return
-        if isinstance(error, Exception):
-            reason = f"scheduler data error: {error}"
-            error = guarded(work, partial(finish.fail_with, message=message, reason=reason))
-        if isinstance(error, Exception):
-            self._unbooked[message.run] = f"the end of {show_run(message.run)} cannot be booked: {error!r}"
-        else:
-            self._unbooked.pop(message.run, None)
-
-    def _book(self, work: Work, message: Message) -> None:
-        match message:
-            case Started():
-                self._contact.start_succeeded()
-                self._contact.unsettled.hear(message)
-                if not self._awaited.is_called_back(message.run):
-                    self._awaited.heard_of(message.run)
-                    finish.book_start(work, message)
-            case Exited():
-                self._awaited.ended(message.run)
-                self._contact.unsettled.hear(message)
-                self._unbooked.pop(message.run, None)
-                finish.book_exit(work, message)
-            case FailedToStart():
-                self._awaited.ended(message.run)
-                self._contact.unsettled.hear(message)
-                if message.is_machine:
-                    self._contact.start_failed(message.error)
-                finish.book_failed_start(work, message)
-            case Refused():
-                self._awaited.ended(message.run)
-                finish.book_refusal(work, message)
-            case Trouble():
-                self._contact.notice = message.trouble
-            case Accounts():
-                self._starter.forget()
-                self._awaited.expect(
-                    [account.run for account in message.runs if account.pid is None and not account.has_ended],
-                    self._start_deadline(),
-                )
-                report, strays = reconcile(work, message)
-                work.runs.clear()
-                self.recovery = report if self.recovery is None else self.recovery
-                self._contact.settle(strays)
-            case Lost():
-                log.warning("the supervisor was lost: %s", message.reason)
-                self._contact.lose()
-                self._awaited.forget()
-
-    def _book_time(self, work: Work) -> None:
-        """When the next breaker is due comes with each plan, so a turn that fails forgets nothing."""
-        if self._breaker_due is not None and self._breaker_due <= work.now:
-            self._breaker_due = None
-            breaker.book_time(work)
 
     def _look(self, work: Work) -> bool:
         """Whether marked jobs may be left: none where a tick was asked for, which says what it comes to."""
@@ -407,75 +318,18 @@ class Engine:
     def _claim(self, work: Work, *, is_left: bool) -> bool:
         """Claim what fits; whether there may be more to do at once."""
         self._contact.try_again()
-        if not self._may_claim:
-            return False
-        chosen = self._pacer.choose(work, is_left=is_left)
-        claims, has_doubtful = certain(work, chosen.claims)
-        if len(claims) < len(chosen.claims):
-            chosen = msgspec.structs.replace(chosen, claims=claims)
-        work.plan = chosen
-        self._pacer.book(work, len(claims))
-        dispatches = self._session.claim(chosen.claims, NODE, work.now, "tick")
-        work.notes += [Claimed(each.type, each.waited(work.now)) for each in dispatches]
-        has_marked = breaker.book_plan(work, chosen)
-        ordered = [self._order(work, dispatch) for dispatch in dispatches]
-        ordered += [self._serve(work, claim) for claim in chosen.slots]
-        makers = [dispatch.maker for dispatch in dispatches if dispatch.maker is not None]
-        for maker in makers:
-            disturb(work, maker)
-        self._breaker_due = due = chosen.pauses.breakers.next_due(work.settings.breaker, work.now)
-        return (
-            chosen.is_cut_short
-            or not all(ordered)
-            or has_marked
-            or has_doubtful
-            or bool(makers)
-            or (due is not None and due <= work.now)
-        )
-
-    def _order(self, work: Work, dispatch: Dispatch) -> bool:
-        """A job whose own record cannot be used fails alone; then there is room again for another."""
-        try:
-            self._starter.order(work, dispatch)
-        except (StorageFull, StoreError):
-            raise
-        except Exception as error:
-            if not isinstance(error, RotaError):
-                log.exception("%s cannot be started", show_job(dispatch.job))
-            return self._give_up(work, dispatch, error)
-        return True
-
-    def _serve(self, work: Work, claim: SlotClaim) -> bool:
-        """The turn of a direct execution has come; one whose record cannot be used fails alone."""
-        found = self._session.begin_slot(claim, NODE, work.now)
-        try:
-            if found.run is not None:
-                self._starter.order_slot(work, found)
-        except (StorageFull, StoreError):
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is this one's
-            slot.fail(work, found, f"scheduler data error: {error}")
-            return False
-        return True
-
-    def _give_up(self, work: Work, dispatch: Dispatch, error: Exception) -> bool:
-        run = self._session.open_run(dispatch.run)
-        if run is None:
-            return True
-        self._starter.forget()
-        reason = f"scheduler data error: {error}"
-        finish.give_up(work, run, failures=run.dispatch_failures, error=reason, reason=reason)
-        return False
+        return self._may_claim and self._claims.claim(work, is_left=is_left)
 
     def _fail(self, error: RotaError, messages: list[Message], requests: Sequence[Request[Any]]) -> None:
         """Nothing was stored: say so to everybody, keep what the executor said, and try again in a while."""
         self._session.rollback()
-        self._pacer.undo()
+        self._claims.pacer.undo()
         self.outbox.forget()
         if self.trouble is None:
             log.error("%s", error.message)
         self._meter.undo()
-        self.trouble, self._kept, self.has_more = error, messages, False
+        self.trouble, self.has_more = error, False
+        self._hearing.keep(messages)
         self._starter.forget()
         for request in requests:
             request.done(error)
