@@ -329,7 +329,8 @@ class Simulation(TemplateVerbs, WebhookVerbs):
         job = self.one_of(self.ids() if chance.random() < 0.3 else self.waiting(), chance)
         changes: list[dict[str, Any]] = [
             {"priority": 5}, {"priority": 0}, {"delay": "4s"}, {"delay": None},
-            {"params": {"n": f"{chance.random():.3f}"}}, {"command": ["echo", str(chance.random())]}, *[{"set_params": self.params(chance)}] * 3,
+            {"params": {"n": f"{chance.random():.3f}"}}, {"command": ["echo", str(chance.random())]},
+            *[{"set_params": self.params(chance)}] * 3,
         ]  # fmt: skip
         wanted = Edit(**chance.choice(changes))
         with self.judge.snapshots.editing(wanted):
