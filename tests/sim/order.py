@@ -33,12 +33,14 @@ class Order:
         self._raw = judge.raw
         self._started: set[JobId] = set()
         self._passed: set[JobId] = set()
+        self._undecided: set[JobId] = set()
 
     def at_commit(self, events: Sequence[Event]) -> None:
         self._started = {owner for event in events if (owner := _started(event)) is not None}
         if self._started and not self._is_unclear():
-            ready = "SELECT id FROM job WHERE ready = 1 UNION SELECT job FROM lock WHERE state = 'contending'"
-            self._passed = {JobId(job) for (job,) in self._raw(ready)}
+            ready = {JobId(job) for (job,) in self._raw("SELECT id FROM job WHERE ready = 1")}
+            contending = {JobId(job) for (job,) in self._raw("SELECT job FROM lock WHERE state = 'contending'")}
+            self._passed, self._undecided = ready | contending, contending - ready
             self._judge(self._referee())
 
     def _is_unclear(self) -> bool:
@@ -52,7 +54,9 @@ class Order:
             paused.add("global")
         jobs = [self._before(job) for job in self._sim.reader.jobs(self._sim.ids())]
         slots = [self._slot_before(slot) for slot in self._sim.reader.open_slots()]
-        return Referee(jobs, slots, self._sim.sizes, paused, self._sim.clock.now(), self._outside)
+        self._undecided &= {job.id for job in jobs if self._asks(job)}
+        now = self._sim.clock.now()
+        return Referee(jobs, slots, self._sim.sizes, paused, now, self._outside, self._undecided)
 
     def _before(self, job: Job) -> Job:
         is_new = job.id in self._started and job.status in STARTED
@@ -63,7 +67,8 @@ class Order:
         return msgspec.structs.replace(slot, state=SlotState.WAITING) if is_new else slot
 
     def _outside(self, job: Job) -> str | None:
-        """Who hangs on the world outside goes by what was last seen of it, which the store knows."""
+        """Who hangs on the world outside goes by what was last seen of it, which the store knows. After a restart
+        nothing is: who waited for a key keeps its turn there, and for a pool it counts when it has been looked at."""
         return "dependencies" if self._asks(job) and job.id not in self._passed | self._started else None
 
     def _asks(self, job: Job) -> bool:
@@ -88,11 +93,12 @@ class Order:
     def _check_not_passed(self, party: Party, referee: Referee, later: list[Party]) -> None:
         for other in later:
             assert not party.clashes(other), f"{other.owner} passes {party.owner}, which waits for its key"
-        if not later or party.owner < 0 or referee.barred(party):
+        if not later or party.owner < 0 or party.owner in self._undecided or referee.barred(party):
             return
         limits = Limits(self._sim.sizes)
         limited = {pool for pool in party.draws if limits.size(pool) is not None}
-        before = [other for other in referee.contenders if other.rank < party.rank]
+        earlier = [other for other in referee.contenders if other.rank < party.rank]
+        before = [other for other in earlier if other.owner not in self._undecided]
         if any(limited & other.draws.keys() for other in before if other.owner not in self._started):
             return  # it is not its turn in one of them
         total = used([*referee.running, *(other for other in before if other.owner in self._started)])
