@@ -85,6 +85,14 @@ class FaultyDatabase:
         self._faults.pass_by(writes=True)
         return self._inner.run_many(name, values)
 
+    def put_off(self, name: str, values: Any, /) -> None:
+        self._faults.pass_by(writes=True)
+        self._inner.put_off(name, values)
+
+    def catch_up(self) -> None:
+        self._faults.pass_by(writes=True)
+        self._inner.catch_up()
+
     def begin(self) -> bool:
         self._faults.pass_by(writes=True)
         return self._inner.begin()
