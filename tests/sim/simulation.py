@@ -17,6 +17,7 @@ import msgspec
 import pytest
 
 from rota.api.alarm import Alarm
+from rota.clock import SET_BACK
 from rota.command import fire, group
 from rota.command import schedule as schedules
 from rota.command.edit import Edit, edit
@@ -415,7 +416,7 @@ class Simulation(TemplateVerbs, WebhookVerbs):
 
     def do_jump(self, chance: random.Random) -> None:
         """Somebody sets the wall clock."""
-        self.hands.jump(chance.choice((-7200, -60, -1, 1, 60, 7200)))
+        self.hands.jump(chance.choice((-7200, -60, -2 * SET_BACK, 1, 60, 7200)))  # less is not looked at
         self.turn()
 
     def do_latency(self, chance: random.Random) -> None:
