@@ -245,13 +245,17 @@ class Judge:
                     self._fault("twice", f"{child.job} began before {edge['job']} had ended")
 
     def _check_points(self) -> None:
-        """What became of the run that a process was at when it was killed."""
+        """What became of the run that a process was at when it was killed. A run of several processes may have been at
+        any of them."""
+        stepping = {job for told in self._records.told.values() if told.has_steps for job in told.jobs}
         for line in self._lines:
             name, _, number = line.code.partition("/")
             point, run = BY_NAME.get(name), f"run-{number}"
             if line.kind != "kill" or point is None or line.label != point.process or not number.isdecimal():
                 continue
             found = self._runs.get(run)
+            if found is not None and self._jobs[found["job"]]["chain"] in stepping:
+                continue
             if point.becomes == "again" and run in self._children:
                 self._fault("twice", f"{run} was killed at {name}, and has a child")
             if point.becomes == "again" and found is not None and found["status"] != "CANCELLED":
@@ -260,7 +264,6 @@ class Judge:
                 is_unknown = _is_unknown(found["error"])
                 # An earlier kill may have cost what this one would have left.
                 is_older = is_unknown and self._was_killed_between(found["started_at"], (line.at or 0.0) - _CLOCKS)
-                is_older = is_older or str(found["error"]).startswith(_NEVER_BEGAN)  # it was at another of its children
                 if is_unknown is not (point.becomes == "unknown") and not is_older:
                     self._fault("mislabelled", f"{run} was killed at {name} and is {found['error'] or 'known'}")
 

@@ -49,6 +49,12 @@ class Told(msgspec.Struct):
     is_direct: bool = False
     worktree: bool = False
     """It works in a worktree of its own, and leaves a patch."""
+    skip_if: str = ""
+
+    @property
+    def has_steps(self) -> bool:
+        """Its runs have other processes than the command."""
+        return self.worktree or bool(self.skip_if)
 
 
 class Records:
@@ -147,7 +153,11 @@ class Client:
         return label, wanted
 
     def _remember(self, label: str, wanted: dict[str, Any], job: str) -> None:
-        fields = {name: wanted[name] for name in ("locks", "pools", "retries", "after", "worktree") if name in wanted}
+        fields = {
+            name: wanted[name]
+            for name in ("locks", "pools", "retries", "after", "worktree", "skip_if")
+            if name in wanted
+        }
         self._records.told[label] = Told(**fields, jobs=[job])
         self._mine.append(job)
         self._open.append(job)

@@ -54,6 +54,7 @@ def _starting(record: dict[str, Any]) -> Run:
     run.inherited = True
     run.step = Step[record.get("step", Step.MAIN.name)]
     if record.get("workspace") is not None:
+        field.seconds(record["workspace"], "limit")
         run.launch = Launch.to_finish(run.directory, record["workspace"])
         run.workspace = run.launch.workspace
         run.patience = 0.0 if run.workspace is None else run.workspace.limit
