@@ -114,6 +114,14 @@ def test_a_small_body_that_nobody_wants_does_not_end_the_connection(host: Host) 
         assert read(connection).status == 200
 
 
+def test_an_answer_comes_in_one_piece(host: Host) -> None:
+    for _ in range(10):
+        with opened(host, "GET / HTTP/1.1", "") as connection:
+            head, _, body = connection.recv(65_536).partition(b"\r\n\r\n")
+            assert f"content-length: {len(body)}".encode() in head.lower()
+            assert body
+
+
 def test_headers_behind_a_body_are_dropped(host: Host) -> None:
     head = ("POST / HTTP/1.1", "Content-Type: application/json", "Transfer-Encoding: chunked", "")
     with opened(host, *head) as connection:

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from crash import strike, witness
-from crash.load import POOLS, Client, Records
+from crash.load import POOLS, Client, Records, repository
 from crash.point import Point
 from e2e.rig import Rota, ends_within, eventually
+from repository import Repository
 from rota.client.ask.job import ACTIVE
 
 VICTIMS = ("scheduler", "supervisor", "both")
@@ -34,6 +35,7 @@ class Ground:
         self.home = place / "home"
         self.home.mkdir(parents=True, mode=0o700)
         self._configure(url)
+        Repository(repository(self.home))
         self.rota = Rota(self.home, place, PYTHONPATH=f"{_TESTS / 'crash' / 'hook'}:{_TESTS}")
         self.records = Records()
         self.random = random.Random(seed)

@@ -26,6 +26,8 @@ from rota.client.ask.job import TERMINAL
 from rota.core.run import CRASH_RECOVERY, UNKNOWN_EXIT
 
 KINDS = ("lost", "twice", "mislabelled", "locks", "orphans")
+_NEVER_BEGAN = "the supervisor was lost while"
+"""So is said of a run whose `skip_if` nobody saw the end of."""
 _CLOCKS = 0.01
 """Seconds by which times that two processes took may disagree."""
 
@@ -168,6 +170,8 @@ class Judge:
             if not self._is_cancelled([run["job"]]):
                 self._fault("mislabelled", f"{name} is CANCELLED, and nobody asked for that")
         elif _is_unknown(run["error"]):
+            if child is not None and run["error"].startswith(_NEVER_BEGAN):
+                self._fault("mislabelled", f"{name}: {run['error']}, and its command began")
             if not self._was_killed_between(run["started_at"], _seconds(run["finished_at"]) + _CLOCKS):
                 self._fault("mislabelled", f"{name}: {run['error']}, though the supervisor lived")
         elif child is None or child.code is None:
@@ -241,13 +245,17 @@ class Judge:
                     self._fault("twice", f"{child.job} began before {edge['job']} had ended")
 
     def _check_points(self) -> None:
-        """What became of the run that a process was at when it was killed."""
+        """What became of the run that a process was at when it was killed. A run of several processes may have been at
+        any of them."""
+        stepping = {job for told in self._records.told.values() if told.has_steps for job in told.jobs}
         for line in self._lines:
             name, _, number = line.code.partition("/")
             point, run = BY_NAME.get(name), f"run-{number}"
             if line.kind != "kill" or point is None or line.label != point.process or not number.isdecimal():
                 continue
             found = self._runs.get(run)
+            if found is not None and self._jobs[found["job"]]["chain"] in stepping:
+                continue
             if point.becomes == "again" and run in self._children:
                 self._fault("twice", f"{run} was killed at {name}, and has a child")
             if point.becomes == "again" and found is not None and found["status"] != "CANCELLED":
@@ -292,9 +300,17 @@ class Judge:
             self._fault("mislabelled", f"a second recovery finds {found}")
 
     def _check_files(self) -> None:
-        """The scheduler has ended: `outcome.json` beside each job says what the store says."""
+        """The scheduler has ended: `outcome.json` beside each job says what the store says, and the patch of its last
+        run has what that left."""
+        worktrees = {job for told in self._records.told.values() if told.worktree for job in told.jobs}
         for job in self._jobs.values():
-            path = self._ground.home / "jobs" / job["id"].removeprefix("job-") / "outcome.json"
+            folder = self._ground.home / "jobs" / job["id"].removeprefix("job-")
+            path, patch, run = folder / "outcome.json", folder / "command.patch", job["run"] and job["run"]["id"]
+            child = self._children.get(run)
+            if job["chain"] in worktrees and child is not None and child.end is not None:
+                made = patch.read_text() if patch.exists() else ""
+                if f"+made by {run}\n" not in made:
+                    self._fault("lost", f"the patch of {run} of {job['id']}: {made[:300]!r}")
             if job["run"] is None or job["outcome_path"] is None:
                 continue
             shown = json.loads(path.read_text()) if path.exists() else {}
@@ -308,7 +324,7 @@ def _seconds(moment: str) -> float:
 
 
 def _is_unknown(error: str | None) -> bool:
-    return error is not None and error.startswith((CRASH_RECOVERY, UNKNOWN_EXIT))
+    return error is not None and error.startswith((CRASH_RECOVERY, UNKNOWN_EXIT, _NEVER_BEGAN))
 
 
 def _draws(told: Told) -> dict[str, int]:

@@ -30,6 +30,11 @@ MOST_OPEN = 5
 _PAUSE = 0.03
 
 
+def repository(home: Path) -> Path:
+    """What worktrees are made of."""
+    return home.parent / "repository"
+
+
 class Told(msgspec.Struct):
     """What one label stands for, and what its client was told."""
 
@@ -42,6 +47,14 @@ class Told(msgspec.Struct):
     slot: dict[str, Any] | None = None
     """What a direct execution came to."""
     is_direct: bool = False
+    worktree: bool = False
+    """It works in a worktree of its own, and leaves a patch."""
+    skip_if: str = ""
+
+    @property
+    def has_steps(self) -> bool:
+        """Its runs have other processes than the command."""
+        return self.worktree or bool(self.skip_if)
 
 
 class Records:
@@ -64,6 +77,7 @@ class Client:
     def __init__(self, home: Path, number: int, seed: int, records: Records, stop: threading.Event) -> None:
         self._session = Session(Home(home), starts=False)
         self._program = witness.program(home)
+        self._repository = str(repository(home))
         self._random = random.Random(f"{seed}.{number}")
         self._name = f"c{number}"
         self._count = 0
@@ -129,13 +143,21 @@ class Client:
     def _wanted_job(self) -> tuple[str, dict[str, Any]]:
         label, wanted = self._wanted()
         wanted["retries"] = self._random.choice([0, 0, 2])
+        if self._random.random() < 0.15:
+            wanted["skip_if"] = f"sleep {self._random.choice([0.01, 0.1])}; false"
+        if self._random.random() < 0.1:
+            wanted |= {"worktree": True, "cwd": self._repository}
         if self._mine and self._random.random() < 0.3:
             policy = self._random.choice(["finished", "success", "failed"])
             wanted["after"] = [{"job": self._random.choice(self._mine[-8:]), "policy": policy}]
         return label, wanted
 
     def _remember(self, label: str, wanted: dict[str, Any], job: str) -> None:
-        fields = {name: wanted[name] for name in ("locks", "pools", "retries", "after") if name in wanted}
+        fields = {
+            name: wanted[name]
+            for name in ("locks", "pools", "retries", "after", "worktree", "skip_if")
+            if name in wanted
+        }
         self._records.told[label] = Told(**fields, jobs=[job])
         self._mine.append(job)
         self._open.append(job)

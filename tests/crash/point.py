@@ -132,7 +132,7 @@ POINTS = (
           "at its start: the epoch is raised and not committed", is_start=True),
     Point("scheduler.meeting", f"{_LOCAL}._connect", "after", _always, "any",
           "at its start: the supervisor is met, its accounts are not looked at", is_start=True),
-    Point("scheduler.recovering", f"{_ENGINE}:reconcile", "after", _always, "any",
+    Point("scheduler.recovering", "rota.engine.hearing:reconcile", "after", _always, "any",
           "at its start: all is recovered, and nothing of it committed", is_start=True),
     Point("scheduler.recovered", f"{_ENGINE}:Engine.turn", "after", _always, "any",
           "at its start: the first turn is over, nobody was served", is_start=True),

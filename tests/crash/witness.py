@@ -23,10 +23,12 @@ CHILD = """#!/bin/sh
 #   flaky     7 the first time, 0 from then on
 #   long      0, and fifteen seconds the first time
 #   leaves    0, and something of it stays, in a session of its own
+# In a worktree it leaves a file, too, for its patch.
 say() {{ echo "- $1 $label $ROTA_RUN ${{ROTA_JOB:--}} $$ $2" >> "{home}/{file}"; }}
 label=$1 seconds=$2 code=$3
 trap 'say end 143; exit 143' TERM
 say begin -
+case $PWD in */worktrees/job-*) echo "made by $ROTA_RUN" > made ;; esac
 case $code in
     flaky) code=0; mkdir "{home}/first-$label" 2> /dev/null && code=7 ;;
     long) code=0; mkdir "{home}/first-$label" 2> /dev/null && seconds=15 ;;

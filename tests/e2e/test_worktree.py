@@ -336,8 +336,34 @@ def test_a_supervisor_killed_while_the_patch_is_taken(rota: Rota, repo: Reposito
     shown = rota.ended(job)
     assert (shown["status"], shown["exit_code"]) == ("FAILED", 6)
     assert not lives(pid)
-    assert not (_files(rota, job) / "command.patch").exists()
+    assert "+changed" in (_files(rota, job) / "command.patch").read_text()
     assert Path(shown["worktree"]).joinpath("file").read_text() == "changed\n"
+    assert "kept, uncommitted: file" in rota.ask("show", job).out
+
+
+def test_a_supervisor_killed_while_the_worktree_is_made(rota: Rota, repo: Repository, stage: Stage) -> None:
+    """Its command never began: it goes back to its place, and is run once."""
+    _slow(repo, stage, "smudge")
+    job = rota.submit("--worktree", "--", "sh", "-c", "echo ran >> ran; exit 7", cwd=repo.path)
+    stage.hear()
+    kill(rota.supervisor)
+    rota.wait(job, code=7)
+    patch = (_files(rota, job) / "command.patch").read_text()
+    assert patch.count("+ran") == 1
+    assert repo.branches() == ["main", "rota/job-1"], "what was half made is gone"
+
+
+def test_a_supervisor_killed_while_skip_if_runs(rota: Rota, stage: Stage) -> None:
+    """Whether it is to be skipped nobody can know; what is said of it is true."""
+    check = f"echo $$ > {stage.pipe}; read -r code < {stage.gate('check')}"
+    job = rota.submit("--skip-if", check, "--", "true")
+    pid = int(stage.hear()[0])
+    rota.running(job)
+    kill(rota.supervisor)
+    shown = rota.ended(job)
+    assert shown["status"] == "FAILED"
+    assert shown["reason"] == "the supervisor was lost while its `skip_if` ran; its command never began"
+    assert not lives(pid)
 
 
 def test_a_scheduler_killed_while_the_worktree_is_made(rota: Rota, repo: Repository, stage: Stage) -> None:

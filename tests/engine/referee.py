@@ -67,9 +67,11 @@ class Referee:
     def __init__(
         self, jobs: Sequence[Job], slots: Sequence[Slot], sizes: Mapping[str, int], paused: Collection[str],
         now: datetime, outside: Callable[[Job], str | None] = lambda _: None,
+        undecided: Collection[JobId] = (),
     ) -> None:  # fmt: skip
         """`paused` has `global` where a file holds everything; `outside` says what holds a job that hangs on the world
-        outside."""
+        outside. Who is undecided keeps its turn for its keys, and cannot start before somebody has looked there."""
+        self._undecided = undecided
         self._outside = outside
         self._limits = Limits(sizes)
         self._paused = paused
@@ -159,7 +161,7 @@ class Referee:
     def _close(self) -> None:
         """Down the queue: who fits takes, and the first who does not closes what it lacks."""
         for job in self.contenders:
-            if job.owner < 0 or self.barred(job) or self._closed & job.draws.keys():
+            if job.owner < 0 or job.owner in self._undecided or self.barred(job) or self._closed & job.draws.keys():
                 continue
             short = {pool for pool in job.draws if self._is_short(job, pool, self._reserved.get(pool, 0))}
             if not short:

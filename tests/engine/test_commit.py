@@ -270,6 +270,21 @@ def test_a_refusal_in_a_batch_undoes_only_itself(scheduler: Scheduler, raw: Raw)
     assert scheduler.executor.stops == []  # nor did the order of the one that broke down leave
 
 
+def test_a_submit_that_the_database_cannot_take_is_refused_alone(scheduler: Scheduler) -> None:
+    """Though all that a turn stores goes to it together."""
+    answers: list[Any] = []
+
+    def asked(**fields: Any) -> Request[Any]:
+        wanted = Submission(command=["true"], **fields)
+        around = Surroundings(cwd="/", variables={})
+        return Request(lambda work: submit(work, [wanted], around, actor=None), answers.append)
+
+    scheduler.engine.turn([asked(name="one"), asked(name="half a character: \ud800"), asked(name="three")])
+    one, other, three = answers
+    assert isinstance(other, Exception)
+    assert [scheduler.job(each.jobs[0]).spec.name for each in (one, three)] == ["one", "three"]
+
+
 def test_a_drained_engine_starts_nothing_and_books_what_ends(scheduler: Scheduler) -> None:
     first, second = scheduler.submit(), scheduler.submit()
     scheduler.engine.is_draining = True

@@ -204,14 +204,23 @@ def test_cancelled_by_hand_is_no_failure(wide: Scheduler) -> None:
 
 
 def test_one_that_cannot_be_started_has_failed(wide: Scheduler) -> None:
-    from rota.executor.port import FailedToStart
-
     _, jobs = wide.submit_group({}, {}, mode="sequential")
     for _ in range(3):
         wide.say(FailedToStart(run=wide.run_of(jobs[0]), error="no such program"))
         wide.clock.advance(seconds=10)
         wide.turn()
     assert statuses(wide, jobs) == [F, X]
+
+
+def test_a_group_whose_last_member_could_not_be_started_and_is_dropped_is_over(wide: Scheduler) -> None:
+    """It was claimed when the policy spoke, so it is dropped when it comes back; then nobody is left to end it."""
+    group, (failed, claimed) = wide.submit_group({}, {})
+    wide.clock.advance(seconds=1)
+    wide.end(failed, 1)
+    assert finished(wide, group) == []
+    wide.say(FailedToStart(run=wide.run_of(claimed), error="no such program"))
+    assert statuses(wide, [failed, claimed]) == [F, X]
+    assert [told["status"] for told in finished(wide, group)] == ["PARTIAL"]
 
 
 def test_a_blocked_member_has_failed(wide: Scheduler) -> None:

@@ -122,6 +122,20 @@ def test_a_closed_pool_closes_no_other(wide: Scheduler) -> None:
     assert wide.status(both) is Status.QUEUED
 
 
+def test_who_wants_two_pools_is_passed_in_the_one_where_it_had_room(wide: Scheduler) -> None:
+    """So it is settled, and its price: in turn in the one and in the other, for as long as such jobs come."""
+    wide.set_pools(resource__gpu=1, resource__cpu=1)
+    holds, free = wide.submit(pools={"resource/gpu": 1}), ["cpu", "gpu"]
+    both = wide.submit(pools={"resource/gpu": 1, "resource/cpu": 1})
+    for n in range(6):
+        passing = wide.submit(pools={f"resource/{free[n % 2]}": 1})
+        wide.end(holds)
+        assert (wide.started()[-1], wide.status(both)) == (passing, Status.QUEUED)
+        holds = passing
+    wide.end(holds)
+    assert wide.started()[-1] == both  # and it is the next as soon as none comes
+
+
 def test_a_weight_above_the_size_waits_until_the_pool_grows(wide: Scheduler) -> None:
     wide.set_pools(resource__gpu=1)
     told = wide.submitted(pools={"resource/gpu": 3})

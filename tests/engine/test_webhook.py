@@ -136,6 +136,20 @@ def _full() -> None:
     raise StorageFull("the disk is full")
 
 
+def test_an_endpoint_that_could_not_be_stored_is_told_nothing(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is told is kept in memory: a turn that is undone is undone there too."""
+    with monkeypatch.context() as patched:
+        patched.setattr(scheduler.session._db, "commit", _full)
+        with pytest.raises(StorageFull):
+            add(scheduler)
+    job = scheduler.submit()
+    scheduler.start(job)
+    scheduler.end(job)
+    assert (scheduler.status(job), deliveries(scheduler)) == ("COMPLETED", [])
+
+
 def test_what_a_refusal_undoes_is_told_to_nobody(scheduler: Scheduler) -> None:
     add(scheduler, events=list(ENDS))
     one, other = scheduler.submit(locks=["a"]), scheduler.submit()

@@ -16,6 +16,7 @@ from executor.rig import Fifo, Rig, ends_within, lives, rig_in
 from rota.executor.port import Accounts, Exited, Lost
 from rota.executor.supervisor import process, protocol
 from rota.executor.supervisor.run import Run
+from rota.executor.supervisor.step import Step
 
 MakeFifo = Callable[[str], Fifo]
 
@@ -194,6 +195,26 @@ def test_starting_only_is_found_by_its_tag(home: Path, child: Callable[..., subp
     assert found.wait() == -signal.SIGTERM
     assert other_run.poll() is None
     assert other_home.poll() is None
+
+
+def test_a_command_after_its_skip_if_is_found_by_its_tag_too(
+    home: Path, child: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    """The journal has the pid of what came before; the command's own was never written."""
+    run = recorded(1, home, 4242, 17)
+    run.step = Step.CHECK
+    lines = [*run.records()]
+    run.step = Step.MAIN
+    found = child(ROTA_RUN="run-1", ROTA_HOME=str(home.resolve()))
+    (home / protocol.JOURNAL).write_bytes(b"".join((*lines, run.at_step())))
+    with rig_in(home) as rig:
+        assert [(account.run, account.pid) for account in rig.accounts.runs] == [(1, found.pid)]
+        rig.barrier()
+        assert found.poll() is None
+        found.terminate()
+        found.wait()
+        end = rig.exited(1)
+        assert (end.code, end.watched) == (None, True)
 
 
 def test_starting_only_and_nothing_found(home: Path) -> None:

@@ -47,6 +47,9 @@ def life_of(run: int, code: int, boot: str = "an-older-boot") -> list[dict[str, 
 
 WRONG = [
     *life_of(ODD, 0)[:4],
+    {**starting(ODD, "an-older-boot"), "step": "SET_UP", "workspace": {"limit": 1.0}},
+    {"type": "step", "run": ODD, "step": "FINISH", "place": {"top": "/nowhere"}, "has_run": True},
+    {"type": "finished", "run": ODD},
     {"type": "failed_to_start", "run": ODD, "error": "no such program", "is_machine": False},
 ]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 
 from executor.rig import Fifo, Rig, ends_within, lives, rig_in
 from repository import IDENTITY, Repository
-from rota.executor.port import Account, Environment, Exited, FailedToStart, Started
+from rota.executor.port import Account, Accounts, Environment, Exited, FailedToStart, Lost, Started
 
 MakeFifo = Callable[[str], Fifo]
 
@@ -247,7 +249,7 @@ def test_a_scheduler_that_comes_back_during_the_finishing_hears_the_real_end(
     assert "+changed" in _patch(rig).read_text()
 
 
-def test_a_supervisor_killed_during_the_finishing_loses_no_exit_code_and_removes_nothing(
+def test_a_supervisor_killed_during_the_finishing_is_finished_by_the_next(
     rig: Rig, repo: Repository, launch: Callable[..., None], slow: Callable[[str], Slow]
 ) -> None:
     stuck = slow("clean")
@@ -255,24 +257,85 @@ def test_a_supervisor_killed_during_the_finishing_loses_no_exit_code_and_removes
     pid = stuck.told.number()
     rig.kill_supervisor()
     end = rig.exited(1)
-    assert (end.code, end.watched) == (8, True)
+    assert (end.code, end.watched, end.trouble) == (8, True, "")
     assert not lives(pid), "nothing of the run is left when its end is told"
-    assert not _patch(rig).exists()
-    assert (rig.home / "worktrees/job-1/file").read_text() == "changed\n"
+    assert "+changed" in _patch(rig).read_text()
+    assert _kept(rig) == "uncommitted: file"
     assert repo.branches() == ["main", "rota/job-1"]
 
 
-def test_a_supervisor_killed_during_the_set_up_starts_nothing_by_itself(
-    rig: Rig, launch: Callable[..., None], slow: Callable[[str], Slow]
+def test_a_patch_that_was_taken_is_not_taken_again_from_a_worktree_that_is_half_removed(
+    rig: Rig, repo: Repository, launch: Callable[..., None], slow: Callable[[str], Slow], tmp_path: Path
+) -> None:
+    stuck = slow("clean")
+    launch("echo changed > file")
+    stuck.told.number()
+    rig.suspend_supervisor()
+    record = rig.directory(1) / "workspace.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "is_patched": True}))
+    _patch(rig).write_text("as it was taken\n")
+    shutil.rmtree(rig.home / "worktrees/job-1")
+    rig.kill_supervisor()
+    assert rig.exited(1).code == 0
+    assert _patch(rig).read_text() == "as it was taken\n"
+    assert repo.branches() == ["main"]
+
+
+def test_a_supervisor_killed_while_the_command_runs_leaves_its_workspace_to_the_next(
+    rig: Rig, repo: Repository, launch: Callable[..., None], fifo: MakeFifo
+) -> None:
+    gate = fifo("gate")
+    launch(f"read x < {gate.path}; echo changed > file; git commit -qam mine; git branch merged")
+    pid = rig.started(1).pid
+    rig.kill_supervisor()
+    rig.wait_for(Lost)
+    assert [account.pid for account in rig.wait_for(Accounts).runs] == [pid]
+    gate.release()
+    end = rig.exited(1)
+    assert (end.code, end.watched, end.trouble) == (None, True, "")
+    assert not lives(pid)
+    assert "+changed" in _patch(rig).read_text()
+    assert not (rig.home / "worktrees/job-1").exists()
+    assert repo.branches() == ["main", "merged"]
+
+
+def test_a_supervisor_killed_during_the_set_up_starts_nothing_and_leaves_nothing(
+    rig: Rig, repo: Repository, launch: Callable[..., None], slow: Callable[[str], Slow]
 ) -> None:
     stuck = slow("smudge")
     launch("echo main")
     stuck.told.number()
     rig.kill_supervisor()
-    stuck.gate.release()
-    end = rig.exited(1)
-    assert (end.code, end.signal) == (None, None)
+    assert rig.failed(1) == "the supervisor was lost while its workspace was made; its command never began"
     assert not (rig.directory(1) / "stdout.log").exists()
+    assert repo.branches() == ["main"]
+
+
+def test_a_supervisor_killed_during_skip_if_ends_that_and_starts_nothing(
+    rig: Rig, repo: Repository, launch: Callable[..., None], fifo: MakeFifo
+) -> None:
+    told = fifo("said")
+    launch("echo main", skip_if=f"echo $$ > {told.path}; sleep 1000")
+    pid = told.number()
+    rig.kill_supervisor()
+    assert rig.failed(1) == "the supervisor was lost while its `skip_if` ran; its command never began"
+    assert not lives(pid)
+    assert not (rig.directory(1) / "stdout.log").exists()
+    assert repo.branches() == ["main"], "its worktree is removed like any other's"
+
+
+def test_what_is_finished_is_not_finished_again(rig: Rig, launch: Callable[..., None]) -> None:
+    launch("echo changed > file")
+    assert rig.exited(1).code == 0
+    _patch(rig).unlink()
+    rig.kill_supervisor()
+    rig.wait_for(Lost)
+    assert rig.exited(1).code == 0
+    assert not _patch(rig).exists()
+
+
+def _kept(rig: Rig) -> object:
+    return json.loads((rig.directory(1) / "workspace.json").read_text())["kept"]
 
 
 def test_what_the_command_left_running_is_gone_before_the_patch_is_taken(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -33,6 +33,8 @@ class Faults:
         self._fault: Fault | None = None
         self._left = 0
         self.crashes = 0
+        self.committed: Callable[[], None] = lambda: None
+        """Told of each commit, before anything can go wrong after it."""
 
     @contextmanager
     def armed(self, fault: Fault | None) -> Iterator[None]:
@@ -83,6 +85,14 @@ class FaultyDatabase:
         self._faults.pass_by(writes=True)
         return self._inner.run_many(name, values)
 
+    def put_off(self, name: str, values: Any, /) -> None:
+        self._faults.pass_by(writes=True)
+        self._inner.put_off(name, values)
+
+    def catch_up(self) -> None:
+        self._faults.pass_by(writes=True)
+        self._inner.catch_up()
+
     def begin(self) -> bool:
         self._faults.pass_by(writes=True)
         return self._inner.begin()
@@ -90,6 +100,7 @@ class FaultyDatabase:
     def commit(self) -> None:
         self._faults.pass_by(writes=True)
         self._inner.commit()
+        self._faults.committed()
         self._faults.pass_by(writes=False)
 
 

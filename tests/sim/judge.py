@@ -21,6 +21,9 @@ from rota.executor.port import Acknowledge, Order, Start, Stop
 from rota.ids import JobId, RunId, SlotId, parse_slot, show_job
 from rota.view import slot as view_slot
 from rota.view.job import forms
+from sim.order import Order as QueueOrder
+from sim.template import Snapshots
+from sim.webhook import Deliveries
 from store.invariants import check_store
 
 if TYPE_CHECKING:
@@ -53,6 +56,11 @@ class Judge:
         self._waited: set[JobId] = set()
         self._lasts: dict[JobId, Job] = {}
         self._fixed: dict[int, list[Any]] = {}
+        self._order = QueueOrder(simulation, self)
+        self.snapshots = Snapshots(self.raw)
+        self._deliveries = Deliveries(self.raw)
+        self._committed = 0
+        self._fault: Exception | None = None
 
     def open(self) -> None:
         self._connection = sqlite3.connect(self._path, isolation_level=None)
@@ -98,6 +106,18 @@ class Judge:
             since = self.raw(f"SELECT rewound_run FROM job WHERE id = {order.job}")[0][0] or 0 if order.job > 0 else 0
             assert not is_done or child.order.run <= since, f"{show_job(order.job)} runs again though nobody asked"
 
+    def at_commit(self) -> None:
+        """The engine takes whatever fails in a turn for a defect of its own: what is found is told later."""
+        try:
+            news = list(self._sim.reader.events_since(self._committed, 100_000))
+            self._committed = news[-1][0] if news else self._committed
+            events = [event for _, event in news]
+            self._order.at_commit(events)
+            self.snapshots.at_commit(events)
+            self._deliveries.at_commit(events)
+        except Exception as error:  # noqa: BLE001 - raised by `check`
+            self._fault = self._fault or error
+
     def _party(self, owner: JobId) -> Party:
         if owner > 0:
             return of_job(self._sim.job(owner))
@@ -117,11 +137,15 @@ class Judge:
     # Afterwards.
 
     def check(self) -> None:
+        if self._fault is not None:
+            raise self._fault
         assert self._sim.engine.trouble is None, self._sim.engine.trouble
         check_store(self.raw)
         self._meet()
         self._check_accepted()
         self._check_frozen()
+        self.snapshots.check()
+        self._deliveries.check()
         self._check_truth()
         if self._sim.wire.is_idle and self._sim.engine.held_by is None:
             self._check_rest()

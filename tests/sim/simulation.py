@@ -16,15 +16,15 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from harness import Scheduler
 from rota.api.alarm import Alarm
+from rota.clock import SET_BACK
 from rota.command import fire, group
 from rota.command import schedule as schedules
 from rota.command.edit import Edit, edit
 from rota.command.move import Move, move, reorder
 from rota.command.retry import retry
-from rota.command.schedule import ScheduleWanted
-from rota.command.submission import GroupWanted, Submission, Surroundings
+from rota.command.schedule import ScheduleChange, ScheduleWanted
+from rota.command.submission import GroupWanted, Submission
 from rota.command.submit import Submitted
 from rota.command.survey import NOTHING, Survey, names_something, survey
 from rota.core.breaker import BreakerPolicy
@@ -46,6 +46,8 @@ from sim.fault import Crash, Faults, FaultyStore
 from sim.judge import Judge
 from sim.plan import Plan, Step
 from sim.supervisor import Supervisor, Wire
+from sim.template import AROUND, TemplateVerbs
+from sim.webhook import OWN, WebhookVerbs
 
 T = TypeVar("T")
 MEMORY = Path("/dev/shm")
@@ -57,7 +59,6 @@ FACTS: dict[str, Fact] = {
     "plan_branch:c (c)": Head(REPOSITORY, "c"),
 }
 OIDS = ("1" * 40, "2".ljust(8, "2").ljust(40, "0"))
-AROUND = Surroundings(cwd="/", variables={"PATH": "/usr/bin:/bin"})
 SIZES = (-1, 0, 1, 1, 2, 2, 3)
 SCOPES = ("global", "flow/a", "resource/gpu")
 REFUSED = (Conflict, InvalidInput, NotFound, Deferred, StorageFull, StoreError)
@@ -67,7 +68,7 @@ _RESTS = 3000
 """Turns after which it should have come to rest."""
 
 
-class Simulation(Scheduler):
+class Simulation(TemplateVerbs, WebhookVerbs):
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.random = random.Random(f"set-up {plan.seed}")
@@ -88,6 +89,7 @@ class Simulation(Scheduler):
             FaultyStore(store, self.faults), self.directory, self.sizes, clock=clock, executor=self._connected()
         )
         self.judge.open()
+        self.faults.committed = self.judge.at_commit
         self.alarm = Alarm(self, self._outside)
         policy = RetryPolicy(base=timedelta(seconds=1))
         failures = self.random.choice((None, None, 3))
@@ -242,6 +244,7 @@ class Simulation(Scheduler):
             "unique": chance.choice((None, None, None, "u")), "priority": chance.choice((0, 0, 0, 5)),
             "delay": chance.choice(("0s", "0s", "0s", "1s", "7s")), "retries": chance.choice((0, 0, 1, 2)),
             "timeout": chance.choice((None, None, "10s")), "type": chance.choice((None, "x", "y")),
+            "webhooks": chance.choice(([], [], [], [OWN])),
         }  # fmt: skip
 
     def edges(self, chance: random.Random) -> list[str]:
@@ -326,11 +329,13 @@ class Simulation(Scheduler):
         """Also of one that has run: then what it is, is fixed."""
         job = self.one_of(self.ids() if chance.random() < 0.3 else self.waiting(), chance)
         changes: list[dict[str, Any]] = [
-            {"priority": 5}, {"priority": 0}, {"delay": "4s"}, {"delay": None}, {"params": {"n": chance.random()}},
-            {"command": ["echo", str(chance.random())]},
+            {"priority": 5}, {"priority": 0}, {"delay": "4s"}, {"delay": None},
+            {"params": {"n": f"{chance.random():.3f}"}}, {"command": ["echo", str(chance.random())]},
+            *[{"set_params": self.params(chance)}] * 3,
         ]  # fmt: skip
         wanted = Edit(**chance.choice(changes))
-        self.do(lambda work: edit(work, job, wanted, actor="tester"))
+        with self.judge.snapshots.editing(wanted):
+            self.do(lambda work: edit(work, job, wanted, actor="tester"))
 
     def do_pause(self, chance: random.Random) -> None:
         self.pause(chance.choice(SCOPES))
@@ -366,26 +371,36 @@ class Simulation(Scheduler):
 
     def do_schedule(self, chance: random.Random) -> None:
         name = chance.choice("st")
-        verb = chance.choice(("add", "add", "disable", "enable", "remove"))
+        verb = chance.choice(("add", "add", "change", "disable", "enable", "remove"))
+        if verb == "change":
+            change = ScheduleChange(set_params=self.params(chance))
+            self.do(partial(schedules.change, name=name, wanted=change, actor="tester"))
+            return
         if verb != "add":
             self.do(partial(getattr(schedules, verb), name=name, actor="tester"))
             return
         wanted = {
             "name": name,
             "cron": chance.choice(("* * * * *", "*/5 * * * *", "0 * * * *")),
-            "job": {"command": ["true"]},
+            "job": self.scheduled(chance),
             "catch_up": chance.choice(("none", "latest", "all")),
             "overlap": chance.choice(("skip", "queue_one", "allow")),
         }
         self.do(partial(schedules.add, wanted=msgspec.convert(wanted, ScheduleWanted), actor="tester"))
 
+    def scheduled(self, chance: random.Random) -> dict[str, Any]:
+        kind = {"template": self.some_template(chance)} if chance.random() < 0.6 else {"command": ["true"]}
+        return {**kind, "params": self.params(chance)}
+
     def do_trigger(self, chance: random.Random) -> None:
-        schedule, job, origin = fire.triggered(self.reader, chance.choice("st"), {})
+        params = self.params(chance)
+        schedule, job, origin = fire.triggered(self.reader, chance.choice("st"), params)
         act = partial(
             fire.trigger, schedule=schedule.id, job=job, origin=origin, around=AROUND, survey=NOTHING, workspace=None,
             actor="tester",
         )  # fmt: skip
-        self.do(act)
+        with self.judge.snapshots.asking(params):
+            self.do(act)
 
     # What the world does.
 
@@ -401,7 +416,7 @@ class Simulation(Scheduler):
 
     def do_jump(self, chance: random.Random) -> None:
         """Somebody sets the wall clock."""
-        self.hands.jump(chance.choice((-7200, -60, -1, 1, 60, 7200)))
+        self.hands.jump(chance.choice((-7200, -60, -2 * SET_BACK, 1, 60, 7200)))  # less is not looked at
         self.turn()
 
     def do_latency(self, chance: random.Random) -> None:

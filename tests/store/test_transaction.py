@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness import Raw
+from rota.core.after import AfterPolicy
 from rota.core.event import Event
 from rota.store.port import Store
 from rota.store.session import Session
@@ -19,6 +20,11 @@ def act_and_refuse(session: Session) -> None:
     add_job(session, draws={"global": 5}, locks=["k"])
     claim_all(session)
     session.set_meta("k", "v")
+    raise Refused
+
+
+def add_and_refuse(session: Session) -> None:
+    add_job(session)
     raise Refused
 
 
@@ -78,6 +84,20 @@ def test_a_savepoint_undoes_the_rows_and_the_events_of_one_request_only(desk: De
     assert [event.job for event in desk.events] == [kept, also]
     assert desk.raw("SELECT count(*) FROM event") == [(2,)]
     assert desk.raw("SELECT count(*) FROM lock") == [(0,)]
+
+
+def test_what_is_put_off_is_there_for_whoever_asks(desk: Desk) -> None:
+    with desk.writing() as session:
+        first = add_job(session)
+        second = add_job(session, after=[(first, AfterPolicy.SUCCESS)])
+        assert [job.id for job in session.jobs([first, second])] == [first, second]
+        with pytest.raises(Refused), session.savepoint():
+            add_and_refuse(session)
+        third = add_job(session)
+        assert third == second + 1, "the number of the one that was undone, whose row is not in the way"
+        with session.savepoint():
+            fourth = add_job(session)
+    assert [job.id for job in desk.reader.jobs([first, second, third, fourth])] == [first, second, third, fourth]
 
 
 def test_an_inner_savepoint_goes_with_its_outer_one(desk: Desk) -> None:

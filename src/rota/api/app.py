@@ -8,6 +8,7 @@ from hashlib import blake2b
 from types import NoneType
 from typing import Any
 
+from starlette.datastructures import QueryParams
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -70,6 +71,7 @@ _LONGEST_KEY = 255
 _MOST_OF_NOTHING = 1024
 _ROUTE = "rota.route"
 """Where in a request's scope its endpoint is, for who counts."""
+_NO_QUERY = QueryParams()
 _NO_ROUTE = (OTHER, OTHER)
 """Of what nobody answers: anybody can think up paths."""
 
@@ -113,6 +115,8 @@ class Application:
         try:
             body = await _body(request) if endpoint.takes is not NoneType else await _no_body(request)
             key = _key(endpoint, request, body)
+            if key is None:
+                return await self._called(endpoint, request, path, body, key)
             with self._flying(key):
                 return await self._called(endpoint, request, path, body, key)
         except RotaError as error:
@@ -131,7 +135,7 @@ class Application:
                 request,
                 self._context,
                 path=path,
-                query=query_of(endpoint, request.query_params),
+                query=query_of(endpoint, request.query_params if request.scope["query_string"] else _NO_QUERY),
                 body=body_of(endpoint, body),
                 key=key,
             )
@@ -148,10 +152,7 @@ class Application:
         return Response(encode(reply.form), reply.status, reply.headers, media_type="application/json")
 
     @contextmanager
-    def _flying(self, key: Key | None) -> Iterator[None]:
-        if key is None:
-            yield
-            return
+    def _flying(self, key: Key) -> Iterator[None]:
         if key.key in self._in_flight:
             raise InFlight("a request with this Idempotency-Key is being carried out; ask again in a moment")
         self._in_flight.add(key.key)
@@ -172,7 +173,14 @@ async def _body(request: Request) -> bytes:
     coding = request.headers.get("content-encoding", "").strip()
     if coding.lower() not in ("", "identity"):
         raise UnsupportedMedia(f"the request's body is said to be {coding!r}; send it uncompressed, as JSON")
-    return await request.body()
+    pieces: list[bytes] = []
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        pieces.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return b"".join(pieces)
 
 
 async def _no_body(request: Request) -> bytes:

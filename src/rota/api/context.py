@@ -66,6 +66,8 @@ class Hub:
     def publish(self, events: Sequence[Event]) -> None:
         """Only what somebody listens to crosses to the event loop. Who listens looks after he began to listen, so what
         is left out here he has seen."""
+        if not self._waiters:
+            return
         topics = {topic for event in events if (topic := _topic(event)) is not None and topic in self._waiters}
         if topics or None in self._waiters:
             self.loop.call_soon_threadsafe(self._notify, topics)

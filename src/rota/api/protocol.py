@@ -133,6 +133,7 @@ class Protocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answered = cycle
+        cycle.transport = _Joined(cycle)
         is_old = cycle.scope["http_version"] == "1.0"
         super()._start_asgi_task(cycle, _until_closed(cycle, app) if is_old else app)
 
@@ -235,6 +236,36 @@ class TcpProtocol(Protocol):
             self.transport.close()
         else:
             self._refuse(TooSlow("the request's body came to a halt; send it again"))
+
+
+class _Joined(asyncio.Transport):
+    """What an answer is written to: its head waits for its body where that is sure to follow, for each piece that
+    leaves by itself is a call of the kernel here and a wake-up there."""
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+        self._transport = cycle.transport
+        self._head: bytes | None = None
+        self._has_begun = False
+
+    def write(self, data: Any) -> None:
+        cycle = self._cycle
+        if cycle.response_started and not self._has_begun:
+            self._has_begun = True
+            if cycle.expected_content_length and cycle.scope["method"] != "HEAD":
+                self._head = data
+                return
+        if self._head is not None:
+            data, self._head = self._head + data, None
+        self._transport.write(data)
+
+    def close(self) -> None:
+        if self._head is not None:
+            self._transport.write(self._head)
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
 
 
 def _until_closed(cycle: RequestResponseCycle, app: ASGIApp) -> Any:

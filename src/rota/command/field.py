@@ -57,7 +57,7 @@ def check_command(command: Sequence[str]) -> None:
         if len(word) > MOST_ARGUMENT // 4 and len(word.encode(errors="surrogateescape")) > MOST_ARGUMENT:
             said = f"an argument is longer than {MOST_ARGUMENT} bytes, which no program can be given"
             raise InvalidInput(f"{said}; put the text in a file and give its path").under(f".command[{n}]")
-    if any("\x00" in word for word in command):
+    if "\x00" in "".join(command):
         said = "the command has a NUL character, which no program can be given; remove it"
         raise InvalidInput(said).under(".command")
 
@@ -117,8 +117,10 @@ def limit_of(field: str, text: str | None) -> timedelta | None:
 
 
 def not_before_of(delay: str | None, now: datetime) -> datetime | None:
+    if delay is None:
+        return None
     with within(".delay"):
-        wait = timedelta() if delay is None else parse_duration(delay)
+        wait = parse_duration(delay)
     return now + wait if wait else None
 
 
@@ -133,6 +135,8 @@ def _check_phase(phase: str | None, flow: str | None) -> None:
 
 def locks_of(wanted: Sequence[LockWanted], phase: Lock | None = None) -> tuple[Lock, ...]:
     """By key; a key named twice is exclusive if either says so."""
+    if not wanted and phase is None:
+        return ()
     locks: dict[str, Lock] = {} if phase is None else {phase.key: phase}
     for n, lock in enumerate(wanted):
         if not lock.key or "\x00" in lock.key or len(lock.key) > 200:

@@ -35,7 +35,7 @@ from rota.core.unique import keys_of
 from rota.core.webhook import JobHook
 from rota.core.workspace import Workspace
 from rota.engine.work import Work
-from rota.errors import within
+from rota.errors import RotaError, within
 from rota.ids import GroupId, JobId
 from rota.store.submit import NewJob
 
@@ -131,9 +131,13 @@ def _check_whole(work: Work, wanted: Sequence[Submission]) -> None:
 
 
 def _check_each(wanted: Sequence[Submission], check: Callable[[Submission], None]) -> None:
-    for n, member in enumerate(wanted):
-        with within(f".jobs[{n}]"):
+    n = 0
+    try:
+        for n, member in enumerate(wanted):  # noqa: B007 - it says which one is refused
             check(member)
+    except RotaError:
+        with within(f".jobs[{n}]"):
+            raise
 
 
 def delays_of(work: Work, told: Sequence[Answer]) -> list[Delayed | None]:
@@ -153,10 +157,13 @@ class Checker:
         self.warnings: dict[str, None] = {}
 
     def check_all(self, members: Iterable[_Member]) -> list[NewJob]:
-        jobs = []
-        for n, member in enumerate(members):
-            with within(f".jobs[{n}]"):
-                jobs.append(self.check(*member))
+        jobs: list[NewJob] = []
+        try:
+            for member in members:
+                jobs.append(self.check(*member))  # noqa: PERF401 - those before it say which one is refused
+        except RotaError:
+            with within(f".jobs[{len(jobs)}]"):
+                raise
         return jobs
 
     def check(
@@ -222,8 +229,8 @@ class Checker:
                 otherwise=None if origin.is_by_hand else DEFAULT,
             ),
             repository=found.repository,
-            needs=tuple(str(artifact) for artifact in found.needs),
-            produces=tuple(str(artifact) for artifact in found.products),
+            needs=tuple(map(str, found.needs)),
+            produces=tuple(map(str, found.products)),
             pinned_head=found.pinned_head,
             workspace=workspace,
             template=origin.template,

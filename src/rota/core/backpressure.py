@@ -70,6 +70,8 @@ class QueueLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     def concerning(self, flows: Iterable[str], limits: Limits) -> dict[str | None, Figures]:
         """What jobs of these flows have to heed: by flow, none for all jobs; empty where nothing limits them."""
+        if self == QueueLimits():
+            return {}
         found: dict[str | None, Figures] = {None: self.of_all(limits)}
         for flow in flows:
             if flow in self.flows:

@@ -21,18 +21,19 @@ class LiveConfig:
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self.current = config.load(home.config)
+        self._path = home.config
+        self.current = config.load(self._path)
         self.settings = settings_of(self.current, home)
         self.trouble: str | None = None
         """Why the file on disk is not in force, while it is not."""
         self.changed: Callable[[Settings], None] = lambda _: None
         self._at_start = self.current
-        self._seen = _stamp(home.config)
+        self._seen = _stamp(self._path)
 
     def reload(self) -> None:
-        self._seen = _stamp(self._home.config)
+        self._seen = _stamp(self._path)
         try:
-            self._apply(config.load(self._home.config))
+            self._apply(config.load(self._path))
         except Exception as error:
             self.trouble = error.message if isinstance(error, RotaError) else repr(error)
             raise
@@ -40,18 +41,18 @@ class LiveConfig:
     def try_reload(self) -> None:
         try:
             self.reload()
-            log.info("took up %s", self._home.config)
+            log.info("took up %s", self._path)
         except Exception:  # noqa: BLE001 - whatever is wrong with the file, the next look at it goes on
             log.warning("%s; the configuration before it stays in force", self.trouble)
 
     def look(self) -> None:
         """A file cannot tell that it was edited."""
-        if _stamp(self._home.config) != self._seen:
+        if _stamp(self._path) != self._seen:
             self.try_reload()
 
     def set_pool(self, name: str, size: int) -> None:
-        self._apply(config.edit(self._home.config, f"pools.{name}", str(size)))
-        self._seen = _stamp(self._home.config)
+        self._apply(config.edit(self._path, f"pools.{name}", str(size)))
+        self._seen = _stamp(self._path)
 
     def _apply(self, given: Config) -> None:
         self.settings = settings_of(given, self._home)

@@ -298,7 +298,9 @@ class Engine:
         is refused."""
         try:
             self._hearing.book(work, messages)
-            return [act(work) for act in acts]
+            done = [act(work) for act in acts]
+            self._session.catch_up()
+            return done
         except (StorageFull, StoreError):
             raise
         except Exception:  # noqa: BLE001 - what it is, is found out below

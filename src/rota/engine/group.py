@@ -72,6 +72,7 @@ def book_return(work: Work, group: GroupId, job: JobId) -> None:
         if ended is None or returned.queued_at is None or returned.queued_at > ended:
             continue
         _ask(work, found, member.member, member.chain, waiting)
+    finish(work, group, cause=CAUSE)  # it may have been the last
 
 
 def fates_of(group: Group, failed: Member, waiting: Sequence[Member]) -> tuple[frozenset[JobId], frozenset[JobId]]:

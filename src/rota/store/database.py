@@ -57,6 +57,15 @@ class Database(Protocol):
         """Run it once for each; how many rows they touched in all."""
         ...
 
+    def put_off(self, name: str, values: Sequence[Mapping[str, Any]], /) -> None:
+        """The same, together with all else that is put off, before anything else is done here. Statements come in the
+        order in which they were first put off, so what refers to rows of another comes behind it."""
+        ...
+
+    def catch_up(self) -> None:
+        """Do now what was put off."""
+        ...
+
     def begin(self) -> bool:
         """Whether the connection was lost meanwhile: then what happened may not have been heard of."""
         ...

@@ -66,6 +66,10 @@ class Session(
         events, self._events = self._events, []
         return events
 
+    def catch_up(self) -> None:
+        """Store what was put off, so that what is wrong with it is known."""
+        self._db.catch_up()
+
     def rollback(self) -> None:
         self._events = []
         self._forget_numbers()

@@ -12,7 +12,7 @@ from rota.core.artifact import Outside
 from rota.core.backpressure import QueueLimits
 from rota.core.breaker import BreakerPolicy, keys_of
 from rota.core.control import NOTHING_HELD, Holds, scopes_of
-from rota.core.gate import Facts, Standing, first_verdict
+from rota.core.gate import OF_READY, Facts, Standing, first_verdict
 from rota.core.job import Job
 from rota.core.lock import LockBoard
 from rota.core.pace import Outlook
@@ -151,7 +151,7 @@ def _fresh(new: NewJob, now: datetime, facts: Facts, sight: Sight) -> JobForm:
         locks=(),
         edges=(),
     )
-    return job_form(job, sight.jobs, wait=_said(first_verdict(standing, facts), sight))
+    return job_form(job, sight.jobs, wait=_said(first_verdict(standing, facts, OF_READY), sight))
 
 
 def show(reader: Looking, job: JobId, sight: Sight) -> JobForm:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from rota.executor.supervisor import field, protocol
 from rota.executor.supervisor.log import say
 from rota.executor.supervisor.run import Phase, Run
+from rota.executor.supervisor.spawn import Launch
+from rota.executor.supervisor.step import Step
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ class History:
             self.runs[run.number] = run
         elif kind == "acknowledged":
             self.runs.pop(field.whole(record, "run"), None)
-        elif kind in ("started", "ending", "exited", "failed_to_start"):
+        elif kind in ("started", "step", "ending", "exited", "failed_to_start", "finished"):
             # A failure to write `starting` was told without it; its end alone is enough to tell it again.
             found = self.runs.get(field.whole(record, "run"))
             if found is not None:
@@ -50,6 +52,12 @@ def _starting(record: dict[str, Any]) -> Run:
     )
     run.boot = field.word(record, "boot")
     run.inherited = True
+    run.step = Step[record.get("step", Step.MAIN.name)]
+    if record.get("workspace") is not None:
+        field.seconds(record["workspace"], "limit")
+        run.launch = Launch.to_finish(run.directory, record["workspace"])
+        run.workspace = run.launch.workspace
+        run.patience = 0.0 if run.workspace is None else run.workspace.limit
     return run
 
 
@@ -57,6 +65,12 @@ def _advance(run: Run, record: dict[str, Any], line: bytes) -> None:
     match record["type"]:
         case "started":
             run.pid, run.start_time = field.pid(record), field.whole(record, "start_time")
+            if run.workspace is not None and run.step is Step.MAIN:
+                run.workspace.has_run = True
+        case "step":
+            _go_on(run, record)
+        case "finished":
+            run.launch = None
         case "ending":
             by, kill_at = record["by"], field.maybe_seconds(record, "kill_at")
             if by not in field.REASONS:
@@ -67,3 +81,14 @@ def _advance(run: Run, record: dict[str, Any], line: bytes) -> None:
             run.end = line
             run.is_written = True
             run.phase = Phase.ENDED
+
+
+def _go_on(run: Run, record: dict[str, Any]) -> None:
+    """What its processes so far have left is gone, and the next may have been made."""
+    step, place = Step[record["step"]], record.get("place")
+    if place is not None and not isinstance(place, dict):
+        raise ValueError("place is no place")
+    run.step, run.pid, run.start_time = step, None, None
+    if run.workspace is not None:
+        run.workspace.place, run.workspace.has_run = place, record.get("has_run") is True
+        run.workspace.is_again = step is Step.FINISH

@@ -3,8 +3,10 @@
     generation  {generation}           the newest scheduler seen
     starting    {run, boot, …}         before the child is made
     started     {run, pid, start_time}
+    step        {run, step, place, …}  before each further process: most runs have one
     ending      {run, by, kill_at}     a stop or timeout has begun
     exited | failed_to_start           as on the wire; before the child is reaped and anyone is told
+    finished    {run}                  its workspace is seen to
     acknowledged {run}                 forget it; written with the next line, for an end may be told twice
 
 There is no fsync: after the death of the machine nothing can be adopted anyway. A write that fails leaves no

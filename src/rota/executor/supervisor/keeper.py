@@ -90,6 +90,7 @@ class Keeper:
         run.boot = self._boot
         launch = Launch(order, surroundings or {})
         run.patience = 0.0 if launch.workspace is None else launch.workspace.limit
+        run.go_to(launch.step_after(None), launch)
         self.runs[number] = run
         self.live.add(number)
         try:
@@ -100,7 +101,7 @@ class Keeper:
         if surroundings is None:
             self._failed(run, f"surroundings {order['surroundings']} were not sent on this connection")
         else:
-            self._launch(run, launch, launch.step_after(None))
+            self._spawner.ask(run.number, launch, run.step)
         return True
 
     def stop(self, number: int, kill_after: float | None = None) -> bool:
@@ -210,8 +211,16 @@ class Keeper:
 
     def main_lost(self, run: Run, *, watched: bool) -> None:
         """A main process that is not our child is gone, and nobody can know how it ended."""
+        if run.workspace is not None:
+            run.workspace.has_run = True  # its pid may have been lost with who started it
         run.phase = Phase.CLEARING
         self._end(run, code=None, signal_number=None, watched=watched)
+
+    def never_began(self, run: Run) -> None:
+        """A predecessor was lost with what comes before the command: how that ended nobody can know."""
+        run.phase = Phase.CLEARING
+        doing = "its workspace was made" if run.step is Step.SET_UP else "its `skip_if` ran"
+        run.error, run.is_machine = f"the supervisor was lost while {doing}; its command never began", True
 
     def inherit(self, run: Run) -> None:
         """Watch over a living main process that a predecessor started."""
@@ -233,16 +242,9 @@ class Keeper:
 
     # --- steps ---
 
-    def _launch(self, run: Run, launch: Launch, step: Step) -> None:
-        run.phase = Phase.STARTING
-        run.step = step
-        is_last = step is Step.FINISH or (step is Step.MAIN and launch.workspace is None)
-        run.launch = None if is_last else launch
-        self._spawner.ask(run.number, launch, step)
-
     def _started(self, run: Run, spawned: Spawned) -> None:
         run.phase = Phase.RUNNING
-        run.pid, run.start_time = spawned.pid, spawned.start_time
+        run.pid, run.start_time, run.is_trusted = spawned.pid, spawned.start_time, True
         self._children[spawned.pid] = run
         line = run.started()
         if run.step is not Step.FINISH:
@@ -278,7 +280,7 @@ class Keeper:
         is_good = has_exited and status.si_status == 0
         if run.step is Step.FINISH:
             if not is_good:
-                self._note(run, logs.tail(run.directory, logs.WORKSPACE).strip() or "it was ended before it was done")
+                self._note(run, logs.tail(run.directory, logs.WORKSPACE).strip() or _explain_silence(status))
             return
         if run.ended_by is None and run.step is Step.SET_UP:
             self._set_up_ended(run, status.si_status if has_exited else -1)
@@ -325,20 +327,22 @@ class Keeper:
             self._tell_trouble()
 
     def _cleared(self, run: Run) -> None:
-        if run.error is not None and run.ended_by is None:
-            self._failed(run, run.error, is_machine=run.is_machine)
+        error, run.error = run.error, None
+        if error is not None and run.ended_by is None:
+            self._failed(run, error, is_machine=run.is_machine)
             return
         if run.end is None and run.ended_by is not None:  # stopped between two of its processes
             self._end(run, code=None, signal_number=int(signal.SIGTERM))
         if run.end is None and run.launch is not None:
             self._go_on(run, run.launch, run.launch.step_after(run.step))
         elif not self._finishes(run):
-            run.phase = Phase.ENDED
-            self._tell_end(run)
+            self._over(run)
 
     def _go_on(self, run: Run, launch: Launch, step: Step) -> None:
-        run.pid = run.start_time = run.kill_at = None
-        self._launch(run, launch, step)
+        run.kill_at = None
+        run.go_to(step, launch)
+        self._record(run.at_step())
+        self._spawner.ask(run.number, launch, step)
 
     def _finishes(self, run: Run) -> bool:
         """Its end is known; whether its workspace is looked after before anybody hears of it."""
@@ -359,8 +363,7 @@ class Keeper:
     def _failed(self, run: Run, error: str, *, is_machine: bool = False) -> None:
         if run.step is Step.FINISH:
             self._note(run, error)
-            run.phase = Phase.ENDED
-            self._tell_end(run)
+            self._over(run)
             return
         self._refuse(run, error, is_machine=is_machine)
         if run.end is not None:
@@ -372,8 +375,13 @@ class Keeper:
         run.end = protocol.line(type="failed_to_start", run=run.number, error=error, is_machine=is_machine)
         run.is_written = True
         if not self._finishes(run):
-            run.phase = Phase.ENDED
-            self._tell_end(run)
+            self._over(run)
+
+    def _over(self, run: Run) -> None:
+        run.phase = Phase.ENDED
+        if run.step is Step.FINISH:
+            self._record(run.finished())
+        self._tell_end(run)
 
     def _tell_end(self, run: Run) -> None:
         if run.is_written and run.end is not None:
@@ -423,6 +431,11 @@ def _peek() -> os.waitid_result | None:
         return os.waitid(os.P_ALL, 0, _PEEK)
     except ChildProcessError:
         return None
+
+
+def _explain_silence(status: os.waitid_result) -> str:
+    is_machine = status.si_code == os.CLD_EXITED and status.si_status == MACHINE
+    return "the disk is full" if is_machine else "it was ended before it was done"
 
 
 def _few(names: list[str]) -> str:

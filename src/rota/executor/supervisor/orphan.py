@@ -7,6 +7,8 @@
     starting only           a session leader carries its tag   as started
     starting only           none does                          exit status unknown, and nobody saw it end
     anything open           (another boot)                     exit status unknown, and nobody saw it end
+    at what precedes the command                               end that; the command never began
+    an end, and a workspace to be finished                     finish it, then tell the end
 
 The exit status itself is gone: only a parent gets it, and the parent is dead. A predecessor killed between
 vfork and exec leaves a child without its tag; but such a child still shares the predecessor's lock, so that
@@ -34,13 +36,12 @@ def take_in(keeper: Keeper, tree: Tree, loop: Loop, boot: str) -> None:
         return
     for run in keeper.runs.values():
         run.is_trusted = run.boot == boot and _is_alive(run)
-        if run.boot == boot:
-            # Ends are looked through too: the predecessor may have died while it was clearing up.
-            run.phase = Phase.CLEARING if run.end is not None else Phase.STARTING
-            keeper.live.add(run.number)
+        # Ends are looked through too: the predecessor may have died while it was clearing up.
+        run.phase = Phase.CLEARING if run.end is not None else Phase.STARTING
+        keeper.live.add(run.number)
     left = _look(tree)
     for run in list(keeper.runs.values()):
-        _settle(run, left.get(run.number, []), keeper, loop, boot)
+        _settle(run, left.get(run.number, []) if run.boot == boot else [], keeper, loop)
     keeper.rewrite()
 
 
@@ -54,13 +55,10 @@ def _look(tree: Tree) -> dict[int, list[Process]]:
     return left
 
 
-def _settle(run: Run, left: list[Process], keeper: Keeper, loop: Loop, boot: str) -> None:
-    if run.boot != boot:
-        if run.end is None:
-            keeper.main_lost(run, watched=False)
-        run.phase = Phase.ENDED
-        return
-    if run.end is None:
+def _settle(run: Run, left: list[Process], keeper: Keeper, loop: Loop) -> None:
+    if run.end is None and run.step.is_before_main:
+        keeper.never_began(run)
+    elif run.end is None:
         if run.pid is None:
             _identify(run, left)
         if run.is_trusted and _watch(run, keeper, loop):

@@ -17,6 +17,7 @@ from rota.executor.supervisor.loop import Timer
 from rota.executor.supervisor.process import Process
 from rota.executor.supervisor.spawn import Launch
 from rota.executor.supervisor.step import Step
+from rota.executor.supervisor.workspace import Workspace
 
 
 class Phase(enum.Enum):
@@ -59,6 +60,7 @@ class Run:
         "victims",
         "warned",
         "watchdog",
+        "workspace",
     )
 
     def __init__(
@@ -76,6 +78,7 @@ class Run:
         """While something of it is still to be started."""
         self.step = Step.MAIN
         """Which of its processes it is at."""
+        self.workspace: Workspace | None = None
         self.error: str | None = None
         """Why its workspace could not be made."""
         self.is_machine = False
@@ -112,6 +115,15 @@ class Run:
         self.is_written = False
         """Its end is in the journal."""
 
+    def go_to(self, step: Step, launch: Launch) -> None:
+        """Its next process is about to be made."""
+        self.phase = Phase.STARTING
+        self.pid = self.start_time = None
+        self.step = step
+        self.workspace = launch.workspace
+        is_last = step is Step.FINISH or (step is Step.MAIN and launch.workspace is None)
+        self.launch = None if is_last else launch
+
     def starting(self) -> bytes:
         return protocol.line(
             type="starting",
@@ -121,7 +133,18 @@ class Run:
             kill_after=self.kill_after,
             deadline=self.deadline,
             idle_timeout=self.idle_timeout,
+            **({} if self.workspace is None else {"workspace": self.workspace.order}),
+            **({} if self.step is Step.MAIN else {"step": self.step.name}),
         )
+
+    def at_step(self) -> bytes:
+        """A process that is not its first is about to be made."""
+        place = {} if self.workspace is None else {"place": self.workspace.place, "has_run": self.workspace.has_run}
+        return protocol.line(type="step", run=self.number, step=self.step.name, **place)
+
+    def finished(self) -> bytes:
+        """Nothing is to be done for it any more but to tell its end."""
+        return protocol.line(type="finished", run=self.number)
 
     def started(self) -> bytes:
         return protocol.line(type="started", run=self.number, pid=self.pid, start_time=self.start_time)
@@ -132,10 +155,14 @@ class Run:
     def records(self) -> list[bytes]:
         """All that a successor needs to know, for a rewritten journal."""
         records = [self.starting()]
+        if self.workspace is not None:
+            records.append(self.at_step())
         if self.pid is not None:
             records.append(self.started())
         if self.ended_by is not None:
             records.append(self.ending())
         if self.end is not None:
             records.append(self.end)
+        if self.step is Step.FINISH and self.phase is Phase.ENDED:
+            records.append(self.finished())
         return records

@@ -60,6 +60,12 @@ class Launch:
         self._surroundings = surroundings
         self._overlay: dict[str, str] = order["overlay"]
 
+    @classmethod
+    def to_finish(cls, directory: str, workspace: dict[str, Any]) -> Launch:
+        """Of a run whose command somebody else has started: only its workspace is left to be seen to."""
+        order = {"argv": [], "cwd": "/", "directory": directory, "workspace": workspace, "overlay": {}}
+        return cls(order, {})
+
     def step_after(self, step: Step | None) -> Step:
         """The next one of a run that goes on."""
         if step is None and self.workspace is not None:
@@ -165,7 +171,8 @@ class Spawner:
         return logs.open_check(directory) if step is Step.CHECK else logs.open_workspace(directory)
 
     def _spawn(self, run: int, launch: Launch, step: Step) -> Spawned:
-        if not launch.argv:
+        words = launch.words(step)
+        if not words:
             raise ValueError("the command is empty")
         if launch.aside is not None:
             leftover.set_aside(launch.directory, launch.aside)
@@ -174,7 +181,7 @@ class Spawner:
         variables = launch.variables(run, self._home, step)
         make = _make_child if self._has_own_directory else _make_child_slowly
         try:
-            pid = make(launch.words(step), launch.place(step), variables, (self._null, stdout, stderr))
+            pid = make(words, launch.place(step), variables, (self._null, stdout, stderr))
         finally:
             os.close(stdout)
             if stderr != stdout:

@@ -15,3 +15,7 @@ class Step(enum.Enum):
     def is_ours(self) -> bool:
         """Not the user's: nothing of the job has begun, or all of it is over."""
         return self is Step.SET_UP or self is Step.FINISH
+
+    @property
+    def is_before_main(self) -> bool:
+        return self is Step.SET_UP or self is Step.CHECK

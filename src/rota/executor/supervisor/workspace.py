@@ -25,26 +25,28 @@ _ORIGIN = (
 
 
 class Workspace:
-    __slots__ = ("_order", "_place", "has_run")
+    __slots__ = ("has_run", "is_again", "order", "place")
 
     def __init__(self, order: dict[str, Any]) -> None:
-        self._order = order
-        self._place: dict[str, Any] | None = None
+        self.order = order
+        self.place: dict[str, Any] | None = None
         """What `begin` wrote down. Kept here, for the job could change the file."""
         self.has_run = False
+        self.is_again = False
+        """A supervisor that was lost had begun to end it."""
 
     @property
     def limit(self) -> float:
-        return float(self._order["limit"]) + PATIENCE
+        return float(self.order["limit"]) + PATIENCE
 
     @property
     def is_to_finish(self) -> bool:
         """There is something that `end` has to look after."""
-        return self._place is not None and "top" in self._place
+        return self.place is not None and "top" in self.place
 
     @property
     def _is_moved(self) -> bool:
-        return self._place is not None and self._place.get("worktree") is not None
+        return self.place is not None and self.place.get("worktree") is not None
 
     def take_up(self, directory: str, code: int) -> str:
         """The working directory, now that `begin` has ended with this code. ValueError where there is none."""
@@ -59,14 +61,15 @@ class Workspace:
         finally:
             os.close(fd)
         cwd: str = place["cwd"]
-        self._place = place
+        self.place = place
         return cwd
 
     def words(self) -> list[str]:
         """Begin, and once that is done, end."""
-        if self._place is None:
-            return ["begin", json.dumps(self._order)]
-        return ["end", json.dumps({**self._order, "place": self._place, "has_run": self.has_run})]
+        if self.place is None:
+            return ["begin", json.dumps(self.order)]
+        so_far = {"place": self.place, "has_run": self.has_run, "is_again": self.is_again}
+        return ["end", json.dumps({**self.order, **so_far})]
 
     def without_origin(self, variables: dict[str, str], cwd: str) -> dict[str, str]:
         if not self._is_moved:

@@ -33,7 +33,7 @@ def main() -> int:
         if verb == "begin":
             begin(read_order(order))
         else:
-            end(read_order(order), order["place"], has_run=order["has_run"])
+            end(read_order(order), order["place"], has_run=order["has_run"], is_again=order.get("is_again", False))
     except (GitError, OSError) as error:
         print(error, file=sys.stderr)
         return _MACHINE if _NO_ROOM in str(error) else 1
@@ -95,12 +95,14 @@ def _in_worktree(order: WorkspaceOrder, tree: Worktree, scratch: Scratch, deadli
     }
 
 
-def end(order: WorkspaceOrder, place: dict[str, Any], *, has_run: bool) -> None:
-    """Take the patch, then remove the worktree if that is safe. Without its patch it stays."""
+def end(order: WorkspaceOrder, place: dict[str, Any], *, has_run: bool, is_again: bool = False) -> None:
+    """Take the patch, then remove the worktree if that is safe. Without its patch it stays. Where somebody had begun
+    with this and was killed, a patch that was taken stands: the worktree may be half removed since."""
     deadline = time.monotonic() + order.limit
     scratch = _scratch(order)
+    is_patched = is_again and bool((record.read(order.directory) or {}).get("is_patched"))
     try:
-        if has_run and order.wants_patch:
+        if has_run and order.wants_patch and not is_patched:
             _take_patch(order, place, scratch, deadline)
     except (GitError, OSError) as error:
         if place.get("worktree"):
@@ -109,6 +111,7 @@ def end(order: WorkspaceOrder, place: dict[str, Any], *, has_run: bool) -> None:
     finally:
         scratch.remove()
     if place.get("worktree"):
+        record.write(order.directory, {**place, "is_patched": True})
         tree = Worktree(place["repository"], place["worktree"], place["branch"], place["base"], place["start"])
         kept = remove_if_safe(tree, deadline=deadline)
         record.write(order.directory, {**place, "kept": kept, "is_removed": kept is None})

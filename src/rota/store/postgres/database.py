@@ -18,6 +18,7 @@ from rota.store.postgres.bulk import PostgresBulk
 from rota.store.postgres.connection import Connection
 from rota.store.postgres.dialect import Statement, translate
 from rota.store.postgres.trouble import meaning
+from rota.store.put_off import PuttingOff
 
 T = TypeVar("T")
 
@@ -27,8 +28,9 @@ def _statements() -> Mapping[str, Statement]:
     return statement.load(translate)
 
 
-class PostgresDatabase:
+class PostgresDatabase(PuttingOff):
     def __init__(self, address: Address) -> None:
+        super().__init__()
         self._address = address
         self._statements = _statements()
         self._depth = 0
@@ -82,6 +84,9 @@ class PostgresDatabase:
         return self._tried(act)
 
     def rows(self, name: str, /, **values: Any) -> list[Row]:
+        if self._put_off:
+            self.catch_up()
+
         def act() -> list[Row]:
             connection = self._live()
             result = connection.execute(name, self._statements[name], values)
@@ -91,11 +96,15 @@ class PostgresDatabase:
         return self._tried(act) if self._is_inside else self._tried_again(act)
 
     def run(self, name: str, /, **values: Any) -> int:
+        if self._put_off:
+            self.catch_up()
         touched = self._tried(lambda: self._live().execute(name, self._statements[name], values).command_tuples or 0)
         self._has_changed = self._has_changed or touched > 0
         return touched
 
     def run_many(self, name: str, values: Sequence[Mapping[str, Any]], /) -> int:
+        if self._put_off:
+            self.catch_up()
         if len(values) == 1:
             return self.run(name, **values[0])
         if not values:
@@ -118,6 +127,7 @@ class PostgresDatabase:
         self._is_inside = True
 
     def commit(self) -> None:
+        self.catch_up()
         self._waiting.clear()  # what is still to be released is released with the rest
         self._is_inside = False
         self._confirm(self._tried(lambda: self._live().do("COMMIT").command_status))
@@ -128,6 +138,7 @@ class PostgresDatabase:
             raise StoreError(f"{self._address.shown} undid a transaction in which a statement had failed")
 
     def rollback(self) -> None:
+        self._put_off = {}
         self._waiting.clear()
         self._is_inside = False
         if self._connection is None:
@@ -142,13 +153,16 @@ class PostgresDatabase:
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
+        self.catch_up()
         self._depth += 1
         name = f"s{self._depth}"
         place, flushes = len(self._waiting), self._flushes
         self._waiting.append(f"SAVEPOINT {name}")
         try:
             yield
+            self.catch_up()
         except BaseException:
+            self._put_off = {}
             if self._flushes == flushes:
                 del self._waiting[place:]
             else:
@@ -187,6 +201,7 @@ class PostgresDatabase:
         return False
 
     def bulk(self) -> Bulk:
+        self.catch_up()
         return PostgresBulk(self._live())
 
     def close(self) -> None:

@@ -114,6 +114,7 @@ class WritingDatabase(PostgresDatabase):
             raise Superseded(f"another scheduler took {self._address.shown} over; this one stops")
 
     def commit(self) -> None:
+        self.catch_up()
         self._waiting.clear()
         self._is_inside = False
         if self._has_changed:

@@ -7,9 +7,10 @@ import json
 import os
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,12 +18,14 @@ from rota.errors import StorageFull, StoreAway, StoreError
 from rota.store import statement
 from rota.store.database import Bulk, Row
 from rota.store.guard import REFUSAL
+from rota.store.put_off import PuttingOff
 from rota.store.sqlite.bulk import SqliteBulk
 from rota.store.sqlite.checkpoint import LARGE, Checkpointer
 
 SYNCHRONOUS = "FULL"
 """What was answered is on the disk. Only a crash of the machine shows the difference."""
 _IN = re.compile(r"@in\((\w+)\)")
+_VALUE = re.compile(r":(\w+)")
 _REFUSAL = r"CREATE TRIGGER \g<name> BEFORE \g<event> WHEN \g<when> BEGIN SELECT RAISE(ABORT, \g<text>); END;"
 
 
@@ -53,6 +56,16 @@ class Statement(NamedTuple):
 
 def _statement(text: str) -> Statement:
     return Statement(translate(text), tuple(dict.fromkeys(_IN.findall(text))), translate(_IN.sub(r"= :\1", text)))
+
+
+@lru_cache(maxsize=256)
+def _by_number(sql: str) -> tuple[str, Callable[[Mapping[str, Any]], Sequence[Any]]]:
+    """The same with numbers for its values, and what puts them in this order: of many rows, to look for each value of
+    each by name takes a fifth of the time."""
+    first, *others = dict.fromkeys(_VALUE.findall(sql))
+    numbers = {name: n for n, name in enumerate((first, *others), 1)}
+    numbered = _VALUE.sub(lambda found: f"?{numbers[found[1]]}", sql)
+    return numbered, itemgetter(first, *others) if others else lambda row: (row[first],)
 
 
 @lru_cache(maxsize=1)
@@ -90,8 +103,9 @@ def _trouble(error: sqlite3.Error, path: Path) -> Exception:
     return StoreError(f"the database {path} cannot be used: {error}")
 
 
-class SqliteDatabase:
+class SqliteDatabase(PuttingOff):
     def __init__(self, path: Path, *, readonly: bool = False) -> None:
+        super().__init__()
         self._path = path
         self._statements = _statements()
         self._depth = 0
@@ -119,6 +133,8 @@ class SqliteDatabase:
             raise StoreError(f"the database {path} cannot be made: {error.strerror}") from error
 
     def rows(self, name: str, /, **values: Any) -> list[Row]:
+        if self._put_off:
+            self.catch_up()
         found = self._statements[name]
         sql = found.bound(values) if found.lists else found.sql
         try:
@@ -127,6 +143,8 @@ class SqliteDatabase:
             raise _trouble(error, self._path) from error
 
     def run(self, name: str, /, **values: Any) -> int:
+        if self._put_off:
+            self.catch_up()
         found = self._statements[name]
         sql = found.bound(values) if found.lists else found.sql
         try:
@@ -135,10 +153,13 @@ class SqliteDatabase:
             raise _trouble(error, self._path) from error
 
     def run_many(self, name: str, values: Sequence[Mapping[str, Any]], /) -> int:
+        if self._put_off:
+            self.catch_up()
         if not values:
             return 0
+        sql, in_order = _by_number(self._statements[name].sql)
         try:
-            return self._connection.executemany(self._statements[name].sql, values).rowcount
+            return self._connection.executemany(sql, map(in_order, values)).rowcount
         except sqlite3.Error as error:
             raise _trouble(error, self._path) from error
 
@@ -167,23 +188,28 @@ class SqliteDatabase:
         return False  # there is no connection to lose
 
     def commit(self) -> None:
+        self.catch_up()
         self._do("COMMIT")
         if self._checkpointer is not None:
             self._checkpointer.committed()
 
     def rollback(self) -> None:
+        self._put_off = {}
         # A full disk makes SQLite roll back by itself; asking again would be an error of its own.
         if self._connection.in_transaction:
             self._do("ROLLBACK")
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
+        self.catch_up()
         self._depth += 1
         name = f"s{self._depth}"
         self._do(f"SAVEPOINT {name}")
         try:
             yield
+            self.catch_up()
         except BaseException:
+            self._put_off = {}
             if self._connection.in_transaction:
                 self._do(f"ROLLBACK TO {name}")
                 self._do(f"RELEASE {name}")
@@ -211,6 +237,7 @@ class SqliteDatabase:
         return False
 
     def bulk(self) -> Bulk:
+        self.catch_up()
         return SqliteBulk(self._connection)
 
     def close(self) -> None:
