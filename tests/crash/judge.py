@@ -307,7 +307,8 @@ class Judge:
             folder = self._ground.home / "jobs" / job["id"].removeprefix("job-")
             path, patch, run = folder / "outcome.json", folder / "command.patch", job["run"] and job["run"]["id"]
             child = self._children.get(run)
-            if job["chain"] in worktrees and child is not None and child.end is not None:
+            is_hurried = self._is_cancelled([job["id"]])  # who cancels does not wait for a patch
+            if job["chain"] in worktrees and child is not None and child.end is not None and not is_hurried:
                 made = patch.read_text() if patch.exists() else ""
                 if f"+made by {run}\n" not in made:
                     self._fault("lost", f"the patch of {run} of {job['id']}: {made[:300]!r}")

@@ -281,6 +281,53 @@ def test_a_patch_that_was_taken_is_not_taken_again_from_a_worktree_that_is_half_
     assert repo.branches() == ["main"]
 
 
+def test_a_finishing_that_ends_by_itself_while_there_is_no_supervisor(
+    rig: Rig, repo: Repository, launch: Callable[..., None], slow: Callable[[str], Slow]
+) -> None:
+    stuck = slow("clean")
+    launch("echo changed > file")
+    pid = stuck.told.number()
+    finishing = os.getsid(pid)
+    rig.suspend_supervisor()
+    stuck.gate.release()
+    assert ends_within(finishing)
+    rig.kill_supervisor()
+    end = rig.exited(1)
+    assert (end.code, end.trouble) == (0, "")
+    assert "+changed" in _patch(rig).read_text()
+    assert _kept(rig) == "uncommitted: file"
+    assert repo.branches() == ["main", "rota/job-1"]
+
+
+def test_a_patch_of_the_users_own_tree_is_not_taken_late(
+    rig: Rig, repo: Repository, launch: Callable[..., None], slow: Callable[[str], Slow]
+) -> None:
+    """What the user has changed since is not the job's."""
+    repo.write(".gitattributes", "late filter=slow\n")
+    stuck = slow("clean")
+    repo.write(".gitattributes", "late filter=slow\n")
+    launch("echo changed > late", base=None, patch=True)
+    stuck.told.number()
+    rig.kill_supervisor()
+    end = rig.exited(1)
+    assert end.code == 0
+    assert "the supervisor was lost, and what others changed there since cannot be told apart" in end.trouble
+    assert not _patch(rig).exists()
+
+
+def test_an_end_is_written_before_what_follows_it(rig: Rig, repo: Repository, launch: Callable[..., None]) -> None:
+    """Else a successor would take a command that never began for one that ended."""
+    workspace = {
+        "home": str(rig.home), "job": "job-1", "directory": str(rig.directory(1)), "cwd": str(repo.path),
+        "repository": repo.common, "base": repo.git("rev-parse", "HEAD"), "limit": 20.0,
+    }  # fmt: skip
+    rig.start(1, ["/nowhere/program"], cwd=str(repo.path), workspace=workspace)
+    assert "program not found" in rig.failed(1)
+    lines = [json.loads(line) for line in (rig.home / "supervisor.journal").read_text().splitlines()]
+    kinds = [line.get("step", line["type"]) for line in lines if line.get("run") == 1]
+    assert kinds == ["SET_UP", "started", "MAIN", "failed_to_start", "FINISH", "finished"]
+
+
 def test_a_supervisor_killed_while_the_command_runs_leaves_its_workspace_to_the_next(
     rig: Rig, repo: Repository, launch: Callable[..., None], fifo: MakeFifo
 ) -> None:

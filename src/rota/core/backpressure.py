@@ -70,7 +70,7 @@ class QueueLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     def concerning(self, flows: Iterable[str], limits: Limits) -> dict[str | None, Figures]:
         """What jobs of these flows have to heed: by flow, none for all jobs; empty where nothing limits them."""
-        if self == QueueLimits():
+        if self == _NO_LIMITS:
             return {}
         found: dict[str | None, Figures] = {None: self.of_all(limits)}
         for flow in flows:
@@ -97,3 +97,6 @@ def show_full(flow: str | None, depth: Depth, figures: Figures) -> str:
     what = "the queue" if flow is None else f"the queue of flow {flow}"
     reason = f"{what} is full, {depth.of(flow)} of {figures.hard} ready"
     return f"{reason}; nothing was stored: try again later, or raise the limit of a pool or of the queue"
+
+
+_NO_LIMITS = QueueLimits()

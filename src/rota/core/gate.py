@@ -87,7 +87,7 @@ BEFORE_PAUSED = GATES[: GATES.index(PAUSED)]
 BEFORE_LOCKS = GATES[: GATES.index(LOCKS)]
 """A job held at one of these does not stand in the queues of its locks: later ones pass it."""
 OF_READY = (PAUSED, SLOT, POOLS)
-"""A job that is ready, and has no locks, has nothing for the others to ask of."""
+"""The only gates that can hold a job that is ready and has no locks."""
 
 
 def first_verdict(job: Standing, facts: Facts, gates: Iterable[Gate] = GATES) -> Verdict:

@@ -59,9 +59,9 @@ def adopt(work: Work, run: OpenRun, account: Account) -> None:
 
 
 def _became(account: Account) -> str:
-    if not account.has_ended:
-        return "running_jobs_adopted"
-    return "running_jobs_recovered" if account.is_lost else "finished_while_away"
+    if account.is_lost:
+        return "running_jobs_recovered"
+    return "finished_while_away" if account.has_ended else "running_jobs_adopted"
 
 
 def settle(work: Work, run: OpenRun, account: Account | None) -> str:

@@ -21,6 +21,8 @@ class PuttingOff(ABC):
         self._put_off.setdefault(name, []).extend(values)
 
     def catch_up(self) -> None:
+        if not self._put_off:
+            return
         waiting, self._put_off = self._put_off, {}
         for name, values in waiting.items():
             self.run_many(name, values)

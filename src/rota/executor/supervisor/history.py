@@ -57,7 +57,6 @@ def _starting(record: dict[str, Any]) -> Run:
         field.seconds(record["workspace"], "limit")
         run.launch = Launch.to_finish(run.directory, record["workspace"])
         run.workspace = run.launch.workspace
-        run.patience = 0.0 if run.workspace is None else run.workspace.limit
     return run
 
 
@@ -91,4 +90,3 @@ def _go_on(run: Run, record: dict[str, Any]) -> None:
     run.step, run.pid, run.start_time = step, None, None
     if run.workspace is not None:
         run.workspace.place, run.workspace.has_run = place, record.get("has_run") is True
-        run.workspace.is_again = step is Step.FINISH

@@ -89,14 +89,13 @@ class Keeper:
         )
         run.boot = self._boot
         launch = Launch(order, surroundings or {})
-        run.patience = 0.0 if launch.workspace is None else launch.workspace.limit
         run.go_to(launch.step_after(None), launch)
         self.runs[number] = run
         self.live.add(number)
         try:
             self._journal.must_record(run.starting())
         except OSError as error:
-            self._refuse(run, _explain_journal(error), is_machine=True)
+            self._refuse(run, _explain_journal(error), is_machine=True, is_known=False)
             return True
         if surroundings is None:
             self._failed(run, f"surroundings {order['surroundings']} were not sent on this connection")
@@ -262,10 +261,12 @@ class Keeper:
     def _arm(self, run: Run) -> None:
         if run.step is not Step.FINISH:
             self.limits.arm(run, has_output=run.step is not Step.SET_UP)
-        if run.step is Step.MAIN and run.launch is not None and run.launch.workspace is not None:
-            run.launch.workspace.has_run = True
+        if run.workspace is None:
+            return
+        if run.step is Step.MAIN:
+            run.workspace.has_run = True
         if run.step.is_ours:
-            run.watchdog = self._loop.at(time.monotonic() + run.patience, lambda: self._overdue(run))
+            run.watchdog = self._loop.at(time.monotonic() + run.workspace.limit, lambda: self._overdue(run))
 
     def _overdue(self, run: Run) -> None:
         """What makes or finishes a workspace has a limit of its own; this is for when it does not keep it."""
@@ -341,7 +342,14 @@ class Keeper:
     def _go_on(self, run: Run, launch: Launch, step: Step) -> None:
         run.kill_at = None
         run.go_to(step, launch)
-        self._record(run.at_step())
+        if step is Step.FINISH:
+            self._record(run.at_step())
+        else:
+            try:
+                self._journal.must_record(run.at_step())
+            except OSError as error:  # a successor would take it for what came before
+                self._failed(run, _explain_journal(error), is_machine=True)
+                return
         self._spawner.ask(run.number, launch, step)
 
     def _finishes(self, run: Run) -> bool:
@@ -366,14 +374,15 @@ class Keeper:
             self._over(run)
             return
         self._refuse(run, error, is_machine=is_machine)
-        if run.end is not None:
-            self._record(run.end)
 
-    def _refuse(self, run: Run, error: str, *, is_machine: bool) -> None:
-        """Tell a failure whether or not it could be written: there is no process that could be lost."""
+    def _refuse(self, run: Run, error: str, *, is_machine: bool, is_known: bool = True) -> None:
+        """Tell a failure whether or not it could be written: there is no process that could be lost. Of a run that a
+        successor does not know, he need not know the end."""
         self.limits.disarm(run)
         run.end = protocol.line(type="failed_to_start", run=run.number, error=error, is_machine=is_machine)
         run.is_written = True
+        if is_known:
+            self._record(run.end)
         if not self._finishes(run):
             self._over(run)
 

@@ -7,8 +7,9 @@
     starting only           a session leader carries its tag   as started
     starting only           none does                          exit status unknown, and nobody saw it end
     anything open           (another boot)                     exit status unknown, and nobody saw it end
-    at what precedes the command                               end that; the command never began
-    an end, and a workspace to be finished                     finish it, then tell the end
+
+    at what comes before the command: end that, whatever else is there; the command never began
+    an end, or none but the command is gone, and a worktree: finish it, then tell the end
 
 The exit status itself is gone: only a parent gets it, and the parent is dead. A predecessor killed between
 vfork and exec leaves a child without its tag; but such a child still shares the predecessor's lock, so that
@@ -65,6 +66,8 @@ def _settle(run: Run, left: list[Process], keeper: Keeper, loop: Loop) -> None:
             say(f"run-{run.number} goes on as process {run.pid}; its exit status will not be known")
             return
         keeper.main_lost(run, watched=False)
+    if run.workspace is not None:
+        run.workspace.is_late = True
     keeper.ending.clear(run, left)
 
 

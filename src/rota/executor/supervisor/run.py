@@ -49,7 +49,6 @@ class Run:
         "launch",
         "looked_at",
         "number",
-        "patience",
         "phase",
         "pid",
         "signals",
@@ -80,15 +79,13 @@ class Run:
         """Which of its processes it is at."""
         self.workspace: Workspace | None = None
         self.error: str | None = None
-        """Why its workspace could not be made."""
+        """Why its command never began."""
         self.is_machine = False
         """That is the machine's trouble, not the job's."""
         self.is_hurried = False
         """Somebody does not want to wait for the rest of what follows its end."""
         self.watchdog: Timer | None = None
         """For the processes that are not the job's own."""
-        self.patience = 0.0
-        """Seconds that each of these may take."""
         self.is_timed = False
         self.pid: int | None = None
         self.start_time: int | None = None

@@ -25,15 +25,15 @@ _ORIGIN = (
 
 
 class Workspace:
-    __slots__ = ("has_run", "is_again", "order", "place")
+    __slots__ = ("has_run", "is_late", "order", "place")
 
     def __init__(self, order: dict[str, Any]) -> None:
         self.order = order
         self.place: dict[str, Any] | None = None
         """What `begin` wrote down. Kept here, for the job could change the file."""
         self.has_run = False
-        self.is_again = False
-        """A supervisor that was lost had begun to end it."""
+        self.is_late = False
+        """Its command ended some time ago: a supervisor that was lost may have begun with what follows."""
 
     @property
     def limit(self) -> float:
@@ -45,7 +45,8 @@ class Workspace:
         return self.place is not None and "top" in self.place
 
     @property
-    def _is_moved(self) -> bool:
+    def is_moved(self) -> bool:
+        """The job works in a tree of its own."""
         return self.place is not None and self.place.get("worktree") is not None
 
     def take_up(self, directory: str, code: int) -> str:
@@ -68,11 +69,11 @@ class Workspace:
         """Begin, and once that is done, end."""
         if self.place is None:
             return ["begin", json.dumps(self.order)]
-        so_far = {"place": self.place, "has_run": self.has_run, "is_again": self.is_again}
+        so_far = {"place": self.place, "has_run": self.has_run, "is_late": self.is_late}
         return ["end", json.dumps({**self.order, **so_far})]
 
     def without_origin(self, variables: dict[str, str], cwd: str) -> dict[str, str]:
-        if not self._is_moved:
+        if not self.is_moved:
             return variables
         kept = {name: value for name, value in variables.items() if name not in _ORIGIN}
         return {**kept, "PWD": cwd}

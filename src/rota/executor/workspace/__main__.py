@@ -33,7 +33,7 @@ def main() -> int:
         if verb == "begin":
             begin(read_order(order))
         else:
-            end(read_order(order), order["place"], has_run=order["has_run"], is_again=order.get("is_again", False))
+            end(read_order(order), order["place"], has_run=order["has_run"], is_late=order.get("is_late", False))
     except (GitError, OSError) as error:
         print(error, file=sys.stderr)
         return _MACHINE if _NO_ROOM in str(error) else 1
@@ -95,15 +95,19 @@ def _in_worktree(order: WorkspaceOrder, tree: Worktree, scratch: Scratch, deadli
     }
 
 
-def end(order: WorkspaceOrder, place: dict[str, Any], *, has_run: bool, is_again: bool = False) -> None:
-    """Take the patch, then remove the worktree if that is safe. Without its patch it stays. Where somebody had begun
-    with this and was killed, a patch that was taken stands: the worktree may be half removed since."""
+def end(order: WorkspaceOrder, place: dict[str, Any], *, has_run: bool, is_late: bool = False) -> None:
+    """Take the patch, then remove the worktree if that is safe. Without its patch it stays. Where it is late, a patch
+    that somebody took in time stands: the worktree may be half removed since."""
     deadline = time.monotonic() + order.limit
     scratch = _scratch(order)
-    is_patched = is_again and bool((record.read(order.directory) or {}).get("is_patched"))
+    is_patched = is_late and bool((record.read(order.directory) or {}).get("is_patched"))
     try:
         if has_run and order.wants_patch and not is_patched:
+            if is_late and not place.get("worktree"):
+                raise GitError("the supervisor was lost, and what others changed there since cannot be told apart")
             _take_patch(order, place, scratch, deadline)
+        place = {**place, "is_patched": True}
+        record.write(order.directory, place)
     except (GitError, OSError) as error:
         if place.get("worktree"):
             record.write(order.directory, {**place, "kept": f"its patch could not be taken: {error}"})
@@ -111,7 +115,6 @@ def end(order: WorkspaceOrder, place: dict[str, Any], *, has_run: bool, is_again
     finally:
         scratch.remove()
     if place.get("worktree"):
-        record.write(order.directory, {**place, "is_patched": True})
         tree = Worktree(place["repository"], place["worktree"], place["branch"], place["base"], place["start"])
         kept = remove_if_safe(tree, deadline=deadline)
         record.write(order.directory, {**place, "kept": kept, "is_removed": kept is None})

@@ -84,8 +84,7 @@ class PostgresDatabase(PuttingOff):
         return self._tried(act)
 
     def rows(self, name: str, /, **values: Any) -> list[Row]:
-        if self._put_off:
-            self.catch_up()
+        self.catch_up()
 
         def act() -> list[Row]:
             connection = self._live()
@@ -96,15 +95,13 @@ class PostgresDatabase(PuttingOff):
         return self._tried(act) if self._is_inside else self._tried_again(act)
 
     def run(self, name: str, /, **values: Any) -> int:
-        if self._put_off:
-            self.catch_up()
+        self.catch_up()
         touched = self._tried(lambda: self._live().execute(name, self._statements[name], values).command_tuples or 0)
         self._has_changed = self._has_changed or touched > 0
         return touched
 
     def run_many(self, name: str, values: Sequence[Mapping[str, Any]], /) -> int:
-        if self._put_off:
-            self.catch_up()
+        self.catch_up()
         if len(values) == 1:
             return self.run(name, **values[0])
         if not values:

@@ -133,8 +133,7 @@ class SqliteDatabase(PuttingOff):
             raise StoreError(f"the database {path} cannot be made: {error.strerror}") from error
 
     def rows(self, name: str, /, **values: Any) -> list[Row]:
-        if self._put_off:
-            self.catch_up()
+        self.catch_up()
         found = self._statements[name]
         sql = found.bound(values) if found.lists else found.sql
         try:
@@ -143,8 +142,7 @@ class SqliteDatabase(PuttingOff):
             raise _trouble(error, self._path) from error
 
     def run(self, name: str, /, **values: Any) -> int:
-        if self._put_off:
-            self.catch_up()
+        self.catch_up()
         found = self._statements[name]
         sql = found.bound(values) if found.lists else found.sql
         try:
@@ -153,8 +151,7 @@ class SqliteDatabase(PuttingOff):
             raise _trouble(error, self._path) from error
 
     def run_many(self, name: str, values: Sequence[Mapping[str, Any]], /) -> int:
-        if self._put_off:
-            self.catch_up()
+        self.catch_up()
         if not values:
             return 0
         sql, in_order = _by_number(self._statements[name].sql)
