@@ -234,13 +234,14 @@ class Judge:
     def _check_order(self) -> None:
         """Nobody begins before what it comes after has ended; what was rewound has more than one end."""
         ends: dict[str, int] = {}
+        rewound = {self._jobs[job]["chain"] for job in self._records.rewound if job in self._jobs}
         for child in self._children.values():
             chain = self._jobs[child.job]["chain"] if child.job in self._jobs else child.job
             ends[chain] = max(ends.get(chain, 0), child.end or 0)
         for child in self._children.values():
             for edge in self._records.told[child.label].after:
                 chain = self._jobs[edge["job"]]["chain"]
-                is_rewound = any(self._records.rewound[job] for job in (child.job, edge["job"]))
+                is_rewound = not rewound.isdisjoint((chain, self._jobs[child.job]["chain"]))
                 if not is_rewound and ends.get(chain, 0) > child.begin:
                     self._fault("twice", f"{child.job} began before {edge['job']} had ended")
 

@@ -14,7 +14,6 @@ traceback in the log for each, and again in a second.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import socket
 import time
@@ -28,7 +27,6 @@ _AT_ONCE = 64
 _PAUSE = 1.0
 _SAID_AGAIN_AFTER = 60.0
 """Seconds: who comes and goes at the limit is not worth a line each time."""
-_NONE_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 Make = Callable[[], asyncio.Protocol]
 
@@ -93,8 +91,6 @@ class Entrance:
 
     def _rest(self, error: OSError) -> None:
         """Who comes meanwhile waits in the kernel's line."""
-        if error.errno not in _NONE_LEFT:
-            raise error
         self._say(f"nobody can be let in: {error.strerror}; tried again every second")
         self._loop.remove_reader(self._listening)
         self._resuming = self._loop.call_later(_PAUSE, self._open)

@@ -76,14 +76,8 @@ class Attendant:
 
     def attend(self, request: Json) -> Json:
         """How it ended. Raises Left where somebody would not wait for that."""
-        while self._slot is None:
-            try:
-                self._follow(self._session.open(attend_new_slot(request)))
-            except Broken as error:
-                if self._slot is None:  # asked again it might be done twice
-                    raise Unavailable(f"{error.message}\n{_PERHAPS}") from error
-            except StoreAway as error:  # nothing was stored
-                self._bear(error)
+        while self._is_refused_for_now(request):
+            pass
         while self._form is None or self._form["finished_at"] is None:
             self._pause(_MOMENT)
             try:
@@ -93,6 +87,18 @@ class Attendant:
             except StoreAway as error:
                 self._bear(error)
         return self._form
+
+    def _is_refused_for_now(self, request: Json) -> bool:
+        """Follow it from its beginning. True where nothing was stored, and it can be asked for again."""
+        try:
+            self._follow(self._session.open(attend_new_slot(request)))
+        except Broken as error:
+            if self._slot is None:  # asked again it might be done twice
+                raise Unavailable(f"{error.message}\n{_PERHAPS}") from error
+        except StoreAway as error:
+            self._bear(error)
+            return self._slot is None
+        return False
 
     def _bear(self, error: StoreAway) -> None:
         self._absence.bear(error)
@@ -155,6 +161,8 @@ class Attendant:
             wait = None if left is None else f"{max(0.001, left):.3f}s"
             try:
                 stream = self._session.open(attend_slot(self._slot, self._copied, wait=wait))
+            except StoreAway:
+                raise  # there is a scheduler
             except Unavailable as error:
                 if told != error.message:
                     told = error.message
