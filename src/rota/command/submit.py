@@ -13,6 +13,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -38,6 +39,9 @@ from rota.engine.work import Work
 from rota.errors import RotaError, within
 from rota.ids import GroupId, JobId
 from rota.store.submit import NewJob
+
+W = TypeVar("W")
+C = TypeVar("C")
 
 _NOTHING_FOUND = Found()
 _BY_HAND = Origin()
@@ -130,14 +134,15 @@ def _check_whole(work: Work, wanted: Sequence[Submission]) -> None:
     _check_each(wanted, check)
 
 
-def _check_each(wanted: Sequence[Submission], check: Callable[[Submission], None]) -> None:
-    n = 0
+def _check_each(wanted: Iterable[W], check: Callable[[W], C]) -> list[C]:
+    checked: list[C] = []
     try:
-        for n, member in enumerate(wanted):  # noqa: B007 - it says which one is refused
-            check(member)
+        for member in wanted:
+            checked.append(check(member))  # noqa: PERF401 - those before it say which one is refused
     except RotaError:
-        with within(f".jobs[{n}]"):
+        with within(f".jobs[{len(checked)}]"):
             raise
+    return checked
 
 
 def delays_of(work: Work, told: Sequence[Answer]) -> list[Delayed | None]:
@@ -157,14 +162,7 @@ class Checker:
         self.warnings: dict[str, None] = {}
 
     def check_all(self, members: Iterable[_Member]) -> list[NewJob]:
-        jobs: list[NewJob] = []
-        try:
-            for member in members:
-                jobs.append(self.check(*member))  # noqa: PERF401 - those before it say which one is refused
-        except RotaError:
-            with within(f".jobs[{len(jobs)}]"):
-                raise
-        return jobs
+        return _check_each(members, lambda member: self.check(*member))
 
     def check(
         self, job: JobId, wanted: Submission, edges: tuple[tuple[Edge, EdgeState], ...], found: Found,
