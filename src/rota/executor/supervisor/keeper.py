@@ -209,17 +209,16 @@ class Keeper:
                 self.ending.terminate(run)
 
     def main_lost(self, run: Run, *, watched: bool) -> None:
-        """A main process that is not our child is gone, and nobody can know how it ended."""
+        """A process that is not our child is gone, and nobody can know how it ended: the command, or what comes before
+        it."""
+        run.phase = Phase.CLEARING
+        if run.step.is_before_main:
+            doing = "its workspace was made" if run.step is Step.SET_UP else "its `skip_if` ran"
+            run.error, run.is_machine = f"the supervisor was lost while {doing}; its command never began", True
+            return
         if run.workspace is not None:
             run.workspace.has_run = True  # its pid may have been lost with who started it
-        run.phase = Phase.CLEARING
         self._end(run, code=None, signal_number=None, watched=watched)
-
-    def never_began(self, run: Run) -> None:
-        """A predecessor was lost with what comes before the command: how that ended nobody can know."""
-        run.phase = Phase.CLEARING
-        doing = "its workspace was made" if run.step is Step.SET_UP else "its `skip_if` ran"
-        run.error, run.is_machine = f"the supervisor was lost while {doing}; its command never began", True
 
     def inherit(self, run: Run) -> None:
         """Watch over a living main process that a predecessor started."""
@@ -427,7 +426,8 @@ class Keeper:
 
 
 def _shows_its_process(run: Run) -> bool:
-    return run.phase is Phase.RUNNING and not run.step.is_ours
+    """What comes before a command is the supervisor's that started it: with that one it is over."""
+    return run.phase is Phase.RUNNING and not run.step.is_ours and not (run.inherited and run.step is Step.CHECK)
 
 
 def _tell_nobody(_line: bytes, *, can_wait: bool) -> None:  # noqa: ARG001 - as whoever comes will have it

@@ -57,13 +57,14 @@ def _look(tree: Tree) -> dict[int, list[Process]]:
 
 
 def _settle(run: Run, left: list[Process], keeper: Keeper, loop: Loop) -> None:
-    if run.end is None and run.step.is_before_main:
-        keeper.never_began(run)
-    elif run.end is None:
+    if run.end is None:
         if run.pid is None:
             _identify(run, left)
         if run.is_trusted and _watch(run, keeper, loop):
-            say(f"run-{run.number} goes on as process {run.pid}; its exit status will not be known")
+            if run.step.is_before_main:
+                keeper.ending.terminate(run)  # as it is told by TERM, it undoes what it has half made
+            else:
+                say(f"run-{run.number} goes on as process {run.pid}; its exit status will not be known")
             return
         keeper.main_lost(run, watched=False)
     if run.workspace is not None:
