@@ -17,7 +17,7 @@ from rota.core.job import Job
 from rota.core.pool import Limits
 from rota.core.slot import SlotState, owner_of
 from rota.core.status import STARTED, TERMINAL, WAITING, Status
-from rota.executor.port import Acknowledge, Order, Start, Stop
+from rota.executor.port import Acknowledge, Ahead, Order, Start, Stop
 from rota.ids import JobId, RunId, SlotId, parse_slot, show_job
 from rota.view import slot as view_slot
 from rota.view.job import forms
@@ -87,6 +87,10 @@ class Judge:
                     runs = self.raw(f"SELECT job FROM run WHERE id = {order.run} AND status IS NULL")
                     assert runs == [(order.job,)], f"run-{order.run} is started before its claim is on disk"
                     assert Status(rows[0][0]) in STARTED
+            case Ahead():
+                for start in order.starts:
+                    rows = self.raw(f"SELECT status FROM ahead JOIN job ON job.id = job WHERE run = {start.run}")
+                    assert rows == [("QUEUED",)], f"run-{start.run} is given ahead before that is on disk: {rows}"
             case Stop():
                 self._stopped.add(order.run)
             case Acknowledge():
@@ -152,9 +156,19 @@ class Judge:
 
     def _meet(self) -> None:
         """What was booked, in its order."""
-        for seq, event in self._sim.reader.events_since(self._seen, 100_000):
+        news = list(self._sim.reader.events_since(self._seen, 100_000))
+        for n, (seq, event) in enumerate(news):
             self._seen = seq
+            if event.cause == "ahead":
+                self._forget_ended([later for _, later in news[n + 1 :]])
             self._meet_event(event)
+
+    def _forget_ended(self, later: list[Event]) -> None:
+        """What was started ahead of a lost connection is booked with the accounts, the ends before it right after."""
+        if any(event.kind == "scheduler.recovered" for event in later[:2]):
+            for event in later:
+                if event.job is not None and event.kind in _GONE:
+                    self.running.pop(event.job, None)
 
     def _meet_event(self, event: Event) -> None:
         job = event.job

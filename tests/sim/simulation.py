@@ -27,6 +27,7 @@ from rota.command.schedule import ScheduleChange, ScheduleWanted
 from rota.command.submission import GroupWanted, Submission
 from rota.command.submit import Submitted
 from rota.command.survey import NOTHING, Survey, names_something, survey
+from rota.core import ahead
 from rota.core.breaker import BreakerPolicy
 from rota.core.fact import Fact, File, Head
 from rota.core.pool import Limits
@@ -62,7 +63,14 @@ OIDS = ("1" * 40, "2".ljust(8, "2").ljust(40, "0"))
 SIZES = (-1, 0, 1, 1, 2, 2, 3)
 SCOPES = ("global", "flow/a", "resource/gpu")
 REFUSED = (Conflict, InvalidInput, NotFound, Deferred, StorageFull, StoreError)
-BOUNDS = ((dispatch, "LOOK"), (dispatch, "LOOKS"), (dispatch, "LANES"), (control, "AT_ONCE"), (breaker, "PROBES"))
+BOUNDS = (
+    (dispatch, "LOOK"),
+    (dispatch, "LOOKS"),
+    (dispatch, "LANES"),
+    (control, "AT_ONCE"),
+    (breaker, "PROBES"),
+    (ahead, "DEPTH"),
+)
 """How much is seen or done in one go: where it is little, everything takes many turns."""
 _RESTS = 3000
 """Turns after which it should have come to rest."""
@@ -260,6 +268,14 @@ class Simulation(TemplateVerbs, WebhookVerbs):
                 told = self.answer(after=self.edges(chance), **shares, **self.wish(chance), **phase)
                 if isinstance(told, Submitted):
                     self.judge.accepted.update(told.jobs)
+
+    def do_flood(self, chance: random.Random) -> None:
+        """Many of a kind, of which nobody waits for any."""
+        wish = {"retries": chance.choice((0, 1)), "priority": chance.choice((0, 0, 5))}
+        for _ in range(chance.choice((3, 6, 12))):
+            told = self.answer(**wish)
+            if isinstance(told, Submitted):
+                self.judge.accepted.update(told.jobs)
 
     def do_group(self, chance: random.Random) -> None:
         count = chance.choice((1, 2, 3, 5))

@@ -23,12 +23,14 @@ from rota.engine.clearing import Clearing, Progress, holds_of
 from rota.engine.known import Known
 from rota.engine.meter import Note
 from rota.engine.once import Once
-from rota.executor.port import Environment, Order, Start
+from rota.executor.port import Ahead, Environment, Order, Start
 from rota.ids import JobId, RunId, SlotId
-from rota.store.claim import OpenRun
+from rota.store.claim import Dispatch, OpenRun
 from rota.store.session import Session
 
 T = TypeVar("T")
+NODE = "local"
+"""The machine that this scheduler starts its jobs on."""
 Chance = Callable[[], float]
 """A number between 0 and 1, another one each time."""
 
@@ -73,6 +75,16 @@ class Work:
         self.chance = chance
         self.orders: list[Order] = []
         self.starts: list[Start | Environment] = []
+        self.ahead: Ahead | None = None
+        """What the executor may start by itself from now on."""
+        self.given: dict[RunId, Dispatch] = {}
+        """The same, in their order."""
+        self.taken: set[RunId] = set()
+        """What of that it has taken."""
+        self.is_withdrawn = False
+        """It takes no more of it."""
+        self.has_brief = False
+        """A run that was soon over has succeeded."""
         self.plan: Plan | None = None
         """What was chosen to start, once that is done; none where nothing may start."""
         self.is_rehearsal = False
@@ -127,6 +139,8 @@ class Work:
     def forget(self) -> None:
         """The transaction was undone."""
         self.orders.clear()
+        self.taken.clear()
+        self.is_withdrawn = self.has_brief = False
         self.tick = None
         self.runs.clear()
         self.learned.clear()

@@ -88,11 +88,24 @@ class Claiming(Placing):
         """Claim all of them, with their locks and a run row each. The spawn comes after the commit, never before."""
         if not claims:
             return []
-        stored_now = to_stored(now)
         first = self.take("run", len(claims))
         runs = {claim.job: RunId(first + n) for n, claim in enumerate(claims)}
+        self._claim(claims, runs, node, at=now, now=now, cause=cause)
+        orders = self._db.rows("orders", ids=list(runs))
+        self._db.run_many("hold_locks", [{"job": row[0]} for row in orders if row[8]])
+        return [_dispatch(row, runs) for row in orders]
+
+    def dispatches(self, runs: Mapping[JobId, RunId]) -> list[Dispatch]:
+        """What is needed to start these, in their order; none of it is claimed by this."""
+        rows = {row[0]: row for row in self._db.rows("orders", ids=list(runs))}
+        return [_dispatch(rows[job], runs) for job in runs]
+
+    def _claim(
+        self, claims: Sequence[Claim], runs: Mapping[JobId, RunId], node: str, *, at: datetime, now: datetime,
+        cause: str,
+    ) -> None:  # fmt: skip
         rows: list[dict[str, Any]] = [
-            {"job": claim.job, "run": runs[claim.job], "worker": f"{node}/{claim.worker}", "now": stored_now}
+            {"job": claim.job, "run": runs[claim.job], "worker": f"{node}/{claim.worker}", "now": to_stored(at)}
             for claim in claims
         ]
         if self._db.run_many("claim", rows) != len(rows):
@@ -101,12 +114,10 @@ class Claiming(Placing):
         self._leave_lanes(claims)
         for row in rows:
             data = {"from": "QUEUED", "worker": row["worker"]}
-            self.emit(
-                Event(kind="job.dispatched", at=stored_now, cause=cause, job=row["job"], run=row["run"], data=data)
+            event = Event(
+                kind="job.dispatched", at=to_stored(now), cause=cause, job=row["job"], run=row["run"], data=data
             )
-        orders = self._db.rows("orders", ids=list(runs))
-        self._db.run_many("hold_locks", [{"job": row[0]} for row in orders if row[8]])
-        return [_dispatch(row, runs) for row in orders]
+            self.emit(event)
 
     def _leave_lanes(self, claims: Sequence[Claim]) -> None:
         left: dict[int, int] = {}

@@ -85,6 +85,16 @@ def check_start(order: Fields) -> None:
         seconds(order["workspace"], "limit")
 
 
+def starts(order: Fields) -> list[Fields]:
+    """Each as good as an order of its own."""
+    value: list[Fields] = order["starts"]
+    if not isinstance(value, list):
+        raise ValueError("starts is no list")
+    for each in value:
+        check_start(each)
+    return value
+
+
 def check_end(end: Fields) -> None:
     """It is told as it stands, so it has to be what a scheduler can read."""
     if end["type"] == "failed_to_start":

@@ -7,6 +7,8 @@ Each step is first written, then done, then told:
     SIGCHLD      waitid WNOWAIT ─► exited ─► journal ─► reap ─► end what is left ─► finish its workspace ─► scheduler
     acknowledge  forgotten
 
+An end that is told may make room for what was given ahead, which is then started as if it were asked for (`ahead`).
+
 The kernel keeps an exit code until it is reaped, the journal keeps it until it is acknowledged, and there is
 no moment between the two in which a kill could lose it.
 """
@@ -20,6 +22,7 @@ import signal
 import time
 
 from rota.executor.supervisor import logs, process, protocol
+from rota.executor.supervisor.ahead import Ahead
 from rota.executor.supervisor.ending import Ending
 from rota.executor.supervisor.journal import Journal
 from rota.executor.supervisor.limits import Limits
@@ -69,6 +72,7 @@ class Keeper:
         self.ending = Ending(loop, tree, self._cleared)
         self.limits = Limits(loop, self.end)
         self.tell: Tell = _tell_nobody
+        self.ahead = Ahead(self.live, self.start, lambda line: self.tell(line, can_wait=False))
         self.trouble: str | None = None
         """Why ends that are known are not told: nobody else could know that they are waited for."""
 
@@ -105,6 +109,7 @@ class Keeper:
 
     def stop(self, number: int, kill_after: float | None = None) -> bool:
         """False when no such run is known. A run that has ended already keeps its result."""
+        self.ahead.end()
         run = self.runs.get(number)
         if run is None:
             return False
@@ -116,6 +121,7 @@ class Keeper:
     def signal(self, number: int, which: int) -> bool:
         """False when no such run is known. It is for the command alone: one that has not begun gets it when it does,
         and of one that is over nothing is left to get it."""
+        self.ahead.end()
         run = self.runs.get(number)
         if run is None:
             return False
@@ -395,6 +401,7 @@ class Keeper:
         if run.is_written and run.end is not None:
             self.live.discard(run.number)
             self.tell(run.end, can_wait=False)
+            self.ahead.ended(run.end)
 
     def _tell_trouble(self) -> None:
         held = [protocol.tag(run.number) for run in self._unwritten]
@@ -405,6 +412,7 @@ class Keeper:
     def _record(self, line: bytes) -> bool:
         is_written = self._journal.record(line)
         if not is_written:
+            self.ahead.end()
             self._loop.at(time.monotonic() + RETRY, self._retry)
         elif self._journal.is_overgrown:
             self.rewrite()

@@ -8,6 +8,8 @@ Answers are collected and sent once for each turn of the loop; a start alone is 
 an end follows that can take it along. Nothing here ever waits for the peer: what the
 socket does not take stays in memory (as much as there are ends to tell), and reading goes on meanwhile, so the
 two sides cannot wait for each other.
+
+An order that is refused, whichever it is, is none that the scheduler reckoned with: what it gave ahead is off.
 """
 
 # pathlib would cost a megabyte:
@@ -191,6 +193,7 @@ class Server:
         if connection is self.scheduler:
             self.scheduler = None
             self._tree.schedulers.discard(connection.peer)
+            self._keeper.ahead.forget()
 
     def _take(self, connection: Connection, text: bytes) -> None:
         """One message. What cannot be understood is said so and costs nobody else anything."""
@@ -206,8 +209,10 @@ class Server:
             say(f"{problem}: {text[:200]!r}")
         if problem is not None:
             self._is_urgent = True
-            connection.out.append(_refusal(problem, message))
-            if connection is not self.scheduler:
+            connection.out.append(protocol.refusal(problem, message))
+            if connection is self.scheduler:
+                self._keeper.ahead.end()
+            else:
                 self._send(connection)
                 self._close(connection)
 
@@ -215,9 +220,17 @@ class Server:
         match message["type"]:
             case "start":
                 field.check_start(message)
+                if self._keeper.ahead.is_waiting:
+                    self._keeper.ahead.end()  # this one was not to come before those
                 surroundings = connection.surroundings.get(message["surroundings"])
                 is_fine = self._keeper.start(message, surroundings)
-                return None if is_fine else "this run is known already; it is not started a second time"
+                return None if is_fine else protocol.KNOWN
+            case "ahead":
+                self._keeper.ahead.give(message, connection.surroundings)
+                return None
+            case "withdraw":
+                self._keeper.ahead.withdraw(field.whole(message, "series"))
+                return None
             case "environment":
                 connection.surroundings[message["surroundings"]] = field.variables(message, "variables")
                 return None
@@ -262,15 +275,3 @@ class Server:
             connection.out.append(protocol.line(type="trouble", trouble=self._keeper.trouble))
         self._is_urgent = True
         return None
-
-
-def _refusal(problem: str, message: dict[str, Any]) -> bytes:
-    """Names the order that it answers as far as that can be read by anybody."""
-    run, order = message.get("run"), message.get("type")
-    return protocol.line(
-        type="error",
-        error=problem,
-        run=run if type(run) is int else None,
-        order=order.encode(errors="replace").decode() if isinstance(order, str) else None,
-        protocol=protocol.PROTOCOL,
-    )
