@@ -158,6 +158,7 @@ def test_the_width_is_what_was_said_last(rig: Rig, fifo: MakeFifo) -> None:
     until_read(rig)
     assert taken(rig) == [1, 2, 3]
     give(rig, width=1)
+    until_read(rig)
     gates[1].release()
     rig.exited(1)
     until_read(rig)

@@ -271,7 +271,7 @@ class Simulation(TemplateVerbs, WebhookVerbs):
 
     def do_flood(self, chance: random.Random) -> None:
         """Many of a kind, of which nobody waits for any."""
-        wish = {"retries": chance.choice((0, 1)), "priority": chance.choice((0, 0, 5))}
+        wish: dict[str, Any] = {"retries": chance.choice((0, 1)), "priority": chance.choice((0, 0, 5))}
         for _ in range(chance.choice((3, 6, 12))):
             told = self.answer(**wish)
             if isinstance(told, Submitted):

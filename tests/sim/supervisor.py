@@ -36,7 +36,7 @@ from rota.ids import JobId, RunId
 from sim.clock import SimClock
 
 DURATIONS = (0.0, 0.0, 1.0, 5.0, 30.0, 400.0)
-BRIEF = (0.0, 0.1, 0.1, 0.5, 0.5, 0.5, 5.0)
+BRIEF = (0.0, 0.01, 0.01, 0.05, 0.05, 0.05, 5.0)
 
 
 class Child(msgspec.Struct, kw_only=True):

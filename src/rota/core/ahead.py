@@ -17,9 +17,9 @@ from datetime import timedelta
 
 from rota.ids import JobId, LaneId
 
-BRIEF = timedelta(seconds=1)
+BRIEF = timedelta(milliseconds=100)
 """Who runs longer than this gains nothing by it."""
-DEPTH = 16
+DEPTH = 32
 """How many are given at a time."""
 
 

@@ -16,14 +16,17 @@ import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+import msgspec
+
 from rota.core import ahead
 from rota.core.ahead import common_lane, next_up
+from rota.core.tick import free_workers
 from rota.engine.dispatch import Starter
 from rota.engine.meter import Claimed
 from rota.engine.work import NODE, Settings, Work
 from rota.executor.port import Ahead, Executor, Start, Stop, Taken
 from rota.ids import JobId, RunId, show_run
-from rota.store.claim import Dispatch
+from rota.store.claim import OpenRun
 
 log = logging.getLogger("rota.engine")
 
@@ -37,8 +40,10 @@ class Series:
         self._starter = starter
         self._executor = executor
         self._number = 1
-        self._given: dict[RunId, Dispatch] = {}
+        self._given: dict[RunId, OpenRun] = {}
         """In their order, without what was taken."""
+        self.runs: dict[RunId, OpenRun] = {}
+        """What is known of those that run. While nothing happens but ends, nobody else changes anything of them."""
         self._settings: Settings | None = None
         self.is_called_back = False
         """It was asked what it took, and has not answered."""
@@ -88,17 +93,22 @@ class Series:
         work.is_withdrawn = True
 
     def _claim(self, work: Work, run: RunId, at: datetime | None) -> bool:
-        job = work.session.take_ahead(run, NODE, at=at, now=work.now)
+        """It has the place of one that has ended, if that is known."""
+        worker = work.free.pop() if work.free else f"{NODE}/{next(free_workers(work.session.used()[1]))}"
+        is_claimed = work.session.take_ahead(run, worker, at=at, now=work.now)
         work.taken.add(run)
         work.runs.pop(run, None)
-        dispatch = self._given.get(run)
-        if job is not None and dispatch is not None:
-            work.notes.append(Claimed(dispatch.type, dispatch.waited(work.now)))
-        return job is not None
+        foreseen = self._given.get(run)
+        if is_claimed and foreseen is not None:
+            begun = work.now if at is None else at
+            work.runs[run] = msgspec.structs.replace(foreseen, worker=worker, started_at=begun)
+            since = max(0.0, (begun - foreseen.ready_at).total_seconds()) if foreseen.ready_at is not None else 0.0
+            work.notes.append(Claimed(foreseen.type, since))
+        return is_claimed
 
     def go_on(self, work: Work) -> None:
         """All is decided, and nothing was asked for: give the executor what comes next, where that is certain."""
-        given = [dispatch.job for run, dispatch in self._given.items() if run not in work.taken]
+        given = [foreseen.job for run, foreseen in self._given.items() if run not in work.taken]
         if not work.has_brief or work.is_withdrawn or self.is_called_back or len(given) > ahead.DEPTH // 2:
             return
         if not self._executor.goes_ahead or _is_unsteady(work):
@@ -125,13 +135,15 @@ class Series:
             except (ValueError, LookupError):
                 break  # its record cannot be used, which is said when it is its turn
         if starts:
-            work.session.give_ahead({start.job: start.run for start in starts}, work.now)
-            work.given = dict(zip((start.run for start in starts), dispatches, strict=False))
+            runs = {start.job: start.run for start in starts}
+            work.session.give_ahead(runs, work.now)
+            foreseen = work.session.foreseen(runs, work.now)
+            work.given = {start.run: foreseen[start.run] for start in starts}
             work.ahead = Ahead(series=self._number, width=width, starts=starts)
 
     # After the commit.
 
-    def keep(self, work: Work) -> None:
+    def keep(self, work: Work, *, is_asked: bool) -> None:
         for run in work.taken:
             self._given.pop(run, None)
         if work.is_withdrawn:
@@ -141,6 +153,8 @@ class Series:
         if work.ahead is not None:
             self._given.update(work.given)
             self._settings = work.settings
+        is_known = bool(self._given) and not is_asked
+        self.runs = {run: known for run, known in work.runs.items() if known is not None} if is_known else {}
 
 
 def _is_unsteady(work: Work) -> bool:

@@ -161,7 +161,7 @@ class Engine:
         messages = self._hearing.receive()
         work = Work(
             self._session, self.settings, self._clock.now(), self._chance, self.known, self.held, self.clearings,
-            self.absent,
+            self.absent, {} if requests else self._series.runs,
         )  # fmt: skip
         acts = [request.act for request in requests]
         replies: list[tuple[Request[Any], Any]] = []
@@ -188,7 +188,7 @@ class Engine:
         self._hearing.keep([])
         self._found = found
         work.keep()
-        self._series.keep(work)
+        self._series.keep(work, is_asked=bool(requests))
         self._claims.pacer.keep()
         self.clearings = control.keep_clearings(work)
         self.absent = work.absent

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -25,7 +26,7 @@ from rota.engine.meter import Note
 from rota.engine.once import Once
 from rota.executor.port import Ahead, Environment, Order, Start
 from rota.ids import JobId, RunId, SlotId
-from rota.store.claim import Dispatch, OpenRun
+from rota.store.claim import OpenRun
 from rota.store.session import Session
 
 T = TypeVar("T")
@@ -68,6 +69,7 @@ class Work:
     def __init__(
         self, session: Session, settings: Settings, now: datetime, chance: Chance, known: Known | None = None,
         held: str | None = None, clearings: Sequence[Clearing] = (), absent: frozenset[SlotId] = frozenset(),
+        runs: Mapping[RunId, OpenRun | None] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self.session = session
         self.settings = settings
@@ -77,12 +79,14 @@ class Work:
         self.starts: list[Start | Environment] = []
         self.ahead: Ahead | None = None
         """What the executor may start by itself from now on."""
-        self.given: dict[RunId, Dispatch] = {}
-        """The same, in their order."""
+        self.given: dict[RunId, OpenRun] = {}
+        """The same, in their order, as they will be when they are claimed."""
         self.taken: set[RunId] = set()
         """What of that it has taken."""
         self.is_withdrawn = False
         """It takes no more of it."""
+        self.free: list[str] = []
+        """Workers whose runs have ended in this turn."""
         self.has_brief = False
         """A run that was soon over has succeeded."""
         self.plan: Plan | None = None
@@ -93,7 +97,8 @@ class Work:
         """Asked for by hand."""
         self.planned: Plan | None = None
         """All that a tick decided on, of which some may start later."""
-        self.runs: dict[RunId, OpenRun | None] = {}
+        self._runs_before = runs
+        self.runs: dict[RunId, OpenRun | None] = dict(runs)
         """What is known of the open runs that messages speak of: several may speak of one."""
         self.known = Known() if known is None else known
         self.learned: dict[Fact, Seen] = {}
@@ -140,9 +145,10 @@ class Work:
         """The transaction was undone."""
         self.orders.clear()
         self.taken.clear()
+        self.free.clear()
         self.is_withdrawn = self.has_brief = False
         self.tick = None
-        self.runs.clear()
+        self.runs = dict(self._runs_before)
         self.learned.clear()
         self.began.clear()
         self.changed.clear()

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from rota.core.snapshot import Claim
-from rota.core.tick import free_workers
+from rota.core.breaker import keys_of
+from rota.core.status import Status
 from rota.ids import JobId, LaneId, RunId
-from rota.store.claim import Claiming
-from rota.store.moment import from_stored, to_stored
+from rota.store.claim import Claiming, OpenRun
+from rota.store.moment import duration_from_stored, maybe_from_stored, to_stored
+from rota.store.record import decode_policy
 
 
 class Foreseeing(Claiming):
@@ -40,18 +41,39 @@ class Foreseeing(Claiming):
     def given_ahead(self) -> list[RunId]:
         return [RunId(run) for (run,) in self._db.rows("ahead")]
 
-    def take_ahead(self, run: RunId, node: str, *, at: datetime | None, now: datetime) -> JobId | None:
-        """The executor has begun to start it: it is claimed. None where it does not stand in the queue any more."""
-        found = self._db.rows("ahead_as", run=run)
-        self._db.run("take_ahead", run=run)
-        if not found:
-            return None
-        ((job, lane, given_at),) = found
-        self._db.run("unstir", ids=[job])  # at a start every one that waits is marked
-        claim = Claim(job=JobId(job), lane=LaneId(lane), worker=next(free_workers(self.used()[1])))
-        begun = from_stored(given_at) if at is None else at
-        self._claim([claim], {claim.job: run}, node, at=begun, now=now, cause="ahead")
-        return claim.job
+    def take_ahead(self, run: RunId, worker: str, *, at: datetime | None, now: datetime) -> bool:
+        """The executor has begun to start it: it is claimed. False where it does not stand in the queue any more."""
+        for job, given_at in self._db.rows("take_ahead", run=run):
+            begun = given_at if at is None else to_stored(at)
+            for (lane,) in self._db.rows("claim_ahead", job=job, now=begun):
+                self._add_runs([{"job": job, "run": run, "worker": worker, "now": begun}], now, "ahead")
+                self._db.run("count_ready", lane=lane, change=-1)
+                return True
+        return False
+
+    def foreseen(self, runs: Mapping[JobId, RunId], now: datetime) -> dict[RunId, OpenRun]:
+        """These, of which it is known that they are plain, as they will be when they are claimed."""
+        return {
+            runs[row[0]]: OpenRun(
+                run=runs[row[0]],
+                job=JobId(row[0]),
+                chain=JobId(row[1]),
+                status=Status.DISPATCHED,
+                dispatch_failures=row[2],
+                stop_requested=None,
+                timeout=duration_from_stored(row[3]),
+                idle_timeout=duration_from_stored(row[4]),
+                has_locks=False,
+                retries=row[5],
+                policy=decode_policy(row[6]),
+                keys=keys_of(row[7], row[8]),
+                type=row[7],
+                is_plain=True,
+                started_at=now,
+                ready_at=maybe_from_stored(row[9]),
+            )
+            for row in self._db.rows("foreseen", ids=list(runs))
+        }
 
     def drop_ahead(self) -> None:
         """None of what is left of it was started, nor will be."""

@@ -79,6 +79,9 @@ class OpenRun(msgspec.Struct, frozen=True, kw_only=True):
     type: str | None = None
     started_at: datetime
     """When it was claimed."""
+    worker: str = ""
+    is_plain: bool = False
+    """It is known that nobody waits for its chain, that it makes nothing, and that it is in no group."""
     ready_at: datetime | None = None
     """When nothing but room was wanting to its job."""
 
@@ -90,7 +93,14 @@ class Claiming(Placing):
             return []
         first = self.take("run", len(claims))
         runs = {claim.job: RunId(first + n) for n, claim in enumerate(claims)}
-        self._claim(claims, runs, node, at=now, now=now, cause=cause)
+        rows = [
+            {"job": claim.job, "run": runs[claim.job], "worker": f"{node}/{claim.worker}", "now": to_stored(now)}
+            for claim in claims
+        ]
+        if self._db.run_many("claim", rows) != len(rows):
+            raise StoreError("a job was claimed by somebody else; is a second scheduler writing to this store?")
+        self._add_runs(rows, now, cause)
+        self._leave_lanes(claims)
         orders = self._db.rows("orders", ids=list(runs))
         self._db.run_many("hold_locks", [{"job": row[0]} for row in orders if row[8]])
         return [_dispatch(row, runs) for row in orders]
@@ -100,18 +110,8 @@ class Claiming(Placing):
         rows = {row[0]: row for row in self._db.rows("orders", ids=list(runs))}
         return [_dispatch(rows[job], runs) for job in runs]
 
-    def _claim(
-        self, claims: Sequence[Claim], runs: Mapping[JobId, RunId], node: str, *, at: datetime, now: datetime,
-        cause: str,
-    ) -> None:  # fmt: skip
-        rows: list[dict[str, Any]] = [
-            {"job": claim.job, "run": runs[claim.job], "worker": f"{node}/{claim.worker}", "now": to_stored(at)}
-            for claim in claims
-        ]
-        if self._db.run_many("claim", rows) != len(rows):
-            raise StoreError("a job was claimed by somebody else; is a second scheduler writing to this store?")
+    def _add_runs(self, rows: Sequence[Mapping[str, Any]], now: datetime, cause: str) -> None:
         self._db.run_many("add_run", rows)
-        self._leave_lanes(claims)
         for row in rows:
             data = {"from": "QUEUED", "worker": row["worker"]}
             event = Event(
@@ -207,4 +207,5 @@ def _open_run(row: Row) -> OpenRun:
         type=row[11],
         started_at=from_stored(row[16]),
         ready_at=maybe_from_stored(row[17]),
+        worker=row[18],
     )

@@ -24,17 +24,23 @@ from rota.executor.supervisor import field, protocol
 
 TYPE_CHECKING = False  # the typing module would cost half a megabyte
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Protocol
 
     Fields = dict[str, Any]
     Surroundings = dict[str, str] | None
     Start = Callable[[Fields, Surroundings], bool]
 
+    class Tell(Protocol):
+        def __call__(self, line: bytes, within: float = 0.0) -> None: ...
+
+
 _NONE_SEEN = -1
+HOLD = 0.01
+"""Seconds that an end may wait for company whose place is taken already: several cost the scheduler one commit."""
 
 
 class Ahead:
-    def __init__(self, live: set[int], start: Start, tell: Callable[[bytes], None]) -> None:
+    def __init__(self, live: set[int], start: Start, tell: Tell) -> None:
         self._live = live
         self._start = start
         self._tell = tell
@@ -66,19 +72,21 @@ class Ahead:
             self._series = self._newest = series
         return series == self._series
 
-    def ended(self, end: bytes) -> None:
-        """This end was told just now."""
-        if self._series is None:
-            return
-        if _is_success(end):
+    def tell_end(self, end: bytes) -> None:
+        """And let what was to follow do so."""
+        goes_on = self._series is not None and _is_success(end)
+        self._tell(end, HOLD if goes_on and self._waiting else 0.0)
+        if goes_on:
             self._take()
         else:
             self.end()
 
     def _take(self) -> None:
+        """The scheduler hears of it at once when nothing is left to be taken."""
         while self._waiting and len(self._live) < self._width:
             order, surroundings = self._waiting.popleft()
-            self._tell(protocol.line(type="taken", run=order["run"], at=time.time()))
+            line = protocol.line(type="taken", run=order["run"], at=time.time())
+            self._tell(line, HOLD if self._waiting else 0.0)
             if not self._start(order, surroundings):
                 self._tell(protocol.refusal(protocol.KNOWN, {"type": "start", "run": order["run"]}))
                 self.end()

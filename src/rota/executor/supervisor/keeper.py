@@ -39,10 +39,12 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     class Tell(Protocol):
-        def __call__(self, line: bytes, /, *, can_wait: bool) -> None: ...
+        def __call__(self, line: bytes, /, *, within: float = 0.0) -> None: ...
 
 
 RETRY = 1.0
+HOLD = 0.02
+"""Seconds that the news of a start may wait for company: nobody waits for it, and it costs the scheduler a commit."""
 _NAMED = 5
 _PEEK = os.WEXITED | os.WNOHANG | os.WNOWAIT
 _REAP = os.WEXITED | os.WNOHANG
@@ -72,7 +74,7 @@ class Keeper:
         self.ending = Ending(loop, tree, self._cleared)
         self.limits = Limits(loop, self.end)
         self.tell: Tell = _tell_nobody
-        self.ahead = Ahead(self.live, self.start, lambda line: self.tell(line, can_wait=False))
+        self.ahead = Ahead(self.live, self.start, lambda line, within=0.0: self.tell(line, within=within))
         self.trouble: str | None = None
         """Why ends that are known are not told: nobody else could know that they are waited for."""
 
@@ -254,7 +256,7 @@ class Keeper:
         if run.step is not Step.FINISH:
             self._record(line)
         if not run.step.is_ours:
-            self.tell(line, can_wait=True)
+            self.tell(line, within=HOLD)
         self._arm(run)
         if run.is_hurried or (run.ended_by is not None and run.step is not Step.FINISH):
             self.ending.terminate(run)  # stopped while it was being started
@@ -400,14 +402,13 @@ class Keeper:
     def _tell_end(self, run: Run) -> None:
         if run.is_written and run.end is not None:
             self.live.discard(run.number)
-            self.tell(run.end, can_wait=False)
-            self.ahead.ended(run.end)
+            self.ahead.tell_end(run.end)
 
     def _tell_trouble(self) -> None:
         held = [protocol.tag(run.number) for run in self._unwritten]
         error = self._journal.trouble
         self.trouble = f"{_explain_journal(error)}; ended, and not told until it can: {_few(held)}" if error else None
-        self.tell(protocol.line(type="trouble", trouble=self.trouble), can_wait=False)
+        self.tell(protocol.line(type="trouble", trouble=self.trouble))
 
     def _record(self, line: bytes) -> bool:
         is_written = self._journal.record(line)
@@ -438,7 +439,7 @@ def _shows_its_process(run: Run) -> bool:
     return run.phase is Phase.RUNNING and not run.step.is_ours and not (run.inherited and run.step is Step.CHECK)
 
 
-def _tell_nobody(_line: bytes, *, can_wait: bool) -> None:  # noqa: ARG001 - as whoever comes will have it
+def _tell_nobody(_line: bytes, *, within: float = 0.0) -> None:  # noqa: ARG001 - as whoever comes will have it
     return
 
 

@@ -4,8 +4,8 @@ One scheduler speaks at a time. A hello of the same or a higher generation takes
 closed with whatever it still holds unread, so that a start sent by a scheduler that has been replaced is never
 carried out. A lower generation is refused.
 
-Answers are collected and sent once for each turn of the loop; a start alone is held back for a moment, for most often
-an end follows that can take it along. Nothing here ever waits for the peer: what the
+Answers are collected and sent once for each turn of the loop; what nobody waits for is held back for a moment, for most
+often something follows that can take it along. Nothing here ever waits for the peer: what the
 socket does not take stays in memory (as much as there are ends to tell), and reading goes on meanwhile, so the
 two sides cannot wait for each other.
 
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 _CHUNK = 1 << 18
-HOLD = 0.02
-"""Seconds that the news of a start may wait for company: nobody waits for it, and it costs the scheduler a commit."""
 
 
 class Connection:
@@ -65,6 +63,7 @@ class Server:
         self.scheduler: Connection | None = None
         self._is_urgent = False
         self._later: Timer | None = None
+        self._due = 0.0
         keeper.tell = self.tell
 
     def listen(self, home: str) -> None:
@@ -115,15 +114,19 @@ class Server:
         self._resting = None
         self._loop.watch(self._listener.fileno(), self._accept)
 
-    def tell(self, line: bytes, *, can_wait: bool) -> None:
-        """What can wait goes with the next line that cannot, or after a moment."""
+    def tell(self, line: bytes, *, within: float = 0.0) -> None:
+        """What can wait so long goes with the next line that cannot, or when its time is over."""
         if self.scheduler is None:
             return
         self.scheduler.out.append(line)
-        if not can_wait:
+        if not within:
             self._is_urgent = True
-        elif self._later is None:
-            self._later = self._loop.at(time.monotonic() + HOLD, self._hurry)
+            return
+        due = time.monotonic() + within
+        if self._later is None or due < self._due:
+            if self._later is not None:
+                self._later.cancel()
+            self._later, self._due = self._loop.at(due, self._hurry), due
 
     def _hurry(self) -> None:
         self._later, self._is_urgent = None, True

@@ -19,12 +19,17 @@ INSERT INTO ahead (run, job, given_at) VALUES (:run, :job, :given_at)
 -- name: ahead
 SELECT run FROM ahead ORDER BY run
 
--- name: ahead_as
-SELECT job.id, job.lane, ahead.given_at FROM ahead JOIN job ON job.id = ahead.job
-WHERE ahead.run = :run AND job.status = 'QUEUED' AND job.ready = 1
+-- name: foreseen: as the runs of plain jobs will be
+SELECT job.id, job.chain, job.dispatch_failures, spec.timeout, spec.idle_timeout, job.retries, spec.retry, spec.type,
+       spec.target, job.ready_at
+FROM job JOIN spec ON spec.id = job.spec WHERE job.id @in(ids)
 
 -- name: take_ahead
-DELETE FROM ahead WHERE run = :run
+DELETE FROM ahead WHERE run = :run RETURNING job, given_at
+
+-- name: claim_ahead: at a start every one that waits is marked
+UPDATE job SET status = 'DISPATCHED', ready = 0, stirred = 0, started_at = :now, wait_kind = NULL
+WHERE id = :job AND status = 'QUEUED' AND ready = 1 RETURNING lane
 
 -- name: drop_ahead
 DELETE FROM ahead
