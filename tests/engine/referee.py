@@ -11,6 +11,7 @@ from datetime import datetime
 
 import msgspec
 
+from rota.core.after import Edge
 from rota.core.control import scopes_of
 from rota.core.job import Job
 from rota.core.pool import Limits
@@ -18,7 +19,7 @@ from rota.core.slot import Slot, SlotState, owner_of
 from rota.core.status import STARTED, TERMINAL, WAITING, Status
 from rota.ids import JobId
 
-_MEETS = {"success": {Status.COMPLETED, Status.SKIPPED}, "finished": set(TERMINAL), "failed": {Status.FAILED}}
+MEETS = {"success": {Status.COMPLETED, Status.SKIPPED}, "finished": set(TERMINAL), "failed": {Status.FAILED}}
 
 
 class Party(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +88,8 @@ class Referee:
         self.contenders = [party for party in (*self.slots, *self.jobs) if self._held_before_locks(party) is None]
         self.able: list[Party] = []
         """Who could start now."""
-        self._closed: set[str] = set()
+        self._closed: dict[str, Party] = {}
+        """Each by the first who lacked room in it."""
         self._reserved: dict[str, int] = {}
         self._kinds = {party.owner: self._kind_of_slot(party) for party in self.slots}
         self._close()
@@ -96,7 +98,7 @@ class Referee:
     def is_decided(self, party: Party) -> bool:
         """It waits for what can no longer come."""
         edges = self._jobs[party.owner].after
-        return any(self._lasts[edge.chain] in TERMINAL - _MEETS[edge.policy.value] for edge in edges)
+        return any(self._lasts[edge.chain] in TERMINAL - MEETS[edge.policy.value] for edge in edges)
 
     def kind(self, party: Party) -> str | None:
         """The first gate that does not pass."""
@@ -104,7 +106,34 @@ class Referee:
 
     def lacks(self, party: Party) -> set[str]:
         """Pools that keep it: full, or closed by one before it."""
-        return {pool for pool in party.draws if self._is_short(party, pool)} | (self._closed & party.draws.keys())
+        return {pool for pool in party.draws if self._is_short(party, pool) or self._closer(party, pool)}
+
+    def _closer(self, party: Party, pool: str) -> Party | None:
+        closer = self._closed.get(pool)
+        return closer if closer is not None and closer.rank < party.rank else None
+
+    def topics(self, party: Party) -> list[str] | None:
+        """What it waits for, as `why` names it; none where that is outside."""
+        match self.kind(party):
+            case "dependencies":
+                unmet = [edge for edge in self._jobs[party.owner].after if not self._is_met(edge)]
+                return [f"job:{unmet[0].predecessor}"] if unmet else None
+            case "locks":
+                barred = self.barred(party)
+                return [f"lock:{key}" for key in party.locks if key in barred]
+            case "capacity":
+                pool = next(pool for pool in party.draws if pool in self.lacks(party))
+                closer = None if self._is_short(party, pool) else self._closer(party, pool)
+                return [f"pool:{pool}"] if closer is None else [f"pool:{pool}", f"job:{closer.owner}"]
+            case "slot":
+                return ["slot"]
+            case "delay":
+                return []
+            case _:
+                return None
+
+    def _is_met(self, edge: Edge) -> bool:
+        return self._lasts[edge.chain] in MEETS[edge.policy.value]
 
     def is_reserved(self, party: Party) -> bool:
         return any(
@@ -137,7 +166,7 @@ class Referee:
     def _held_before_locks(self, party: Party) -> str | None:
         job = self._jobs.get(party.owner)
         if job is not None:
-            if any(self._lasts[edge.chain] not in _MEETS[edge.policy.value] for edge in job.after):
+            if not all(map(self._is_met, job.after)):
                 return "dependencies"
             held = self._outside(job)
             if held is not None:
@@ -161,12 +190,17 @@ class Referee:
     def _close(self) -> None:
         """Down the queue: who fits takes, and the first who does not closes what it lacks."""
         for job in self.contenders:
-            if job.owner < 0 or job.owner in self._undecided or self.barred(job) or self._closed & job.draws.keys():
+            if (
+                job.owner < 0
+                or job.owner in self._undecided
+                or self.barred(job)
+                or self._closed.keys() & job.draws.keys()
+            ):
                 continue
             short = {pool for pool in job.draws if self._is_short(job, pool, self._reserved.get(pool, 0))}
             if not short:
                 self.able.append(job)
-            self._closed |= short
+            self._closed |= dict.fromkeys(short - self._closed.keys(), job)
 
     def _kind_of_job(self, job: Party) -> str | None:
         kind = self._held_before_locks(job)
