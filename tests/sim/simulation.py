@@ -74,6 +74,8 @@ class Simulation(ScheduleVerbs, WebhookVerbs):
         self.random = random.Random(f"set-up {plan.seed}")
         self.done: Counter[str] = Counter()
         """Steps that were not refused, by verb."""
+        self.story: list[str] = []
+        """What became of each step."""
         self._bounds = pytest.MonkeyPatch()
         if self.random.random() < 0.3:
             for module, name in BOUNDS:
@@ -122,10 +124,13 @@ class Simulation(ScheduleVerbs, WebhookVerbs):
         self.judge.begin()
         with self.faults.armed(step.fault):
             try:
-                with suppress(*REFUSED):
-                    getattr(self, f"do_{step.verb}")(random.Random(step.number))
-                    self.done[step.verb] += 1
+                getattr(self, f"do_{step.verb}")(random.Random(step.number))
+                self.done[step.verb] += 1
+                self.story.append("done")
+            except REFUSED as error:
+                self.story.append(f"refused: {error}")
             except Crash:
+                self.story.append("killed")
                 self.reboot()
         if self.engine.trouble is not None:
             self.clock.advance(seconds=1)
