@@ -90,6 +90,8 @@ class Referee:
         """Who could start now."""
         self._closed: dict[str, Party] = {}
         """Each by the first who lacked room in it."""
+        self._full: dict[JobId, list[str]] = {}
+        """What a slot lacks room in when its turn comes, before all jobs."""
         self._reserved: dict[str, int] = {}
         self._kinds = {party.owner: self._kind_of_slot(party) for party in self.slots}
         self._close()
@@ -104,14 +106,6 @@ class Referee:
         """The first gate that does not pass."""
         return self._kinds[party.owner]
 
-    def lacks(self, party: Party) -> set[str]:
-        """Pools that keep it: full, or closed by one before it."""
-        return {pool for pool in party.draws if self._is_short(party, pool) or self._closer(party, pool)}
-
-    def _closer(self, party: Party, pool: str) -> Party | None:
-        closer = self._closed.get(pool)
-        return closer if closer is not None and closer.rank < party.rank else None
-
     def topics(self, party: Party) -> list[str] | None:
         """What it waits for, as `why` names it; none where that is outside."""
         match self.kind(party):
@@ -122,15 +116,23 @@ class Referee:
                 barred = self.barred(party)
                 return [f"lock:{key}" for key in party.locks if key in barred]
             case "capacity":
-                pool = next(pool for pool in party.draws if pool in self.lacks(party))
-                closer = None if self._is_short(party, pool) else self._closer(party, pool)
-                return [f"pool:{pool}"] if closer is None else [f"pool:{pool}", f"job:{closer.owner}"]
+                return self._full[party.owner] if party.owner in self._full else self._lacks(party)
             case "slot":
                 return ["slot"]
             case "delay":
                 return []
             case _:
                 return None
+
+    def _lacks(self, party: Party) -> list[str]:
+        """The first pool that keeps it: full, or closed by one before it, who is named then."""
+        for pool in party.draws:
+            closer = self._closed.get(pool)
+            if self._is_short(party, pool):
+                return [f"pool:{pool}"]
+            if closer is not None and closer.rank < party.rank:
+                return [f"pool:{pool}", f"job:{closer.owner}"]
+        return []
 
     def _is_met(self, edge: Edge) -> bool:
         return self._lasts[edge.chain] in MEETS[edge.policy.value]
@@ -178,7 +180,7 @@ class Referee:
     def _kind_of_slot(self, slot: Party) -> str | None:
         kind = self._held_before_locks(slot)
         if kind is None:
-            full = any(self._is_short(slot, pool) for pool in slot.draws)
+            full = self._full[slot.owner] = self._lacks(slot)
             kind = "locks" if self.barred(slot) else "slot" if self.is_reserved(slot) else "capacity" if full else None
         if kind is None:
             self.able.append(slot)

@@ -475,6 +475,7 @@ class Simulation(ScheduleVerbs, WebhookVerbs):
                 if slot.command is None and slot.state is SlotState.RUNNING:
                     self.release(slot.id)
             self.pass_time(1000)
+            self.settle_outside()  # who came back meanwhile hangs on what was seen long ago
             self.judge.check()
             if not self.waiting() and not self.reader.open_slots() and not self.supervisor.alive():
                 break
