@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import rota
 from crash import strike, witness
 from crash.load import POOLS, Client, Records, repository
 from crash.point import Point
@@ -24,6 +25,8 @@ from rota.client.ask.job import ACTIVE
 VICTIMS = ("scheduler", "supervisor", "both")
 PATIENCE = 60.0
 _TESTS = Path(__file__).parent.parent
+_SOURCE = Path(rota.__file__).parent.parent
+"""What is killed is what is imported here, in whichever tree that is."""
 _A_WHILE = 6.0
 """Seconds in which a process that was killed is up again, also on a busy machine."""
 _AGAIN = 0.05
@@ -36,7 +39,7 @@ class Ground:
         self.home.mkdir(parents=True, mode=0o700)
         self._configure(url)
         Repository(repository(self.home))
-        self.rota = Rota(self.home, place, PYTHONPATH=f"{_TESTS / 'crash' / 'hook'}:{_TESTS}")
+        self.rota = Rota(self.home, place, PYTHONPATH=f"{_TESTS / 'crash' / 'hook'}:{_TESTS}:{_SOURCE}")
         self.records = Records()
         self.random = random.Random(seed)
         self.kills: Counter[str] = Counter()

@@ -1,7 +1,9 @@
 """When all has ended: what the clients were told, what the children wrote and what the store says must be one story.
 
-lost          accepted, and not in the store, or without an end; a chain that stopped with retries left
-twice         a run with two children; a job or chain that ran again though nobody asked; two at once that must not
+lost          accepted, and not in the store, or without an end, or ended without cause and without a run; a chain that
+              stopped with retries left
+twice         a run with two children; a job or chain that ran again though nobody asked, or after what ended otherwise
+              than it may; two at once that must not
 mislabelled   an end that is not the one its child had; `unknown` where the supervisor was not killed
 locks         held by nobody, pools in use by nobody, groups and slots that are open
 orphans       processes that live and are nobody's
@@ -18,6 +20,7 @@ from typing import Any
 import msgspec
 
 from crash import witness
+from crash.ends import Ends
 from crash.ground import Ground
 from crash.load import POOLS, Told
 from crash.point import BY_NAME
@@ -83,6 +86,8 @@ class Judge:
         self._read_witness()
         self._check_accepted()
         self._check_chains()
+        for kind, text in Ends(self._jobs, self._records).faults():
+            self._fault(kind, text)
         for run in self._runs.values():
             self._check_run(run)
         for label, told in self._records.told.items():

@@ -20,7 +20,9 @@ from crash import witness
 from rota.client.ask import Ask
 from rota.client.ask.job import ACTIVE, cancel_job, get_job, rewind_job, submit_batch, submit_job
 from rota.client.ask.slot import run_direct
-from rota.client.session import Session
+from rota.client.carry import run
+from rota.client.session import Blocking
+from rota.client.transport import HomeSocket
 from rota.errors import Conflict, InFlight, RotaError, WaitOver
 from rota.home import Home
 
@@ -50,6 +52,8 @@ class Told(msgspec.Struct):
     worktree: bool = False
     """It works in a worktree of its own, and leaves a patch."""
     skip_if: str = ""
+    on_failure: str = ""
+    """The policy of the group that it was submitted with."""
 
     @property
     def has_steps(self) -> bool:
@@ -75,7 +79,7 @@ class Records:
 
 class Client:
     def __init__(self, home: Path, number: int, seed: int, records: Records, stop: threading.Event) -> None:
-        self._session = Session(Home(home), starts=False)
+        self._carrier = Blocking(HomeSocket(Home(home)), None, starts=False)  # which does not say what it waits for
         self._program = witness.program(home)
         self._repository = str(repository(home))
         self._random = random.Random(f"{seed}.{number}")
@@ -107,7 +111,7 @@ class Client:
         """Until there is an answer, be it a refusal. One who gives up would not know what became of it."""
         while True:
             try:
-                return self._session.ask(ask)
+                return run(self._carrier.ask(ask)).json()
             except InFlight:
                 pass  # the scheduler has not noticed yet that our connection of before is gone
             except (Conflict, WaitOver):
@@ -152,13 +156,13 @@ class Client:
             wanted["after"] = [{"job": self._random.choice(self._mine[-8:]), "policy": policy}]
         return label, wanted
 
-    def _remember(self, label: str, wanted: dict[str, Any], job: str) -> None:
+    def _remember(self, label: str, wanted: dict[str, Any], job: str, on_failure: str = "") -> None:
         fields = {
             name: wanted[name]
             for name in ("locks", "pools", "retries", "after", "worktree", "skip_if")
             if name in wanted
         }
-        self._records.told[label] = Told(**fields, jobs=[job])
+        self._records.told[label] = Told(**fields, jobs=[job], on_failure=on_failure)
         self._mine.append(job)
         self._open.append(job)
 
@@ -183,7 +187,7 @@ class Client:
         answer = self._ask_twice(submit_batch(jobs, group=group, key=asked[0][0]))
         self._records.groups.add(answer["group"])
         for (label, wanted), job in zip(asked, answer["jobs"], strict=True):
-            self._remember(label, wanted, job)
+            self._remember(label, wanted, job, group["on_failure"])
 
     def run_directly(self) -> None:
         label, wanted = self._wanted()

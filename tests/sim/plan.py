@@ -15,10 +15,13 @@ from sim.fault import Fault
 VERBS = {
     "submit": 12, "flood": 3,
     "group": 3, "reserve": 3, "leave": 2, "cancel": 3, "retry": 2, "rewind": 2, "move": 2, "edit": 3,
-    "pause": 2, "resume": 3, "hold": 1, "clear": 1, "limit": 3, "pace": 1, "tick": 2, "world": 4, "schedule": 2,
-    "trigger": 1, "time": 16, "jump": 1, "latency": 1, "repeat": 1, "break_off": 2, "kill_supervisor": 1, "crash": 2,
+    "pause": 2, "resume": 3, "hold": 1, "clear": 1, "limit": 3, "pace": 1, "tick": 2, "world": 4, "schedule": 3,
+    "trigger": 2, "time": 16, "jump": 2, "latency": 1, "repeat": 1, "break_off": 2, "kill_supervisor": 1, "crash": 2,
     "close_group": 1, "cancel_group": 1, "join_group": 2, "template": 3, "make": 4, "webhook": 2, "deliver": 3,
 }  # fmt: skip
+
+_LATEST = 60
+"""Operations that go well before a fault, at most: few steps have more."""
 
 
 STEADY = {"time", "limit", "cancel", "latency", "repeat", "break_off", "kill_supervisor", "crash"}
@@ -50,4 +53,4 @@ def plan_of(seed: int) -> Plan:
 def _fault(chance: random.Random, luck: float) -> Fault | None:
     if chance.random() >= luck:
         return None
-    return Fault(chance.choice(("crash", "crash", "crash", "full", "busy")), chance.choice((0, 1, 2, 5, 10, 20, 40)))
+    return Fault(chance.choice(("crash", "crash", "crash", "full", "busy")), chance.randrange(_LATEST))

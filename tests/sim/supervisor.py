@@ -9,7 +9,7 @@ out. Everything that ever lived is remembered: what the store says is compared w
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -63,10 +63,15 @@ class Supervisor:
         self._at_spawn = at_spawn
         self._is_lucky = random.Random(f"luck {seed}").random() < 0.4
         """Nearly all of its children are soon over, and succeed."""
+        clumsiness = random.Random(f"{seed} clumsiness").choice((0.08, 0.08, 0.5))
+        self._clumsiness = 0.015 if self._is_lucky else clumsiness
+        """How many of the starts fail; of those, a third for the machine's sake."""
         self.children: dict[RunId, Child] = {}
         """All that ever were."""
         self._failed: dict[RunId, FailedToStart] = {}
         """Starts that failed, until they are acknowledged."""
+        self._misses: Counter[JobId] = Counter()
+        """Starts that failed, and not for the machine's sake."""
         self._ordered: set[RunId] = set()
         self._ahead: deque[Start] = deque()
         """What it may start by itself, while their series lasts."""
@@ -157,10 +162,12 @@ class Supervisor:
         assert order.run not in self._ordered, f"run-{order.run} was ordered twice"
         self._ordered.add(order.run)
         chance = self.chance(order.run, "start")
-        luck = chance.random() * (5 if self._is_lucky else 1)
-        if luck < 0.08:
-            failure = FailedToStart(run=order.run, error="no such program", is_machine=luck < 0.03)
+        luck = chance.random()
+        if luck < self._clumsiness:
+            is_machine = luck < self._clumsiness / 3
+            failure = FailedToStart(run=order.run, error="no such program", is_machine=is_machine)
             self._failed[order.run] = failure
+            self._misses[order.job] += not failure.is_machine
             self.wire.tell(failure)
             self._freeze()
             return
@@ -197,6 +204,11 @@ class Supervisor:
     def alive(self) -> list[Child]:
         return [child for child in self.children.values() if child.lives]
 
+    def failed_starts(self, job: JobId) -> int:
+        """Also those that were ended because nobody had confirmed them in time."""
+        unconfirmed = [child for child in self.of_job(job) if child.end is not None and child.end.ended_by == "stop"]
+        return self._misses[job] + len(unconfirmed)
+
     def of_job(self, job: JobId) -> list[Child]:
         return [child for child in self.children.values() if child.order.job == job]
 
@@ -204,12 +216,12 @@ class Supervisor:
 class Wire(FakeExecutor):
     """One connection, as the scheduler sees it."""
 
-    def __init__(self, supervisor: Supervisor) -> None:
+    def __init__(self, supervisor: Supervisor, latency: float = 0.0) -> None:
         super().__init__()
         self._supervisor = supervisor
         self._orders: deque[tuple[float, Order]] = deque()
         self._messages: deque[tuple[float, Message]] = deque()
-        self.latency = 0.0
+        self.latency = latency
         self.is_repeating = False
         self.sent: Callable[[Order], None] = lambda _: None
 
