@@ -52,6 +52,12 @@ class Series:
     def is_open(self) -> bool:
         return bool(self._given)
 
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing starts, while the executor does not say what it has started."""
+        is_silent = self.is_open and self.is_called_back
+        return "nothing is started before the supervisor has said what it started by itself" if is_silent else None
+
     def is_of(self, settings: Settings) -> bool:
         """Whether it was decided on by these."""
         return self._settings is settings

@@ -288,8 +288,8 @@ class Engine:
 
     @property
     def _obstacles(self) -> list[str]:
-        store = [] if self.trouble is None else [self.trouble.message]
-        return [*store, *self._contact.obstacles]
+        found = (None if self.trouble is None else self.trouble.message, self._series.trouble)
+        return [*(each for each in found if each is not None), *self._contact.obstacles]
 
     @property
     def held_by(self) -> str | None:

@@ -50,7 +50,7 @@ from rota.executor.port import (
     Withdraw,
     Withdrawn,
 )
-from rota.executor.supervisor.protocol import ACCEPTED, AHEAD, PROTOCOL, SIGNALS, Lines
+from rota.executor.supervisor.protocol import ACCEPTED, AHEAD, PROTOCOL, Lines
 from rota.ids import RunId
 
 CONNECT_WAIT = 10.0
@@ -151,11 +151,6 @@ class LocalExecutor:
         self._connect()
 
     @property
-    def passes_signals(self) -> bool:
-        """Whether the supervisor knows how; an older one does not, and leaves when its jobs have ended."""
-        return self._spoken >= SIGNALS
-
-    @property
     def goes_ahead(self) -> bool:
         """Whether there is one, and it knows how."""
         return not self._is_broken and self._spoken >= AHEAD
@@ -167,19 +162,9 @@ class LocalExecutor:
         if self._is_broken:
             return  # `Accounts` will say what became of everything; what was not heard was not done
         for order in orders:
-            if self._is_known(order):
+            if self.goes_ahead or not isinstance(order, Ahead | Withdraw):
                 self._out += _PREFIX[type(order)] + _encoded(order)[1:] + b"\n"
         self._flush()
-
-    def _is_known(self, order: Order) -> bool:
-        """Whether a supervisor of this one's version has heard of such a thing."""
-        match order:
-            case Signal():
-                return self.passes_signals
-            case Ahead() | Withdraw():
-                return self.goes_ahead
-            case _:
-                return True
 
     def withdraw(self, series: int, patience: float) -> None:
         if not self.goes_ahead:

@@ -36,10 +36,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 PROTOCOL = 5
-SIGNALS = 4
-"""The first that passes them on; an older supervisor would only refuse the order."""
 AHEAD = 5
-"""The first that starts by itself what it was given ahead."""
+"""The first that starts by itself what it was given ahead; an older supervisor would only refuse the order."""
 ACCEPTED = range(max(1, PROTOCOL - 1), PROTOCOL + 1)
 
 SOCKET = "supervisor.sock"
