@@ -102,7 +102,9 @@ def test_it_is_told_right_behind_the_end_that_made_room(rig: Rig, fifo: MakeFifo
     wire.hello(generation=5)
     wire.say(type="environment", surroundings=1, variables={"PATH": os.environ["PATH"]})
     first, second = (json.loads(_encoded(order)) for order in (waits_at(rig, 1, gate), rig.order(2, ["true"])))
-    wire.say_at_once({"type": "start", **first}, {"type": "ahead", "series": 9, "width": 1, "starts": [second]})
+    wire.say_at_once(
+        {"type": "start", **first}, {"type": "ahead", "series": 9, "width": 1, "starts": [second], "runs": []}
+    )
     gate.release()
     while (heard := wire.hear()) is not None and heard["type"] != "exited":
         pass
@@ -590,3 +592,14 @@ def test_who_is_not_connected_goes_nowhere(rig: Rig) -> None:
         wait_readable(rig.executor.fileno(), time.monotonic() + PATIENCE, "the loss")
         came += rig.executor.receive()
     assert not rig.executor.goes_ahead
+
+
+@pytest.mark.parametrize(("code", "is_taken"), [(0, True), (1, False)], ids=["well", "otherwise"])
+def test_an_end_that_the_scheduler_had_not_heard_of_when_it_decided(rig: Rig, code: int, is_taken: bool) -> None:
+    """It has made room already when what was decided without it arrives."""
+    rig.start(1, ["sh", "-c", f"exit {code}"])
+    rig.exited(1)
+    rig.send(Ahead(series=1, width=1, starts=[rig.order(2, ["true"])], runs=[RunId(1)]))
+    until_read(rig)
+    assert taken(rig) == ([2] if is_taken else [])
+    assert (Withdrawn(series=1) in rig.seen) is not is_taken

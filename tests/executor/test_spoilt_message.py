@@ -43,7 +43,7 @@ def start(run: int, home: Path) -> dict[str, Any]:
 
 def ahead(*starts: dict[str, Any]) -> dict[str, Any]:
     given = [{name: value for name, value in each.items() if name != "type"} for each in starts]
-    return {"type": "ahead", "series": 3, "width": 5, "starts": given}
+    return {"type": "ahead", "series": 3, "width": 5, "starts": given, "runs": []}
 
 
 ORDERS: list[dict[str, Any]] = [
@@ -165,7 +165,17 @@ def test_what_is_given_ahead_is_refused_whole_and_its_series_is_over(peer: Peer,
 
 @pytest.mark.parametrize(
     "spoilt",
-    [{"series": "3"}, {"series": -1}, {"series": None}, {"width": "5"}, {"width": -1}, {"starts": {}}, {"starts": [5]}],
+    [
+        {"series": "3"},
+        {"series": -1},
+        {"series": None},
+        {"width": "5"},
+        {"width": -1},
+        {"starts": {}},
+        {"starts": [5]},
+        {"runs": None},
+        {"runs": ["5"]},
+    ],
     ids=str,
 )
 def test_an_ahead_that_says_nothing_ends_the_open_series(peer: Peer, spoilt: dict[str, Any]) -> None:

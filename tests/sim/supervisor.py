@@ -138,9 +138,16 @@ class Supervisor:
             self._ahead.clear()
             self._series, self._is_over = order.series, False
         if order.series == self._series and not self._is_over:
+            if not all(map(self._goes_well, order.runs)):
+                self._freeze()
+                return
             self._ahead.extend(order.starts)
             self._width = order.width
             self._advance()
+
+    def _goes_well(self, run: RunId) -> bool:
+        child = self.children.get(run)
+        return child is not None and (child.lives or (child.end is not None and child.end.code == 0))
 
     def _advance(self) -> None:
         while self._ahead and len(self.alive()) < self._width:

@@ -121,15 +121,15 @@ class Series:
             return
         places = work.session.open_places()
         lanes = work.session.ready_lanes(2)
-        lane = common_lane(list(places.values()), [lane for lane, _ in lanes])
+        lane = common_lane([place.lane for place in places], [lane for lane, _ in lanes])
         if lane is None or lanes[0][1]:
             return
         heads = work.session.heads(lane, len(given) + ahead.DEPTH)
-        plain = work.session.plain([*places, *heads[len(given) :]])
-        if plain >= places.keys():
-            self._give(work, next_up(heads, given, plain), width=len(places))
+        plain = work.session.plain([*(place.job for place in places), *heads[len(given) :]])
+        if all(place.job in plain for place in places):
+            self._give(work, next_up(heads, given, plain), [place.run for place in places])
 
-    def _give(self, work: Work, jobs: Sequence[JobId], *, width: int) -> None:
+    def _give(self, work: Work, jobs: Sequence[JobId], running: Sequence[RunId]) -> None:
         if not jobs:
             return
         first = work.session.take("run", len(jobs))
@@ -145,7 +145,7 @@ class Series:
             work.session.give_ahead(runs, work.now)
             foreseen = work.session.foreseen(runs, work.now)
             work.given = {start.run: foreseen[start.run] for start in starts}
-            work.ahead = Ahead(series=self._number, width=width, starts=starts)
+            work.ahead = Ahead(series=self._number, width=len(running), starts=starts, runs=running)
 
     # After the commit.
 

@@ -73,6 +73,9 @@ class Ahead(msgspec.Struct, frozen=True, kw_only=True):
     """A series ends with its `Withdrawn`; what is sent of it after that is not for anybody."""
     width: int
     starts: Sequence[Start]
+    runs: Sequence[RunId] = ()
+    """What runs, as far as the scheduler has heard. If one of these has ended otherwise than well, this was decided
+    without knowing it, and the series is over before it began."""
 
 
 class Withdraw(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 from rota.core.breaker import keys_of
 from rota.core.status import Status
@@ -13,14 +14,21 @@ from rota.store.moment import duration_from_stored, maybe_from_stored, to_stored
 from rota.store.record import decode_policy
 
 
+class Place(NamedTuple):
+    """Something runs there."""
+
+    run: RunId
+    job: JobId
+    lane: LaneId
+
+
 class Foreseeing(Claiming):
     def has_disturbances(self) -> bool:
         """Something else than room decides over who starts: slots, pauses, breakers, jobs marked for a look."""
         return bool(self._db.rows("disturbances")[0][0])
 
-    def open_places(self) -> Mapping[JobId, LaneId]:
-        """The jobs that run."""
-        return {JobId(job): LaneId(lane) for job, lane in self._db.rows("open_places")}
+    def open_places(self) -> list[Place]:
+        return [Place(RunId(run), JobId(job), LaneId(lane)) for run, job, lane in self._db.rows("open_places")]
 
     def ready_lanes(self, limit: int) -> list[tuple[LaneId, bool]]:
         """The first lanes with ready jobs, and whether those have to be looked at outside before they start."""

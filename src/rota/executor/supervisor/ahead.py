@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable
 
 from rota.executor.supervisor import field, protocol
+from rota.executor.supervisor.run import Run
 
 TYPE_CHECKING = False  # the typing module would cost half a megabyte
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ HOLD = 0.01
 
 
 class Ahead:
-    def __init__(self, live: set[int], start: Start, tell: Tell) -> None:
+    def __init__(self, runs: dict[int, Run], live: set[int], start: Start, tell: Tell) -> None:
+        self._runs = runs
         self._live = live
         self._start = start
         self._tell = tell
@@ -60,10 +62,18 @@ class Ahead:
         if not self._is_open(field.whole(order, "series")):
             return
         width, starts = field.whole(order, "width"), field.starts(order)
+        if not all(map(self._goes_well, field.wholes(order, "runs"))):
+            self.end()
+            return
         given = [(start, surroundings.get(start["surroundings"])) for start in starts]
         self._width = width
         self._waiting.extend(given)
         self._take()
+
+    def _goes_well(self, number: int) -> bool:
+        """So far, or to its end. Of one that has not, the scheduler had not heard when it decided."""
+        run = self._runs.get(number)
+        return run is not None and (number in self._live or (run.end is not None and _is_success(run.end)))
 
     def _is_open(self, series: int) -> bool:
         """Or is now, since it is newer than all before. One that is over stays so: this was under way when it ended."""

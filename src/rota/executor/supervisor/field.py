@@ -85,6 +85,13 @@ def check_start(order: Fields) -> None:
         seconds(order["workspace"], "limit")
 
 
+def wholes(fields: Fields, name: str) -> list[int]:
+    value: list[int] = fields[name]
+    if not isinstance(value, list):
+        raise ValueError(f"{name} is no list")
+    return [whole({name: each}, name) for each in value]
+
+
 def starts(order: Fields) -> list[Fields]:
     """Each as good as an order of its own."""
     value: list[Fields] = order["starts"]

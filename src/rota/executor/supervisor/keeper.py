@@ -74,7 +74,7 @@ class Keeper:
         self.ending = Ending(loop, tree, self._cleared)
         self.limits = Limits(loop, self.end)
         self.tell: Tell = _tell_nobody
-        self.ahead = Ahead(self.live, self.start, lambda line, within=0.0: self.tell(line, within=within))
+        self.ahead = Ahead(self.runs, self.live, self.start, lambda line, within=0.0: self.tell(line, within=within))
         self.trouble: str | None = None
         """Why ends that are known are not told: nobody else could know that they are waited for."""
 

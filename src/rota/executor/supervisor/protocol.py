@@ -12,7 +12,7 @@
                   ◄─ exited {run, at, code, signal, ended_by, skipped, tail, watched, trouble}
       acknowledge {run} ─►
                   ◄─ trouble {trouble}                what keeps ends from being told; null when it is over
-      ahead {series, width, starts: [{run, argv, …}]} ─►
+      ahead {series, width, starts: [{run, argv, …}], runs} ─►
                   ◄─ taken {run, at}                  the next of them is started, now that fewer than `width` live
       withdraw {series} ─►
                   ◄─ withdrawn {series}               no more of it: as asked, or since something was no success

@@ -3,7 +3,7 @@ SELECT (SELECT count(*) FROM slot WHERE finished_at IS NULL) + (SELECT count(*) 
        + (SELECT count(*) FROM breaker) + (SELECT count(*) FROM job WHERE stirred = 1)
 
 -- name: open_places
-SELECT run.job, job.lane FROM run JOIN job ON job.id = run.job WHERE run.status IS NULL
+SELECT run.id, run.job, job.lane FROM run JOIN job ON job.id = run.job WHERE run.status IS NULL
 
 -- name: plain: of these, the jobs whose success makes room and changes nothing else
 SELECT job.id FROM job JOIN spec ON spec.id = job.spec
