@@ -40,13 +40,15 @@ class Series:
         self._starter = starter
         self._executor = executor
         self._number = 1
-        self._given: dict[RunId, OpenRun] = {}
+        self._given: dict[RunId, Foreseen] = {}
         """In their order, without what was taken."""
         self.runs: dict[RunId, OpenRun] = {}
         """What is known of those that run. While nothing happens but ends, nobody else changes anything of them."""
         self._settings: Settings | None = None
         self.is_called_back = False
         """It was asked what it took, and has not answered."""
+        self._is_outdated = False
+        """Something was asked for since it was given: what was foreseen of it may not be so any more."""
 
     @property
     def is_open(self) -> bool:
@@ -73,15 +75,19 @@ class Series:
 
     # Inside a transaction.
 
-    def book_taken(self, work: Work, message: Taken) -> None:
+    def book_taken(self, work: Work, message: Taken) -> bool:
+        """Whether it was claimed by that."""
         at = min(datetime.fromtimestamp(message.at, UTC), work.now)
-        if self._claim(work, message.run, at) or work.session.open_run(message.run) is not None:
-            return  # told twice, perhaps
-        log.warning("%s was started ahead, but is not wanted any more", show_run(message.run))
-        work.orders.append(Stop(run=message.run))
+        if self._claim(work, message.run, at):
+            return True
+        if work.session.open_run(message.run) is None:  # else it was told twice
+            log.warning("%s was started ahead, but is not wanted any more", show_run(message.run))
+            self.give_up(work, message.run)
+        return False
 
     def give_up(self, work: Work, run: RunId) -> None:
-        """What it took cannot be booked: it is not to go on unseen."""
+        """What it took is not booked: it is not to go on unseen, and nobody else has its number."""
+        work.session.spend("run", run)
         work.taken.add(run)
         work.orders.append(Stop(run=run))
 
@@ -107,7 +113,8 @@ class Series:
         foreseen = self._given.get(run)
         if is_claimed and foreseen is not None:
             begun = work.now if at is None else at
-            work.runs[run] = msgspec.structs.replace(foreseen, worker=worker, started_at=begun)
+            if not self._is_outdated:
+                work.runs[run] = msgspec.structs.replace(foreseen, worker=worker, started_at=begun)
             since = max(0.0, (begun - foreseen.ready_at).total_seconds()) if foreseen.ready_at is not None else 0.0
             work.notes.append(Claimed(foreseen.type, since))
         return is_claimed
@@ -159,6 +166,7 @@ class Series:
         if work.ahead is not None:
             self._given.update(work.given)
             self._settings = work.settings
+        self._is_outdated = bool(self._given) and (is_asked or self._is_outdated)
         is_known = bool(self._given) and not is_asked
         self.runs = {run: known for run, known in work.runs.items() if known is not None} if is_known else {}
 

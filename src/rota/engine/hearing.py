@@ -148,9 +148,8 @@ class Hearing:
     def _book_ahead(self, work: Work, message: Taken | Withdrawn) -> None:
         if isinstance(message, Withdrawn):
             self._series.book_withdrawn(work, message.series)
-            return
-        self._expect([message.run], work.settings)
-        self._series.book_taken(work, message)
+        elif self._series.book_taken(work, message):
+            self._expect([message.run], work.settings)
 
     def _settle(self, work: Work, accounts: Accounts) -> None:
         """A new connection: what it says of every run, against what the store says."""
