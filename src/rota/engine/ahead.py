@@ -26,6 +26,7 @@ from rota.engine.meter import Claimed
 from rota.engine.work import NODE, Settings, Work
 from rota.executor.port import Ahead, Executor, Start, Stop, Taken
 from rota.ids import JobId, RunId, show_run
+from rota.store.ahead import Foreseen
 from rota.store.claim import OpenRun
 
 log = logging.getLogger("rota.engine")
@@ -114,22 +115,20 @@ class Series:
         if is_claimed and foreseen is not None:
             begun = work.now if at is None else at
             if not self._is_outdated:
-                work.runs[run] = msgspec.structs.replace(foreseen, worker=worker, started_at=begun)
-            since = max(0.0, (begun - foreseen.ready_at).total_seconds()) if foreseen.ready_at is not None else 0.0
-            work.notes.append(Claimed(foreseen.type, since))
+                work.runs[run] = msgspec.structs.replace(foreseen.run, worker=worker, started_at=begun)
+            work.notes.append(Claimed(foreseen.dispatch.type, foreseen.dispatch.waited(begun)))
         return is_claimed
 
     def go_on(self, work: Work) -> None:
         """All is decided, and nothing was asked for: give the executor what comes next, where that is certain."""
-        given = [foreseen.job for run, foreseen in self._given.items() if run not in work.taken]
+        given = [foreseen.run.job for run, foreseen in self._given.items() if run not in work.taken]
         if not work.has_brief or work.is_withdrawn or self.is_called_back or len(given) > ahead.DEPTH // 2:
             return
-        if not self._executor.goes_ahead or _is_unsteady(work):
+        if not self._executor.goes_ahead or _is_paced(work):
             return
-        places = work.session.open_places()
-        lanes = work.session.ready_lanes(2)
+        lanes, places = work.session.ready_lanes(2), work.session.open_places()
         lane = common_lane([place.lane for place in places], [lane for lane, _ in lanes])
-        if lane is None or lanes[0][1]:
+        if lane is None or lanes[0][1] or work.session.has_disturbances():
             return
         heads = work.session.heads(lane, len(given) + ahead.DEPTH)
         plain = work.session.plain([*(place.job for place in places), *heads[len(given) :]])
@@ -148,10 +147,8 @@ class Series:
             except (ValueError, LookupError):
                 break  # its record cannot be used, which is said when it is its turn
         if starts:
-            runs = {start.job: start.run for start in starts}
-            work.session.give_ahead(runs, work.now)
-            foreseen = work.session.foreseen(runs, work.now)
-            work.given = {start.run: foreseen[start.run] for start in starts}
+            work.given = work.session.foreseen(dispatches[: len(starts)], work.now)
+            work.session.give_ahead({start.job: start.run for start in starts}, work.now)
             work.ahead = Ahead(series=self._number, width=len(running), starts=starts, runs=running)
 
     # After the commit.
@@ -171,9 +168,8 @@ class Series:
         self.runs = {run: known for run, known in work.runs.items() if known is not None} if is_known else {}
 
 
-def _is_unsteady(work: Work) -> bool:
+def _is_paced(work: Work) -> bool:
     """Something else than room decides over who starts, now or in a while."""
     settings = work.settings
-    is_paced = settings.batch_size is not None or settings.heartbeat is not None or bool(settings.spawn_delay)
-    is_held = work.held is not None or bool(work.clearings) or bool(work.absent)
-    return is_paced or is_held or bool(work.questions) or work.session.has_disturbances()
+    is_slowed = settings.batch_size is not None or settings.heartbeat is not None or bool(settings.spawn_delay)
+    return is_slowed or work.held is not None or bool(work.clearings or work.absent or work.questions)

@@ -26,6 +26,7 @@ from rota.engine.meter import Note
 from rota.engine.once import Once
 from rota.executor.port import Ahead, Environment, Order, Start
 from rota.ids import JobId, RunId, SlotId
+from rota.store.ahead import Foreseen
 from rota.store.claim import OpenRun
 from rota.store.session import Session
 
@@ -79,7 +80,7 @@ class Work:
         self.starts: list[Start | Environment] = []
         self.ahead: Ahead | None = None
         """What the executor may start by itself from now on."""
-        self.given: dict[RunId, OpenRun] = {}
+        self.given: dict[RunId, Foreseen] = {}
         """The same, in their order, as they will be when they are claimed."""
         self.taken: set[RunId] = set()
         """What of that it has taken."""

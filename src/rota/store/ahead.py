@@ -9,8 +9,9 @@ from typing import NamedTuple
 from rota.core.breaker import keys_of
 from rota.core.status import Status
 from rota.ids import JobId, LaneId, RunId
-from rota.store.claim import Claiming, OpenRun
-from rota.store.moment import duration_from_stored, maybe_from_stored, to_stored
+from rota.store.claim import Claiming, Dispatch, OpenRun
+from rota.store.database import Row
+from rota.store.moment import maybe_from_stored, to_stored
 from rota.store.record import decode_policy
 
 
@@ -20,6 +21,13 @@ class Place(NamedTuple):
     run: RunId
     job: JobId
     lane: LaneId
+
+
+class Foreseen(NamedTuple):
+    """A plain job that stands in the queue, as it will be when it is claimed."""
+
+    run: OpenRun
+    dispatch: Dispatch
 
 
 class Foreseeing(Claiming):
@@ -59,30 +67,34 @@ class Foreseeing(Claiming):
                 return True
         return False
 
-    def foreseen(self, runs: Mapping[JobId, RunId], now: datetime) -> dict[RunId, OpenRun]:
-        """These, of which it is known that they are plain, as they will be when they are claimed."""
+    def foreseen(self, dispatches: Sequence[Dispatch], now: datetime) -> dict[RunId, Foreseen]:
+        """These, of which it is known that they are plain, in their order."""
+        rows = {row[0]: row for row in self._db.rows("foreseen", ids=[dispatch.job for dispatch in dispatches])}
         return {
-            runs[row[0]]: OpenRun(
-                run=runs[row[0]],
-                job=JobId(row[0]),
-                chain=JobId(row[1]),
-                status=Status.DISPATCHED,
-                dispatch_failures=row[2],
-                stop_requested=None,
-                timeout=duration_from_stored(row[3]),
-                idle_timeout=duration_from_stored(row[4]),
-                has_locks=False,
-                retries=row[5],
-                policy=decode_policy(row[6]),
-                keys=keys_of(row[7], row[8]),
-                type=row[7],
-                is_plain=True,
-                started_at=now,
-                ready_at=maybe_from_stored(row[9]),
-            )
-            for row in self._db.rows("foreseen", ids=list(runs))
+            dispatch.run: Foreseen(_open_run(rows[dispatch.job], dispatch, now), dispatch) for dispatch in dispatches
         }
 
     def drop_ahead(self) -> None:
         """None of what is left of it was started, nor will be."""
         self._db.run("drop_ahead")
+
+
+def _open_run(row: Row, dispatch: Dispatch, now: datetime) -> OpenRun:
+    return OpenRun(
+        run=dispatch.run,
+        job=dispatch.job,
+        chain=JobId(row[1]),
+        status=Status.DISPATCHED,
+        dispatch_failures=row[2],
+        stop_requested=None,
+        timeout=dispatch.timeout,
+        idle_timeout=dispatch.idle_timeout,
+        has_locks=False,
+        retries=row[3],
+        policy=decode_policy(row[4]),
+        keys=keys_of(dispatch.type, row[5]),
+        type=dispatch.type,
+        is_plain=True,
+        started_at=now,
+        ready_at=maybe_from_stored(row[6]),
+    )

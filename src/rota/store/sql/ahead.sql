@@ -20,8 +20,7 @@ INSERT INTO ahead (run, job, given_at) VALUES (:run, :job, :given_at)
 SELECT run FROM ahead ORDER BY run
 
 -- name: foreseen: as the runs of plain jobs will be
-SELECT job.id, job.chain, job.dispatch_failures, spec.timeout, spec.idle_timeout, job.retries, spec.retry, spec.type,
-       spec.target, job.ready_at
+SELECT job.id, job.chain, job.dispatch_failures, job.retries, spec.retry, spec.target, job.ready_at
 FROM job JOIN spec ON spec.id = job.spec WHERE job.id @in(ids)
 
 -- name: take_ahead
