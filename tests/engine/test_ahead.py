@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from engine.clockwork import Clockwork
-from engine.test_commit import Flaky, FlakyStore
+from engine.test_commit import Flaky, FlakySession, FlakyStore
 from harness import FakeExecutor, Raw, Scheduler
 from rota.core.ahead import BRIEF, DEPTH
 from rota.core.status import Status
+from rota.engine.work import Request
 from rota.errors import StorageFull
 from rota.executor.port import (
     Account,
@@ -25,12 +26,12 @@ from rota.executor.port import (
     Lost,
     Message,
     Order,
-    Start,
     Started,
     Taken,
     Withdrawn,
 )
 from rota.ids import JobId, RunId, show_job
+from rota.store.database import Superseded
 from rota.store.port import Store
 from rota.store.session import Reader
 
@@ -315,7 +316,7 @@ class Witness(Forerunner):
     def send(self, orders: Sequence[Order]) -> None:
         for order in orders:
             if isinstance(order, Ahead):
-                stored = {run: job for run, job in self._raw("SELECT run, job FROM ahead")}
+                stored: dict[int, int] = dict(self._raw("SELECT run, job FROM ahead"))
                 assert {start.run: start.job for start in order.starts}.items() <= stored.items()
                 waiting = [self._reader.job(start.job) for start in order.starts]
                 assert {job.status for job in waiting if job is not None} == {Status.QUEUED}
@@ -760,6 +761,22 @@ def test_a_request_that_comes_while_the_disk_is_full_is_told_so_and_what_was_tak
     assert forerunner.withdrawn == [SERIES]
     flaky.say(exited(flaky, run))
     assert flaky.started() == [*jobs[:2], jobs[3]]
+
+
+def test_nobody_is_left_without_an_answer_by_one_that_was_replaced(
+    flaky: Flaky, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though what it was asked was not begun."""
+    equip(flaky)
+    under_way(flaky)
+    monkeypatch.setattr(FlakySession, "trouble", Superseded("another scheduler has it"))
+    flaky.fail()
+    answers: list[object] = []
+    begun: list[object] = []
+    with pytest.raises(Superseded):
+        flaky.engine.turn([Request(begun.append, answers.append)])
+    assert [type(answer) for answer in answers] == [Superseded]
+    assert begun == []
 
 
 # What is said of it.

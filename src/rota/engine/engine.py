@@ -142,14 +142,20 @@ class Engine:
         if not self._has_started and not self._starts_at_last(requests):
             return
         if self._series.is_open and not self._series.is_called_back and (requests or self._is_disturbed()):
-            # What the executor has taken by itself came before all that is done now.
-            self._series.call_back()
+            self._hear_first(requests)
+            if self.trouble is not None:
+                return
+        self._take_turn(requests)
+
+    def _hear_first(self, requests: Sequence[Request[Any]]) -> None:
+        """What the executor has taken by itself came before all that is done now."""
+        self._series.call_back()
+        try:
             self._take_turn((), only_hears=True)
+        finally:
             if self.trouble is not None:
                 for request in requests:
                     request.done(self.trouble)
-                return
-        self._take_turn(requests)
 
     def _is_disturbed(self) -> bool:
         """Something else has happened than that runs succeeded."""
