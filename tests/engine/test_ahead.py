@@ -620,8 +620,13 @@ def test_who_came_to_wait_for_one_that_is_given_meanwhile_is_let_go(
     run = forerunner.given[jobs[2]]
     forerunner.is_frozen = True
     follower = scheduler.submit(after=[jobs[2]])
-    scheduler.say(exited(scheduler, scheduler.run_of(jobs[1])), taken(scheduler, run))
-    scheduler.say(Started(run=run, pid=7, start_time=1), exited(scheduler, run), Withdrawn(series=SERIES))
+    scheduler.say(
+        exited(scheduler, scheduler.run_of(jobs[1])),
+        taken(scheduler, run),
+        Started(run=run, pid=7, start_time=1),
+        exited(scheduler, run),
+        Withdrawn(series=SERIES),
+    )
     assert scheduler.started() == [*jobs[:2], follower]
 
 
