@@ -81,14 +81,15 @@ class Rota:
         return ids
 
     def commands(self, count: int, concurrency: int) -> float:
-        """Commands a second, from the claim of the first in a full queue to the last end, by their own records: to
-        change the limit that lets them go takes time too, and is another matter."""
+        """Commands a second, from the claim of the first in a full queue, by its own record, until somebody who waits
+        is told of the last end: to change the limit that lets them go takes time too, and is another matter."""
         self.limit(0)
         ids = self.queue(count)
         self.limit(concurrency)
-        last = [self.ended(job) for job in ids[-concurrency:]]
-        begun = _moment(self.client.ask("GET", f"/api/jobs/{ids[0]}")["started_at"])
-        return count / (max(_moment(job["finished_at"]) for job in last) - begun)
+        for job in ids[-concurrency:]:
+            self.ended(job)
+        over = time.time()
+        return count / (over - _moment(self.client.ask("GET", f"/api/jobs/{ids[0]}")["started_at"]))
 
     def ended(self, job: str) -> Any:
         while (shown := self.client.ask("GET", f"/api/jobs/{job}?wait=30"))["finished_at"] is None:

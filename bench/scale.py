@@ -44,6 +44,10 @@ class Instant:
         messages, self._inbox = self._inbox, []
         return messages
 
+    goes_ahead = False
+
+    def withdraw(self, series: int, patience: float) -> None: ...
+
     def fileno(self) -> int:
         return -1
 

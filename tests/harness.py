@@ -103,6 +103,10 @@ class FakeExecutor:
         messages, self.inbox = self.inbox, []
         return messages
 
+    goes_ahead = False
+
+    def withdraw(self, series: int, patience: float) -> None: ...
+
     def fileno(self) -> int:
         return -1
 

@@ -10,20 +10,28 @@ import subprocess
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import rota
 from crash import strike, witness
-from crash.load import POOLS, Client, Records, repository
-from crash.point import Point
+from crash.brief import Brief
+from crash.load import POOLS, Client, Records
+from crash.mixed import Mixed, repository
+from crash.point import Load, Point
 from e2e.rig import Rota, ends_within, eventually
 from repository import Repository
 from rota.client.ask.job import ACTIVE
 
+LOADS: Mapping[Load, type[Client]] = {"brief": Brief, "mixed": Mixed}
 VICTIMS = ("scheduler", "supervisor", "both")
 PATIENCE = 60.0
+_CLIENTS = 4
 _TESTS = Path(__file__).parent.parent
+_SOURCE = Path(rota.__file__).parent.parent
+"""What is killed is what is imported here, in whichever tree that is."""
 _A_WHILE = 6.0
 """Seconds in which a process that was killed is up again, also on a busy machine."""
 _AGAIN = 0.05
@@ -31,18 +39,21 @@ _AGAIN = 0.05
 
 
 class Ground:
-    def __init__(self, place: Path, *, url: str | None = None, seed: int = 0, clients: int = 4) -> None:
+    def __init__(self, place: Path, *, url: str | None = None, seed: int = 0) -> None:
         self.home = place / "home"
         self.home.mkdir(parents=True, mode=0o700)
         self._configure(url)
         Repository(repository(self.home))
-        self.rota = Rota(self.home, place, PYTHONPATH=f"{_TESTS / 'crash' / 'hook'}:{_TESTS}")
+        witness.put_program(self.home)
+        self.rota = Rota(self.home, place, PYTHONPATH=f"{_TESTS / 'crash' / 'hook'}:{_TESTS}:{_SOURCE}")
         self.records = Records()
         self.random = random.Random(seed)
         self.kills: Counter[str] = Counter()
         self.starts = 0
+        self._seed = seed
         self._stop = threading.Event()
-        self._clients = [Client(self.home, number, seed, self.records, self._stop) for number in range(clients)]
+        """For the clients of now."""
+        self._clients: list[Client] = []
         self._numbers = itertools.count()
         self._is_over = False
         self._manager = threading.Thread(target=self._manage, daemon=True)
@@ -58,8 +69,21 @@ class Ground:
     def begin(self) -> None:
         self._manager.start()
         self.status()
+
+    def put_under(self, load: Load) -> None:
+        """From now on; those of another load have their last answer first, and what they asked for may go on."""
+        self._dismiss()
+        self._stop = threading.Event()
+        self._clients = [
+            LOADS[load](self.home, number, self._seed, self.records, self._stop) for number in range(_CLIENTS)
+        ]
         for client in self._clients:
             client.start()
+
+    def _dismiss(self) -> None:
+        self._stop.set()
+        late = [client for client in self._clients if not client.join(PATIENCE * 2)]
+        assert not late, f"{len(late)} clients still wait for an answer: {self.status()}"
 
     def _manage(self) -> None:
         with (self.home / "rota.log").open("ab") as log:
@@ -139,10 +163,7 @@ class Ground:
 
     def drain(self) -> None:
         """Everybody has his last answer, and all that was accepted has ended."""
-        self._stop.set()
-        late = [client for client in self._clients if not client.join(PATIENCE * 2)]
-        assert not late, f"{len(late)} clients still wait for an answer: {self.status()}"
-
+        self._dismiss()
         deadline = time.monotonic() + PATIENCE * 2
         while left := self._active():
             assert time.monotonic() < deadline, f"not ended: {left}; alive: {witness.of_home(self.home)}"

@@ -1,7 +1,9 @@
 """When all has ended: what the clients were told, what the children wrote and what the store says must be one story.
 
-lost          accepted, and not in the store, or without an end; a chain that stopped with retries left
-twice         a run with two children; a job or chain that ran again though nobody asked; two at once that must not
+lost          accepted, and not in the store, or without an end, or ended without cause and without a run; a chain that
+              stopped with retries left
+twice         a run with two children; a job or chain that ran again though nobody asked, or after what ended otherwise
+              than it may; two at once that must not
 mislabelled   an end that is not the one its child had; `unknown` where the supervisor was not killed
 locks         held by nobody, pools in use by nobody, groups and slots that are open
 orphans       processes that live and are nobody's
@@ -18,6 +20,7 @@ from typing import Any
 import msgspec
 
 from crash import witness
+from crash.ends import Ends
 from crash.ground import Ground
 from crash.load import POOLS, Told
 from crash.point import BY_NAME
@@ -36,6 +39,8 @@ class Verdict(msgspec.Struct):
     jobs: int
     runs: int
     direct: int
+    ahead: int
+    """Runs that the supervisor started by itself, as the store has it."""
     unknown: int
     """Runs whose exit code nobody can know: not a fault, but the price of a killed supervisor."""
     faults: dict[str, list[str]]
@@ -75,6 +80,13 @@ class Judge:
                 return
             cursor = f"&cursor={page['next']}"
 
+    def _dispatched(self) -> Iterator[dict[str, Any]]:
+        position = 0
+        while position is not None:
+            page = self._ground.api("GET", f"/api/events?format=json&kind=job.dispatched&limit=1000&since={position}")
+            yield from page["events"]
+            position = page["next"]
+
     def _fault(self, kind: str, text: str) -> None:
         self._faults[kind].append(text)
 
@@ -83,6 +95,8 @@ class Judge:
         self._read_witness()
         self._check_accepted()
         self._check_chains()
+        for kind, text in Ends(self._jobs, self._records).faults():
+            self._fault(kind, text)
         for run in self._runs.values():
             self._check_run(run)
         for label, told in self._records.told.items():
@@ -94,12 +108,14 @@ class Judge:
         self._check_rest()
         self._check_processes()
         self._check_again()
+        ahead = sum(event["cause"] == "ahead" for event in self._dispatched())
         self._ground.stop()
         self._check_files()
         return Verdict(
             jobs=len(self._jobs),
             runs=len(self._runs),
             direct=sum(told.is_direct for told in self._records.told.values()),
+            ahead=ahead,
             unknown=sum(_is_unknown(run["error"]) for run in self._runs.values()),
             faults=self._faults,
         )
@@ -247,7 +263,7 @@ class Judge:
 
     def _check_points(self) -> None:
         """What became of the run that a process was at when it was killed. A run of several processes may have been at
-        any of them."""
+        any of them; one that was not claimed may be another by now."""
         stepping = {job for told in self._records.told.values() if told.has_steps for job in told.jobs}
         for line in self._lines:
             name, _, number = line.code.partition("/")
@@ -257,9 +273,10 @@ class Judge:
             found = self._runs.get(run)
             if found is not None and self._jobs[found["job"]]["chain"] in stepping:
                 continue
-            if point.becomes == "again" and run in self._children:
+            is_same = point.is_claimed or not self._is_another(run, line.at or 0.0)
+            if point.becomes == "again" and is_same and run in self._children:
                 self._fault("twice", f"{run} was killed at {name}, and has a child")
-            if point.becomes == "again" and found is not None and found["status"] != "CANCELLED":
+            if point.becomes == "again" and is_same and found is not None and found["status"] != "CANCELLED":
                 self._fault("mislabelled", f"{run} was killed at {name} and is {found['status']}")
             if found is not None and point.becomes in ("known", "unknown") and found["status"] != "CANCELLED":
                 is_unknown = _is_unknown(found["error"])
@@ -267,6 +284,13 @@ class Judge:
                 is_older = is_unknown and self._was_killed_between(found["started_at"], (line.at or 0.0) - _CLOCKS)
                 if is_unknown is not (point.becomes == "unknown") and not is_older:
                     self._fault("mislabelled", f"{run} was killed at {name} and is {found['error'] or 'known'}")
+
+    def _is_another(self, run: str, moment: float) -> bool:
+        """What has this number was claimed after that; so was every direct execution, for none is given ahead."""
+        found, child = self._runs.get(run), self._children.get(run)
+        if found is not None:
+            return _seconds(found["started_at"]) >= moment
+        return child is not None and self._records.told[child.label].is_direct
 
     # What is left.
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
-from rota.executor.port import Acknowledge, Exited, Order, Start, Stop
+from rota.executor.port import Acknowledge, Ahead, Exited, Order, Start, Stop
+
+Load = Literal["mixed", "brief"]
+"""What the clients want meanwhile (`mixed.py`, `brief.py`)."""
 
 Becomes = Literal["any", "known", "unknown", "again"]
 """What becomes of the run that the process was at when it died.
@@ -34,6 +37,10 @@ class Point(NamedTuple):
     """What is true there."""
     is_start: bool = False
     """On the way of a process that was just started: it is killed once before."""
+    load: Load = "mixed"
+    """Under which it is come to."""
+    is_claimed: bool = True
+    """Its run is in the store. If not, and it comes to nothing, the next run that is claimed may have its number."""
 
     @property
     def process(self) -> str:
@@ -54,6 +61,11 @@ def _ordered(kind: type[Start | Stop | Acknowledge]) -> Find:
         return next((order.run for order in orders if isinstance(order, kind)), None)
 
     return find
+
+
+def _given(arguments: Sequence[Any], _result: Any) -> int | None:
+    orders: Sequence[Order] = arguments[1]
+    return next((order.starts[0].run for order in orders if isinstance(order, Ahead)), None)
 
 
 def _heard_end(_arguments: Sequence[Any], result: Any) -> int | None:
@@ -128,6 +140,10 @@ POINTS = (
           "the order to end the child is sent"),
     Point("scheduler.mirroring", "rota.engine.mirror:_keep_as_outcome", "before", _always, "any",
           "a job has ended; its `outcome.json` is not written"),
+    Point("scheduler.giving", f"{_LOCAL}.send", "before", _given, "again",
+          "what comes next is on disk; the supervisor is not told", load="brief", is_claimed=False),
+    Point("scheduler.given", f"{_LOCAL}.send", "after", _given, "any",
+          "the supervisor is told what comes next; nothing is heard of it", load="brief"),
     Point("scheduler.opening", f"{_SESSION}.raise_epoch", "after", _always, "any",
           "at its start: the epoch is raised and not committed", is_start=True),
     Point("scheduler.meeting", f"{_LOCAL}._connect", "after", _always, "any",
@@ -138,6 +154,8 @@ POINTS = (
           "at its start: the first turn is over, nobody was served", is_start=True),
     Point("supervisor.asked", f"{_KEEPER}.start", "before", _of_order, "again",
           "an order is read; nothing is written"),
+    Point("supervisor.following", f"{_SERVER}.tell", "after", _of_line(b"taken"), "again",
+          "what comes next is taken; nothing is written or sent", load="brief", is_claimed=False),
     Point("supervisor.starting", "rota.executor.supervisor.journal:Journal.must_record", "after",
           _of_line(b"starting"), "unknown", "`starting` is written; there is no child"),
     Point("supervisor.spawning", "rota.executor.supervisor.spawn:_make_child", "before", _of_child, "unknown",

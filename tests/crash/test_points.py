@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from crash.ground import Ground
+from crash.ground import LOADS, Ground
 from crash.judge import Judge
 from crash.point import POINTS
 from crash.server import restarted
@@ -42,13 +42,17 @@ def judge(ground: Ground) -> None:
 
 def test_killed_at_every_named_point(make_ground: Callable[..., Ground]) -> None:
     ground = make_ground()
-    for point in POINTS:
-        ground.strike(point)
+    for load in LOADS:  # the brief one first: what is left of the other would keep anything from being given ahead
+        ground.put_under(load)
+        for point in POINTS:
+            if point.load == load:
+                ground.strike(point)
     judge(ground)
 
 
 def test_killed_at_any_moment(make_ground: Callable[..., Ground]) -> None:
     ground = make_ground()
+    ground.put_under("mixed")
     ground.roam(sample(6))
     judge(ground)
 
@@ -56,6 +60,7 @@ def test_killed_at_any_moment(make_ground: Callable[..., Ground]) -> None:
 def test_killed_at_any_moment_while_the_server_is_restarted(make_ground: Callable[..., Ground]) -> None:
     with own_server() as server:
         ground = make_ground(server.url())
+        ground.put_under("mixed")
         with restarted(server) as restarts:
             ground.roam(sample(6))
         judge(ground)

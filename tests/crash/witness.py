@@ -51,11 +51,14 @@ class Line(NamedTuple):
     code: str
 
 
-def program(home: Path) -> str:
-    path = home / "crash.child"
-    path.write_text(CHILD.format(home=home, file=FILE))
-    path.chmod(0o755)
-    return str(path)
+def program(home: Path) -> Path:
+    return home / "crash.child"
+
+
+def put_program(home: Path) -> None:
+    """Once, before any child is started: a shell reads its script while it is at it."""
+    program(home).write_text(CHILD.format(home=home, file=FILE))
+    program(home).chmod(0o755)
 
 
 def mark(home: Path, kind: str, process: str, what: str) -> None:

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e.client import Client
 from e2e.rig import Rota, Stage, ends_within, eventually, lives
-from rota.executor.supervisor.protocol import PROTOCOL, SIGNALS
+from rota.executor.supervisor.protocol import AHEAD, PROTOCOL
 
 _STAND_IN = """
 import sys
@@ -74,18 +73,14 @@ def test_neighbouring_versions_work_together(
     assert rota.status()["trouble"] == []
 
 
-def test_a_supervisor_that_passes_no_signals_on_is_not_asked_to_and_it_is_said(
-    rota: Rota, stage: Stage, supervise: Callable[[int, int], int]
+def test_a_supervisor_that_starts_nothing_by_itself_is_told_of_each(
+    rota: Rota, supervise: Callable[[int, int], int]
 ) -> None:
-    """All else of a direct execution works with it."""
-    supervise(SIGNALS - 1, SIGNALS - 1)
+    supervise(AHEAD - 1, AHEAD - 1)
     rota.start()
-    direct = Client(rota, *stage.actor("direct"))
-    assert stage.hear() == ["direct begins"]
-    direct.send(signal.SIGHUP)
-    direct.says("SIGHUP is not passed on: the running supervisor is of an older version of Rota")
-    stage.release("direct", 5)
-    direct.end(5)
+    jobs = [rota.post(["true"]) for _ in range(12)]
+    rota.wait(jobs[-1])
+    assert {rota.show(job)["status"] for job in jobs} == {"COMPLETED"}
     assert rota.status()["trouble"] == []
 
 

@@ -11,6 +11,7 @@ from datetime import datetime
 
 import msgspec
 
+from rota.core.after import Edge
 from rota.core.control import scopes_of
 from rota.core.job import Job
 from rota.core.pool import Limits
@@ -18,7 +19,7 @@ from rota.core.slot import Slot, SlotState, owner_of
 from rota.core.status import STARTED, TERMINAL, WAITING, Status
 from rota.ids import JobId
 
-_MEETS = {"success": {Status.COMPLETED, Status.SKIPPED}, "finished": set(TERMINAL), "failed": {Status.FAILED}}
+MEETS = {"success": {Status.COMPLETED, Status.SKIPPED}, "finished": set(TERMINAL), "failed": {Status.FAILED}}
 
 
 class Party(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +88,10 @@ class Referee:
         self.contenders = [party for party in (*self.slots, *self.jobs) if self._held_before_locks(party) is None]
         self.able: list[Party] = []
         """Who could start now."""
-        self._closed: set[str] = set()
+        self._closed: dict[str, Party] = {}
+        """Each by the first who lacked room in it."""
+        self._full: dict[JobId, list[str]] = {}
+        """What a slot lacks room in when its turn comes, before all jobs."""
         self._reserved: dict[str, int] = {}
         self._kinds = {party.owner: self._kind_of_slot(party) for party in self.slots}
         self._close()
@@ -96,15 +100,42 @@ class Referee:
     def is_decided(self, party: Party) -> bool:
         """It waits for what can no longer come."""
         edges = self._jobs[party.owner].after
-        return any(self._lasts[edge.chain] in TERMINAL - _MEETS[edge.policy.value] for edge in edges)
+        return any(self._lasts[edge.chain] in TERMINAL - MEETS[edge.policy.value] for edge in edges)
 
     def kind(self, party: Party) -> str | None:
         """The first gate that does not pass."""
         return self._kinds[party.owner]
 
-    def lacks(self, party: Party) -> set[str]:
-        """Pools that keep it: full, or closed by one before it."""
-        return {pool for pool in party.draws if self._is_short(party, pool)} | (self._closed & party.draws.keys())
+    def topics(self, party: Party) -> list[str] | None:
+        """What it waits for, as `why` names it; none where that is outside."""
+        match self.kind(party):
+            case "dependencies":
+                unmet = [edge for edge in self._jobs[party.owner].after if not self._is_met(edge)]
+                return [f"job:{unmet[0].predecessor}"] if unmet else None
+            case "locks":
+                barred = self.barred(party)
+                return [f"lock:{key}" for key in party.locks if key in barred]
+            case "capacity":
+                return self._full[party.owner] if party.owner in self._full else self._lacks(party)
+            case "slot":
+                return ["slot"]
+            case "delay":
+                return []
+            case _:
+                return None
+
+    def _lacks(self, party: Party) -> list[str]:
+        """The first pool that keeps it: full, or closed by one before it, who is named then."""
+        for pool in party.draws:
+            closer = self._closed.get(pool)
+            if self._is_short(party, pool):
+                return [f"pool:{pool}"]
+            if closer is not None and closer.rank < party.rank:
+                return [f"pool:{pool}", f"job:{closer.owner}"]
+        return []
+
+    def _is_met(self, edge: Edge) -> bool:
+        return self._lasts[edge.chain] in MEETS[edge.policy.value]
 
     def is_reserved(self, party: Party) -> bool:
         return any(
@@ -137,7 +168,7 @@ class Referee:
     def _held_before_locks(self, party: Party) -> str | None:
         job = self._jobs.get(party.owner)
         if job is not None:
-            if any(self._lasts[edge.chain] not in _MEETS[edge.policy.value] for edge in job.after):
+            if not all(map(self._is_met, job.after)):
                 return "dependencies"
             held = self._outside(job)
             if held is not None:
@@ -149,7 +180,7 @@ class Referee:
     def _kind_of_slot(self, slot: Party) -> str | None:
         kind = self._held_before_locks(slot)
         if kind is None:
-            full = any(self._is_short(slot, pool) for pool in slot.draws)
+            full = self._full[slot.owner] = self._lacks(slot)
             kind = "locks" if self.barred(slot) else "slot" if self.is_reserved(slot) else "capacity" if full else None
         if kind is None:
             self.able.append(slot)
@@ -161,12 +192,17 @@ class Referee:
     def _close(self) -> None:
         """Down the queue: who fits takes, and the first who does not closes what it lacks."""
         for job in self.contenders:
-            if job.owner < 0 or job.owner in self._undecided or self.barred(job) or self._closed & job.draws.keys():
+            if (
+                job.owner < 0
+                or job.owner in self._undecided
+                or self.barred(job)
+                or self._closed.keys() & job.draws.keys()
+            ):
                 continue
             short = {pool for pool in job.draws if self._is_short(job, pool, self._reserved.get(pool, 0))}
             if not short:
                 self.able.append(job)
-            self._closed |= short
+            self._closed |= dict.fromkeys(short - self._closed.keys(), job)
 
     def _kind_of_job(self, job: Party) -> str | None:
         kind = self._held_before_locks(job)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -126,21 +124,6 @@ def test_past_its_limit_it_is_rewritten(home: Path) -> None:
         rig.kill_supervisor()
         assert rig.exited(2).code == 0
         assert rig.exited(5).code == 1
-
-
-@pytest.fixture
-def full(rig: Rig) -> Iterator[Callable[[bool], None]]:
-    """Makes the disk look full to the supervisor: no file of its may grow."""
-    pid = rig.executor.supervisor_pid
-    usual = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-
-    def make(is_full: bool) -> None:
-        size = (rig.home / protocol.JOURNAL).stat().st_size
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, (size + 10, usual[1]) if is_full else usual)
-
-    yield make
-    with contextlib.suppress(ProcessLookupError):
-        make(False)
 
 
 def test_a_start_that_cannot_be_written_is_refused(rig: Rig, full: Callable[[bool], None]) -> None:

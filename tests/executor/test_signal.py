@@ -9,7 +9,6 @@ from typing import Any
 from executor.rig import Fifo, Rig, Wire, lives
 from executor.test_orphan import lose_supervisor
 from rota.executor.port import Signal
-from rota.executor.supervisor.protocol import SIGNALS
 from rota.ids import RunId
 
 MakeFifo = Callable[[str], Fifo]
@@ -99,13 +98,4 @@ def test_what_is_no_signal_is_refused(rig: Rig) -> None:
         assert refused is not None
         assert "not understood" in refused["error"]
     other.close()
-    assert lives(pid)
-
-
-def test_an_older_supervisor_is_not_asked(rig: Rig) -> None:
-    rig.executor._spoken = SIGNALS - 1
-    rig.start(1, ["sleep", "1000"])
-    pid = rig.started(1).pid
-    pass_on(rig, 1, signal.SIGKILL)
-    rig.barrier()
     assert lives(pid)

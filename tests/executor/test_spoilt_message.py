@@ -41,11 +41,18 @@ def start(run: int, home: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def ahead(*starts: dict[str, Any]) -> dict[str, Any]:
+    given = [{name: value for name, value in each.items() if name != "type"} for each in starts]
+    return {"type": "ahead", "series": 3, "width": 5, "starts": given, "runs": []}
+
+
 ORDERS: list[dict[str, Any]] = [
     {"type": "environment", "surroundings": 2, "variables": {"PATH": "/bin", "A": "b"}},
     {"type": "stop", "run": RUN, "kill_after": 5.0},
     {"type": "signal", "run": RUN, "number": 15},
     {"type": "acknowledge", "run": RUN},
+    ahead(),
+    {"type": "withdraw", "series": 3},
     HELLO,
 ]
 
@@ -95,7 +102,8 @@ ONE_RIG = settings(suppress_health_check=[*HealthCheck], max_examples=sample(150
 @ONE_RIG
 @given(data=st.data())
 def test_whatever_the_scheduler_says(peer: Peer, data: st.DataObject) -> None:
-    lines = spoilt_line(ORDERS) | spoilt_line([start(RUN, peer.rig.home)], may_be_overwritten=False)
+    makes_files = [start(RUN, peer.rig.home), ahead(start(RUN, peer.rig.home))]
+    lines = spoilt_line(ORDERS) | spoilt_line(makes_files, may_be_overwritten=False)
     with peer.speaking() as wire:
         wire.sock.sendall(b"".join(data.draw(st.lists(lines, min_size=1, max_size=4))))
         peer.works(wire)
@@ -109,7 +117,7 @@ def refusals(wire: Wire, count: int) -> list[dict[str, Any]]:
     return heard
 
 
-@pytest.mark.parametrize(
+cannot_be_carried_out = pytest.mark.parametrize(
     "spoilt",
     [
         {"timeout": float("inf")}, {"timeout": float("nan")}, {"timeout": "1"}, {"idle_timeout": float("inf")},
@@ -120,6 +128,9 @@ def refusals(wire: Wire, count: int) -> list[dict[str, Any]]:
     ],
     ids=str,
 )  # fmt: skip
+
+
+@cannot_be_carried_out
 def test_a_start_that_cannot_be_carried_out_is_refused_before_anything_is_done(
     peer: Peer, spoilt: dict[str, Any]
 ) -> None:
@@ -129,6 +140,51 @@ def test_a_start_that_cannot_be_carried_out_is_refused_before_anything_is_done(
         assert first["order"] == "start"
         assert first["error"].startswith("not understood: ")
         assert second["error"] == "this run has not ended", "the next line was read too"
+        peer.works(wire)
+
+
+def answers(wire: Wire, count: int) -> list[dict[str, Any]]:
+    heard: list[dict[str, Any]] = []
+    while len(heard) < count and (message := wire.hear()) is not None:
+        heard += [message] if message["type"] in ("error", "taken", "withdrawn") else []
+    return heard
+
+
+@cannot_be_carried_out
+def test_what_is_given_ahead_is_refused_whole_and_its_series_is_over(peer: Peer, spoilt: dict[str, Any]) -> None:
+    right, wrong = start(RUN, peer.rig.home), {**start(RUN + 1, peer.rig.home), **spoilt}
+    with peer.speaking() as wire:
+        wire.say_at_once(ahead(right, wrong), ahead(right), {**ahead(wrong), "series": 4})
+        refused, over, again, next_over = answers(wire, 4)
+        assert refused["order"] == again["order"] == "ahead"
+        assert refused["error"].startswith("not understood: ")
+        assert over == {"type": "withdrawn", "series": 3}, "so what came of it right after was nobody's"
+        assert next_over == {"type": "withdrawn", "series": 4}
+        peer.works(wire)
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        {"series": "3"},
+        {"series": -1},
+        {"series": None},
+        {"width": "5"},
+        {"width": -1},
+        {"starts": {}},
+        {"starts": [5]},
+        {"runs": None},
+        {"runs": ["5"]},
+    ],
+    ids=str,
+)
+def test_an_ahead_that_says_nothing_ends_the_open_series(peer: Peer, spoilt: dict[str, Any]) -> None:
+    nothing = ahead()
+    with peer.speaking() as wire:
+        wire.say_at_once(nothing, {**nothing, **spoilt})
+        refused, over = answers(wire, 2)
+        assert refused["error"].startswith("not understood: ")
+        assert over == {"type": "withdrawn", "series": 3}
         peer.works(wire)
 
 
@@ -185,6 +241,8 @@ ENDS: list[dict[str, Any]] = [
         "type": "exited", "run": RUN, "at": 1.0, "code": 1, "signal": None, "ended_by": None, "skipped": None,
         "tail": "x", "watched": True, "trouble": "",
     },
+    {"type": "taken", "run": RUN, "at": 1.0},
+    {"type": "withdrawn", "series": 3},
     {"type": "trouble", "trouble": None},
     {"type": "error", "error": "no", "run": RUN, "order": "start", "protocol": protocol.PROTOCOL},
 ]  # fmt: skip
@@ -272,6 +330,17 @@ def test_whatever_the_supervisor_says(tmp_path: Path, lines: list[bytes], in_one
 def test_whatever_it_answers_to_a_hello(tmp_path: Path, line: bytes) -> None:
     with facing(tmp_path, line + END) as executor:
         assert isinstance(hear_the_end(executor)[0], Accounts)
+
+
+def test_what_cannot_be_read_ends_the_wait_for_an_answer(tmp_path: Path) -> None:
+    with facing(tmp_path, GREETING, END + b'{"type":"withdrawn","series":"x"}\n') as executor:
+        executor.withdraw(3, PATIENCE)
+        wait_readable(executor.fileno(), time.monotonic() + PATIENCE, "what came before it")
+        assert [type(message) for message in executor.receive()] == [Accounts, Exited, Lost]
+        wait_readable(executor.fileno(), time.monotonic() + PATIENCE, "what is said of it")
+        with pytest.raises(Unavailable, match="cannot be read"):
+            executor.receive()
+        assert [type(message) for message in hear_the_end(executor)] == [Accounts, Exited]
 
 
 def hear_all(executor: LocalExecutor, heard: list[Message]) -> None:

@@ -12,16 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 from engine.referee import Party, Referee, of_job, of_slot, used
 from rota.core.event import Event
-from rota.core.fact import Fact, File, Head
 from rota.core.job import Job
 from rota.core.pool import Limits
 from rota.core.slot import SlotState, owner_of
 from rota.core.status import STARTED, TERMINAL, WAITING, Status
-from rota.executor.port import Acknowledge, Order, Start, Stop
+from rota.executor.port import Acknowledge, Ahead, Order, Start, Stop
 from rota.ids import JobId, RunId, SlotId, parse_slot, show_job
 from rota.view import slot as view_slot
 from rota.view.job import forms
+from sim.accepted import Accepted
+from sim.ends import Ends
 from sim.order import Order as QueueOrder
+from sim.outside import Outside
+from sim.schedule import Fires
 from sim.template import Snapshots
 from sim.webhook import Deliveries
 from store.invariants import check_store
@@ -41,24 +44,23 @@ class Judge:
     def __init__(self, simulation: Simulation, path: Path) -> None:
         self._sim = simulation
         self._path = path
-        self.accepted: set[JobId] = set()
-        """Jobs that somebody was told of."""
-        self.groups_asked: set[int] = set()
-        self.joined: set[str] = set()
         self.paused: set[str] = set()
         self.running: dict[JobId, Party] = {}
         """What has started and is not over, by the events."""
         self.new: list[Party] = []
         self._seen = 0
-        self._booked = 0
         self._stopped: set[RunId] = set()
         self._was_held = False
         self._waited: set[JobId] = set()
-        self._lasts: dict[JobId, Job] = {}
         self._fixed: dict[int, list[Any]] = {}
+        self._ended: dict[int, list[Any]] = {}
         self._order = QueueOrder(simulation, self)
         self.snapshots = Snapshots(self.raw)
         self._deliveries = Deliveries(self.raw)
+        self.accepted = Accepted(self.raw)
+        self._outside = Outside(simulation, self.raw)
+        self.ends = Ends(simulation, self.raw, self._outside)
+        self._fires = Fires(simulation, self.raw)
         self._committed = 0
         self._fault: Exception | None = None
 
@@ -87,6 +89,10 @@ class Judge:
                     runs = self.raw(f"SELECT job FROM run WHERE id = {order.run} AND status IS NULL")
                     assert runs == [(order.job,)], f"run-{order.run} is started before its claim is on disk"
                     assert Status(rows[0][0]) in STARTED
+            case Ahead():
+                for start in order.starts:
+                    rows = self.raw(f"SELECT status FROM ahead JOIN job ON job.id = job WHERE run = {start.run}")
+                    assert rows == [("QUEUED",)], f"run-{start.run} is given ahead before that is on disk: {rows}"
             case Stop():
                 self._stopped.add(order.run)
             case Acknowledge():
@@ -115,6 +121,10 @@ class Judge:
             self._order.at_commit(events)
             self.snapshots.at_commit(events)
             self._deliveries.at_commit(events)
+            self.accepted.at_commit(events)
+            self._outside.at_commit(events)
+            self.ends.at_commit(events)
+            self._fires.at_commit(events)
         except Exception as error:  # noqa: BLE001 - raised by `check`
             self._fault = self._fault or error
 
@@ -142,19 +152,30 @@ class Judge:
         assert self._sim.engine.trouble is None, self._sim.engine.trouble
         check_store(self.raw)
         self._meet()
-        self._check_accepted()
+        self.accepted.check()
         self._check_frozen()
         self.snapshots.check()
         self._deliveries.check()
+        self._fires.check()
         self._check_truth()
         if self._sim.wire.is_idle and self._sim.engine.held_by is None:
             self._check_rest()
 
     def _meet(self) -> None:
         """What was booked, in its order."""
-        for seq, event in self._sim.reader.events_since(self._seen, 100_000):
+        news = list(self._sim.reader.events_since(self._seen, 100_000))
+        for n, (seq, event) in enumerate(news):
             self._seen = seq
+            if event.cause == "ahead":
+                self._forget_ended([later for _, later in news[n + 1 :]])
             self._meet_event(event)
+
+    def _forget_ended(self, later: list[Event]) -> None:
+        """What was started ahead of a lost connection is booked with the accounts, the ends before it right after."""
+        if any(event.kind == "scheduler.recovered" for event in later[:2]):
+            for event in later:
+                if event.job is not None and event.kind in _GONE:
+                    self.running.pop(event.job, None)
 
     def _meet_event(self, event: Event) -> None:
         job = event.job
@@ -190,15 +211,6 @@ class Judge:
             size = limits.size(pool)
             assert size is None or total[pool] <= size, f"{one.owner} takes {pool} to {total[pool]}/{size}"
 
-    def _check_accepted(self) -> None:
-        known = {job for (job,) in self.raw("SELECT id FROM job")}
-        assert self.accepted <= known, f"lost: {self.accepted - known}"
-        for group, count in self.raw(
-            "SELECT job_group, count(DISTINCT chain) FROM job WHERE job_group IS NOT NULL GROUP BY 1"
-        ):
-            if f"group-{group}" not in self.joined:
-                assert count in self.groups_asked, f"group-{group} has {count} of its members"
-
     def _check_frozen(self) -> None:
         """What a job that has run is, and what its runs were, does not change any more (INV-001, INV-002)."""
         for run, *fixed in self.raw(
@@ -208,31 +220,26 @@ class Judge:
             assert self._fixed.setdefault(run, fixed) == fixed, f"run-{run} was {self._fixed[run]}, and is {fixed}"
 
     def _check_truth(self) -> None:
-        """What the store says of a run is what became of its process."""
-        for run, status, exit_code, error in self.raw(
-            f"SELECT id, status, exit_code, error FROM run WHERE status IS NOT NULL AND id > {self._booked - 50}"
-        ):
-            self._booked = max(self._booked, run)
+        """What the store says of a run is what became of its process, and stays so."""
+        for run, *end in self.raw("SELECT id, status, exit_code, error FROM run WHERE status IS NOT NULL"):
+            status, exit_code, error = self._ended.setdefault(run, end)
+            assert end == [status, exit_code, error], f"run-{run} was {self._ended[run]}, and is {end}"
             child = self._sim.supervisor.children.get(RunId(run))
-            if child is None:
-                assert status != Status.COMPLETED, f"run-{run} is {status}, and never was"
-                continue
+            assert child is not None, f"run-{run} is {status}, and never was"
             assert child.end is not None, f"run-{run} is {status}, and lives"
-            end = child.end
-            if end.code is not None and not child.is_stopped and run not in self._stopped:
-                assert (status, exit_code) == ("COMPLETED" if end.code == 0 else "FAILED", end.code), (run, status, end)
-            assert end.watched or status != Status.COMPLETED, f"run-{run} is {status}, and nobody saw its end"
-            assert not end.watched or "crash recovery" not in str(error), (
-                f"run-{run}: {error}, though it was seen to end"
-            )
+            if child.end.code is not None:
+                wanted = ("COMPLETED" if child.end.code == 0 else "FAILED", child.end.code)
+                assert (status, exit_code) == wanted, (run, status, child.end)
+            assert child.end.watched or status != Status.COMPLETED, f"run-{run} is {status}, and nobody saw its end"
+            is_unknown = "crash recovery" in str(error).lower()
+            assert child.end.watched is not is_unknown, f"run-{run}: {error}, and its end was seen: {child.end.watched}"
 
     # When nothing is under way.
 
     def _check_rest(self) -> None:
         jobs, slots = self._sim.reader.jobs(self._sim.ids()), self._sim.reader.open_slots()
-        self._lasts = {job.chain: job for job in jobs}
         paused = self.paused | ({"global"} if self._sim.engine.held is not None else set())
-        referee = Referee(jobs, slots, self._sim.sizes, paused, self._sim.clock.now(), self._outside)
+        referee = Referee(jobs, slots, self._sim.sizes, paused, self._sim.clock.now(), self._outside.holds)
         running = {party.owner for party in referee.running}
         assert running == self.running.keys(), f"running {running}, and by the events {set(self.running)}"
         alive = {child.order.job for child in self._sim.supervisor.alive()}
@@ -257,35 +264,12 @@ class Judge:
             wait = shown[f"slot-{-slot.owner}"].wait
             assert wait is not None, f"{slot.owner} waits, and nothing says why"
             assert str(wait.kind) == referee.kind(slot), (slot.owner, wait, referee.kind(slot))
+            topics = referee.topics(slot)
+            assert topics is None or list(wait.on) == topics, (slot.owner, wait, topics)
 
     def _has_command(self, owner: JobId) -> bool:
         slot = self._sim.reader.slot(SlotId(-owner))
         return slot is not None and slot.command is not None
-
-    def _outside(self, job: Job) -> str | None:
-        """What of the world outside holds it, by looking at all of it."""
-        for need in job.spec.needs:
-            if not self._is_there(str(need), job.chain):
-                return "dependencies"
-        pin = job.spec.pinned_head
-        if pin is not None and self._sim.probe.world.get(Head("/repo/.git", pin.branch)) != pin.oid:
-            return "pinned_head"
-        return None
-
-    def _is_there(self, name: str, chain: JobId) -> bool:
-        fact: Fact = File(name.removeprefix("file:")) if name.startswith("file:") else Head("/repo/.git", "c")
-        is_made = any(
-            job.status in STARTED and name in map(str, job.spec.produces)
-            for job in self._lasts.values()
-            if job.chain != chain
-        )
-        is_old = any(
-            self.raw(
-                f"SELECT 1 FROM product JOIN artifact ON artifact.id = product.artifact"
-                f" WHERE artifact.name = '{name}' AND is_rewound = 1 AND chain <> {chain}"
-            )
-        )
-        return bool(self._sim.probe.world.get(fact)) and not is_old and not (name.startswith("file") and is_made)
 
     def _check_jobs(self, referee: Referee, jobs: dict[JobId, Job]) -> None:
         waiting = [job for job in jobs.values() if job.status in WAITING]
@@ -296,6 +280,7 @@ class Judge:
                 f"{[(party.owner, shown[show_job(party.owner)].wait) for party in referee.able]} could start now"
             )
         for party in referee.jobs:
+            assert not referee.is_decided(party), f"{party.owner} waits for what cannot come any more"
             kind, wait = referee.kind(party), shown[show_job(party.owner)].wait
             said = None if wait is None else str(wait.kind)
             if wait is not None and "breaker" in str(wait.on):
@@ -305,7 +290,23 @@ class Judge:
             else:
                 assert said == kind, (party.owner, said, kind, wait)
                 assert jobs[party.owner].status is _WAITS.get(str(kind), Status.QUEUED), (party.owner, kind)
+                topics = self._topics(referee, party, jobs[party.owner])
+                assert wait is None or list(wait.on) == topics, (party.owner, wait, topics)
         self._check_words([party.owner for party in referee.jobs if shown[show_job(party.owner)].wait is None])
+
+    def _topics(self, referee: Referee, party: Party, job: Job) -> list[str]:
+        """What it waits for."""
+        inside = referee.topics(party)
+        if inside is not None:
+            return inside
+        pin = job.spec.pinned_head
+        match referee.kind(party):
+            case "dependencies":
+                return [f"artifact:{self._outside.missing(job)}"]
+            case "pinned_head" if pin is not None:
+                return [f"head:/repo/.git:{pin.branch}"]
+            case _:
+                return ["pause"] if self.paused & {"global", *party.scopes} else ["hold_file"]
 
     def _has_open_breaker(self) -> bool:
         return bool(self._sim.reader.breakers())

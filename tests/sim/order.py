@@ -19,7 +19,7 @@ from rota.core.event import Event
 from rota.core.job import Job
 from rota.core.pool import Limits
 from rota.core.slot import Slot, SlotState, owner_of
-from rota.core.status import STARTED, Status
+from rota.core.status import Status
 from rota.ids import JobId, parse_slot
 
 if TYPE_CHECKING:
@@ -32,16 +32,43 @@ class Order:
         self._sim = simulation
         self._raw = judge.raw
         self._started: set[JobId] = set()
+        self._later: set[JobId | None] = set()
+        """Who starts now or after that."""
         self._passed: set[JobId] = set()
         self._undecided: set[JobId] = set()
+        self._now = simulation.hands.now()
+        self._is_held = False
+        self._sizes: dict[str, int] = {}
 
     def at_commit(self, events: Sequence[Event]) -> None:
-        self._started = {owner for event in events if (owner := _started(event)) is not None}
-        if self._started and not self._is_unclear():
-            ready = {JobId(job) for (job,) in self._raw("SELECT id FROM job WHERE ready = 1")}
-            contending = {JobId(job) for (job,) in self._raw("SELECT job FROM lock WHERE state = 'contending'")}
-            self._passed, self._undecided = ready | contending, contending - ready
-            self._judge(self._referee())
+        """What the executor took by itself it took before anything of this turn: it goes by what was so at the commit
+        before it."""
+        causes = {event.cause for event in events if _started(event) is not None}
+        if causes != {"ahead"}:
+            self._see()
+        self._judge_all(events)
+        self._see()
+
+    def _see(self) -> None:
+        self._now, self._is_held = self._sim.clock.now(), self._sim.engine.held is not None
+        self._sizes = dict(self._sim.sizes)
+
+    def _judge_all(self, events: Sequence[Event]) -> None:
+        """What was taken one after the other is judged so, what was claimed together together."""
+        starts = [n for n, event in enumerate(events) if _started(event) is not None]
+        alone = [n for n in starts if events[n].cause == "ahead"]
+        together = [n for n in starts if events[n].cause != "ahead"]
+        for numbers in (*([n] for n in alone), together):
+            if numbers and not self._is_unclear():
+                self._started = {owner for n in numbers if (owner := _started(events[n])) is not None}
+                self._later = {event.job for event in events[numbers[0] :] if event.kind == "job.dispatched"}
+                self._judge_some()
+
+    def _judge_some(self) -> None:
+        ready = {JobId(job) for (job,) in self._raw("SELECT id FROM job WHERE ready = 1")}
+        contending = {JobId(job) for (job,) in self._raw("SELECT job FROM lock WHERE state = 'contending'")}
+        self._passed, self._undecided = ready | contending, contending - ready
+        self._judge(self._referee())
 
     def _is_unclear(self) -> bool:
         """A breaker lets one through, and a clearing ends jobs bit by bit: who may start then is theirs to say."""
@@ -50,17 +77,19 @@ class Order:
 
     def _referee(self) -> Referee:
         paused = {scope for (scope,) in self._raw("SELECT scope FROM pause")}
-        if self._sim.engine.held is not None:
+        if self._is_held:
             paused.add("global")
         jobs = [self._before(job) for job in self._sim.reader.jobs(self._sim.ids())]
         slots = [self._slot_before(slot) for slot in self._sim.reader.open_slots()]
         self._undecided &= {job.id for job in jobs if self._asks(job)}
-        now = self._sim.clock.now()
-        return Referee(jobs, slots, self._sim.sizes, paused, now, self._outside, self._undecided)
+        return Referee(jobs, slots, self._sizes, paused, self._now, self._outside, self._undecided)
 
     def _before(self, job: Job) -> Job:
-        is_new = job.id in self._started and job.status in STARTED
-        return msgspec.structs.replace(job, status=Status.QUEUED) if is_new else job
+        """One that could not be started is put off by that, and not before."""
+        if job.id not in self._later:
+            return job
+        is_put_off = job.status is Status.QUEUED
+        return msgspec.structs.replace(job, status=Status.QUEUED, not_before=None if is_put_off else job.not_before)
 
     def _slot_before(self, slot: Slot) -> Slot:
         is_new = owner_of(slot.id) in self._started
@@ -95,7 +124,7 @@ class Order:
             assert not party.clashes(other), f"{other.owner} passes {party.owner}, which waits for its key"
         if not later or party.owner < 0 or party.owner in self._undecided or referee.barred(party):
             return
-        limits = Limits(self._sim.sizes)
+        limits = Limits(self._sizes)
         limited = {pool for pool in party.draws if limits.size(pool) is not None}
         earlier = [other for other in referee.contenders if other.rank < party.rank]
         before = [other for other in earlier if other.owner not in self._undecided]

@@ -19,14 +19,19 @@ _MOST_TRIES = 400
 
 def fault_of(plan: Plan) -> str | None:
     """How it fails; none when it does not."""
+    return _carried_out(plan)[0]
+
+
+def _carried_out(plan: Plan) -> tuple[str | None, list[str]]:
+    """How it fails, and what became of each step up to there."""
     simulation = Simulation(plan)
     try:
         simulation.run()
     except Exception:  # noqa: BLE001 - whatever it is, it is what was looked for
-        return traceback.format_exc()
+        return traceback.format_exc(), simulation.story
     finally:
         simulation.close()
-    return None
+    return None, simulation.story
 
 
 def _where(fault: str) -> str:
@@ -59,7 +64,10 @@ def shrink(plan: Plan, fault: str) -> tuple[Plan, str]:
 
 
 def show(plan: Plan) -> str:
-    return "\n".join(f"    {_shown(step)}" for step in plan.steps)
+    """Each step, and what became of it."""
+    _, story = _carried_out(plan)
+    told = [*story, *["not reached"] * len(plan.steps)]
+    return "\n".join(f"    {_shown(step)}: {became}" for step, became in zip(plan.steps, told, strict=False))
 
 
 def _shown(step: Step) -> str:

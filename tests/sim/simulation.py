@@ -6,6 +6,7 @@ import asyncio
 import random
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -18,35 +19,35 @@ import pytest
 
 from rota.api.alarm import Alarm
 from rota.clock import SET_BACK
-from rota.command import fire, group
+from rota.command import group
 from rota.command import schedule as schedules
 from rota.command.edit import Edit, edit
 from rota.command.move import Move, move, reorder
 from rota.command.retry import retry
-from rota.command.schedule import ScheduleChange, ScheduleWanted
 from rota.command.submission import GroupWanted, Submission
-from rota.command.submit import Submitted
 from rota.command.survey import NOTHING, Survey, names_something, survey
+from rota.core import ahead
 from rota.core.breaker import BreakerPolicy
 from rota.core.fact import Fact, File, Head
 from rota.core.pool import Limits
 from rota.core.retry import RetryPolicies, RetryPolicy
 from rota.core.slot import SlotState
-from rota.core.status import WAITING
+from rota.core.status import ACTIVE, TERMINAL, WAITING, Status
 from rota.core.workspace import Workspace
 from rota.engine import breaker, control, dispatch
 from rota.engine.outside import look_at, observe
 from rota.engine.work import Request, Work
 from rota.errors import Conflict, Deferred, InvalidInput, NotFound, StorageFull, StoreError
-from rota.ids import JobId, show_group, show_job
+from rota.ids import JobId, parse_group, show_group, show_job
 from rota.store.session import Reader
 from rota.store.sqlite.store import SqliteStore
 from sim.clock import SimClock
 from sim.fault import Crash, Faults, FaultyStore
 from sim.judge import Judge
 from sim.plan import Plan, Step
+from sim.schedule import NAMES, ScheduleVerbs
 from sim.supervisor import Supervisor, Wire
-from sim.template import AROUND, TemplateVerbs
+from sim.template import AROUND
 from sim.webhook import OWN, WebhookVerbs
 
 T = TypeVar("T")
@@ -62,16 +63,27 @@ OIDS = ("1" * 40, "2".ljust(8, "2").ljust(40, "0"))
 SIZES = (-1, 0, 1, 1, 2, 2, 3)
 SCOPES = ("global", "flow/a", "resource/gpu")
 REFUSED = (Conflict, InvalidInput, NotFound, Deferred, StorageFull, StoreError)
-BOUNDS = ((dispatch, "LOOK"), (dispatch, "LOOKS"), (dispatch, "LANES"), (control, "AT_ONCE"), (breaker, "PROBES"))
+BOUNDS = (
+    (dispatch, "LOOK"),
+    (dispatch, "LOOKS"),
+    (dispatch, "LANES"),
+    (control, "AT_ONCE"),
+    (breaker, "PROBES"),
+    (ahead, "DEPTH"),
+)
 """How much is seen or done in one go: where it is little, everything takes many turns."""
 _RESTS = 3000
 """Turns after which it should have come to rest."""
 
 
-class Simulation(TemplateVerbs, WebhookVerbs):
+class Simulation(ScheduleVerbs, WebhookVerbs):
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.random = random.Random(f"set-up {plan.seed}")
+        self.done: Counter[str] = Counter()
+        """Steps that were not refused, by verb."""
+        self.story: list[str] = []
+        """What became of each step."""
         self._bounds = pytest.MonkeyPatch()
         if self.random.random() < 0.3:
             for module, name in BOUNDS:
@@ -79,6 +91,7 @@ class Simulation(TemplateVerbs, WebhookVerbs):
         self.directory = Path(tempfile.mkdtemp(prefix="rota-sim-", dir=MEMORY if MEMORY.is_dir() else None))
         self.faults = Faults()
         self.sizes = {"global": self.random.choice(SIZES), "flow/*": 1, "resource/ollama": 1, "resource/gpu": 2}
+        self._latency = self.random.choice((0.0, 0.0, 3.0))
         self.schedules_changed = asyncio.Event()
         self.around = AROUND
         clock = self.hands = SimClock()
@@ -97,7 +110,7 @@ class Simulation(TemplateVerbs, WebhookVerbs):
         self.probe.world[MAIN] = OIDS[0]
 
     def _connected(self) -> Wire:
-        wire = Wire(self.supervisor)
+        wire = Wire(self.supervisor, self._latency)
         wire.inbox.clear()
         wire.sent = self.judge.at_order
         self.supervisor.connect(wire)
@@ -119,9 +132,13 @@ class Simulation(TemplateVerbs, WebhookVerbs):
         self.judge.begin()
         with self.faults.armed(step.fault):
             try:
-                with suppress(*REFUSED):
-                    getattr(self, f"do_{step.verb}")(random.Random(step.number))
+                getattr(self, f"do_{step.verb}")(random.Random(step.number))
+                self.done[step.verb] += 1
+                self.story.append("done")
+            except REFUSED as error:
+                self.story.append(f"refused: {error}")
             except Crash:
+                self.story.append("killed")
                 self.reboot()
         if self.engine.trouble is not None:
             self.clock.advance(seconds=1)
@@ -190,7 +207,11 @@ class Simulation(TemplateVerbs, WebhookVerbs):
             raise AssertionError("the alarm does not come to rest")
 
         if self.judge.raw("SELECT 1 FROM schedule LIMIT 1"):
-            asyncio.run(rounds())
+            try:
+                asyncio.run(rounds())
+            except REFUSED:
+                self.alarm = Alarm(self, self._outside)  # what is late when it is tried again is late
+                raise
 
     async def look(self, view: Callable[[Reader], T]) -> T:
         with self.reader.reading():
@@ -218,10 +239,12 @@ class Simulation(TemplateVerbs, WebhookVerbs):
             raise Conflict("there is none")
         return jobs[chance.randrange(len(jobs))]
 
-    def group_of(self, chance: random.Random) -> str:
-        groups = self.reader.list_groups(limit=99, with_ended=True)
+    def some_group(self, chance: random.Random, *, with_ended: bool = False) -> str:
+        """One that there is; if there is none, it is made, and stays open for members."""
+        groups = self.reader.list_groups(limit=99, with_ended=with_ended)
         if not groups:
-            raise Conflict("there is none")
+            wanted = msgspec.convert({"mode": chance.choice(("parallel", "sequential"))}, GroupWanted)
+            groups = [self.do(lambda work: group.add(work, wanted, actor="tester"))]
         return show_group(groups[chance.randrange(len(groups))])
 
     # What people do.
@@ -244,7 +267,7 @@ class Simulation(TemplateVerbs, WebhookVerbs):
             "unique": chance.choice((None, None, None, "u")), "priority": chance.choice((0, 0, 0, 5)),
             "delay": chance.choice(("0s", "0s", "0s", "1s", "7s")), "retries": chance.choice((0, 0, 1, 2)),
             "timeout": chance.choice((None, None, "10s")), "type": chance.choice((None, "x", "y")),
-            "webhooks": chance.choice(([], [], [], [OWN])),
+            "webhooks": chance.choice(([], [OWN])),
         }  # fmt: skip
 
     def edges(self, chance: random.Random) -> list[str]:
@@ -256,10 +279,15 @@ class Simulation(TemplateVerbs, WebhookVerbs):
         for _ in range(chance.choice((1, 1, 2, 4))):
             shares = self.shares(chance)
             phase: dict[str, Any] = {"phase": "p", "parallelizable": chance.random() < 0.5} if shares["flow"] else {}
+            wanted = {"after": self.edges(chance), **shares, **self.wish(chance), **phase}
             with suppress(InvalidInput):
-                told = self.answer(after=self.edges(chance), **shares, **self.wish(chance), **phase)
-                if isinstance(told, Submitted):
-                    self.judge.accepted.update(told.jobs)
+                self.judge.accepted.told(self.answer(**wanted), wanted)
+
+    def do_flood(self, chance: random.Random) -> None:
+        """Many of a kind, of which nobody waits for any."""
+        wish: dict[str, Any] = {"retries": chance.choice((0, 1)), "priority": chance.choice((0, 0, 5))}
+        for _ in range(chance.choice((3, 6, 12))):
+            self.judge.accepted.told(self.answer(**wish), wish)
 
     def do_group(self, chance: random.Random) -> None:
         count = chance.choice((1, 2, 3, 5))
@@ -270,44 +298,48 @@ class Simulation(TemplateVerbs, WebhookVerbs):
             ]
             member = self.wish(chance) | {"local": f"m{n}", "after": after, "unique": None}
             members.append({**member, "flow": chance.choice((None, "a"))})
-        self.judge.groups_asked.add(count)
-        told = self.answer_group(
-            *members,
-            mode=chance.choice(("parallel", "sequential")),
-            on_failure=chance.choice(("stop", "continue", "skip")),
-        )
-        if isinstance(told, Submitted):
-            self.judge.accepted.update(told.jobs)
+        with self.judge.accepted.asking(count):
+            told = self.answer_group(
+                *members,
+                mode=chance.choice(("parallel", "sequential")),
+                on_failure=chance.choice(("stop", "continue", "skip")),
+            )
+        self.judge.accepted.told(told, *members)
 
     def do_join_group(self, chance: random.Random) -> None:
         if chance.random() < 0.4:
             wanted = msgspec.convert({"mode": chance.choice(("parallel", "sequential"))}, GroupWanted)
             self.do(lambda work: group.add(work, wanted, actor="tester"))
-        name = self.group_of(chance)
-        self.judge.joined.add(name)
-        told = self.answer(group=name, retries=1)
-        if isinstance(told, Submitted):
-            self.judge.accepted.update(told.jobs)
+        wish: dict[str, Any] = {"group": self.some_group(chance, with_ended=chance.random() < 0.2), "retries": 1}
+        with self.judge.accepted.asking(1):
+            told = self.answer(**wish)
+        self.judge.accepted.told(told, wish)
 
     def do_close_group(self, chance: random.Random) -> None:
-        name = self.group_of(chance)
+        name = self.some_group(chance)
         self.do(lambda work: group.close(work, name, actor="tester"))
 
     def do_cancel_group(self, chance: random.Random) -> None:
-        name = self.group_of(chance)
-        self.do(lambda work: group.cancel(work, name, actor="tester"))
+        name = self.some_group(chance, with_ended=chance.random() < 0.2)
+        with self.judge.ends.cancelling(self.judge.ends.chains_of(parse_group(name))):
+            self.do(lambda work: group.cancel(work, name, actor="tester"))
 
     def do_reserve(self, chance: random.Random) -> None:
         self.reserve(*(["true"] if chance.random() < 0.7 else []), **self.shares(chance))
 
     def do_leave(self, chance: random.Random) -> None:
-        slots = self.reader.open_slots()
-        if slots:
-            slot = slots[chance.randrange(len(slots))].id
-            self.release(slot) if chance.random() < 0.5 else self.withdraw(slot)
+        """Where nobody is there, somebody comes who does the work himself."""
+        slots = [slot.id for slot in self.reader.open_slots()] or [self.reserve(**self.shares(chance))]
+        slot = slots[chance.randrange(len(slots))]
+        self.release(slot) if chance.random() < 0.5 else self.withdraw(slot)
 
     def do_cancel(self, chance: random.Random) -> None:
-        self.cancel(self.one_of(self.ids(), chance))
+        """Mostly of what is under way, and often just when it is being started."""
+        kind = chance.choice((TERMINAL, ACTIVE, ACTIVE, frozenset({Status.DISPATCHED}), frozenset({Status.DISPATCHED})))
+        found = [job.id for job in self.reader.jobs(self.ids()) if job.status in kind]
+        job = self.one_of(found or self.ids(), chance)
+        with self.judge.ends.cancelling([self.job(job).chain]):
+            self.cancel(job)
 
     def do_retry(self, chance: random.Random) -> None:
         job = self.one_of(self.ids(), chance)
@@ -347,8 +379,9 @@ class Simulation(TemplateVerbs, WebhookVerbs):
         self.hold(chance.choice(("backup", None, None)))
 
     def do_clear(self, chance: random.Random) -> None:
-        with suppress(TimeoutError):  # it is carried on when the store can be used again
-            self.clear(chance.choice(SCOPES))
+        scope = chance.choice(SCOPES)
+        with suppress(TimeoutError), self.judge.ends.clearing(scope):  # carried on when the store can be used again
+            self.clear(scope)
 
     def do_limit(self, chance: random.Random) -> None:
         pool = chance.choice(("global", "global", "flow/a", "flow/*", "resource/gpu"))
@@ -368,39 +401,6 @@ class Simulation(TemplateVerbs, WebhookVerbs):
         said = self.tick(batch)
         assert said["dispatched"] + said["would_dispatch"] == would["would_dispatch"]
         assert (said["skipped"], said["reason"]) == (would["skipped"], would["reason"])
-
-    def do_schedule(self, chance: random.Random) -> None:
-        name = chance.choice("st")
-        verb = chance.choice(("add", "add", "change", "disable", "enable", "remove"))
-        if verb == "change":
-            change = ScheduleChange(set_params=self.params(chance))
-            self.do(partial(schedules.change, name=name, wanted=change, actor="tester"))
-            return
-        if verb != "add":
-            self.do(partial(getattr(schedules, verb), name=name, actor="tester"))
-            return
-        wanted = {
-            "name": name,
-            "cron": chance.choice(("* * * * *", "*/5 * * * *", "0 * * * *")),
-            "job": self.scheduled(chance),
-            "catch_up": chance.choice(("none", "latest", "all")),
-            "overlap": chance.choice(("skip", "queue_one", "allow")),
-        }
-        self.do(partial(schedules.add, wanted=msgspec.convert(wanted, ScheduleWanted), actor="tester"))
-
-    def scheduled(self, chance: random.Random) -> dict[str, Any]:
-        kind = {"template": self.some_template(chance)} if chance.random() < 0.6 else {"command": ["true"]}
-        return {**kind, "params": self.params(chance)}
-
-    def do_trigger(self, chance: random.Random) -> None:
-        params = self.params(chance)
-        schedule, job, origin = fire.triggered(self.reader, chance.choice("st"), params)
-        act = partial(
-            fire.trigger, schedule=schedule.id, job=job, origin=origin, around=AROUND, survey=NOTHING, workspace=None,
-            actor="tester",
-        )  # fmt: skip
-        with self.judge.snapshots.asking(params):
-            self.do(act)
 
     # What the world does.
 
@@ -433,7 +433,9 @@ class Simulation(TemplateVerbs, WebhookVerbs):
         self.supervisor.die()
         self.do_break_off(_chance)
 
-    def do_crash(self, _chance: random.Random) -> None:
+    def do_crash(self, chance: random.Random) -> None:
+        """It may take a while until the next one comes: what ends or is due meanwhile, nobody sees."""
+        self.clock.advance(seconds=chance.choice((0, 0, 5, 600)))
         self.reboot()
 
     def pass_time(self, seconds: float) -> None:
@@ -465,7 +467,7 @@ class Simulation(TemplateVerbs, WebhookVerbs):
 
     def let_go(self) -> None:
         """Nothing is stuck: with room for all, and the world as everybody wants it, all that waits runs to its end."""
-        for name in ("s", "t"):
+        for name in NAMES:
             with suppress(NotFound, Conflict):
                 self.do(partial(schedules.remove, name=name, actor="tester"))
         for scope in sorted(self.judge.paused):
@@ -487,6 +489,7 @@ class Simulation(TemplateVerbs, WebhookVerbs):
                 if slot.command is None and slot.state is SlotState.RUNNING:
                     self.release(slot.id)
             self.pass_time(1000)
+            self.settle_outside()  # who came back meanwhile hangs on what was seen long ago
             self.judge.check()
             if not self.waiting() and not self.reader.open_slots() and not self.supervisor.alive():
                 break

@@ -9,7 +9,7 @@ out. Everything that ever lived is remembered: what the store says is compared w
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -19,6 +19,7 @@ from rota.executor.port import (
     Account,
     Accounts,
     Acknowledge,
+    Ahead,
     Exited,
     FailedToStart,
     Lost,
@@ -27,11 +28,15 @@ from rota.executor.port import (
     Start,
     Started,
     Stop,
+    Taken,
+    Withdraw,
+    Withdrawn,
 )
 from rota.ids import JobId, RunId
 from sim.clock import SimClock
 
 DURATIONS = (0.0, 0.0, 1.0, 5.0, 30.0, 400.0)
+BRIEF = (0.0, 0.01, 0.01, 0.05, 0.05, 0.05, 5.0)
 
 
 class Child(msgspec.Struct, kw_only=True):
@@ -56,17 +61,29 @@ class Supervisor:
         self.clock = clock
         self._seed = seed
         self._at_spawn = at_spawn
+        self._is_lucky = random.Random(f"luck {seed}").random() < 0.4
+        """Nearly all of its children are soon over, and succeed."""
+        clumsiness = random.Random(f"{seed} clumsiness").choice((0.08, 0.08, 0.5))
+        self._clumsiness = 0.015 if self._is_lucky else clumsiness
+        """How many of the starts fail; of those, a third for the machine's sake."""
         self.children: dict[RunId, Child] = {}
         """All that ever were."""
         self._failed: dict[RunId, FailedToStart] = {}
         """Starts that failed, until they are acknowledged."""
+        self._misses: Counter[JobId] = Counter()
+        """Starts that failed, and not for the machine's sake."""
         self._ordered: set[RunId] = set()
+        self._ahead: deque[Start] = deque()
+        """What it may start by itself, while their series lasts."""
+        self._series, self._is_over, self._width = 0, True, 0
         self.wire = Wire(self)
 
     def connect(self, wire: Wire) -> None:
         """A new scheduler, or a new connection of the same: it begins with the accounts, and with every end that was
         not acknowledged."""
         self.wire = wire
+        self._ahead.clear()
+        self._series, self._is_over = 0, True
         known = [
             Account(
                 run=run, pid=None if child.end else 1000 + run, start_time=1, has_ended=child.end is not None,
@@ -93,8 +110,15 @@ class Supervisor:
     def obey(self, order: Order) -> None:
         match order:
             case Start():
+                self._freeze()
                 self._start(order)
+            case Ahead():
+                self._take_in(order)
+            case Withdraw():
+                self._end_series()
+                self.wire.tell(Withdrawn(series=order.series))
             case Stop():
+                self._freeze()
                 child = self.children.get(order.run)
                 if child is not None and child.lives and not child.is_stopped:
                     child.is_stopped = True
@@ -109,28 +133,64 @@ class Supervisor:
             case _:
                 pass
 
+    def _take_in(self, order: Ahead) -> None:
+        if order.series > self._series:
+            self._ahead.clear()
+            self._series, self._is_over = order.series, False
+        if order.series == self._series and not self._is_over:
+            if not all(map(self._goes_well, order.runs)):
+                self._freeze()
+                return
+            self._ahead.extend(order.starts)
+            self._width = order.width
+            self._advance()
+
+    def _goes_well(self, run: RunId) -> bool:
+        child = self.children.get(run)
+        return child is not None and (child.lives or (child.end is not None and child.end.code == 0))
+
+    def _advance(self) -> None:
+        while self._ahead and len(self.alive()) < self._width:
+            start = self._ahead.popleft()
+            self.wire.tell(Taken(run=start.run, at=self.clock.now().timestamp()))
+            self._start(start)
+
+    def _freeze(self) -> None:
+        """Something else has happened than a success."""
+        if not self._is_over:
+            self._end_series()
+            self.wire.tell(Withdrawn(series=self._series))
+
+    def _end_series(self) -> None:
+        self._ahead.clear()
+        self._is_over = True
+
     def _start(self, order: Start) -> None:
         assert order.run not in self._ordered, f"run-{order.run} was ordered twice"
         self._ordered.add(order.run)
         chance = self.chance(order.run, "start")
         luck = chance.random()
-        if luck < 0.08:
-            failure = FailedToStart(run=order.run, error="no such program", is_machine=luck < 0.03)
+        if luck < self._clumsiness:
+            is_machine = luck < self._clumsiness / 3
+            failure = FailedToStart(run=order.run, error="no such program", is_machine=is_machine)
             self._failed[order.run] = failure
+            self._misses[order.job] += not failure.is_machine
             self.wire.tell(failure)
+            self._freeze()
             return
         self._at_spawn(order)
-        duration = chance.choice(DURATIONS)
+        duration = chance.choice(BRIEF if self._is_lucky else DURATIONS)
         now = self.clock.monotonic()
         self.children[order.run] = Child(order=order, begun=now, ends_at=now + duration)
         self.wire.tell(Started(run=order.run, pid=1000 + order.run, start_time=1))
 
     def pass_time(self) -> None:
         """Children whose time has come end."""
-        for run, child in self.children.items():
+        for run, child in list(self.children.items()):
             if child.lives and child.ends_at <= self.clock.monotonic():
                 child.end = self._end(run, child)
                 self.wire.tell(child.end)
+                self._advance() if child.end.code == 0 else self._freeze()
 
     def _end(self, run: RunId, child: Child) -> Exited:
         at = self.clock.now().timestamp()
@@ -142,7 +202,7 @@ class Supervisor:
         limit = child.order.timeout
         if limit is not None and child.ends_at - child.begun >= limit:
             return Exited(run=run, at=at, signal=15, ended_by="timeout")
-        return Exited(run=run, at=at, code=chance.choice((0, 0, 0, 1, 2)))
+        return Exited(run=run, at=at, code=chance.choice((0,) * 19 + (1,) if self._is_lucky else (0, 0, 0, 1, 2)))
 
     @property
     def next_end(self) -> float | None:
@@ -151,6 +211,11 @@ class Supervisor:
     def alive(self) -> list[Child]:
         return [child for child in self.children.values() if child.lives]
 
+    def failed_starts(self, job: JobId) -> int:
+        """Also those that were ended because nobody had confirmed them in time."""
+        unconfirmed = [child for child in self.of_job(job) if child.end is not None and child.end.ended_by == "stop"]
+        return self._misses[job] + len(unconfirmed)
+
     def of_job(self, job: JobId) -> list[Child]:
         return [child for child in self.children.values() if child.order.job == job]
 
@@ -158,12 +223,12 @@ class Supervisor:
 class Wire(FakeExecutor):
     """One connection, as the scheduler sees it."""
 
-    def __init__(self, supervisor: Supervisor) -> None:
+    def __init__(self, supervisor: Supervisor, latency: float = 0.0) -> None:
         super().__init__()
         self._supervisor = supervisor
         self._orders: deque[tuple[float, Order]] = deque()
         self._messages: deque[tuple[float, Message]] = deque()
-        self.latency = 0.0
+        self.latency = latency
         self.is_repeating = False
         self.sent: Callable[[Order], None] = lambda _: None
 
@@ -177,10 +242,20 @@ class Wire(FakeExecutor):
             self.sent(order)
             self._orders.append((self._now + self.latency, order))
 
+    goes_ahead = True
+
+    def withdraw(self, series: int, patience: float) -> None:
+        """Whatever is under way arrives first."""
+        for _, order in self._orders:
+            self._supervisor.obey(order)
+        self._orders.clear()
+        self._supervisor.obey(Withdraw(series=series))
+        self._messages = deque((self._now, message) for _, message in self._messages)
+
     def tell(self, message: Message) -> None:
         if self._supervisor.wire is not self:
             return
-        times = 2 if self.is_repeating and isinstance(message, Exited | Started) else 1
+        times = 2 if self.is_repeating and isinstance(message, Exited | Started | Taken) else 1
         self._messages.extend([(self._now + self.latency, message)] * times)
 
     def pump(self) -> None:

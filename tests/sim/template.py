@@ -22,7 +22,7 @@ from rota.command import template as templates
 from rota.command.edit import Edit
 from rota.command.expand import expand_all
 from rota.command.submission import Submission, Surroundings
-from rota.command.submit import Submitted, submit
+from rota.command.submit import submit
 from rota.core.event import Event
 
 if TYPE_CHECKING:
@@ -144,9 +144,11 @@ class TemplateVerbs(Scheduler):
             case "add":
                 self.add_template(name, chance)
             case "change":
-                self.do(lambda work: templates.change(work, name, change, is_whole=False, actor="tester"))
+                there = self.some_template(chance)
+                self.do(lambda work: templates.change(work, there, change, is_whole=False, actor="tester"))
             case "archive":
-                self.do(lambda work: templates.archive(work, name, actor="tester"))
+                there = self.some_template(chance)
+                self.do(lambda work: templates.archive(work, there, actor="tester"))
             case _:
                 self.do(lambda work: templates.unarchive(work, name, actor="tester"))
 
@@ -161,5 +163,4 @@ class TemplateVerbs(Scheduler):
             made = expand_all(self.reader, [wanted])
             with self.judge.snapshots.asking(params):
                 told = self.do(partial(submit, wanted=made.wanted, around=AROUND, actor="tester", origins=made.origins))
-            if isinstance(told, Submitted):
-                self.judge.accepted.update(told.jobs)
+            self.judge.accepted.told(told, {})

@@ -147,11 +147,6 @@ class Control(Protocol):
         ...
 
     @property
-    def passes_signals(self) -> bool:
-        """Whether signals reach what runs; a supervisor of an older version does not know how."""
-        ...
-
-    @property
     def outlook(self) -> Outlook:
         """When a job can start that nothing else holds."""
         ...

@@ -209,11 +209,6 @@ async def signal_slot(call: Call[Nothing, SignalWanted]) -> Reply[SlotForm]:
         which = signal.Signals[f"SIG{named}"]
     except KeyError:
         raise InvalidInput(f"there is no signal {named!r}; name one as HUP or SIGHUP").under(".signal") from None
-    if not context.control.passes_signals:
-        raise Conflict(
-            f"SIG{named} is not passed on: the running supervisor is of an older version of Rota, which does not know "
-            "how; it leaves when nothing runs and the scheduler is stopped"
-        )
     await context.perform(partial(command.pass_on, slot=slot, number=which))
     return Reply(await look(context, slot))
 

@@ -159,13 +159,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Why the others wait."""
 
 
-def _free_workers(taken: frozenset[int]) -> Iterator[int]:
+def free_workers(taken: frozenset[int]) -> Iterator[int]:
     return (number for number in count(1) if number not in taken)
 
 
 def plan(snapshot: Snapshot) -> Plan:
     """Direct executions first, in order of arrival, then the queue with what they leave."""
-    pools, workers = PoolBoard(snapshot.limits, snapshot.used), _free_workers(snapshot.workers)
+    pools, workers = PoolBoard(snapshot.limits, snapshot.used), free_workers(snapshot.workers)
     if not snapshot.slots:
         return _plan_queue(snapshot, pools, workers)
     begun, waits = serve(snapshot.slots, snapshot.pauses, LockBoard(snapshot.fronts), pools)

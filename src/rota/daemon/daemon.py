@@ -134,10 +134,6 @@ class Daemon:
         return self._engine.settings
 
     @property
-    def passes_signals(self) -> bool:
-        return self._executor.passes_signals
-
-    @property
     def held_by(self) -> str | None:
         return self._engine.held_by
 

@@ -13,14 +13,12 @@ from rota.engine.dispatch import Starter
 from rota.engine.meter import Claimed
 from rota.engine.outside import certain, disturb
 from rota.engine.pace import Pacer
-from rota.engine.work import Work
+from rota.engine.work import NODE, Work
 from rota.errors import RotaError, StorageFull, StoreError
 from rota.ids import show_job
 from rota.store.claim import Dispatch
 
 log = logging.getLogger("rota.engine")
-
-NODE = "local"
 
 
 class Claims:

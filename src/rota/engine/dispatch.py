@@ -111,27 +111,29 @@ class Starter:
 
     def order(self, work: Work, dispatch: Dispatch) -> None:
         """May raise when the job's own record cannot be used; then no order is left behind."""
+        work.starts.append(self.start_of(work, dispatch))
+
+    def start_of(self, work: Work, dispatch: Dispatch) -> Start:
+        """May raise when the job's own record cannot be used."""
         if dispatch.command is None or dispatch.cwd is None or dispatch.surroundings is None:
             raise LookupError("its record is gone from the store")
         argv = _decode_argv(dispatch.command)
         self._tell(work, dispatch.surroundings)
         directory = f"{self._jobs}/{dispatch.job}"
-        work.starts.append(
-            Start(
-                run=dispatch.run,
-                job=dispatch.job,
-                argv=argv,
-                cwd=dispatch.cwd,
-                surroundings=dispatch.surroundings,
-                overlay=self._overlay(dispatch, directory),
-                directory=directory,
-                timeout=None if dispatch.timeout is None else dispatch.timeout.total_seconds(),
-                idle_timeout=None if dispatch.idle_timeout is None else dispatch.idle_timeout.total_seconds(),
-                kill_after=work.settings.kill_after.total_seconds(),
-                skip_if=dispatch.skip_if,
-                workspace=workspace.order(dispatch, self._home, directory, work.settings.start_timeout),
-                aside=msgspec.UNSET if dispatch.rewound_run is None else dispatch.rewound_run,
-            )
+        return Start(
+            run=dispatch.run,
+            job=dispatch.job,
+            argv=argv,
+            cwd=dispatch.cwd,
+            surroundings=dispatch.surroundings,
+            overlay=self._overlay(dispatch, directory),
+            directory=directory,
+            timeout=None if dispatch.timeout is None else dispatch.timeout.total_seconds(),
+            idle_timeout=None if dispatch.idle_timeout is None else dispatch.idle_timeout.total_seconds(),
+            kill_after=work.settings.kill_after.total_seconds(),
+            skip_if=dispatch.skip_if,
+            workspace=workspace.order(dispatch, self._home, directory, work.settings.start_timeout),
+            aside=msgspec.UNSET if dispatch.rewound_run is None else dispatch.rewound_run,
         )
 
     def order_slot(self, work: Work, slot: Slot) -> None:

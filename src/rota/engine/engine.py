@@ -16,7 +16,7 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from rota.clock import SET_BACK, Clock
 from rota.core.control import Holds
@@ -24,6 +24,7 @@ from rota.core.event import Event
 from rota.core.pace import Outlook
 from rota.engine import control, rewind, slot
 from rota.engine.act import guarded, see_all, seen
+from rota.engine.ahead import Series
 from rota.engine.claiming import Claims
 from rota.engine.clearing import Clearing, holds_of
 from rota.engine.contact import Contact
@@ -42,6 +43,19 @@ from rota.store.database import CannotGoOn
 from rota.store.session import Session
 
 log = logging.getLogger("rota.engine")
+
+
+class Found(NamedTuple):
+    """What the last turn found, for the next one."""
+
+    ahead: float
+    """How far the wall clock was ahead of the other."""
+    has_slots: bool = True
+    """Direct executions may wait: each turn sees to their places."""
+    was_held: bool = False
+    """By the hold file."""
+    next_due: datetime | None = None
+    has_more: bool = False
 
 
 class Engine:
@@ -71,24 +85,20 @@ class Engine:
         self.known = Known()
         self.outbox = Outbox()
         self._contact = Contact(executor, clock)
-        self._hearing = Hearing(self._contact, starter, clock)
+        self._series = Series(starter, executor)
+        self._hearing = Hearing(self._contact, starter, clock, self._series)
         self._claims = Claims(starter)
         self.settings = settings
         self.is_draining = False
         """Set at shutdown: nothing new starts."""
         self.held: str | None = None
         """What the hold file says, while there is one: nothing new starts. Set by who looks at it."""
-        self._was_held = False
-        self._ahead = float("-inf")
+        self._found = Found(ahead=float("-inf"))
         self.clearings: list[Clearing] = []
         self.trouble: RotaError | None = None
         """Why the store cannot be written to, while it cannot."""
-        self.next_due: datetime | None = None
-        """When a delayed job, or a breaker, is to be looked at."""
         self.absent: frozenset[SlotId] = frozenset()
         """Direct executions that hung on a connection to an earlier scheduler, and whose clients are not back."""
-        self._has_slots = True
-        """Direct executions may wait: each turn sees to their places."""
         self.has_more = False
         """Work is left that needs no event: another turn should follow at once."""
 
@@ -131,36 +141,42 @@ class Engine:
     def turn(self, requests: Sequence[Request[Any]] = ()) -> None:
         if not self._has_started and not self._starts_at_last(requests):
             return
+        if self._series.is_open and not self._series.is_called_back and (requests or self._is_disturbed()):
+            self._hear_first(requests)
+            if self.trouble is not None:
+                return
+        self._take_turn(requests)
+
+    def _hear_first(self, requests: Sequence[Request[Any]]) -> None:
+        """What the executor has taken by itself came before all that is done now."""
+        self._series.call_back()
+        try:
+            self._take_turn((), only_hears=True)
+        finally:
+            if self.trouble is not None:
+                for request in requests:
+                    request.done(self.trouble)
+
+    def _is_disturbed(self) -> bool:
+        """Something else has happened than that runs succeeded."""
+        is_held = self.is_draining or self.held is not None or bool(self.clearings)
+        return is_held or not self._series.is_of(self.settings) or self._is_due(self._clock.now())
+
+    def _take_turn(self, requests: Sequence[Request[Any]], *, only_hears: bool = False) -> None:
         began = self._clock.monotonic()
         messages = self._hearing.receive()
         work = Work(
             self._session, self.settings, self._clock.now(), self._chance, self.known, self.held, self.clearings,
-            self.absent,
+            self.absent, {} if requests else self._series.runs,
         )  # fmt: skip
         acts = [request.act for request in requests]
         replies: list[tuple[Request[Any], Any]] = []
         try:
             self._session.begin()
             results = self._perform(work, messages, acts)
-            stir_changed(work)
-            self._hearing.call_back_overdue(work)
-            ahead = self._see_clocks(work.now)
-            if self._is_due(work.now):
-                self._session.stir_due(work.now)
-            self._claims.book_time(work)
-            control.book_hold_file(work, was_held=self._was_held)
-            control.go_on_clearing(work)
-            has_slots = (self._has_slots or work.has_slots) and slot.take_places(work)
-            is_left = self._look(work)
-            control.remember_clearings(work)
-            has_more = self._claim(work, is_left=is_left) or is_left or bool(work.clearings)
+            found = self._as_found if only_hears else self._decide(work, is_asked=bool(requests))
             self.outbox.book(work)
             replies = see_all(work, requests, results)
-            next_due = _earliest(
-                self._session.next_due(),
-                self._claims.breaker_due,
-                self._claims.pacer.next_due(self.settings, work.now),
-            )
             decided = self._clock.monotonic()
             events = self._session.commit()
             stored = self._clock.monotonic()
@@ -174,20 +190,19 @@ class Engine:
             self._fail(StoreError(f"a defect in Rota: {error!r}; rota.log has the details"), messages, requests)
             return
         # What somebody else did meanwhile came in with our own answers: nothing would wake us for it again.
-        self.trouble, self.has_more = None, self._session.hear() or has_more
+        self.trouble, self.has_more = None, self._session.hear() or found.has_more
         self._hearing.keep([])
-        self._ahead = ahead
-        self.next_due = next_due
-        self._has_slots = has_slots
-        self._was_held = work.held is not None
+        self._found = found
         work.keep()
+        self._series.keep(work, is_asked=bool(requests))
         self._claims.pacer.keep()
         self.clearings = control.keep_clearings(work)
         self.absent = work.absent
         for act in work.afterwards:
             act()
         self._hearing.await_starts(work)
-        self._executor.send([*work.starts, *work.orders])  # what somebody waits for goes first
+        ahead = () if work.ahead is None else (work.ahead,)
+        self._executor.send([*work.starts, *ahead, *work.orders])  # what somebody waits for goes first
         for request, result in replies:
             request.done(result)
         if events:
@@ -195,6 +210,32 @@ class Engine:
         if work.questions or work.watches:
             self._ask(work.questions)
         self._count(work, events, requests=len(requests), seconds=stored - began, commit_seconds=stored - decided)
+
+    @property
+    def _as_found(self) -> Found:
+        """Nothing is decided, so that follows at once."""
+        return self._found._replace(has_more=True)
+
+    def _decide(self, work: Work, *, is_asked: bool) -> Found:
+        """What follows from what was done: who is looked at, and who starts."""
+        stir_changed(work)
+        self._hearing.call_back_overdue(work)
+        ahead = self._see_clocks(work.now)
+        if self._is_due(work.now):
+            self._session.stir_due(work.now)
+        self._claims.book_time(work)
+        control.book_hold_file(work, was_held=self._found.was_held)
+        control.go_on_clearing(work)
+        has_slots = (self._found.has_slots or work.has_slots) and slot.take_places(work)
+        is_left = self._look(work)
+        control.remember_clearings(work)
+        has_more = self._claim(work, is_left=is_left) or is_left or bool(work.clearings)
+        if self._may_claim and not (is_asked or has_more):
+            self._series.go_on(work)
+        next_due = _earliest(
+            self._session.next_due(), self._claims.breaker_due, self._claims.pacer.next_due(self.settings, work.now)
+        )
+        return Found(ahead, has_slots=has_slots, was_held=work.held is not None, next_due=next_due, has_more=has_more)
 
     def _count(self, work: Work, events: Sequence[Event], **figures: Any) -> None:
         """It is done and told by now: nothing that is wrong with the figures harms it."""
@@ -222,7 +263,7 @@ class Engine:
             if self._is_due(work.now):
                 self._session.stir_due(work.now)
             self._claims.book_time(work)
-            control.book_hold_file(work, was_held=self._was_held)
+            control.book_hold_file(work, was_held=self._found.was_held)
             slot.take_places(work)
             is_left = self._look(work)
             if self._may_claim:
@@ -234,6 +275,11 @@ class Engine:
             self._session.rollback()
             self._claims.pacer.undo()
         request.done(answer)
+
+    @property
+    def next_due(self) -> datetime | None:
+        """When a delayed job, or a breaker, is to be looked at."""
+        return self._found.next_due
 
     @property
     def recovery(self) -> Report | None:
@@ -248,8 +294,8 @@ class Engine:
 
     @property
     def _obstacles(self) -> list[str]:
-        store = [] if self.trouble is None else [self.trouble.message]
-        return [*store, *self._contact.obstacles]
+        found = (None if self.trouble is None else self.trouble.message, self._series.trouble)
+        return [*(each for each in found if each is not None), *self._contact.obstacles]
 
     @property
     def held_by(self) -> str | None:
@@ -285,7 +331,7 @@ class Engine:
     def _see_clocks(self, now: datetime) -> float:
         """How far the wall clock is ahead of the other. Where it was set back, delays that were over are not."""
         ahead = now.timestamp() - self._clock.monotonic()
-        if ahead < self._ahead - SET_BACK:
+        if ahead < self._found.ahead - SET_BACK:
             self._session.stir_postponed(now)
         return ahead
 
@@ -320,7 +366,7 @@ class Engine:
     def _claim(self, work: Work, *, is_left: bool) -> bool:
         """Claim what fits; whether there may be more to do at once."""
         self._contact.try_again()
-        return self._may_claim and self._claims.claim(work, is_left=is_left)
+        return self._may_claim and not self._series.is_left(work) and self._claims.claim(work, is_left=is_left)
 
     def _fail(self, error: RotaError, messages: list[Message], requests: Sequence[Request[Any]]) -> None:
         """Nothing was stored: say so to everybody, keep what the executor said, and try again in a while."""

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from rota.core.after import policies_met_by
+from rota.core.ahead import BRIEF
 from rota.core.breaker import CIRCUIT_BROKEN, again_after
 from rota.core.run import CANCELLED, STOPPED_BY_SHUTDOWN, Conclusion, End, Intent, conclude
 from rota.core.status import Status
@@ -91,15 +92,17 @@ def finish(work: Work, run: OpenRun, end: Conclusion, *, at: datetime, cause: st
     delay = delay_after(work, run, end)
     if not work.session.finish(run, end, at=at, now=work.now, cause=cause, goes_on=delay is not None):
         return
+    work.free.append(run.worker)
+    work.has_brief = work.has_brief or (end.status is Status.COMPLETED and at - run.started_at < BRIEF)
     work.notes.append(Ended(run.type, end.status, _seconds(run.started_at, at)))
     breaker.book_end(work, run, end, at=at)
     if run.makes and end.status in _UNDONE:
         work.session.take_back_put(run.job)
-    if delay is None:
-        end_chain(work, run.chain, end.status)
-    else:
+    if delay is not None:
         go_on(work, run, delay)
         _let_go(work, run)
+    elif not run.is_plain:
+        end_chain(work, run.chain, end.status)
 
 
 def _seconds(begin: datetime, end: datetime) -> float:

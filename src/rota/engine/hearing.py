@@ -9,21 +9,36 @@ from functools import partial
 from rota.clock import Clock
 from rota.engine import finish
 from rota.engine.act import guarded
+from rota.engine.ahead import Series
 from rota.engine.awaited import AwaitedStarts
 from rota.engine.contact import Contact
 from rota.engine.dispatch import Starter
 from rota.engine.recovery import Report, reconcile
 from rota.engine.work import Settings, Work
-from rota.executor.port import Accounts, Exited, FailedToStart, Lost, Message, Refused, Start, Started, Stop, Trouble
+from rota.executor.port import (
+    Accounts,
+    Exited,
+    FailedToStart,
+    Lost,
+    Message,
+    Refused,
+    Start,
+    Started,
+    Stop,
+    Taken,
+    Trouble,
+    Withdrawn,
+)
 from rota.ids import RunId, show_run
 
 log = logging.getLogger("rota.engine")
 
 
 class Hearing:
-    def __init__(self, contact: Contact, starter: Starter, clock: Clock) -> None:
+    def __init__(self, contact: Contact, starter: Starter, clock: Clock, series: Series) -> None:
         self._contact = contact
         self._starter = starter
+        self._series = series
         self._clock = clock
         self._kept: list[Message] = []
         self._awaited = self._awaited_before = AwaitedStarts()
@@ -79,6 +94,8 @@ class Hearing:
         """What cannot be booked ends its own job: kept RUNNING it would hold its place and its locks for ever. A start
         is let be, for its end is still to come. Accounts are kept: without them nothing is ever started."""
         error = guarded(work, partial(self._book, message=message))
+        if isinstance(message, Taken) and isinstance(error, Exception):
+            self._series.give_up(work, message.run)
         if isinstance(message, Accounts) and isinstance(error, Exception):
             self._contact.keep(message, error)
         if not isinstance(message, Exited | FailedToStart):
@@ -113,20 +130,33 @@ class Hearing:
             case Refused():
                 self._awaited.ended(message.run)
                 finish.book_refusal(work, message)
+            case Taken() | Withdrawn():
+                self._book_ahead(work, message)
             case Trouble():
                 self._contact.notice = message.trouble
-            case Accounts():
-                self._settle(work, message)
-            case Lost():
-                log.warning("the supervisor was lost: %s", message.reason)
-                self._contact.lose()
-                self._awaited.forget()
+            case Accounts() | Lost():
+                self._book_contact(work, message)
+
+    def _book_contact(self, work: Work, message: Accounts | Lost) -> None:
+        if isinstance(message, Accounts):
+            self._settle(work, message)
+            return
+        log.warning("the supervisor was lost: %s", message.reason)
+        self._contact.lose()
+        self._awaited.forget()
+
+    def _book_ahead(self, work: Work, message: Taken | Withdrawn) -> None:
+        if isinstance(message, Withdrawn):
+            self._series.book_withdrawn(work, message.series)
+        elif self._series.book_taken(work, message):
+            self._expect([message.run], work.settings)
 
     def _settle(self, work: Work, accounts: Accounts) -> None:
         """A new connection: what it says of every run, against what the store says."""
         self._starter.forget()
         unconfirmed = [account.run for account in accounts.runs if account.pid is None and not account.has_ended]
         self._expect(unconfirmed, work.settings)
+        self._series.settle(work, frozenset(account.run for account in accounts.runs))
         report, strays = reconcile(work, accounts)
         work.runs.clear()
         self.recovery = report if self.recovery is None else self.recovery

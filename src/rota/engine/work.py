@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -23,12 +24,15 @@ from rota.engine.clearing import Clearing, Progress, holds_of
 from rota.engine.known import Known
 from rota.engine.meter import Note
 from rota.engine.once import Once
-from rota.executor.port import Environment, Order, Start
+from rota.executor.port import Ahead, Environment, Order, Start
 from rota.ids import JobId, RunId, SlotId
+from rota.store.ahead import Foreseen
 from rota.store.claim import OpenRun
 from rota.store.session import Session
 
 T = TypeVar("T")
+NODE = "local"
+"""The machine that this scheduler starts its jobs on."""
 Chance = Callable[[], float]
 """A number between 0 and 1, another one each time."""
 
@@ -66,6 +70,7 @@ class Work:
     def __init__(
         self, session: Session, settings: Settings, now: datetime, chance: Chance, known: Known | None = None,
         held: str | None = None, clearings: Sequence[Clearing] = (), absent: frozenset[SlotId] = frozenset(),
+        runs: Mapping[RunId, OpenRun | None] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self.session = session
         self.settings = settings
@@ -73,6 +78,18 @@ class Work:
         self.chance = chance
         self.orders: list[Order] = []
         self.starts: list[Start | Environment] = []
+        self.ahead: Ahead | None = None
+        """What the executor may start by itself from now on."""
+        self.given: dict[RunId, Foreseen] = {}
+        """The same, in their order, as they will be when they are claimed."""
+        self.taken: set[RunId] = set()
+        """What of that it has taken."""
+        self.is_withdrawn = False
+        """It takes no more of it."""
+        self.free: list[str] = []
+        """Workers whose runs have ended in this turn."""
+        self.has_brief = False
+        """A run that was soon over has succeeded."""
         self.plan: Plan | None = None
         """What was chosen to start, once that is done; none where nothing may start."""
         self.is_rehearsal = False
@@ -81,7 +98,8 @@ class Work:
         """Asked for by hand."""
         self.planned: Plan | None = None
         """All that a tick decided on, of which some may start later."""
-        self.runs: dict[RunId, OpenRun | None] = {}
+        self._runs_before = runs
+        self.runs: dict[RunId, OpenRun | None] = dict(runs)
         """What is known of the open runs that messages speak of: several may speak of one."""
         self.known = Known() if known is None else known
         self.learned: dict[Fact, Seen] = {}
@@ -127,8 +145,11 @@ class Work:
     def forget(self) -> None:
         """The transaction was undone."""
         self.orders.clear()
+        self.taken.clear()
+        self.free.clear()
+        self.is_withdrawn = self.has_brief = False
         self.tick = None
-        self.runs.clear()
+        self.runs = dict(self._runs_before)
         self.learned.clear()
         self.began.clear()
         self.changed.clear()

@@ -9,7 +9,8 @@ is non-blocking too, and what it does not take stays in the out-buffer. That buf
 answer to be flushed, because an environment or an acknowledgement gets none. So `fileno` is an epoll instance,
 which a selector can wait on like any other descriptor. It is readable when the supervisor has said something,
 and, while something is left in the buffer, also when the socket takes more; `receive` then sends it.
-It stays the same over reconnects. An eventfd in it says that the inbox holds what came with the connection.
+It stays the same over reconnects. An eventfd in it says that the inbox holds what came with the connection, or while
+`withdraw` waited for something else.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from rota.executor.port import (
     Account,
     Accounts,
     Acknowledge,
+    Ahead,
     Environment,
     Exited,
     FailedToStart,
@@ -43,9 +45,12 @@ from rota.executor.port import (
     Start,
     Started,
     Stop,
+    Taken,
     Trouble,
+    Withdraw,
+    Withdrawn,
 )
-from rota.executor.supervisor.protocol import ACCEPTED, PROTOCOL, SIGNALS, Lines
+from rota.executor.supervisor.protocol import ACCEPTED, AHEAD, PROTOCOL, Lines
 from rota.ids import RunId
 
 CONNECT_WAIT = 10.0
@@ -85,11 +90,15 @@ _body: dict[str, Callable[[bytes], Message | _Hello | _Error]] = {
     "started": msgspec.json.Decoder(Started).decode,
     "failed_to_start": msgspec.json.Decoder(FailedToStart).decode,
     "exited": msgspec.json.Decoder(Exited).decode,
+    "taken": msgspec.json.Decoder(Taken).decode,
+    "withdrawn": msgspec.json.Decoder(Withdrawn).decode,
     "trouble": msgspec.json.Decoder(Trouble).decode,
 }
 _PREFIX = {
     Start: b'{"type":"start",',
     Environment: b'{"type":"environment",',
+    Ahead: b'{"type":"ahead",',
+    Withdraw: b'{"type":"withdraw",',
     Stop: b'{"type":"stop",',
     Signal: b'{"type":"signal",',
     Acknowledge: b'{"type":"acknowledge",',
@@ -142,9 +151,9 @@ class LocalExecutor:
         self._connect()
 
     @property
-    def passes_signals(self) -> bool:
-        """Whether the supervisor knows how; an older one does not, and leaves when its jobs have ended."""
-        return self._spoken >= SIGNALS
+    def goes_ahead(self) -> bool:
+        """Whether there is one, and it knows how."""
+        return not self._is_broken and self._spoken >= AHEAD
 
     def fileno(self) -> int:
         return self._epoll.fileno()
@@ -153,22 +162,44 @@ class LocalExecutor:
         if self._is_broken:
             return  # `Accounts` will say what became of everything; what was not heard was not done
         for order in orders:
-            if isinstance(order, Signal) and not self.passes_signals:
-                continue
-            self._out += _PREFIX[type(order)] + _encoded(order)[1:] + b"\n"
+            if self.goes_ahead or not isinstance(order, Ahead | Withdraw):
+                self._out += _PREFIX[type(order)] + _encoded(order)[1:] + b"\n"
         self._flush()
+
+    def withdraw(self, series: int, patience: float) -> None:
+        if not self.goes_ahead:
+            return
+        deadline = time.monotonic() + patience
+        self.send([Withdraw(series=series)])
+        while not self._is_broken and not self._has_withdrawn(series) and self._waits(deadline):
+            self._flush()
+            self._take_in()
+        if self._inbox:
+            os.eventfd_write(self._news, 1)  # the socket has been read, and says no more that something came
+
+    def _has_withdrawn(self, series: int) -> bool:
+        return any(isinstance(message, Withdrawn) and message.series == series for message in self._inbox)
+
+    def _waits(self, deadline: float) -> bool:
+        """Until the supervisor has said something, or takes more while there is more. False when the time is over."""
+        left = deadline - time.monotonic()
+        if self._sock is None or left <= 0:
+            return False
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN | select.POLLOUT if self._out else select.POLLIN)
+        return bool(poll.poll(left * 1000))
 
     def receive(self) -> list[Message]:
         if self._generation is None:
             return []
-        if self._is_broken:
+        if self._is_broken and not self._inbox:
             try:
                 self._complain()
                 self._connect()
             except BaseException:
                 self._clear_news()  # there is none: who waits on `fileno` must not be called at once, over and over
                 raise
-        else:
+        elif not self._is_broken:  # else what came before the break has not been given out yet: `withdraw` found it
             self._flush()
             self._take_in()
         messages, self._inbox = self._inbox, []
@@ -210,6 +241,7 @@ class LocalExecutor:
                 continue  # it was ending, or was killed: find or start the next one
             except BaseException:
                 sock.close()
+                self._inbox = []  # without the accounts nobody could make anything of the rest
                 raise
             break
         sock.setblocking(False)

@@ -1,9 +1,9 @@
 """The executor port is made of messages, so that a remote executor fits it as well as the local one.
 
-The scheduler says `Start`, `Stop`, `Signal`, `Acknowledge`; the executor says `Accounts` (once for each connection,
-before anything else), `Started`, `FailedToStart`, `Exited`, `Refused`, `Trouble` and `Lost`. An `Exited` is
-repeated on every new connection until it is acknowledged, and the scheduler acknowledges only after its
-commit: an end can be told twice and never be lost.
+The scheduler says `Start`, `Ahead`, `Withdraw`, `Stop`, `Signal`, `Acknowledge`; the executor says `Accounts` (once for
+each connection, before anything else), `Started`, `FailedToStart`, `Exited`, `Refused`, `Taken`, `Withdrawn`, `Trouble`
+and `Lost`. An `Exited` is repeated on every new connection until it is acknowledged, and the scheduler acknowledges
+only after its commit: an end can be told twice and never be lost.
 """
 
 from __future__ import annotations
@@ -62,6 +62,26 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True):
 
     run: RunId
     number: int
+
+
+class Ahead(msgspec.Struct, frozen=True, kw_only=True):
+    """What comes next, for as long as nothing happens but that runs succeed: whenever fewer than `width` runs live, the
+    first of these is started without asking, and `Taken` says so. They stand behind those of the same series that were
+    sent before. Sent only after it is on disk. Since protocol 5."""
+
+    series: int
+    """A series ends with its `Withdrawn`; what is sent of it after that is not for anybody."""
+    width: int
+    starts: Sequence[Start]
+    runs: Sequence[RunId] = ()
+    """What runs, as far as the scheduler has heard. If one of these has ended otherwise than well, this was decided
+    without knowing it, and the series is over before it began."""
+
+
+class Withdraw(msgspec.Struct, frozen=True, kw_only=True):
+    """Start nothing more of this series by yourself; `Withdrawn` says that it is so."""
+
+    series: int
 
 
 class Acknowledge(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,6 +152,21 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
     error: str
 
 
+class Taken(msgspec.Struct, frozen=True, kw_only=True):
+    """The next of what was sent ahead is being started, in the room that an end before it has left. Its own `Started`,
+    `FailedToStart` and `Exited` follow as of any other."""
+
+    run: RunId
+    at: float
+    """Wall time, seconds since the epoch."""
+
+
+class Withdrawn(msgspec.Struct, frozen=True, kw_only=True):
+    """Nothing more of this series is started: somebody asked for that, or something else happened than a success."""
+
+    series: int
+
+
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     """What keeps the executor from telling what it knows; none when that is over."""
 
@@ -144,8 +179,8 @@ class Lost(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-Message = Accounts | Started | FailedToStart | Exited | Refused | Trouble | Lost
-Order = Environment | Start | Stop | Signal | Acknowledge
+Message = Accounts | Started | FailedToStart | Exited | Refused | Taken | Withdrawn | Trouble | Lost
+Order = Environment | Start | Ahead | Withdraw | Stop | Signal | Acknowledge
 
 
 class Executor(Protocol):
@@ -155,6 +190,16 @@ class Executor(Protocol):
 
     def receive(self) -> list[Message]:
         """What has come in since; empty at once when nothing has."""
+        ...
+
+    def withdraw(self, series: int, patience: float) -> None:
+        """Send `Withdraw` and wait for its `Withdrawn`, so many seconds at most: `receive` has it next, after all that
+        was taken before. Returns also when the connection broke."""
+        ...
+
+    @property
+    def goes_ahead(self) -> bool:
+        """Whether it knows `Ahead`."""
         ...
 
     def fileno(self) -> int:

@@ -79,6 +79,9 @@ class OpenRun(msgspec.Struct, frozen=True, kw_only=True):
     type: str | None = None
     started_at: datetime
     """When it was claimed."""
+    worker: str = ""
+    is_plain: bool = False
+    """It is known that nobody waits for its chain, that it makes nothing, and that it is in no group."""
     ready_at: datetime | None = None
     """When nothing but room was wanting to its job."""
 
@@ -88,25 +91,33 @@ class Claiming(Placing):
         """Claim all of them, with their locks and a run row each. The spawn comes after the commit, never before."""
         if not claims:
             return []
-        stored_now = to_stored(now)
         first = self.take("run", len(claims))
         runs = {claim.job: RunId(first + n) for n, claim in enumerate(claims)}
-        rows: list[dict[str, Any]] = [
-            {"job": claim.job, "run": runs[claim.job], "worker": f"{node}/{claim.worker}", "now": stored_now}
+        rows = [
+            {"job": claim.job, "run": runs[claim.job], "worker": f"{node}/{claim.worker}", "now": to_stored(now)}
             for claim in claims
         ]
         if self._db.run_many("claim", rows) != len(rows):
             raise StoreError("a job was claimed by somebody else; is a second scheduler writing to this store?")
-        self._db.run_many("add_run", rows)
+        self._add_runs(rows, now, cause)
         self._leave_lanes(claims)
-        for row in rows:
-            data = {"from": "QUEUED", "worker": row["worker"]}
-            self.emit(
-                Event(kind="job.dispatched", at=stored_now, cause=cause, job=row["job"], run=row["run"], data=data)
-            )
         orders = self._db.rows("orders", ids=list(runs))
         self._db.run_many("hold_locks", [{"job": row[0]} for row in orders if row[8]])
         return [_dispatch(row, runs) for row in orders]
+
+    def dispatches(self, runs: Mapping[JobId, RunId]) -> list[Dispatch]:
+        """What is needed to start these, in their order; none of it is claimed by this."""
+        rows = {row[0]: row for row in self._db.rows("orders", ids=list(runs))}
+        return [_dispatch(rows[job], runs) for job in runs]
+
+    def _add_runs(self, rows: Sequence[Mapping[str, Any]], now: datetime, cause: str) -> None:
+        self._db.run_many("add_run", rows)
+        for row in rows:
+            data = {"from": "QUEUED", "worker": row["worker"]}
+            event = Event(
+                kind="job.dispatched", at=to_stored(now), cause=cause, job=row["job"], run=row["run"], data=data
+            )
+            self.emit(event)
 
     def _leave_lanes(self, claims: Sequence[Claim]) -> None:
         left: dict[int, int] = {}
@@ -196,4 +207,5 @@ def _open_run(row: Row) -> OpenRun:
         type=row[11],
         started_at=from_stored(row[16]),
         ready_at=maybe_from_stored(row[17]),
+        worker=row[18],
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from rota.core.event import Event
+from rota.store.ahead import Foreseeing
 from rota.store.breaker import BreakerRecords
 from rota.store.control import ControlRecords
 from rota.store.database import Bulk, Database
@@ -50,7 +51,7 @@ class Reader(
 
 class Session(
     Finishing, Serving, LockRecords, GraphRecords, Retrying, Rewinding, Editing, Telling, Collecting, Grouping,
-    Templating, Firing, Records,
+    Templating, Firing, Foreseeing, Records,
 ):  # fmt: skip
     def begin(self) -> None:
         """After a reconnect every waiting job is looked at again, so that no wake-up can be lost for good."""

@@ -17,8 +17,8 @@ T = TypeVar("T")
 _NAME = re.compile(r"^-- (name|part): (\w+).*$", re.MULTILINE)
 _PART = re.compile(r"@part\((\w+)\)")
 _FILES = (
-    "submit", "look", "claim", "slot", "retry", "rewind", "edit", "move", "lock", "artifact", "breaker", "control",
-    "gc", "graph", "view", "group", "progress", "template", "webhook", "schedule", "event",
+    "submit", "look", "claim", "ahead", "slot", "retry", "rewind", "edit", "move", "lock", "artifact", "breaker",
+    "control", "gc", "graph", "view", "group", "progress", "template", "webhook", "schedule", "event",
 )  # fmt: skip
 
 

@@ -85,6 +85,23 @@ def check_start(order: Fields) -> None:
         seconds(order["workspace"], "limit")
 
 
+def wholes(fields: Fields, name: str) -> list[int]:
+    value: list[int] = fields[name]
+    if not isinstance(value, list):
+        raise ValueError(f"{name} is no list")
+    return [whole({name: each}, name) for each in value]
+
+
+def starts(order: Fields) -> list[Fields]:
+    """Each as good as an order of its own."""
+    value: list[Fields] = order["starts"]
+    if not isinstance(value, list):
+        raise ValueError("starts is no list")
+    for each in value:
+        check_start(each)
+    return value
+
+
 def check_end(end: Fields) -> None:
     """It is told as it stands, so it has to be what a scheduler can read."""
     if end["type"] == "failed_to_start":

@@ -7,6 +7,8 @@ Each step is first written, then done, then told:
     SIGCHLD      waitid WNOWAIT ─► exited ─► journal ─► reap ─► end what is left ─► finish its workspace ─► scheduler
     acknowledge  forgotten
 
+An end that is told may make room for what was given ahead, which is then started as if it were asked for (`ahead`).
+
 The kernel keeps an exit code until it is reaped, the journal keeps it until it is acknowledged, and there is
 no moment between the two in which a kill could lose it.
 """
@@ -20,6 +22,7 @@ import signal
 import time
 
 from rota.executor.supervisor import logs, process, protocol
+from rota.executor.supervisor.ahead import Ahead
 from rota.executor.supervisor.ending import Ending
 from rota.executor.supervisor.journal import Journal
 from rota.executor.supervisor.limits import Limits
@@ -36,10 +39,12 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     class Tell(Protocol):
-        def __call__(self, line: bytes, /, *, can_wait: bool) -> None: ...
+        def __call__(self, line: bytes, /, *, within: float = 0.0) -> None: ...
 
 
 RETRY = 1.0
+HOLD = 0.02
+"""Seconds that the news of a start may wait for company: nobody waits for it, and it costs the scheduler a commit."""
 _NAMED = 5
 _PEEK = os.WEXITED | os.WNOHANG | os.WNOWAIT
 _REAP = os.WEXITED | os.WNOHANG
@@ -69,6 +74,7 @@ class Keeper:
         self.ending = Ending(loop, tree, self._cleared)
         self.limits = Limits(loop, self.end)
         self.tell: Tell = _tell_nobody
+        self.ahead = Ahead(self.runs, self.live, self.start, lambda line, within=0.0: self.tell(line, within=within))
         self.trouble: str | None = None
         """Why ends that are known are not told: nobody else could know that they are waited for."""
 
@@ -105,6 +111,7 @@ class Keeper:
 
     def stop(self, number: int, kill_after: float | None = None) -> bool:
         """False when no such run is known. A run that has ended already keeps its result."""
+        self.ahead.end()
         run = self.runs.get(number)
         if run is None:
             return False
@@ -116,6 +123,7 @@ class Keeper:
     def signal(self, number: int, which: int) -> bool:
         """False when no such run is known. It is for the command alone: one that has not begun gets it when it does,
         and of one that is over nothing is left to get it."""
+        self.ahead.end()
         run = self.runs.get(number)
         if run is None:
             return False
@@ -248,7 +256,7 @@ class Keeper:
         if run.step is not Step.FINISH:
             self._record(line)
         if not run.step.is_ours:
-            self.tell(line, can_wait=True)
+            self.tell(line, within=HOLD)
         self._arm(run)
         if run.is_hurried or (run.ended_by is not None and run.step is not Step.FINISH):
             self.ending.terminate(run)  # stopped while it was being started
@@ -394,17 +402,18 @@ class Keeper:
     def _tell_end(self, run: Run) -> None:
         if run.is_written and run.end is not None:
             self.live.discard(run.number)
-            self.tell(run.end, can_wait=False)
+            self.ahead.tell_end(run.end)
 
     def _tell_trouble(self) -> None:
         held = [protocol.tag(run.number) for run in self._unwritten]
         error = self._journal.trouble
         self.trouble = f"{_explain_journal(error)}; ended, and not told until it can: {_few(held)}" if error else None
-        self.tell(protocol.line(type="trouble", trouble=self.trouble), can_wait=False)
+        self.tell(protocol.line(type="trouble", trouble=self.trouble))
 
     def _record(self, line: bytes) -> bool:
         is_written = self._journal.record(line)
         if not is_written:
+            self.ahead.end()
             self._loop.at(time.monotonic() + RETRY, self._retry)
         elif self._journal.is_overgrown:
             self.rewrite()
@@ -430,7 +439,7 @@ def _shows_its_process(run: Run) -> bool:
     return run.phase is Phase.RUNNING and not run.step.is_ours and not (run.inherited and run.step is Step.CHECK)
 
 
-def _tell_nobody(_line: bytes, *, can_wait: bool) -> None:  # noqa: ARG001 - as whoever comes will have it
+def _tell_nobody(_line: bytes, *, within: float = 0.0) -> None:  # noqa: ARG001 - as whoever comes will have it
     return
 
 

@@ -12,11 +12,16 @@
                   ◄─ exited {run, at, code, signal, ended_by, skipped, tail, watched, trouble}
       acknowledge {run} ─►
                   ◄─ trouble {trouble}                what keeps ends from being told; null when it is over
+      ahead {series, width, starts: [{run, argv, …}], runs} ─►
+                  ◄─ taken {run, at}                  the next of them is started, now that fewer than `width` live
+      withdraw {series} ─►
+                  ◄─ withdrawn {series}               no more of it: as asked, or since something was no success
 
 Either side may be the newer one: after an upgrade the new scheduler meets the old supervisor, which still
 has children. So a hello names the newest and the oldest version its sender speaks, and the highest that
 both know is used. Each side knows its own version and the one before.
 
+    5   `ahead`, `withdraw`, `taken`, `withdrawn`
     4   `signal`
     3   `workspace` in a start, `trouble` in an exited
     2   `order` in an error (which of the orders it answers), `trouble`
@@ -30,9 +35,9 @@ TYPE_CHECKING = False  # the typing module would cost half a megabyte
 if TYPE_CHECKING:
     from typing import Any
 
-PROTOCOL = 4
-SIGNALS = 4
-"""The first that passes them on; an older supervisor would only refuse the order."""
+PROTOCOL = 5
+AHEAD = 5
+"""The first that starts by itself what it was given ahead; an older supervisor would only refuse the order."""
 ACCEPTED = range(max(1, PROTOCOL - 1), PROTOCOL + 1)
 
 SOCKET = "supervisor.sock"
@@ -46,11 +51,25 @@ HOME_TAG = "ROTA_HOME"
 RUN_TAG = "ROTA_RUN"
 """In the environment of every child: what its tree is found by."""
 
+KNOWN = "this run is known already; it is not started a second time"
+
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def line(**message: Any) -> bytes:
     return _encode(message).encode() + b"\n"
+
+
+def refusal(problem: str, message: dict[str, Any]) -> bytes:
+    """Names the order that it answers as far as that can be read by anybody."""
+    run, order = message.get("run"), message.get("type")
+    return line(
+        type="error",
+        error=problem,
+        run=run if type(run) is int else None,
+        order=order.encode(errors="replace").decode() if isinstance(order, str) else None,
+        protocol=PROTOCOL,
+    )
 
 
 def tag(run: int) -> str:

@@ -4,10 +4,12 @@ One scheduler speaks at a time. A hello of the same or a higher generation takes
 closed with whatever it still holds unread, so that a start sent by a scheduler that has been replaced is never
 carried out. A lower generation is refused.
 
-Answers are collected and sent once for each turn of the loop; a start alone is held back for a moment, for most often
-an end follows that can take it along. Nothing here ever waits for the peer: what the
+Answers are collected and sent once for each turn of the loop; what nobody waits for is held back for a moment, for most
+often something follows that can take it along. Nothing here ever waits for the peer: what the
 socket does not take stays in memory (as much as there are ends to tell), and reading goes on meanwhile, so the
 two sides cannot wait for each other.
+
+An order that is refused, whichever it is, is none that the scheduler reckoned with: what it gave ahead is off.
 """
 
 # pathlib would cost a megabyte:
@@ -32,8 +34,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 _CHUNK = 1 << 18
-HOLD = 0.02
-"""Seconds that the news of a start may wait for company: nobody waits for it, and it costs the scheduler a commit."""
 
 
 class Connection:
@@ -63,6 +63,7 @@ class Server:
         self.scheduler: Connection | None = None
         self._is_urgent = False
         self._later: Timer | None = None
+        self._due = 0.0
         keeper.tell = self.tell
 
     def listen(self, home: str) -> None:
@@ -113,15 +114,19 @@ class Server:
         self._resting = None
         self._loop.watch(self._listener.fileno(), self._accept)
 
-    def tell(self, line: bytes, *, can_wait: bool) -> None:
-        """What can wait goes with the next line that cannot, or after a moment."""
+    def tell(self, line: bytes, *, within: float = 0.0) -> None:
+        """What can wait so long goes with the next line that cannot, or when its time is over."""
         if self.scheduler is None:
             return
         self.scheduler.out.append(line)
-        if not can_wait:
+        if not within:
             self._is_urgent = True
-        elif self._later is None:
-            self._later = self._loop.at(time.monotonic() + HOLD, self._hurry)
+            return
+        due = time.monotonic() + within
+        if self._later is None or due < self._due:
+            if self._later is not None:
+                self._later.cancel()
+            self._later, self._due = self._loop.at(due, self._hurry), due
 
     def _hurry(self) -> None:
         self._later, self._is_urgent = None, True
@@ -191,6 +196,7 @@ class Server:
         if connection is self.scheduler:
             self.scheduler = None
             self._tree.schedulers.discard(connection.peer)
+            self._keeper.ahead.forget()
 
     def _take(self, connection: Connection, text: bytes) -> None:
         """One message. What cannot be understood is said so and costs nobody else anything."""
@@ -206,8 +212,10 @@ class Server:
             say(f"{problem}: {text[:200]!r}")
         if problem is not None:
             self._is_urgent = True
-            connection.out.append(_refusal(problem, message))
-            if connection is not self.scheduler:
+            connection.out.append(protocol.refusal(problem, message))
+            if connection is self.scheduler:
+                self._keeper.ahead.end()
+            else:
                 self._send(connection)
                 self._close(connection)
 
@@ -215,9 +223,17 @@ class Server:
         match message["type"]:
             case "start":
                 field.check_start(message)
+                if self._keeper.ahead.is_waiting:
+                    self._keeper.ahead.end()  # this one was not to come before those
                 surroundings = connection.surroundings.get(message["surroundings"])
                 is_fine = self._keeper.start(message, surroundings)
-                return None if is_fine else "this run is known already; it is not started a second time"
+                return None if is_fine else protocol.KNOWN
+            case "ahead":
+                self._keeper.ahead.give(message, connection.surroundings)
+                return None
+            case "withdraw":
+                self._keeper.ahead.withdraw(field.whole(message, "series"))
+                return None
             case "environment":
                 connection.surroundings[message["surroundings"]] = field.variables(message, "variables")
                 return None
@@ -262,15 +278,3 @@ class Server:
             connection.out.append(protocol.line(type="trouble", trouble=self._keeper.trouble))
         self._is_urgent = True
         return None
-
-
-def _refusal(problem: str, message: dict[str, Any]) -> bytes:
-    """Names the order that it answers as far as that can be read by anybody."""
-    run, order = message.get("run"), message.get("type")
-    return protocol.line(
-        type="error",
-        error=problem,
-        run=run if type(run) is int else None,
-        order=order.encode(errors="replace").decode() if isinstance(order, str) else None,
-        protocol=protocol.PROTOCOL,
-    )

@@ -212,6 +212,12 @@ CREATE INDEX run_ended ON run (status, id) WHERE status IS NOT NULL;
 CREATE UNIQUE INDEX run_one_open_of_job ON run (job) WHERE status IS NULL;
 CREATE UNIQUE INDEX run_one_open_of_worker ON run (worker) WHERE status IS NULL;   -- INV-003
 
+CREATE TABLE ahead (               -- jobs that stand in the queue, and that the executor may start by itself as these runs
+    run @int PRIMARY KEY,
+    job @int NOT NULL UNIQUE REFERENCES job (id),
+    given_at @int NOT NULL
+) @strict;
+
 -- What the code asks before it writes (`edit` in core/job.py, `amend` in core/run.py) is refused here whoever writes.
 @refuse spec_command UPDATE OF command ON spec WHEN NEW.command <> OLD.command AND EXISTS (
     SELECT 1 FROM job AS first JOIN job ON job.chain = first.chain AND job.spec = OLD.id

@@ -47,7 +47,7 @@ SELECT run.id, run.job, job.chain, job.status, job.dispatch_failures, job.stop_r
        job.retries, spec.retry,
        spec.type, spec.target, (SELECT count(*) FROM breaker WHERE breaker.probe = run.job),
        CASE WHEN EXISTS (SELECT 1 FROM product WHERE product.chain = job.chain) THEN 1 ELSE 0 END, job.job_group,
-       run.started_at, job.ready_at
+       run.started_at, job.ready_at, run.worker
 FROM run JOIN job ON job.id = run.job LEFT JOIN spec ON spec.id = job.spec
 
 -- name: open_runs

@@ -3,6 +3,7 @@ SELECT next FROM sequence WHERE noun = 'job' UNION ALL SELECT max(id) + 1 FROM j
 
 -- name: next_run
 SELECT next FROM sequence WHERE noun = 'run' UNION ALL SELECT max(id) + 1 FROM run
+UNION ALL SELECT max(run) + 1 FROM ahead
 
 -- name: next_slot
 SELECT next FROM sequence WHERE noun = 'slot' UNION ALL SELECT max(id) + 1 FROM slot
