@@ -561,11 +561,12 @@ def test_what_was_taken_and_is_not_wanted_any_more_is_stopped(scheduler: Schedul
     scheduler.say(exited(scheduler, scheduler.run_of(jobs[1])), taken(scheduler, run), Withdrawn(series=SERIES))
     assert forerunner.stops == [run]
     other = scheduler.submit()
-    assert scheduler.run_of(other) not in forerunner.took  # which lives
+    assert scheduler.status(other) is Status.QUEUED, "the one that is not wanted still lives"
     assert scheduler.status(jobs[2]) is Status.CANCELLED
     scheduler.say(Started(run=run, pid=7, start_time=1))
     scheduler.say(Exited(run=run, at=at(scheduler), signal=15, ended_by="stop"))
     assert run in forerunner.acknowledged
+    assert scheduler.run_of(other) not in forerunner.took, "its number is spent"
     assert scheduler.status(jobs[2]) is Status.CANCELLED
 
 

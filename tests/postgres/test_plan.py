@@ -19,7 +19,7 @@ from rota.store.postgres.store import PostgresStore
 STATEMENTS = {name: sql for name, sql in statement.load(translate).items() if not sql.sql.startswith(b"INSERT INTO")}
 SMALL = (
     "lane", "pause", "sequence", "surroundings", "meta", "breaker", "breaker_failure", "template", "schedule",
-    "webhook",
+    "webhook", "ahead",
 )  # fmt: skip
 """Tables that do not grow with the queue."""
 SORTS = (

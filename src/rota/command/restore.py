@@ -187,6 +187,7 @@ def _take_up(new: Path, home: Home, contents: Contents, now: datetime) -> None:
         session.set_meta("epoch", str(numbers.epoch))
         session.set_meta(MIRRORED, "0")  # the jobs' files are written anew, behind
         _end_slots(session, now)
+        session.drop_ahead()  # what of it was taken since, and under which number, is another store's
         _tell(session, contents, now)
         session.commit()
 

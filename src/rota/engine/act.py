@@ -45,6 +45,7 @@ def seen(work: Work, see: Callable[..., Sequence[Any]], results: list[Any]) -> S
 def guarded(work: Work, act: Callable[[Work], Any]) -> Any:
     """Under a savepoint: a refusal or a defect undoes only this and is its answer; the others go on."""
     orders, afterwards, notes = len(work.orders), len(work.afterwards), len(work.notes)
+    free, taken, is_withdrawn = len(work.free), set(work.taken), work.is_withdrawn
     try:
         with work.session.savepoint():
             return act(work)
@@ -55,6 +56,8 @@ def guarded(work: Work, act: Callable[[Work], Any]) -> Any:
         del work.orders[orders:]
         del work.afterwards[afterwards:]
         del work.notes[notes:]
+        del work.free[free:]
+        work.taken, work.is_withdrawn = taken, is_withdrawn
         work.runs.clear()
         if not isinstance(error, RotaError):
             log.exception("a defect: this one piece of work was undone")

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from enum import Enum, auto
 
 import msgspec
 
@@ -36,6 +37,16 @@ PATIENCE = 1.0
 then nothing is claimed, and everything else goes on."""
 
 
+class Booked(Enum):
+    """What became of one that the executor took."""
+
+    CLAIMED = auto()
+    BEFORE = auto()
+    """It was told twice."""
+    UNWANTED = auto()
+    """It does not stand in the queue any more, and has been told to end."""
+
+
 class Series:
     def __init__(self, starter: Starter, executor: Executor) -> None:
         self._starter = starter
@@ -48,6 +59,8 @@ class Series:
         self._settings: Settings | None = None
         self.is_called_back = False
         """It was asked what it took, and has not answered."""
+        self._is_silent = False
+        """It has not answered in time."""
         self._is_outdated = False
         """Something was asked for since it was given: what was foreseen of it may not be so any more."""
 
@@ -58,8 +71,8 @@ class Series:
     @property
     def trouble(self) -> str | None:
         """Why nothing starts, while the executor does not say what it has started."""
-        is_silent = self.is_open and self.is_called_back
-        return "nothing is started before the supervisor has said what it started by itself" if is_silent else None
+        said = "nothing is started before the supervisor has said what it started by itself"
+        return said if self._is_silent else None
 
     def is_of(self, settings: Settings) -> bool:
         """Whether it was decided on by these."""
@@ -76,19 +89,20 @@ class Series:
 
     # Inside a transaction.
 
-    def book_taken(self, work: Work, message: Taken) -> bool:
-        """Whether it was claimed by that."""
+    def book_taken(self, work: Work, message: Taken) -> Booked:
         at = min(datetime.fromtimestamp(message.at, UTC), work.now)
         if self._claim(work, message.run, at):
-            return True
-        if work.session.open_run(message.run) is None:  # else it was told twice
-            log.warning("%s was started ahead, but is not wanted any more", show_run(message.run))
-            self.give_up(work, message.run)
-        return False
+            return Booked.CLAIMED
+        if work.session.open_run(message.run) is not None:
+            return Booked.BEFORE
+        log.warning("%s was started ahead, but is not wanted any more", show_run(message.run))
+        self.give_up(work, message.run)
+        return Booked.UNWANTED
 
     def give_up(self, work: Work, run: RunId) -> None:
         """What it took is not booked: it is not to go on unseen, and nobody else has its number."""
         work.session.spend("run", run)
+        work.session.forget_ahead(run)
         work.taken.add(run)
         work.orders.append(Stop(run=run))
 
@@ -163,6 +177,7 @@ class Series:
         if work.ahead is not None:
             self._given.update(work.given)
             self._settings = work.settings
+        self._is_silent = bool(self._given) and self.is_called_back
         self._is_outdated = bool(self._given) and (is_asked or self._is_outdated)
         is_known = bool(self._given) and not is_asked
         self.runs = {run: known for run, known in work.runs.items() if known is not None} if is_known else {}

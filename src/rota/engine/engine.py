@@ -159,8 +159,9 @@ class Engine:
 
     def _is_disturbed(self) -> bool:
         """Something else has happened than that runs succeeded."""
+        now = self._clock.now()
         is_held = self.is_draining or self.held is not None or bool(self.clearings)
-        return is_held or not self._series.is_of(self.settings) or self._is_due(self._clock.now())
+        return is_held or not self._series.is_of(self.settings) or self._is_due(now) or self._is_set_back(now)
 
     def _take_turn(self, requests: Sequence[Request[Any]], *, only_hears: bool = False) -> None:
         began = self._clock.monotonic()
@@ -330,10 +331,15 @@ class Engine:
 
     def _see_clocks(self, now: datetime) -> float:
         """How far the wall clock is ahead of the other. Where it was set back, delays that were over are not."""
-        ahead = now.timestamp() - self._clock.monotonic()
-        if ahead < self._found.ahead - SET_BACK:
+        if self._is_set_back(now):
             self._session.stir_postponed(now)
-        return ahead
+        return self._ahead_of(now)
+
+    def _is_set_back(self, now: datetime) -> bool:
+        return self._ahead_of(now) < self._found.ahead - SET_BACK
+
+    def _ahead_of(self, now: datetime) -> float:
+        return now.timestamp() - self._clock.monotonic()
 
     def _is_due(self, now: datetime) -> bool:
         return self.next_due is not None and self.next_due <= now

@@ -9,7 +9,7 @@ from functools import partial
 from rota.clock import Clock
 from rota.engine import finish
 from rota.engine.act import guarded
-from rota.engine.ahead import Series
+from rota.engine.ahead import Booked, Series
 from rota.engine.awaited import AwaitedStarts
 from rota.engine.contact import Contact
 from rota.engine.dispatch import Starter
@@ -85,6 +85,7 @@ class Hearing:
     def await_starts(self, work: Work) -> None:
         """The turn is committed, and its orders are about to leave."""
         self._awaited.call_back(self._overdue)
+        self._overdue = []
         self._expect([start.run for start in work.starts if isinstance(start, Start)], work.settings)
 
     def _expect(self, runs: list[RunId], settings: Settings) -> None:
@@ -93,9 +94,12 @@ class Hearing:
     def _book_alone(self, work: Work, message: Message) -> None:
         """What cannot be booked ends its own job: kept RUNNING it would hold its place and its locks for ever. A start
         is let be, for its end is still to come. Accounts are kept: without them nothing is ever started."""
+        if isinstance(message, Accounts):  # apart: the ends of what was taken follow, whatever becomes of the rest
+            guarded(work, partial(self._series.settle, known=frozenset(account.run for account in message.runs)))
         error = guarded(work, partial(self._book, message=message))
         if isinstance(message, Taken) and isinstance(error, Exception):
             self._series.give_up(work, message.run)
+            self._contact.unsettled.await_end(message.run)
         if isinstance(message, Accounts) and isinstance(error, Exception):
             self._contact.keep(message, error)
         if not isinstance(message, Exited | FailedToStart):
@@ -148,8 +152,12 @@ class Hearing:
     def _book_ahead(self, work: Work, message: Taken | Withdrawn) -> None:
         if isinstance(message, Withdrawn):
             self._series.book_withdrawn(work, message.series)
-        elif self._series.book_taken(work, message):
+            return
+        booked = self._series.book_taken(work, message)
+        if booked is Booked.CLAIMED:
             self._expect([message.run], work.settings)
+        elif booked is Booked.UNWANTED:
+            self._contact.unsettled.await_end(message.run)
 
     def _settle(self, work: Work, accounts: Accounts) -> None:
         """A new connection: what it says of every run, against what the store says."""

@@ -153,6 +153,10 @@ class Unsettled:
         """The accounts are settled, but for these; or the connection is over."""
         self._strays, self._accounts = strays or set(), None
 
+    def await_end(self, run: RunId) -> None:
+        """It lives and is not wanted: it has been told to end."""
+        self._strays.add(run)
+
     def keep(self, accounts: Accounts, error: Exception, now: float) -> None:
         self._strays, self._accounts = set(), accounts
         self._error, self._retry_at = repr(error), now + AGAIN_AFTER

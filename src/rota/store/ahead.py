@@ -74,6 +74,10 @@ class Foreseeing(Claiming):
             dispatch.run: Foreseen(_open_run(rows[dispatch.job], dispatch, now), dispatch) for dispatch in dispatches
         }
 
+    def forget_ahead(self, run: RunId) -> None:
+        """It is not to be claimed under this number any more."""
+        self._db.run("forget_ahead", run=run)
+
     def drop_ahead(self) -> None:
         """None of what is left of it was started, nor will be."""
         self._db.run("drop_ahead")

@@ -30,6 +30,7 @@ class Editing(Moving):
         if edited.priority != job.priority and not self.set_ranks([rank]):
             return False
         if fields := changed(job, edited):
+            self._db.run("forget_given", job=job.id)  # an executor that is silent may start it as it was
             data = {"fields": fields}
             self.emit(Event(kind="job.edited", at=to_stored(now), cause="edit", actor=actor, job=job.id, data=data))
         return True

@@ -200,6 +200,7 @@ class Collecting(Breaking, GcRecords):
         self._count_members(jobs)
         self._db.run("remove_edges", ids=jobs)
         self._db.run("remove_locks", ids=jobs)
+        self._db.run("remove_given", ids=jobs)
         runs = [row[0] for row in self._db.rows("remove_runs", ids=jobs)]
         events = [row[0] for row in self._db.rows("remove_events", ids=jobs)]
         for statement in ("remove_needs", "remove_products", "remove_pins", "forget_putters"):

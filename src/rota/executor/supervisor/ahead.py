@@ -51,6 +51,8 @@ class Ahead:
         self._series: int | None = None
         """The one that is open. It may be so with nothing waiting: more of it may come."""
         self._newest = _NONE_SEEN
+        self.has_mail: Callable[[], bool] = bool
+        """Whether the scheduler has said something that is not read; who reads it says how to know."""
 
     @property
     def is_waiting(self) -> bool:
@@ -91,9 +93,14 @@ class Ahead:
         else:
             self.end()
 
+    def go_on(self) -> None:
+        """All that the scheduler has said is read."""
+        self._take()
+
     def _take(self) -> None:
-        """The scheduler hears of it at once when nothing is left to be taken."""
-        while self._waiting and len(self._live) < self._width:
+        """Not before all that the scheduler has said is read: it may want it back, and after a while it does not wait
+        for the answer. It hears of it at once when nothing is left to be taken."""
+        while self._waiting and len(self._live) < self._width and not self.has_mail():
             order, surroundings = self._waiting.popleft()
             line = protocol.line(type="taken", run=order["run"], at=time.time())
             self._tell(line, HOLD if self._waiting else 0.0)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 import struct
 import time
@@ -64,7 +65,9 @@ class Server:
         self._is_urgent = False
         self._later: Timer | None = None
         self._due = 0.0
+        self._mail = select.poll()
         keeper.tell = self.tell
+        keeper.ahead.has_mail = self._has_mail
 
     def listen(self, home: str) -> None:
         """Only the holder of the lock gets here, so what lies at the address is nobody's. Where nobody can come to the
@@ -161,6 +164,16 @@ class Server:
             if connection.is_closed:
                 return  # refused, or somebody took over: the rest is not for us
             self._take(connection, text)
+        self._keeper.ahead.go_on()
+
+    def _has_mail(self) -> bool:
+        if self.scheduler is None:
+            return False
+        self._mail.register(self.scheduler.sock, select.POLLIN)
+        try:
+            return bool(self._mail.poll(0))
+        finally:
+            self._mail.unregister(self.scheduler.sock)
 
     def _read(self, connection: Connection) -> list[bytes]:
         try:

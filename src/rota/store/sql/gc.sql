@@ -64,6 +64,9 @@ DELETE FROM edge WHERE job @in(ids)
 -- name: remove_locks
 DELETE FROM lock WHERE job @in(ids)
 
+-- name: remove_given
+DELETE FROM ahead WHERE job @in(ids)
+
 -- name: remove_needs
 DELETE FROM need WHERE chain @in(ids)
 
