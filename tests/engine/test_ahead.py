@@ -13,6 +13,7 @@ import pytest
 from engine.clockwork import Clockwork
 from engine.test_commit import Flaky, FlakySession, FlakyStore
 from harness import FakeExecutor, Raw, Scheduler
+from rota.command.edit import Edit, edit
 from rota.core.ahead import BRIEF, DEPTH
 from rota.core.status import Status
 from rota.engine.work import Request
@@ -815,3 +816,48 @@ def test_the_moment_is_that_of_the_executor(scheduler: Scheduler, forerunner: Fo
         Taken(run=forerunner.given[jobs[2]], at=moment.timestamp()),
     )
     assert scheduler.job(jobs[2]).started_at == scheduler.job(jobs[1]).finished_at == moment
+
+
+def test_what_was_edited_while_the_executor_was_silent_is_not_booked_as_it_was(
+    scheduler: Scheduler, forerunner: Forerunner
+) -> None:
+    """It would start what it was given, and the record would say something else."""
+    jobs = under_way(scheduler, 3)
+    run = forerunner.given[jobs[2]]
+    forerunner.is_frozen = True
+    scheduler.do(lambda work: edit(work, jobs[2], Edit(command=["other"]), actor="tester"))
+    scheduler.say(exited(scheduler, scheduler.run_of(jobs[1])), taken(scheduler, run), Withdrawn(series=SERIES))
+    assert forerunner.stops == [run]
+    scheduler.say(Exited(run=run, at=at(scheduler), signal=15, ended_by="stop"))
+    assert scheduler.started()[-1] == jobs[2]
+    assert forerunner.starts[-1].argv == ("other",)
+
+
+def test_that_nothing_starts_is_said_only_of_an_executor_that_does_not_answer(
+    scheduler: Scheduler, forerunner: Forerunner
+) -> None:
+    """Whoever looks while it is asked sees nothing of it."""
+    seen: list[list[str]] = []
+    answer = forerunner.withdraw
+
+    def withdraw(series: int, patience: float) -> None:
+        answer(series, patience)
+        seen.append(scheduler.engine.obstacles)
+
+    forerunner.withdraw = withdraw  # type: ignore[method-assign]
+    under_way(scheduler)
+    scheduler.submit()
+    assert seen == [[]]
+    scheduler.end(scheduler.started()[-1])
+    forerunner.is_frozen = True
+    scheduler.submit()
+    assert scheduler.engine.obstacles == ["nothing is started before the supervisor has said what it started by itself"]
+
+
+def test_what_is_given_is_nobodys_in_a_store_that_was_restored(scheduler: Scheduler, forerunner: Forerunner) -> None:
+    jobs = under_way(scheduler, 3)
+    scheduler.session.begin()
+    scheduler.session.drop_ahead()  # as a restore does
+    scheduler.session.commit()
+    scheduler.crash([Account(run=forerunner.given[jobs[2]], pid=7, start_time=1)])
+    assert scheduler.status(jobs[2]) is Status.QUEUED
