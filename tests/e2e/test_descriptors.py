@@ -54,6 +54,7 @@ def test_more_connections_than_descriptors(make_rota: Callable[..., Rota], stage
         # It has what it needs for itself: one job's end is stored, and the next is started.
         stage.release("job")
         assert stage.hear(3) == ["job ends", "then begins", "then ends"]
+    eventually(lambda: code_of(rota)[0] != 503, what="that it has noticed who is gone")
     assert rota.ended(then)["status"] == "COMPLETED"
     log = (rota.home / "rota.log").read_text()
     assert log.count(_FULL) == 1, log
