@@ -76,7 +76,7 @@ class Foreseeing(Claiming):
 
     def forget_ahead(self, run: RunId) -> None:
         """It is not to be claimed under this number any more."""
-        self._db.run("forget_ahead", run=run)
+        self._db.rows("take_ahead", run=run)
 
     def drop_ahead(self) -> None:
         """None of what is left of it was started, nor will be."""

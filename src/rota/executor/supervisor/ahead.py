@@ -70,7 +70,7 @@ class Ahead:
         given = [(start, surroundings.get(start["surroundings"])) for start in starts]
         self._width = width
         self._waiting.extend(given)
-        self._take()
+        self.go_on()
 
     def _goes_well(self, number: int) -> bool:
         """So far, or to its end. Of one that has not, the scheduler had not heard when it decided."""
@@ -89,15 +89,11 @@ class Ahead:
         goes_on = self._series is not None and _is_success(end)
         self._tell(end, HOLD if goes_on and self._waiting else 0.0)
         if goes_on:
-            self._take()
+            self.go_on()
         else:
             self.end()
 
     def go_on(self) -> None:
-        """All that the scheduler has said is read."""
-        self._take()
-
-    def _take(self) -> None:
         """Not before all that the scheduler has said is read: it may want it back, and after a while it does not wait
         for the answer. It hears of it at once when nothing is left to be taken."""
         while self._waiting and len(self._live) < self._width and not self.has_mail():

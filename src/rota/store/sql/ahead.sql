@@ -30,9 +30,6 @@ DELETE FROM ahead WHERE run = :run RETURNING job, given_at
 UPDATE job SET status = 'DISPATCHED', ready = 0, stirred = 0, started_at = :now, wait_kind = NULL
 WHERE id = :job AND status = 'QUEUED' AND ready = 1 RETURNING lane
 
--- name: forget_ahead
-DELETE FROM ahead WHERE run = :run
-
 -- name: forget_given: what it is asked is another thing now
 DELETE FROM ahead WHERE job = :job
 
