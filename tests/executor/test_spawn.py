@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rota.executor.supervisor import spawn
+from rota.executor.supervisor import logs, spawn
 from rota.executor.supervisor.step import Step
 
 Make = Callable[[list[str], str, dict[str, str], tuple[int, int, int]], int]
@@ -30,6 +30,8 @@ def made(make: Make, argv: list[str], cwd: str, variables: dict[str, str], out: 
             said.append(out.read_text())
         except OSError as error:
             said.append(f"{error.errno} {error.filename}")
+        except ValueError as error:
+            said.append(str(error))
         finally:
             for fd in streams:
                 os.close(fd)
@@ -38,6 +40,16 @@ def made(make: Make, argv: list[str], cwd: str, variables: dict[str, str], out: 
     thread.start()
     thread.join()
     return said[0]
+
+
+def launch(directory: Path, *argv: str, cwd: str = "/") -> spawn.Launch:
+    order = {"argv": list(argv), "cwd": cwd, "directory": str(directory), "overlay": {}}
+    return spawn.Launch(order, {"PATH": "/usr/bin:/bin"})
+
+
+def next_done(spawner: spawn.Spawner) -> list[spawn.Spawned]:
+    assert select.select([spawner.bell], [], [], 60)[0], "nothing was started in a minute"
+    return spawner.collect()
 
 
 def script(path: Path, text: str, mode: int = 0o755) -> None:
@@ -79,14 +91,59 @@ def test_children_have_the_umask_of_the_time_when_the_spawner_was_made(tmp_path:
     try:
         spawner = spawn.Spawner(str(tmp_path))
         os.umask(0o177)
-        order = {"argv": ["sh", "-c", "umask"], "cwd": "/", "directory": f"{tmp_path}/job", "overlay": {}}
-        spawner.ask(1, spawn.Launch(order, {"PATH": "/usr/bin:/bin"}), Step.MAIN)
-        select.select([spawner.bell], [], [], 60)
-        (spawned,) = spawner.collect()
+        spawner.ask(1, launch(tmp_path / "job", "sh", "-c", "umask"), Step.MAIN)
+        (spawned,) = next_done(spawner)
         os.waitpid(spawned.pid, 0)
     finally:
         os.umask(before)
     assert (tmp_path / "job" / "stdout.log").read_text() == "0027\n"
+
+
+def test_a_start_that_hangs_keeps_nobody_else(tmp_path: Path) -> None:
+    """As on a mount that does not answer: the first waits for somebody who reads its log."""
+    (tmp_path / "1").mkdir()
+    os.mkfifo(tmp_path / "1" / logs.STDOUT)
+    spawner = spawn.Spawner(str(tmp_path))
+    spawner.ask(1, launch(tmp_path / "1", "true"), Step.MAIN)
+    for run in range(2, 6):
+        spawner.ask(run, launch(tmp_path / str(run), "true"), Step.MAIN)
+        (spawned,) = next_done(spawner)
+        assert (spawned.run, spawned.error) == (run, "")
+        os.waitpid(spawned.pid, 0)
+    assert spawner.in_flight == 1
+    reader = os.open(tmp_path / "1" / logs.STDOUT, os.O_RDONLY)
+    (spawned,) = next_done(spawner)
+    assert spawned.run == 1
+    os.waitpid(spawned.pid, 0)
+    os.close(reader)
+
+
+def test_many_at_once_have_each_their_own_directory_and_logs(tmp_path: Path) -> None:
+    """Several threads start them, with one spare directory among them, each where its job is to begin."""
+    spawner = spawn.Spawner(str(tmp_path))
+    places = {run: tmp_path / f"place-{run}" for run in range(1, 61)}
+    for run, place in places.items():
+        place.mkdir()
+        spawner.ask(run, launch(tmp_path / str(run), "sh", "-c", f"pwd; echo {run} >&2", cwd=str(place)), Step.MAIN)
+    while spawner.in_flight:
+        for spawned in next_done(spawner):
+            assert os.waitpid(spawned.pid, 0)[1] == 0
+    said = {run: ((tmp_path / str(run) / logs.STDOUT).read_text(), (tmp_path / str(run) / logs.STDERR).read_text())
+            for run in places}  # fmt: skip
+    assert said == {run: (f"{place}\n", f"{run}\n") for run, place in places.items()}
+
+
+@pytest.mark.parametrize("make", [spawn._make_child, spawn._make_child_slowly])
+@pytest.mark.parametrize(
+    ("argv", "variables"),
+    [(["true", "a\0b"], {}), (["tr\0ue"], {}), (["true"], {"V": "a\0b"}), (["true"], {"A=B": "c"})],
+    ids=["word", "program", "variable", "name"],
+)
+def test_both_ways_refuse_what_no_program_can_be_given(
+    tmp_path: Path, make: Make, argv: list[str], variables: dict[str, str]
+) -> None:
+    said = made(make, argv, "/", {"PATH": "/usr/bin:/bin", **variables}, tmp_path / "out")
+    assert said in ("embedded null byte", "illegal environment variable name")
 
 
 @pytest.mark.parametrize("make", [spawn._make_child, spawn._make_child_slowly])

@@ -75,7 +75,7 @@ class Ahead:
     def _goes_well(self, number: int) -> bool:
         """So far, or to its end. Of one that has not, the scheduler had not heard when it decided."""
         run = self._runs.get(number)
-        return run is not None and (number in self._live or (run.end is not None and _is_success(run.end)))
+        return run is not None and (number in self._live or run.is_good)
 
     def _is_open(self, series: int) -> bool:
         """Or is now, since it is newer than all before. One that is over stays so: this was under way when it ended."""
@@ -84,9 +84,9 @@ class Ahead:
             self._series = self._newest = series
         return series == self._series
 
-    def tell_end(self, end: bytes) -> None:
+    def tell_end(self, end: bytes, *, is_good: bool) -> None:
         """And let what was to follow do so."""
-        goes_on = self._series is not None and _is_success(end)
+        goes_on = self._series is not None and is_good
         self._tell(end, HOLD if goes_on and self._waiting else 0.0)
         if goes_on:
             self.go_on()
@@ -98,7 +98,7 @@ class Ahead:
         for the answer. It hears of it at once when nothing is left to be taken."""
         while self._waiting and len(self._live) < self._width and not self.has_mail():
             order, surroundings = self._waiting.popleft()
-            line = protocol.line(type="taken", run=order["run"], at=time.time())
+            line = protocol.plain("taken", run=order["run"], at=time.time())
             self._tell(line, HOLD if self._waiting else 0.0)
             if not self._start(order, surroundings):
                 self._tell(protocol.refusal(protocol.KNOWN, {"type": "start", "run": order["run"]}))
@@ -129,16 +129,3 @@ class Ahead:
 
     def _tell_withdrawn(self, series: int) -> None:
         self._tell(protocol.line(type="withdrawn", series=series))
-
-
-def _is_success(end: bytes) -> bool:
-    """And nothing else about it that anybody would have to look at."""
-    told = protocol.parse(end)
-    return (
-        told["type"] == "exited"
-        and told.get("code") == 0
-        and told.get("ended_by") is None
-        and told.get("skipped") is None
-        and told.get("watched", True)
-        and not told.get("trouble")
-    )

@@ -142,7 +142,7 @@ class Keeper:
         if run.phase is not Phase.ENDED or not run.is_written:
             return False
         del self.runs[number]
-        self._journal.record_later(protocol.line(type="acknowledged", run=number))
+        self._journal.record_later(protocol.plain("acknowledged", run=number))
         return True
 
     def take_over(self, generation: int) -> bool:
@@ -329,6 +329,7 @@ class Keeper:
             tail="" if code == 0 else logs.tail(run.directory),
             watched=watched,
         )
+        run.is_good = code == 0 and run.ended_by is None and skipped is None and watched
         run.is_written = self._record(run.end)
         if not run.is_written:
             self._unwritten.append(run)
@@ -372,7 +373,7 @@ class Keeper:
         say(f"{protocol.tag(run.number)}: its workspace was not finished: {trouble}")
         if run.end is not None:
             end = {**protocol.parse(run.end), "trouble": f"its workspace was not finished: {protocol.clean(trouble)}"}
-            run.end = protocol.line(**end)
+            run.end, run.is_good = protocol.line(**end), False
             self._record(run.end)
 
     def _failed(self, run: Run, error: str, *, is_machine: bool = False) -> None:
@@ -402,7 +403,7 @@ class Keeper:
     def _tell_end(self, run: Run) -> None:
         if run.is_written and run.end is not None:
             self.live.discard(run.number)
-            self.ahead.tell_end(run.end)
+            self.ahead.tell_end(run.end, is_good=run.is_good)
 
     def _tell_trouble(self) -> None:
         held = [protocol.tag(run.number) for run in self._unwritten]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 
 STDOUT = "stdout.log"
 STDERR = "stderr.log"
@@ -40,23 +41,40 @@ def open_streams(directory: str) -> tuple[int, int]:
 
 
 class Spare:
-    """The next job's directory with its two files, made while nothing waits for them: a start only renames it."""
+    """The next job's directory with its two files, made while nothing waits for them: a start only renames it.
 
-    def __init__(self, parent: str) -> None:
-        self._path = f"{parent}/{SPARE}"
-        self._parent = parent
-        make_directory(self._path)
-        self._streams = open_streams(self._path)
+    It is there for several threads, and none waits for another: whoever cannot have it makes its own.
+    """
+
+    def __init__(self) -> None:
+        self._parent = ""
+        self._streams: tuple[int, int] | None = None
+        self._in_use = threading.Lock()
 
     def become(self, directory: str) -> tuple[int, int] | None:
         """Its streams, now those of this directory; none where there is such a directory already, or elsewhere."""
-        if os.path.dirname(directory) != self._parent:
+        if not self._in_use.acquire(blocking=False):
             return None
         try:
-            os.rename(self._path, directory)
+            if self._streams is None or os.path.dirname(directory) != self._parent:
+                return None
+            os.rename(f"{self._parent}/{SPARE}", directory)
         except OSError:
             return None
-        return self._streams
+        else:
+            streams, self._streams = self._streams, None
+            return streams
+        finally:
+            self._in_use.release()
+
+    def make(self, parent: str) -> None:
+        if self._streams is not None or not self._in_use.acquire(blocking=False):
+            return
+        try:
+            make_directory(f"{parent}/{SPARE}")
+            self._streams, self._parent = open_streams(f"{parent}/{SPARE}"), parent
+        finally:
+            self._in_use.release()
 
 
 def open_check(directory: str) -> tuple[int, int]:

@@ -42,11 +42,12 @@ class Process:
         return self.pid, self.start_time
 
 
-def _read(path: str) -> bytes:
+def _read(path: str, *, is_long: bool = False) -> bytes:
+    """What is short the kernel gives at once."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         data = os.read(fd, 1 << 16)
-        while more := os.read(fd, 1 << 16):
+        while is_long and (more := os.read(fd, 1 << 16)):
             data += more
         return data
     finally:
@@ -73,7 +74,7 @@ def look_at_all() -> dict[int, Process]:
 def variables(pid: int) -> list[bytes]:
     """The environment it was started with; empty where we may not look."""
     try:
-        return _read(f"/proc/{pid}/environ").split(b"\0")
+        return _read(f"/proc/{pid}/environ", is_long=True).split(b"\0")
     except OSError:
         return []
 

@@ -60,6 +60,12 @@ def line(**message: Any) -> bytes:
     return _encode(message).encode() + b"\n"
 
 
+def plain(kind: str, **numbers: float | None) -> bytes:
+    """The same line where there is nothing in it to be quoted, as in most, for a fifth of the time."""
+    fields = "".join([f',"{name}":{"null" if number is None else number}' for name, number in numbers.items()])
+    return f'{{"type":"{kind}"{fields}}}\n'.encode()
+
+
 def refusal(problem: str, message: dict[str, Any]) -> bytes:
     """Names the order that it answers as far as that can be read by anybody."""
     run, order = message.get("run"), message.get("type")

@@ -38,6 +38,7 @@ class Run:
         "error",
         "idle_timeout",
         "inherited",
+        "is_good",
         "is_hurried",
         "is_machine",
         "is_timed",
@@ -111,6 +112,8 @@ class Run:
         """The line that tells its end, the same on the wire and in the journal."""
         self.is_written = False
         """Its end is in the journal."""
+        self.is_good = False
+        """It was a success, seen by us, with nothing about it that anybody would have to look at."""
 
     def go_to(self, step: Step, launch: Launch) -> None:
         """Its next process is about to be made."""
@@ -144,7 +147,7 @@ class Run:
         return protocol.line(type="finished", run=self.number)
 
     def started(self) -> bytes:
-        return protocol.line(type="started", run=self.number, pid=self.pid, start_time=self.start_time)
+        return protocol.plain("started", run=self.number, pid=self.pid, start_time=self.start_time)
 
     def ending(self) -> bytes:
         return protocol.line(type="ending", run=self.number, by=self.ended_by, kill_at=self.kill_at)

@@ -1,12 +1,13 @@
-"""The thread that makes children.
+"""The threads that make children.
 
-    loop thread ── launch ──► queue ──► spawner thread: directory, log files, vfork + exec
+    loop thread ── launch ──► queue ──► spawner threads: directory, log files, vfork + exec
          ▲                                    │
          └── bell (eventfd) ◄── done ◄────────┘
 
-A thread of its own for two reasons. What it starts are its children and not the leader thread's, which is
-how the leader tells mains from strays (see `process`). And an exec that hangs, on a dead mount for instance,
-delays other starts but no end, no stop and no timeout.
+Threads of their own for three reasons. What they start are their children and not the leader thread's, which is
+how the leader tells mains from strays (see `process`). An exec that hangs, on a dead mount for instance, delays no
+end, no stop and no timeout, and other starts only when there are as many as threads. And whoever makes a child waits
+until its program is loaded: with a second one the machine has something to do meanwhile.
 """
 
 # pathlib would cost a megabyte:
@@ -17,7 +18,6 @@ import contextlib
 import ctypes
 import errno
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -26,13 +26,17 @@ from queue import SimpleQueue
 
 from rota import leftover
 from rota.executor.supervisor import logs, process
+from rota.executor.supervisor.native import posix_spawn
 from rota.executor.supervisor.protocol import HOME_TAG, RUN_TAG, clean, tag
 from rota.executor.supervisor.step import Step
 from rota.executor.supervisor.workspace import Workspace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
+
+    Make = Callable[[list[str], str, dict[str, str], tuple[int, int, int]], int]
 
 _MACHINE = frozenset(
     (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
@@ -40,8 +44,7 @@ _MACHINE = frozenset(
 
 
 _CLONE_FS = 0x200
-_PYTHONS_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Ignored by Python, and not to be by children."""
+_THREADS = 2
 
 
 class Launch:
@@ -119,12 +122,12 @@ class Spawner:
         self._done: deque[Spawned] = deque()
         self.bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.in_flight = 0
-        self._spare: logs.Spare | None = None
-        self._has_own_directory = False
-        self._is_ready = threading.Event()
-        threading.Thread(target=self._work, name="spawner", daemon=True).start()
-        # With the directory the thread takes a umask of its own: the user's, and not one that is set for a moment.
-        self._is_ready.wait()
+        self._spare = logs.Spare()
+        # With the directory a thread takes a umask of its own: the user's, and not one that is set for a moment.
+        ready = threading.Barrier(_THREADS + 1)
+        for _ in range(_THREADS):
+            threading.Thread(target=self._work, args=(ready,), name="spawner", daemon=True).start()
+        ready.wait()
 
     def ask(self, run: int, launch: Launch, step: Step) -> None:
         self.in_flight += 1
@@ -140,13 +143,13 @@ class Spawner:
         self.in_flight -= len(done)
         return done
 
-    def _work(self) -> None:
-        self._has_own_directory = _take_own_directory()
-        self._is_ready.set()
+    def _work(self, ready: threading.Barrier) -> None:
+        make = _make_child if _take_own_directory() else _make_child_slowly
+        ready.wait()
         while True:
             run, launch, step = self._asked.get()
             try:
-                spawned = self._spawn(run, launch, step)
+                spawned = self._spawn(make, run, launch, step)
             except OSError as error:
                 spawned = Spawned(run, error=explain(error, launch), is_machine=error.errno in _MACHINE)
             except Exception as error:  # noqa: BLE001
@@ -154,23 +157,22 @@ class Spawner:
                 spawned = Spawned(run, error=f"cannot be started: {clean(str(error) or repr(error))}")
             self._done.append(spawned)
             os.eventfd_write(self.bell, 1)
-            if self._spare is None and self._asked.empty():
+            if self._asked.empty():
                 with contextlib.suppress(OSError):
-                    self._spare = logs.Spare(os.path.dirname(launch.directory))
+                    self._spare.make(os.path.dirname(launch.directory))
 
     def _streams(self, directory: str, step: Step) -> tuple[int, int]:
         """A fresh directory with its two files: the spare one if it can be had, else made now. What is not the main
         process has a file of its own."""
-        streams = None if self._spare is None or step is not Step.MAIN else self._spare.become(directory)
+        streams = self._spare.become(directory) if step is Step.MAIN else None
         if streams is not None:
-            self._spare = None
             return streams
         logs.make_directory(directory)
         if step is Step.MAIN:
             return logs.open_streams(directory)
         return logs.open_check(directory) if step is Step.CHECK else logs.open_workspace(directory)
 
-    def _spawn(self, run: int, launch: Launch, step: Step) -> Spawned:
+    def _spawn(self, make: Make, run: int, launch: Launch, step: Step) -> Spawned:
         words = launch.words(step)
         if not words:
             raise ValueError("the command is empty")
@@ -179,7 +181,6 @@ class Spawner:
             launch.aside = None  # what its next process finds there is this run's
         stdout, stderr = self._streams(launch.directory, step)
         variables = launch.variables(run, self._home, step)
-        make = _make_child if self._has_own_directory else _make_child_slowly
         try:
             pid = make(words, launch.place(step), variables, (self._null, stdout, stderr))
         finally:
@@ -200,11 +201,7 @@ def _make_child(argv: list[str], cwd: str, variables: dict[str, str], streams: t
     """`posix_spawn` knows no working directory, hence ours. It takes half of what Popen takes."""
     try:
         os.chdir(cwd)
-        path = _find(argv[0], variables)
-        actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(streams)]
-        return os.posix_spawn(
-            path, argv, variables, file_actions=actions, setsid=True, setsigmask=(), setsigdef=_PYTHONS_SIGNALS
-        )
+        return posix_spawn(_find(argv[0], variables), argv, variables, streams)
     except OSError as error:
         # By the names that its author gave, not by where it was found.
         name = cwd if error.filename == cwd else argv[0]
