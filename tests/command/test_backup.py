@@ -22,7 +22,7 @@ from rota.command.restore import Restored, restore
 from rota.core.status import Status
 from rota.errors import Conflict, InvalidInput, NotFound, RotaError, StorageFull, StoreError
 from rota.home import Home
-from rota.ids import JobId
+from rota.ids import JobId, RunId
 from rota.occupancy import sole_occupant
 from rota.store.port import Store
 from rota.store.postgres.store import PostgresStore
@@ -111,6 +111,20 @@ def test_all_of_it_comes_back_and_goes_on(at_work: Scheduler, home: Home, other:
         assert kinds.count("scheduler.restored") == 1
     at_work.end(running)
     assert at_work.status(waiting[0]) is not Status.BLOCKED_BY_DEPENDENCY, "the original goes on as if nothing was"
+
+
+def test_what_an_executor_was_given_ahead_is_not_restored(
+    at_work: Scheduler, home: Home, other: Home, file: Path
+) -> None:
+    """What it has taken of it since, another store knows: here the jobs stand in the queue."""
+    jobs = [at_work.submit() for _ in range(3)]
+    at_work.session.begin()
+    at_work.session.give_ahead({jobs[2]: RunId(9)}, NOW)
+    at_work.session.commit()
+    save(home, file)
+    load(other, file)
+    with closing(SqliteStore(other.database).session()) as session:
+        assert session.given_ahead() == []
 
 
 def test_writers_go_on_while_it_is_copied(at_work: Scheduler, home: Home, file: Path) -> None:

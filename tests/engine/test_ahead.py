@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from engine.clockwork import Clockwork
+from engine.clockwork import Clockwork, SetClock
 from engine.test_commit import Flaky, FlakySession, FlakyStore
 from harness import FakeExecutor, Raw, Scheduler
 from rota.command.edit import Edit, edit
@@ -542,6 +542,23 @@ def test_a_timer_withdraws_it_too(scheduler: Scheduler, forerunner: Forerunner) 
     assert forerunner.withdrawn == [SERIES]
     scheduler.end(jobs[1])
     assert scheduler.started() == [*jobs[:2], delayed]
+
+
+def test_a_clock_that_is_set_back_withdraws_it_too(scheduler: Scheduler, forerunner: Forerunner) -> None:
+    """What was given because its delay was over has to wait once more."""
+    clock = scheduler.clock = scheduler.engine._clock = SetClock()
+    scheduler.set_pools(**{"global": 0})
+    first, second, delayed = scheduler.submit(), scheduler.submit(), scheduler.submit(delay="60s")
+    clock.advance(seconds=90)
+    scheduler.set_pools(**{"global": 1})
+    scheduler.end(first)
+    assert list(forerunner.given) == [delayed]
+    clock.set("2026-01-01T00:00:45")
+    scheduler.turn()
+    assert forerunner.withdrawn == [SERIES]
+    scheduler.end(second)
+    assert scheduler.started() == [first, second]
+    assert scheduler.detail(delayed) == "not before 2026-01-01T00:01:00Z"
 
 
 def test_a_given_job_that_is_cancelled_never_runs(scheduler: Scheduler, forerunner: Forerunner) -> None:

@@ -14,7 +14,7 @@ from rota.core.after import AfterPolicy
 from rota.core.breaker import Open
 from rota.core.gc import sort_out
 from rota.core.job import Spec
-from rota.ids import JobId
+from rota.ids import JobId, RunId
 from rota.store.gc import TOP, Removed, RowCounts
 from sample import sample
 from store.desk import BROKEN, NOW, Desk, add_job
@@ -52,6 +52,15 @@ def test_all_rows_of_a_chain_go_and_are_counted(desk: Desk) -> None:
     assert removed.chains == {job}
     assert (removed.rows.jobs, removed.rows.runs, removed.rows.events) == (1, there["run"], there["event"])
     assert set(counts(desk.raw).values()) == {0}
+
+
+def test_what_an_executor_was_given_of_it_goes_too(desk: Desk) -> None:
+    """It did not answer when its job was taken back, so that was never told as over."""
+    job = ended(desk)
+    with desk.writing() as session:
+        session.give_ahead({job: RunId(77)}, NOW)
+    assert remove(desk, job).chains == {job}
+    assert desk.raw("SELECT count(*) FROM ahead") == [(0,)]
 
 
 def test_numbers_are_not_used_again(desk: Desk) -> None:
