@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -99,6 +102,37 @@ def test_children_have_the_umask_of_the_time_when_the_spawner_was_made(tmp_path:
     assert (tmp_path / "job" / "stdout.log").read_text() == "0027\n"
 
 
+_HOLDER = """
+import fcntl, os, signal, sys
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+fd = os.open(sys.argv[1], os.O_RDONLY)
+fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_program_that_cannot_be_loaded_yet_keeps_nobody(tmp_path: Path) -> None:
+    """Neither another start nor this thread. Whoever opens a file that somebody has leased is kept until it is given
+    back, in the kernel and in the middle of its exec."""
+    program = tmp_path / "program"
+    shutil.copy("/bin/true", program)
+    command = [sys.executable, "-c", _HOLDER, str(program)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        spawner = spawn.Spawner(str(tmp_path))
+        spawner.ask(1, launch(tmp_path / "1", str(program)), Step.MAIN)
+        spawner.ask(2, launch(tmp_path / "2", "true"), Step.MAIN)
+        (second,) = next_done(spawner)
+        assert (second.run, second.error, spawner.in_flight) == (2, "", 1)
+        holder.communicate()
+    (first,) = next_done(spawner)
+    assert (first.run, first.error) == (1, "")
+    for spawned in (first, second):
+        os.waitpid(spawned.pid, 0)
+
+
 def test_a_start_that_hangs_keeps_nobody_else(tmp_path: Path) -> None:
     """As on a mount that does not answer: the first waits for somebody who reads its log."""
     (tmp_path / "1").mkdir()
@@ -144,6 +178,11 @@ def test_both_ways_refuse_what_no_program_can_be_given(
 ) -> None:
     said = made(make, argv, "/", {"PATH": "/usr/bin:/bin", **variables}, tmp_path / "out")
     assert said in ("embedded null byte", "illegal environment variable name")
+
+
+def test_a_variable_without_a_name_is_refused(tmp_path: Path) -> None:
+    said = made(spawn._make_child, ["true"], "/", {"PATH": "/usr/bin:/bin", "": "x"}, tmp_path / "out")
+    assert said == "illegal environment variable name"
 
 
 @pytest.mark.parametrize("make", [spawn._make_child, spawn._make_child_slowly])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import time
 from collections.abc import Callable
@@ -112,6 +113,13 @@ def test_children_get_default_signals_and_no_descriptors(rig: Rig) -> None:
     rig.start(1, ["python3", "-c", script])
     rig.exited(1)
     assert rig.stdout(1).splitlines() == ["['0', '1', '2']", "[]", "set()"]
+
+
+def test_children_do_not_ignore_what_python_ignores(rig: Rig) -> None:
+    rig.start(1, ["grep", "SigIgn", "/proc/self/status"])
+    rig.exited(1)
+    ignored = int(rig.stdout(1).split()[1], 16)
+    assert [each.name for each in (signal.SIGPIPE, signal.SIGXFSZ) if ignored >> (each - 1) & 1] == []
 
 
 def test_children_get_the_users_umask(rig: Rig) -> None:

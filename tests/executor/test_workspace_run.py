@@ -14,7 +14,18 @@ import pytest
 
 from executor.rig import Fifo, Rig, ends_within, lives, rig_in
 from repository import IDENTITY, Repository
-from rota.executor.port import Account, Accounts, Environment, Exited, FailedToStart, Lost, Started
+from rota.executor.port import (
+    Account,
+    Accounts,
+    Ahead,
+    Environment,
+    Exited,
+    FailedToStart,
+    Lost,
+    Started,
+    Taken,
+    Withdrawn,
+)
 
 MakeFifo = Callable[[str], Fifo]
 
@@ -205,6 +216,18 @@ def test_stop_during_the_finishing_keeps_the_result(
     assert not lives(pid)
     assert not _patch(rig).exists()
     assert (rig.home / "worktrees/job-1/file").read_text() == "changed\n"
+
+
+def test_a_success_whose_workspace_is_not_finished_ends_what_was_given_ahead(
+    rig: Rig, launch: Callable[..., None]
+) -> None:
+    """Somebody has to look at it first."""
+    launch('rm -rf "$PWD"')
+    rig.send(Ahead(series=1, width=1, starts=[rig.order(2, ["true"])]))
+    end = rig.exited(1)
+    assert (end.code, "does not exist" in end.trouble) == (0, True)
+    rig.wait_until(lambda message: message == Withdrawn(series=1), "the end of the series")
+    assert not [message for message in rig.seen if isinstance(message, Taken)]
 
 
 def test_a_finishing_that_hangs_keeps_the_result_and_the_worktree(

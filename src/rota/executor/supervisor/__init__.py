@@ -1,6 +1,6 @@
 """The supervisor: the small process that owns running children and outlives the scheduler.
 
-    scheduler ── unix socket, JSON lines ──► server ─► keeper ─► spawn    a thread of its own starts children
+    scheduler ── unix socket, JSON lines ──► server ─► keeper ─► spawn    threads of their own start children
         ▲                                                │ ├───► limits   timeout, idle_timeout
         │                                                │ └───► ending   TERM, KILL, checked gone
         └── started · failed_to_start · exited ◄─────────┤          └───► tree ─► process (/proc, pidfd)

@@ -68,11 +68,12 @@ class Spare:
             self._in_use.release()
 
     def make(self, parent: str) -> None:
-        if self._streams is not None or not self._in_use.acquire(blocking=False):
+        if not self._in_use.acquire(blocking=False):
             return
         try:
-            make_directory(f"{parent}/{SPARE}")
-            self._streams, self._parent = open_streams(f"{parent}/{SPARE}"), parent
+            if self._streams is None:
+                make_directory(f"{parent}/{SPARE}")
+                self._streams, self._parent = open_streams(f"{parent}/{SPARE}"), parent
         finally:
             self._in_use.release()
 

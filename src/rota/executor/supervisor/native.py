@@ -21,16 +21,21 @@ _c = ctypes.CDLL(None)
 
 
 def _attributes() -> ctypes.Array[ctypes.c_char]:
-    """A session of its own, no signal blocked, none ignored."""
+    """A session of its own, no signal blocked, none ignored that Python ignores."""
     attributes, signals = ctypes.create_string_buffer(_ROOM), ctypes.create_string_buffer(_ROOM)
-    _c.posix_spawnattr_init(attributes)
+    _check(_c.posix_spawnattr_init(attributes))
     _c.sigemptyset(signals)
-    _c.posix_spawnattr_setsigmask(attributes, signals)
+    _check(_c.posix_spawnattr_setsigmask(attributes, signals))
     for number in _PYTHONS_SIGNALS:
         _c.sigaddset(signals, int(number))
-    _c.posix_spawnattr_setsigdefault(attributes, signals)
-    _c.posix_spawnattr_setflags(attributes, ctypes.c_short(_SETSIGDEF | _SETSIGMASK | _SETSID))
+    _check(_c.posix_spawnattr_setsigdefault(attributes, signals))
+    _check(_c.posix_spawnattr_setflags(attributes, ctypes.c_short(_SETSIGDEF | _SETSIGMASK | _SETSID)))
     return attributes
+
+
+def _check(error: int) -> None:
+    if error:
+        raise OSError(error, os.strerror(error))
 
 
 _ATTRIBUTES = _attributes()
@@ -44,7 +49,7 @@ def posix_spawn(path: str, argv: Sequence[str], variables: dict[str, str], strea
     environment = _texts(f"{name}={value}" for name, value in variables.items())
     pid = ctypes.c_int()
     actions = ctypes.create_string_buffer(_ROOM)
-    _c.posix_spawn_file_actions_init(actions)
+    _check(_c.posix_spawn_file_actions_init(actions))
     try:
         for number, fd in enumerate(streams):
             _check(_c.posix_spawn_file_actions_adddup2(actions, fd, number))
@@ -52,11 +57,6 @@ def posix_spawn(path: str, argv: Sequence[str], variables: dict[str, str], strea
     finally:
         _c.posix_spawn_file_actions_destroy(actions)
     return pid.value
-
-
-def _check(error: int) -> None:
-    if error:
-        raise OSError(error, os.strerror(error))
 
 
 def _text(word: str) -> bytes:

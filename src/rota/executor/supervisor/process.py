@@ -5,8 +5,8 @@ of `/proc/<pid>/stat`, in ticks since boot), within one boot. A pidfd, once open
 the start time, keeps naming that very process, so a signal sent through it is lost rather than misdirected.
 
 Strays are children of the leader thread. The supervisor is a subreaper: the kernel gives it every orphan of
-its descendants, and it gives them to the leader thread. All mains are started by another thread (see `spawn`)
-and are that thread's children. `__WNOTHREAD` asks about the calling thread's children alone, so one system
+its descendants, and it gives them to the leader thread. All mains are started by other threads (see `spawn`)
+and are those threads' children. `__WNOTHREAD` asks about the calling thread's children alone, so one system
 call of 2 µs tells whether any run left something behind, where `/proc` would cost milliseconds.
 """
 

@@ -205,6 +205,9 @@ class Server:
         if not connection.is_closed:
             connection.is_closed = True
             self._loop.forget(connection.sock.fileno())
+            with contextlib.suppress(OSError):
+                # A child whose program is being loaded still has a copy, and as long as that the peer would see no end.
+                connection.sock.shutdown(socket.SHUT_RDWR)
             connection.sock.close()
         if connection is self.scheduler:
             self.scheduler = None
