@@ -532,6 +532,20 @@ def test_other_settings_withdraw_it_too(scheduler: Scheduler, forerunner: Foreru
     assert scheduler.started() == jobs[:4]
 
 
+def test_a_limit_that_was_lowered_is_come_down_to(make_scheduler: Callable[..., Scheduler]) -> None:
+    """While more run than there may, an end makes no room for the next."""
+    scheduler = make_scheduler(**{"global": 3})
+    forerunner = equip(scheduler)
+    jobs = [scheduler.submit() for _ in range(8)]
+    scheduler.set_pools(**{"global": 1})
+    scheduler.end(jobs[0])
+    assert forerunner.aheads == []
+    scheduler.end(jobs[1])
+    (order,) = forerunner.aheads
+    assert (order.width, list(forerunner.given)) == (1, jobs[3:])
+    assert scheduler.started() == jobs[:3]
+
+
 def test_a_timer_withdraws_it_too(scheduler: Scheduler, forerunner: Forerunner) -> None:
     jobs = [scheduler.submit() for _ in range(4)]
     delayed = scheduler.submit(delay="10s", priority=9)

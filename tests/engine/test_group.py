@@ -19,7 +19,7 @@ from rota.command.submit import AlreadyActive, submit
 from rota.core.backpressure import QueueLimit
 from rota.core.status import Status
 from rota.errors import Conflict, InvalidInput, NotFound
-from rota.executor.port import FailedToStart
+from rota.executor.port import Exited, FailedToStart
 from rota.ids import GroupId, JobId, show_group, show_job
 from rota.wire.job import EdgeForm
 
@@ -221,6 +221,36 @@ def test_a_group_whose_last_member_could_not_be_started_and_is_dropped_is_over(w
     wide.say(FailedToStart(run=wide.run_of(claimed), error="no such program"))
     assert statuses(wide, [failed, claimed]) == [F, X]
     assert [told["status"] for told in finished(wide, group)] == ["PARTIAL"]
+
+
+def test_also_where_the_clock_was_set_back_meanwhile(wide: Scheduler) -> None:
+    """By the clock it came into the queue after the failure; by what happened, it was claimed before."""
+    _, (failed, claimed) = wide.submit_group({}, {})
+    wide.clock.advance(minutes=-1)
+    wide.end(failed, 1)
+    wide.say(FailedToStart(run=wide.run_of(claimed), error="no such program"))
+    assert statuses(wide, [failed, claimed]) == [F, X]
+
+
+def test_also_where_both_are_told_at_once(wide: Scheduler) -> None:
+    _, (failed, claimed) = wide.submit_group({}, {})
+    wide.clock.advance(minutes=-1)
+    run = wide.run_of(failed)
+    wide.say(
+        Exited(run=run, at=wide.clock.moment.timestamp(), code=1),
+        FailedToStart(run=wide.run_of(claimed), error="no such program"),
+    )
+    assert statuses(wide, [failed, claimed]) == [F, X]
+
+
+def test_who_was_put_back_after_the_failure_stays_whatever_the_clock_says(wide: Scheduler) -> None:
+    _, (failed, again) = wide.submit_group({}, {})
+    wide.end(again)
+    wide.end(failed, 1)
+    wide.clock.advance(minutes=-1)
+    wide.rewind(again)
+    wide.say(FailedToStart(run=wide.run_of(again), error="no such program"))
+    assert wide.job(again).status is Status.QUEUED
 
 
 def test_a_blocked_member_has_failed(wide: Scheduler) -> None:

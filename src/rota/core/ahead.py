@@ -2,8 +2,9 @@
 
 Between the end of one command and the start of the next there is a turn of the engine and its commit. Where many short
 commands follow each other, that is most of the time. But who is next is known before, for as long as nothing happens
-but that what runs succeeds: where all that runs, and all that is ready, stands in one lane, and the end of none of it
-changes anything but that there is room, the next in the lane takes the place of each that ends.
+but that what runs succeeds: where all that runs, and all that is ready, stands in one lane, there is room for as many
+as run, and the end of none of it changes anything but that there is room, the next in the lane takes the place of each
+that ends.
 
 So the first of them are given to the executor ahead, as they stand in the queue, which they do not leave. It starts the
 next by itself when one has succeeded, and says so. Whatever else happens (a request, a failure, a timer, a file) first

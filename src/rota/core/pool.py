@@ -100,6 +100,11 @@ class Limits(msgspec.Struct, frozen=True):
             size = self.sizes.get(f"{name.partition('/')[0]}/*")
         return None if size is None or size < 0 else size
 
+    def hold(self, used: Mapping[str, int]) -> bool:
+        """Whether no more is drawn than there is: not so when a limit was lowered, until enough of it has ended."""
+        sizes = ((self.size(name), drawn) for name, drawn in used.items())
+        return all(size is None or drawn <= size for size, drawn in sizes)
+
     def warnings(self, draws: Draws, named: Mapping[str, int]) -> list[str]:
         """What will keep the job from ever starting, or not hold it as its author thinks."""
         said = []

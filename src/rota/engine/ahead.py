@@ -144,6 +144,8 @@ class Series:
         lane = common_lane([place.lane for place in places], [lane for lane, _ in lanes])
         if lane is None or lanes[0][1] or work.session.has_disturbances():
             return
+        if not work.settings.limits.hold(work.session.used()[0]):
+            return  # an end makes no room
         heads = work.session.heads(lane, len(given) + ahead.DEPTH)
         plain = work.session.plain([*(place.job for place in places), *heads[len(given) :]])
         if all(place.job in plain for place in places):

@@ -58,20 +58,17 @@ def _ask(work: Work, group: Group, failed: Member, chain: JobId, waiting: Sequen
 
 
 def book_return(work: Work, group: GroupId, job: JobId) -> None:
-    """A member that was claimed waits again. If the policy has spoken meanwhile it speaks of this one too; who was put
-    back in the queue after that was put there by somebody who knew."""
+    """A member that was claimed waits again. If the policy has spoken meanwhile it speaks of this one too; who was
+    claimed after that was put there by somebody who knew."""
     (found,) = work.session.groups([group])
     failed = [] if found.on_failure == CONTINUE else work.session.failed_members(group)
     waiting = [each for each in work.session.waiting_members(group, with_begun=False) if each.job == job]
     if not failed or not waiting:
         return
-    ends = {each.id: each.finished_at for each in work.session.jobs([member.job for member in failed])}
-    (returned,) = work.session.jobs([job])
+    before = work.session.failed_before_claim(job, [member.job for member in failed])
     for member in failed:
-        ended = ends.get(member.job)
-        if ended is None or returned.queued_at is None or returned.queued_at > ended:
-            continue
-        _ask(work, found, member.member, member.chain, waiting)
+        if member.job not in before:
+            _ask(work, found, member.member, member.chain, waiting)
     finish(work, group, cause=CAUSE)  # it may have been the last
 
 

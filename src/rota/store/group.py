@@ -8,7 +8,7 @@ from datetime import datetime
 import msgspec
 
 from rota.core.event import Event
-from rota.core.group import Group, GroupMode, Member, Tally
+from rota.core.group import FAILED, Group, GroupMode, Member, Tally
 from rota.core.status import Status, advance
 from rota.errors import Conflict, NotFound
 from rota.ids import GroupId, JobId, LaneId, parse_group, show_group
@@ -17,6 +17,7 @@ from rota.store.moment import from_stored, maybe_from_stored, to_stored
 from rota.store.place import Placing
 
 _MOST_NAMED = 5
+_FAILURES = frozenset(f"job.{status.lower()}" for status in FAILED)
 _decode_counts = msgspec.json.Decoder(dict[str, int]).decode
 
 
@@ -139,6 +140,13 @@ class Grouping(Placing, GroupRecords):
     def spared_members(self, group: GroupId, chain: JobId) -> frozenset[JobId]:
         """Members that somebody wanted to run after this chain though it fail."""
         return frozenset(JobId(job) for (job,) in self._db.rows("spared_members", group=group, chain=chain))
+
+    def failed_before_claim(self, claimed: JobId, failed: Sequence[JobId]) -> frozenset[JobId]:
+        """Of these that have failed, those that had when the other was last claimed, by the order of events: clocks are
+        set. A claim is committed before anything can come of it, so what has happened in this transaction came after."""
+        before = self._db.rows("failed_before_claim", ids=list(failed), claimed=claimed)
+        since = {event.job for event in self.gathered if event.kind in _FAILURES}
+        return frozenset(JobId(job) for (job,) in before) - since
 
     def end_members(
         self, group: GroupId, members: Sequence[WaitingMember], status: Status, *, exit_code: int | None, reason: str,

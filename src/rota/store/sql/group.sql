@@ -46,6 +46,10 @@ SELECT id FROM job WHERE job_group = :group AND finished_at IS NULL AND started_
 SELECT DISTINCT edge.job FROM edge JOIN job ON job.id = edge.job
 WHERE edge.chain = :chain AND edge.implied = 0 AND edge.policy <> 'success' AND job.job_group = :group
 
+-- name: failed_before_claim: of these, who failed last before this one was claimed last
+SELECT job FROM event WHERE job @in(ids) AND kind IN ('job.failed', 'job.blocked_by_dependency')
+GROUP BY job HAVING max(seq) < (SELECT max(seq) FROM event WHERE job = :claimed AND kind = 'job.dispatched')
+
 -- name: end_members
 UPDATE job SET status = :status, finished_at = :now, exit_code = :exit_code, reason = :reason, ready = 0, stirred = 0,
                wait_kind = NULL, dropped = :dropped
