@@ -164,3 +164,20 @@ def test_one_that_is_cancelled_in_the_middle_never_runs(keeper: Rota, stage: Sta
     }
     assert Counter(row.ran) == Counter(row.jobs[:-1])
     assert causes(keeper)["ahead"]
+
+
+def test_after_a_down_nothing_starts(rota: Rota, stage: Stage) -> None:
+    """Though the supervisor was given what comes next, and the scheduler has nothing else to do."""
+    rota.start()
+    rota.post(stage.actor("first"))
+    assert stage.hear() == ["first begins"]
+    rota.post(["true"])
+    for line in (stage.actor("last"), stage.walk_on("queued"), stage.walk_on("third")):
+        rota.post(line)
+    stage.release("first", 0)
+    assert stage.hear(2) == ["first ends", "last begins"]
+    stopping = rota.begin("down", "--grace", "60s")
+    eventually(lambda: rota.status()["stopping"], what="that it is stopping")
+    stage.release("last", 0)
+    rota.end(stopping)
+    assert stage.heard() == ["last ends"]

@@ -12,7 +12,7 @@ import pytest
 
 from engine.clockwork import Clockwork, SetClock
 from engine.test_commit import Flaky, FlakySession, FlakyStore
-from harness import FakeExecutor, Raw, Scheduler
+from harness import FakeClock, FakeExecutor, Raw, Scheduler
 from rota.command.edit import Edit, edit
 from rota.core.ahead import BRIEF, DEPTH
 from rota.core.status import Status
@@ -546,6 +546,90 @@ def test_a_limit_that_was_lowered_is_come_down_to(make_scheduler: Callable[..., 
     assert scheduler.started() == jobs[:3]
 
 
+class CreepingClock(FakeClock):
+    """Time passes between two looks at it."""
+
+    step = timedelta()
+
+    def now(self) -> datetime:
+        moment = self.moment
+        self.moment += self.step
+        return moment
+
+
+def test_a_timer_that_comes_in_the_middle_of_a_turn_is_not_forgotten(make_scheduler: Callable[..., Scheduler]) -> None:
+    """Between its looks at the clock: who is due then has room of its own and must not wait for the others."""
+    scheduler = make_scheduler(**{"global": 10, "flow/a": 1})
+    clock = scheduler.clock = CreepingClock()
+    forerunner = equip(scheduler)
+    jobs = [scheduler.submit(flow="a") for _ in range(6)]
+    other = scheduler.submit(flow="b", delay="10s")
+    scheduler.end(jobs[0])
+    assert list(forerunner.given) == jobs[2:]
+    clock.moment += timedelta(seconds=10) - timedelta(microseconds=1)
+    clock.step = timedelta(microseconds=1)
+    scheduler.say(exited(scheduler, scheduler.run_of(jobs[1])), taken(scheduler, forerunner.given[jobs[2]]))
+    clock.step = timedelta()
+    scheduler.turn()
+    assert forerunner.withdrawn == [SERIES]
+    assert scheduler.started()[-1] == other
+
+
+def test_a_delay_between_starts_counts_from_what_was_taken(scheduler: Scheduler, forerunner: Forerunner) -> None:
+    jobs = under_way(scheduler)
+    scheduler.clock.advance(seconds=8)
+    run = forerunner.given[jobs[2]]
+    scheduler.say(exited(scheduler, scheduler.run_of(jobs[1])), taken(scheduler, run))
+    scheduler.configure(spawn_delay=timedelta(seconds=10))
+    scheduler.say(exited(scheduler, run))
+    scheduler.clock.advance(seconds=9)
+    scheduler.turn()
+    assert scheduler.started() == jobs[:2]
+    scheduler.clock.advance(seconds=1)
+    scheduler.turn()
+    assert scheduler.started() == [*jobs[:2], jobs[3]]
+
+
+def test_as_many_run_as_ran_though_an_end_is_told_before_who_took_its_place(
+    make_scheduler: Callable[..., Scheduler],
+) -> None:
+    scheduler = make_scheduler(**{"global": 3})
+    forerunner = equip(scheduler)
+    jobs = [scheduler.submit() for _ in range(2 * DEPTH)]
+    scheduler.end(jobs[0])
+    running = [scheduler.run_of(job) for job in jobs[1:4]]
+    for job in jobs[4 : 3 + DEPTH // 2]:
+        run = forerunner.given[job]
+        scheduler.say(exited(scheduler, running.pop(0)), taken(scheduler, run))
+        running.append(run)
+    run = forerunner.given[jobs[3 + DEPTH // 2]]
+    scheduler.say(exited(scheduler, running.pop(0)))
+    scheduler.say(taken(scheduler, run))
+    scheduler.say(exited(scheduler, running.pop(0)))
+    assert [order.width for order in forerunner.aheads] == [3, 3]
+
+
+def test_a_record_that_cannot_be_used_stops_nobody_else(scheduler: Scheduler, forerunner: Forerunner, raw: Raw) -> None:
+    jobs = [scheduler.submit() for _ in range(5)]
+    raw(f"UPDATE job SET ready_at = 9000000000000000000 WHERE id = {jobs[3]}")
+    scheduler.end(jobs[0])
+    assert scheduler.engine.trouble is None
+    assert scheduler.started() == jobs[:2]
+    assert list(forerunner.given) == jobs[2:3]
+
+
+def test_told_again_after_its_end_it_changes_nothing(scheduler: Scheduler, forerunner: Forerunner) -> None:
+    jobs = under_way(scheduler, 3)
+    run = forerunner.given[jobs[2]]
+    begun = taken(scheduler, run)
+    started = Started(run=run, pid=7, start_time=1)
+    scheduler.say(exited(scheduler, scheduler.run_of(jobs[1])), begun, started, exited(scheduler, run))
+    scheduler.say(begun)
+    assert forerunner.stops == []
+    later = scheduler.submit()
+    assert scheduler.started()[-1] == later
+
+
 def test_a_timer_withdraws_it_too(scheduler: Scheduler, forerunner: Forerunner) -> None:
     jobs = [scheduler.submit() for _ in range(4)]
     delayed = scheduler.submit(delay="10s", priority=9)
@@ -773,6 +857,18 @@ def test_what_was_taken_while_the_disk_was_full_is_booked_once(flaky: Flaky) -> 
     flaky.say(exited(flaky, run))
     assert flaky.status(jobs[2]) is Status.COMPLETED
     assert forerunner.stops == []
+
+
+def test_while_nothing_can_be_stored_nothing_is_started(flaky: Flaky) -> None:
+    forerunner = equip(flaky)
+    jobs = under_way(flaky)
+    flaky.fail(3)
+    flaky.say(exited(flaky, flaky.run_of(jobs[1])), taken(flaky, forerunner.given[jobs[2]]))
+    assert flaky.is_in_trouble()
+    assert forerunner.withdrawn == [SERIES]
+    for _ in range(3):
+        flaky.turn()
+    assert statuses(flaky, jobs) == ["COMPLETED", "COMPLETED", "DISPATCHED", "QUEUED", "QUEUED"]
 
 
 def test_nothing_is_given_by_a_turn_that_could_not_be_stored(flaky: Flaky) -> None:

@@ -229,6 +229,7 @@ class Daemon:
         """No new dispatch, and then one part after the other, those who are asked before those whom they ask."""
         self.collector.is_stopping = True
         self._engine.is_draining = True
+        self._turns.submit(Request(lambda _: None, lambda _: None))  # what was given ahead is taken back at once
         if not self._shutdown.has_crashed:
             await self._shutdown.drain(self._reading)
         for task in others:

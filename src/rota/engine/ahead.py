@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from enum import Enum, auto
 
@@ -57,6 +58,7 @@ class Series:
         self.runs: dict[RunId, OpenRun] = {}
         """What is known of those that run. While nothing happens but ends, nobody else changes anything of them."""
         self._settings: Settings | None = None
+        self._width = 0
         self.is_called_back = False
         """It was asked what it took, and has not answered."""
         self._is_silent = False
@@ -93,7 +95,7 @@ class Series:
         at = min(datetime.fromtimestamp(message.at, UTC), work.now)
         if self._claim(work, message.run, at):
             return Booked.CLAIMED
-        if work.session.open_run(message.run) is not None:
+        if work.session.job_of_run(message.run) is not None:
             return Booked.BEFORE
         log.warning("%s was started ahead, but is not wanted any more", show_run(message.run))
         self.give_up(work, message.run)
@@ -157,15 +159,15 @@ class Series:
         first = work.session.take("run", len(jobs))
         dispatches = work.session.dispatches({job: RunId(first + n) for n, job in enumerate(jobs)})
         starts: list[Start] = []
-        for dispatch in dispatches:
-            try:
-                starts.append(self._starter.start_of(work, dispatch))
-            except (ValueError, LookupError):
-                break  # its record cannot be used, which is said when it is its turn
+        with suppress(ValueError, LookupError, OverflowError):  # a record cannot be used: that is said in its turn
+            for each in work.session.foreseen(dispatches, work.now):
+                starts.append(self._starter.start_of(work, each.dispatch))
+                work.given[each.run.run] = each
         if starts:
-            work.given = work.session.foreseen(dispatches[: len(starts)], work.now)
             work.session.give_ahead({start.job: start.run for start in starts}, work.now)
-            work.ahead = Ahead(series=self._number, width=len(running), starts=starts, runs=running)
+            # The end of one whose place is taken may be told a moment before that is.
+            width = max(len(running), self._width if self.is_left(work) else 0)
+            work.ahead = Ahead(series=self._number, width=width, starts=starts, runs=running)
 
     # After the commit.
 
@@ -179,6 +181,7 @@ class Series:
         if work.ahead is not None:
             self._given.update(work.given)
             self._settings = work.settings
+            self._width = work.ahead.width
         self._is_silent = bool(self._given) and self.is_called_back
         self._is_outdated = bool(self._given) and (is_asked or self._is_outdated)
         is_known = bool(self._given) and not is_asked

@@ -141,7 +141,8 @@ class Engine:
     def turn(self, requests: Sequence[Request[Any]] = ()) -> None:
         if not self._has_started and not self._starts_at_last(requests):
             return
-        if self._series.is_open and not self._series.is_called_back and (requests or self._is_disturbed()):
+        may_go_on = self._series.is_open and not self._series.is_called_back
+        if may_go_on and (requests or self._is_disturbed(self._clock.now())):
             self._hear_first(requests)
             if self.trouble is not None:
                 return
@@ -157,9 +158,8 @@ class Engine:
                 for request in requests:
                     request.done(self.trouble)
 
-    def _is_disturbed(self) -> bool:
+    def _is_disturbed(self, now: datetime) -> bool:
         """Something else has happened than that runs succeeded."""
-        now = self._clock.now()
         is_held = self.is_draining or self.held is not None or bool(self.clearings)
         return is_held or not self._series.is_of(self.settings) or self._is_due(now) or self._is_set_back(now)
 
@@ -175,6 +175,9 @@ class Engine:
         try:
             self._session.begin()
             results = self._perform(work, messages, acts)
+            if work.taken:
+                self._claims.pacer.book_taken(work.now)
+            only_hears = only_hears or self._comes_between(work)
             found = self._as_found if only_hears else self._decide(work, is_asked=bool(requests))
             self.outbox.book(work)
             replies = see_all(work, requests, results)
@@ -211,6 +214,11 @@ class Engine:
         if work.questions or work.watches:
             self._ask(work.questions)
         self._count(work, events, requests=len(requests), seconds=stored - began, commit_seconds=stored - decided)
+
+    def _comes_between(self, work: Work) -> bool:
+        """Something has happened since this turn began: before it is decided about, what is given is taken back."""
+        may_go_on = self._series.is_left(work) and not self._series.is_called_back
+        return may_go_on and self._is_disturbed(work.now)
 
     @property
     def _as_found(self) -> Found:
@@ -385,6 +393,8 @@ class Engine:
         self.trouble, self.has_more = error, False
         self._hearing.keep(messages)
         self._starter.forget()
+        if self._series.is_open and not self._series.is_called_back:
+            self._series.call_back()  # while nothing can be stored nothing starts
         for request in requests:
             request.done(error)
 

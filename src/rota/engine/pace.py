@@ -83,6 +83,10 @@ class Pacer:
         self._pace = msgspec.structs.replace(self._pace, last_tick=work.now)
         return Tick(batch=batch_of(settings.batch_size, settings.heartbeat))
 
+    def book_taken(self, now: datetime) -> None:
+        """The executor has started something by itself."""
+        self._pace = msgspec.structs.replace(self._pace, last_start=now)
+
     def book(self, work: Work, started: int) -> None:
         """So many start in this turn."""
         if started:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -67,12 +67,11 @@ class Foreseeing(Claiming):
                 return True
         return False
 
-    def foreseen(self, dispatches: Sequence[Dispatch], now: datetime) -> dict[RunId, Foreseen]:
-        """These, of which it is known that they are plain, in their order."""
+    def foreseen(self, dispatches: Sequence[Dispatch], now: datetime) -> Iterator[Foreseen]:
+        """These, of which it is known that they are plain, in their order, up to one whose record cannot be used."""
         rows = {row[0]: row for row in self._db.rows("foreseen", ids=[dispatch.job for dispatch in dispatches])}
-        return {
-            dispatch.run: Foreseen(_open_run(rows[dispatch.job], dispatch, now), dispatch) for dispatch in dispatches
-        }
+        for dispatch in dispatches:
+            yield Foreseen(_open_run(rows[dispatch.job], dispatch, now), dispatch)
 
     def forget_ahead(self, run: RunId) -> None:
         """It is not to be claimed under this number any more."""

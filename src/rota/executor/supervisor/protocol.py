@@ -109,6 +109,11 @@ class Lines:
     def __init__(self) -> None:
         self._rest = b""
 
+    @property
+    def is_within(self) -> bool:
+        """The beginning of a line is there, and not its end."""
+        return bool(self._rest)
+
     def feed(self, data: bytes) -> list[bytes]:
         if b"\n" not in data:
             self._rest += data

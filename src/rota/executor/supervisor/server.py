@@ -66,6 +66,8 @@ class Server:
         self._later: Timer | None = None
         self._due = 0.0
         self._mail = select.poll()
+        self._is_reading = False
+        """There may be more of what came together than has been gone through."""
         keeper.tell = self.tell
         keeper.ahead.has_mail = self._has_mail
 
@@ -160,15 +162,21 @@ class Server:
     def _ready(self, connection: Connection) -> None:
         if connection.is_waiting:
             self._send(connection)
-        for text in self._read(connection):
-            if connection.is_closed:
-                return  # refused, or somebody took over: the rest is not for us
-            self._take(connection, text)
+        self._is_reading = True
+        try:
+            for text in self._read(connection):
+                if connection.is_closed:
+                    return  # refused, or somebody took over: the rest is not for us
+                self._take(connection, text)
+        finally:
+            self._is_reading = False
         self._keeper.ahead.go_on()
 
     def _has_mail(self) -> bool:
         if self.scheduler is None:
             return False
+        if self._is_reading or self.scheduler.lines.is_within:
+            return True
         self._mail.register(self.scheduler.sock, select.POLLIN)
         try:
             return bool(self._mail.poll(0))
