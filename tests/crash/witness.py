@@ -77,9 +77,17 @@ def read(home: Path) -> list[Line]:
 
 
 def processes(home: Path, process: str) -> list[int]:
-    """The schedulers or the supervisors of this home."""
+    """The schedulers or the supervisors of this home. A child that has not come to its own program yet looks like the
+    one that makes it."""
     word = {"scheduler": "serve", "supervisor": "rota.executor.supervisor"}[process]
-    return [pid for pid, words in of_home(home).items() if word in words]
+    found = {pid for pid, words in of_home(home).items() if word in words}
+    return [pid for pid in found if _parent(pid) not in found]
+
+
+def _parent(pid: int) -> int:
+    with suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return 0
 
 
 def of_home(home: Path) -> dict[int, list[str]]:
