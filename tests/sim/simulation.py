@@ -82,6 +82,7 @@ class Simulation(ScheduleVerbs, WebhookVerbs):
         self.random = random.Random(f"set-up {plan.seed}")
         self.done: Counter[str] = Counter()
         """Steps that were not refused, by verb."""
+        self._is_dead = False
         self.story: list[str] = []
         """What became of each step."""
         self._bounds = pytest.MonkeyPatch()
@@ -150,6 +151,7 @@ class Simulation(ScheduleVerbs, WebhookVerbs):
         """The next scheduler, which may be killed too."""
         held = self.engine.held
         while True:
+            self._is_dead = False
             self.session.close()
             self.questions.clear()
             self.executor = self._connected()
@@ -218,7 +220,14 @@ class Simulation(ScheduleVerbs, WebhookVerbs):
             return view(self.reader)
 
     async def perform(self, act: Callable[[Work], T]) -> T:
-        result: T = self.do(act)
+        """Schedules fire side by side: whoever comes after a crash is dead as well."""
+        if self._is_dead:
+            raise Crash
+        try:
+            result: T = self.do(act)
+        except Crash:
+            self._is_dead = True
+            raise
         return result
 
     async def _outside(self, jobs: Sequence[Submission]) -> tuple[Survey, Sequence[Workspace | None]]:
