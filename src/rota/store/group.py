@@ -144,7 +144,7 @@ class Grouping(Placing, GroupRecords):
     def failed_before_claim(self, claimed: JobId, failed: Sequence[JobId]) -> frozenset[JobId]:
         """Of these that have failed, those that had when the other was last claimed, by the order of events: clocks are
         set. A claim is committed before anything can come of it, so what happened in this transaction came after."""
-        before = self._db.rows("failed_before_claim", ids=list(failed), claimed=claimed)
+        before = self._db.rows("failed_before_claim", ids=list(failed), job=claimed)
         since = {event.job for event in self.gathered if event.kind in _FAILURES}
         return frozenset(JobId(job) for (job,) in before) - since
 

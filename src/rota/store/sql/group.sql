@@ -48,7 +48,7 @@ WHERE edge.chain = :chain AND edge.implied = 0 AND edge.policy <> 'success' AND 
 
 -- name: failed_before_claim: of these, who failed last before this one was claimed last
 SELECT job FROM event WHERE job @in(ids) AND kind IN ('job.failed', 'job.blocked_by_dependency')
-GROUP BY job HAVING max(seq) < (SELECT max(seq) FROM event WHERE job = :claimed AND kind = 'job.dispatched')
+GROUP BY job HAVING max(seq) < (SELECT max(seq) FROM event WHERE job = :job AND kind = 'job.dispatched')
 
 -- name: end_members
 UPDATE job SET status = :status, finished_at = :now, exit_code = :exit_code, reason = :reason, ready = 0, stirred = 0,
