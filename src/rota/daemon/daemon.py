@@ -229,7 +229,7 @@ class Daemon:
         """No new dispatch, and then one part after the other, those who are asked before those whom they ask."""
         self.collector.is_stopping = True
         self._engine.is_draining = True
-        self._turns.submit(Request(lambda _: None, lambda _: None))  # what was given ahead is taken back at once
+        self._turn()  # what was given ahead is taken back at once
         if not self._shutdown.has_crashed:
             await self._shutdown.drain(self._reading)
         for task in others:
@@ -321,13 +321,17 @@ class Daemon:
     def set_pool(self, name: str, size: int) -> None:
         self._config.set_pool(name, size)
 
+    def _turn(self) -> None:
+        """Something of the engine was set: it is to see that now, and not when the next request comes."""
+        self._turns.submit(Request(lambda _: None, lambda _: None))
+
     def _apply(self, settings: Settings) -> None:
         """In force with the next turn, which is asked for: a raised limit dispatches at once."""
         self._engine.settings = settings
         self._daily.wake()
         self._depth_log.wake()
         self._loop.call_soon_threadsafe(self._tcp.wake)
-        self._turns.submit(Request(lambda _: None, lambda _: None))
+        self._turn()
 
     def stop(self, grace: timedelta | None, *, kills: bool) -> None:
         self._shutdown.ask(grace, kills=kills)
@@ -379,7 +383,7 @@ class Daemon:
             log.info("the hold file is gone" if said is None else f"nothing new starts: held: {said}")
         self._engine.held = said
         if wakes:
-            self._turns.submit(Request(lambda _: None, lambda _: None))
+            self._turn()
 
     def _hold_path(self) -> Path | None:
         given = self.config.scheduler.hold_file

@@ -71,6 +71,11 @@ class Series:
         return bool(self._given)
 
     @property
+    def may_go_on(self) -> bool:
+        """The executor has something to start by itself, and was not asked for it."""
+        return self.is_open and not self.is_called_back
+
+    @property
     def trouble(self) -> str | None:
         """Why nothing starts, while the executor does not say what it has started."""
         said = "nothing is started before the supervisor has said what it started by itself"

@@ -141,8 +141,7 @@ class Engine:
     def turn(self, requests: Sequence[Request[Any]] = ()) -> None:
         if not self._has_started and not self._starts_at_last(requests):
             return
-        may_go_on = self._series.is_open and not self._series.is_called_back
-        if may_go_on and (requests or self._is_disturbed(self._clock.now())):
+        if self._series.may_go_on and (requests or self._is_disturbed(self._clock.now())):
             self._hear_first(requests)
             if self.trouble is not None:
                 return
@@ -393,7 +392,7 @@ class Engine:
         self.trouble, self.has_more = error, False
         self._hearing.keep(messages)
         self._starter.forget()
-        if self._series.is_open and not self._series.is_called_back:
+        if self._series.may_go_on:
             self._series.call_back()  # while nothing can be stored nothing starts
         for request in requests:
             request.done(error)
