@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
@@ -27,6 +27,8 @@ class Proxy:
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self.loss: Loss | None = None
         """What happens to the next COMMIT."""
+        self.wait: Callable[[], object] = lambda: None
+        """Before one is not awaited any more: until the server has come to it."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     def url(self, url: str) -> str:
@@ -75,6 +77,7 @@ class Proxy:
                 else:
                     server.sendall(data)
         if self.loss == "not awaited":  # the server does not learn of it
+            self.wait()
             client.shutdown(socket.SHUT_RDWR)
             self.loss = None
             return

@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from e2e.rig import eventually
 from harness import Scheduler
 from postgres.proxy import Loss, Proxy, proxied
 from postgres_server import Schema, Server, own_server
@@ -24,6 +25,8 @@ from rota.store.database import OutcomeUnknown, Superseded
 from rota.store.postgres.store import PostgresStore
 from rota.store.postgres.trouble import meaning
 from rota.store.session import Session
+
+_UNDER_WAY = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 
 
 @pytest.fixture
@@ -313,6 +316,7 @@ def test_a_commit_still_under_way_is_waited_for(tmp_path: Path) -> None:
                 session.begin()
                 session.set_meta("k", "after")
                 proxy.loss = "not awaited"
+                proxy.wait = lambda: eventually(lambda: admin.execute(_UNDER_WAY).fetchone(), what="its wait")
                 session.commit()
                 assert session.meta("k") == "after"
                 admin.execute("ALTER SYSTEM RESET synchronous_standby_names")
