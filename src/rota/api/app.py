@@ -8,10 +8,9 @@ from hashlib import blake2b
 from types import NoneType
 from typing import Any
 
-from starlette.datastructures import QueryParams
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from rota.api import (
     artifact,
@@ -48,7 +47,7 @@ from rota.api.about import About
 from rota.api.context import Context
 from rota.api.decode import body_of, query_of
 from rota.api.deprecation import Notes, headers_of
-from rota.api.endpoint import Call, Endpoint, Key, Reply
+from rota.api.endpoint import Call, Endpoint, Json, Key, Reply
 from rota.api.nul import refuse_in_texts
 from rota.api.problem import NOBODY, defect, not_with, nowhere, refusal
 from rota.api.router import Router
@@ -69,11 +68,6 @@ ROUTER = Router(ENDPOINTS)
 
 _LONGEST_KEY = 255
 _MOST_OF_NOTHING = 1024
-_ROUTE = "rota.route"
-"""Where in a request's scope its endpoint is, for who counts."""
-_NO_QUERY = QueryParams()
-_NO_ROUTE = (OTHER, OTHER)
-"""Of what nobody answers: anybody can think up paths."""
 
 
 class Application:
@@ -85,31 +79,28 @@ class Application:
         """The idempotency keys of requests that are being carried out."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def counted(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                asked, route = scope.get(_ROUTE, _NO_ROUTE)
-                self._context.meter.answered(asked, route, message["status"])
-            await send(message)
+        with traced(scope["headers"]):
+            response, asked, route = await self._ask(Request(scope, receive, send), scope["method"], scope["path"])
+            self._context.meter.answered(asked, route, response.status_code)
+            await response(scope, receive, send)
 
-        with traced(scope):
-            await self._handle(scope, receive, counted)
-
-    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        found = self._router.find(scope["path"]) or direct.find_route(self._context, scope["path"])
+    async def _ask(self, request: Request, method: str, path: str) -> tuple[Response, str, str]:
+        """What is answered, and by which endpoint: method and path, for anybody can think up others."""
+        found = self._router.find(path) or direct.find_route(self._context, path)
         if found is None:
-            await nowhere(scope["path"])(scope, receive, send)
-            return
-        endpoint = found.at(scope["method"])
+            return nowhere(path), OTHER, OTHER
+        endpoint = found.at(method)
         if endpoint is None:
-            response = not_with(scope["method"], scope["path"], allowed=found.allowed)
+            response = not_with(method, path, allowed=found.allowed)
+            asked, route = OTHER, OTHER
             endpoint = next(iter(found.endpoints.values()))
         else:
-            scope[_ROUTE] = endpoint.method, endpoint.path
-            response = await self._answer(endpoint, Request(scope, receive, send), endpoint.path_of(found.values))
+            asked, route = endpoint.method, endpoint.path
+            response = await self._answer(endpoint, request, endpoint.path_of(found.values))
         if endpoint.is_deprecated:
             self._notes.take(endpoint)
             response.headers.update(headers_of(endpoint, endpoint.path_of(found.values)))
-        await response(scope, receive, send)
+        return response, asked, route
 
     async def _answer(self, endpoint: Endpoint, request: Request, path: dict[str, str]) -> Response:
         try:
@@ -135,7 +126,7 @@ class Application:
                 request,
                 self._context,
                 path=path,
-                query=query_of(endpoint, request.query_params if request.scope["query_string"] else _NO_QUERY),
+                query=query_of(endpoint, request.query_params) if request.scope["query_string"] else endpoint.unasked,
                 body=body_of(endpoint, body),
                 key=key,
             )
@@ -149,7 +140,7 @@ class Application:
             reply = Reply.repeated(told)
         if isinstance(reply, Response):
             return reply
-        return Response(encode(reply.form), reply.status, reply.headers, media_type="application/json")
+        return Json(encode(reply.form), reply.status, reply.headers)
 
     @contextmanager
     def _flying(self, key: Key) -> Iterator[None]:

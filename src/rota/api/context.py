@@ -52,6 +52,8 @@ Topic = JobId | tuple[Literal["slot"], SlotId] | tuple[Literal["group"], GroupId
 """Who is listened to."""
 
 _READERS = 2
+_ENOUGH = 64
+"""Requests that wait for no others."""
 
 
 class Hub:
@@ -272,12 +274,17 @@ class Context:
                 self._is_waking = True
                 loop.call_soon_threadsafe(self._settle)
 
-        if not self._outbox:  # all that this round of the event loop asks for goes over together
-            loop.call_soon(self._hand_over)
+        if not self._outbox:
+            loop.call_soon(self._hand_over, 0)
         self._outbox.append(Request(act, done, see, is_rehearsal=is_rehearsal, once=once))
         return await answer
 
-    def _hand_over(self) -> None:
+    def _hand_over(self, before: int) -> None:
+        """All that is asked for in one go goes over together, for each turn costs as much as several requests: as soon
+        as a round of the event loop has brought nothing new. `before` are those who were there a round ago."""
+        if before < len(self._outbox) < _ENOUGH:
+            self.hub.loop.call_soon(self._hand_over, len(self._outbox))
+            return
         requests, self._outbox = self._outbox, []
         self._engine.submit(*requests)
 

@@ -29,19 +29,16 @@ def query_of(endpoint: Endpoint, given: QueryParams) -> Any:
             raise InvalidInput(f"{name} cannot be null; leave it out instead").under(f".{name}")
         refuse_in_texts({name: "".join(values)})
         asked[name] = values if name in endpoint.listed else values[0]
-    try:
-        return msgspec.convert(asked, type=endpoint.asks, strict=False)
-    except msgspec.ValidationError as error:
-        raise misfit("the query", error) from None
+    return endpoint.query_of(asked)
 
 
 def body_of(endpoint: Endpoint, given: bytes) -> Any:
     if endpoint.takes is NoneType or (not given and endpoint.may_be_empty):
         return None
-    if not given.strip():
+    if not given or given.isspace():
         raise InvalidInput("the request body is empty; send a JSON object")
     try:
-        body = msgspec.json.decode(given, type=endpoint.form) if endpoint.reads is None else endpoint.reads(given)
+        body = endpoint.read(given)
         if not endpoint.is_free:
             refuse_in_body(given)
         return body

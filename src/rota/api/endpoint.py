@@ -29,6 +29,7 @@ from rota.api.context import Context
 from rota.engine.once import Told
 from rota.errors import RotaError, within
 from rota.wire import encode
+from rota.wire.misfit import misfit
 
 Q = TypeVar("Q")
 B = TypeVar("B")
@@ -94,6 +95,18 @@ class Reply(Generic[F]):
         return Reply(msgspec.Raw(told.body), told.status, {"Idempotent-Replayed": "true"})
 
 
+class Json(Response):
+    """Made quickly: nearly all answers are of this kind."""
+
+    media_type = "application/json"
+
+    def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
+        if headers:
+            super().init_headers(headers)
+        else:
+            self.raw_headers = [(b"content-length", b"%d" % len(self.body)), (b"content-type", b"application/json")]
+
+
 Handle = Callable[[Call[Any, Any]], Awaitable[Reply[Any] | Response]]
 
 
@@ -144,7 +157,7 @@ class Endpoint:
         self.sends = sends
         self.shows = shows
         self.also_shows = also_shows
-        self.reads = reads
+        self._reads = reads
 
     # What its handler's signature says: read when it is first asked, since at a start nobody has asked for anything.
 
@@ -181,6 +194,22 @@ class Endpoint:
     def form(self) -> Any:
         """Of a body that is there: what may be left out is not said to be null instead."""
         return _without_none(self.takes)
+
+    @cached_property
+    def read(self) -> Callable[[bytes], Any]:
+        """Of a body that is there, what it says."""
+        return msgspec.json.Decoder(self.form).decode if self._reads is None else self._reads
+
+    @cached_property
+    def unasked(self) -> Any:
+        """The query of who asks for nothing; refused where something has to be asked for."""
+        return self.query_of({})
+
+    def query_of(self, asked: Mapping[str, Any]) -> Any:
+        try:
+            return msgspec.convert(asked, type=self.asks, strict=False)
+        except msgspec.ValidationError as error:
+            raise misfit("the query", error) from None
 
     @cached_property
     def is_free(self) -> bool:

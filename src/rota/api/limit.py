@@ -45,12 +45,18 @@ class Limited:
         self._most = most
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        said = next((int(value) for name, value in scope["headers"] if name == b"content-length"), 0)
+        said = None
+        for name, value in scope["headers"]:
+            if name == b"content-length":
+                said = int(value)
+        if said is not None and said <= self._most:  # no more than it says is ever read of it
+            await self._app(scope, receive, send)
+            return
         count = 0
 
         async def counted() -> Message:
             nonlocal count
-            if said > self._most:
+            if said is not None:
                 raise self._too_large()
             message = await receive()
             count += len(message.get("body", b""))

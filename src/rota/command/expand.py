@@ -9,8 +9,7 @@ looked up again (INV-005).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, NoReturn, Protocol
@@ -184,17 +183,21 @@ def _joined(own: Sequence[str], others: Iterable[str]) -> list[str]:
     return [*own, *(each for each in others if each not in own)]
 
 
-@contextmanager
-def as_asked(*wanted: Asked) -> Iterator[None]:
+class as_asked:  # noqa: N801 - used as a word: with as_asked(…)
     """What is refused of what was made of these is said of what they say themselves; where a template has said it, of
     their naming it."""
-    try:
-        yield
-    except RotaError as error:
+
+    def __init__(self, *wanted: Asked) -> None:
+        self._wanted = wanted
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if not isinstance(error, RotaError):
+            return
         found = _PLACE.match(error.path)
-        if found is not None and not _is_own(wanted[int(found["job"] or 0)], found["field"], found["n"]):
+        if found is not None and not _is_own(self._wanted[int(found["job"] or 0)], found["field"], found["n"]):
             error.path = f"{error.path[: found.start('field')]}template"
-        raise
 
 
 def _is_own(wanted: Asked, field: str, n: str | None) -> bool:
