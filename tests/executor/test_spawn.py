@@ -126,7 +126,7 @@ def test_a_program_that_cannot_be_loaded_yet_keeps_nobody(tmp_path: Path) -> Non
         spawner.ask(2, launch(tmp_path / "2", "true"), Step.MAIN)
         (second,) = next_done(spawner)
         assert (second.run, second.error, spawner.in_flight) == (2, "", 1)
-        holder.communicate()
+        holder.kill()  # the end of its input would not do: the child that is kept has that open too
     (first,) = next_done(spawner)
     assert (first.run, first.error) == (1, "")
     for spawned in (first, second):
