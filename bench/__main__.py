@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from bench import flow, listen, peer, postgres, scale
+from bench.desk import Desk
 from bench.floor import Floor, bare_spawns
 from bench.live import Rota
 from bench.loop import Loop
@@ -27,6 +28,7 @@ from rota.store.sqlite.store import SqliteStore
 _SPAWNS = 300
 _COMMANDS = 300
 _LOOP = "a bare loop of the same shape"
+_DESK = "floor"
 
 
 class Report:
@@ -96,15 +98,21 @@ def commands(report: Report, directory: Path, rounds: int) -> None:
 
 
 def submits(report: Report, directory: Path, rounds: int) -> None:
-    hows: dict[str, Callable[[Rota], float]] = {
-        "in batches of 5,000": lambda rota: rota.batch_submits(5_000),
-        "one by one, 8 client processes": lambda rota: rota.single_submits(2_400, 8),
+    hows: dict[str, Callable[[Rota | Desk], float]] = {
+        "in batches of 5,000": lambda asked: asked.batch_submits(5_000),
+        "one by one, 8 client processes": lambda asked: asked.single_submits(2_400, 8),
+        "one by one, 32 client processes": lambda asked: asked.single_submits(2_400, 32),
     }
-    with rotas_in(directory) as rotas:
-        cases = {f"{name}|{how}": partial(submit, rota) for name, rota in rotas.items() for how, submit in hows.items()}
+    with rotas_in(directory) as rotas, closing(Desk(directory / "desk")) as desk:
+        asked: dict[str, Rota | Desk] = {**rotas, _DESK: desk}
+        cases = {f"{name}|{how}": partial(submit, one) for name, one in asked.items() for how, submit in hows.items()}
         results = interleave(cases, rounds)
-    rows = [(*case.split("|"), str(figure(values))) for case, values in results.items()]
-    report.table("Durable submits over the socket", ("what", "how", "a second"), rows)
+    rows = [
+        (*case.split("|"), str(figure(values)), str(ratios(results, case, f"{_DESK}|{case.partition('|')[2]}")))
+        for case, values in results.items()
+    ]
+    report.table("Durable submits over the socket", ("what", "how", "a second", "against the floor"), rows)
+    report.say(_DESKS)
 
 
 def latency(report: Report, directory: Path, rounds: int) -> None:
@@ -251,6 +259,10 @@ _PEERS = """The floor is one process that spawns in a session of its own, makes 
 commits once. The bare loop has Rota's two processes, its journal, its rows and its commits, and no feature at all: no
 gate, no pool, no retry, nobody to answer. Of the others only task-spooler keeps what a command wrote,
 and only in memory what is queued; huey and Celery keep no record of a success.
+"""
+
+_DESKS = """The floor is one process that reads the request, stores it as one row, with one commit for all that are
+asked at the same time, and answers as much as Rota does: nothing is checked, and nothing comes of it.
 """
 
 _HEAD = """# Benchmarks

@@ -74,11 +74,7 @@ class Rota:
         self.client.ask("PUT", "/api/pools/global", {"size": size})
 
     def queue(self, count: int) -> list[str]:
-        ids: list[str] = []
-        while len(ids) < count:
-            jobs = [COMMAND] * min(10_000, count - len(ids))
-            ids += self.client.ask("POST", "/api/jobs/batch", {"jobs": jobs})["jobs"]
-        return ids
+        return _queue(self.client, count)
 
     def commands(self, count: int, concurrency: int) -> float:
         """Commands a second, from the claim of the first in a full queue, by its own record, until somebody who waits
@@ -98,18 +94,11 @@ class Rota:
 
     def batch_submits(self, count: int) -> float:
         self.limit(0)
-        begun = time.perf_counter()
-        self.queue(count)
-        return count / (time.perf_counter() - begun)
+        return in_batches(self.client, count)
 
     def single_submits(self, count: int, clients: int) -> float:
-        """Submits a second, one request each, from so many processes at once."""
         self.limit(0)
-        with multiprocessing.get_context("spawn").Pool(clients) as pool:
-            pool.starmap(_submit_some, [(self.home, 1)] * clients)
-            begun = time.perf_counter()
-            pool.starmap(_submit_some, [(self.home, count // clients)] * clients, chunksize=1)
-            return count / (time.perf_counter() - begun)
+        return one_by_one(self.home, count, clients)
 
     def clear(self) -> None:
         """Let what is queued run out of the way."""
@@ -136,6 +125,30 @@ class Rota:
     def processes(self) -> list[int]:
         status = self.client.ask("GET", "/api/scheduler")
         return [status["pid"], status["supervisor_pid"]]
+
+
+def _queue(client: Client, count: int) -> list[str]:
+    ids: list[str] = []
+    while len(ids) < count:
+        jobs = [COMMAND] * min(10_000, count - len(ids))
+        ids += client.ask("POST", "/api/jobs/batch", {"jobs": jobs})["jobs"]
+    return ids
+
+
+def in_batches(client: Client, count: int) -> float:
+    """Submits a second."""
+    begun = time.perf_counter()
+    _queue(client, count)
+    return count / (time.perf_counter() - begun)
+
+
+def one_by_one(home: Path, count: int, clients: int) -> float:
+    """Submits a second, one request each, from so many processes at once."""
+    with multiprocessing.get_context("spawn").Pool(clients) as pool:
+        pool.starmap(_submit_some, [(home, 1)] * clients)
+        begun = time.perf_counter()
+        pool.starmap(_submit_some, [(home, count // clients)] * clients, chunksize=1)
+        return count / (time.perf_counter() - begun)
 
 
 def _moment(text: str) -> float:

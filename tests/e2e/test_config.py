@@ -55,6 +55,14 @@ def test_a_hand_edit_is_taken_up_and_a_broken_one_is_not(rota: Rota, stage: Stag
     rota.ended("job-4")
 
 
+def test_what_was_just_written_holds_for_what_is_submitted_after_it(rota: Rota) -> None:
+    rota.start()
+    rota.set_global(0)
+    for name in ("first", "second", "third", "fourth"):
+        (rota.home / "rota.toml").write_text(f"[pools]\nglobal = 0\n\n[retry.{name}]\nmax_retries = 2\n")
+        rota.post(["true"], retry=name)
+
+
 def test_a_reload_of_what_cannot_be_used_is_refused_with_its_fault(rota: Rota) -> None:
     rota.start()
     rota.set_global(2)

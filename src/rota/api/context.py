@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol, TypeVar
 import msgspec
 
 from rota.api.feed import Feed
+from rota.api.gather import Gathered
 from rota.api.presence import Presence
 from rota.api.sse import Streams
 from rota.api.trace import current_trace
@@ -52,8 +53,6 @@ Topic = JobId | tuple[Literal["slot"], SlotId] | tuple[Literal["group"], GroupId
 """Who is listened to."""
 
 _READERS = 2
-_ENOUGH = 64
-"""Requests that wait for no others."""
 
 
 class Hub:
@@ -217,7 +216,7 @@ class Context:
         self._readers: list[Reader] = []
         self._settled: deque[tuple[asyncio.Future[Any], Any]] = deque()
         self._is_waking = False
-        self._outbox: list[Request[Any]] = []
+        self._outbox: Gathered[Request[Any]] = Gathered(hub.loop, engine.submit)
 
     @property
     def around(self) -> Surroundings:
@@ -274,19 +273,8 @@ class Context:
                 self._is_waking = True
                 loop.call_soon_threadsafe(self._settle)
 
-        if not self._outbox:
-            loop.call_soon(self._hand_over, 0)
-        self._outbox.append(Request(act, done, see, is_rehearsal=is_rehearsal, once=once))
+        self._outbox.add(Request(act, done, see, is_rehearsal=is_rehearsal, once=once))
         return await answer
-
-    def _hand_over(self, before: int) -> None:
-        """All that is asked for in one go goes over together, for each turn costs as much as several requests: as soon
-        as a round of the event loop has brought nothing new. `before` are those who were there a round ago."""
-        if before < len(self._outbox) < _ENOUGH:
-            self.hub.loop.call_soon(self._hand_over, len(self._outbox))
-            return
-        requests, self._outbox = self._outbox, []
-        self._engine.submit(*requests)
 
     def _settle(self) -> None:
         self._is_waking = False
