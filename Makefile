@@ -21,7 +21,7 @@ test: .venv/dev.stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/pytest -n 6 --dist worksteal
+	$(BIN)/pytest -n 4 --dist worksteal
 
 SEEDS ?= 10000
 ROUNDS ?= 100

@@ -77,9 +77,11 @@ class Proxy:
                 else:
                     server.sendall(data)
         if self.loss == "not awaited":  # the server does not learn of it
-            self.wait()
-            client.shutdown(socket.SHUT_RDWR)
-            self.loss = None
+            try:
+                self.wait()
+            finally:
+                client.shutdown(socket.SHUT_RDWR)
+                self.loss = None
             return
         _end(client, server)
 

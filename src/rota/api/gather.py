@@ -1,5 +1,5 @@
 """Requests on their way to the engine. A turn costs as much as several of them, so those that are asked in one go go
-over together: as soon as a round of the event loop brings no other.
+over together: as soon as a round of the event loop brings no other, they are many, or the first has waited long enough.
 
     round 1    asked: a, b
     round 2    asked: c           more have come: wait for another round
@@ -15,7 +15,8 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 _ENOUGH = 64
-"""They wait for no others."""
+_LONG_ENOUGH = 0.002
+"""Seconds; a round in which much is to be done for others takes longer by itself."""
 
 
 class Gathered(Generic[T]):
@@ -28,14 +29,14 @@ class Gathered(Generic[T]):
 
     def add(self, one: T) -> None:
         if not self._waiting:
-            self._loop.call_soon(self._look, 0)
+            self._loop.call_soon(self._look, 0, self._loop.time() + _LONG_ENOUGH)
         self._waiting.append(one)
 
-    def _look(self, before: int) -> None:
+    def _look(self, before: int, until: float) -> None:
         """`before` have waited since the round before."""
         count = len(self._waiting)
-        if before < count < _ENOUGH:
-            self._loop.call_soon(self._look, count)
+        if before < count < _ENOUGH and self._loop.time() < until:
+            self._loop.call_soon(self._look, count, until)
             return
         gathered, self._waiting = self._waiting, []
         self._hand_over(*gathered)
