@@ -45,7 +45,7 @@ def test_until_a_round_brings_no_other(rounds: tuple[int, ...], heard: list[tupl
 
 def test_nobody_waits_for_long_while_others_come() -> None:
     heard = asyncio.run(gathered(*[1] * 100, seconds=_LONG_ENOUGH / 4))
-    assert {count for _, count in heard} == {4}
+    assert max(count for _, count in heard) <= 5
 
 
 def test_a_stream_of_requests_keeps_nobody() -> None:
