@@ -21,10 +21,11 @@ __all__ = ["postgres_schema", "postgres_server", "postgres_url"]
 
 load_profile()
 
-# A shell that runs something in the background has it ignore signals, and so would all that it starts.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
-signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+# A shell has what it runs in the background ignore signals, `nohup` too, and so would all that a test starts. What is
+# caught instead is as good as ignored here, and is at its default in whoever is started.
+for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, lambda *_: None)
 
 
 @pytest.fixture(autouse=True)

@@ -45,17 +45,16 @@ from rota.api import (
 )
 from rota.api.about import About
 from rota.api.context import Context
-from rota.api.decode import body_of, query_of
+from rota.api.decode import body_of, query_of, unasked
 from rota.api.deprecation import Notes, headers_of
-from rota.api.endpoint import Call, Endpoint, Json, Key, Reply
+from rota.api.endpoint import Call, Endpoint, Key, Reply
 from rota.api.nul import refuse_in_texts
-from rota.api.problem import NOBODY, defect, not_with, nowhere, refusal
+from rota.api.problem import NOBODY, Json, defect, not_with, nowhere, refusal
 from rota.api.router import Router
 from rota.api.trace import traced
 from rota.engine.meter import OTHER
 from rota.engine.once import told_before
 from rota.errors import Conflict, InFlight, InvalidInput, NotFound, RotaError, UnsupportedMedia
-from rota.wire import encode
 
 _MODULES = (
     submit, job, edit, retry, rewind, run, log, queue, lock, graph, artifact, group, progress, template, schedule,
@@ -80,27 +79,27 @@ class Application:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with traced(scope["headers"]):
-            response, asked, route = await self._ask(Request(scope, receive, send), scope["method"], scope["path"])
-            self._context.meter.answered(asked, route, response.status_code)
+            response, endpoint = await self._ask(Request(scope, receive, send))
+            asked = (OTHER, OTHER) if endpoint is None else (endpoint.method, endpoint.path)
+            self._context.meter.answered(*asked, response.status_code)
             await response(scope, receive, send)
 
-    async def _ask(self, request: Request, method: str, path: str) -> tuple[Response, str, str]:
-        """What is answered, and by which endpoint: method and path, for anybody can think up others."""
+    async def _ask(self, request: Request) -> tuple[Response, Endpoint | None]:
+        """The answer, and who gave it: none where nobody did, for anybody can think up paths."""
+        method, path = request.scope["method"], request.scope["path"]
         found = self._router.find(path) or direct.find_route(self._context, path)
         if found is None:
-            return nowhere(path), OTHER, OTHER
+            return nowhere(path), None
         endpoint = found.at(method)
         if endpoint is None:
             response = not_with(method, path, allowed=found.allowed)
-            asked, route = OTHER, OTHER
-            endpoint = next(iter(found.endpoints.values()))
         else:
-            asked, route = endpoint.method, endpoint.path
             response = await self._answer(endpoint, request, endpoint.path_of(found.values))
-        if endpoint.is_deprecated:
-            self._notes.take(endpoint)
-            response.headers.update(headers_of(endpoint, endpoint.path_of(found.values)))
-        return response, asked, route
+        meant = endpoint or next(iter(found.endpoints.values()))
+        if meant.is_deprecated:
+            self._notes.take(meant)
+            response.headers.update(headers_of(meant, meant.path_of(found.values)))
+        return response, endpoint
 
     async def _answer(self, endpoint: Endpoint, request: Request, path: dict[str, str]) -> Response:
         try:
@@ -126,7 +125,7 @@ class Application:
                 request,
                 self._context,
                 path=path,
-                query=query_of(endpoint, request.query_params) if request.scope["query_string"] else endpoint.unasked,
+                query=query_of(endpoint, request.query_params) if request.scope["query_string"] else unasked(endpoint),
                 body=body_of(endpoint, body),
                 key=key,
             )
@@ -140,7 +139,7 @@ class Application:
             reply = Reply.repeated(told)
         if isinstance(reply, Response):
             return reply
-        return Json(encode(reply.form), reply.status, reply.headers)
+        return Json(reply.form, reply.status, reply.headers)
 
     @contextmanager
     def _flying(self, key: Key) -> Iterator[None]:
@@ -162,9 +161,9 @@ def _say_where(error: RotaError, endpoint: Endpoint) -> None:
 async def _body(request: Request) -> bytes:
     """Taken as it is: what is compressed could be any size, and is not read. By hand, for most bodies come in one piece
     and Starlette's two generators around that cost as much as all the rest of it."""
-    coding = request.headers.get("content-encoding", "").strip()
-    if coding.lower() not in ("", "identity"):
-        raise UnsupportedMedia(f"the request's body is said to be {coding!r}; send it uncompressed, as JSON")
+    for coding in _said(request, b"content-encoding"):
+        if coding.lower() not in ("", "identity"):
+            raise UnsupportedMedia(f"the request's body is said to be {coding!r}; send it uncompressed, as JSON")
     pieces: list[bytes] = []
     while True:
         message = await request.receive()
@@ -187,8 +186,13 @@ async def _no_body(request: Request) -> bytes:
     return body
 
 
+def _said(request: Request, header: bytes) -> list[str]:
+    """Each time that it stands there; nearly always it does not."""
+    return [value.decode("latin-1").strip() for name, value in request.scope["headers"] if name == header]
+
+
 def _key(endpoint: Endpoint, request: Request, body: bytes) -> Key | None:
-    keys = request.headers.getlist("idempotency-key") if endpoint.is_keyed else []
+    keys = _said(request, b"idempotency-key") if endpoint.is_keyed else []
     if not keys:
         return None
     if len(keys) > 1:

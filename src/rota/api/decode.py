@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
 from types import NoneType
 from typing import Any
 
@@ -29,7 +31,20 @@ def query_of(endpoint: Endpoint, given: QueryParams) -> Any:
             raise InvalidInput(f"{name} cannot be null; leave it out instead").under(f".{name}")
         refuse_in_texts({name: "".join(values)})
         asked[name] = values if name in endpoint.listed else values[0]
-    return endpoint.query_of(asked)
+    return _converted(endpoint, asked)
+
+
+@cache
+def unasked(endpoint: Endpoint) -> Any:
+    """The query of who asks for nothing."""
+    return _converted(endpoint, {})
+
+
+def _converted(endpoint: Endpoint, asked: Mapping[str, Any]) -> Any:
+    try:
+        return msgspec.convert(asked, type=endpoint.asks, strict=False)
+    except msgspec.ValidationError as error:
+        raise misfit("the query", error) from None
 
 
 def body_of(endpoint: Endpoint, given: bytes) -> Any:

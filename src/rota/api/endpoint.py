@@ -29,7 +29,6 @@ from rota.api.context import Context
 from rota.engine.once import Told
 from rota.errors import RotaError, within
 from rota.wire import encode
-from rota.wire.misfit import misfit
 
 Q = TypeVar("Q")
 B = TypeVar("B")
@@ -93,18 +92,6 @@ class Reply(Generic[F]):
     def repeated(cls, told: Told) -> Reply[Any]:
         """What was told before, to the byte."""
         return Reply(msgspec.Raw(told.body), told.status, {"Idempotent-Replayed": "true"})
-
-
-class Json(Response):
-    """Made quickly: nearly all answers are of this kind."""
-
-    media_type = "application/json"
-
-    def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
-        if headers:
-            super().init_headers(headers)
-        else:
-            self.raw_headers = [(b"content-length", b"%d" % len(self.body)), (b"content-type", b"application/json")]
 
 
 Handle = Callable[[Call[Any, Any]], Awaitable[Reply[Any] | Response]]
@@ -201,17 +188,6 @@ class Endpoint:
         return msgspec.json.Decoder(self.form).decode if self._reads is None else self._reads
 
     @cached_property
-    def unasked(self) -> Any:
-        """The query of who asks for nothing; refused where something has to be asked for."""
-        return self.query_of({})
-
-    def query_of(self, asked: Mapping[str, Any]) -> Any:
-        try:
-            return msgspec.convert(asked, type=self.asks, strict=False)
-        except msgspec.ValidationError as error:
-            raise misfit("the query", error) from None
-
-    @cached_property
     def is_free(self) -> bool:
         """Whether its body is anybody's JSON."""
         return get_origin(self.form) is dict
@@ -236,7 +212,7 @@ class Endpoint:
 
     def path_of(self, values: Sequence[str]) -> dict[str, str]:
         """What stands in which place."""
-        return dict(zip(self.places, values, strict=True))
+        return dict(zip(self.places, values, strict=True)) if self.places else {}
 
     @property
     def names(self) -> str | None:

@@ -1,9 +1,11 @@
 """How much there may be: of a request, on every way in, and of what is open at once.
 
-A body is counted as it comes: it is refused when it says that it is too large or as soon as it is, and nobody reads on.
+A body is refused when it says that it is too large, and nobody reads it. One that does not say is counted as it comes.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -45,26 +47,21 @@ class Limited:
         self._most = most
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        said = None
-        for name, value in scope["headers"]:
-            if name == b"content-length":
-                said = int(value)
-        if said is not None and said <= self._most:  # no more than it says is ever read of it
-            await self._app(scope, receive, send)
-            return
+        await self._app(scope, self._limited(scope["headers"], receive), send)
+
+    def _limited(self, headers: Sequence[tuple[bytes, bytes]], receive: Receive) -> Receive:
+        for name, value in headers:
+            if name == b"content-length":  # the HTTP parser takes no more than it says, and no two that differ
+                return receive if int(value) <= self._most else self._refused
         count = 0
 
         async def counted() -> Message:
             nonlocal count
-            if said is not None:
-                raise self._too_large()
             message = await receive()
             count += len(message.get("body", b""))
-            if count > self._most:
-                raise self._too_large()
-            return message
+            return message if count <= self._most else await self._refused()
 
-        await self._app(scope, counted, send)
+        return counted
 
-    def _too_large(self) -> TooLarge:
-        return TooLarge(f"a request body has at most {self._most:,} bytes; submit in several parts")
+    async def _refused(self) -> Message:
+        raise TooLarge(f"a request body has at most {self._most:,} bytes; submit in several parts")

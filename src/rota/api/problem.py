@@ -9,6 +9,7 @@ import msgspec
 from starlette.responses import Response
 
 from rota.errors import BY_CODE, InFlight, NotFound, RotaError, shortened
+from rota.wire import encode
 from rota.wire.problem import MEDIA, type_of
 
 log = logging.getLogger("rota.api")
@@ -21,8 +22,21 @@ _PASSING = (429, 503)
 """Statuses of what is over in a while: each such answer says when to ask again."""
 
 
+class Json(Response):
+    """An answer in JSON, with the two headers that nearly each of them has made at once."""
+
+    def __init__(self, body: object, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(encode(body), status, headers, media_type="application/json")
+
+    def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
+        if headers:
+            super().init_headers(headers)
+        else:
+            self.raw_headers = [(b"content-length", b"%d" % len(self.body)), (b"content-type", b"application/json")]
+
+
 def answer(body: object, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(body), status, media_type="application/json")
+    return Json(body, status)
 
 
 def problem(

@@ -185,7 +185,7 @@ def _joined(own: Sequence[str], others: Iterable[str]) -> list[str]:
 
 class as_asked:  # noqa: N801 - used as a word: with as_asked(…)
     """What is refused of what was made of these is said of what they say themselves; where a template has said it, of
-    their naming it."""
+    their naming it. A class for the sake of speed, as `within` is."""
 
     def __init__(self, *wanted: Asked) -> None:
         self._wanted = wanted

@@ -97,8 +97,6 @@ class Daemon:
         self._meter = Meter()
         self._started_at = self._clock.now()
         self._config = LiveConfig(home)
-        self._has_looked = False
-        """The file was looked at in this round of the event loop."""
         for directory in (home.jobs, home.slots):  # before anybody makes them on the way, under any umask
             directory.mkdir(mode=0o700, exist_ok=True)
         self._store: Store = open_store(self._config.current.store.url or home.database)
@@ -373,15 +371,7 @@ class Daemon:
             await self.look_at_hold_file()
 
     def look_at_config(self) -> None:
-        """Once for all that came before this round of the event loop: what they had written is there by now."""
-        if self._has_looked:
-            return
-        self._has_looked = True
-        self._loop.call_soon(self._look_anew)
-        self._config.look()
-
-    def _look_anew(self) -> None:
-        self._has_looked = False
+        self._config.look_once()
 
     async def look_at_hold_file(self, *, wakes: bool = True) -> None:
         if self._hold_path() is None and self._engine.held is None:

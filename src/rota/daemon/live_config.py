@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,7 @@ class LiveConfig:
         self.changed: Callable[[Settings], None] = lambda _: None
         self._at_start = self.current
         self._seen = _stamp(self._path)
+        self._has_looked = False
 
     def reload(self) -> None:
         self._seen = _stamp(self._path)
@@ -49,6 +51,18 @@ class LiveConfig:
         """A file cannot tell that it was edited."""
         if _stamp(self._path) != self._seen:
             self.try_reload()
+
+    def look_once(self) -> None:
+        """In a round of the event loop: all requests that are handled in it were read before, so what their clients had
+        written by then is seen."""
+        if self._has_looked:
+            return
+        self._has_looked = True
+        asyncio.get_running_loop().call_soon(self._end_round)
+        self.look()
+
+    def _end_round(self) -> None:
+        self._has_looked = False
 
     def set_pool(self, name: str, size: int) -> None:
         self._apply(config.edit(self._path, f"pools.{name}", str(size)))

@@ -1,7 +1,7 @@
 """The engine's thread: waits for requests, for the executor, for the database and for timers, and takes turns.
 
 Requests that arrive while a turn is under way are gathered into the next one: group commit without a delay
-of its own, for a single request never waits.
+of its own. What is asked in one go has been gathered before it comes here (`api/gather.py`).
 """
 
 from __future__ import annotations
