@@ -138,6 +138,7 @@ def test_headers_behind_a_body_are_dropped(host: Host) -> None:
         b"GET / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
         b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
         b"POST / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n",
         b"CONNECT evil.example:443 HTTP/1.1\r\n\r\n",
         b"GET \xff HTTP/1.1\r\n\r\n",
         b"GET / HTTP/9.9\r\n\r\n",
