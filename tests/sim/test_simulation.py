@@ -6,18 +6,19 @@ from collections import Counter
 
 import pytest
 
-from sample import SOAK, sample
+from sample import SOAK
 from sim.plan import VERBS, Plan, Step, plan_of
 from sim.search import fault_of, show, shrink
 from sim.simulation import Simulation
 
-FIRST = SOAK * 100_000
-"""More of them are others."""
 _FIXED = 30
+"""Of these the steps are counted, at the same time as they are judged."""
+FIRST = SOAK * 100_000 or _FIXED
+"""More of them are others."""
 _A_FEW = 5
 
 
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + sample(40)))
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + (40 * SOAK or 10)))
 def test_whatever_happens_the_promises_hold(seed: int) -> None:
     plan = plan_of(seed)
     fault = fault_of(plan)
@@ -27,9 +28,11 @@ def test_whatever_happens_the_promises_hold(seed: int) -> None:
 
 
 def test_of_each_verb_some_steps_are_not_refused() -> None:
-    """A step that is always refused proves nothing."""
+    """A step that is always refused proves nothing. The promises hold here too: the last seed that is named is the one
+    that fails, and `PYTHONPATH=tests python -m sim SEED` makes it small."""
     done: Counter[str] = Counter()
     for seed in range(_FIXED):
+        print(f"seed {seed}")
         simulation = Simulation(plan_of(seed))
         try:
             simulation.run()
