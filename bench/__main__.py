@@ -102,6 +102,7 @@ def submits(report: Report, directory: Path, rounds: int) -> None:
         "in batches of 5,000": lambda asked: asked.batch_submits(5_000),
         "one by one, 8 client processes": lambda asked: asked.single_submits(2_400, 8),
         "one by one, 32 client processes": lambda asked: asked.single_submits(2_400, 32),
+        "one by one, 32 connections of one process": lambda asked: asked.connected_submits(2_400, 32),
     }
     with rotas_in(directory) as rotas, closing(Desk(directory / "desk")) as desk:
         asked: dict[str, Rota | Desk] = {**rotas, _DESK: desk}
@@ -262,7 +263,9 @@ and only in memory what is queued; huey and Celery keep no record of a success.
 """
 
 _DESKS = """The floor is one process that reads the request, stores it as one row, with one commit for all that are
-asked at the same time, and answers as much as Rota does: nothing is checked, and nothing comes of it.
+asked at the same time, and answers as much as Rota does: nothing is checked, and nothing comes of it. Client processes
+take the cores that the scheduler needs, 32 of them more than it does; one process that keeps 32 connections busy, as
+load generators do, leaves it one.
 """
 
 _HEAD = """# Benchmarks

@@ -13,7 +13,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from bench.live import Client, in_batches, one_by_one
+from bench.live import Client, by_connections, in_batches, one_by_one
 
 _FILLING = "." * 1000
 """As much as Rota tells of a job."""
@@ -41,6 +41,9 @@ class Desk:
 
     def single_submits(self, count: int, clients: int) -> float:
         return one_by_one(self._home, count, clients)
+
+    def connected_submits(self, count: int, connections: int) -> float:
+        return by_connections(self._home, count, connections)
 
 
 def _serve(listening: socket.socket, home: Path) -> None:

@@ -6,13 +6,15 @@ import http.client
 import json
 import multiprocessing
 import os
+import selectors
 import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 COMMAND = {"command": ["/bin/true"], "cwd": "/", "env": {"PATH": "/usr/bin:/bin"}, "inherit_env": False}
 
@@ -100,6 +102,10 @@ class Rota:
         self.limit(0)
         return one_by_one(self.home, count, clients)
 
+    def connected_submits(self, count: int, connections: int) -> float:
+        self.limit(0)
+        return by_connections(self.home, count, connections)
+
     def clear(self) -> None:
         """Let what is queued run out of the way."""
         self.limit(8)
@@ -151,16 +157,50 @@ def one_by_one(home: Path, count: int, clients: int) -> float:
         return count / (time.perf_counter() - begun)
 
 
+def by_connections(home: Path, count: int, connections: int) -> float:
+    """The same from one process that keeps so many connections busy, as load generators do: where cores are few, many
+    processes measure how they and the scheduler take the cores from each other."""
+    request = _request()
+    with ExitStack() as stack, selectors.DefaultSelector() as selector:
+        socks = [stack.enter_context(_connected(home)) for _ in range(connections)]
+        for sock in socks:
+            sock.sendall(request)
+            _read_answer(sock)
+            selector.register(sock, selectors.EVENT_READ)
+        begun = time.perf_counter()
+        for sock in socks:
+            sock.sendall(request)
+        sent, answered = connections, 0
+        while answered < count:
+            for key, _ in selector.select():
+                sock = cast("socket.socket", key.fileobj)
+                _read_answer(sock)
+                answered += 1
+                if sent < count:
+                    sock.sendall(request)
+                    sent += 1
+        return count / (time.perf_counter() - begun)
+
+
 def _moment(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
+def _request() -> bytes:
+    body = json.dumps(COMMAND).encode()
+    return b"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+
+
+def _connected(home: Path) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX)
+    sock.connect(str(home / "rota.sock"))
+    return sock
+
+
 def _submit_some(home: Path, count: int) -> None:
     """With as little of its own to do as a client can have: what is measured is the scheduler."""
-    body = json.dumps(COMMAND).encode()
-    request = b"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
-    with socket.socket(socket.AF_UNIX) as sock:
-        sock.connect(str(home / "rota.sock"))
+    request = _request()
+    with _connected(home) as sock:
         for _ in range(count):
             sock.sendall(request)
             _read_answer(sock)
