@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from rota.api.app import ROUTER
 from rota.api.limit import Limited
-from rota.api.problem import answer, refusal
+from rota.api.problem import Json, refusal
 from rota.api.tcp import Tcp
 from rota.config import Server
 from rota.errors import RotaError
@@ -79,11 +79,11 @@ class Host:
                 await StreamingResponse(_two_pieces())(scope, receive, send)
                 return
             if scope["path"] == "/unread":
-                await answer({"read": None})(scope, receive, send)
+                await Json({"read": None})(scope, receive, send)
                 return
             body = await request.body()
             self.bodies.append(len(body))
-            await answer({"read": len(body)})(scope, receive, send)
+            await Json({"read": len(body)})(scope, receive, send)
         except RotaError as error:
             await refusal(error)(scope, receive, send)
         except ClientDisconnect:

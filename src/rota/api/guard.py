@@ -18,7 +18,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rota.api.problem import answer, problem
+from rota.api.problem import Json, problem
 from rota.errors import ForeignOrigin, Misdirected, RotaError, Unauthorized, UnsupportedMedia
 from rota.token import Token
 from rota.wire.health import HealthForm
@@ -60,7 +60,7 @@ class Guard:
             self._check_origin(asked)
             is_known = any(map(self._token.is_right, asked.tokens))
             if not is_known and asked.is_health:
-                await answer(HealthForm())(scope, receive, private)
+                await Json(HealthForm())(scope, receive, private)
                 return
             if not is_known and not self._is_public(asked.method, asked.path):
                 raise _unauthorized(has_one=bool(asked.tokens))

@@ -35,10 +35,6 @@ class Json(Response):
             self.raw_headers = [(b"content-length", b"%d" % len(self.body)), (b"content-type", b"application/json")]
 
 
-def answer(body: object, status: int = 200) -> Response:
-    return Json(body, status)
-
-
 def problem(
     code: str, status: int, detail: str, *, more: Mapping[str, object] = {}, headers: Mapping[str, str] | None = None
 ) -> Response:

@@ -15,7 +15,7 @@ from rota.api.endpoint import Call, Endpoint, Nothing, Reply
 from rota.api.example import JOB, SUBMITTED
 from rota.api.once import carry_out
 from rota.api.page import PageSize, begins_at
-from rota.api.problem import answer
+from rota.api.problem import Json
 from rota.api.submit import ALONE, Seen, foreseen, look_outside
 from rota.command import fire
 from rota.command import schedule as command
@@ -165,7 +165,7 @@ def _tell_triggered(seen: Seen) -> Reply[TriggerForm] | Response:
     told, form, _ = seen
     assert form is not None  # noqa: S101 - a full queue puts off only what somebody submits
     if isinstance(told, AlreadyActive):
-        return answer(TriggerForm(result="already_active", job=form))  # nothing was done: it may come again
+        return Json(TriggerForm(result="already_active", job=form))  # nothing was done: it may come again
     return Reply(TriggerForm(result="submitted", job=form), 201)
 
 

@@ -15,7 +15,7 @@ from rota.api.context import Context
 from rota.api.endpoint import Call, Endpoint, Nothing, Reply
 from rota.api.example import WAITING_JOB
 from rota.api.once import carry_out
-from rota.api.problem import answer, problem
+from rota.api.problem import Json, problem
 from rota.api.rehearsal import rehearse
 from rota.api.webhook import unknown_names
 from rota.command.backpressure import RETRY_AFTER, Deferred, Delayed
@@ -192,7 +192,7 @@ def _tell(seen: Seen) -> Reply[SubmitForm] | Response:
         assert isinstance(told, Deferred)  # noqa: S101 - all else has a job to show
         return put_off(told, job=None)
     if isinstance(told, AlreadyActive):
-        return answer(SubmitForm(result="already_active", job=form))  # nothing was done: it may come again
+        return Json(SubmitForm(result="already_active", job=form))  # nothing was done: it may come again
     warning, depth = warned(told, delayed)
     return Reply(SubmitForm(result="submitted", job=form, warning=warning, depth=depth), 201)
 
@@ -265,7 +265,7 @@ async def submit_batch(call: Call[BatchQuery, Batch]) -> Reply[BatchForm] | Resp
     if call.query.dry_run:
         with as_asked(*batch.jobs):
             act, _ = await _act(context, batch.jobs, around=around, group=batch.group, keeps_inputs=False)
-            return answer(await rehearse(context, act, batch.jobs, call.query.format))
+            return Json(await rehearse(context, act, batch.jobs, call.query.format))
     tell = partial(_tell_batch, has_group=batch.group is not None)
     return await submit_many(call, batch.jobs, tell, around=around, group=batch.group)
 
@@ -279,7 +279,7 @@ def _tell_batch(seen: SeenMany, *, has_group: bool) -> Reply[BatchForm] | Respon
     group = None if has_group else msgspec.UNSET
     if isinstance(told, AlreadyActive):
         active = {key: show_job(job) for key, job in told.active.items()}
-        return answer(BatchForm(result="already_active", jobs=jobs, active=active, group=group))
+        return Json(BatchForm(result="already_active", jobs=jobs, active=active, group=group))
     made = group if told.group is None else show_group(told.group)
     warning, depth = warned(told, delayed)
     return Reply(BatchForm(result="submitted", jobs=jobs, group=made, warning=warning, depth=depth), 201)

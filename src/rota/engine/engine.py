@@ -48,7 +48,7 @@ log = logging.getLogger("rota.engine")
 class Found(NamedTuple):
     """What the last turn found, for the next one."""
 
-    ahead: float
+    lead: float
     """How far the wall clock was ahead of the other."""
     has_slots: bool = True
     """Direct executions may wait: each turn sees to their places."""
@@ -93,7 +93,7 @@ class Engine:
         """Set at shutdown: nothing new starts."""
         self.held: str | None = None
         """What the hold file says, while there is one: nothing new starts. Set by who looks at it."""
-        self._found = Found(ahead=float("-inf"))
+        self._found = Found(lead=float("-inf"))
         self.clearings: list[Clearing] = []
         self.trouble: RotaError | None = None
         """Why the store cannot be written to, while it cannot."""
@@ -228,7 +228,7 @@ class Engine:
         """What follows from what was done: who is looked at, and who starts."""
         stir_changed(work)
         self._hearing.call_back_overdue(work)
-        ahead = self._see_clocks(work.now)
+        lead = self._see_clocks(work.now)
         if self._is_due(work.now):
             self._session.stir_due(work.now)
         self._claims.book_time(work)
@@ -243,7 +243,7 @@ class Engine:
         next_due = _earliest(
             self._session.next_due(), self._claims.breaker_due, self._claims.pacer.next_due(self.settings, work.now)
         )
-        return Found(ahead, has_slots=has_slots, was_held=work.held is not None, next_due=next_due, has_more=has_more)
+        return Found(lead, has_slots=has_slots, was_held=work.held is not None, next_due=next_due, has_more=has_more)
 
     def _count(self, work: Work, events: Sequence[Event], **figures: Any) -> None:
         """It is done and told by now: nothing that is wrong with the figures harms it."""
@@ -340,12 +340,12 @@ class Engine:
         """How far the wall clock is ahead of the other. Where it was set back, delays that were over are not."""
         if self._is_set_back(now):
             self._session.stir_postponed(now)
-        return self._ahead_of(now)
+        return self._lead_at(now)
 
     def _is_set_back(self, now: datetime) -> bool:
-        return self._ahead_of(now) < self._found.ahead - SET_BACK
+        return self._lead_at(now) < self._found.lead - SET_BACK
 
-    def _ahead_of(self, now: datetime) -> float:
+    def _lead_at(self, now: datetime) -> float:
         return now.timestamp() - self._clock.monotonic()
 
     def _is_due(self, now: datetime) -> bool:

@@ -12,7 +12,7 @@ from rota.api.deprecation import deprecated
 from rota.api.endpoint import Call, Nothing, Reply
 from rota.api.example import JOB
 from rota.api.legacy.wanted import LegacySubmission, Trigger, as_sent, read_flat, submission_of
-from rota.api.problem import answer
+from rota.api.problem import Json
 from rota.api.submit import ALONE, Seen, put_off, submit_one, warned
 from rota.command.backpressure import Deferred
 from rota.command.submission import Submission
@@ -28,7 +28,7 @@ def _tell_made(seen: Seen) -> Reply[LegacyMade] | Response:
         return put_off(told, job=None)
     if not isinstance(told, Submitted):
         # Nothing was done: it may come again.
-        return answer(LegacyMade(**fields_of(form), result="already_active", warning=None))
+        return Json(LegacyMade(**fields_of(form), result="already_active", warning=None))
     warning, _ = warned(told, delayed)
     return Reply(LegacyMade(**fields_of(form), result="submitted", warning=warning), 201)
 
@@ -50,7 +50,7 @@ def _tell_triggered(seen: Seen) -> Reply[LegacyTriggered] | Response:
     status = OLDER[Status(form.status)]
     if not isinstance(told, Submitted):
         message = f"{form.id} is active already; nothing was added"
-        return answer(LegacyTriggered(job_id=form.id, type=form.type, status=status, message=message), 202)
+        return Json(LegacyTriggered(job_id=form.id, type=form.type, status=status, message=message), 202)
     warning, _ = warned(told, delayed)
     message = f"{form.id} is in the queue" + ("" if warning is None else f"; {warning}")
     return Reply(LegacyTriggered(job_id=form.id, type=form.type, status=status, message=message), 202)
