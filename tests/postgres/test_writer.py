@@ -293,7 +293,9 @@ def test_claims_of_a_turn_whose_answer_was_lost_are_started_once(
         assert sum(scheduler.reader.counts().values()) == 1
 
 
-def test_where_the_server_stays_away_the_scheduler_stops_without_an_answer(proxy: Proxy, postgres_url: str) -> None:
+def test_where_the_server_stays_away_the_scheduler_stops_without_an_answer(
+    proxy: Proxy, postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     session = PostgresStore(proxy.url(postgres_url), patience=0.3).session()
     proxy.loss = "not sent"
     session.begin()
@@ -301,6 +303,8 @@ def test_where_the_server_stays_away_the_scheduler_stops_without_an_answer(proxy
     proxy.refuse()
     with pytest.raises(OutcomeUnknown, match="is not known"):
         session.commit()
+    (said,) = caplog.messages
+    assert said.endswith("; only it knows whether the last turn was stored: waiting 300ms")
     session.close()
 
 

@@ -17,13 +17,16 @@ numbers it had not written down: the status of «our» transaction would be that
 
 from __future__ import annotations
 
+import logging
 import time
 from contextlib import suppress
+from datetime import timedelta
 from secrets import token_hex
 
 import psycopg
 from psycopg import errors
 
+from rota.duration import show_duration
 from rota.errors import Conflict, StoreAway, StoreError
 from rota.store.database import OutcomeUnknown, Superseded
 from rota.store.postgres.address import Address
@@ -31,6 +34,8 @@ from rota.store.postgres.connection import Connection
 from rota.store.postgres.database import PostgresDatabase
 from rota.store.postgres.schema import migrate
 from rota.store.postgres.trouble import meaning
+
+log = logging.getLogger("rota.store")
 
 TURN = "turn"
 """The row of `meta` that bears the mark of the last turn."""
@@ -142,6 +147,7 @@ class WritingDatabase(PostgresDatabase):
         """Nobody is answered before this is known. If the server stays away the scheduler stops instead, and its
         successor recovers: that is right whatever the outcome was."""
         until = time.monotonic() + self._patience
+        is_said = False
         while True:
             try:
                 self._connect()
@@ -149,6 +155,10 @@ class WritingDatabase(PostgresDatabase):
             except (Superseded, StoreError) as error:
                 if isinstance(error, Superseded) or time.monotonic() > until:
                     raise OutcomeUnknown(f"whether the last turn was stored is not known: {error.message}") from error
+                if not is_said:
+                    is_said = True
+                    wait = show_duration(timedelta(seconds=self._patience))
+                    log.warning("%s; only it knows whether the last turn was stored: waiting %s", error.message, wait)
                 time.sleep(_PAUSE)
                 continue
             if epoch != self._epoch:
