@@ -82,8 +82,8 @@ def commands(report: Report, directory: Path, rounds: int) -> None:
             cases |= {f"{name} {c}": partial(rota.commands, count, c) for name, rota in rotas.items()}
         peers = peer.available(directory)
         for name, run in peers.items():
-            for concurrency in (1, 4):
-                cases[f"{name} {concurrency}"] = partial(run, _COMMANDS, concurrency)
+            for c in (1, 4):
+                cases[f"{name} {c}"] = partial(run, _COMMANDS if c == 1 else 2 * _COMMANDS, c)
         results = interleave(cases, rounds)
     rows = []
     for name in (*rotas, _LOOP, "floor", *peers):
@@ -204,6 +204,7 @@ def _scaling(report: Report, directory: Path, rounds: int, stores: dict[str, Cal
             print(rows[-1], flush=True)
     columns = ("store", "shape", "sizes", "a job at the smaller", "the larger against the smaller")
     report.table("A job's cost as the queue grows (without processes)", columns, rows)
+    report.say(_ALONE)
 
 
 def _sizes(store: str, shape: str) -> tuple[int, int]:
@@ -258,22 +259,26 @@ def _machine() -> str:
 
 _PEERS = """The floor is one process that spawns in a session of its own, makes a directory and two log files, and
 commits once. The bare loop has Rota's two processes, its journal, its rows and its commits, and no feature at all: no
-gate, no pool, no retry, nobody to answer. Of the others only task-spooler keeps what a command wrote,
-and only in memory what is queued; huey and Celery keep no record of a success.
+gate, no pool, no retry, nobody to answer. Both store in SQLite, whatever they are compared with. A server of its own
+shares the cores with all else. Of the others only task-spooler keeps what a command wrote, and only in memory what is
+queued; huey and Celery keep no record of a success.
+"""
+
+_ALONE = """Each job has turns of its own here: what starts several at once, or ahead of the next turn, is left out.
 """
 
 _DESKS = """The floor is one process that reads the request, stores it as one row, with one commit for all that are
-asked at the same time, and answers as much as Rota does: nothing is checked, and nothing comes of it. Client processes
-take the cores that the scheduler needs, 32 of them more than it does; one process that keeps 32 connections busy, as
-load generators do, leaves it one.
+asked at the same time, and answers as much as Rota does: nothing is checked, and nothing comes of it. Its database is
+SQLite. A process of its own for each client needs cores too, which the scheduler does without; one process that keeps
+32 connections busy, as load generators do, needs little.
 """
 
 _HEAD = """# Benchmarks
 
-Written by `make bench`. Every figure is the median of {rounds} rounds, with the middle half of them in brackets; the
-cases of one table take turns within each round, and a ratio is taken round by round, so that what slows the machine
-down slows both sides. A server's queues are measured in three rounds. All of Rota is on: logs, sessions, run and event
-rows, `synchronous=FULL` commits.
+Written by `make bench`. A figure is the median of {rounds} rounds, with the middle half of them in brackets; the cases
+of one table take turns within each round, and a ratio is taken round by round, so that what slows the machine down
+slows both sides. Percentiles are of all rounds together, a server's queues are measured in three rounds, and what is
+said of rest is seen once. All of Rota is on: logs, sessions, run and event rows, `synchronous=FULL` commits.
 
 Measured on {machine}.
 """

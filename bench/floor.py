@@ -1,7 +1,8 @@
 """The limits: what the machine itself takes for a command, with nothing around it and with the least there can be.
 
 The floor is a spawn in its own session, a fresh directory, two log files and one FULL commit, on the same file
-system as everything else: no scheduler that keeps logs and records can be quicker.
+system as everything else, one command after the other at each place. Who commits several commands together, or makes
+one while another runs, can be quicker.
 """
 
 from __future__ import annotations

@@ -13,9 +13,12 @@ import sys
 import time
 from contextlib import ExitStack
 from datetime import datetime
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any, cast
 
+_PATIENCE = 300.0
+"""Seconds until a client that does not come makes the others give up."""
 COMMAND = {"command": ["/bin/true"], "cwd": "/", "env": {"PATH": "/usr/bin:/bin"}, "inherit_env": False}
 
 
@@ -149,17 +152,25 @@ def in_batches(client: Client, count: int) -> float:
 
 
 def one_by_one(home: Path, count: int, clients: int) -> float:
-    """Submits a second, one request each, from so many processes at once."""
-    with multiprocessing.get_context("spawn").Pool(clients) as pool:
-        pool.starmap(_submit_some, [(home, 1)] * clients)
-        begun = time.perf_counter()
-        pool.starmap(_submit_some, [(home, count // clients)] * clients, chunksize=1)
-        return count / (time.perf_counter() - begun)
+    """Submits a second, one request each, from so many processes at once, all of them there before the clock starts."""
+    context = multiprocessing.get_context("spawn")
+    start, end = context.Barrier(clients + 1), context.Barrier(clients + 1)
+    asked = (home, count // clients, start, end)
+    processes = [context.Process(target=_submit_some, args=asked, daemon=True) for _ in range(clients)]
+    for process in processes:
+        process.start()
+    start.wait(_PATIENCE)
+    begun = time.perf_counter()
+    end.wait(_PATIENCE)
+    taken = time.perf_counter() - begun
+    for process in processes:
+        process.join()
+    return count / taken
 
 
 def by_connections(home: Path, count: int, connections: int) -> float:
-    """The same from one process that keeps so many connections busy, as load generators do: where cores are few, many
-    processes measure how they and the scheduler take the cores from each other."""
+    """The same from one process that keeps so many connections busy, as load generators do: what many processes cost
+    is not the scheduler's doing."""
     request = _request()
     with ExitStack() as stack, selectors.DefaultSelector() as selector:
         socks = [stack.enter_context(_connected(home)) for _ in range(connections)]
@@ -197,13 +208,17 @@ def _connected(home: Path) -> socket.socket:
     return sock
 
 
-def _submit_some(home: Path, count: int) -> None:
+def _submit_some(home: Path, count: int, start: Barrier, end: Barrier) -> None:
     """With as little of its own to do as a client can have: what is measured is the scheduler."""
     request = _request()
     with _connected(home) as sock:
+        sock.sendall(request)
+        _read_answer(sock)
+        start.wait(_PATIENCE)
         for _ in range(count):
             sock.sendall(request)
             _read_answer(sock)
+        end.wait(_PATIENCE)
 
 
 def _read_answer(sock: socket.socket) -> None:

@@ -94,6 +94,10 @@ class Home:
         return self.root / "token"
 
     @property
+    def identity(self) -> Path:
+        return self.root / "identity"
+
+    @property
     def lock(self) -> Path:
         return self.root / "scheduler.lock"
 

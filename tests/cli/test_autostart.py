@@ -59,6 +59,13 @@ def test_one_that_lost_the_race_is_not_an_error_of_its_own(home: Home) -> None:
         start(home, command=[sys.executable, "-c", "raise SystemExit(4)"], patience=0.3)
 
 
+def test_one_that_is_refused_though_nobody_holds_the_lock_is_told_with_its_reason(home: Home) -> None:
+    """Another home's scheduler has the store: nobody in this one is coming."""
+    with pytest.raises(Unavailable, match="exit code 4") as caught:
+        start(home, command=[sys.executable, "-c", "print('the store is taken'); raise SystemExit(4)"], patience=600)
+    assert caught.value.message.count("the store is taken") == 1
+
+
 def test_the_loser_of_the_race_uses_the_winner(home: Home, tmp_path: Path) -> None:
     # The child is both: it leaves the winner behind and exits as a loser does.
     script = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {SCHEDULER!r}]).pid); sys.exit(4)"

@@ -10,11 +10,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 from cli.stand_in import Request, Server, answer, chunked, problem
+from postgres_server import Schema, fresh_schema
+from postgres_server import Server as Postgres
 from rota.cli import down
 from rota.cli.logs import last_lines
 from rota.cli.main import main
@@ -25,6 +28,7 @@ from rota.client.session import Session
 from rota.client.transport import Answer
 from rota.core import status
 from rota.home import Home
+from rota.store.postgres.store import PostgresStore
 from rota.store.sqlite.store import SqliteStore
 
 
@@ -387,6 +391,65 @@ def test_doctor_finds_a_damaged_database(home: Home, capsys: pytest.CaptureFixtu
     home.database.write_bytes(b"SQLite format 3\0".ljust(100, b"\0"))
     assert main(["doctor"]) == 1
     assert "fail  database" in capsys.readouterr().out
+
+
+def look_at_store(home: Home, capsys: pytest.CaptureFixture[str], url: str, *, more: str = "") -> tuple[str, str]:
+    """What the doctor says of a store at this URL."""
+    home.config.write_text(f'{more}[store]\nurl = "{url}"\n')
+    code = main(["doctor", "--json"])
+    found = {each["name"]: each for each in json.loads(capsys.readouterr().out)["checks"]}
+    assert code == (1 if "fail" in {each["verdict"] for each in found.values()} else 0)
+    assert found["config"]["verdict"] == ("fail" if more else "ok")
+    return found["database"]["verdict"], found["database"]["text"]
+
+
+def test_doctor_looks_at_a_store_on_a_server_that_a_scheduler_is_at_work_on(
+    home: Home, capsys: pytest.CaptureFixture[str], postgres_url: str
+) -> None:
+    store = PostgresStore(postgres_url)
+    with closing(store.session()) as session:
+        version = session.meta("schema_version")
+        assert look_at_store(home, capsys, postgres_url) == ("ok", f"{store.name}, schema {version}")
+
+
+def test_doctor_makes_nothing_on_a_server(
+    home: Home, capsys: pytest.CaptureFixture[str], postgres_server: Postgres, postgres_schema: Schema
+) -> None:
+    name = fresh_schema()
+    verdict, text = look_at_store(home, capsys, postgres_server.url(name))
+    assert verdict == "ok"
+    assert text.endswith(f"search_path={name}, answers, nothing there yet; made at the first start")
+    assert postgres_schema.raw(f"SELECT 1 FROM pg_namespace WHERE nspname = '{name}'") == []
+
+
+def test_doctor_finds_a_store_on_a_server_that_a_newer_version_wrote(
+    home: Home, capsys: pytest.CaptureFixture[str], postgres_url: str, postgres_schema: Schema
+) -> None:
+    postgres_schema.raw("UPDATE meta SET value = '99' WHERE key = 'schema_version'")
+    verdict, text = look_at_store(home, capsys, postgres_url)
+    assert verdict == "fail"
+    assert "newer version of Rota (schema 99" in text
+
+
+def test_doctor_says_why_a_store_on_a_server_cannot_be_used(
+    home: Home, capsys: pytest.CaptureFixture[str], postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for url, said in (
+        (f"postgresql://me:secret@/x?host={home.root}", "is away"),
+        ("postgresql://me:secret@db/x?search_path=A", "not the name of one schema"),
+        (postgres_url.replace("/postgres?", "/missing?"), "does not exist"),
+    ):
+        verdict, text = look_at_store(home, capsys, url)
+        assert verdict == "fail"
+        assert said in text
+        assert "secret" not in text
+    monkeypatch.setitem(sys.modules, "rota.store.postgres.store", None)
+    verdict, text = look_at_store(home, capsys, postgres_url)
+    assert (verdict, "pip install" in text) == ("fail", True)
+
+
+def test_doctor_says_once_that_the_config_cannot_be_read(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    assert look_at_store(home, capsys, "postgresql://nowhere/x", more="nonsense = 1\n")[0] == "ok"
 
 
 def test_doctor_warns_of_a_scheduler_in_trouble(server: Server, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,19 @@ from typing import Any
 import pytest
 
 from harness import Scheduler
-from rota.errors import Conflict
+from postgres.proxy import Proxy, proxied
+from postgres_server import Schema, Server
+from rota.errors import Conflict, StoreAway
 from rota.store.copy import copy
 from rota.store.port import Store
 from rota.store.postgres.store import PostgresStore
 from rota.store.sqlite.store import SqliteStore
+
+
+@pytest.fixture
+def proxy(postgres_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    with proxied(postgres_server.root, tmp_path_factory.mktemp("p")) as proxy:
+        yield proxy
 
 
 def content(store: Store) -> dict[str, Any]:
@@ -108,6 +117,42 @@ def test_a_copy_that_fails_half_way_leaves_nothing(stores: tuple[Store, Store], 
     with pytest.raises(RuntimeError):
         copy(source, target, fail)
     assert copy(source, target)["job"] == 5
+
+
+@pytest.mark.parametrize("direction", ["to", "from"])
+@pytest.mark.parametrize(("table", "has_begun"), [("job", False), ("event", False), ("run", True)])
+def test_a_server_that_goes_away_half_way_is_trouble_with_the_store_and_leaves_nothing(
+    proxy: Proxy, postgres_url: str, tmp_path: Path, direction: str, table: str, *, has_begun: bool
+) -> None:
+    """Before the first rows of a table, and behind them."""
+    file, server = SqliteStore(tmp_path / "a.db"), PostgresStore(postgres_url)
+    source, target = (file, server) if direction == "to" else (server, file)
+    work_on(source, tmp_path)
+
+    def lose(at: str, done: int, _total: int) -> None:
+        if at == table and bool(done) == has_begun:
+            proxy.cut()
+
+    far = PostgresStore(proxy.url(postgres_url))
+    with pytest.raises(StoreAway, match="is away"):
+        copy(file if direction == "to" else far, far if direction == "to" else file, lose)
+    assert copy(source, target)["job"] == 5
+
+
+def test_a_session_that_the_server_ends_half_way_is_trouble_with_the_store(
+    postgres_url: str, postgres_schema: Schema, tmp_path: Path
+) -> None:
+    source = SqliteStore(tmp_path / "here.db")
+    work_on(source, tmp_path)
+    sessions = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = current_schema()"
+
+    def end(table: str, _done: int, _total: int) -> None:
+        if table == "run":
+            postgres_schema.raw(sessions)
+
+    with pytest.raises(StoreAway, match="terminating connection"):
+        copy(source, PostgresStore(postgres_url), end)
+    assert copy(source, PostgresStore(postgres_url))["job"] == 5
 
 
 def test_a_store_with_a_scheduler_at_work_is_not_copied(postgres_url: str, tmp_path: Path) -> None:

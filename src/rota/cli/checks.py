@@ -84,6 +84,33 @@ def config(home: Home) -> list[Finding]:
 
 
 def database(home: Home) -> list[Finding]:
+    url = _store_url(home)
+    return _file(home) if url is None else _server(url)
+
+
+def _store_url(home: Home) -> str | None:
+    """None as well where rota.toml cannot be read: `config` says that."""
+    from rota.config import load
+
+    try:
+        return load(home.config).store.url
+    except RotaError:
+        return None
+
+
+def _server(url: str) -> list[Finding]:
+    from rota.store.open import check, open_store
+
+    try:
+        store = open_store(url)
+        version = check(store)
+    except RotaError as error:
+        return [Finding("database", "fail", error.message)]
+    found = f"schema {version}" if version else "answers, nothing there yet; made at the first start"
+    return [Finding("database", "ok", f"{store.name}, {found}")]
+
+
+def _file(home: Home) -> list[Finding]:
     """Read the file's own header: opening it as a database could create, lock or recover something."""
     try:
         with home.database.open("rb") as file:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 from rota.cli.parser import Usage, add_actions
 from rota.cli.terminal import say, say_json, talk
@@ -23,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "show": "where the home's records are kept",
             "migrate": "bring the home's store to this version's schema",
             "copy": "copy a whole store into a new one, of either kind",
+            "adopt": "take over a store on a server from a home that is gone for good",
         },
     )
     for name in ("from", "to"):
@@ -37,6 +38,8 @@ def run(args: argparse.Namespace) -> int:
         return _copy(home, args.from_store, args.to_store, as_json=args.json)
     if args.action == "migrate":
         return _migrate(home, as_json=args.json)
+    if args.action == "adopt":
+        return _adopt(home, as_json=args.json)
     from rota.store.open import open_store
 
     where = open_store(address_of(home, _SELF)).name
@@ -71,6 +74,26 @@ def _migrate(home: Home, *, as_json: bool) -> int:
     return 0
 
 
+def _adopt(home: Home, *, as_json: bool) -> int:
+    from rota.occupancy import sole_occupant
+    from rota.store.open import open_store
+    from rota.store.owner import adopt
+
+    address = address_of(home, _SELF)
+    if "://" not in address:
+        raise Usage(f"{address} lies in its home and is nobody else's; only a store on a server can be adopted")
+    home.prepare()
+    with sole_occupant(home), closing(open_store(address).session()) as session:
+        session.begin()
+        adopt(session, home)
+        session.commit()
+    if as_json:
+        say_json({"store": open_store(address).name, "home": home.directory})
+    else:
+        talk("the store is this home's now; what ran elsewhere is taken for lost at the next start")
+    return 0
+
+
 def _copy(home: Home, source: str, target: str, *, as_json: bool) -> int:
     from rota.store.copy import copy
     from rota.store.open import open_store
@@ -93,11 +116,13 @@ def _copy(home: Home, source: str, target: str, *, as_json: bool) -> int:
 
 
 def _have_to_ourselves(stack: ExitStack, home: Home, addresses: list[str]) -> None:
-    """A file's scheduler is known by the lock in its folder; a server refuses a second one by itself."""
+    """A file's scheduler is known by the lock in its folder; a server refuses a second one by itself. No scheduler is
+    at a file of another name, and its folder is none of our business."""
     from rota.occupancy import sole_occupant
 
-    files = [os.path.dirname(address) for address in addresses if "://" not in address]  # noqa: PTH120
-    for folder in sorted({home.directory, *files}):
+    folders = {os.path.dirname(address) for address in addresses if "://" not in address}  # noqa: PTH120
+    homes = {folder for folder in folders if str(Home(folder).database) in addresses}
+    for folder in sorted({home.directory, *homes}):
         occupied = Home(folder)
         occupied.prepare()
         stack.enter_context(sole_occupant(occupied))

@@ -23,6 +23,8 @@ from rota.home import Home
 PATIENCE = 10.0
 _LOOK_EVERY = 0.02
 _TRY_AGAIN_AFTER = 1.0
+_ENOUGH = 1
+"""Refusals before the last one for which nobody who holds the home's lock can be the reason: it is the store's."""
 _SHOWN_LINES = 12
 _SHOWN_BYTES = 8192
 
@@ -31,20 +33,21 @@ def start(home: Home, *, patience: float = PATIENCE, command: Sequence[str] | No
     """Return when the home's scheduler answers; Unavailable with the end of its log if it does not."""
     home.prepare()
     command = command or [sys.executable, "-m", "rota", "serve"]
-    begin = home.log.stat().st_size if home.log.exists() else 0
-    started = time.monotonic()
+    begin = _size_of_log(home)
+    started = spawned = time.monotonic()
     child = _spawn(home, command)
-    spawned = started
+    refusals = 0
     while not _answers(home):
         now = time.monotonic()
         code = child.poll()
-        if code == Conflict.exit_code or (code is not None and code < 0):
+        if code is not None and code >= 0 and (code != Conflict.exit_code or refusals == _ENOUGH):
+            raise Unavailable(f"the scheduler could not start (exit code {code}){_end_of_log(home, begin)}")
+        if code is not None and now - spawned >= _TRY_AGAIN_AFTER:
             # The lock's holder may be one that is just leaving, and a child that was killed can be replaced: nobody
             # else is coming then, so try again now and then.
-            if now - spawned >= _TRY_AGAIN_AFTER:
-                child, spawned = _spawn(home, command), now
-        elif code is not None:
-            raise Unavailable(f"the scheduler could not start (exit code {code}){_end_of_log(home, begin)}")
+            refusals = 0 if code < 0 or is_held(home.lock) else refusals + 1
+            begin, spawned = _size_of_log(home), now
+            child = _spawn(home, command)
         if now - started >= patience:
             _let_go(child)
             raise Unavailable(
@@ -100,6 +103,10 @@ def _answers(home: Home) -> bool:
             return stream.read().status == 200
     except (NotRunning, Broken, NoAnswer, Unavailable):
         return False
+
+
+def _size_of_log(home: Home) -> int:
+    return home.log.stat().st_size if home.log.exists() else 0
 
 
 def _end_of_log(home: Home, begin: int) -> str:

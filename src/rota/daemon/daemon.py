@@ -55,6 +55,7 @@ from rota.home import Home
 from rota.probe.local import LocalProbe
 from rota.probe.port import Probe
 from rota.store.open import open_store
+from rota.store.owner import claim
 from rota.store.port import Store
 from rota.store.session import Session
 from rota.view.depth import depth_line
@@ -113,6 +114,8 @@ class Daemon:
             session = self._store.session()
             try:
                 session.begin()
+                if self.config.store.url is not None:
+                    claim(session, self._home, self._store.name)
                 generation = session.raise_epoch()
                 session.commit()
             except BaseException:

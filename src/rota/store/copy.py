@@ -21,7 +21,7 @@ Progress = Callable[[str, int, int], None]
 _META = "meta"
 _SEEDED = ("sequence",)
 """Tables that have rows in a new store already; the source's take their place."""
-_OWN = ("schema_version", "turn")
+_OWN = ("schema_version", "turn", "home", "home_place")
 """What a store says of itself alone."""
 
 

@@ -11,15 +11,18 @@ import re
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import NamedTuple
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import quote, unquote
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from rota.errors import ConfigError
 
-SCHEMES = ("postgresql", "postgres")
 DEFAULT_SCHEMA = "rota"
+_URL = re.compile(r"(?P<place>postgres(?:ql)?://(?:[^@/]*@)?[^?]*)(?:\?(?P<query>.*))?", re.DOTALL)
+"""As libpq reads it: a password may have a `?` in it."""
+_PORTS = re.compile(r"[0-9,]*")
+_HOST = re.compile(r"[\w.:-]+")
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 _DEFAULTS = {
     "application_name": "rota",
@@ -49,27 +52,50 @@ class Address(NamedTuple):
 
 
 def parse(url: str) -> Address:
-    parts = urlsplit(url)
-    if parts.scheme not in SCHEMES:
+    found = _URL.fullmatch(url)
+    if found is None:
         raise ConfigError("the store's URL must start with postgresql://")
-    query = parse_qsl(parts.query, keep_blank_values=True)
-    schema = next((value for name, value in query if name == "search_path"), DEFAULT_SCHEMA)
+    schema, query = _without_schema(found["query"] or "")
     if not _SCHEMA.fullmatch(schema):
         raise ConfigError(
             f"search_path={schema} in the store's URL is not the name of one schema; "
             "use up to 48 small letters, digits and underscores"
         )
-    rest = urlencode([(name, value) for name, value in query if name != "search_path"])
     try:
-        given = conninfo_to_dict(urlunsplit(parts._replace(query=rest)))
+        given = conninfo_to_dict(f"{found['place']}?{query}")
     except psycopg.ProgrammingError as error:
-        raise ConfigError(f"the store's URL cannot be used: {str(error).strip()}") from None
+        raise ConfigError(f"the store's URL cannot be used: {_reason(error)}") from None
     parameters = _DEFAULTS | {name: str(value) for name, value in given.items() if value is not None}
+    if not _PORTS.fullmatch(parameters.get("port", "")):  # what is taken for one may be half a password
+        raise ConfigError("the store's URL has a port that is no number; a / in its password is written %2F")
     return Address(parameters, schema, _shown(parameters, schema))
 
 
+def _without_schema(query: str) -> tuple[str, str]:
+    """The schema, and the rest as it is written: libpq takes a `+` for itself, unlike a form in a browser."""
+    fields = [field for field in query.split("&") if field]
+    own = [field for field in fields if unquote(field.partition("=")[0]) == "search_path"]
+    schema = unquote(own[0].partition("=")[2]) if own else DEFAULT_SCHEMA
+    return schema, "&".join(field for field in fields if field not in own)
+
+
+def _reason(error: psycopg.ProgrammingError) -> str:
+    """What libpq quotes may be the password or the whole URL; only the name of a parameter is none of them."""
+    text = str(error).strip()
+    return text if text.startswith("invalid URI query parameter:") else text.partition(': "')[0]
+
+
 def _shown(parameters: Mapping[str, str], schema: str) -> str:
+    """As a URL that can be read again. A directory of sockets or several hosts have no place before the path."""
     host = parameters.get("host") or parameters.get("hostaddr") or ""
-    port = f":{parameters['port']}" if "port" in parameters else ""
-    where = f"{host}{port}/{parameters.get('dbname', '')}"
-    return f"postgresql://{where}" if schema == DEFAULT_SCHEMA else f"postgresql://{where}?search_path={schema}"
+    port = parameters.get("port", "")
+    query = {"host": host, "port": port}
+    where = ""
+    if _HOST.fullmatch(host):
+        where = (f"[{host}]" if ":" in host else host) + (f":{port}" if port else "")
+        query = {}
+    if schema != DEFAULT_SCHEMA:
+        query["search_path"] = schema
+    rest = "&".join(f"{name}={quote(value, safe='/,@:')}" for name, value in query.items() if value)
+    path = quote(parameters.get("dbname", ""), safe="")
+    return f"postgresql://{where}/{path}?{rest}" if rest else f"postgresql://{where}/{path}"

@@ -199,7 +199,7 @@ class PostgresDatabase(PuttingOff):
 
     def bulk(self) -> Bulk:
         self.catch_up()
-        return PostgresBulk(self._live())
+        return PostgresBulk(self._tried(self._live), self._address.shown)
 
     def close(self) -> None:
         self._drop()

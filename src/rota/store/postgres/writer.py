@@ -154,15 +154,21 @@ class WritingDatabase(PostgresDatabase):
                 (epoch,), (turn,) = self._tried(lambda: self._live().texts(_LAST))
             except (Superseded, StoreError) as error:
                 if isinstance(error, Superseded) or time.monotonic() > until:
-                    raise OutcomeUnknown(f"whether the last turn was stored is not known: {error.message}") from error
+                    raise OutcomeUnknown(
+                        f"whether what was sent last is stored is not known: {error.message}"
+                    ) from error
                 if not is_said:
                     is_said = True
                     wait = show_duration(timedelta(seconds=self._patience))
-                    log.warning("%s; only it knows whether the last turn was stored: waiting %s", error.message, wait)
+                    log.warning(
+                        "%s; only it knows whether what was sent last is stored: waiting %s", error.message, wait
+                    )
                 time.sleep(_PAUSE)
                 continue
             if epoch != self._epoch:
-                raise OutcomeUnknown("whether the last turn was stored is not known: another scheduler has been here")
+                raise OutcomeUnknown(
+                    "whether what was sent last is stored is not known: another scheduler has been here"
+                )
             return turn == mark
 
     def close(self) -> None:
