@@ -10,7 +10,7 @@ from harness import FakeExecutor, Raw, Scheduler
 from rota.core.status import Status
 from rota.engine.dispatch import Starter
 from rota.engine.engine import Engine
-from rota.engine.work import Request
+from rota.engine.work import Request, Work
 from rota.errors import StorageFull, Unavailable
 from rota.executor.port import Accounts, Exited, FailedToStart, Lost, Message, Refused, Started, Trouble
 from rota.store.session import Session
@@ -253,3 +253,16 @@ def test_what_keeps_ends_from_being_told_is_said_while_it_does(scheduler: Schedu
     scheduler.say(Trouble(trouble="disk full; not told: run-1"))
     scheduler.say(Lost(reason="it was killed"))
     assert scheduler.engine.troubles == []
+
+
+def test_a_store_that_does_not_answer_is_said_while_it_is_waited_for(scheduler: Scheduler) -> None:
+    seen: list[list[str]] = []
+
+    def wait(_work: Work) -> None:
+        for seconds in (9, 2):
+            scheduler.clock.advance(seconds=seconds)
+            seen.append(scheduler.engine.obstacles)
+
+    scheduler.do(wait)
+    assert seen == [[], ["the store has not answered for 11 s"]]
+    assert scheduler.engine.obstacles == []

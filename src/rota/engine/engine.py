@@ -44,6 +44,9 @@ from rota.store.session import Session
 
 log = logging.getLogger("rota.engine")
 
+STALLED = 10.0
+"""Seconds after which a turn that has not ended is said to wait for the store."""
+
 
 class Found(NamedTuple):
     """What the last turn found, for the next one."""
@@ -97,6 +100,8 @@ class Engine:
         self.clearings: list[Clearing] = []
         self.trouble: RotaError | None = None
         """Why the store cannot be written to, while it cannot."""
+        self._turn_since: float | None = None
+        """On the monotonic clock, while a turn is under way."""
         self.absent: frozenset[SlotId] = frozenset()
         """Direct executions that hung on a connection to an earlier scheduler, and whose clients are not back."""
         self.has_more = False
@@ -139,6 +144,13 @@ class Engine:
         return self._has_started
 
     def turn(self, requests: Sequence[Request[Any]] = ()) -> None:
+        self._turn_since = self._clock.monotonic()
+        try:
+            self._turn(requests)
+        finally:
+            self._turn_since = None
+
+    def _turn(self, requests: Sequence[Request[Any]]) -> None:
         if not self._has_started and not self._starts_at_last(requests):
             return
         if self._series.may_go_on and (requests or self._is_disturbed(self._clock.now())):
@@ -302,8 +314,15 @@ class Engine:
 
     @property
     def _obstacles(self) -> list[str]:
-        found = (None if self.trouble is None else self.trouble.message, self._series.trouble)
+        found = (None if self.trouble is None else self.trouble.message, self._stall, self._series.trouble)
         return [*(each for each in found if each is not None), *self._contact.obstacles]
+
+    @property
+    def _stall(self) -> str | None:
+        """Asked from other threads, while this one waits for the store."""
+        since = self._turn_since
+        taken = 0.0 if since is None else self._clock.monotonic() - since
+        return f"the store has not answered for {taken:.0f} s" if taken >= STALLED else None
 
     @property
     def held_by(self) -> str | None:
