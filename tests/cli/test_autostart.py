@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import sys
@@ -81,3 +82,12 @@ def test_a_silent_one_is_given_up_with_its_log(home: Home) -> None:
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     assert "still reading" in caught.value.message
+
+
+def test_one_that_is_refused_while_somebody_holds_the_lock_is_waited_with(home: Home) -> None:
+    """Whoever holds it may be the one that everybody waits for."""
+    home.lock.touch()
+    with home.lock.open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(Unavailable, match="does not answer after"):
+            start(home, command=[sys.executable, "-c", "raise SystemExit(4)"], patience=3)

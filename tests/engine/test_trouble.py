@@ -264,5 +264,5 @@ def test_a_store_that_does_not_answer_is_said_while_it_is_waited_for(scheduler: 
             seen.append(scheduler.engine.obstacles)
 
     scheduler.do(wait)
-    assert seen == [[], ["the store has not answered for 11 s"]]
+    assert seen == [[], ["a turn has not ended for 11 s: the store may not answer"]]
     assert scheduler.engine.obstacles == []

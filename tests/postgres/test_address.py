@@ -89,6 +89,12 @@ def test_stores_in_one_database_do_not_share_a_lock() -> None:
         "postgresql://me:secret/more@db/work",
         "postgresql://me:secret@[::1/work",
         "postgresql://db/work?password=my&secret",
+        "postgresql://db/work?password=my&secret=1",
+        "postgresql://db/work?password=my secret",
+        "postgresql://me:my secret@db/work",
+        "postgresql://me:my@secret@db/work",
+        "postgresql://me:123/secret@db/work",
+        "postgresql://me:/secret@db/work",
         f"postgresql://db/work?search_path={'a' * 49}",
     ],
 )

@@ -304,7 +304,7 @@ def test_where_the_server_stays_away_the_scheduler_stops_without_an_answer(
     with pytest.raises(OutcomeUnknown, match="is not known"):
         session.commit()
     (said,) = caplog.messages
-    assert said.endswith("; only it knows whether what was sent last is stored: waiting 300ms")
+    assert said.endswith("; whether what was sent last is stored is asked for 300ms")
     session.close()
 
 

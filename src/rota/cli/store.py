@@ -86,6 +86,7 @@ def _adopt(home: Home, *, as_json: bool) -> int:
     with sole_occupant(home), closing(open_store(address).session()) as session:
         session.begin()
         adopt(session, home)
+        session.raise_epoch()  # a scheduler that was only cut off stops when it comes back
         session.commit()
     if as_json:
         say_json({"store": open_store(address).name, "home": home.directory})

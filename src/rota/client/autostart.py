@@ -24,7 +24,7 @@ PATIENCE = 10.0
 _LOOK_EVERY = 0.02
 _TRY_AGAIN_AFTER = 1.0
 _ENOUGH = 1
-"""Refusals before the last one for which nobody who holds the home's lock can be the reason: it is the store's."""
+"""Who was refused so often while nobody held the home's lock, and is refused again, does not get its store."""
 _SHOWN_LINES = 12
 _SHOWN_BYTES = 8192
 
@@ -40,7 +40,8 @@ def start(home: Home, *, patience: float = PATIENCE, command: Sequence[str] | No
     while not _answers(home):
         now = time.monotonic()
         code = child.poll()
-        if code is not None and code >= 0 and (code != Conflict.exit_code or refusals == _ENOUGH):
+        is_refused_again = refusals == _ENOUGH and not is_held(home.lock)
+        if code is not None and code >= 0 and (code != Conflict.exit_code or is_refused_again):
             raise Unavailable(f"the scheduler could not start (exit code {code}){_end_of_log(home, begin)}")
         if code is not None and now - spawned >= _TRY_AGAIN_AFTER:
             # The lock's holder may be one that is just leaving, and a child that was killed can be replaced: nobody

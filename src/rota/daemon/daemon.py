@@ -54,7 +54,7 @@ from rota.executor.local import LocalExecutor
 from rota.home import Home
 from rota.probe.local import LocalProbe
 from rota.probe.port import Probe
-from rota.store.open import open_store
+from rota.store.open import is_url, open_store
 from rota.store.owner import claim
 from rota.store.port import Store
 from rota.store.session import Session
@@ -100,7 +100,9 @@ class Daemon:
         self._config = LiveConfig(home)
         for directory in (home.jobs, home.slots):  # before anybody makes them on the way, under any umask
             directory.mkdir(mode=0o700, exist_ok=True)
-        self._store: Store = open_store(self._config.current.store.url or home.database)
+        address = self._config.current.store.url or str(home.database)
+        self._store: Store = open_store(address)
+        self._is_on_server = is_url(address)
         self._session: Session | None = None
         self._executor = LocalExecutor(home.root, None)
         with suppress(StorageFull):  # the engine goes on trying, and `status` says so; all else is said at once
@@ -114,7 +116,7 @@ class Daemon:
             session = self._store.session()
             try:
                 session.begin()
-                if self.config.store.url is not None:
+                if self._is_on_server:
                     claim(session, self._home, self._store.name)
                 generation = session.raise_epoch()
                 session.commit()

@@ -45,7 +45,7 @@ from rota.store.session import Session
 log = logging.getLogger("rota.engine")
 
 STALLED = 10.0
-"""Seconds after which a turn that has not ended is said to wait for the store."""
+"""Seconds after which a turn that has not ended is said to be in trouble; most often it waits for the store."""
 
 
 class Found(NamedTuple):
@@ -322,7 +322,7 @@ class Engine:
         """Asked from other threads, while this one waits for the store."""
         since = self._turn_since
         taken = 0.0 if since is None else self._clock.monotonic() - since
-        return f"the store has not answered for {taken:.0f} s" if taken >= STALLED else None
+        return f"a turn has not ended for {taken:.0f} s: the store may not answer" if taken >= STALLED else None
 
     @property
     def held_by(self) -> str | None:

@@ -19,7 +19,7 @@ from psycopg.conninfo import conninfo_to_dict
 from rota.errors import ConfigError
 
 DEFAULT_SCHEMA = "rota"
-_URL = re.compile(r"(?P<place>postgres(?:ql)?://(?:[^@/]*@)?[^?]*)(?:\?(?P<query>.*))?", re.DOTALL)
+_URL = re.compile(r"(?P<place>postgres(?:ql)?://(?:[^@/]*@)?(?P<rest>[^?]*))(?:\?(?P<query>.*))?", re.DOTALL)
 """As libpq reads it: a password may have a `?` in it."""
 _PORTS = re.compile(r"[0-9,]*")
 _HOST = re.compile(r"[\w.:-]+")
@@ -55,6 +55,8 @@ def parse(url: str) -> Address:
     found = _URL.fullmatch(url)
     if found is None:
         raise ConfigError("the store's URL must start with postgresql://")
+    if "@" in found["rest"]:  # half a password would be taken for a host, and shown
+        raise ConfigError("the store's URL has an @ too many; in a password @ is written %40, and / is written %2F")
     schema, query = _without_schema(found["query"] or "")
     if not _SCHEMA.fullmatch(schema):
         raise ConfigError(
@@ -64,7 +66,7 @@ def parse(url: str) -> Address:
     try:
         given = conninfo_to_dict(f"{found['place']}?{query}")
     except psycopg.ProgrammingError as error:
-        raise ConfigError(f"the store's URL cannot be used: {_reason(error)}") from None
+        raise ConfigError(f"the store's URL cannot be used: {_reason(error, query)}") from None
     parameters = _DEFAULTS | {name: str(value) for name, value in given.items() if value is not None}
     if not _PORTS.fullmatch(parameters.get("port", "")):  # what is taken for one may be half a password
         raise ConfigError("the store's URL has a port that is no number; a / in its password is written %2F")
@@ -79,10 +81,11 @@ def _without_schema(query: str) -> tuple[str, str]:
     return schema, "&".join(field for field in fields if field not in own)
 
 
-def _reason(error: psycopg.ProgrammingError) -> str:
-    """What libpq quotes may be the password or the whole URL; only the name of a parameter is none of them."""
+def _reason(error: psycopg.ProgrammingError, query: str) -> str:
+    """What libpq quotes may be the password or the whole URL, and a parameter's name only where that is one."""
     text = str(error).strip()
-    return text if text.startswith("invalid URI query parameter:") else text.partition(': "')[0]
+    is_harmless = text.startswith("invalid URI query parameter:") and "password" not in query
+    return text if is_harmless else text.partition('"')[0].rstrip(": ")
 
 
 def _shown(parameters: Mapping[str, str], schema: str) -> str:

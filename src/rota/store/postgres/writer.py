@@ -41,6 +41,7 @@ TURN = "turn"
 """The row of `meta` that bears the mark of the last turn."""
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;SELECT value FROM meta WHERE key = 'epoch' FOR UPDATE"
 _LAST = f"SELECT value FROM meta WHERE key IN ('epoch', '{TURN}') ORDER BY key"
+_UNKNOWN = "whether what was sent last is stored is not known"
 _PAUSE = 0.2
 """Seconds between two tries to learn the outcome of a commit."""
 
@@ -153,22 +154,16 @@ class WritingDatabase(PostgresDatabase):
                 self._connect()
                 (epoch,), (turn,) = self._tried(lambda: self._live().texts(_LAST))
             except (Superseded, StoreError) as error:
-                if isinstance(error, Superseded) or time.monotonic() > until:
-                    raise OutcomeUnknown(
-                        f"whether what was sent last is stored is not known: {error.message}"
-                    ) from error
                 if not is_said:
                     is_said = True
                     wait = show_duration(timedelta(seconds=self._patience))
-                    log.warning(
-                        "%s; only it knows whether what was sent last is stored: waiting %s", error.message, wait
-                    )
+                    log.warning("%s; whether what was sent last is stored is asked for %s", error.message, wait)
+                if isinstance(error, Superseded) or time.monotonic() > until:
+                    raise OutcomeUnknown(f"{_UNKNOWN}: {error.message}") from error
                 time.sleep(_PAUSE)
                 continue
             if epoch != self._epoch:
-                raise OutcomeUnknown(
-                    "whether what was sent last is stored is not known: another scheduler has been here"
-                )
+                raise OutcomeUnknown(f"{_UNKNOWN}: another scheduler has been here")
             return turn == mark
 
     def close(self) -> None:
