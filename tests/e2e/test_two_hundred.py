@@ -16,7 +16,7 @@ from e2e.rig import Rota
 from rota import AsyncClient, Client, Conflict
 
 CLIENTS = 200
-PATIENCE = 120
+PATIENCE = 300
 ENDS = {"job.completed", "job.failed", "job.cancelled", "job.skipped", "job.blocked"}
 NOTE = 'echo "$0" >> "$1"; echo "$0"'
 """Says on a line of its own that it ran, and to whom it may concern."""
