@@ -76,14 +76,14 @@ def commands(report: Report, directory: Path, rounds: int) -> None:
     with rotas_in(directory) as rotas, closing(loop):
         cases: dict[str, Callable[[], float]] = {"bare": lambda: bare_spawns(_SPAWNS)}
         for c in (1, 4):
-            count = _COMMANDS if c == 1 else 2 * _COMMANDS
+            count = _count(c)
             cases[f"floor {c}"] = partial(floor.commands, count, c)
             cases[f"{_LOOP} {c}"] = partial(loop.commands, count, c)
             cases |= {f"{name} {c}": partial(rota.commands, count, c) for name, rota in rotas.items()}
         peers = peer.available(directory)
         for name, run in peers.items():
             for c in (1, 4):
-                cases[f"{name} {c}"] = partial(run, _COMMANDS if c == 1 else 2 * _COMMANDS, c)
+                cases[f"{name} {c}"] = partial(run, _count(c), c)
         results = interleave(cases, rounds)
     rows = []
     for name in (*rotas, _LOOP, "floor", *peers):
@@ -95,6 +95,10 @@ def commands(report: Report, directory: Path, rounds: int) -> None:
     columns = ("what", "concurrency", "commands a second", "against the floor", "against bare spawns")
     report.table("Commands (`/bin/true`)", columns, rows)
     report.say(_PEERS)
+
+
+def _count(concurrency: int) -> int:
+    return _COMMANDS if concurrency == 1 else 2 * _COMMANDS
 
 
 def submits(report: Report, directory: Path, rounds: int) -> None:

@@ -23,8 +23,6 @@ from rota.home import Home
 PATIENCE = 10.0
 _LOOK_EVERY = 0.02
 _TRY_AGAIN_AFTER = 1.0
-_ENOUGH = 1
-"""Who was refused so often while nobody held the home's lock, and is refused again, does not get its store."""
 _SHOWN_LINES = 12
 _SHOWN_BYTES = 8192
 
@@ -36,17 +34,17 @@ def start(home: Home, *, patience: float = PATIENCE, command: Sequence[str] | No
     begin = _size_of_log(home)
     started = spawned = time.monotonic()
     child = _spawn(home, command)
-    refusals = 0
+    was_refused = False
+    """Though nobody held the home's lock: who is refused again does not get its store."""
     while not _answers(home):
         now = time.monotonic()
         code = child.poll()
-        is_refused_again = refusals == _ENOUGH and not is_held(home.lock)
-        if code is not None and code >= 0 and (code != Conflict.exit_code or is_refused_again):
+        if code is not None and code >= 0 and (code != Conflict.exit_code or (was_refused and not is_held(home.lock))):
             raise Unavailable(f"the scheduler could not start (exit code {code}){_end_of_log(home, begin)}")
         if code is not None and now - spawned >= _TRY_AGAIN_AFTER:
             # The lock's holder may be one that is just leaving, and a child that was killed can be replaced: nobody
             # else is coming then, so try again now and then.
-            refusals = 0 if code < 0 or is_held(home.lock) else refusals + 1
+            was_refused = code >= 0 and not is_held(home.lock)
             begin, spawned = _size_of_log(home), now
             child = _spawn(home, command)
         if now - started >= patience:
