@@ -1,1 +1,1 @@
-"""What Rota costs, as ratios measured in one run. `make bench` writes docs/benchmarks.md."""
+"""Benchmarks of Rota, as ratios measured in one run. `make bench` writes docs/dev/benchmarks.md."""

@@ -1,4 +1,4 @@
-"""`make bench`: measure everything in one run, interleaved, and write it down as ratios."""
+"""`make bench`: run all benchmarks interleaved and write the results as ratios."""
 
 from __future__ import annotations
 
@@ -15,41 +15,44 @@ from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 
-from bench import flow, listen, peer, postgres, scale
-from bench.desk import Desk
-from bench.floor import Floor, bare_spawns
+from bench import listen, peer, postgres, reads, scale
+from bench.floor import CommandFloor, bare_spawns
 from bench.live import Rota
-from bench.loop import Loop
-from bench.measure import ROUNDS, figure, interleave, ratios, shown
+from bench.loop import BareLoop
+from bench.measure import ROUNDS, format_number, interleave, summarize, summarize_ratios
+from bench.submit_floor import SubmitFloor
 from rota.store.port import Store
 from rota.store.postgres.store import PostgresStore
 from rota.store.sqlite.store import SqliteStore
 
 _SPAWNS = 300
 _COMMANDS = 300
-_LOOP = "a bare loop of the same shape"
-_DESK = "floor"
+_LOOP = "bare loop"
+_FLOOR = "floor"
+_MANUAL_SECTION = "## Other machines"
+"""Heading of the part of the page that is written by hand."""
 
 
 class Report:
     def __init__(self) -> None:
         self._parts: list[str] = []
 
-    def table(self, title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-        lines = [f"## {title}", "", f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    def add_table(
+        self, title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], introduction: str = ""
+    ) -> None:
+        lines = [f"## {title}", ""]
+        lines += [introduction] if introduction else []
+        lines += [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
         lines += [f"| {' | '.join(row)} |" for row in rows]
         self._parts.append("\n".join(lines) + "\n")
         print("\n".join(lines) + "\n", flush=True)
 
-    def say(self, text: str) -> None:
-        self._parts.append(text)
-
-    def text(self) -> str:
+    def render(self) -> str:
         return "\n".join(self._parts)
 
 
 @contextmanager
-def rota_in(directory: Path, config: str = "", name: str = "home") -> Iterator[Rota]:
+def running_rota(directory: Path, config: str = "", name: str = "home") -> Iterator[Rota]:
     rota = Rota(directory / name, config)
     try:
         yield rota
@@ -58,202 +61,223 @@ def rota_in(directory: Path, config: str = "", name: str = "home") -> Iterator[R
 
 
 @contextmanager
-def rotas_in(directory: Path) -> Iterator[dict[str, Rota]]:
-    """One on each database that is to be had."""
+def running_rotas(directory: Path) -> Iterator[dict[str, Rota]]:
+    """Run one Rota for each available database."""
     with ExitStack() as stack:
-        rotas = {"Rota": stack.enter_context(rota_in(directory))}
-        if postgres.available(directory):
+        rotas = {"Rota": stack.enter_context(running_rota(directory))}
+        if postgres.is_available(directory):
             server = postgres.Server(directory / "server")
-            server.found()
+            server.initialize()
             stack.enter_context(server.running())
             config = f'[store]\nurl = "{server.url}"\n'
-            rotas["Rota (PostgreSQL)"] = stack.enter_context(rota_in(directory, config, "home-postgres"))
+            rotas["Rota (PostgreSQL)"] = stack.enter_context(running_rota(directory, config, "home-postgres"))
         yield rotas
 
 
-def commands(report: Report, directory: Path, rounds: int) -> None:
-    floor, loop = Floor(directory), Loop(directory / "loop")
-    with rotas_in(directory) as rotas, closing(loop):
+def bench_commands(report: Report, directory: Path, rounds: int) -> None:
+    floor, loop = CommandFloor(directory), BareLoop(directory / "loop")
+    with running_rotas(directory) as rotas, closing(loop):
         cases: dict[str, Callable[[], float]] = {"bare": lambda: bare_spawns(_SPAWNS)}
         for c in (1, 4):
-            count = _count(c)
-            cases[f"floor {c}"] = partial(floor.commands, count, c)
-            cases[f"{_LOOP} {c}"] = partial(loop.commands, count, c)
-            cases |= {f"{name} {c}": partial(rota.commands, count, c) for name, rota in rotas.items()}
-        peers = peer.available(directory)
-        for name, run in peers.items():
+            count = _command_count(c)
+            cases[f"{_FLOOR} {c}"] = partial(floor.measure_commands, count, c)
+            cases[f"{_LOOP} {c}"] = partial(loop.measure_commands, count, c)
+            cases |= {f"{name} {c}": partial(rota.measure_commands, count, c) for name, rota in rotas.items()}
+        peers = peer.available_peers(directory)
+        for name, measure in peers.items():
             for c in (1, 4):
-                cases[f"{name} {c}"] = partial(run, _count(c), c)
+                cases[f"{name} {c}"] = partial(measure, _command_count(c), c)
         results = interleave(cases, rounds)
     rows = []
-    for name in (*rotas, _LOOP, "floor", *peers):
+    for name in (*rotas, _LOOP, _FLOOR, *peers):
         for c in (1, 4):
             case = f"{name} {c}"
-            rows.append((name, str(c), str(figure(results[case])), str(ratios(results, case, f"floor {c}")),
-                         str(ratios(results, case, "bare"))))  # fmt: skip
-    rows.append(("bare posix_spawn", "1", str(figure(results["bare"])), "", "1.00"))
-    columns = ("what", "concurrency", "commands a second", "against the floor", "against bare spawns")
-    report.table("Commands (`/bin/true`)", columns, rows)
-    report.say(_PEERS)
+            rows.append(
+                (
+                    name,
+                    str(c),
+                    str(summarize(results[case])),
+                    str(summarize_ratios(results, case, f"{_FLOOR} {c}")),
+                    str(summarize_ratios(results, case, "bare")),
+                )
+            )
+    rows.append(("bare posix_spawn", "1", str(summarize(results["bare"])), "", "1.00"))
+    columns = ("tool", "concurrency", "commands per second", "ratio to the floor", "ratio to bare spawns")
+    report.add_table("Commands (`/bin/true`)", columns, rows, _COMMANDS_TEXT)
 
 
-def _count(concurrency: int) -> int:
+def _command_count(concurrency: int) -> int:
     return _COMMANDS if concurrency == 1 else 2 * _COMMANDS
 
 
-def submits(report: Report, directory: Path, rounds: int) -> None:
-    hows: dict[str, Callable[[Rota | Desk], float]] = {
-        "in batches of 5,000": lambda asked: asked.batch_submits(5_000),
-        "one by one, 8 client processes": lambda asked: asked.single_submits(2_400, 8),
-        "one by one, 32 client processes": lambda asked: asked.single_submits(2_400, 32),
-        "one by one, 32 connections of one process": lambda asked: asked.connected_submits(2_400, 32),
+def bench_submits(report: Report, directory: Path, rounds: int) -> None:
+    methods: dict[str, Callable[[Rota | SubmitFloor], float]] = {
+        "batches of 5,000": lambda target: target.batch_submits(5_000),
+        "single, 8 client processes": lambda target: target.single_submits(2_400, 8),
+        "single, 32 client processes": lambda target: target.single_submits(2_400, 32),
+        "single, 32 connections of one process": lambda target: target.connected_submits(2_400, 32),
     }
-    with rotas_in(directory) as rotas, closing(Desk(directory / "desk")) as desk:
-        asked: dict[str, Rota | Desk] = {**rotas, _DESK: desk}
-        cases = {f"{name}|{how}": partial(submit, one) for name, one in asked.items() for how, submit in hows.items()}
+    with running_rotas(directory) as rotas, closing(SubmitFloor(directory / "floor")) as floor:
+        targets: dict[str, Rota | SubmitFloor] = {**rotas, _FLOOR: floor}
+        cases = {
+            f"{name}|{method}": partial(submit, target)
+            for name, target in targets.items()
+            for method, submit in methods.items()
+        }
         results = interleave(cases, rounds)
-    rows = [
-        (*case.split("|"), str(figure(values)), str(ratios(results, case, f"{_DESK}|{case.partition('|')[2]}")))
-        for case, values in results.items()
-    ]
-    report.table("Durable submits over the socket", ("what", "how", "a second", "against the floor"), rows)
-    report.say(_DESKS)
+    rows = []
+    for case, values in results.items():
+        name, _, method = case.partition("|")
+        ratio = summarize_ratios(results, case, f"{_FLOOR}|{method}")
+        rows.append((name, method, str(summarize(values)), str(ratio)))
+    columns = ("server", "method", "submits per second", "ratio to the floor")
+    report.add_table("Durable submits over the socket", columns, rows, _SUBMITS_TEXT)
 
 
-def latency(report: Report, directory: Path, rounds: int) -> None:
+def bench_latency(report: Report, directory: Path, rounds: int) -> None:
     fifo = directory / "fifo"
     os.mkfifo(fifo)
-    with rotas_in(directory) as rotas:
-        cases: dict[str, Callable[[int, Path], list[float]]] = {name: rota.latencies for name, rota in rotas.items()}
-        cases["the same shell, spawned directly"] = _direct_latencies
-        taken: dict[str, list[float]] = {name: [] for name in cases}
+    with running_rotas(directory) as rotas:
+        cases: dict[str, Callable[[int, Path], list[float]]] = {
+            name: rota.measure_latencies for name, rota in rotas.items()
+        }
+        cases["`posix_spawn`, without a scheduler"] = _measure_direct_latencies
+        milliseconds: dict[str, list[float]] = {name: [] for name in cases}
         for n in range(rounds + 1):
             for name, measure in cases.items():
                 values = measure(60, fifo)
-                taken[name] += values if n else []  # the first round warms up
-    rows = [
-        (name, f"{statistics.median(values):.2f} ms", f"{sorted(values)[int(len(values) * 0.99)]:.2f} ms")
-        for name, values in taken.items()
-    ]
-    report.table("From request to the child's first act, idle scheduler", ("what", "p50", "p99"), rows)
+                milliseconds[name] += values if n else []  # the first round is a warm-up
+    rows = [(name, *_format_percentiles(values)) for name, values in milliseconds.items()]
+    report.add_table(
+        "From the request to the child's first system call, idle scheduler", ("started by", "p50", "p99"), rows
+    )
 
 
-def reading(report: Report, directory: Path, rounds: int) -> None:
-    with rota_in(directory) as rota:
-        taken: dict[tuple[str, bool], list[float]] = {(name, busy): [] for name in flow.READS for busy in (False, True)}
-        flowed = []
+def bench_reads(report: Report, directory: Path, rounds: int) -> None:
+    with running_rota(directory) as rota:
+        milliseconds: dict[tuple[str, bool], list[float]] = {
+            (name, is_busy): [] for name in reads.READS for is_busy in (False, True)
+        }
+        rates = []
         for n in range(rounds + 1):
-            for busy in (False, True):
-                found = flow.reads(rota, 60, is_busy=busy)
-                flowed += [found.flowed] if n and busy else []
-                for name, values in found.milliseconds.items():
-                    taken[name, busy] += values if n else []  # the first round warms up
+            for is_busy in (False, True):
+                result = reads.measure_reads(rota, 60, is_busy=is_busy)
+                rates += [result.jobs_per_second] if n and is_busy else []
+                for name, values in result.milliseconds.items():
+                    milliseconds[name, is_busy] += values if n else []  # the first round is a warm-up
     rows = [
-        (name, f"{figure(flowed)} jobs a second flow" if busy else "idle", f"{statistics.median(values):.2f} ms",
-         f"{sorted(values)[int(len(values) * 0.99)]:.2f} ms")
-        for (name, busy), values in taken.items()
-    ]  # fmt: skip
-    report.table("Reads over the socket, one after another", ("what", "while", "p50", "p99"), rows)
+        (name, f"{summarize(rates)} jobs per second" if is_busy else "idle", *_format_percentiles(values))
+        for (name, is_busy), values in milliseconds.items()
+    ]
+    report.add_table("Sequential reads over the socket", ("read", "load", "p50", "p99"), rows)
 
 
-def listening(report: Report, directory: Path, rounds: int) -> None:
-    with rota_in(directory) as rota:
-        results = interleave({case: partial(listen.commands, rota, _COMMANDS, case) for case in listen.CASES}, rounds)
-    rows = [(case, str(figure(values)), str(ratios(results, case, "nobody"))) for case, values in results.items()]
-    columns = ("listeners", "commands a second, 4 at a time", "against nobody")
-    report.table("Commands while somebody listens to events", columns, rows)
+def _format_percentiles(milliseconds: list[float]) -> tuple[str, str]:
+    """Format p50 and p99."""
+    p99 = sorted(milliseconds)[int(len(milliseconds) * 0.99)]
+    return f"{statistics.median(milliseconds):.2f} ms", f"{p99:.2f} ms"
 
 
-def _direct_latencies(count: int, fifo: Path) -> list[float]:
-    taken = []
+def bench_listening(report: Report, directory: Path, rounds: int) -> None:
+    with running_rota(directory) as rota:
+        cases = {case: partial(listen.measure_commands, rota, _COMMANDS, case) for case in listen.CASES}
+        results = interleave(cases, rounds)
+    rows = [
+        (case, str(summarize(values)), str(summarize_ratios(results, case, listen.NO_SUBSCRIBERS)))
+        for case, values in results.items()
+    ]
+    columns = ("subscribers", "commands per second, 4 at a time", "ratio to none")
+    report.add_table("Commands with event subscribers", columns, rows)
+
+
+def _measure_direct_latencies(count: int, fifo: Path) -> list[float]:
+    milliseconds = []
     for _ in range(count):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         pid = os.posix_spawn("/bin/sh", ["/bin/sh", "-c", f": > '{fifo}'"], {})
-        with fifo.open("rb") as reading:
-            reading.read()
-        taken.append((time.perf_counter() - begun) * 1000)
+        with fifo.open("rb") as stream:
+            stream.read()
+        milliseconds.append((time.perf_counter() - started) * 1000)
         os.waitpid(pid, 0)
-    return taken
+    return milliseconds
 
 
-def scaling(report: Report, directory: Path, rounds: int) -> None:
+def bench_scaling(report: Report, directory: Path, rounds: int) -> None:
     with ExitStack() as stack:
-        stores: dict[str, Callable[[Path], Store]] = {"SQLite": lambda place: SqliteStore(place / "rota.db")}
-        if postgres.available(directory):
+        stores: dict[str, Callable[[Path], Store]] = {"SQLite": lambda home: SqliteStore(home / "rota.db")}
+        if postgres.is_available(directory):
             server = postgres.Server(directory / "server")
-            server.found()
+            server.initialize()
             stack.enter_context(server.running())
             numbers = itertools.count()
             stores["PostgreSQL"] = lambda _: PostgresStore(f"{server.url}&search_path=scale_{next(numbers)}")
-        _scaling(report, directory, rounds, stores)
+        _bench_shapes(report, directory, rounds, stores)
 
 
-def _scaling(report: Report, directory: Path, rounds: int, stores: dict[str, Callable[[Path], Store]]) -> None:
+def _bench_shapes(report: Report, directory: Path, rounds: int, stores: dict[str, Callable[[Path], Store]]) -> None:
     rows = []
-    for store, make in stores.items():
-        for shape, (jobs, sizes) in scale.SHAPES.items():
-            small, large = _sizes(store, shape)
+    for store, open_store in stores.items():
+        for shape, (build_jobs, sizes) in scale.SHAPES.items():
+            small, large = _queue_lengths(store, shape)
             results: dict[int, list[float]] = {small: [], large: []}
             for n in range(rounds if store == "SQLite" else 3):
-                for count, values in results.items():
-                    place = directory / f"{store}-{shape.replace(' ', '-')}-{count}-{n}"
-                    place.mkdir()
-                    bench = scale.Bench(make(place), place, sizes)
-                    bench.queue(jobs(count))
-                    values.append(bench.per_job(_measured(shape, count)))
-            ratio = figure([b / a for a, b in zip(results[small], results[large], strict=True)])
-            rows.append(
-                (store, shape, f"{large:,} / {small:,}", f"{shown(figure(results[small]).median)} µs", str(ratio))
-            )
+                for length, values in results.items():
+                    home = directory / f"{store}-{shape.replace(' ', '-')}-{length}-{n}"
+                    home.mkdir()
+                    bench = scale.QueueBench(open_store(home), home, sizes)
+                    bench.enqueue(build_jobs(length))
+                    values.append(bench.measure_job(_measured_jobs(shape, length)))
+            ratio = summarize([b / a for a, b in zip(results[small], results[large], strict=True)])
+            microseconds = f"{format_number(summarize(results[small]).median)} µs"
+            rows.append((store, shape, f"{large:,} / {small:,}", microseconds, str(ratio)))
             print(rows[-1], flush=True)
-    columns = ("store", "shape", "sizes", "a job at the smaller", "the larger against the smaller")
-    report.table("A job's cost as the queue grows (without processes)", columns, rows)
-    report.say(_ALONE)
+    columns = ("store", "shape", "queue lengths", "per job, shorter queue", "ratio, longer to shorter")
+    report.add_table("Cost of a job as the queue grows (without processes)", columns, rows, _SCALING_TEXT)
 
 
-def _sizes(store: str, shape: str) -> tuple[int, int]:
-    """Over a server's socket a turn takes ten times as long, and is reported only."""
+def _queue_lengths(store: str, shape: str) -> tuple[int, int]:
+    """Return a short and a long queue. They are shorter on PostgreSQL, where a turn takes ten times as long."""
     if store == "SQLite":
         return 1_000, 100_000 if shape == "flat queue" else 10_000
     return (1_000, 10_000) if shape == "flat queue" else (300, 3_000)
 
 
-def _measured(shape: str, count: int) -> int:
-    """A fan is measured whole, since its cost lies in its ends; of the others, so many jobs of the queue."""
-    return count if shape.startswith("fan") else min(90 if "pool" in shape else 500, count // 2)
+def _measured_jobs(shape: str, length: int) -> int:
+    """Return how many jobs to measure: the whole queue for a fan, because its cost is in its ends, otherwise a part."""
+    return length if shape.startswith("fan") else min(90 if "pool" in shape else 500, length // 2)
 
 
-def at_rest(report: Report, directory: Path, seconds: float) -> None:
-    with rota_in(directory) as rota:
-        rota.limit(0)
-        rota.queue(100_000)
+def bench_idle(report: Report, directory: Path, seconds: float) -> None:
+    with running_rota(directory) as rota:
+        rota.set_concurrency(0)
+        rota.enqueue(100_000)
         rota.stop()
-        start = rota.start()
-        rota.client.ask("GET", "/api/scheduler")
-        pids = rota.processes()
-        before = sum(map(_cpu, pids))
+        start_seconds = rota.start()
+        rota.client.request("GET", "/api/scheduler")
+        pids = rota.process_ids()
+        before = sum(map(_cpu_seconds, pids))
         time.sleep(seconds)
-        busy = (sum(map(_cpu, pids)) - before) / seconds * 100
-        memory = sum(map(_memory, pids))
+        cpu_percent = (sum(map(_cpu_seconds, pids)) - before) / seconds * 100
+        memory = sum(map(_memory_mib, pids))
     rows = [
-        ("start with 100,000 queued jobs, until it answers", f"{start:.2f} s"),
-        (f"CPU of both processes, idle for {seconds:g} s", f"{busy:.2f} %"),
+        ("start with 100,000 queued jobs, until the first response", f"{start_seconds:.2f} s"),
+        (f"CPU of both processes, idle for {seconds:g} s", f"{cpu_percent:.2f} %"),
         ("memory of both processes", f"{memory:.0f} MiB"),
     ]
-    report.table("At rest", ("what", "measured"), rows)
+    report.add_table("Idle", ("measurement", "value"), rows)
 
 
-def _cpu(pid: int) -> float:
+def _cpu_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _memory(pid: int) -> float:
+def _memory_mib(pid: int) -> float:
     line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS"))
     return int(line.split()[1]) / 1024
 
 
-def _machine() -> str:
+def _describe_machine() -> str:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return (
         f"{os.cpu_count()} cores, {memory:.0f} GiB, Linux {platform.release()}, "
@@ -261,28 +285,36 @@ def _machine() -> str:
     )
 
 
-_PEERS = """The floor is one process that spawns in a session of its own, makes a directory and two log files, and
-commits once. The bare loop has Rota's two processes, its journal, its rows and its commits, and no feature at all: no
-gate, no pool, no retry, nobody to answer. Both store in SQLite, whatever they are compared with. A server of its own
-shares the cores with all else. Of the others only task-spooler keeps what a command wrote, and only in memory what is
-queued; huey and Celery keep no record of a success.
+def write_page(path: Path, text: str) -> None:
+    """Write the page and keep its manual section, if it has one."""
+    old = path.read_text() if path.exists() else ""
+    _, heading, manual = old.partition(_MANUAL_SECTION)
+    path.write_text(f"{text}\n{heading}{manual}" if heading else text)
+
+
+_COMMANDS_TEXT = """The *floor* is the minimum of bookkeeping: one process that, for each command, spawns it in its own
+session, creates a directory and two log files, and commits once. The *bare loop* has the two processes, the journal,
+the rows and the commits of Rota and none of its features: no gates, pools, retries or clients. The floor and the bare
+loop always use SQLite. *Bare spawns* are `posix_spawn` calls alone. A database server shares the cores with everything
+else. Of the peers, only task-spooler keeps the output of a command, and its queue is in memory only; huey and Celery
+keep no record of a success.
 """
 
-_ALONE = """Each job has turns of its own here: what starts several at once, or ahead of the next turn, is left out.
+_SCALING_TEXT = """Each job has its own turns here: concurrent starts and prefetching are left out.
 """
 
-_DESKS = """The floor is one process that reads the request, stores it as one row, with one commit for all that are
-asked at the same time, and answers as much as Rota does: nothing is checked, and nothing comes of it. Its database is
-SQLite. A process of its own for each client needs cores too, which the scheduler does without; one process that keeps
-32 connections busy, as load generators do, needs little.
+_SUBMITS_TEXT = """The *floor* here is one process that reads the request, stores it as one row, with one commit for all
+requests that arrive together, and sends a response as long as Rota's. It validates nothing and uses SQLite. Client
+processes need cores too, which the scheduler then lacks; one process with 32 busy connections, like a load generator,
+needs little.
 """
 
 _HEAD = """# Benchmarks
 
-Written by `make bench`. A figure is the median of {rounds} rounds, with the middle half of them in brackets; the cases
-of one table take turns within each round, and a ratio is taken round by round, so that what slows the machine down
-slows both sides. Percentiles are of all rounds together, a server's queues are measured in three rounds, and what is
-said of rest is seen once. All of Rota is on: logs, sessions, run and event rows, `synchronous=FULL` commits.
+Generated by `make bench`, except for the last section. A figure is the median of {rounds} rounds with the range of the
+middle half in parentheses. The rows of a table take turns within each round, and a ratio is computed round by round,
+so that noise affects both sides. Percentiles are over all rounds. Queues on PostgreSQL are measured in three rounds,
+and the idle scheduler once. All features are on: logs, sessions, run and event rows, `synchronous=FULL` commits.
 
 Measured on {machine}.
 """
@@ -290,31 +322,35 @@ Measured on {machine}.
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench")
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--only", action="append", help="commands, submits, latency, reading, listening, scaling, rest")
-    parser.add_argument("--write", type=Path, help="the page to write")
-    parser.add_argument("--idle", type=float, default=30.0, help="seconds at rest")
-    parser.add_argument("--where", type=Path, help="a folder on the file system to measure")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="number of rounds (default: %(default)s)")
+    parser.add_argument(
+        "--only",
+        action="append",
+        help="run only this part; repeatable: commands, submits, latency, reads, listening, scaling, idle",
+    )
+    parser.add_argument("--write", type=Path, help="write the results to this page")
+    parser.add_argument("--idle", type=float, default=30.0, help="seconds to measure the idle scheduler")
+    parser.add_argument("--where", type=Path, help="use a directory on the file system to measure")
     args = parser.parse_args()
     report = Report()
     parts: dict[str, Callable[[Path], None]] = {
-        "commands": lambda place: commands(report, place, args.rounds),
-        "submits": lambda place: submits(report, place, args.rounds),
-        "latency": lambda place: latency(report, place, args.rounds),
-        "reading": lambda place: reading(report, place, args.rounds),
-        "listening": lambda place: listening(report, place, args.rounds),
-        "scaling": lambda place: scaling(report, place, args.rounds),
-        "rest": lambda place: at_rest(report, place, args.idle),
+        "commands": lambda directory: bench_commands(report, directory, args.rounds),
+        "submits": lambda directory: bench_submits(report, directory, args.rounds),
+        "latency": lambda directory: bench_latency(report, directory, args.rounds),
+        "reads": lambda directory: bench_reads(report, directory, args.rounds),
+        "listening": lambda directory: bench_listening(report, directory, args.rounds),
+        "scaling": lambda directory: bench_scaling(report, directory, args.rounds),
+        "idle": lambda directory: bench_idle(report, directory, args.idle),
     }
-    # Removed at the very end: some file systems are slow to make new files for a while after many were removed.
-    with tempfile.TemporaryDirectory(prefix="rota-bench-", dir=args.where, ignore_cleanup_errors=True) as place:
-        Path(place).chmod(0o711)  # PostgreSQL's user has to get through
+    # Remove everything at the end: some file systems create files slowly for a while after many were removed.
+    with tempfile.TemporaryDirectory(prefix="rota-bench-", dir=args.where, ignore_cleanup_errors=True) as root:
+        Path(root).chmod(0o711)  # the user that PostgreSQL runs as has to pass through it
         for name in args.only or parts:
-            (Path(place) / name).mkdir(mode=0o711)
-            parts[name](Path(place) / name)
+            (Path(root) / name).mkdir(mode=0o711)
+            parts[name](Path(root) / name)
     if args.write:
-        head = _HEAD.format(rounds=args.rounds, machine=_machine())
-        args.write.write_text(f"{head}\n{report.text()}")
+        head = _HEAD.format(rounds=args.rounds, machine=_describe_machine())
+        write_page(args.write, f"{head}\n{report.render()}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""The limits: what the machine itself takes for a command, with nothing around it and with the least there can be.
+"""The floor for commands: what the machine itself needs for a command, bare and with the minimum of bookkeeping.
 
-The floor is a spawn in its own session, a fresh directory, two log files and one FULL commit, on the same file
-system as everything else, one command after the other at each place. Who commits several commands together, or makes
-one while another runs, can be quicker.
+The floor is a spawn in a session of its own, a new directory, two log files and one FULL commit, on the file system
+under test, one command after another in each slot. A program that commits several commands together, or prepares one
+while another runs, can be faster.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
 
 
 def bare_spawns(count: int) -> float:
-    """Sequential `posix_spawn`s a second."""
-    begun = time.perf_counter()
+    """Return sequential `posix_spawn` calls per second."""
+    started = time.perf_counter()
     for _ in range(count):
         os.waitpid(os.posix_spawn(_TRUE, [_TRUE], _ENVIRONMENT), 0)
-    return count / (time.perf_counter() - begun)
+    return count / (time.perf_counter() - started)
 
 
-class Floor:
+class CommandFloor:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._numbers = itertools.count()
@@ -45,20 +45,20 @@ class Floor:
         ]
         return os.posix_spawn(_TRUE, [_TRUE], _ENVIRONMENT, file_actions=actions, setsid=True)
 
-    def _end(self) -> None:
+    def _reap(self) -> None:
         _, status = os.waitpid(-1, 0)
         self._database.execute("INSERT INTO ended (status) VALUES (?)", (status,))
 
-    def commands(self, count: int, concurrency: int) -> float:
-        """Commands a second with so many in flight."""
-        begun = time.perf_counter()
+    def measure_commands(self, count: int, concurrency: int) -> float:
+        """Return commands per second at this concurrency."""
+        started = time.perf_counter()
         in_flight = 0
         for _ in range(count):
             if in_flight == concurrency:
-                self._end()
+                self._reap()
                 in_flight -= 1
             self._start()
             in_flight += 1
         for _ in range(in_flight):
-            self._end()
-        return count / (time.perf_counter() - begun)
+            self._reap()
+        return count / (time.perf_counter() - started)

@@ -1,8 +1,8 @@
-"""The bare loop: what Rota's shape costs with none of its features.
+"""A bare loop with the structure of Rota and none of its features.
 
-Two processes as in Rota, a scheduler that claims, books and commits, and a supervisor that makes the children and
-keeps a journal, with the same number of rows and lines for each command, and nothing else: no gates, no pools, no
-retries, no answers to anybody. What Rota takes beyond this is what its features cost.
+It has two processes: a scheduler that claims, records and commits, and a supervisor that spawns children and keeps a
+journal. Each command takes as many rows and journal lines as in Rota. There are no gates, pools, retries or responses:
+the difference to Rota is the cost of its features.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CREATE INDEX event_job ON event (job, seq);
 """
 
 
-class Loop:
+class BareLoop:
     def __init__(self, directory: Path) -> None:
         directory.mkdir()
         self._jobs = directory / "jobs"
@@ -39,39 +39,39 @@ class Loop:
         self._database.execute("PRAGMA journal_mode = WAL")
         self._database.execute("PRAGMA synchronous = FULL")
         self._database.executescript(_SCHEMA)
-        self._socket, other = socket.socketpair()
+        self._socket, supervisor_socket = socket.socketpair()
         context = multiprocessing.get_context("fork")
         self._supervisor = context.Process(
-            target=_supervise, args=(other, self._socket, directory / "journal"), daemon=True
+            target=_supervise, args=(supervisor_socket, self._socket, directory / "journal"), daemon=True
         )
         self._supervisor.start()
-        other.close()
-        self._rest = b""
+        supervisor_socket.close()
+        self._partial_line = b""
 
     def close(self) -> None:
         self._socket.close()
         self._supervisor.join()
 
-    def commands(self, count: int, concurrency: int) -> float:
-        """Commands a second with so many in flight."""
+    def measure_commands(self, count: int, concurrency: int) -> float:
+        """Return commands per second at this concurrency."""
         self._database.execute("BEGIN")
         self._database.executemany("INSERT INTO job (status) VALUES ('QUEUED')", [()] * count)
         self._database.execute("COMMIT")
-        begun = time.perf_counter()
-        left, in_flight = count, 0
+        started = time.perf_counter()
+        remaining, in_flight = count, 0
         messages: list[dict[str, Any]] = []
-        while left or in_flight:
+        while remaining or in_flight:
             orders = []
             self._database.execute("BEGIN IMMEDIATE")
             for message in messages:
-                in_flight -= self._book(message)
-            while left and in_flight < concurrency:
+                in_flight -= self._record(message)
+            while remaining and in_flight < concurrency:
                 orders.append(self._claim())
-                left, in_flight = left - 1, in_flight + 1
+                remaining, in_flight = remaining - 1, in_flight + 1
             self._database.execute("COMMIT")
             self._send(orders)
-            messages = self._receive() if left or in_flight else []
-        return count / (time.perf_counter() - begun)
+            messages = self._receive() if remaining or in_flight else []
+        return count / (time.perf_counter() - started)
 
     def _claim(self) -> dict[str, Any]:
         now = time.time()
@@ -82,8 +82,8 @@ class Loop:
         directory = str(self._jobs / str(job))
         return {"type": "start", "run": run, "job": job, "argv": [_TRUE], "directory": directory, "env": _ENVIRONMENT}
 
-    def _book(self, message: dict[str, Any]) -> int:
-        """How many have ended by it."""
+    def _record(self, message: dict[str, Any]) -> int:
+        """Store a message and return how many runs it ended."""
         now, job, run = time.time(), message["job"], message["run"]
         if message["type"] == "started":
             self._database.execute("UPDATE run SET pid = ? WHERE id = ?", (message["pid"], run))
@@ -102,53 +102,53 @@ class Loop:
 
     def _send(self, orders: list[dict[str, Any]]) -> None:
         if orders:
-            self._socket.sendall(b"".join(map(_line, orders)))
+            self._socket.sendall(b"".join(map(_encode_line, orders)))
 
     def _receive(self) -> list[dict[str, Any]]:
-        """What has been said, and at least one end: a start alone is not worth a commit."""
-        found: list[dict[str, Any]] = []
-        while not any(message["type"] == "exited" for message in found):
-            *lines, self._rest = (self._rest + self._socket.recv(1 << 16)).split(b"\n")
-            found += map(json.loads, lines)
-        return found
+        """Return messages with at least one end; a start alone is not worth a commit."""
+        messages: list[dict[str, Any]] = []
+        while not any(message["type"] == "exited" for message in messages):
+            *lines, self._partial_line = (self._partial_line + self._socket.recv(1 << 16)).split(b"\n")
+            messages += map(json.loads, lines)
+        return messages
 
 
-def _line(message: dict[str, Any]) -> bytes:
+def _encode_line(message: dict[str, Any]) -> bytes:
     return json.dumps(message).encode() + b"\n"
 
 
-def _supervise(link: socket.socket, other: socket.socket, path: Path) -> None:
-    """Makes children, in their own sessions, writes down what becomes of them, and tells."""
-    other.close()
-    journal = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    awake, alarm = os.pipe2(os.O_NONBLOCK)
+def _supervise(link: socket.socket, scheduler_socket: socket.socket, journal_path: Path) -> None:
+    """Spawn children in their own sessions, and journal and report their ends."""
+    scheduler_socket.close()
+    journal = os.open(journal_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    wake_read, wake_write = os.pipe2(os.O_NONBLOCK)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(alarm)
+    signal.set_wakeup_fd(wake_write)
     children: dict[int, dict[str, Any]] = {}
-    rest = b""
+    partial_line = b""
     poll = select.poll()
     poll.register(link, select.POLLIN)
-    poll.register(awake, select.POLLIN)
+    poll.register(wake_read, select.POLLIN)
     while True:
-        out = b""
+        output = b""
         for ready, _ in poll.poll():
-            if ready == awake:
-                os.read(awake, 1 << 10)
+            if ready == wake_read:
+                os.read(wake_read, 1 << 10)
                 continue
             if not (data := link.recv(1 << 16)):
                 return
-            *lines, rest = (rest + data).split(b"\n")
+            *lines, partial_line = (partial_line + data).split(b"\n")
             for order in map(json.loads, lines):
-                out += _start(order, children, journal)
-        out += _reap(children, journal)
-        if out:
-            link.sendall(out)
+                output += _start(order, children, journal)
+        output += _reap(children, journal)
+        if output:
+            link.sendall(output)
 
 
 def _start(order: dict[str, Any], children: dict[int, dict[str, Any]], journal: int) -> bytes:
-    os.write(journal, _line({"type": "starting", "run": order["run"]}))
+    os.write(journal, _encode_line({"type": "starting", "run": order["run"]}))
     directory = order["directory"]
-    os.mkdir(directory, 0o700)  # noqa: PTH102 - as little as there can be
+    os.mkdir(directory, 0o700)  # noqa: PTH102 - the cheapest call
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     actions = [
         (os.POSIX_SPAWN_OPEN, 1, f"{directory}/stdout.log", flags, 0o600),
@@ -157,20 +157,22 @@ def _start(order: dict[str, Any], children: dict[int, dict[str, Any]], journal: 
     argv = order["argv"]
     pid = os.posix_spawn(argv[0], argv, order["env"], file_actions=actions, setsid=True)
     children[pid] = order
-    line = _line({"type": "started", "run": order["run"], "job": order["job"], "pid": pid})
+    line = _encode_line({"type": "started", "run": order["run"], "job": order["job"], "pid": pid})
     os.write(journal, line)
     return line
 
 
 def _reap(children: dict[int, dict[str, Any]], journal: int) -> bytes:
-    out = b""
+    output = b""
     while children:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if not pid:
             break
         order = children.pop(pid)
         code = os.waitstatus_to_exitcode(status)
-        line = _line({"type": "exited", "run": order["run"], "job": order["job"], "code": code, "at": time.time()})
+        line = _encode_line(
+            {"type": "exited", "run": order["run"], "job": order["job"], "code": code, "at": time.time()}
+        )
         os.write(journal, line)
-        out += line
-    return out
+        output += line
+    return output

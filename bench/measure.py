@@ -1,4 +1,4 @@
-"""Rounds in which every case takes its turn, so that a noisy minute hits all of them alike."""
+"""Interleaved rounds: every case runs once per round, so that noise of the machine affects all cases alike."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ ROUNDS = 7
 
 
 class Figure(NamedTuple):
-    """The median of some rounds, with the middle half of them as its spread."""
+    """The median of several rounds and the range of the middle half."""
 
     median: float
     low: float
     high: float
 
     def __str__(self) -> str:
-        return f"{shown(self.median)} ({shown(self.low)} to {shown(self.high)})"
+        return f"{format_number(self.median)} ({format_number(self.low)} to {format_number(self.high)})"
 
 
-def figure(values: list[float]) -> Figure:
+def summarize(values: list[float]) -> Figure:
     low, _, high = statistics.quantiles(values, n=4) if len(values) > 1 else (values[0],) * 3
     return Figure(statistics.median(values), low, high)
 
 
-def shown(value: float) -> str:
+def format_number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}"
 
 
 def interleave(cases: Mapping[str, Callable[[], float]], rounds: int = ROUNDS) -> dict[str, list[float]]:
-    """What each case answered in each round."""
+    """Run every case in every round and return the values of each case."""
     results: dict[str, list[float]] = {name: [] for name in cases}
     for n in range(rounds):
         for name, case in cases.items():
@@ -41,6 +41,6 @@ def interleave(cases: Mapping[str, Callable[[], float]], rounds: int = ROUNDS) -
     return results
 
 
-def ratios(results: Mapping[str, list[float]], case: str, base: str) -> Figure:
-    """Round by round, so that what slowed both down cancels out."""
-    return figure([one / other for one, other in zip(results[case], results[base], strict=True)])
+def summarize_ratios(results: Mapping[str, list[float]], case: str, base: str) -> Figure:
+    """Divide round by round, so that noise in both values cancels out."""
+    return summarize([value / reference for value, reference in zip(results[case], results[base], strict=True)])

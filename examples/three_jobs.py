@@ -1,9 +1,9 @@
-"""Three jobs, each after the one before: submit, follow the log and the events, wait, and handle what goes wrong.
+"""Submit a chain of three jobs, follow a log and the events, wait for the end, and handle errors.
 
     python examples/three_jobs.py
 
-It speaks to the scheduler of your home, as `rota` does, and starts it if it is not there. It leaves a file `words.txt`
-where you stand.
+The client uses the scheduler of your home, as `rota` does, and starts it if needed. The jobs write `words.txt` to the
+current directory.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ def main() -> int:
         ).job
         report = client.submit(["sh", "-c", "exit 3"], name="report", after=[check.id]).job
 
-        # What a job writes, as it writes it; this ends with the job.
+        # Follow the output of a job. The iteration ends with the job.
         for piece in client.logs(check.id, follow=True):
             sys.stdout.write(f"checked: {piece.decode(errors='replace')}")
 
-        # What happens, from the first submit on. This has no end of its own: leave when you have seen enough.
+        # Follow the events. The iteration has no end, so leave it when you have what you need.
         for event in client.events(since=0, job=[report.id]):
             print(f"{event.at:%H:%M:%S} {event.kind}")
             if event.kind in ("job.completed", "job.failed"):
                 break
 
-        # How it ended is data: a job that failed is no error of the client.
+        # Wait for the end. A failed job is a result, not an exception.
         ended = client.wait(report.id, timeout=60)
         print(f"{ended.name} {ended.status} ({ended.reason})")
 
-        # What the scheduler refuses is an exception, by what it means.
+        # A refused request raises an exception; its class says why.
         try:
             client.cancel(report.id)
-        except rota.Conflict as refused:
-            print(f"{refused.code}: {refused.detail}")
+        except rota.Conflict as conflict:
+            print(f"{conflict.code}: {conflict.detail}")
         except rota.RotaError as error:
-            print(f"something else: {error.message}")
+            print(f"unexpected error: {error.message}")
             return 1
     return 0
 

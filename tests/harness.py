@@ -1,10 +1,10 @@
-"""A scheduler without processes: the real core, engine and store, under a clock and an executor that the test owns."""
+"""A scheduler without processes: the real core, engine and store, with a fake clock, executor and probe."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -14,68 +14,102 @@ import msgspec
 
 from rota.command import control
 from rota.command.cancel import cancel
-from rota.command.rewind import Area, Report, look, reports, rewind
-from rota.command.rewind import survey as find_area
-from rota.command.slot import Reserved, SlotWanted, release, reserve, withdraw
-from rota.command.submission import GroupWanted, Submission, Surroundings
-from rota.command.submit import Answer, Submitted, missing_things, needs_of, submit
-from rota.command.survey import NOTHING, names_something
-from rota.command.survey import survey as look_around
-from rota.command.tick import tick
-from rota.core.artifact import Outside, Places
+from rota.command.preflight import EMPTY_PREFLIGHT, Preflight, needs_probe, run_preflight
+from rota.command.reservation import ReservationRequest, ReserveOutcome, release, reserve, withdraw
+from rota.command.rewind import RewindReport, RewindSet, find_rewind_set, probe_rewind_facts, render_reports, rewind
+from rota.command.submission import DefaultEnvironment, GroupRequest, Submission
+from rota.command.submit import AcceptedSubmit, SubmitOutcome, collect_programs, find_missing_programs, submit
+from rota.command.tick import request_tick
+from rota.core.artifact import ArtifactPaths, Observations
 from rota.core.backpressure import QueueLimit, QueueLimits
 from rota.core.breaker import BreakerPolicy
 from rota.core.event import Event
-from rota.core.fact import Fact, Head, Seen
+from rota.core.fact import BranchHead, Fact, FactValue
 from rota.core.job import Job
-from rota.core.pace import batch_of
-from rota.core.pool import Limits, PoolPolicy
-from rota.core.slot import owner_of
+from rota.core.pacing import effective_batch_size
+from rota.core.pool import PoolPolicy, PoolSizes
+from rota.core.reservation import lock_owner
 from rota.core.status import Status
-from rota.engine.act import unless_told
-from rota.engine.clearing import Clearing
-from rota.engine.dispatch import Starter
+from rota.engine.clear_operation import ClearOperation
+from rota.engine.dispatch import StartOrders
 from rota.engine.engine import Engine
-from rota.engine.once import Once, Told
-from rota.engine.outside import Sighting, changes, look_at, observe, watched
-from rota.engine.work import Question, Request, Settings, Work
-from rota.executor.port import Account, Accounts, Acknowledge, Exited, Message, Order, Start, Started, Stop
-from rota.ids import GroupId, JobId, RunId, SlotId, show_group, show_job
+from rota.engine.facts import Observation, filter_changed, find_watched_facts, probe_facts, record_observation
+from rota.engine.idempotency import IdempotentRequest, StoredResponse
+from rota.engine.requests import run_once
+from rota.engine.transaction import ProbeRequest, Settings, Transaction, TurnRequest
+from rota.executor.port import (
+    AcknowledgeOrder,
+    ExecutorMessage,
+    ExecutorOrder,
+    ExitReport,
+    PingOrder,
+    Pong,
+    RunInventory,
+    RunReport,
+    StartConfirmation,
+    StartOrder,
+    StopOrder,
+)
+from rota.ids import GroupId, JobId, ReservationId, RunId, format_group_id, format_job_id
 from rota.store.port import Store
-from rota.view import group as view_group
-from rota.view import slot as view_slot
-from rota.view.job import Sight, show
-from rota.view.tick import report
-from rota.view.why import why
-from rota.wire.group import GroupForm
-from rota.wire.job import JobForm
-from rota.wire.slot import SlotForm
+from rota.view import group as group_view
+from rota.view import reservation as reservation_view
+from rota.view.job import ViewContext, show
+from rota.view.tick import render_tick
+from rota.view.why import explain_wait
+from rota.wire.group import GroupView
+from rota.wire.job import JobView
+from rota.wire.reservation import ReservationView
 
+START_DELAYS = (timedelta(seconds=1), timedelta(seconds=2))
+DEFAULT_ENVIRONMENT = DefaultEnvironment(cwd="/", variables={"PATH": "/usr/bin:/bin"})
 DEFAULT_POOLS = {"global": 1, "flow/*": 1, "resource/ollama": 1}
 
-Raw = Callable[[str], list[tuple[Any, ...]]]
-"""SQL past the store's verbs: to damage a record, or to ask the schema itself. Each call is a transaction."""
+START_TIMEOUT = timedelta(days=3650)
+"""Ten years: tests advance the clock far without confirming starts. Tests of a silent supervisor set five minutes."""
+
+_MAX_TURNS = 10_000
+"""Limit that fails the test of an engine that never becomes idle."""
+
+SqlRunner = Callable[[str], list[tuple[Any, ...]]]
+"""Function that runs SQL directly on the database, to damage records or test the schema. Each call is a transaction."""
 
 
 class SchemaRefused(Exception):
-    """The schema itself said no."""
+    """A constraint of the schema refused the statement."""
 
 
-def sqlite_raw(path: Path) -> Raw:
-    def run(sql: str) -> list[tuple[Any, ...]]:
-        with closing(sqlite3.connect(path, timeout=10)) as connection:
+@contextmanager
+def sqlite_connection(path: Path) -> Iterator[SqlRunner]:
+    """Provide a `SqlRunner` over one connection, for many statements in a row."""
+    with closing(sqlite3.connect(path, timeout=10)) as connection:
+        connection.executescript("PRAGMA foreign_keys = ON; PRAGMA synchronous = OFF")
+
+        def run(sql: str) -> list[tuple[Any, ...]]:
             try:
-                connection.executescript("PRAGMA foreign_keys = ON; PRAGMA synchronous = OFF")
                 rows = connection.execute(sql).fetchall()
                 connection.commit()
             except sqlite3.IntegrityError as error:
+                connection.rollback()
                 raise SchemaRefused(str(error)) from error
             return rows
+
+        yield run
+
+
+def make_sqlite_runner(path: Path) -> SqlRunner:
+    """Return a `SqlRunner` that opens a connection for each statement, and keeps no file open in between."""
+
+    def run(sql: str) -> list[tuple[Any, ...]]:
+        with sqlite_connection(path) as run_sql:
+            return run_sql(sql)
 
     return run
 
 
 class FakeClock:
+    """A clock that advances only when a test says so."""
+
     def __init__(self) -> None:
         self.moment = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -90,22 +124,30 @@ class FakeClock:
 
 
 class FakeExecutor:
-    """Keeps the orders it gets; says what the test tells it to say."""
+    """An executor that keeps its orders and returns the messages in `inbox`."""
 
     def __init__(self) -> None:
-        self.orders: list[Order] = []
-        self.inbox: list[Message] = [Accounts(runs=[])]
+        self.orders: list[ExecutorOrder] = []
+        self.inbox: list[ExecutorMessage] = [RunInventory(runs=[])]
+        self.pings: list[PingOrder] = []
+        self.is_silent = False
+        """Whether it ignores pings."""
 
-    def send(self, orders: Sequence[Order]) -> None:
-        self.orders.extend(orders)
+    supervisor_pid = 77
 
-    def receive(self) -> list[Message]:
+    def send(self, orders: Sequence[ExecutorOrder]) -> None:
+        self.orders.extend(order for order in orders if not isinstance(order, PingOrder))
+        self.pings += [order for order in orders if isinstance(order, PingOrder)]
+        if not self.is_silent and any(isinstance(order, PingOrder) for order in orders):
+            self.inbox.append(Pong())
+
+    def receive(self) -> list[ExecutorMessage]:
         messages, self.inbox = self.inbox, []
         return messages
 
-    goes_ahead = False
+    supports_prefetch = False
 
-    def withdraw(self, series: int, patience: float) -> None: ...
+    def withdraw(self, series: int, timeout: float) -> None: ...
 
     def fileno(self) -> int:
         return -1
@@ -113,370 +155,403 @@ class FakeExecutor:
     def close(self) -> None: ...
 
     @property
-    def starts(self) -> list[Start]:
-        return [order for order in self.orders if isinstance(order, Start)]
+    def starts(self) -> list[StartOrder]:
+        return [order for order in self.orders if isinstance(order, StartOrder)]
 
     @property
     def stops(self) -> list[RunId]:
-        return [order.run for order in self.orders if isinstance(order, Stop)]
+        return [order.run for order in self.orders if isinstance(order, StopOrder)]
 
     @property
     def acknowledged(self) -> list[RunId]:
-        return [order.run for order in self.orders if isinstance(order, Acknowledge)]
+        return [order.run for order in self.orders if isinstance(order, AcknowledgeOrder)]
 
 
 class FakeProbe:
-    """A world outside that the test owns: what is not in it is not there."""
+    """A probe with the facts that the test sets; other files and branches do not exist."""
 
     def __init__(self) -> None:
-        self.world: dict[Fact, Seen] = {}
+        self.values: dict[Fact, FactValue] = {}
         self.repository: str | None = "/repo/.git"
-        self.looks = 0
-        self.merging: set[str] = set()
-        """Repositories in which a merge is under way."""
+        self.probe_count = 0
+        self.merging_repositories: set[str] = set()
+        """Repositories with a merge in progress."""
 
-    def look(self, facts: Collection[Fact]) -> dict[Fact, Seen]:
-        self.looks += 1
-        return {fact: self.world.get(fact, None if isinstance(fact, Head) else False) for fact in facts}
+    def observe(self, facts: Collection[Fact]) -> dict[Fact, FactValue]:
+        self.probe_count += 1
+        return {fact: self.values.get(fact, None if isinstance(fact, BranchHead) else False) for fact in facts}
 
-    def repository_of(self, _directory: str) -> str | None:
+    def find_repository(self, _directory: str) -> str | None:
         return self.repository
 
-    def top_of(self, _directory: str) -> str | None:
+    def find_worktree_root(self, _directory: str) -> str | None:
         return None if self.repository is None else "/repo"
 
-    def branch(self, _directory: str) -> str | None:
+    def current_branch(self, _directory: str) -> str | None:
         return "main"
 
-    def resolve(self, _repository: str, rev: str) -> str | None:
+    def resolve_commit(self, _repository: str, rev: str) -> str | None:
         return rev.ljust(40, "0")
 
     def has_merge_in_progress(self, repository: str) -> bool:
-        return repository in self.merging
+        return repository in self.merging_repositories
 
 
 class Scheduler:
+    """A scheduler whose test plays the executor: it confirms starts and ends runs."""
+
     def __init__(
-        self, store: Store, home: Path, pools: Mapping[str, int] | None = None, *, clock: FakeClock | None = None,
+        self,
+        store: Store,
+        home: Path,
+        pools: Mapping[str, int] | None = None,
+        *,
+        clock: FakeClock | None = None,
         executor: FakeExecutor | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.store = store
         self.home = home
         self.clock = clock or FakeClock()
         self.executor = executor or FakeExecutor()
         self.settings = Settings(
-            limits=Limits({**DEFAULT_POOLS, **(pools or {})}),
+            pool_sizes=PoolSizes({**DEFAULT_POOLS, **(pools or {})}),
             policy=PoolPolicy(),
             batch_size=None,
             kill_after=timedelta(seconds=5),
-            start_timeout=timedelta(minutes=5),
-            places=Places(jobs=str(home / "jobs"), sentinels=str(home / "tmp/merge-conflicts")),
+            start_timeout=START_TIMEOUT,
+            breaker=BreakerPolicy(start_delays=START_DELAYS),
+            artifact_paths=ArtifactPaths(jobs=str(home / "jobs"), sentinels=str(home / "tmp/merge-conflicts")),
         )
         self.events: list[Event] = []
         self.probe = FakeProbe()
-        self.questions: list[Question] = []
-        """What the engine wants to know of the world outside; `turn` has it looked up."""
-        self.chance = 0.5
-        """Half is no jitter."""
-        self.boot()
+        self.probe_requests: list[ProbeRequest] = []
+        """Open probe_requests of the engine. Each turn answers them from `probe`."""
+        self.random_value = 0.5
+        """Value of every random number; 0.5 gives no jitter."""
+        self.start_engine()
         self.reader = store.reader()
 
-    def boot(self, held: str | None = None) -> None:
-        """A new engine on the same store, as after a crash; the hold file is looked at before its first turn."""
+    def start_engine(self, hold_text: str | None = None) -> None:
+        """Start a new engine on the same store, as after a crash. `hold_text`: text of a hold file that exists then."""
         self.session = self.store.session()
         self.engine = Engine(
             open_session=lambda: self.session,
             executor=self.executor,
             clock=self.clock,
             settings=self.settings,
-            starter=Starter(self.home, self.home / "jobs"),
+            start_orders=StartOrders(self.home, self.home / "jobs"),
             publish=self.events.extend,
-            ask=self.questions.extend,
-            chance=lambda: self.chance,
+            submit_probes=self.probe_requests.extend,
+            random_source=lambda: self.random_value,
         )
-        self.engine.held = held
+        self.engine.hold_text = hold_text
         self.engine.start()
-        self.turn()
+        self.run_turns()
 
-    def crash(self, accounts: Sequence[Account] = ()) -> None:
-        """Forget everything that is not in the store; the executor says what it knows."""
+    def crash(self, reports: Sequence[RunReport] = ()) -> None:
+        """Restart with the store only; the executor reports these runs."""
         self.session.close()
         self.executor = FakeExecutor()
-        self.executor.inbox = [Accounts(runs=list(accounts))]
-        self.boot()
+        self.executor.inbox = [RunInventory(runs=list(reports))]
+        self.start_engine()
 
     def close(self) -> None:
         self.reader.close()
         self.session.close()
 
-    def turn(self) -> None:
-        """Until nothing is left to do without a new event."""
+    def run_turns(self) -> None:
+        """Take turns until the engine is idle."""
         self.engine.turn()
-        self._settle()
+        self._run_until_idle()
 
-    def _settle(self) -> None:
-        while self.engine.has_more or self.questions:
-            self.engine.turn(self._answers())
+    def _run_until_idle(self) -> None:
+        for _ in range(_MAX_TURNS):
+            if not self.engine.has_more and not self.probe_requests:
+                return
+            self.engine.turn(self._answer_probes())
+        raise AssertionError(f"the engine is not idle after {_MAX_TURNS} turns")
 
-    def _answers(self) -> list[Request[None]]:
-        questions, self.questions[:] = list(self.questions), []
-        if not questions:
+    def _answer_probes(self) -> list[TurnRequest[None]]:
+        """Return the requests that answer the open probe requests."""
+        probe_requests, self.probe_requests[:] = list(self.probe_requests), []
+        if not probe_requests:
             return []
-        facts = {fact for question in questions for fact in question.facts}
-        sighting = look_at(facts, self.probe, self.engine.known, questions)
-        return [Request(lambda work: observe(work, sighting), lambda _: None)]
+        facts = {fact for probe_request in probe_requests for fact in probe_request.facts}
+        observation = probe_facts(facts, self.probe, self.engine.fact_cache, probe_requests)
+        return [TurnRequest(lambda tx: record_observation(tx, observation), lambda _: None)]
 
-    def see_outside(self) -> Sighting:
-        return look_at(watched(self.reader, self.settings.places), self.probe, self.engine.known)
-
-    def look_outside(self) -> None:
-        """As the prober does once a second."""
-        news = changes(self.see_outside(), self.engine.known.seen)
-        if news.seen:
-            self.do(lambda work: observe(work, news))
-
-    def do(self, act: Any, see: Any = None) -> Any:
-        """One request, with what was seen outside meanwhile; what it is answered, or the refusal raised."""
-        answers: list[Any] = []
-        self.engine.turn([*self._answers(), Request(act, answers.append, see)])
-        self._settle()
-        if isinstance(answers[0], Exception):
-            raise answers[0]
-        return answers[0]
-
-    def once(self, key: str, asked: str, act: Any, see: Any = None, *, tell: Any = None) -> Any:
-        """A request that has a key and says `asked`; a result is told as its text."""
-        made = Once(key=key, digest=asked, tell=tell or (lambda shown: Told(status=201, body=str(shown).encode())))
-        answers: list[Any] = []
-        self.engine.turn(
-            [*self._answers(), Request(partial(unless_told, once=made, act=act), answers.append, see, once=made)]
+    def probe_watched_facts(self) -> Observation:
+        return probe_facts(
+            find_watched_facts(self.reader, self.settings.artifact_paths), self.probe, self.engine.fact_cache
         )
-        self._settle()
-        if isinstance(answers[0], Exception):
-            raise answers[0]
-        return answers[0]
+
+    def record_changed_facts(self) -> None:
+        """Record the changed facts, as the prober does once a second."""
+        changed = filter_changed(self.probe_watched_facts(), self.engine.fact_cache.observed)
+        if changed.observed:
+            self.run_request(lambda tx: record_observation(tx, changed))
+
+    def run_request(self, operation: Any, render: Any = None) -> Any:
+        """Run one request, together with answers to open probe requests. Return its response, or raise its refusal."""
+        responses: list[Any] = []
+        self.engine.turn([*self._answer_probes(), TurnRequest(operation, responses.append, render)])
+        self._run_until_idle()
+        if isinstance(responses[0], Exception):
+            raise responses[0]
+        return responses[0]
+
+    def run_once(
+        self, key: str, digest: str, operation: Any, render: Any = None, *, render_response: Any = None
+    ) -> Any:
+        """Run an idempotent request. By default, its stored response is the text of the result."""
+
+        def render_text(result: object) -> StoredResponse:
+            return StoredResponse(status=201, body=str(result).encode())
+
+        idempotency = IdempotentRequest(key=key, digest=digest, render=render_response or render_text)
+        responses: list[Any] = []
+        request = TurnRequest(
+            partial(run_once, idempotency=idempotency, operation=operation),
+            responses.append,
+            render,
+            idempotency=idempotency,
+        )
+        self.engine.turn([*self._answer_probes(), request])
+        self._run_until_idle()
+        if isinstance(responses[0], Exception):
+            raise responses[0]
+        return responses[0]
 
     def submit(
         self, *command: str, after: Sequence[str | JobId] = (), locks: Sequence[str] = (), **fields: Any
     ) -> JobId:
-        """`after` takes ids or `job-1:finished`, `locks` takes `key` or `key:shared`."""
-        return self.submitted(*command, after=after, locks=locks, **fields).jobs[0]
+        """Submit a job, return its id. `after` takes ids or `job-1:finished`; `locks` takes `key` or `key:shared`."""
+        return self.submit_with_result(*command, after=after, locks=locks, **fields).jobs[0]
 
-    def submitted(
+    def submit_with_result(
         self, *command: str, after: Sequence[str | JobId] = (), locks: Sequence[str] = (), **fields: Any
-    ) -> Submitted:
-        answer = self.answer(*command, after=after, locks=locks, **fields)
-        assert isinstance(answer, Submitted), answer
-        return answer
+    ) -> AcceptedSubmit:
+        """Submit a job and return the whole result."""
+        outcome = self.try_submit(*command, after=after, locks=locks, **fields)
+        assert isinstance(outcome, AcceptedSubmit), outcome
+        return outcome
 
-    def answer(
+    def try_submit(
         self, *command: str, after: Sequence[str | JobId] = (), locks: Sequence[str] = (), **fields: Any
-    ) -> Answer:
-        """One of the three that a submit can get."""
+    ) -> SubmitOutcome:
+        """Submit a job and return the outcome, which may be a refusal."""
         body = {
             "command": list(command) or ["true"],
-            "after": [_after(edge) for edge in after],
-            "locks": [_lock(lock) for lock in locks],
+            "after": [_parse_edge(edge) for edge in after],
+            "locks": [_parse_lock(lock) for lock in locks],
             **fields,
         }
-        wanted = [msgspec.convert(body, Submission)]
-        around = Surroundings(cwd="/", variables={"PATH": "/usr/bin:/bin"})
+        jobs = [msgspec.convert(body, Submission)]
+        preflight = self._run_preflight(jobs)
 
-        found = NOTHING
-        if any(names_something(member) for member in wanted):
-            found = look_around(wanted, around, self.probe, self.settings.places, began=self.engine.known.begin())
+        def operation(tx: Transaction) -> SubmitOutcome:
+            missing = find_missing_programs(collect_programs(jobs, DEFAULT_ENVIRONMENT))
+            return submit(tx, jobs, DEFAULT_ENVIRONMENT, actor="tester", warnings=missing, preflight=preflight)
 
-        def act(work: Work) -> Answer:
-            missing = missing_things(needs_of(wanted, around))
-            return submit(work, wanted, around, actor="tester", warnings=missing, survey=found)
+        outcome: SubmitOutcome = self.run_request(operation)
+        return outcome
 
-        result: Answer = self.do(act)
-        return result
+    def _run_preflight(self, jobs: Sequence[Submission]) -> Preflight:
+        if not any(needs_probe(job) for job in jobs):
+            return EMPTY_PREFLIGHT
+        number = self.engine.fact_cache.begin_probe()
+        return run_preflight(jobs, DEFAULT_ENVIRONMENT, self.probe, self.settings.artifact_paths, probe_number=number)
 
     def submit_group(self, *members: Mapping[str, Any], **group: Any) -> tuple[GroupId, list[JobId]]:
-        """Members as in a batch, `after` as ids or local names with their policy; the rest is of the group."""
-        told = self.answer_group(*members, **group)
-        assert isinstance(told, Submitted), told
-        assert told.group is not None
-        return told.group, told.jobs
+        """Submit a group; `group` are its fields. `after` of a member takes ids or local names with their policy."""
+        outcome = self.try_submit_group(*members, **group)
+        assert isinstance(outcome, AcceptedSubmit), outcome
+        assert outcome.created_group is not None
+        return outcome.created_group, outcome.jobs
 
-    def answer_group(self, *members: Mapping[str, Any], **group: Any) -> Answer:
+    def try_submit_group(self, *members: Mapping[str, Any], **group: Any) -> SubmitOutcome:
         bodies = [
-            {"command": ["true"], **member, "after": [_after(edge) for edge in member.get("after", ())]}
+            {"command": ["true"], **member, "after": [_parse_edge(edge) for edge in member.get("after", ())]}
             for member in members
         ]
-        wanted = [msgspec.convert(body, Submission) for body in bodies]
-        around = Surroundings(cwd="/", variables={"PATH": "/usr/bin:/bin"})
-        asked = msgspec.convert(group, GroupWanted)
-        found = NOTHING
-        if any(names_something(member) for member in wanted):
-            found = look_around(wanted, around, self.probe, self.settings.places, began=self.engine.known.begin())
-        told: Answer = self.do(lambda work: submit(work, wanted, around, actor="tester", survey=found, group=asked))
-        return told
+        jobs = [msgspec.convert(body, Submission) for body in bodies]
+        request = msgspec.convert(group, GroupRequest)
+        preflight = self._run_preflight(jobs)
+        outcome: SubmitOutcome = self.run_request(
+            lambda tx: submit(tx, jobs, DEFAULT_ENVIRONMENT, actor="tester", preflight=preflight, group_request=request)
+        )
+        return outcome
 
-    def group(self, group: GroupId) -> GroupForm:
-        return view_group.show(self.reader, show_group(group))
+    def show_group(self, group: GroupId) -> GroupView:
+        return group_view.show(self.reader, format_group_id(group))
 
     def cancel(self, job: JobId) -> None:
-        self.do(lambda work: cancel(work, job, actor="tester"))
+        self.run_request(lambda tx: cancel(tx, job, actor="tester"))
 
-    def reserve(self, *command: str, locks: Sequence[str] = (), **fields: Any) -> SlotId:
-        """A direct execution of the command; without one, of a program that does the work itself."""
-        body = {"command": list(command) or None, "locks": [_lock(lock) for lock in locks], **fields}
-        wanted = msgspec.convert(body, SlotWanted)
-        around = Surroundings(cwd="/", variables={"PATH": "/usr/bin:/bin"})
-        reserved: Reserved = self.do(lambda work: reserve(work, wanted, around, actor="tester"))
-        return reserved.slot
+    def reserve(self, *command: str, locks: Sequence[str] = (), **fields: Any) -> ReservationId:
+        """Create a reservation for a command, or without one for a client that does the work itself."""
+        body = {"command": list(command) or None, "locks": [_parse_lock(lock) for lock in locks], **fields}
+        request = msgspec.convert(body, ReservationRequest)
+        outcome: ReserveOutcome = self.run_request(lambda tx: reserve(tx, request, DEFAULT_ENVIRONMENT, actor="tester"))
+        return outcome.reservation
 
-    def withdraw(self, slot: SlotId, reason: str = "its client is gone") -> None:
-        self.do(lambda work: withdraw(work, slot, reason=reason))
+    def withdraw(self, reservation: ReservationId, reason: str = "its client is gone") -> None:
+        self.run_request(lambda tx: withdraw(tx, reservation, reason=reason))
 
-    def release(self, slot: SlotId) -> None:
-        self.do(lambda work: release(work, slot, actor="tester"))
+    def release(self, reservation: ReservationId) -> None:
+        self.run_request(lambda tx: release(tx, reservation, actor="tester"))
 
-    def slot(self, slot: SlotId) -> SlotForm:
-        return view_slot.show(self.reader, slot, self.sight)
+    def show_reservation(self, reservation: ReservationId) -> ReservationView:
+        return reservation_view.show(self.reader, reservation, self.view_context)
 
-    def end_slot(self, slot: SlotId, code: int | None = 0, **fields: Any) -> None:
-        self.end(owner_of(slot), code, **fields)
+    def end_reservation(self, reservation: ReservationId, code: int | None = 0, **fields: Any) -> None:
+        self.end_run(lock_owner(reservation), code, **fields)
 
     def pause(self, scope: str = "global", by: str = "tester") -> dict[str, Any]:
-        return msgspec.structs.asdict(self.do(lambda work: control.pause(work, scope, actor=by)))
+        return msgspec.structs.asdict(self.run_request(lambda tx: control.pause(tx, scope, actor=by)))
 
     def resume(self, scope: str = "global", by: str = "tester") -> dict[str, Any]:
-        return msgspec.structs.asdict(self.do(lambda work: control.resume(work, scope, actor=by)))
+        return msgspec.structs.asdict(self.run_request(lambda tx: control.resume(tx, scope, actor=by)))
 
     def clear(self, scope: str = "global") -> int:
-        clearing: Clearing = self.do(lambda work: control.clear(work, scope, actor="tester"))
-        return clearing.ended.result(timeout=0)
+        """Clear a scope, and return the number of cleared jobs."""
+        operation: ClearOperation = self.run_request(lambda tx: control.clear(tx, scope, actor="tester"))
+        return operation.completion.result(timeout=0)
 
-    def hold(self, line: str | None) -> None:
-        """As if the hold file said this, or were gone."""
-        self.engine.held = line
-        self.turn()
+    def set_hold_text(self, text: str | None) -> None:
+        """Set the text of the hold file; `None` removes the file."""
+        self.engine.hold_text = text
+        self.run_turns()
 
-    def area(self, job: JobId) -> Area:
-        return find_area(self.reader, job, self.sight.outside)
+    def find_rewind_set(self, job: JobId) -> RewindSet:
+        return find_rewind_set(self.reader, job, self.view_context.observations)
 
-    def rewind(self, job: JobId, *, area: Area | None = None) -> Report:
-        """What the caller is told, or the refusal raised."""
-        found = area or self.area(job)
-        sighted = look(found, self.probe, self.engine.known.begin())
-        report: Report = self.do(lambda work: rewind(work, found, sighted, actor="tester"), reports)
+    def rewind(self, job: JobId, *, rewind_set: RewindSet | None = None) -> RewindReport:
+        """Rewind a job. Return the report, or raise the refusal."""
+        jobs = rewind_set or self.find_rewind_set(job)
+        facts = probe_rewind_facts(jobs, self.probe, self.engine.fact_cache.begin_probe())
+        report: RewindReport = self.run_request(lambda tx: rewind(tx, jobs, facts, actor="tester"), render_reports)
         return report
 
-    def say(self, *messages: Message) -> None:
+    def receive(self, *messages: ExecutorMessage) -> None:
+        """Receive messages of the executor."""
         self.executor.inbox.extend(messages)
-        self.turn()
+        self.run_turns()
 
-    def run_of(self, job: JobId) -> RunId:
+    def find_run(self, job: JobId) -> RunId:
+        """Return the newest run of a job that the executor was ordered to start."""
         return next(start.run for start in reversed(self.executor.starts) if start.job == job)
 
-    def start(self, job: JobId, pid: int = 4242) -> None:
-        self.say(Started(run=self.run_of(job), pid=pid, start_time=1))
+    def confirm_start(self, job: JobId, pid: int = 4242) -> None:
+        self.receive(StartConfirmation(run=self.find_run(job), pid=pid, start_time=1))
 
-    def end(self, job: JobId, code: int | None = 0, **fields: Any) -> None:
-        self.say(Exited(run=self.run_of(job), at=self.clock.moment.timestamp(), code=code, **fields))
+    def end_run(self, job: JobId, code: int | None = 0, **fields: Any) -> None:
+        self.receive(ExitReport(run=self.find_run(job), at=self.clock.moment.timestamp(), code=code, **fields))
 
     def set_pools(self, **sizes: int) -> None:
-        limits = Limits({**self.settings.limits.sizes, **{name.replace("__", "/"): n for name, n in sizes.items()}})
-        self.settings = msgspec.structs.replace(self.settings, limits=limits)
+        pool_sizes = PoolSizes(
+            {**self.settings.pool_sizes.sizes, **{name.replace("__", "/"): n for name, n in sizes.items()}}
+        )
+        self.settings = msgspec.structs.replace(self.settings, pool_sizes=pool_sizes)
         self.engine.settings = self.settings
-        self.turn()
+        self.run_turns()
 
     def configure(self, **fields: Any) -> None:
-        """Fields of the settings."""
+        """Change fields of the settings."""
         self.settings = msgspec.structs.replace(self.settings, **fields)
         self.engine.settings = self.settings
-        self.turn()
+        self.run_turns()
 
     def tick(self, batch: int | None = None) -> dict[str, Any]:
-        """As `rota tick` does, up to its answer."""
-        sighting = self.see_outside()
-        said: dict[str, Any] = self.do(partial(tick, sighting=sighting, batch=batch), _ticked)
-        return said
+        """Run a tick, as `rota tick` does."""
+        operation = partial(request_tick, observation=self.probe_watched_facts(), batch_size=batch)
+        result: dict[str, Any] = self.run_request(operation, _render_ticks)
+        return result
 
-    def dry_run(self, batch: int | None = None) -> dict[str, Any]:
-        answers: list[Any] = []
-        act = partial(tick, sighting=self.see_outside(), batch=batch)
-        self.engine.rehearse(Request(act, answers.append, _ticked, is_rehearsal=True))
-        if isinstance(answers[0], Exception):
-            raise answers[0]
-        said: dict[str, Any] = answers[0]
-        return said
+    def dry_run_tick(self, batch: int | None = None) -> dict[str, Any]:
+        responses: list[Any] = []
+        operation = partial(request_tick, observation=self.probe_watched_facts(), batch_size=batch)
+        self.engine.dry_run(TurnRequest(operation, responses.append, _render_ticks, is_dry_run=True))
+        if isinstance(responses[0], Exception):
+            raise responses[0]
+        result: dict[str, Any] = responses[0]
+        return result
 
-    def set_queue(self, whole: QueueLimit | None = None, **flows: QueueLimit) -> None:
-        queue = QueueLimits(whole=whole or QueueLimit(), flows=flows)
+    def set_queue_limits(self, total: QueueLimit | None = None, **flows: QueueLimit) -> None:
+        queue = QueueLimits(total=total or QueueLimit(), flows=flows)
         self.settings = msgspec.structs.replace(self.settings, queue=queue)
         self.engine.settings = self.settings
-        self.turn()
+        self.run_turns()
 
-    def set_breaker(self, **figures: Any) -> None:
-        self.settings = msgspec.structs.replace(self.settings, breaker=BreakerPolicy(**figures))
+    def set_breaker_policy(self, **fields: Any) -> None:
+        self.settings = msgspec.structs.replace(
+            self.settings, breaker=BreakerPolicy(**{"start_delays": START_DELAYS, **fields})
+        )
         self.engine.settings = self.settings
-        self.turn()
+        self.run_turns()
 
     @property
-    def sight(self) -> Sight:
-        return Sight(
-            limits=self.settings.limits,
-            batch_size=batch_of(self.settings.batch_size, self.settings.heartbeat),
+    def view_context(self) -> ViewContext:
+        return ViewContext(
+            limits=self.settings.pool_sizes,
+            batch_size=effective_batch_size(self.settings.batch_size, self.settings.dispatch_interval),
             now=self.clock.now(),
-            jobs=self.home / "jobs",
-            breaker=self.settings.breaker,
-            outside=Outside(seen=self.engine.known.seen, places=self.settings.places),
-            outlook=self.engine.outlook,
-            queue=self.settings.queue,
-            held_by=self.engine.held_by,
+            jobs_directory=self.home / "jobs",
+            breaker_policy=self.settings.breaker,
+            observations=Observations(observed=self.engine.fact_cache.observed, paths=self.settings.artifact_paths),
+            start_outlook=self.engine.outlook,
+            queue_limits=self.settings.queue,
+            hold_reason=self.engine.first_blocker,
+            executor_silence=None if self.engine.silence is None else self.engine.silence.text,
             holds=self.engine.holds,
         )
 
     def job(self, job: JobId) -> Job:
-        found = self.reader.job(job)
-        assert found is not None
-        return found
+        record = self.reader.job(job)
+        assert record is not None
+        return record
 
-    def show(self, job: JobId) -> JobForm:
-        return show(self.reader, job, self.sight)
+    def show_job(self, job: JobId) -> JobView:
+        return show(self.reader, job, self.view_context)
 
-    def why(self, job: JobId) -> dict[str, Any]:
-        said: dict[str, Any] = msgspec.to_builtins(why(self.reader, job, self.sight))
-        return said
+    def explain_wait(self, job: JobId) -> dict[str, Any]:
+        explanation: dict[str, Any] = msgspec.to_builtins(explain_wait(self.reader, job, self.view_context))
+        return explanation
 
-    def detail(self, job: JobId) -> str | None:
-        wait = self.show(job).wait
+    def wait_detail(self, job: JobId) -> str | None:
+        wait = self.show_job(job).wait
         return None if wait is None else str(wait.detail)
 
     def status(self, job: JobId) -> Status:
         return self.job(job).status
 
-    def started(self) -> list[JobId]:
-        """Jobs in the order in which they were given to the executor."""
+    def started_jobs(self) -> list[JobId]:
+        """Return the jobs in the order of their start orders."""
         return [start.job for start in self.executor.starts]
 
-    def drain(self, most: int = 100_000) -> list[JobId]:
-        """Let everything that starts succeed at once, until nothing runs; in the order of starting."""
+    def drain(self, limit: int = 100_000) -> list[JobId]:
+        """Let every run succeed immediately, until nothing runs. Return all started jobs in order."""
         ended: set[RunId] = set(self.executor.acknowledged)
-        for _ in range(most):
+        for _ in range(limit):
             running = [start for start in self.executor.starts if start.run not in ended]
             if not running:
-                return self.started()
+                return self.started_jobs()
             ended.add(running[0].run)
-            self.say(Exited(run=running[0].run, at=self.clock.moment.timestamp(), code=0))
-        raise AssertionError("it does not come to an end")
+            self.receive(ExitReport(run=running[0].run, at=self.clock.moment.timestamp(), code=0))
+        raise AssertionError(f"jobs still run after {limit} ends")
 
 
-def _ticked(work: Work, asked: Sequence[None]) -> list[dict[str, Any]]:
-    return [msgspec.structs.asdict(report(work))] * len(asked)
+def _render_ticks(tx: Transaction, results: Sequence[None]) -> list[dict[str, Any]]:
+    return [msgspec.structs.asdict(render_tick(tx))] * len(results)
 
 
-def _after(edge: str | JobId) -> dict[str, str]:
+def _parse_edge(edge: str | JobId) -> dict[str, str]:
     if isinstance(edge, int):
-        return {"job": show_job(edge)}
+        return {"job": format_job_id(edge)}
     job, _, policy = edge.partition(":")
     return {"job": job, "policy": policy or "success"}
 
 
-def _lock(lock: str) -> dict[str, str]:
+def _parse_lock(lock: str) -> dict[str, str]:
     key, _, mode = lock.partition(":")
     return {"key": key, "mode": mode or "exclusive"}

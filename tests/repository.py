@@ -47,6 +47,10 @@ class Repository:
         self.git("commit", "-q", "-m", message, at=at)
         return self.git("rev-parse", "HEAD", at=at)
 
+    def commit_file(self, name: str, at: Path | None = None) -> str:
+        self.write(name, f"{name}\n", at=at)
+        return self.commit(name, at=at)
+
     def branches(self) -> list[str]:
         return self.git("for-each-ref", "--format=%(refname:short)", "refs/heads").splitlines()
 

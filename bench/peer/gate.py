@@ -1,12 +1,12 @@
-"""How a queue in Python is measured: the same work for each, from a full queue to the last end.
+"""The measurement of a Python task queue: the same work for each, from a full queue to the last end.
 
-The worker process is started first, with as many slots as asked for. Into each slot goes a task that stands at a
-closed gate; only then is the queue filled, and the clock starts as the gate opens. So neither the start of the worker
-nor the submits are in the figure. Everything a peer needs is started for one measurement and stopped after it: none
-of them runs, or polls, while another is measured.
+The worker process starts first, with the requested concurrency. Each of its slots gets a task that waits at a closed
+gate. Then the queue is filled, and the clock starts when the gate opens. So neither the start of the worker nor the
+submits are measured. Everything that a peer needs starts and stops with its own measurement: no peer runs, or polls,
+while another is measured.
 
-A task ends by writing one byte to a pipe: the clock stops when all have. As a peer's own record of the very last
-tasks may be a moment behind that, the figure is, if anything, in its favour.
+A task ends by writing one byte to a pipe; the clock stops when all have. A peer may record its last tasks a moment
+later, so the figure is, if anything, in its favor.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from functools import cache
 from pathlib import Path
 
 _REPOSITORY = Path(__file__).parents[2]
-_PATIENCE = 60.0
+_SILENCE_TIMEOUT = 60.0
 
 
-def stand(gate: str) -> None:
-    """A task: say that a slot is taken, and wait until the gate is open."""
-    _tell(gate)
+def wait_at_gate(gate: str) -> None:
+    """Occupy a slot until the gate is open; a task."""
+    _signal(gate)
     with Path(gate, "lock").open("rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
 
 
-def command(gate: str) -> None:
-    """A task: the same command in the same environment as Rota's."""
+def run_command(gate: str) -> None:
+    """Run the same command in the same environment as Rota; a task."""
     subprocess.run(["/bin/true"], cwd="/", env={"PATH": "/usr/bin:/bin"}, check=True)
-    _tell(gate)
+    _signal(gate)
 
 
-def _tell(gate: str) -> None:
-    os.write(_pipe(gate), b".")
+def _signal(gate: str) -> None:
+    os.write(_open_pipe(gate), b".")
 
 
 @cache
-def _pipe(gate: str) -> int:
+def _open_pipe(gate: str) -> int:
     return os.open(Path(gate, "pipe"), os.O_WRONLY)
 
 
@@ -64,19 +64,19 @@ class _Gate:
         self._lock.close()
         os.close(self._pipe)
 
-    def await_told(self, count: int, worker: subprocess.Popen[bytes]) -> None:
-        heard = time.monotonic()
+    def await_signals(self, count: int, worker: subprocess.Popen[bytes]) -> None:
+        received_at = time.monotonic()
         while count:
             if select.select([self._pipe], [], [], 1)[0]:
                 count -= len(os.read(self._pipe, count))
-                heard = time.monotonic()
-            elif worker.poll() is not None or time.monotonic() > heard + _PATIENCE:
-                raise RuntimeError(f"the worker has ended, or is silent for {_PATIENCE:g} s, with {count} tasks to go")
+                received_at = time.monotonic()
+            elif worker.poll() is not None or time.monotonic() > received_at + _SILENCE_TIMEOUT:
+                raise RuntimeError(f"the worker ended or was silent for {_SILENCE_TIMEOUT:g} s; {count} tasks are left")
 
 
 @contextmanager
-def running(words: Sequence[str | Path], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process in a session of its own, which ends with the block, and whatever it started with it."""
+def run_process(words: Sequence[str | Path], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a process in its own session, and end it with all its children at the end of the block."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             words, cwd=_REPOSITORY, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
@@ -96,27 +96,28 @@ def running(words: Sequence[str | Path], log: Path) -> Iterator[subprocess.Popen
 
 
 @contextmanager
-def room(directory: Path) -> Iterator[Path]:
-    """A place for one measurement, on the file system that is measured."""
-    with tempfile.TemporaryDirectory(prefix="peer-", dir=directory, ignore_cleanup_errors=True) as place:
-        yield Path(place)
+def scratch_directory(parent: Path) -> Iterator[Path]:
+    """Create a directory for one measurement, on the file system under test."""
+    with tempfile.TemporaryDirectory(prefix="peer-", dir=parent, ignore_cleanup_errors=True) as directory:
+        yield Path(directory)
 
 
 Enqueue = Callable[[Callable[[str], None], str, int], None]
-"""Queue so many of this task, `stand` or `command`, with the gate as its argument."""
+"""Queue a task, `wait_at_gate` or `run_command`, this many times, with the gate as its argument."""
 
 
-def measure(place: Path, module: str, address: str, enqueue: Enqueue, count: int, concurrency: int) -> float:
-    """Commands a second. `python -m MODULE ADDRESS CONCURRENCY` is the peer's worker."""
-    gate = _Gate(place)
+def measure_worker(directory: Path, module: str, address: str, enqueue: Enqueue, count: int, concurrency: int) -> float:
+    """Return commands per second. `python -m MODULE ADDRESS CONCURRENCY` is the worker of the peer."""
+    gate = _Gate(directory)
     try:
-        with running([sys.executable, "-m", module, address, str(concurrency)], place / "worker.log") as worker:
-            enqueue(stand, str(place), concurrency)
-            gate.await_told(concurrency, worker)
-            enqueue(command, str(place), count)
-            begun = time.perf_counter()
+        words = [sys.executable, "-m", module, address, str(concurrency)]
+        with run_process(words, directory / "worker.log") as worker:
+            enqueue(wait_at_gate, str(directory), concurrency)
+            gate.await_signals(concurrency, worker)
+            enqueue(run_command, str(directory), count)
+            started = time.perf_counter()
             gate.open()
-            gate.await_told(count, worker)
-            return count / (time.perf_counter() - begun)
+            gate.await_signals(count, worker)
+            return count / (time.perf_counter() - started)
     finally:
         gate.close()

@@ -1,4 +1,4 @@
-"""task-spooler: a C program that keeps its queue in memory (Debian's package `task-spooler`, program `tsp`)."""
+"""task-spooler: a C program with a queue in memory (Debian package `task-spooler`, program `tsp`)."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class TaskSpooler:
     def _tsp(self, *words: str) -> None:
         subprocess.run([str(PROGRAM), *words], env=self._environment, check=True, stdout=subprocess.DEVNULL)
 
-    def commands(self, count: int, concurrency: int) -> float:
-        """From a full queue to the last end; a blocker in front keeps it from starting early."""
+    def measure_commands(self, count: int, concurrency: int) -> float:
+        """Return commands per second, from a full queue to the last end. The first job blocks the queue until then."""
         try:
-            return self._commands(count, concurrency)
+            return self._drain(count, concurrency)
         finally:
             self._tsp("-K")  # its server would outlive the bench
 
-    def _commands(self, count: int, concurrency: int) -> float:
+    def _drain(self, count: int, concurrency: int) -> float:
         self._tsp("-S", "1")
         fifo = f"{self._environment['TS_SOCKET']}.gate"
         if not Path(fifo).exists():
@@ -39,8 +39,8 @@ class TaskSpooler:
         for _ in range(count):
             self._tsp("/bin/true")
         self._tsp("-S", str(concurrency))
-        begun = time.perf_counter()
+        started = time.perf_counter()
         with Path(fifo).open("rb") as gate:
             gate.read()
         self._tsp("-w")
-        return count / (time.perf_counter() - begun)
+        return count / (time.perf_counter() - started)

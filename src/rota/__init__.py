@@ -1,4 +1,4 @@
-"""Rota: a durable scheduler for the work of AI agents, LLM pipelines and any other command.
+"""Rota, a durable scheduler for AI agents, LLM pipelines and any other command.
 
 import rota
 
@@ -13,70 +13,70 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from rota.errors import (
         BadRequest,
-        Busy,
+        BodyTooLarge,
         ConfigError,
         Conflict,
-        Deferred,
-        ForeignOrigin,
         HeadersTooLarge,
         HomeError,
-        InFlight,
+        IdempotencyKeyReused,
         InvalidInput,
-        KeyReused,
         MethodNotAllowed,
-        Misdirected,
+        MisdirectedRequest,
         NotFound,
-        OutOfRange,
+        OriginNotAllowed,
+        QueueFull,
+        RangeNotSatisfiable,
+        RequestInProgress,
+        RequestTimeout,
+        ReservationTimeout,
         RotaError,
+        ServiceUnavailable,
         StorageFull,
-        StoreAway,
         StoreError,
+        StoreUnavailable,
         TargetTooLong,
-        TooLarge,
-        TooSlow,
+        TooManyConnections,
         Unauthorized,
-        Unavailable,
-        UnsupportedMedia,
-        WaitOver,
+        UnsupportedMediaType,
     )
     from rota.sdk import AsyncClient, Client
 
 __all__ = [
     "AsyncClient",
     "BadRequest",
-    "Busy",
+    "BodyTooLarge",
     "Client",
     "ConfigError",
     "Conflict",
-    "Deferred",
-    "ForeignOrigin",
     "HeadersTooLarge",
     "HomeError",
-    "InFlight",
+    "IdempotencyKeyReused",
     "InvalidInput",
-    "KeyReused",
     "MethodNotAllowed",
-    "Misdirected",
+    "MisdirectedRequest",
     "NotFound",
-    "OutOfRange",
+    "OriginNotAllowed",
+    "QueueFull",
+    "RangeNotSatisfiable",
+    "RequestInProgress",
+    "RequestTimeout",
+    "ReservationTimeout",
     "RotaError",
+    "ServiceUnavailable",
     "StorageFull",
-    "StoreAway",
     "StoreError",
+    "StoreUnavailable",
     "TargetTooLong",
-    "TooLarge",
-    "TooSlow",
+    "TooManyConnections",
     "Unauthorized",
-    "Unavailable",
-    "UnsupportedMedia",
-    "WaitOver",
+    "UnsupportedMediaType",
     "__version__",
 ]
 
-if not TYPE_CHECKING:  # a type checker is to know every name
+if not TYPE_CHECKING:  # a type checker takes the names from the imports above
 
     def __getattr__(name: str) -> object:
-        """The clients and their errors, when somebody asks for them: every command imports this package."""
+        """Import a client or an error on first use: every command imports this package and must start fast."""
         if name not in __all__:
             raise AttributeError(f"module 'rota' has no attribute {name!r}")
         from importlib import import_module

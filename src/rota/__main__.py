@@ -1,4 +1,4 @@
-"""`python -m rota`."""
+"""Entry point of `python -m rota`."""
 
 import sys
 

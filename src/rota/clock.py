@@ -1,4 +1,4 @@
-"""The clock port: the only way the engine learns the time, so that a simulator can own it."""
+"""Clock port: the engine reads the time only through it, so that a simulator can control it."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import time
 from datetime import UTC, datetime
 from typing import Protocol
 
-SET_BACK = 1.0
-"""Seconds that the wall clock may lose against the other before it counts as set back."""
+SET_BACK_THRESHOLD = 1.0
+"""Seconds that the wall clock may fall behind the monotonic clock before it counts as set back."""
 
 
 class Clock(Protocol):
     def now(self) -> datetime:
-        """Wall time, aware, UTC: for records, `not_before` and calendars."""
+        """Return the aware wall time in UTC: for records, `not_before` and calendars."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go back: for timeouts, leases and windows."""
+        """Return seconds that never go back: for timeouts, leases and windows."""
         ...
 
 

@@ -1,37 +1,37 @@
-"""Everything Rota refuses or fails at, with one stable code each.
+"""Error classes: one class and one stable code for every refusal and failure.
 
     RotaError
-    ├── BadRequest          it is no HTTP request                          400, exit 1
-    ├── Unauthorized        the token is missing or wrong                  401, exit 1
-    ├── ForeignOrigin       a page from elsewhere asks                     403, exit 1
-    ├── TooSlow             the request did not come in time               408, exit 1
-    ├── TooLarge            its body is too large                          413, exit 2
-    ├── TargetTooLong       its path and query are too long                414, exit 2
-    ├── UnsupportedMedia    its body is not said to be plain JSON          415, exit 1
-    ├── Misdirected         it asks for a host that is not this one        421, exit 1
-    ├── HeadersTooLarge     its headers are too large                      431, exit 1
-    ├── InvalidInput        what was asked cannot be understood            422, exit 2
-    │   └── KeyReused       its key came with another request before       422, exit 2
-    ├── NotFound            nothing has that id                            404, exit 3
-    ├── MethodNotAllowed    it is there, but not to be asked like this     405, exit 1
-    ├── Conflict            it is there, but not in a state that allows it 409, exit 4
-    │   └── InFlight        the same request is being carried out          409, exit 4
-    ├── OutOfRange          the file has no such part                      416, exit 2
-    ├── Deferred            the queue is full; nothing was stored          429, exit 75
-    ├── Unavailable         the scheduler is stopping or cannot be reached 503, exit 1
-    │   ├── Busy            too many are connected                         503, exit 1
-    │   └── StoreAway       the database is away, and comes back           503, exit 1
-    ├── WaitOver            a direct execution did not get its turn        503, exit 75
-    ├── StorageFull         the disk is full; nothing was stored           507, exit 1
-    ├── ConfigError         `rota.toml` cannot be used                     422, exit 1
-    ├── HomeError           the home directory cannot be used              500, exit 1
-    └── StoreError          the database cannot be used                    500, exit 1
-        └── StoreAway       the same as above: it is both                  503, exit 1
+    ├── BadRequest              the request is not valid HTTP                   400, exit 1
+    ├── Unauthorized            the token is missing or wrong                   401, exit 1
+    ├── OriginNotAllowed        the request comes from a page of another origin 403, exit 1
+    ├── NotFound                no object has this id                           404, exit 3
+    ├── MethodNotAllowed        the path does not support this method           405, exit 1
+    ├── RequestTimeout          the request did not arrive in time              408, exit 1
+    ├── Conflict                the current state does not allow the operation  409, exit 4
+    │   └── RequestInProgress   the same request is still in progress           409, exit 4
+    ├── BodyTooLarge            the request body is too large                   413, exit 2
+    ├── TargetTooLong           the path and query are too long                 414, exit 2
+    ├── UnsupportedMediaType    the request body is not declared as plain JSON  415, exit 1
+    ├── RangeNotSatisfiable     the requested range is outside the file         416, exit 2
+    ├── MisdirectedRequest      the request names another host                  421, exit 1
+    ├── InvalidInput            the request is invalid                          422, exit 2
+    │   └── IdempotencyKeyReused  the key belongs to a different request        422, exit 2
+    ├── ConfigError             `rota.toml` is invalid                          422, exit 1
+    ├── QueueFull               the queue is full; nothing was stored           429, exit 75
+    ├── HeadersTooLarge         the request headers are too large               431, exit 1
+    ├── HomeError               the home directory cannot be used               500, exit 1
+    ├── StoreError              the database cannot be used                     500, exit 1
+    │   └── StoreUnavailable    see below; it is both                           503, exit 1
+    ├── ServiceUnavailable      the scheduler is stopping or unreachable        503, exit 1
+    │   ├── TooManyConnections  the connection limit is reached                 503, exit 1
+    │   └── StoreUnavailable    the database is temporarily unavailable         503, exit 1
+    ├── ReservationTimeout      the direct execution did not start in time      503, exit 75
+    └── StorageFull             the disk is full; nothing was stored            507, exit 1
 
-A message says what is wrong and what to do next. The code travels in problem documents, so that a
-client in another process raises the same class and leaves with the same exit code. This is the one
-table of them: `/problems` and docs/problems.md are made from it. A code, once given out, keeps its
-meaning. This module is imported by every command: the standard library's cheap parts only.
+A message says what is wrong and what to do next. Problem documents carry the code, so that a client in another process
+raises the same class and exits with the same exit code. `/problems` and the table in docs/reference/problems.md are
+generated from this module. A published code never changes its meaning. Every command imports this module, so it imports
+only cheap parts of the standard library.
 """
 
 from __future__ import annotations
@@ -42,37 +42,43 @@ if TYPE_CHECKING:  # `typing` costs a command more than the rest of this module
     from typing import ClassVar, Self
 
 
-_MOST_SAID = 1000
-_MOST_OF_END = 300
+_MAX_MESSAGE_LENGTH = 1000
+_MAX_TAIL_LENGTH = 300
 
 
-def shortened(text: str) -> str:
-    """A message, or where in a request it is, without the middle of what it quotes where that is very long. What to do
-    stands at its end, and stays."""
-    if len(text) <= _MOST_SAID:
+def shorten(text: str) -> str:
+    """Cut the middle out of a very long message or path. The end stays, because it says what to do."""
+    if len(text) <= _MAX_MESSAGE_LENGTH:
         return text
-    return f"{text[: _MOST_SAID - _MOST_OF_END - 1]}…{text[-_MOST_OF_END:]}"
+    return f"{text[: _MAX_MESSAGE_LENGTH - _MAX_TAIL_LENGTH - 1]}…{text[-_MAX_TAIL_LENGTH:]}"
+
+
+def escape_unprintable(text: str) -> str:
+    """Return the text with escapes for line breaks and other unprintable characters."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
 
 
 class RotaError(Exception):
-    """Something went wrong that Rota did not foresee."""
+    """An unexpected error occurred."""
 
     code: ClassVar[str] = "error"
-    title: ClassVar[str] = "Something went wrong"
-    """The same for all of its kind: `message` says what it is this time."""
-    remedy: ClassVar[str] = "Look at the end of `rota.log` in the home, and at `rota doctor`."
-    """What to do about it."""
+    title: ClassVar[str] = "Internal error"
+    """Summary of the error class; `message` describes the occurrence."""
+    remedy: ClassVar[str] = "Check the end of `rota.log` in the home directory, and run `rota doctor`."
+    """Advice on how to fix the error."""
     http_status: ClassVar[int] = 500
     exit_code: ClassVar[int] = 1
     path: str = ""
-    """Where in a request it is, if that can be said: `.jobs[3].locks[0]`."""
+    """Path of the invalid part of the request, if known: `.jobs[3].locks[0]`."""
     retry_after: float | None = None
-    """Seconds after which it may be worth another try, where the scheduler says so."""
-    came_with: int | None = None
-    """The status of the HTTP answer that it came with, if it did."""
+    """Seconds to wait before the next attempt, if the scheduler gives them."""
+    response_status: int | None = None
+    """Status of the HTTP response that carried the error; None for an error raised in this process."""
 
-    def under(self, path: str) -> Self:
-        """The same, of a part of what is at `path`."""
+    def at_path(self, path: str) -> Self:
+        """Prefix the path of the error with `path` and return the error."""
         self.path = path + self.path
         return self
 
@@ -82,45 +88,43 @@ class RotaError(Exception):
 
     @property
     def status(self) -> int:
-        """Of the HTTP answer that it came with, or would come with."""
-        return self.http_status if self.came_with is None else self.came_with
+        """Status of the HTTP response that carried the error, or the default status of the class."""
+        return self.http_status if self.response_status is None else self.response_status
 
     @property
     def detail(self) -> str:
-        """The message, by the name that a problem document has for it."""
+        """The message under its name in problem documents."""
         return self.message
 
 
-class within:  # noqa: N801 - used as a word: with within(…)
-    """`with within(".job"): …` What is refused there is of a part of what is at this path.
+class error_path:  # noqa: N801 - reads as a statement: with error_path(".job"):
+    """Context manager that prefixes the path of a refusal with `path`.
 
-    With `instead_of` it is of what whoever refuses it calls so; what is wrong elsewhere is then nowhere in the request.
-    One that is made can be used again, and by many.
+    With `replaced_prefix`, only paths that start with it are kept, with `path` in its place; any other path is cleared,
+    because it is not a path of the request. An instance holds no state of a block, so that it can be reused and shared.
     """
 
-    def __init__(self, path: str, instead_of: str = "") -> None:
+    def __init__(self, path: str, replaced_prefix: str = "") -> None:
         self._path = path
-        self._instead_of = instead_of
+        self._replaced_prefix = replaced_prefix
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if not isinstance(error, RotaError) or error.http_status >= 500:  # that is no fault of the request
+        if not isinstance(error, RotaError) or error.http_status >= 500:  # the request did not cause it
             return
-        if error.path.startswith(self._instead_of):
-            error.path = self._path + error.path.removeprefix(self._instead_of)
+        if error.path.startswith(self._replaced_prefix):
+            error.path = self._path + error.path.removeprefix(self._replaced_prefix)
         else:
             error.path = ""
 
 
 class BadRequest(RotaError):
-    """What came is no HTTP request."""
+    """The request is not valid HTTP."""
 
     code = "bad-request"
-    title = "Not an HTTP request"
-    remedy = (
-        "Look at how the request is made: its first line, its headers, and the signs between the pieces of its body."
-    )
+    title = "Malformed HTTP request"
+    remedy = "Check the request line, the headers and the chunk framing of the body."
     http_status = 400
 
 
@@ -128,180 +132,179 @@ class Unauthorized(RotaError):
     """The token is missing or wrong."""
 
     code = "unauthorized"
-    title = "Not without the token"
+    title = "Authentication required"
     remedy = "Send `Authorization: Bearer TOKEN` or `X-API-Key: TOKEN`; `rota token` prints it."
     http_status = 401
 
 
-class ForeignOrigin(RotaError):
-    """A page from elsewhere asks."""
+class OriginNotAllowed(RotaError):
+    """The request comes from a page of another origin."""
 
-    code = "foreign-origin"
-    title = "Not for pages of other sites"
+    code = "origin-not-allowed"
+    title = "Cross-origin request refused"
     remedy = (
-        "Ask from a program, or from a page of the scheduler's own. A proxy's name goes into `server.allowed_hosts`."
+        "Send the request from a program or from a page of the scheduler itself. If a proxy serves the pages, add its "
+        "name to `server.allowed_hosts`."
     )
     http_status = 403
 
 
-class TooSlow(RotaError):
-    """The request did not come in time."""
+class RequestTimeout(RotaError):
+    """The request did not arrive in time."""
 
-    code = "too-slow"
-    title = "It took too long to come"
-    remedy = "Send it again, whole: the scheduler does not wait for long for the rest of a request."
+    code = "request-timeout"
+    title = "Request timeout"
+    remedy = "Send the request again without pauses: the scheduler waits only a short time for the rest of a request."
     http_status = 408
 
 
-class TooLarge(RotaError):
-    """The request's body is too large."""
+class BodyTooLarge(RotaError):
+    """The request body is too large."""
 
-    code = "too-large"
-    title = "Too large"
-    remedy = "Send less at once: a batch can be submitted in several parts."
+    code = "body-too-large"
+    title = "Request body too large"
+    remedy = "Send less data at once: split a batch into several requests."
     http_status = 413
     exit_code = 2
 
 
 class TargetTooLong(RotaError):
-    """The request's path and query are too long."""
+    """The path and query of the request are too long."""
 
     code = "target-too-long"
-    title = "The path is too long"
-    remedy = "Ask for fewer things at once."
+    title = "Request target too long"
+    remedy = "Request fewer items at once."
     http_status = 414
     exit_code = 2
 
 
-class UnsupportedMedia(RotaError):
-    """The request's body is not said to be plain JSON."""
+class UnsupportedMediaType(RotaError):
+    """The request body is not declared as plain JSON."""
 
-    code = "unsupported-media"
-    title = "The body is not said to be plain JSON"
-    remedy = "Send JSON that is not compressed, and the header `Content-Type: application/json`."
+    code = "unsupported-media-type"
+    title = "Content-Type must be application/json"
+    remedy = "Send uncompressed JSON with the header `Content-Type: application/json`."
     http_status = 415
 
 
-class Misdirected(RotaError):
-    """The request asks for a host that is not this one."""
+class MisdirectedRequest(RotaError):
+    """The request names a host that is not this scheduler."""
 
-    code = "misdirected"
-    title = "Not the name of this scheduler"
-    remedy = (
-        "Ask by the address that `rota status` shows, or add the name: `rota config set server.allowed_hosts NAME`."
-    )
+    code = "misdirected-request"
+    title = "Unknown host name"
+    remedy = "Use the address that `rota status` shows, or allow the name: `rota config set server.allowed_hosts NAME`."
     http_status = 421
 
 
 class HeadersTooLarge(RotaError):
-    """The request's headers are too large."""
+    """The request headers are too large."""
 
     code = "headers-too-large"
-    title = "The headers are too large"
-    remedy = "Send fewer or shorter headers; cookies are not needed."
+    title = "Request headers too large"
+    remedy = "Send fewer or shorter headers; Rota needs no cookies."
     http_status = 431
 
 
 class InvalidInput(RotaError):
-    """The request cannot be understood."""
+    """The request is invalid."""
 
     code = "invalid-input"
-    title = "The request cannot be understood"
-    remedy = "Read `detail`, and `path` where there is one: it says which part of the request is meant."
+    title = "Invalid request"
+    remedy = "Read `detail`; `path`, if present, names the invalid part of the request."
     http_status = 422
     exit_code = 2
 
 
-class KeyReused(InvalidInput):
-    """The idempotency key came with another request before."""
+class IdempotencyKeyReused(InvalidInput):
+    """The idempotency key belongs to a different request."""
 
-    code = "key-reused"
-    title = "The key came with another request"
-    remedy = "Send this request with a key of its own, or the request of before to have its answer again."
+    code = "idempotency-key-reused"
+    title = "Idempotency key reused"
+    remedy = "Send this request with a new key, or repeat the original request to get its response again."
 
 
 class NotFound(RotaError):
-    """Nothing has that id."""
+    """No object has this id."""
 
     code = "not-found"
-    title = "Nothing has that id"
-    remedy = "Look at the list of them. What ended long ago has been removed by `rota gc`."
+    title = "Not found"
+    remedy = "List the objects to find the right id. `rota gc` removes jobs that ended long ago."
     http_status = 404
     exit_code = 3
 
 
 class Conflict(RotaError):
-    """The thing is not in a state that allows this."""
+    """The current state does not allow the operation."""
 
     code = "conflict"
-    title = "Not in this state"
-    remedy = "Look at the thing as it is now. The same request again has the same answer until that changes."
+    title = "Conflict with the current state"
+    remedy = "Check the current state of the object. The same request fails again until that state changes."
     http_status = 409
     exit_code = 4
 
 
-class InFlight(Conflict):
-    """A request with this idempotency key is being carried out."""
+class RequestInProgress(Conflict):
+    """A request with this idempotency key is in progress."""
 
-    code = "in-flight"
-    title = "The same request is being carried out"
-    remedy = "Ask again after `Retry-After` with the same key: the answer is that of the first."
+    code = "request-in-progress"
+    title = "Request in progress"
+    remedy = "Send the request again after `Retry-After` with the same key to get the response of the first one."
 
 
 class MethodNotAllowed(RotaError):
-    """There is something at this path, but it cannot be asked with this method."""
+    """The path exists, but does not support this method."""
 
     code = "method-not-allowed"
-    title = "Not with this method"
-    remedy = "The header `Allow` has the methods that can be used."
+    title = "Method not allowed"
+    remedy = "Use a method that the header `Allow` lists."
     http_status = 405
 
 
-class OutOfRange(RotaError):
-    """The file has no such part."""
+class RangeNotSatisfiable(RotaError):
+    """The requested range is outside the file."""
 
     code = "range"
-    title = "Not a part of it"
-    remedy = "The header `Content-Range` says how many bytes there are."
+    title = "Range not satisfiable"
+    remedy = "Request a range within the size that the header `Content-Range` gives."
     http_status = 416
     exit_code = 2
 
 
-class Deferred(RotaError):
+class QueueFull(RotaError):
     """The queue is full; nothing was stored."""
 
     code = "deferred"
     title = "The queue is full"
-    remedy = "Submit it again after `Retry-After`, or raise `queue.hard_limit`."
+    remedy = "Submit the job again after `Retry-After`, or raise `queue.hard_limit`."
     http_status = 429
     exit_code = 75
     depth: Mapping[str, object] | None = None
-    """How many jobs are ready, where the scheduler says so."""
+    """Number of ready jobs, if the scheduler gives it."""
 
 
-class Unavailable(RotaError):
-    """The scheduler is stopping or cannot be reached."""
+class ServiceUnavailable(RotaError):
+    """The scheduler is stopping or unreachable."""
 
     code = "unavailable"
-    title = "Not now"
-    remedy = "Ask again after `Retry-After`, with the same Idempotency-Key if the request changes something."
+    title = "Scheduler unavailable"
+    remedy = "Try again after `Retry-After`, with the same Idempotency-Key if the request changes something."
     http_status = 503
 
 
-class Busy(Unavailable):
-    """As many are connected as there may be."""
+class TooManyConnections(ServiceUnavailable):
+    """The connection limit is reached."""
 
-    code = "busy"
-    title = "Too many at once"
-    remedy = "Ask again after `Retry-After`. Close connections and streams that nobody reads."
+    code = "too-many-connections"
+    title = "Too many connections"
+    remedy = "Try again after `Retry-After`. Close connections and streams that are not in use."
 
 
-class WaitOver(RotaError):
-    """The turn of a direct execution did not come in time; nothing of it ran."""
+class ReservationTimeout(RotaError):
+    """The direct execution did not start in time; nothing ran."""
 
-    code = "wait-over"
-    title = "Its turn did not come in time"
-    remedy = "Ask again later, wait longer, or make room: `rota slot list` shows who has the places."
+    code = "reservation-timeout"
+    title = "Reservation timeout"
+    remedy = "Try again later, wait longer, or free capacity: `rota reservation list` shows the reservations."
     http_status = 503
     exit_code = 75
 
@@ -311,16 +314,16 @@ class StorageFull(RotaError):
 
     code = "storage-full"
     title = "The disk is full"
-    remedy = "Make room on the disk of the home. Nothing of this request was stored, so send it again then."
+    remedy = "Free space on the disk of the home directory, then send the request again."
     http_status = 507
 
 
 class ConfigError(RotaError):
-    """`rota.toml` cannot be used as it is."""
+    """`rota.toml` is invalid."""
 
     code = "config-error"
-    title = "The configuration cannot be used"
-    remedy = "Mend the line of `rota.toml` that `detail` names; `rota doctor` looks at it whole."
+    title = "Invalid configuration"
+    remedy = "Fix the line of `rota.toml` that `detail` names; `rota doctor` checks the whole file."
     http_status = 422
 
 
@@ -328,8 +331,8 @@ class HomeError(RotaError):
     """The home directory cannot be used."""
 
     code = "home-error"
-    title = "The home cannot be used"
-    remedy = "Look at the directory that `detail` names: `rota doctor` says what is wrong with it."
+    title = "The home directory cannot be used"
+    remedy = "Check the directory that `detail` names; `rota doctor` says what is wrong with it."
 
 
 class StoreError(RotaError):
@@ -337,26 +340,48 @@ class StoreError(RotaError):
 
     code = "store-error"
     title = "The database cannot be used"
-    remedy = "Look at `rota doctor`; `rota restore` brings back a backup."
+    remedy = "Run `rota doctor` to find the cause; `rota restore` restores a backup."
 
 
-class StoreAway(Unavailable, StoreError):
-    """The database does not answer now, as while its server is restarted; nothing was stored."""
+class StoreUnavailable(ServiceUnavailable, StoreError):
+    """The database is temporarily unavailable; nothing was stored."""
 
-    code = "store-away"
-    title = "The database is away"
+    code = "store-unavailable"
+    title = "Database unavailable"
     remedy = (
-        "Ask again after `Retry-After`, with the same Idempotency-Key if the request changes something. If it stays "
-        "away, look whether the server of `store.url` runs and takes connections."
+        "Try again after `Retry-After`, with the same Idempotency-Key if the request changes something. If the error "
+        "persists, check that the server of `store.url` runs and accepts connections."
     )
 
 
 BY_CODE: dict[str, type[RotaError]] = {
     kind.code: kind
     for kind in (
-        RotaError, BadRequest, Unauthorized, ForeignOrigin, TooSlow, TooLarge, TargetTooLong, UnsupportedMedia,
-        Misdirected, HeadersTooLarge, InvalidInput, KeyReused, NotFound, MethodNotAllowed, Conflict, InFlight,
-        OutOfRange, Deferred, Unavailable, Busy, WaitOver, StorageFull, ConfigError, HomeError, StoreError,
-        StoreAway,
+        RotaError,
+        BadRequest,
+        Unauthorized,
+        OriginNotAllowed,
+        RequestTimeout,
+        BodyTooLarge,
+        TargetTooLong,
+        UnsupportedMediaType,
+        MisdirectedRequest,
+        HeadersTooLarge,
+        InvalidInput,
+        IdempotencyKeyReused,
+        NotFound,
+        MethodNotAllowed,
+        Conflict,
+        RequestInProgress,
+        RangeNotSatisfiable,
+        QueueFull,
+        ServiceUnavailable,
+        TooManyConnections,
+        ReservationTimeout,
+        StorageFull,
+        ConfigError,
+        HomeError,
+        StoreError,
+        StoreUnavailable,
     )
-}  # fmt: skip
+}

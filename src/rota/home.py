@@ -1,8 +1,8 @@
-"""The home: one directory that holds everything a scheduler owns, and how it is found.
+"""Home directory: the one directory that holds everything a scheduler owns, and the rules to find it.
 
-`$ROTA_HOME`, else the nearest `.rota/` at or above the working directory, else the XDG data directory.
-Every command imports this module, and `rota submit` must be cheap: no dataclasses, no typing, and `pathlib` (a quarter
-of a bare interpreter's start) only where somebody asks for a Path.
+The home is `$ROTA_HOME`, else the nearest `.rota/` at or above the working directory, else the XDG data directory.
+Every command imports this module, and `rota submit` must start fast: no dataclasses, no typing, and `pathlib` (a
+quarter of the start of a bare interpreter) only when a caller needs a Path.
 """
 
 # ruff: noqa: PTH103, PTH109, PTH111, PTH112, PTH116, PTH118, PTH120, PTH123
@@ -19,32 +19,59 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
 
-MARKER = ".rota"
+HOME_DIRECTORY_NAME = ".rota"
 
-LONGEST_ADDRESS = 107
-"""Bytes of `sun_path` without its closing NUL."""
+MAX_SOCKET_PATH_BYTES = 107
+"""Size of `sun_path` without its terminating NUL."""
 
-NETWORK_FILE_SYSTEMS = frozenset((
-    "nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "afs", "ceph", "glusterfs", "lustre", "beegfs", "gpfs",
-    "ocfs2", "gfs2", "orangefs", "pvfs2", "coda", "ncpfs", "davfs", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph",
-    "fuse.ceph-fuse", "fuse.s3fs", "fuse.rclone", "fuse.davfs2", "fuse.gcsfuse",
-))  # fmt: skip
-"""Where a lock or a shared memory map may mean nothing to another machine: neither flock nor SQLite's WAL is safe."""
+NETWORK_FILE_SYSTEMS = frozenset(
+    (
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb2",
+        "smb3",
+        "smbfs",
+        "afs",
+        "ceph",
+        "glusterfs",
+        "lustre",
+        "beegfs",
+        "gpfs",
+        "ocfs2",
+        "gfs2",
+        "orangefs",
+        "pvfs2",
+        "coda",
+        "ncpfs",
+        "davfs",
+        "fuse.sshfs",
+        "fuse.glusterfs",
+        "fuse.ceph",
+        "fuse.ceph-fuse",
+        "fuse.s3fs",
+        "fuse.rclone",
+        "fuse.davfs2",
+        "fuse.gcsfuse",
+    )
+)
+"""File systems on which locks and shared memory maps may not be visible to other machines, so that neither flock nor
+the WAL of SQLite is safe."""
 
 
 class Home:
-    """Where everything is. A value: made once, never changed."""
+    """Paths in a home directory. Immutable."""
 
     __slots__ = ("directory",)
 
     directory: str
-    """Absolute."""
+    """Absolute path."""
 
     def __init__(self, root: Path | str) -> None:
         object.__setattr__(self, "directory", os.fspath(root))
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a Home does not change: {name}")
+        raise AttributeError(f"Home is immutable: {name}")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Home) and other.directory == self.directory
@@ -74,8 +101,8 @@ class Home:
         return self.root / "jobs"
 
     @property
-    def slots(self) -> Path:
-        return self.root / "slots"
+    def reservations(self) -> Path:
+        return self.root / "reservations"
 
     @property
     def patches(self) -> Path:
@@ -122,37 +149,39 @@ class Home:
         return self.root / "supervisor.log"
 
     def prepare(self) -> None:
-        """Make the directory, for its owner alone, and be sure that it can be used."""
-        kind = file_system(self.directory)
+        """Create the directory, accessible only to its owner, and check that it can be used."""
+        kind = file_system_type(self.directory)
         if kind in NETWORK_FILE_SYSTEMS:
             raise HomeError(
-                f"{self.directory} is on {kind}, a network file system, where locks cannot be trusted;"
+                f"{self.directory} is on {kind}, a network file system, where locks are not reliable;"
                 " set ROTA_HOME to a directory on a local disk"
             )
         try:
             os.makedirs(self.directory, mode=0o700, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
             raise HomeError(
-                f"something that is not a directory is in the way of the home {self.directory};"
-                " move it, or set ROTA_HOME to another directory"
+                f"cannot create the home directory {self.directory}: a part of its path is not a directory;"
+                " move that file, or set ROTA_HOME to another directory"
             ) from None
         except OSError as error:
             raise HomeError(
-                f"cannot make the home {self.directory}: {error.strerror}; set ROTA_HOME to a directory you can write"
+                f"cannot create the home directory {self.directory}: {error.strerror};"
+                " set ROTA_HOME to a writable directory"
             ) from None
         if not os.access(self.directory, os.R_OK | os.W_OK | os.X_OK):
             raise HomeError(
-                f"the home {self.directory} cannot be written; give yourself the right to, or set ROTA_HOME elsewhere"
+                f"the home directory {self.directory} is not writable;"
+                " change its permissions, or set ROTA_HOME to another directory"
             )
         self._hide_from_git()
 
     def _hide_from_git(self) -> None:
-        """A home often lies in a repository, and holds environments: no agent's `git add -A` is to take it along."""
+        """Keep `git add -A` from adding the home: it is often in a repository, and it holds environment variables."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
             descriptor = os.open(f"{self.directory}/.gitignore", flags, 0o600)
         except OSError:
-            return  # it is there, or nothing can be written now
+            return  # the file exists, or the directory is not writable
         try:
             os.write(descriptor, b"*\n")
         except OSError:
@@ -162,55 +191,57 @@ class Home:
 
 
 def find_home(
-    asked: str | None = None, *, environ: Mapping[str, str] = os.environ, directory: str | None = None
+    explicit_path: str | None = None, *, environ: Mapping[str, str] = os.environ, directory: str | None = None
 ) -> Home:
-    """The home that `asked` (`--home`) names, or the one that applies here. Nothing is made."""
-    named = asked or environ.get("ROTA_HOME")
-    if named:
-        return Home(_absolute(os.path.expanduser(named)))
-    marked = _nearest_marker(directory)
-    if marked is not None:
-        return Home(marked)
-    data = environ.get("XDG_DATA_HOME", "")
-    # The XDG specification: a relative path here is invalid and counts as unset.
-    base = data if data.startswith("/") else os.path.expanduser("~/.local/share")
-    return Home(_absolute(os.path.join(base, "rota")))
+    """Return the home that `explicit_path` (`--home`) names, or the default home. Creates nothing."""
+    path = explicit_path or environ.get("ROTA_HOME")
+    if path:
+        return Home(_resolve_path(os.path.expanduser(path)))
+    nearest = _find_nearest_home(directory)
+    if nearest is not None:
+        return Home(nearest)
+    data_home = environ.get("XDG_DATA_HOME", "")
+    # By the XDG specification a relative path is invalid and counts as unset.
+    base = data_home if data_home.startswith("/") else os.path.expanduser("~/.local/share")
+    return Home(_resolve_path(os.path.join(base, "rota")))
 
 
-def _absolute(path: str) -> str:
-    """One spelling for one home: links and dots resolved, so that every process names it alike."""
+def _resolve_path(path: str) -> str:
+    """Resolve links and dots, so that all processes use the same path for a home."""
     try:
         return os.path.realpath(path)
     except FileNotFoundError:
-        raise HomeError(f"the working directory no longer exists, so {path} leads nowhere; give it whole") from None
+        raise HomeError(
+            f"cannot resolve {path}: the working directory no longer exists; use an absolute path"
+        ) from None
 
 
-def _nearest_marker(directory: str | None) -> str | None:
+def _find_nearest_home(directory: str | None) -> str | None:
     try:
         folder = os.path.realpath(directory or os.getcwd())
     except FileNotFoundError:
-        return None  # The working directory was removed: nothing is above it.
+        return None  # the working directory was removed
     while True:
-        marked = os.path.join(folder, MARKER)
-        if os.path.isdir(marked):
-            # A submit hands over the whole environment: never to a scheduler that somebody else planted on the way.
-            if os.stat(marked).st_uid != os.geteuid():
-                raise HomeError(f"{marked} belongs to another user; if you trust it, say so with ROTA_HOME={marked}")
-            return os.path.realpath(marked)
+        candidate = os.path.join(folder, HOME_DIRECTORY_NAME)
+        if os.path.isdir(candidate):
+            # A submit sends the whole environment: never to a scheduler that another user planted in a parent.
+            if os.stat(candidate).st_uid != os.geteuid():
+                raise HomeError(f"{candidate} belongs to another user; if you trust it, set ROTA_HOME={candidate}")
+            return os.path.realpath(candidate)
         if folder == "/":
             return None
         folder = os.path.dirname(folder)
 
 
-def file_system(path: Path | str, mountinfo: str | None = None) -> str | None:
-    """The type of the file system that holds `path` (which may not exist yet), or None if nobody can tell."""
+def file_system_type(path: Path | str, mountinfo: str | None = None) -> str | None:
+    """Return the type of the file system that holds `path`, which need not exist, or None if it is unknown."""
     if mountinfo is None:
         try:
             with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
                 mountinfo = file.read()
         except OSError:
             return None
-    wanted = str(path)
+    searched_path = str(path)
     longest, kind = -1, None
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
@@ -218,33 +249,33 @@ def file_system(path: Path | str, mountinfo: str | None = None) -> str | None:
         if len(fields) < 5 or not types[0]:
             continue
         point = _unescape(fields[4])
-        # Of two mounts on one point the later line covers the earlier one.
-        if len(point) >= longest and _holds(point, wanted):
+        # Of two mounts on one mount point, the later line hides the earlier one.
+        if len(point) >= longest and _contains(point, searched_path):
             longest, kind = len(point), types[0]
     return kind
 
 
-def _holds(point: str, path: str) -> bool:
+def _contains(point: str, path: str) -> bool:
     return path == point or path.startswith(point.rstrip("/") + "/")
 
 
 def _unescape(text: str) -> str:
-    """mountinfo writes space, tab, newline and backslash as octal."""
+    """Decode the octal escapes that mountinfo uses for space, tab, newline and backslash."""
     for octal, plain in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         text = text.replace(octal, plain)
     return text
 
 
 @contextmanager
-def short_address(directory: Path | str, name: str) -> Iterator[str]:
-    """An address to bind or connect for `directory/name`, however long the path is.
+def short_socket_path(directory: Path | str, name: str) -> Iterator[str]:
+    """Yield an address to bind or connect for `directory/name`, however long the path is.
 
-    A path that does not fit in a socket address is named through a descriptor of its directory; the descriptor
-    is needed only for the call itself.
+    A path that does not fit in a socket address is written relative to a descriptor of its directory. Only the call
+    that uses the address needs the descriptor.
     """
-    plain = os.path.join(directory, name)
-    if len(os.fsencode(plain)) <= LONGEST_ADDRESS:
-        yield plain
+    path = os.path.join(directory, name)
+    if len(os.fsencode(path)) <= MAX_SOCKET_PATH_BYTES:
+        yield path
         return
     descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -1,4 +1,4 @@
-"""Typed ids: an integer inside, `job-24` at every surface."""
+"""Typed ids: integers in the code, `job-24` in the API and in output."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rota.errors import InvalidInput
 
 JobId = NewType("JobId", int)
 RunId = NewType("RunId", int)
-SlotId = NewType("SlotId", int)
+ReservationId = NewType("ReservationId", int)
 LaneId = NewType("LaneId", int)
 GroupId = NewType("GroupId", int)
 TemplateId = NewType("TemplateId", int)
@@ -17,75 +17,75 @@ ScheduleId = NewType("ScheduleId", int)
 WebhookId = NewType("WebhookId", int)
 DeliveryId = NewType("DeliveryId", int)
 
-_SHAPE = re.compile(r"(?P<kind>[a-z]+)-(?P<number>[1-9][0-9]{0,17})")
+_ID_PATTERN = re.compile(r"(?P<kind>[a-z]+)-(?P<number>[1-9][0-9]{0,17})")
 
 
-def show_job(job: JobId) -> str:
+def format_job_id(job: JobId) -> str:
     return f"job-{job}"
 
 
-def show_run(run: RunId) -> str:
+def format_run_id(run: RunId) -> str:
     return f"run-{run}"
 
 
-def show_slot(slot: SlotId) -> str:
-    return f"slot-{slot}"
+def format_reservation_id(reservation: ReservationId) -> str:
+    return f"reservation-{reservation}"
 
 
-def show_group(group: GroupId) -> str:
+def format_group_id(group: GroupId) -> str:
     return f"group-{group}"
 
 
-def show_template(template: TemplateId) -> str:
+def format_template_id(template: TemplateId) -> str:
     return f"template-{template}"
 
 
-def show_schedule(schedule: ScheduleId) -> str:
+def format_schedule_id(schedule: ScheduleId) -> str:
     return f"schedule-{schedule}"
 
 
-def show_webhook(webhook: WebhookId) -> str:
+def format_webhook_id(webhook: WebhookId) -> str:
     return f"webhook-{webhook}"
 
 
-def show_delivery(delivery: DeliveryId) -> str:
+def format_delivery_id(delivery: DeliveryId) -> str:
     return f"delivery-{delivery}"
 
 
 def _parse(text: str, kind: str) -> int:
-    match = _SHAPE.fullmatch(text)
+    match = _ID_PATTERN.fullmatch(text)
     if match is None or match["kind"] != kind:
         raise InvalidInput(f"not a {kind} id: {text!r}; a {kind} id looks like {kind}-24")
     return int(match["number"])
 
 
-def parse_job(text: str) -> JobId:
+def parse_job_id(text: str) -> JobId:
     return JobId(_parse(text, "job"))
 
 
-def parse_run(text: str) -> RunId:
+def parse_run_id(text: str) -> RunId:
     return RunId(_parse(text, "run"))
 
 
-def parse_slot(text: str) -> SlotId:
-    return SlotId(_parse(text, "slot"))
+def parse_reservation_id(text: str) -> ReservationId:
+    return ReservationId(_parse(text, "reservation"))
 
 
-def parse_group(text: str) -> GroupId:
+def parse_group_id(text: str) -> GroupId:
     return GroupId(_parse(text, "group"))
 
 
-def parse_template(text: str) -> TemplateId:
+def parse_template_id(text: str) -> TemplateId:
     return TemplateId(_parse(text, "template"))
 
 
-def parse_schedule(text: str) -> ScheduleId:
+def parse_schedule_id(text: str) -> ScheduleId:
     return ScheduleId(_parse(text, "schedule"))
 
 
-def parse_webhook(text: str) -> WebhookId:
+def parse_webhook_id(text: str) -> WebhookId:
     return WebhookId(_parse(text, "webhook"))
 
 
-def parse_delivery(text: str) -> DeliveryId:
+def parse_delivery_id(text: str) -> DeliveryId:
     return DeliveryId(_parse(text, "delivery"))

@@ -1,8 +1,8 @@
-"""Figures in the form that Prometheus reads: counters and histograms that are counted up, gauges that are set.
+"""Metrics in the exposition format of Prometheus: counters, histograms and gauges.
 
-Each figure is changed by one thread only and read by any, so nothing here takes a lock: a change is one addition, and
-who reads meanwhile sees it or does not. The count of a histogram is the sum of its buckets, so that the two agree
-whatever happens between two reads.
+One thread writes each metric and any thread reads it, without locks: a write is one addition, and a concurrent read
+sees the value before or after it. The count of a histogram is computed from its buckets, so that the two agree in
+every read.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-TEXT = "text/plain; version=0.0.4; charset=utf-8"
-OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
+OPEN_METRICS_FORMAT = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 Labels = tuple[str, ...]
 
@@ -24,36 +24,36 @@ class Sample(NamedTuple):
 
 
 class Metric:
-    """A figure, or one for each set of values of its labels. `name` is without `_total`."""
+    """Metric with one series per combination of label values. `name` excludes the suffix `_total`."""
 
     kind = ""
 
-    def __init__(self, name: str, about: str, labels: Labels = ()) -> None:
+    def __init__(self, name: str, description: str, labels: Labels = ()) -> None:
         self.name = name
-        self.about = about
+        self.description = description
         self.labels = labels
 
     @property
     def full_name(self) -> str:
-        """As people and queries know it."""
+        """Name as queries use it, with the suffix `_total` of a counter."""
         return f"{self.name}_total" if self.kind == "counter" else self.name
 
     def samples(self) -> Iterator[Sample]:
         raise NotImplementedError
 
-    def _named(self, values: Labels) -> dict[str, str]:
+    def _label_values(self, values: Labels) -> dict[str, str]:
         return dict(zip(self.labels, values, strict=True))
 
 
 class Counter(Metric):
-    """Only grows, from zero at each start of the scheduler."""
+    """Value that only grows, from zero at each start of the scheduler."""
 
     kind = "counter"
 
-    def __init__(self, name: str, about: str, labels: Labels = (), known: Iterable[Labels] = ()) -> None:
-        """`known` are values of the labels that are shown before anything was counted."""
-        super().__init__(name, about, labels)
-        self._counts: dict[Labels, float] = dict.fromkeys(known if labels else [()], 0.0)
+    def __init__(self, name: str, description: str, labels: Labels = (), initial: Iterable[Labels] = ()) -> None:
+        """Create the counter. The series with the label values in `initial` exist from the start, with value zero."""
+        super().__init__(name, description, labels)
+        self._counts: dict[Labels, float] = dict.fromkeys(initial if labels else [()], 0.0)
 
     def add(self, *values: str, amount: float = 1.0) -> None:
         counts = self._counts
@@ -61,31 +61,31 @@ class Counter(Metric):
 
     def samples(self) -> Iterator[Sample]:
         for values, count in list(self._counts.items()):
-            yield Sample("_total", self._named(values), count)
+            yield Sample("_total", self._label_values(values), count)
 
 
 class Gauge(Metric):
-    """What is so at the moment of the look."""
+    """Value at the time of the read."""
 
     kind = "gauge"
 
-    def __init__(self, name: str, about: str, labels: Labels = (), values: Mapping[Labels, float] = {}) -> None:
-        super().__init__(name, about, labels)
+    def __init__(self, name: str, description: str, labels: Labels = (), values: Mapping[Labels, float] = {}) -> None:
+        super().__init__(name, description, labels)
         self._values = values
 
     def samples(self) -> Iterator[Sample]:
         for values, value in self._values.items():
-            yield Sample("", self._named(values), value)
+            yield Sample("", self._label_values(values), value)
 
 
 class Info(Gauge):
-    """What does not change while the process lives, in its labels."""
+    """Constants of the process, in labels."""
 
     kind = "info"
 
 
-class Total(Gauge):
-    """A counter that somebody else counts."""
+class ExternalCounter(Gauge):
+    """Counter with values that are counted outside this module."""
 
     kind = "counter"
 
@@ -97,65 +97,69 @@ class Total(Gauge):
 class Histogram(Metric):
     kind = "histogram"
 
-    def __init__(self, name: str, about: str, bounds: Sequence[float], labels: Labels = ()) -> None:
-        """`bounds` are the upper ends of the buckets; the one for all the rest goes without saying."""
-        super().__init__(name, about, labels)
+    def __init__(self, name: str, description: str, bounds: Sequence[float], labels: Labels = ()) -> None:
+        """Create the histogram. `bounds` are the upper bounds of the buckets, without the implied `+Inf`."""
+        super().__init__(name, description, labels)
         self._bounds = tuple(bounds)
-        self._shown = (*map(_number, bounds), "+Inf")
+        self._bound_labels = (*map(_format_number, bounds), "+Inf")
         self._counts: dict[Labels, list[int]] = {}
         self._sums: dict[Labels, float] = {}
         if not labels:
-            self._begin(())
+            self._start_series(())
 
-    def _begin(self, values: Labels) -> list[int]:
+    def _start_series(self, values: Labels) -> list[int]:
         self._sums[values] = 0.0
-        counts = self._counts[values] = [0] * len(self._shown)
+        counts = self._counts[values] = [0] * len(self._bound_labels)
         return counts
 
     def observe(self, value: float, *values: str) -> None:
-        counts = self._counts.get(values) or self._begin(values)
+        counts = self._counts.get(values) or self._start_series(values)
         counts[bisect_left(self._bounds, value)] += 1
         self._sums[values] += value
 
     def samples(self) -> Iterator[Sample]:
         for values, counts in list(self._counts.items()):
-            named, total = self._named(values), 0
-            for bound, count in zip(self._shown, tuple(counts), strict=True):
+            labels, total = self._label_values(values), 0
+            for bound, count in zip(self._bound_labels, tuple(counts), strict=True):
                 total += count
-                yield Sample("_bucket", {**named, "le": bound}, total)
-            yield Sample("_sum", named, self._sums[values])
-            yield Sample("_count", named, total)
+                yield Sample("_bucket", {**labels, "le": bound}, total)
+            yield Sample("_sum", labels, self._sums[values])
+            yield Sample("_count", labels, total)
 
 
-def exposition(metrics: Iterable[Metric], *, is_open: bool = False) -> str:
-    """All of them as text; `is_open` in the form of OpenMetrics."""
+def render_metrics(metrics: Iterable[Metric], *, is_open_metrics: bool = False) -> str:
+    """Render the metrics as text, in the Prometheus or the OpenMetrics format."""
     lines: list[str] = []
     for metric in metrics:
         name, kind = metric.full_name, metric.kind
-        if is_open:
+        if is_open_metrics:
             name = metric.name.removesuffix("_info") if kind == "info" else metric.name
         elif kind == "info":
             kind = "gauge"
-        about = metric.about.replace("\\", "\\\\").replace("\n", "\\n")
-        lines += [f"# HELP {name} {about.replace(chr(34), _QUOTE) if is_open else about}", f"# TYPE {name} {kind}"]
+        help_text = metric.description.replace("\\", "\\\\").replace("\n", "\\n")
         lines += [
-            f"{metric.name}{suffix}{_shown(labels)} {_number(value)}" for suffix, labels, value in metric.samples()
+            f"# HELP {name} {help_text.replace(chr(34), _ESCAPED_QUOTE) if is_open_metrics else help_text}",
+            f"# TYPE {name} {kind}",
         ]
-    return "\n".join([*lines, "# EOF", ""] if is_open else [*lines, ""])
+        lines += [
+            f"{metric.name}{suffix}{_format_labels(labels)} {_format_number(value)}"
+            for suffix, labels, value in metric.samples()
+        ]
+    return "\n".join([*lines, "# EOF", ""] if is_open_metrics else [*lines, ""])
 
 
-_QUOTE = '\\"'
+_ESCAPED_QUOTE = '\\"'
 
 
-def _shown(labels: Mapping[str, str]) -> str:
+def _format_labels(labels: Mapping[str, str]) -> str:
     if not labels:
         return ""
-    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items()) + "}"
+    return "{" + ",".join(f'{name}="{_escape(value)}"' for name, value in labels.items()) + "}"
 
 
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', _QUOTE).replace("\n", "\\n")
+def _escape(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', _ESCAPED_QUOTE).replace("\n", "\\n")
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(value)

@@ -1,10 +1,10 @@
-"""The token of a home: who has it may do over TCP what its owner may do over the socket.
+"""Token of a home: it grants over TCP the access that the owner of the home has over the socket.
 
-It is a file beside the socket, for its owner alone. It appears whole or not at all, so nobody ever reads a part of one,
-and who comes second takes the one that is there. A file that others can read, or that is not the owner's, is no secret:
-it is refused, not mended, for it may be known already.
+The token is in a file next to the socket, accessible only to its owner. The file is created atomically: no process
+reads a partial token, and of two concurrent creators the second one uses the token of the first. A file that other
+users can read or own is refused, not repaired, because its token may already be known.
 
-A file cannot tell that it was changed, so its time stamps are looked at with each request over TCP.
+Each request over TCP compares the timestamps of the file to detect a change.
 """
 
 # ruff: noqa: PTH105, PTH108, PTH116 - as in `home`, which every command imports
@@ -25,71 +25,75 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
 
-BYTES = 32
-SHORTEST = 16
-"""Characters of a token that somebody has thought of."""
-_LONGEST = 4096
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
-_AGAIN = "`rota token --rotate` makes a new one"
+TOKEN_BYTES = 32
+MIN_TOKEN_LENGTH = 16
+"""Minimum length of a token that the user chose."""
+_MAX_FILE_BYTES = 4096
+_GROUP_AND_OTHER_BITS = stat.S_IRWXG | stat.S_IRWXO
+_ROTATE_HINT = "`rota token --rotate` creates a new one"
 
-Stamp = tuple[int, ...]
+FileStamp = tuple[int, ...]
 
 
 def read(path: Path) -> str:
-    """The token, or a refusal that says what is wrong with the file."""
+    """Return the token, or raise `HomeError` that says what is wrong with the file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
-        raise HomeError(f"{path} is not there; `rota token` makes it") from None
+        raise HomeError(f"{path} does not exist; `rota token` creates it") from None
     except OSError as error:
-        raise HomeError(f"{path} cannot be read: {error.strerror}; {_AGAIN}") from None
+        raise HomeError(f"{path} cannot be read: {error.strerror}; {_ROTATE_HINT}") from None
     try:
-        _refuse_open(path, os.fstat(descriptor))
-        text = os.read(descriptor, _LONGEST).decode("ascii", "replace").strip()
+        _check_file_mode(path, os.fstat(descriptor))
+        text = os.read(descriptor, _MAX_FILE_BYTES).decode("ascii", "replace").strip()
     except OSError as error:
-        raise HomeError(f"{path} cannot be read: {error.strerror}; {_AGAIN}") from None
+        raise HomeError(f"{path} cannot be read: {error.strerror}; {_ROTATE_HINT}") from None
     finally:
         os.close(descriptor)
-    if len(text) < SHORTEST or not text.isascii() or not text.isprintable() or " " in text:
-        raise HomeError(f"{path} has no token of {SHORTEST} or more characters in it; {_AGAIN}")
+    if len(text) < MIN_TOKEN_LENGTH or not text.isascii() or not text.isprintable() or " " in text:
+        raise HomeError(f"{path} does not contain a token of {MIN_TOKEN_LENGTH} or more characters; {_ROTATE_HINT}")
     return text
 
 
-def _refuse_open(path: Path, seen: os.stat_result) -> None:
-    if not stat.S_ISREG(seen.st_mode):
-        raise HomeError(f"{path} is not a plain file; {_AGAIN}")
-    if seen.st_uid != os.geteuid():
-        raise HomeError(f"{path} belongs to another user; {_AGAIN}")
-    if seen.st_mode & _OTHERS:
-        raise HomeError(f"others can read {path}: its mode is {stat.S_IMODE(seen.st_mode):04o}, not 0600; {_AGAIN}")
+def _check_file_mode(path: Path, file_status: os.stat_result) -> None:
+    if not stat.S_ISREG(file_status.st_mode):
+        raise HomeError(f"{path} is not a regular file; {_ROTATE_HINT}")
+    if file_status.st_uid != os.geteuid():
+        raise HomeError(f"{path} belongs to another user; {_ROTATE_HINT}")
+    if file_status.st_mode & _GROUP_AND_OTHER_BITS:
+        mode = stat.S_IMODE(file_status.st_mode)
+        raise HomeError(f"other users can read {path}: its mode is {mode:04o}, not 0600; {_ROTATE_HINT}")
 
 
 def ensure(path: Path) -> None:
-    """Make it, where there is none."""
+    """Create the token file unless it exists."""
     with suppress(FileExistsError):
         if not os.path.lexists(path):
-            with _written(path) as copy:
-                os.link(copy, path)  # unlike a rename it leaves alone what somebody was quicker to put there
+            with _new_token_file(path) as copy:
+                os.link(copy, path)  # unlike a rename, it never replaces a file that another process created first
 
 
 def rotate(path: Path) -> None:
-    """Another one in its place; the old one is good for nothing from here on."""
-    with _written(path) as copy:
+    """Replace the token with a new one. The old token becomes invalid."""
+    with _new_token_file(path) as copy:
         os.replace(copy, path)
 
 
 @contextmanager
-def _written(path: Path) -> Iterator[str]:
-    """A file with a new token. Its name is fixed and it is made by one at a time: what a killed one left is removed."""
+def _new_token_file(path: Path) -> Iterator[str]:
+    """Yield the path of a file with a new token.
+
+    The path is fixed and the directory is locked, so that a file left by a killed process can be removed.
+    """
     copy = f"{path.parent}/.{path.name}.new"
-    with _failures_named(path), _alone(path.parent):
+    with _translate_errors(path), _lock_directory(path.parent):
         with suppress(FileNotFoundError):
             os.unlink(copy)
         descriptor = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             try:
-                os.fchmod(descriptor, 0o600)  # whatever the umask
-                os.write(descriptor, f"{secrets.token_urlsafe(BYTES)}\n".encode())
+                os.fchmod(descriptor, 0o600)  # regardless of the umask
+                os.write(descriptor, f"{secrets.token_urlsafe(TOKEN_BYTES)}\n".encode())
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
@@ -100,7 +104,7 @@ def _written(path: Path) -> Iterator[str]:
 
 
 @contextmanager
-def _alone(directory: Path) -> Iterator[None]:
+def _lock_directory(directory: Path) -> Iterator[None]:
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -110,46 +114,46 @@ def _alone(directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _failures_named(path: Path) -> Iterator[None]:
+def _translate_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except FileExistsError:
         raise
     except OSError as error:
-        raise HomeError(f"{path} cannot be made: {error.strerror}") from None
+        raise HomeError(f"{path} cannot be created: {error.strerror}") from None
 
 
-class Token:
-    """The one that is good now, however often it is changed."""
+class TokenFile:
+    """Currently valid token, reloaded when its file changes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._stamp: Stamp | None = ()
+        self._stamp: FileStamp | None = ()
         self._token: bytes | None = None
-        self.trouble: str | None = None
-        """Why nobody can have the right one."""
+        self.error: str | None = None
+        """Reason why no token is valid, or None."""
 
-    def look(self) -> bool:
-        """Whether another is good than a moment ago."""
-        stamp = self._stamped()
+    def reload(self) -> bool:
+        """Read the file again if it has changed, and return whether the token has changed."""
+        stamp = self._read_stamp()
         if stamp == self._stamp:
             return False
         before, self._stamp = self._token, stamp
         try:
-            self._token, self.trouble = read(self._path).encode(), None
+            self._token, self.error = read(self._path).encode(), None
         except HomeError as error:
-            self._token, self.trouble = None, error.message
-            self._stamp = ()  # what kept it from being read may pass, without a trace in the file
+            self._token, self.error = None, error.message
+            self._stamp = ()  # the cause may go away without a change of the timestamps, so the next call reads again
         return self._token != before
 
-    def is_right(self, given: bytes) -> bool:
-        """It takes as long for one that is nearly right as for any other of its length."""
-        return self._token is not None and hmac.compare_digest(self._token, given)
+    def is_valid(self, token: bytes) -> bool:
+        """Compare in constant time, so that the duration does not reveal how much of a guess is right."""
+        return self._token is not None and hmac.compare_digest(self._token, token)
 
-    def _stamped(self) -> Stamp | None:
+    def _read_stamp(self) -> FileStamp | None:
         try:
-            seen = os.stat(self._path, follow_symlinks=False)
+            status = os.stat(self._path, follow_symlinks=False)
         except OSError:
             return None
-        # The time of its change says that mode or owner is another, too.
-        return seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns
+        # The ctime changes when the mode or the owner changes.
+        return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

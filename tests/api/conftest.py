@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from api.host import Host, hosting
+from api.host import LocalServer, run_server
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    """One for all tests of a module: none of them changes it."""
-    with hosting(tmp_path_factory.mktemp("home")) as made:
-        yield made
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
+    """Server for all tests of a module. None of them changes it."""
+    with run_server(tmp_path_factory.mktemp("home")) as server:
+        yield server
 
 
 @pytest.fixture

@@ -1,16 +1,26 @@
-"""What stands in a query, as its endpoint's type has it."""
+"""Queries and bodies, decoded by the types of an endpoint."""
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.datastructures import QueryParams
 
-from rota.api.decode import query_of
-from rota.api.endpoint import Call, Endpoint, Nothing, Reply
+from rota.api.decode import decode_body, decode_query
+from rota.api.duplicate import refuse_duplicate_keys
+from rota.api.endpoint import Endpoint, Invocation, JsonReply, NoQuery
 from rota.errors import InvalidInput
+
+
+class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str = ""
+    env: dict[str, str] = {}
+    rows: list[dict[str, int]] = []
 
 
 class Query(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -20,37 +30,92 @@ class Query(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: list[str] = []
 
 
-async def _handle(call: Call[Query, None]) -> Reply[Nothing]:
+def _nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.lists(inner) | st.dictionaries(st.text(), inner)
+
+
+async def _handle(call: Invocation[Query, None]) -> JsonReply[NoQuery]:
     """Do nothing."""
-    return Reply(Nothing())
+    return JsonReply(NoQuery())
 
 
-def asked(query: str) -> Any:
-    return msgspec.structs.asdict(query_of(Endpoint("GET", "/x", _handle), QueryParams(query)))
+def decode(query: str) -> Any:
+    return msgspec.structs.asdict(decode_query(Endpoint("GET", "/x", _handle), QueryParams(query)))
 
 
-def test_a_query_becomes_its_type() -> None:
-    assert asked("name=a&wait=1.5&all=true&kind=b&kind=c") == {
+def test_query_is_converted_to_its_type() -> None:
+    assert decode("name=a&wait=1.5&all=true&kind=b&kind=c") == {
         "name": "a",
         "wait": 1.5,
         "all": True,
         "kind": ["b", "c"],
     }
-    assert asked("") == {"name": None, "wait": None, "all": False, "kind": []}
+    assert decode("") == {"name": None, "wait": None, "all": False, "kind": []}
 
 
-def test_null_is_a_name_where_names_are_asked_for_and_nothing_elsewhere() -> None:
-    assert asked("name=null&kind=null") == {"name": "null", "wait": None, "all": False, "kind": ["null"]}
+def test_null_is_text_in_text_parameters_and_refused_elsewhere() -> None:
+    assert decode("name=null&kind=null") == {"name": "null", "wait": None, "all": False, "kind": ["null"]}
     for text in ("null", "NULL"):
         with pytest.raises(InvalidInput, match="wait cannot be null; leave it out instead") as refused:
-            asked(f"wait={text}")
+            decode(f"wait={text}")
         assert refused.value.path == ".wait"
 
 
 @pytest.mark.parametrize(
     ("query", "path"), [("wait=-1", ".wait"), ("all=perhaps", ".all"), ("nmae=a", ".nmae"), ("name=a&name=b", ".name")]
 )
-def test_what_cannot_be_used_is_named(query: str, path: str) -> None:
+def test_invalid_query_is_refused_with_its_path(query: str, path: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        asked(query)
+        decode(query)
     assert refused.value.path == path
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("nmae=a", "unknown query parameter 'nmae'; did you mean name?"),
+        ("zzz=1", "unknown query parameter 'zzz'; known parameters: name, wait, all, kind"),
+    ],
+)
+def test_unknown_parameter_is_refused_with_a_suggestion(query: str, message: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        decode(query)
+    assert refused.value.message == message
+
+
+async def _handle_body(call: Invocation[NoQuery, Body]) -> JsonReply[NoQuery]:
+    """Do nothing."""
+    return JsonReply(NoQuery())
+
+
+async def _handle_any_object(call: Invocation[NoQuery, dict[str, Any]]) -> JsonReply[NoQuery]:
+    """Do nothing."""
+    return JsonReply(NoQuery())
+
+
+@pytest.mark.parametrize("handler", [_handle_body, _handle_any_object])
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        (b'{"name": "a", "name": "b"}', ".name"),
+        (rb'{"name": "a", "\u006eame": "b"}', ".name"),
+        (b'{"name":"a","env":{"A":"1","B":"2","A":"1"}}', ".env.A"),
+        (b'{"rows": [{"a": 1}, {"a": 1, "a": 1}]}', ".rows[1].a"),
+        (rb'{"env": {"a\\": "\"", "b": "\\\"", "a\\": "\"a"}}', ".env.a\\"),
+    ],
+)
+def test_equal_keys_are_refused(handler: Any, body: bytes, path: str) -> None:
+    with pytest.raises(InvalidInput, match="occurs twice in one object; send it once") as refused:
+        decode_body(Endpoint("POST", "/x", handler), body)
+    assert refused.value.path == path
+
+
+@given(
+    st.recursive(
+        st.none() | st.text() | st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**70), 2**70), _nested
+    )
+)
+def test_distinct_keys_are_accepted(value: object) -> None:
+    """Escapes, spaces and large numbers do not count as repeated keys."""
+    for body in (json.dumps({"a": value}), json.dumps({"a": value}, ensure_ascii=False, indent=1)):
+        refuse_duplicate_keys(body.encode())

@@ -1,5 +1,4 @@
-"""Events passed on as they happen: whoever listens, however slowly and from wherever on, gets the table without gap or
-repeat."""
+"""Event feed: every listener gets the events of the table without a gap or repeat, from any start and at any speed."""
 
 from __future__ import annotations
 
@@ -13,426 +12,439 @@ from typing import Any, TypeVar
 
 import pytest
 
-from engine.test_gc import ALL, collect, collector_of
+from engine.test_retention import ALL, collect, collector_of
 from harness import Scheduler
 from rota.api import event as event_module
 from rota.api import feed as feed_module
-from rota.api.event import EventsQuery, _page, _stream
-from rota.api.feed import Feed, Listener
-from rota.api.sse import BEAT, EventStream, Streams
-from rota.client.message import Message, Messages
+from rota.api.event import EventsQuery, _read_page_or_wait, _stream
+from rota.api.feed import EventFeed, EventListener
+from rota.api.sse import KEEPALIVE, EventStream, StreamLimit
+from rota.client.sse import SseDecoder, SseMessage
 from rota.command.retry import retry
-from rota.core.event import Event, Wanted
+from rota.core.event import Event, EventFilter
 from rota.core.status import TERMINAL, Status
-from rota.errors import Busy, Conflict, StoreError
-from rota.ids import GroupId, JobId, show_job
+from rota.errors import Conflict, StoreError, TooManyConnections
+from rota.ids import GroupId, JobId, format_job_id
 from rota.store import event as event_store
 from rota.store.session import Reader
-from rota.view.event import piece
+from rota.view.event import read_events
 from sample import sample
 
 T = TypeVar("T")
 
-PATIENCE = 20.0
+TIMEOUT = 20.0
 
 
-class Studio:
-    """A scheduler whose events go through a feed; the test decides when anything happens."""
+class FeedHarness:
+    """Scheduler whose events go through a feed. The test decides when events happen."""
 
-    def __init__(self, scheduler: Scheduler, chance: random.Random, *, beat_every: float = 60) -> None:
+    def __init__(self, scheduler: Scheduler, rng: random.Random, *, keepalive_interval: float = 60) -> None:
         self.scheduler = scheduler
-        self.chance = chance
-        self.looks = 0
-        self.trouble: Exception | None = None
-        self.feed = Feed(asyncio.get_running_loop(), self.look, beat_every=beat_every)
+        self.rng = rng
+        self.read_count = 0
+        self.read_error: Exception | None = None
+        self.feed = EventFeed(asyncio.get_running_loop(), self.read, keepalive_interval=keepalive_interval)
         scheduler.engine._publish = self.publish
 
     def publish(self, events: Sequence[Event]) -> None:
         self.feed.publish(events, self.scheduler.session.last_seq)
 
-    async def look(self, view: Callable[[Reader], T]) -> T:
-        """Other things happen before it, and between it and whoever asked."""
-        await self.let_others()
-        self.looks += 1
-        if self.trouble is not None:
-            raise self.trouble
-        with self.scheduler.reader.reading():
-            seen = view(self.scheduler.reader)
-        await self.let_others()
-        return seen
+    async def read(self, view: Callable[[Reader], T]) -> T:
+        """Run a view. Other tasks can run before it, and before its result is used."""
+        await self.run_other_tasks()
+        self.read_count += 1
+        if self.read_error is not None:
+            raise self.read_error
+        with self.scheduler.reader.read_transaction():
+            result = view(self.scheduler.reader)
+        await self.run_other_tasks()
+        return result
 
-    async def let_others(self) -> None:
-        for _ in range(self.chance.randrange(4)):
+    async def run_other_tasks(self) -> None:
+        for _ in range(self.rng.randrange(4)):
             await asyncio.sleep(0)
 
-    def table(self, wanted: Wanted, since: int = 0) -> list[int]:
-        found, position = [], since
+    def numbers_in_table(self, event_filter: EventFilter, since: int = 0) -> list[int]:
+        numbers, position = [], since
         while True:
-            each = piece(self.scheduler.reader, wanted, since=position, limit=1000)
-            found += [entry.seq for entry in each.entries]
-            if each.is_end:
-                return found
-            position = each.position
+            page = read_events(self.scheduler.reader, event_filter, since=position, limit=1000)
+            numbers += [entry.seq for entry in page.entries]
+            if page.is_end:
+                return numbers
+            position = page.position
 
 
-class Guest:
-    """Somebody who listens, at his own pace."""
+class StreamClient:
+    """Client of an event stream that reads at its own speed."""
 
-    def __init__(self, studio: Studio, wanted: Wanted, since: int | None, *, pace: int = 0) -> None:
-        self.heard: list[Message] = []
-        self.beats = 0
-        self.wanted = wanted
+    def __init__(
+        self, harness: FeedHarness, event_filter: EventFilter, since: int | None, *, max_delay_steps: int = 0
+    ) -> None:
+        self.messages: list[SseMessage] = []
+        self.keepalive_count = 0
+        self.event_filter = event_filter
         self._since = since
-        self._studio = studio
-        self._pace = pace
-        context: Any = SimpleNamespace(feed=studio.feed, look=studio.look)
-        self._stream = _stream(context, wanted, since)
-        self.task = asyncio.create_task(self._listen())
+        self._harness = harness
+        self._max_delay_steps = max_delay_steps
+        context: Any = SimpleNamespace(feed=harness.feed, read=harness.read)
+        self._stream = _stream(context, event_filter, since)
+        self.task = asyncio.create_task(self._read_stream())
 
-    async def _listen(self) -> None:
-        messages = Messages()
+    async def _read_stream(self) -> None:
+        decoder = SseDecoder()
         async with aclosing(self._stream) as stream:
-            async for told in stream:
-                self.beats += told == BEAT
-                self.heard += messages.feed(told)
-                for _ in range(self._studio.chance.randrange(self._pace + 1)):
+            async for data in stream:
+                self.keepalive_count += data == KEEPALIVE
+                self.messages += decoder.feed(data)
+                for _ in range(self._harness.rng.randrange(self._max_delay_steps + 1)):
                     await asyncio.sleep(0.0005)
 
     @property
     def numbers(self) -> list[int]:
-        return [int(message.id or 0) for message in self.heard if message.event not in ("begin", "reset")]
+        return [int(message.id or 0) for message in self.messages if message.event not in ("begin", "reset")]
 
     @property
-    def begun(self) -> int | None:
-        """The number after which he hears everything; none while he does not know."""
+    def start(self) -> int | None:
+        """Number after which the client gets all events; None until the client knows it."""
         if self._since is not None:
             return self._since
-        return int(self.heard[0].json()["since"]) if self.heard else None
+        return int(self.messages[0].json()["since"]) if self.messages else None
 
     @property
     def is_live(self) -> bool:
-        listeners = [each for each in self._studio.feed._wheel.live if each.wanted is self.wanted]
-        return self.begun is not None and bool(listeners)
+        listeners = [
+            listener
+            for listener in self._harness.feed._keepalive_timer.live_listeners
+            if listener.event_filter is self.event_filter
+        ]
+        return self.start is not None and bool(listeners)
 
-    async def hears_all(self) -> None:
-        """Until what he has heard is what the table has."""
+    async def wait_for_all(self) -> None:
+        """Wait until the client has received exactly the events in the table."""
 
-        def is_so() -> bool:
-            return self.begun is not None and self.numbers == self._studio.table(self.wanted, self.begun)
+        def is_complete() -> bool:
+            return self.start is not None and self.numbers == self._harness.numbers_in_table(
+                self.event_filter, self.start
+            )
 
-        await until(is_so, f"{self.wanted}, heard from {self.begun} on: {self.numbers}, and no more")
+        await until(is_complete, f"{self.event_filter}: all events after {self.start}, not {self.numbers}")
 
-    async def leave(self) -> None:
+    async def disconnect(self) -> None:
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
 
 
-async def until(look: Callable[[], object], what: str) -> None:
-    deadline = asyncio.get_running_loop().time() + PATIENCE
-    while not look():
-        assert asyncio.get_running_loop().time() < deadline, f"{what} did not come about"
+async def until(predicate: Callable[[], object], description: str) -> None:
+    deadline = asyncio.get_running_loop().time() + TIMEOUT
+    while not predicate():
+        assert asyncio.get_running_loop().time() < deadline, f"timeout while waiting for: {description}"
         await asyncio.sleep(0.001)
 
 
-def play(act: Callable[[], Coroutine[Any, Any, None]]) -> None:
+def run_async(act: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(act())
 
 
 @pytest.fixture(autouse=True)
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed_module, "_BREATH", 0.0)
-    monkeypatch.setattr(feed_module, "_RETRY_AFTER", 0.0)
+def no_delays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_module, "_MIN_READ_INTERVAL", 0.0)
+    monkeypatch.setattr(feed_module, "_RETRY_DELAY", 0.0)
 
 
-def _happen(scheduler: Scheduler, chance: random.Random) -> None:
-    """Something, anything."""
-    jobs = scheduler.reader.list_jobs(list(Status), limit=1000, only={})
-    started = set(scheduler.started())
+def _random_operation(scheduler: Scheduler, rng: random.Random) -> None:
+    jobs = scheduler.reader.list_jobs(list(Status), limit=1000, filters={})
+    started = set(scheduler.started_jobs())
     running = [job for job in jobs if job in started and scheduler.status(job) not in TERMINAL]
     failed = [job for job in jobs if scheduler.status(job) is Status.FAILED]
-    match chance.randrange(6):
+    match rng.randrange(6):
         case 0 | 1:
-            scheduler.submit(type=chance.choice(["story", "plan"]), retries=chance.choice([0, 2]))
+            scheduler.submit(type=rng.choice(["story", "plan"]), retries=rng.choice([0, 2]))
         case 2 | 3 if running:
-            scheduler.end(chance.choice(running), chance.choice([0, 1]))
+            scheduler.end_run(rng.choice(running), rng.choice([0, 1]))
         case 4 if failed:
             with suppress(Conflict):
-                scheduler.do(lambda work: retry(work, show_job(failed[0]), actor="tester"))
+                scheduler.run_request(lambda tx: retry(tx, format_job_id(failed[0]), actor="tester"))
         case _:
             scheduler.submit_group({}, {}, mode="parallel")
     scheduler.clock.advance(seconds=30)
-    scheduler.turn()
+    scheduler.run_turns()
 
 
-def _anything(scheduler: Scheduler, chance: random.Random) -> Wanted:
-    chains = frozenset(scheduler.job(JobId(chance.randint(1, 3))).chain for _ in range(2))
-    return chance.choice(
+def _random_filter(scheduler: Scheduler, rng: random.Random) -> EventFilter:
+    chains = frozenset(scheduler.job(JobId(rng.randint(1, 3))).chain for _ in range(2))
+    return rng.choice(
         [
-            Wanted(),
-            Wanted(kinds=frozenset({"job.failed", "job.retried", "group.submitted"})),
-            Wanted(chains=chains),
-            Wanted(chains=frozenset({JobId(1)}), kinds=frozenset({"job.submitted", "job.dispatched"})),
-            Wanted(type="story"),
-            Wanted(group=GroupId(1)),
+            EventFilter(),
+            EventFilter(kinds=frozenset({"job.failed", "job.retried", "group.submitted"})),
+            EventFilter(chains=chains),
+            EventFilter(chains=frozenset({JobId(1)}), kinds=frozenset({"job.submitted", "job.dispatched"})),
+            EventFilter(type="story"),
+            EventFilter(group=GroupId(1)),
         ]
     )
 
 
 @pytest.mark.parametrize("seed", range(sample(4)))
-def test_nobody_misses_anything_nor_hears_it_twice(
+def test_listeners_receive_every_event_exactly_once(
     scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Guests come and go, some too slow for what happens; each hears exactly what the table has of what he wants."""
-    monkeypatch.setattr(feed_module, "MOST_WAITING", 3)
-    monkeypatch.setattr(feed_module, "PIECE", 4)
-    chance = random.Random(seed)
+    """Clients connect and disconnect, and some are too slow. Each receives exactly its events of the table."""
+    monkeypatch.setattr(feed_module, "MAX_PENDING_MESSAGES", 3)
+    monkeypatch.setattr(feed_module, "BATCH_SIZE", 4)
+    rng = random.Random(seed)
     scheduler.set_pools(**{"global": 3})
     scheduler.submit(retries=2)
     scheduler.submit_group({}, {}, mode="parallel")
 
     async def act() -> None:
-        studio = Studio(scheduler, chance)
-        guests: list[Guest] = []
+        harness = FeedHarness(scheduler, rng)
+        clients: list[StreamClient] = []
         for _ in range(60):
-            if chance.random() < 0.3:
-                since = chance.choice([None, 0, 2, scheduler.reader.head()])
-                guests.append(Guest(studio, _anything(scheduler, chance), since, pace=chance.choice([0, 0, 5, 30])))
-            if guests and chance.random() < 0.05:
-                await guests.pop(chance.randrange(len(guests))).leave()
-            for _ in range(chance.randrange(3)):
-                _happen(scheduler, chance)
-            await studio.let_others()
-        await asyncio.gather(*(guest.hears_all() for guest in guests))
-        studio.feed.close()
-        await asyncio.gather(*(guest.task for guest in guests))
-        assert not studio.feed._audience.is_any
+            if rng.random() < 0.3:
+                since = rng.choice([None, 0, 2, scheduler.reader.head_seq()])
+                event_filter, delay_steps = _random_filter(scheduler, rng), rng.choice([0, 0, 5, 30])
+                clients.append(StreamClient(harness, event_filter, since, max_delay_steps=delay_steps))
+            if clients and rng.random() < 0.05:
+                await clients.pop(rng.randrange(len(clients))).disconnect()
+            for _ in range(rng.randrange(3)):
+                _random_operation(scheduler, rng)
+            await harness.run_other_tasks()
+        await asyncio.gather(*(client.wait_for_all() for client in clients))
+        harness.feed.close()
+        await asyncio.gather(*(client.task for client in clients))
+        assert not harness.feed._subscribers.has_any
 
-    play(act)
+    run_async(act)
 
 
-def test_a_retry_that_comes_while_a_guest_arrives_is_heard(scheduler: Scheduler) -> None:
-    """Its chain is wanted, and the job is new to everybody at whatever moment it comes."""
+def test_retry_submitted_while_a_listener_joins_is_received(scheduler: Scheduler) -> None:
+    """The filter selects the chain, and the retry is new to the feed whenever it is submitted."""
     for seed in range(sample(12)):
         job = scheduler.submit(retries=0)
-        scheduler.end(job, 1)
-        chance = random.Random(seed)
+        scheduler.end_run(job, 1)
+        rng = random.Random(seed)
 
-        async def act(job: JobId = job, chance: random.Random = chance) -> None:
-            studio = Studio(scheduler, chance)
-            guest = Guest(studio, Wanted(chains=frozenset({job})), None)
-            for _ in range(chance.randrange(12)):
+        async def act(job: JobId = job, rng: random.Random = rng) -> None:
+            harness = FeedHarness(scheduler, rng)
+            client = StreamClient(harness, EventFilter(chains=frozenset({job})), None)
+            for _ in range(rng.randrange(12)):
                 await asyncio.sleep(0)
-            scheduler.do(lambda work: retry(work, show_job(job), actor="tester"))
-            await studio.let_others()
-            scheduler.end(scheduler.started()[-1], 1)
-            await guest.hears_all()
-            studio.feed.close()
-            await guest.task
+            scheduler.run_request(lambda tx: retry(tx, format_job_id(job), actor="tester"))
+            await harness.run_other_tasks()
+            scheduler.end_run(scheduler.started_jobs()[-1], 1)
+            await client.wait_for_all()
+            harness.feed.close()
+            await client.task
 
-        play(act)
+        run_async(act)
 
 
-def test_what_is_published_while_nobody_is_live_is_read_by_who_is_about_to_be(scheduler: Scheduler) -> None:
-    """The engine's thread publishes in the middle of the task's step, and the guest has looked at the table before."""
+def test_event_published_during_catch_up_is_not_lost(scheduler: Scheduler) -> None:
+    """The engine's thread publishes in the middle of a step of the task, after the listener has read the table."""
 
     async def act() -> None:
-        studio = Studio(scheduler, random.Random(0))
+        harness = FeedHarness(scheduler, random.Random(0))
         scheduler.submit()
-        listener = Listener(Wanted(), scheduler.reader.head())
-        comes = [scheduler.submit]
+        listener = EventListener(EventFilter(), scheduler.reader.head_seq())
+        interruptions = [scheduler.submit]
 
-        class Interrupted(deque[int]):
+        class InterruptedDeque(deque[int]):
             def __len__(self) -> int:
-                if comes:
-                    comes.pop()()
+                if interruptions:
+                    interruptions.pop()()
                 return super().__len__()
 
-        async def look(view: Callable[[Reader], T]) -> T:
-            seen = await studio.look(view)
-            if comes:
-                await studio.feed._pass_on()
-            return seen
+        async def read(view: Callable[[Reader], T]) -> T:
+            result = await harness.read(view)
+            if interruptions:
+                await harness.feed._distribute()
+            return result
 
-        studio.feed._look = look
-        studio.feed._starts = Interrupted()
-        begun, heard = listener.position, list[int]()
-        with studio.feed.listening(listener):
+        harness.feed._read = read
+        harness.feed._pending_starts = InterruptedDeque()
+        start, received = listener.position, list[int]()
+        with harness.feed.subscribe(listener):
             while not listener.is_live:
-                heard += [entry.seq for entry in (await studio.feed.catch_up(listener)).entries]
-        assert not comes
-        assert heard == studio.table(Wanted(), begun) != []
-        studio.feed.close()
+                received += [entry.seq for entry in (await harness.feed.catch_up(listener)).entries]
+        assert not interruptions
+        assert received == harness.numbers_in_table(EventFilter(), start) != []
+        harness.feed.close()
 
-    play(act)
+    run_async(act)
 
 
-def test_who_wants_other_things_costs_no_look(scheduler: Scheduler) -> None:
+def test_unmatched_events_cause_no_read(scheduler: Scheduler) -> None:
     other = scheduler.submit()
 
     async def act() -> None:
-        studio = Studio(scheduler, random.Random(0))
-        wants = (Wanted(chains=frozenset({other})), Wanted(kinds=frozenset({"breaker.opened"})))
-        guests = [Guest(studio, wanted, None) for wanted in wants for _ in range(10)]
-        await until(lambda: sum(1 for _ in studio.feed._wheel.live) == len(guests), "all of them live")
-        before = studio.looks
+        harness = FeedHarness(scheduler, random.Random(0))
+        filters = (EventFilter(chains=frozenset({other})), EventFilter(kinds=frozenset({"breaker.opened"})))
+        clients = [StreamClient(harness, event_filter, None) for event_filter in filters for _ in range(10)]
+        await until(
+            lambda: sum(1 for _ in harness.feed._keepalive_timer.live_listeners) == len(clients), "all clients live"
+        )
+        previous_count = harness.read_count
         for _ in range(20):
             scheduler.submit()
             await asyncio.sleep(0.001)
-        assert studio.looks == before
-        scheduler.end(other)
-        await asyncio.gather(*(guest.hears_all() for guest in guests))
-        assert studio.looks - before < 5, "one look for all of them, not one each"
-        assert [len(guest.numbers) for guest in guests] == [1] * 10 + [0] * 10
-        studio.feed.close()
-        await asyncio.gather(*(guest.task for guest in guests))
+        assert harness.read_count == previous_count
+        scheduler.end_run(other)
+        await asyncio.gather(*(client.wait_for_all() for client in clients))
+        assert harness.read_count - previous_count < 5, "one read for all clients, not one for each"
+        assert [len(client.numbers) for client in clients] == [1] * 10 + [0] * 10
+        harness.feed.close()
+        await asyncio.gather(*(client.task for client in clients))
 
-    play(act)
+    run_async(act)
 
 
-def test_who_does_not_take_keeps_nothing_and_holds_up_nobody(scheduler: Scheduler) -> None:
+def test_slow_listener_keeps_no_messages_and_delays_no_other(scheduler: Scheduler) -> None:
     async def act() -> None:
-        studio = Studio(scheduler, random.Random(0))
-        slow, quick = Listener(Wanted()), Guest(studio, Wanted(), 0)
-        with studio.feed.listening(slow):
+        harness = FeedHarness(scheduler, random.Random(0))
+        slow, quick = EventListener(EventFilter()), StreamClient(harness, EventFilter(), 0)
+        with harness.feed.subscribe(slow):
             while not slow.is_live:
-                slow.has_read((await studio.feed.catch_up(slow)).position)
-            begun = slow.position
-            for _ in range(feed_module.MOST_WAITING):
+                slow.mark_read((await harness.feed.catch_up(slow)).position)
+            start = slow.position
+            for _ in range(feed_module.MAX_PENDING_MESSAGES):
                 scheduler.submit()
                 scheduler.pause()
                 await asyncio.sleep(0)
-            await quick.hears_all()
-            assert slow not in studio.feed._wheel.live
-            assert slow._waiting == []
-            found = await studio.feed.catch_up(slow)
-            assert [entry.seq for entry in found.entries] == studio.table(Wanted(), begun)[: feed_module.PIECE]
-        studio.feed.close()
+            await quick.wait_for_all()
+            assert slow not in harness.feed._keepalive_timer.live_listeners
+            assert slow._pending == []
+            page = await harness.feed.catch_up(slow)
+            expected = harness.numbers_in_table(EventFilter(), start)[: feed_module.BATCH_SIZE]
+            assert [entry.seq for entry in page.entries] == expected
+        harness.feed.close()
         await quick.task
 
-    play(act)
+    run_async(act)
 
 
-def test_what_was_collected_before_it_could_be_told_is_said_to_be_missing(scheduler: Scheduler) -> None:
+def test_events_removed_before_delivery_are_reported_by_a_reset(scheduler: Scheduler) -> None:
     async def act() -> None:
-        studio = Studio(scheduler, random.Random(0))
-        guest = Guest(studio, Wanted(), None)
-        await until(lambda: guest.is_live, "live")
-        scheduler.end(scheduler.submit())
+        harness = FeedHarness(scheduler, random.Random(0))
+        client = StreamClient(harness, EventFilter(), None)
+        await until(lambda: client.is_live, "a live client")
+        scheduler.end_run(scheduler.submit())
         collect(collector_of(scheduler), ALL)
-        await until(lambda: any(message.event == "gc.removed" for message in guest.heard), "the collection")
-        assert [message.event for message in guest.heard] == ["begin", "reset", "gc.removed"]
-        reset = guest.heard[1].json()
-        assert reset == {"since": guest.begun, "complete_from": scheduler.reader.events_from()}
+        await until(
+            lambda: any(message.event == "gc.removed" for message in client.messages), "the event of the collection"
+        )
+        assert [message.event for message in client.messages] == ["begin", "reset", "gc.removed"]
+        reset = client.messages[1].json()
+        assert reset == {"since": client.start, "complete_from": scheduler.reader.first_event_seq()}
         scheduler.submit()
-        await until(lambda: len(guest.heard) > 4, "what comes after it")
-        assert [message.event for message in guest.heard[3:]] == ["job.submitted", "job.dispatched"]
-        studio.feed.close()
-        await guest.task
+        await until(lambda: len(client.messages) > 4, "later events")
+        assert [message.event for message in client.messages[3:]] == ["job.submitted", "job.dispatched"]
+        harness.feed.close()
+        await client.task
 
-    play(act)
+    run_async(act)
 
 
-def test_a_store_that_cannot_be_read_is_asked_again(scheduler: Scheduler, caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_read_is_retried_and_logged_once(scheduler: Scheduler, caplog: pytest.LogCaptureFixture) -> None:
     async def act() -> None:
-        studio = Studio(scheduler, random.Random(0))
-        guest = Guest(studio, Wanted(), 0)
-        await until(lambda: guest.is_live, "live")
-        studio.trouble = StoreError("away")
+        harness = FeedHarness(scheduler, random.Random(0))
+        client = StreamClient(harness, EventFilter(), 0)
+        await until(lambda: client.is_live, "a live client")
+        harness.read_error = StoreError("away")
         scheduler.submit()
-        await until(lambda: "away" in caplog.text, "a word in the log")
-        studio.trouble = None
-        await guest.hears_all()
-        assert caplog.text.count("away") == 1, "said once, however often it is tried"
-        studio.feed.close()
-        await guest.task
+        await until(lambda: "away" in caplog.text, "a log message")
+        harness.read_error = None
+        await client.wait_for_all()
+        assert caplog.text.count("away") == 1, "consecutive failures are logged once"
+        harness.feed.close()
+        await client.task
 
-    play(act)
+    run_async(act)
 
 
-def test_what_cannot_be_passed_on_ends_nothing(
+def test_failed_distribution_ends_no_stream(
     scheduler: Scheduler, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def act() -> None:
-        studio = Studio(scheduler, random.Random(0))
-        guests = [Guest(studio, Wanted(), 0), Guest(studio, Wanted(type="story"), None)]
-        await until(lambda: all(guest.is_live for guest in guests), "live")
+        harness = FeedHarness(scheduler, random.Random(0))
+        clients = [StreamClient(harness, EventFilter(), 0), StreamClient(harness, EventFilter(type="story"), None)]
+        await until(lambda: all(client.is_live for client in clients), "a live client")
         with monkeypatch.context() as broken:
             broken.setattr(feed_module, "event_message", lambda _entry: 1 / 0)
             scheduler.submit(type="story")
-            await until(lambda: "ZeroDivisionError" in caplog.text, "a word in the log")
-        await asyncio.gather(*(guest.hears_all() for guest in guests))
-        await until(lambda: all(guest.is_live for guest in guests), "live again")
+            await until(lambda: "ZeroDivisionError" in caplog.text, "a log message")
+        await asyncio.gather(*(client.wait_for_all() for client in clients))
+        await until(lambda: all(client.is_live for client in clients), "live clients again")
         scheduler.submit(type="story")
-        await asyncio.gather(*(guest.hears_all() for guest in guests))
-        assert caplog.text.count("cannot be passed on") == 1
-        studio.feed.close()
-        await asyncio.gather(*(guest.task for guest in guests))
+        await asyncio.gather(*(client.wait_for_all() for client in clients))
+        assert caplog.text.count("cannot distribute events") == 1
+        harness.feed.close()
+        await asyncio.gather(*(client.task for client in clients))
 
-    play(act)
+    run_async(act)
 
 
-def test_what_was_never_published_is_told_with_what_is(scheduler: Scheduler) -> None:
+def test_unpublished_event_is_delivered_with_the_next_published_one(scheduler: Scheduler) -> None:
     async def act() -> None:
-        studio = Studio(scheduler, random.Random(0))
+        harness = FeedHarness(scheduler, random.Random(0))
         job = scheduler.submit()
-        guest = Guest(studio, Wanted(chains=frozenset({job})), None)
-        await until(lambda: guest.is_live, "live")
+        client = StreamClient(harness, EventFilter(chains=frozenset({job})), None)
+        await until(lambda: client.is_live, "a live client")
         scheduler.engine._publish = lambda _events: None
-        scheduler.end(job)
-        scheduler.engine._publish = studio.publish
+        scheduler.end_run(job)
+        scheduler.engine._publish = harness.publish
         scheduler.submit()
-        await guest.hears_all()
-        assert guest.numbers
-        studio.feed.close()
-        await guest.task
+        await client.wait_for_all()
+        assert client.numbers
+        harness.feed.close()
+        await client.task
 
-    play(act)
+    run_async(act)
 
 
-def test_heartbeats_come_in_silence_and_end_with_the_last_guest(scheduler: Scheduler) -> None:
+def test_keepalives_are_sent_while_idle_and_end_with_the_last_listener(scheduler: Scheduler) -> None:
     async def act() -> None:
-        studio = Studio(scheduler, random.Random(0), beat_every=0.03)
-        guests = [Guest(studio, Wanted(), None) for _ in range(40)]
-        await until(lambda: all(guest.beats >= 3 for guest in guests), "three heartbeats each")
-        assert all(guest.numbers == [] for guest in guests)
-        for guest in guests:
-            await guest.leave()
-        await until(lambda: studio.feed._wheel._timer is None, "no timer without a listener")
+        harness = FeedHarness(scheduler, random.Random(0), keepalive_interval=0.03)
+        clients = [StreamClient(harness, EventFilter(), None) for _ in range(40)]
+        await until(lambda: all(client.keepalive_count >= 3 for client in clients), "three keep-alives for each client")
+        assert all(client.numbers == [] for client in clients)
+        for client in clients:
+            await client.disconnect()
+        await until(lambda: harness.feed._keepalive_timer._timer is None, "no timer without a listener")
 
-    play(act)
+    run_async(act)
 
 
-def test_so_many_streams_and_no_more() -> None:
-    async def nothing() -> Any:
+def test_stream_beyond_the_limit_is_refused() -> None:
+    async def empty_stream() -> Any:
         yield b""
 
-    streams = Streams(most=2)
-    EventStream(nothing(), streams)
-    with streams.another(), streams.another(), pytest.raises(Busy, match="2 streams are open"):
-        EventStream(nothing(), streams)
-    EventStream(nothing(), streams)
+    streams = StreamLimit(max_streams=2)
+    EventStream(empty_stream(), streams)
+    with streams.track(), streams.track(), pytest.raises(TooManyConnections, match="2 streams are open"):
+        EventStream(empty_stream(), streams)
+    EventStream(empty_stream(), streams)
 
 
-def test_a_page_that_finds_little_goes_through_so_much_and_says_where_to_go_on(
+def test_page_with_few_matches_ends_after_a_bounded_number_of_reads(
     scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_store, "_SPAN", 2)
-    monkeypatch.setattr(event_module, "_MOST_READS", 3)
+    monkeypatch.setattr(event_store, "_MAX_SEQ_SPAN", 2)
+    monkeypatch.setattr(event_module, "_MAX_READS_PER_PAGE", 3)
     for _ in range(10):
         scheduler.submit()
     scheduler.submit_group({})
-    wanted = Wanted(kinds=frozenset({"group.submitted"}))
+    event_filter = EventFilter(kinds=frozenset({"group.submitted"}))
 
     async def act() -> None:
-        studio = Studio(scheduler, random.Random(0))
-        context: Any = SimpleNamespace(feed=studio.feed, look=studio.look)
-        first = await _page(context, wanted, 0, EventsQuery(wait=60.0))
-        assert (first.events, first.next, first.position) == ([], 6, 6), "it is not waited while there is more to read"
-        found, since = list[int](), first.next
+        harness = FeedHarness(scheduler, random.Random(0))
+        context: Any = SimpleNamespace(feed=harness.feed, read=harness.read)
+        first = await _read_page_or_wait(context, event_filter, 0, EventsQuery(wait=60.0))
+        assert (first.events, first.next, first.position) == ([], 6, 6), "no wait while there is more to read"
+        numbers, since = list[int](), first.next
         while since is not None:
-            page = await _page(context, wanted, since, EventsQuery())
-            found += [event.seq for event in page.events]
+            page = await _read_page_or_wait(context, event_filter, since, EventsQuery())
+            numbers += [event.seq for event in page.events]
             since = page.next
-        assert found == studio.table(wanted) != []
+        assert numbers == harness.numbers_in_table(event_filter) != []
 
-    play(act)
+    run_async(act)

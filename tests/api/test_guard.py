@@ -1,4 +1,4 @@
-"""Who may ask over TCP, as a table: what a request says of itself, and what it is answered."""
+"""Access over TCP: requests, and the statuses that they get."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from api.host import Host, hosting, read
+from api.host import LocalServer, read_response, run_server
 from rota.api.app import ROUTER
 
 EVIL = "https://evil.example"
@@ -16,12 +16,12 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 NO_TOKEN = {"authorization": None}
 
 
-def status(host: Host, method: str, path: str = "/api/jobs", /, **headers: str | None) -> int:
+def status(server: LocalServer, method: str, path: str = "/api/jobs", /, **headers: str | None) -> int:
     body = b"{}" if method in ("POST", "PUT", "PATCH") else None
-    given: dict[str, Any] = headers
-    said = host.ask(method, path, body, **given)
-    assert not any(name.startswith("access-control-") for name in said.headers), "no other site is given leave"
-    return said.status
+    options: dict[str, Any] = headers
+    response = server.request(method, path, body, **options)
+    assert not any(name.startswith("access-control-") for name in response.headers), "no other site is allowed"
+    return response.status
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -44,7 +44,7 @@ def status(host: Host, method: str, path: str = "/api/jobs", /, **headers: str |
         ({"authorization": None, "x_api_key": ""}, 401),
         ({"authorization": "Basic cHJveHk6cHJveHk=", "x_api_key": "{token}"}, 200),
         ({"authorization": None, "cookie": "token={token}"}, 401),
-        # Pages of other sites, with the token or without.
+        # Pages of other sites, with and without the token.
         ({"origin": EVIL}, 403),
         ({"origin": EVIL, "authorization": None}, 403),
         ({"origin": "null"}, 403),
@@ -62,7 +62,7 @@ def status(host: Host, method: str, path: str = "/api/jobs", /, **headers: str |
         ({"sec_fetch_site": "cross-site", "sec_fetch_mode": "navigate"}, 403),
         ({"sec_fetch_site": "same-origin"}, 200),
         ({"sec_fetch_site": "none"}, 200),
-        # Names that are not ours, with the token or without.
+        # Names of other hosts, with and without the token.
         ({"host": "evil.example"}, 421),
         ({"host": "evil.example:{port}"}, 421),
         ({"host": "evil.example:{port}", "authorization": None}, 421),
@@ -86,13 +86,16 @@ def status(host: Host, method: str, path: str = "/api/jobs", /, **headers: str |
         ({"host": "localhost:{port}", "origin": "http://localhost:{port}"}, 200),
         ({"host": "evil.example:{port}", "x_forwarded_host": "127.0.0.1:{port}"}, 421),
     ],
-)  # fmt: skip
-def test_the_matrix(host: Host, method: str, headers: dict[str, str | None], expected: int) -> None:
-    filled = {
-        name: None if text is None else text.replace("{token}", host.token).replace("{port}", str(host.address[1]))
+)
+def test_access_by_token_origin_and_host(
+    server: LocalServer, method: str, headers: dict[str, str | None], expected: int
+) -> None:
+    port = str(server.address[1])
+    values = {
+        name: None if text is None else text.replace("{token}", server.token).replace("{port}", port)
         for name, text in headers.items()
     }
-    assert status(host, method, **filled) == expected
+    assert status(server, method, **values) == expected
 
 
 @pytest.mark.parametrize(
@@ -121,64 +124,60 @@ def test_the_matrix(host: Host, method: str, headers: dict[str, str | None], exp
         ("/nothing/here", {}, 401),
     ],
 )
-def test_what_is_the_same_for_everybody_needs_no_token(
-    host: Host, path: str, headers: dict[str, str], expected: int
-) -> None:
-    assert status(host, "GET", path, **NO_TOKEN, **headers) == expected
+def test_public_documents_need_no_token(server: LocalServer, path: str, headers: dict[str, str], expected: int) -> None:
+    assert status(server, "GET", path, **NO_TOKEN, **headers) == expected
     if expected == 200:
-        assert status(host, "POST", path, **NO_TOKEN, **headers) in (401, 403), "only to be read"
+        assert status(server, "POST", path, **NO_TOKEN, **headers) in (401, 403), "only GET is public"
 
 
-def test_the_open_ones_are_those_that_the_document_says_are() -> None:
+def test_public_endpoints_match_the_openapi_document() -> None:
     document = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_text())
-    said, found = set(), set()
+    documented, public = set(), set()
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            said |= {f"{method} {path}"} if operation.get("security") == [] else set()
-            found |= {f"{method} {path}"} if ROUTER.is_public(method.upper(), path) else set()
-    assert said == found
-    assert "get /health" in found
+            documented |= {f"{method} {path}"} if operation.get("security") == [] else set()
+            public |= {f"{method} {path}"} if ROUTER.is_public(method.upper(), path) else set()
+    assert documented == public
+    assert "get /health" in public
 
 
-def test_what_health_says_to_a_stranger(host: Host) -> None:
-    assert host.ask("GET", "/health", has_token=False).body == b'{"status":"ok"}'
-    assert host.ask("GET", "/health").body == b'{"read":0}', "to who has the token, what the application says"
+def test_health_without_token_has_only_the_status(server: LocalServer) -> None:
+    assert server.request("GET", "/health", has_token=False).body == b'{"status":"ok"}'
+    assert server.request("GET", "/health").body == b'{"read":0}', "with the token, the application responds"
 
 
-def test_a_refusal_says_what_to_do(host: Host) -> None:
-    missing = host.ask(has_token=False)
+def test_refusals_say_what_to_do(server: LocalServer) -> None:
+    missing = server.request(has_token=False)
     assert (missing.headers["www-authenticate"], missing.code) == ("Bearer", "unauthorized")
     assert missing.headers["content-type"] == "application/problem+json"
     assert missing.detail == (
-        "this needs the token of the home; send the header `Authorization: Bearer TOKEN`, and `rota token` prints it"
+        "the request has no token;"
+        " send the header `Authorization: Bearer TOKEN` with the token that `rota token` prints"
     )
-    wrong = host.ask(authorization="Bearer somebodys-secret")
-    assert wrong.detail.startswith("this is not the token of this home; send")
-    assert b"somebodys-secret" not in wrong.body
-    strange = host.ask(host="rota.example.org")
-    assert (strange.code, strange.detail) == (
-        "misdirected",
+    wrong = server.request(authorization="Bearer another-secret")
+    assert wrong.detail.startswith("the token is not that of this home; send")
+    assert b"another-secret" not in wrong.body
+    unknown_host = server.request(host="rota.example.org")
+    assert (unknown_host.code, unknown_host.detail) == (
+        "misdirected-request",
         (
-            "the request is for 'rota.example.org', which is no name of this scheduler;"
-            " if it is to be one, add it to server.allowed_hosts in rota.toml"
+            "the request is for 'rota.example.org', which is not a name of this scheduler;"
+            " if it should be one, add it to server.allowed_hosts in rota.toml"
         ),
     )
-    page = host.ask(origin=EVIL)
-    assert (page.code, page.detail) == (
-        "foreign-origin", "a page of https://evil.example asks; only pages of the scheduler's own are answered",
-    )  # fmt: skip
+    other_origin = server.request(origin=EVIL)
+    assert (other_origin.code, other_origin.detail) == (
+        "origin-not-allowed",
+        "the request comes from a page of https://evil.example; use a page of the scheduler itself",
+    )
 
 
-def test_no_answer_is_for_a_cache_a_frame_or_another_site(host: Host) -> None:
-    for said in (host.ask(), host.ask(has_token=False), host.ask("GET", "/docs")):
+def test_responses_have_security_headers(server: LocalServer) -> None:
+    for response in (server.request(), server.request(has_token=False), server.request("GET", "/docs")):
         assert {
-            name: said.headers[name] for name in ("cache-control", "x-frame-options", "x-content-type-options")
-        } == {
-            "cache-control": "no-store",
-            "x-frame-options": "DENY",
-            "x-content-type-options": "nosniff",
-        }
-        assert said.headers["cross-origin-resource-policy"] == "same-origin"
+            name: response.headers[name] for name in ("cache-control", "x-frame-options", "x-content-type-options")
+        } == {"cache-control": "no-store", "x-frame-options": "DENY", "x-content-type-options": "nosniff"}
+        assert response.headers["cross-origin-resource-policy"] == "same-origin"
 
 
 @pytest.mark.parametrize(
@@ -198,40 +197,46 @@ def test_no_answer_is_for_a_cache_a_frame_or_another_site(host: Host) -> None:
         (None, 415),
     ],
 )
-def test_a_body_is_said_to_be_json(host: Host, media: str | None, expected: int) -> None:
-    said = host.ask("POST", "/api/jobs", b"{}", content_type=media)
-    assert said.status == expected
+def test_body_must_be_declared_as_json(server: LocalServer, media: str | None, expected: int) -> None:
+    response = server.request("POST", "/api/jobs", b"{}", content_type=media)
+    assert response.status == expected
     if expected == 415:
-        assert said.detail.endswith("; send JSON, with the header Content-Type: application/json")
-    chunked = host.ask("POST", "/api/jobs", b"2\r\n{}\r\n0\r\n\r\n", content_type=media, content_length=None,
-                       transfer_encoding="chunked")  # fmt: skip
+        assert response.detail.endswith("; send JSON, with the header Content-Type: application/json")
+    chunked = server.request(
+        "POST",
+        "/api/jobs",
+        b"2\r\n{}\r\n0\r\n\r\n",
+        content_type=media,
+        content_length=None,
+        transfer_encoding="chunked",
+    )
     assert chunked.status == expected
 
 
-def test_without_a_body_nothing_need_be_said_of_it(host: Host) -> None:
-    assert host.ask("POST", "/api/jobs/job-1/cancel").status == 200
-    assert host.ask("POST", "/api/jobs/job-1/cancel", content_length="0").status == 200
+def test_request_without_body_needs_no_content_type(server: LocalServer) -> None:
+    assert server.request("POST", "/api/jobs/job-1/cancel").status == 200
+    assert server.request("POST", "/api/jobs/job-1/cancel", content_length="0").status == 200
 
 
-def test_two_hosts_are_none(host: Host) -> None:
-    own = host.url.partition("://")[2]
-    with host.connect() as connection:
+def test_repeated_host_header_is_refused(server: LocalServer) -> None:
+    own = server.url.partition("://")[2]
+    with server.connect() as connection:
         connection.sendall(f"GET / HTTP/1.1\r\nHost: {own}\r\nHost: evil.example\r\n\r\n".encode())
-        assert read(connection).status == 421
+        assert read_response(connection).status == 421
 
 
-def test_the_host_in_the_target_is_not_asked(host: Host) -> None:
-    """Only a proxy is asked like this."""
-    own = host.url.partition("://")[2]
-    with host.connect() as connection:
+def test_host_in_the_target_is_ignored(server: LocalServer) -> None:
+    """Only proxies use such a target."""
+    own = server.url.partition("://")[2]
+    with server.connect() as connection:
         connection.sendall(f"GET http://{own}/ HTTP/1.1\r\nHost: evil.example\r\n\r\n".encode())
-        assert read(connection).status == 421
+        assert read_response(connection).status == 421
 
 
-def test_names_that_are_allowed(home: Path) -> None:
+def test_allowed_hosts_are_accepted(home: Path) -> None:
     allowed = ("Rota.example.org", "proxy.example.org:8443", "[fd00::2]")
-    with hosting(home, allowed_hosts=allowed) as host:
-        port = host.address[1]
+    with run_server(home, allowed_hosts=allowed) as server:
+        port = server.address[1]
         for name, expected in (
             ("rota.example.org", 200),
             (f"ROTA.example.org:{port}", 200),
@@ -242,12 +247,13 @@ def test_names_that_are_allowed(home: Path) -> None:
             ("x.rota.example.org", 421),
             ("evil.example", 421),
         ):
-            assert host.ask(host=name).status == expected, name
-        # A proxy that speaks TLS to the world: the page's origin is its name.
-        assert host.ask("POST", body=b"{}", host="rota.example.org", origin="https://rota.example.org").status == 200
-        assert host.ask("POST", body=b"{}", origin="https://rota.example.org").status == 200
-        assert host.ask("POST", body=b"{}", origin="https://x.rota.example.org").status == 403
-        assert host.ask("POST", body=b"{}", origin="ftp://rota.example.org").status == 403
-        host.change(allowed_hosts=())
-        assert host.ask(host="rota.example.org").status == 421, "taken up while running"
-        assert host.address[1] == port, "and nobody was cut off for that"
+            assert server.request(host=name).status == expected, name
+        # Behind a proxy that terminates TLS, the origin of a page is the name of the proxy.
+        own = "https://rota.example.org"
+        assert server.request("POST", body=b"{}", host="rota.example.org", origin=own).status == 200
+        assert server.request("POST", body=b"{}", origin=own).status == 200
+        assert server.request("POST", body=b"{}", origin="https://x.rota.example.org").status == 403
+        assert server.request("POST", body=b"{}", origin="ftp://rota.example.org").status == 403
+        server.change_config(allowed_hosts=())
+        assert server.request(host="rota.example.org").status == 421, "a change applies while the server runs"
+        assert server.address[1] == port, "a change of the names keeps the listener"

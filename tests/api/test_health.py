@@ -1,4 +1,4 @@
-"""A disk that does not answer holds up nobody who asks whether the scheduler is ready."""
+"""The readiness check does not wait for a disk that does not answer."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from typing import Any
 import pytest
 
 from rota.api import health
-from rota.api.health import disk
-from rota.aside import Asides
+from rota.api.health import check_disk
+from rota.blocking import BlockingCalls
 from rota.home import Home
 
 
-def test_a_dead_mount(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    is_back, looks = threading.Event(), list[str]()
+def test_dead_mount_holds_one_thread(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_back, paths = threading.Event(), list[str]()
 
     def hang(path: str) -> Any:
-        looks.append(path)
+        paths.append(path)
         is_back.wait()
         return SimpleNamespace(f_bavail=1 << 30, f_frsize=1)
 
     monkeypatch.setattr("os.statvfs", hang)
-    monkeypatch.setattr(health, "_PATIENCE", 0.05)
+    monkeypatch.setattr(health, "_PROBE_TIMEOUT", 0.05)
 
     async def act() -> None:
-        context: Any = SimpleNamespace(home=Home(home), asides=Asides())
-        said = [f"the file system of {home} does not answer"]
-        assert await disk(context) == said
-        assert await asyncio.gather(*[disk(context) for _ in range(20)]) == [said] * 20
-        assert len(looks) == 1, "however often it is asked, it holds one thread"
+        context: Any = SimpleNamespace(home=Home(home), blocking_calls=BlockingCalls())
+        reasons = [f"the file system of {home} does not answer"]
+        assert await check_disk(context) == reasons
+        assert await asyncio.gather(*[check_disk(context) for _ in range(20)]) == [reasons] * 20
+        assert len(paths) == 1, "repeated checks hold one thread"
         is_back.set()
         async with asyncio.timeout(20):
-            while await disk(context):  # noqa: ASYNC110 - nobody is told when a file system is back
+            while await check_disk(context):  # noqa: ASYNC110 - a file system does not announce that it is back
                 await asyncio.sleep(0)
 
     asyncio.run(act())

@@ -1,4 +1,4 @@
-"""Where it listens, why it does not, and how that changes while it runs."""
+"""TCP server: where it listens, why it is off, and how it follows changes of the configuration."""
 
 from __future__ import annotations
 
@@ -9,31 +9,30 @@ from typing import Any
 
 import pytest
 
-from api.host import Host, hosting
+from api.host import LocalServer, run_server
 from e2e.rig import eventually
 from rota import token
 from rota.api import tcp
-from rota.config import Server
+from rota.config import ServerConfig
 from rota.errors import HomeError
 
-
-def trouble(host: Host) -> str | None:
-    return host.on_loop(lambda: host.tcp.trouble)
+ALL_ADDRESSES = "0.0.0.0"  # noqa: S104
 
 
-def stream(host: Host) -> socket.socket:
-    connection = host.connect()
-    own = f"Host: {host.url.partition('://')[2]}\r\nAuthorization: Bearer {host.token}"
-    connection.sendall(f"GET /stream HTTP/1.1\r\n{own}\r\n\r\n".encode())
+def tcp_error(server: LocalServer) -> str | None:
+    return server.run_on_loop(lambda: server.tcp.error)
+
+
+def open_stream(server: LocalServer) -> socket.socket:
+    connection = server.connect()
+    own_headers = f"Host: {server.url.partition('://')[2]}\r\nAuthorization: Bearer {server.token}"
+    connection.sendall(f"GET /stream HTTP/1.1\r\n{own_headers}\r\n\r\n".encode())
     assert b"200 OK" in connection.recv(4096)
     return connection
 
 
-ANYWHERE = "0.0.0.0"  # noqa: S104
-
-
-def is_silent(connection: socket.socket) -> bool:
-    """Nothing comes for a moment, and it is not closed."""
+def is_idle(connection: socket.socket) -> bool:
+    """Return whether the connection stays open for a moment."""
     connection.settimeout(0.2)
     try:
         while connection.recv(4096):
@@ -43,7 +42,8 @@ def is_silent(connection: socket.socket) -> bool:
     return False
 
 
-def is_cut(connection: socket.socket) -> bool:
+def is_disconnected(connection: socket.socket) -> bool:
+    """Wait until the server has closed the connection."""
     with connection:
         try:
             while connection.recv(4096):
@@ -53,205 +53,214 @@ def is_cut(connection: socket.socket) -> bool:
         return True
 
 
-def test_any_free_port_on_loopback(home: Path) -> None:
-    with hosting(home) as host:
-        assert host.address[0] == "127.0.0.1"
-        assert host.settled() == {"url": f"http://127.0.0.1:{host.address[1]}", "off": None}
-        assert host.ask().status == 200
-        assert trouble(host) is None
+def test_port_0_selects_a_free_port_on_loopback(home: Path) -> None:
+    with run_server(home) as server:
+        assert server.address[0] == "127.0.0.1"
+        assert server.tcp_status() == {"url": f"http://127.0.0.1:{server.address[1]}", "disabled_reason": None}
+        assert server.request().status == 200
+        assert tcp_error(server) is None
         assert (home / "token").stat().st_mode & 0o777 == 0o600
 
 
-def test_ipv6(home: Path) -> None:
-    with hosting(home, host="::1") as host:
-        assert host.url == f"http://[::1]:{host.address[1]}"
-        assert host.ask().status == 200
-        assert host.ask(host=f"localhost:{host.address[1]}", origin=f"http://localhost:{host.address[1]}").status == 200
-        assert host.ask(host=f"[::2]:{host.address[1]}").status == 421
+def test_ipv6_loopback_address(home: Path) -> None:
+    with run_server(home, host="::1") as server:
+        assert server.url == f"http://[::1]:{server.address[1]}"
+        assert server.request().status == 200
+        assert (
+            server.request(host=f"localhost:{server.address[1]}", origin=f"http://localhost:{server.address[1]}").status
+            == 200
+        )
+        assert server.request(host=f"[::2]:{server.address[1]}").status == 421
 
 
-def test_a_name_for_loopback(home: Path) -> None:
-    with hosting(home, host="localhost") as host:
-        assert host.address[0] in ("127.0.0.1", "::1")
-        assert host.ask().status == 200
+def test_name_of_loopback(home: Path) -> None:
+    with run_server(home, host="localhost") as server:
+        assert server.address[0] in ("127.0.0.1", "::1")
+        assert server.request().status == 200
 
 
-def test_a_taken_port_is_nobodys_fault_and_is_tried_again(home: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with hosting(home, port=port) as host:
-            assert host.settled() == {
+def test_port_in_use_is_not_an_error_and_is_retried(home: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as occupied:
+        port = occupied.getsockname()[1]
+        with run_server(home, port=port) as server:
+            assert server.tcp_status() == {
                 "url": None,
-                "off": f"port {port} is taken on 127.0.0.1; `rota config set server.port 0` takes any that is free",
+                "disabled_reason": f"port {port} is in use on 127.0.0.1;"
+                " `rota config set server.port 0` selects any free port",
             }
-            assert trouble(host) is None
-            taken.close()
-            host.on_loop(host.tcp.wake)
-            eventually(lambda: host.settled()["url"] == f"http://127.0.0.1:{port}", what="another try")
-            assert host.ask().status == 200
+            assert tcp_error(server) is None
+            occupied.close()
+            server.run_on_loop(server.tcp.wake)
+            eventually(lambda: server.tcp_status()["url"] == f"http://127.0.0.1:{port}", description="the next attempt")
+            assert server.request().status == 200
 
 
-def test_two_at_one_port_and_the_next_start_has_it_again(home: Path, tmp_path: Path) -> None:
-    with hosting(home) as first:
+def test_port_is_free_again_after_the_server_stops(home: Path, tmp_path: Path) -> None:
+    with run_server(home) as first:
         port = first.address[1]
-        with hosting(tmp_path, port=port) as second:
-            assert str(second.settled()["off"]).startswith(f"port {port} is taken")
-        assert first.ask().status == 200
-    with hosting(home, port=port) as again:
+        with run_server(tmp_path, port=port) as second:
+            assert str(second.tcp_status()["disabled_reason"]).startswith(f"port {port} is in use")
+        assert first.request().status == 200
+    with run_server(home, port=port) as again:
         assert again.address[1] == port
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "reason"),
     [
         (
-            {"host": ANYWHERE},
+            {"host": ALL_ADDRESSES},
             (
-                "server.host = '0.0.0.0' is not a loopback address, and elsewhere only TLS is spoken;"
-                " set server.tls_cert and server.tls_key, or leave server.host at 127.0.0.1"
+                "server.host = '0.0.0.0' is not a loopback address, and others require TLS;"
+                " set server.tls_cert and server.tls_key, or set server.host to 127.0.0.1"
             ),
         ),
-        ({"host": "::"}, "server.host = '::' is not a loopback address, and elsewhere"),
+        ({"host": "::"}, "server.host = '::' is not a loopback address, and others"),
         ({"host": "::ffff:127.0.0.1"}, "server.host = '::ffff:127.0.0.1' is not a loopback address"),
-        ({"host": "nowhere.invalid"}, "server.host = 'nowhere.invalid' is not known here: "),
-        ({"host": "1.2.3.4.5"}, "server.host = '1.2.3.4.5' is not known here: "),
+        ({"host": "nowhere.invalid"}, "server.host = 'nowhere.invalid' cannot be resolved: "),
+        ({"host": "1.2.3.4.5"}, "server.host = '1.2.3.4.5' cannot be resolved: "),
         ({"tls_cert": "cert.pem"}, "server.tls_cert is set and server.tls_key is not; TLS needs both"),
         ({"tls_key": "key.pem"}, "server.tls_key is set and server.tls_cert is not; TLS needs both"),
         ({"tls_cert": "cert.pem", "tls_key": "key.pem"}, "{home}/cert.pem cannot be read: No such file or directory"),
         ({"tls_cert": "/cert.pem", "tls_key": "key.pem"}, "/cert.pem cannot be read: No such file or directory"),
     ],
-)  # fmt: skip
-def test_a_mistake_turns_it_off_and_is_said(home: Path, settings: dict[str, Any], said: str) -> None:
-    with hosting(home, **settings) as host:
-        about = host.settled()
-        assert about["url"] is None
-        assert str(about["off"]).startswith(said.replace("{home}", str(home)))
-        assert trouble(host) == f"TCP is off: {about['off']}"
-        host.change()
-        eventually(lambda: host.settled()["url"], what="TCP once it is mended")
-        assert trouble(host) is None
+)
+def test_invalid_settings_turn_tcp_off_with_a_reason(home: Path, settings: dict[str, Any], reason: str) -> None:
+    with run_server(home, **settings) as server:
+        status = server.tcp_status()
+        assert status["url"] is None
+        assert str(status["disabled_reason"]).startswith(reason.replace("{home}", str(home)))
+        assert tcp_error(server) == f"TCP is off: {status['disabled_reason']}"
+        server.change_config()
+        eventually(lambda: server.tcp_status()["url"], description="TCP with valid settings")
+        assert tcp_error(server) is None
 
 
-def test_an_address_of_another_machine(home: Path) -> None:
-    """With TLS or without, nobody can listen there."""
+def test_address_of_another_machine_is_refused(home: Path) -> None:
+    """No socket can listen there, with or without TLS."""
     with pytest.raises(Exception, match=r"cannot listen on 192\.0\.2\.7 port 0: Cannot assign requested address; see"):
-        tcp._bind(socket.AF_INET, ("192.0.2.7", 0), Server(host="192.0.2.7", port=0))
+        tcp._bind(socket.AF_INET, ("192.0.2.7", 0), ServerConfig(host="192.0.2.7", port=0))
 
 
-def test_off(home: Path) -> None:
-    with hosting(home, port="off") as host:
-        assert host.settled() == {"url": None, "off": 'server.port is "off"'}
-        assert trouble(host) is None
-        assert list(home.iterdir()) == [], "a token that nobody needs is not made"
+def test_port_off_turns_tcp_off(home: Path) -> None:
+    with run_server(home, port="off") as server:
+        assert server.tcp_status() == {"url": None, "disabled_reason": 'server.port is "off"'}
+        assert tcp_error(server) is None
+        assert list(home.iterdir()) == [], "without TCP, no token is created"
 
 
-def test_another_address_ends_what_is_connected(home: Path) -> None:
-    with hosting(home) as host:
-        before = host.address
-        listener = stream(host)
-        host.change(host="::1")
-        assert is_cut(listener)
-        eventually(lambda: host.address[0] == "::1", what="the other address")
+def test_new_address_disconnects_clients(home: Path) -> None:
+    with run_server(home) as server:
+        old_address = server.address
+        connection = open_stream(server)
+        server.change_config(host="::1")
+        assert is_disconnected(connection)
+        eventually(lambda: server.address[0] == "::1", description="the new address")
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(before)
-        assert host.ask().status == 200
-        listener = stream(host)
-        host.change(port="off")
-        assert is_cut(listener)
-        assert host.settled()["off"] == 'server.port is "off"'
-        eventually(lambda: host.streams == 0, what="the application to know")
+            socket.create_connection(old_address)
+        assert server.request().status == 200
+        connection = open_stream(server)
+        server.change_config(port="off")
+        assert is_disconnected(connection)
+        assert server.tcp_status()["disabled_reason"] == 'server.port is "off"'
+        eventually(lambda: server.open_streams == 0, description="the end of the streams in the application")
 
 
-def test_what_does_not_concern_it_leaves_it_alone(home: Path) -> None:
-    with hosting(home) as host:
-        before = host.url
-        with stream(host) as listener:
-            host.change(allowed_hosts=("rota.example.org",))
-            assert host.ask(host="rota.example.org").status == 200
-            assert host.url == before
-            assert is_silent(listener)
-            assert host.streams == 1
+def test_new_allowed_hosts_keep_connections(home: Path) -> None:
+    with run_server(home) as server:
+        old_url = server.url
+        with open_stream(server) as connection:
+            server.change_config(allowed_hosts=("rota.example.org",))
+            assert server.request(host="rota.example.org").status == 200
+            assert server.url == old_url
+            assert is_idle(connection)
+            assert server.open_streams == 1
 
 
-def test_a_new_token_holds_at_once_and_ends_what_the_old_one_opened(home: Path) -> None:
-    with hosting(home) as host:
-        old = host.token
-        listener = stream(host)
+def test_rotated_token_applies_at_once_and_disconnects_clients(home: Path) -> None:
+    with run_server(home) as server:
+        old_token = server.token
+        connection = open_stream(server)
         token.rotate(home / "token")
-        assert host.token != old
-        assert host.ask().status == 200
-        assert host.ask(authorization=f"Bearer {old}").status == 401
-        assert is_cut(listener)
-        # Told of it, nobody has to ask first.
-        listener = stream(host)
+        assert server.token != old_token
+        assert server.request().status == 200
+        assert server.request(authorization=f"Bearer {old_token}").status == 401
+        assert is_disconnected(connection)
+        # After a wake-up, the rotation applies without a request.
+        connection = open_stream(server)
         token.rotate(home / "token")
-        host.on_loop(host.tcp.wake)
-        assert is_cut(listener)
-        assert host.ask().status == 200
+        server.run_on_loop(server.tcp.wake)
+        assert is_disconnected(connection)
+        assert server.request().status == 200
 
 
-def test_a_wrong_guess_after_a_rotation_ends_nothing_twice(home: Path) -> None:
-    with hosting(home) as host, stream(host) as listener:
+def test_wrong_token_disconnects_no_client(home: Path) -> None:
+    with run_server(home) as server, open_stream(server) as connection:
         for _ in range(3):
-            assert host.ask(authorization="Bearer wrong").status == 401
-        assert is_silent(listener)
+            assert server.request(authorization="Bearer wrong").status == 401
+        assert is_idle(connection)
 
 
-@pytest.mark.parametrize("bits", [0o644, 0o640, 0o666])
-def test_a_token_that_others_can_read_lets_nobody_in(home: Path, bits: int) -> None:
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o666])
+def test_readable_token_file_turns_tcp_off(home: Path, mode: int) -> None:
     path = home / "token"
     token.ensure(path)
-    path.chmod(bits)
-    with hosting(home) as host:
-        said = f"others can read {path}: its mode is {bits:04o}, not 0600; `rota token --rotate` makes a new one"
-        assert host.settled() == {"url": None, "off": said}
-        assert trouble(host) == f"TCP is off: {said}"
+    path.chmod(mode)
+    with run_server(home) as server:
+        reason = (
+            f"other users can read {path}: its mode is {mode:04o}, not 0600; `rota token --rotate` creates a new one"
+        )
+        assert server.tcp_status() == {"url": None, "disabled_reason": reason}
+        assert tcp_error(server) == f"TCP is off: {reason}"
         token.rotate(path)
-        host.on_loop(host.tcp.wake)
-        eventually(lambda: host.settled()["url"], what="TCP with a token that is a secret")
-        assert host.ask().status == 200
+        server.run_on_loop(server.tcp.wake)
+        eventually(lambda: server.tcp_status()["url"], description="TCP with a new token")
+        assert server.request().status == 200
 
 
-def test_a_token_that_goes_bad_while_running_lets_nobody_in(home: Path) -> None:
+def test_token_file_that_becomes_unusable_admits_no_client(home: Path) -> None:
     path = home / "token"
-    with hosting(home) as host:
-        good, own = host.token, host.url
-        listener = stream(host)
+    with run_server(home) as server:
+        old_token, url = server.token, server.url
+        connection = open_stream(server)
         path.chmod(0o644)
-        address = host.address_of(own)
-        assert host.ask_at(address, good).status == 401
-        assert is_cut(listener)
-        assert str(host.settled()["off"]).startswith(f"others can read {path}")
+        address = server.parse_address(url)
+        assert server.request_at(address, old_token).status == 401
+        assert is_disconnected(connection)
+        assert str(server.tcp_status()["disabled_reason"]).startswith(f"other users can read {path}")
         path.unlink()
-        assert host.ask_at(address, good).status == 401
-        assert host.settled() == {"url": None, "off": f"{path} is not there; `rota token` makes it"}
+        assert server.request_at(address, old_token).status == 401
+        assert server.tcp_status() == {
+            "url": None,
+            "disabled_reason": f"{path} does not exist; `rota token` creates it",
+        }
         token.ensure(path)
-        assert host.ask_at(address, good).status == 401
-        assert host.ask_at(address, host.token).status == 200
-        assert host.settled() == {"url": own, "off": None}
+        assert server.request_at(address, old_token).status == 401
+        assert server.request_at(address, server.token).status == 200
+        assert server.tcp_status() == {"url": url, "disabled_reason": None}
 
 
-def test_no_token_can_be_made(home: Path) -> None:
+def test_directory_as_token_file_turns_tcp_off(home: Path) -> None:
     (home / "token").mkdir()
-    with pytest.raises(HomeError, match=r"is not a plain file|cannot be read"):
+    with pytest.raises(HomeError, match=r"is not a regular file|cannot be read"):
         token.read(home / "token")
-    with hosting(home) as host:
-        assert host.settled()["url"] is None
-        assert "token" in str(host.settled()["off"])
+    with run_server(home) as server:
+        assert server.tcp_status()["url"] is None
+        assert "token" in str(server.tcp_status()["disabled_reason"])
 
 
-def test_a_start_does_not_wait_for_ever(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_does_not_wait_forever(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name server, or a file system with certificates, may never answer."""
-    answers = threading.Event()
+    is_available = threading.Event()
     prepare = tcp._prepare
 
-    def slowly(*given: Any) -> Any:
-        answers.wait()
-        return prepare(*given)
+    def prepare_slowly(*args: Any) -> Any:
+        is_available.wait()
+        return prepare(*args)
 
-    monkeypatch.setattr(tcp, "_prepare", slowly)
-    monkeypatch.setattr(tcp, "_PATIENCE", 0.05)
-    with hosting(home) as host:
-        assert str(host.settled()["off"]).startswith("it is being started; ")
-        answers.set()
-        eventually(lambda: host.settled()["url"], what="TCP as soon as all it needs is known")
+    monkeypatch.setattr(tcp, "_prepare", prepare_slowly)
+    monkeypatch.setattr(tcp, "_START_TIMEOUT", 0.05)
+    with run_server(home) as server:
+        assert str(server.tcp_status()["disabled_reason"]).startswith("it is being started; ")
+        is_available.set()
+        eventually(lambda: server.tcp_status()["url"], description="TCP after the slow start")

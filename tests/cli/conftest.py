@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from cli.stand_in import Server
+from cli.fake_scheduler import Server
 from rota.home import Home
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    """A home of its own, named by the environment, as a shell would."""
+    """Provide an empty home that ROTA_HOME names."""
     root = tmp_path / "home"
     root.mkdir(mode=0o700)
     monkeypatch.setenv("ROTA_HOME", str(root))
@@ -20,6 +20,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 
 @pytest.fixture
 def server(home: Home) -> Iterator[Server]:
-    running = Server(home)
-    yield running
-    running.close()
+    """Provide a stand-in for the scheduler of the home."""
+    stand_in = Server(home)
+    yield stand_in
+    stand_in.close()

@@ -1,19 +1,21 @@
-"""Real children, started as a command starts the scheduler."""
+"""Autostart with real child processes, as a command starts the scheduler."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from rota.client.ask import Ask
 from rota.client.autostart import start
+from rota.client.requests import Request
 from rota.client.transport import HomeSocket, send
-from rota.errors import Unavailable
+from rota.errors import ServiceUnavailable
 from rota.home import Home
 
 SCHEDULER = """
@@ -33,9 +35,9 @@ while True:
 """
 
 
-def test_the_scheduler_is_a_process_of_its_own(home: Home) -> None:
+def test_scheduler_starts_as_separate_session(home: Home) -> None:
     start(home, command=[sys.executable, "-c", SCHEDULER])
-    with send(HomeSocket(home), Ask("GET", "/")) as stream:
+    with send(HomeSocket(home), Request("GET", "/")) as stream:
         facts = stream.read().json()
     os.kill(facts["pid"], signal.SIGKILL)
     os.waitpid(facts["pid"], 0)
@@ -45,49 +47,62 @@ def test_the_scheduler_is_a_process_of_its_own(home: Home) -> None:
     assert home.log.stat().st_mode & 0o777 == 0o600
 
 
-def test_one_that_cannot_start_is_told_at_once_with_the_end_of_its_log(home: Home) -> None:
+def test_failed_start_is_reported_with_new_log_lines(home: Home) -> None:
     home.log.write_text("an old line\n")
     command = [sys.executable, "-c", "import sys; print('port is on fire', file=sys.stderr); sys.exit(7)"]
-    with pytest.raises(Unavailable, match="exit code 7") as caught:
-        start(home, command=command, patience=600)
+    with pytest.raises(ServiceUnavailable, match="exit code 7") as caught:
+        start(home, command=command, timeout=600)
     assert "port is on fire" in caught.value.message
     assert "an old line" not in caught.value.message
 
 
-def test_one_that_lost_the_race_is_not_an_error_of_its_own(home: Home) -> None:
-    """Exit code 4: another holds the lock, so its answer is waited for; here none comes."""
-    with pytest.raises(Unavailable, match="does not answer after"):
-        start(home, command=[sys.executable, "-c", "raise SystemExit(4)"], patience=0.3)
+def test_start_waits_for_the_holder_of_the_lock(home: Home) -> None:
+    """Exit code 4 means that another process holds the lock; its response does not come here."""
+    with pytest.raises(ServiceUnavailable, match="does not answer after"):
+        start(home, command=[sys.executable, "-c", "raise SystemExit(4)"], timeout=0.3)
 
 
-def test_one_that_is_refused_though_nobody_holds_the_lock_is_told_with_its_reason(home: Home) -> None:
-    """Another home's scheduler has the store: nobody in this one is coming."""
-    with pytest.raises(Unavailable, match="exit code 4") as caught:
-        start(home, command=[sys.executable, "-c", "print('the store is taken'); raise SystemExit(4)"], patience=600)
+def test_start_reports_refusal_while_the_lock_is_free(home: Home) -> None:
+    """The scheduler of another home owns the store, so no scheduler of this home responds."""
+    with pytest.raises(ServiceUnavailable, match="exit code 4") as caught:
+        start(home, command=[sys.executable, "-c", "print('the store is taken'); raise SystemExit(4)"], timeout=600)
     assert caught.value.message.count("the store is taken") == 1
 
 
-def test_the_loser_of_the_race_uses_the_winner(home: Home, tmp_path: Path) -> None:
-    # The child is both: it leaves the winner behind and exits as a loser does.
+def test_start_uses_the_scheduler_that_won_the_race(home: Home, tmp_path: Path) -> None:
+    # The child starts the winner and exits like a loser.
     script = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {SCHEDULER!r}]).pid); sys.exit(4)"
     start(home, command=[sys.executable, "-c", script])
     os.kill(int(home.log.read_text()), signal.SIGKILL)
 
 
-def test_a_silent_one_is_given_up_with_its_log(home: Home) -> None:
+def test_silent_start_times_out_with_its_log(home: Home) -> None:
     script = "import os, signal; print(os.getpid(), 'still reading', flush=True); signal.pause()"
-    with pytest.raises(Unavailable) as caught:
-        start(home, command=[sys.executable, "-c", script], patience=1.0)
+    with pytest.raises(ServiceUnavailable) as caught:
+        start(home, command=[sys.executable, "-c", script], timeout=1.0)
     pid = int(home.log.read_text().split()[0])
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     assert "still reading" in caught.value.message
 
 
-def test_one_that_is_refused_while_somebody_holds_the_lock_is_waited_with(home: Home) -> None:
-    """Whoever holds it may be the one that everybody waits for."""
+def test_start_waits_while_another_process_holds_the_lock(home: Home) -> None:
+    """The holder of the lock may be the scheduler that is about to respond."""
     home.lock.touch()
     with home.lock.open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(Unavailable, match="does not answer after"):
-            start(home, command=[sys.executable, "-c", "raise SystemExit(4)"], patience=3)
+        with pytest.raises(ServiceUnavailable, match="does not answer after"):
+            start(home, command=[sys.executable, "-c", "raise SystemExit(4)"], timeout=3)
+
+
+def test_start_returns_false_if_another_scheduler_responds(home: Home) -> None:
+    """The socket was recreated before the child reached the lock."""
+    variables = {**os.environ, "ROTA_HOME": str(home.root)}
+    with subprocess.Popen([sys.executable, "-c", SCHEDULER], env=variables) as running:
+        try:
+            home.lock.write_text(f"{running.pid}\n")
+            while not home.socket.exists():
+                time.sleep(0.01)
+            assert not start(home, command=[sys.executable, "-c", "import time; time.sleep(1)"])
+        finally:
+            running.kill()

@@ -1,4 +1,4 @@
-"""`rota list` and `rota show` as they were told to look: by options, by the configuration, by nobody."""
+"""Display options of `rota list` and `rota show`: from options, from the configuration, and by default."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import json
 import os
 import subprocess
 import sys
+from io import StringIO
 from textwrap import dedent
 from typing import Any
 
 import pytest
 
-from cli.stand_in import Server, answer
+from cli.fake_scheduler import Server, json_response
 from rota.cli.main import main
 
-CAPACITY = {"kind": "capacity", "detail": "waiting on pool global (1/1)", "on": ["pool:global"]}
-DEPS = {"kind": "dependencies", "detail": "waiting on job job-1", "on": ["job:1"]}
+CAPACITY = {"kind": "capacity", "detail": "waiting on pool global (1/1)", "topics": ["pool:global"]}
+DEPS = {"kind": "dependencies", "detail": "waiting on job job-1", "topics": ["job:1"]}
 
 
 def job(number: int, status: str, **fields: Any) -> dict[str, Any]:
@@ -33,14 +34,14 @@ def text(block: str) -> str:
     return dedent(block).lstrip("\n")
 
 
-def given(server: Server, display: object = None) -> None:
-    server.replies = [answer({"jobs": JOBS, "next": None, "counts": {"COMPLETED": 2, "FAILED": 1}})] * 9
+def prepare_replies(server: Server, display: object = None) -> None:
+    server.replies = [json_response({"jobs": JOBS, "next": None, "counts": {"COMPLETED": 2, "FAILED": 1}})] * 9
     if display is not None:
-        server.routes["GET /api/display"] = answer(display)
+        server.routes["GET /api/display"] = json_response(display)
 
 
-def test_columns_that_were_asked_for(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    given(server)
+def test_list_shows_selected_fields(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    prepare_replies(server)
     assert main(["list", "--fields", "id, wait,run.worker"]) == 0
     assert capsys.readouterr().out == text(
         """
@@ -52,8 +53,8 @@ def test_columns_that_were_asked_for(server: Server, capsys: pytest.CaptureFixtu
     )
 
 
-def test_blocks(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    given(server)
+def test_list_prints_blocks(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    prepare_replies(server)
     assert main(["list", "--format", "block", "--fields", "id,target"]) == 0
     assert capsys.readouterr().out == text(
         """
@@ -70,8 +71,8 @@ def test_blocks(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     assert [request.target for request in server.requests if "display" in request.target] == []
 
 
-def test_by_target(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    given(server)
+def test_list_groups_by_target(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    prepare_replies(server)
     assert main(["list", "--by", "target"]) == 0
     assert capsys.readouterr() == (
         text(
@@ -89,15 +90,17 @@ def test_by_target(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
         text(
             """
             rota: * running, + ready, - not ready, . ended
-            rota: 3 finished jobs hidden (2 COMPLETED, 1 FAILED); --all shows them
+            rota: 3 ended jobs hidden (2 COMPLETED, 1 FAILED); --all lists them
             """
         ),
     )
 
 
-def test_by_pool_in_blocks(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    given(server)
-    server.routes["GET /api/pools"] = answer({"pools": {"global": {"size": 1, "used": 1}}, "each": {"flow": 2}})
+def test_list_groups_by_pool_in_blocks(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    prepare_replies(server)
+    server.routes["GET /api/pools"] = json_response(
+        {"pools": {"global": {"size": 1, "used": 1}}, "defaults": {"flow": 2}}
+    )
     assert main(["list", "--by", "pool", "--format", "block", "--fields", "id"]) == 0
     assert capsys.readouterr().out == text(
         """
@@ -126,8 +129,8 @@ def test_by_pool_in_blocks(server: Server, capsys: pytest.CaptureFixture[str]) -
     )
 
 
-def test_by_in_json(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    given(server)
+def test_list_groups_in_json(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    prepare_replies(server)
     assert main(["list", "--by", "target", "--json"]) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out) == {
@@ -139,11 +142,31 @@ def test_by_in_json(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
         "next": None,
         "counts": {"COMPLETED": 2, "FAILED": 1},
     }
+    assert captured.out == json.dumps(json.loads(captured.out), indent=2) + "\n"
     assert captured.err == ""
 
 
-def test_nothing_by_target(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    server.replies = [answer({"jobs": [], "next": None, "counts": {}})] * 2
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_grouped_list_shows_progress_on_a_terminal(
+    server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.replies = [
+        json_response({"jobs": JOBS[:2], "next": "waiting.0.1.1.2", "counts": {}}),
+        json_response({"jobs": JOBS[2:], "next": None}),
+    ]
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    assert main(["list", "--by", "target", "--fields", "id"]) == 0
+    assert terminal.getvalue().startswith("\rrota: 2 jobs read\033[K\n\033[J\r\033[1A\033[J")
+    assert capsys.readouterr().out.splitlines()[2:4] == ["target web: 2 jobs (1 running, 1 not ready)", "*  job-1"]
+
+
+def test_grouped_list_without_jobs(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    server.replies = [json_response({"jobs": [], "next": None, "counts": {}})] * 2
     assert main(["list", "--by", "target"]) == 0
     assert capsys.readouterr() == ("", "rota: no active jobs\n")
     assert main(["list", "--by", "target", "--json"]) == 0
@@ -156,10 +179,8 @@ CONFIGURED = {
 }
 
 
-def test_the_configuration_holds_where_no_option_says_otherwise(
-    server: Server, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given(server, CONFIGURED)
+def test_configured_display_is_the_default_of_the_options(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    prepare_replies(server, CONFIGURED)
     assert main(["list"]) == 0
     assert capsys.readouterr().out.startswith(
         "id                 job-1\nwait               -\n\nid                 job-2\n"
@@ -168,7 +189,7 @@ def test_the_configuration_holds_where_no_option_says_otherwise(
     assert capsys.readouterr().out.startswith("ID     WAIT\njob-1\njob-2  waiting on pool")
     assert main(["list", "--fields", "id"]) == 0
     assert capsys.readouterr().out.startswith("id                 job-1\n\nid                 job-2\n")
-    server.replies = [answer(job(7, "QUEUED"))] * 2
+    server.replies = [json_response(job(7, "QUEUED"))] * 2
     assert main(["show", "7"]) == 0
     assert capsys.readouterr().out == "STATUS  NAME/COMMAND\nQUEUED  n7\n"
     assert main(["show", "7", "--fields", "id,after", "--format", "block"]) == 0
@@ -176,35 +197,33 @@ def test_the_configuration_holds_where_no_option_says_otherwise(
 
 
 @pytest.mark.parametrize("option", [["--json"], ["--format", "json"], ["--json", "--format", "json"]])
-def test_json_is_whole_whatever_people_have_configured(
-    server: Server, capsys: pytest.CaptureFixture[str], option: list[str]
-) -> None:
-    given(server, CONFIGURED)
+def test_json_ignores_configured_fields(server: Server, capsys: pytest.CaptureFixture[str], option: list[str]) -> None:
+    prepare_replies(server, CONFIGURED)
     assert main(["list", *option]) == 0
-    answered = {"jobs": JOBS, "next": None, "counts": {"COMPLETED": 2, "FAILED": 1}}
-    assert capsys.readouterr() == (json.dumps(answered, indent=2) + "\n", "")
-    server.replies = [answer(JOBS[1])]
+    expected = {"jobs": JOBS, "next": None, "counts": {"COMPLETED": 2, "FAILED": 1}}
+    assert capsys.readouterr() == (json.dumps(expected, indent=2) + "\n", "")
+    server.replies = [json_response(JOBS[1])]
     assert main(["show", "2", *option]) == 0
     assert json.loads(capsys.readouterr().out) == JOBS[1]
     assert [request.target for request in server.requests if "display" in request.target] == []
 
 
-def test_some_jobs_only(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    given(server)
+def test_list_sends_filters(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    prepare_replies(server)
     assert main(["list", "--type", "a/b", "--target", "web", "--status", "queued", "--limit", "5"]) == 0
-    assert server.requests[0].target == "/api/jobs?status=QUEUED&type=a%2Fb&target=web&limit=5"
+    assert server.requests[1].target == "/api/jobs?status=QUEUED&type=a%2Fb&target=web&limit=5"
     assert main(["list", "--name", "x"]) == 0
-    assert capsys.readouterr().err == "rota: finished jobs are left out; --all lists them too\n"
+    assert capsys.readouterr().err == "rota: ended jobs are not listed; --all includes them\n"
 
 
-def test_json_as_configured_format_is_whole_too(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    given(server, {"list": {"format": "json", "fields": ["id"]}})
+def test_configured_json_format_ignores_configured_fields(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    prepare_replies(server, {"list": {"format": "json", "fields": ["id"]}})
     assert main(["list"]) == 0
     assert json.loads(capsys.readouterr().out)["jobs"] == JOBS
 
 
-def test_json_of_some_fields(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    given(server)
+def test_json_shows_selected_fields(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    prepare_replies(server)
     assert main(["list", "--json", "--fields", "id,wait,mark,run.worker"]) == 0
     assert json.loads(capsys.readouterr().out)["jobs"] == [
         {"id": "job-1", "wait": None, "mark": "*", "run.worker": "local/1"},
@@ -213,44 +232,42 @@ def test_json_of_some_fields(server: Server, capsys: pytest.CaptureFixture[str])
     ]
 
 
-def test_a_scheduler_from_before_an_upgrade_knows_of_no_display(
-    server: Server, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given(server)
-    server.routes["GET /api/display"] = answer({"code": "not-found", "detail": "no such thing"}, 404)
+def test_list_works_with_a_scheduler_without_display(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    prepare_replies(server)
+    server.routes["GET /api/display"] = json_response({"code": "not-found", "detail": "no such thing"}, 404)
     assert main(["list"]) == 0
     assert capsys.readouterr().out.startswith("ID     STATUS")
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "output"),
     [
-        (["list", "--fields", "id,stauts"], "there is no field 'stauts'; did you mean status?"),
-        (["show", "1", "--fields", "artifacts"], "there is no field 'artifacts'; did you mean produces?"),
-        (["list", "--fields", ""], "a field without a name"),
-        (["list", "--json", "--format", "table"], "--json and --format table exclude each other; leave one out"),
+        (["list", "--fields", "id,stauts"], "unknown field 'stauts'; did you mean status?"),
+        (["show", "1", "--fields", "artifacts"], "unknown field 'artifacts'; did you mean produces?"),
+        (["list", "--fields", ""], "empty field name"),
+        (["list", "--json", "--format", "table"], "--json and --format table exclude each other; remove one"),
         (["show", "1", "--json", "--format", "block"], "--json and --format block exclude each other"),
-        (["list", "--format", "xml"], "invalid choice: 'xml'"),
-        (["list", "--by", "colour"], "invalid choice: 'colour'"),
+        (["list", "--format", "xml"], "--format cannot be 'xml'; it takes one of: "),
+        (["list", "--by", "colour"], "--by cannot be 'colour'; it takes one of: "),
     ],
 )
-def test_what_cannot_be_shown_is_refused_before_anybody_is_asked(
-    server: Server, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+def test_invalid_display_options_are_refused_before_a_request(
+    server: Server, capsys: pytest.CaptureFixture[str], words: list[str], output: str
 ) -> None:
     assert main(words) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert said in captured.err
+    assert output in captured.err
     assert server.requests == []
 
 
-def test_letters_that_the_output_does_not_have(server: Server) -> None:
-    server.replies = [answer({"jobs": [job(1, "QUEUED") | {"name": "日é"}], "next": None, "counts": {}})] * 2
+def test_unencodable_characters_are_escaped(server: Server) -> None:
+    server.replies = [json_response({"jobs": [job(1, "QUEUED") | {"name": "日é"}], "next": None, "counts": {}})] * 2
 
-    def listed(*words: str) -> bytes:
+    def run_list(*words: str) -> bytes:
         command = [sys.executable, "-X", "utf8=0", "-m", "rota", "list", "--fields", "name", *words]
         environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
         return subprocess.run(command, env=environment, capture_output=True, check=True).stdout
 
-    assert listed() == b"NAME\n\\u65e5\xe9\n"
-    assert json.loads(listed("--json"))["jobs"] == [{"name": "日é"}]
+    assert run_list() == b"NAME\n\\u65e5\xe9\n"
+    assert json.loads(run_list("--json"))["jobs"] == [{"name": "日é"}]

@@ -1,4 +1,4 @@
-"""What `rota gc` says."""
+"""Output of `rota gc`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 
 from rota.cli import gc
 from rota.cli.main import main
-from rota.client.ask import Ask
-from rota.client.session import Session
-from rota.errors import Conflict, Unavailable
+from rota.client.requests import Request
+from rota.client.session import SchedulerSession
+from rota.errors import Conflict, ServiceUnavailable
 
 
-def answer(*, dry_run: bool = False, kept: dict[str, int] | None = None, **removed: int) -> dict[str, Any]:
+def gc_result(*, dry_run: bool = False, kept: dict[str, int] | None = None, **removed: int) -> dict[str, Any]:
     counts = {"jobs": 0, "runs": 0, "events": 0, "bytes": 0, **removed}
-    rest = {"kept": kept or {}, "given_up": 0, "stays": [], "left": [], "jobs": []}
+    rest = {"kept_counts": kept or {}, "abandoned": 0, "kept": [], "remaining": [], "jobs": []}
     return {"dry_run": dry_run, "removed": counts, **rest}
 
 
@@ -24,83 +24,89 @@ KEPT = "; kept 1 that others refer to, 2 with a worktree, 3 whose files cannot b
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("result", "output"),
     [
         (
-            answer(jobs=120, runs=118, events=1204, bytes=3_400_000, kept={"referenced": 4}),
+            gc_result(jobs=120, runs=118, events=1204, bytes=3_400_000, kept={"referenced": 4}),
             "removed 120 jobs (118 runs, 1,204 events, 3.4 MB of files); kept 4 that others refer to",
         ),
         (
-            answer(dry_run=True, jobs=1, runs=1, events=1, bytes=1),
+            gc_result(dry_run=True, jobs=1, runs=1, events=1, bytes=1),
             "would remove 1 job (1 run, 1 event, 1 byte of files)",
         ),
         (
-            answer(kept={"referenced": 1, "worktree": 2, "files": 3}),
+            gc_result(kept={"referenced": 1, "worktree": 2, "files": 3}),
             "removed 0 jobs (0 runs, 0 events, 0 bytes of files)" + KEPT,
         ),
         (
-            {**answer(kept={"referenced": 1, "worktree": 2, "files": 3}), "given_up": 1_284},
-            "removed 0 jobs (0 runs, 0 events, 0 bytes of files); gave up 1,284 messages that nobody took" + KEPT,
+            {**gc_result(kept={"referenced": 1, "worktree": 2, "files": 3}), "abandoned": 1_284},
+            "removed 0 jobs (0 runs, 0 events, 0 bytes of files); abandoned 1,284 undelivered webhook messages" + KEPT,
         ),
         (
-            {**answer(dry_run=True), "given_up": 1},
-            "would remove 0 jobs (0 runs, 0 events, 0 bytes of files); would give up 1 message that nobody took",
+            {**gc_result(dry_run=True), "abandoned": 1},
+            "would remove 0 jobs (0 runs, 0 events, 0 bytes of files); would abandon 1 undelivered webhook message",
         ),
     ],
 )
-def test_the_counts_in_a_line(given: dict[str, Any], said: str) -> None:
-    assert gc.summary(given) == said
+def test_summary_of_counts(result: dict[str, Any], output: str) -> None:
+    assert gc.format_summary(result) == output
 
 
 @pytest.mark.parametrize(
     ("count", "text"),
     [(0, "0 bytes"), (999, "999 bytes"), (1000, "1.0 kB"), (999_949, "999.9 kB"), (999_950, "1.0 MB")],
 )
-def test_sizes(count: int, text: str) -> None:
-    assert gc.size(count) == text
+def test_size_format(count: int, text: str) -> None:
+    assert gc.format_size(count) == text
 
 
-def test_who_waits_is_told_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = threading.Event()
-    progress: list[Any] = [Unavailable("not now"), {"under_way": None}, {"under_way": {"jobs": 12_400, "bytes": 5}}]
+def test_progress_is_printed_while_waiting(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    is_reported = threading.Event()
+    progress: list[Any] = [
+        ServiceUnavailable("not now"),
+        {"in_progress": None},
+        {"in_progress": {"jobs": 12_400, "bytes": 5}},
+    ]
 
-    def collected() -> dict[str, Any]:
-        assert asked.wait(10)
-        return answer(jobs=3)
+    def collect() -> dict[str, Any]:
+        assert is_reported.wait(10)
+        return gc_result(jobs=3)
 
-    def how_far() -> dict[str, Any]:
-        said = progress.pop(0)
+    def next_progress() -> dict[str, Any]:
+        status = progress.pop(0)
         if not progress:
-            asked.set()
-            progress.append(said)
-        if isinstance(said, Exception):
-            raise said
-        return dict(said)
+            is_reported.set()
+            progress.append(status)
+        if isinstance(status, Exception):
+            raise status
+        return dict(status)
 
-    monkeypatch.setattr(gc, "_QUIET", 0.001)
-    monkeypatch.setattr(Session, "ask", lambda _, ask: collected() if ask.method == "POST" else how_far())
+    monkeypatch.setattr(gc, "_PROGRESS_INTERVAL", 0.001)
+    monkeypatch.setattr(
+        SchedulerSession, "request_json", lambda _, message: collect() if message.method == "POST" else next_progress()
+    )
     assert main(["gc"]) == 0
     lines = capsys.readouterr().err.splitlines()
     assert set(lines[:-1]) == {"rota: removed 12,400 jobs so far, 5 bytes of files"}
     assert lines[-1] == "rota: removed 3 jobs (0 runs, 0 events, 0 bytes of files)"
 
 
-def test_a_refusal_is_the_answer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def refused(_session: Session, _ask: Ask) -> dict[str, Any]:
-        raise Conflict("a collection is under way already")
+def test_refusal_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse(_session: SchedulerSession, _request: Request) -> dict[str, Any]:
+        raise Conflict("a retention run is already in progress")
 
-    monkeypatch.setattr(Session, "ask", refused)
+    monkeypatch.setattr(SchedulerSession, "request_json", refuse)
     assert main(["gc"]) == 4
-    assert capsys.readouterr().err == "rota: a collection is under way already\n"
+    assert capsys.readouterr().err == "rota: a retention run is already in progress\n"
 
 
-def test_what_stays_and_what_is_left_is_named_up_to_a_point(
+def test_kept_jobs_are_listed_up_to_a_limit(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stays = [{"job": f"job-{n}", "why": "files", "detail": "its files"} for n in range(23)]
-    given = {**answer(), "stays": stays, "left": ["jobs/.removed/1: busy"]}
-    monkeypatch.setattr(Session, "ask", lambda _session, _ask: given)
+    kept = [{"job": f"job-{n}", "reason": "files", "detail": "its files"} for n in range(23)]
+    result = {**gc_result(), "kept": kept, "remaining": ["jobs/.removed/1: busy"]}
+    monkeypatch.setattr(SchedulerSession, "request_json", lambda _session, _request: result)
     assert main(["gc"]) == 0
     lines = capsys.readouterr().err.splitlines()
     assert lines[1] == "rota: kept job-0: its files"
-    assert lines[-2:] == ["rota: and 3 more; --json has them", "rota: left behind: jobs/.removed/1: busy"]
+    assert lines[-2:] == ["rota: and 3 more; --json lists them", "rota: not removed: jobs/.removed/1: busy"]

@@ -8,7 +8,7 @@ import pytest
 
 from rota import home as home_module
 from rota.errors import HomeError
-from rota.home import Home, file_system, find_home, short_address
+from rota.home import Home, file_system_type, find_home, short_socket_path
 
 MOUNTS = """\
 22 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw
@@ -22,19 +22,19 @@ this line is broken
 """
 
 
-def test_the_option_wins_over_the_environment_and_the_marker(tmp_path: Path) -> None:
+def test_home_option_overrides_environment_and_marker(tmp_path: Path) -> None:
     (tmp_path / ".rota").mkdir()
-    found = find_home(str(tmp_path / "asked"), environ={"ROTA_HOME": "/elsewhere"}, directory=str(tmp_path))
-    assert found.root == tmp_path / "asked"
+    home = find_home(str(tmp_path / "option"), environ={"ROTA_HOME": "/elsewhere"}, directory=str(tmp_path))
+    assert home.root == tmp_path / "option"
 
 
-def test_the_environment_wins_over_the_marker(tmp_path: Path) -> None:
+def test_home_environment_overrides_marker(tmp_path: Path) -> None:
     (tmp_path / ".rota").mkdir()
-    found = find_home(environ={"ROTA_HOME": str(tmp_path / "named")}, directory=str(tmp_path))
-    assert found.root == tmp_path / "named"
+    home = find_home(environ={"ROTA_HOME": str(tmp_path / "named")}, directory=str(tmp_path))
+    assert home.root == tmp_path / "named"
 
 
-def test_the_nearest_marker_above_counts(tmp_path: Path) -> None:
+def test_nearest_parent_marker_is_used(tmp_path: Path) -> None:
     deep = tmp_path / "a" / "b"
     deep.mkdir(parents=True)
     (tmp_path / ".rota").mkdir()
@@ -43,32 +43,32 @@ def test_the_nearest_marker_above_counts(tmp_path: Path) -> None:
     assert find_home(environ={}, directory=str(deep)).root == tmp_path / "a" / ".rota"
 
 
-def test_a_file_of_that_name_is_no_home(tmp_path: Path) -> None:
+def test_marker_file_is_ignored(tmp_path: Path) -> None:
     (tmp_path / ".rota").touch()
-    found = find_home(environ={"XDG_DATA_HOME": str(tmp_path / "xdg")}, directory=str(tmp_path))
-    assert found.root == tmp_path / "xdg" / "rota"
+    home = find_home(environ={"XDG_DATA_HOME": str(tmp_path / "xdg")}, directory=str(tmp_path))
+    assert home.root == tmp_path / "xdg" / "rota"
 
 
-def test_without_anything_it_is_below_the_users_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_home_is_in_the_user_data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    found = find_home(environ={"XDG_DATA_HOME": "relative/is/invalid"}, directory=str(tmp_path))
-    assert found.root == tmp_path / ".local/share/rota"
+    home = find_home(environ={"XDG_DATA_HOME": "relative/is/invalid"}, directory=str(tmp_path))
+    assert home.root == tmp_path / ".local/share/rota"
 
 
-def test_a_marker_that_somebody_else_planted_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_marker_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".rota").mkdir()
     monkeypatch.setattr(os, "geteuid", lambda: 987_654)
     with pytest.raises(HomeError, match="belongs to another user"):
         find_home(environ={}, directory=str(tmp_path))
 
 
-def test_links_are_resolved_so_that_a_home_has_one_name(tmp_path: Path) -> None:
+def test_symlinks_in_the_home_path_are_resolved(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     assert find_home(str(tmp_path / "link")) == find_home(str(tmp_path / "real"))
 
 
-def test_a_home_is_a_value() -> None:
+def test_home_is_an_immutable_value() -> None:
     home = Home("/x")
     assert home == Home(Path("/x"))
     assert hash(home) == hash(Home("/x"))
@@ -77,7 +77,7 @@ def test_a_home_is_a_value() -> None:
         home.directory = "/y"
 
 
-def test_where_everything_is() -> None:
+def test_paths_in_the_home() -> None:
     home = Home("/x")
     names = ("config", "database", "jobs", "socket", "lock", "log")
     files = ("rota.toml", "rota.db", "jobs", "rota.sock", "scheduler.lock", "rota.log")
@@ -86,14 +86,14 @@ def test_where_everything_is() -> None:
     assert supervisor == ["supervisor.sock", "supervisor.lock", "supervisor.journal", "supervisor.log"]
 
 
-def test_prepare_makes_it_for_its_owner_alone(tmp_path: Path) -> None:
+def test_prepare_creates_a_private_directory(tmp_path: Path) -> None:
     home = Home(tmp_path / "deep" / "home")
     home.prepare()
     home.prepare()
     assert home.root.stat().st_mode & 0o777 == 0o700
 
 
-def test_prepare_says_what_is_in_the_way(tmp_path: Path) -> None:
+def test_prepare_reports_a_blocking_file(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(HomeError, match="not a directory"):
         Home(tmp_path / "file").prepare()
@@ -101,9 +101,9 @@ def test_prepare_says_what_is_in_the_way(tmp_path: Path) -> None:
         Home(tmp_path / "file" / "below").prepare()
 
 
-def test_prepare_refuses_what_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prepare_refuses_an_unwritable_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(HomeError, match="cannot be written"):
+    with pytest.raises(HomeError, match="is not writable"):
         Home(tmp_path).prepare()
 
 
@@ -119,35 +119,35 @@ def test_prepare_refuses_what_cannot_be_written(tmp_path: Path, monkeypatch: pyt
         ("/data/rota", "cifs"),
     ],
 )
-def test_file_system_is_that_of_the_longest_mount(path: str, kind: str) -> None:
-    assert file_system(Path(path), MOUNTS) == kind
+def test_file_system_type_uses_the_longest_mount(path: str, kind: str) -> None:
+    assert file_system_type(Path(path), MOUNTS) == kind
 
 
-def test_this_machines_mounts_can_be_read(tmp_path: Path) -> None:
-    assert file_system(tmp_path)
+def test_file_system_type_reads_the_mounts_of_this_machine(tmp_path: Path) -> None:
+    assert file_system_type(tmp_path)
 
 
 def test_prepare_refuses_a_network_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(home_module, "file_system", lambda _: "nfs4")
+    monkeypatch.setattr(home_module, "file_system_type", lambda _: "nfs4")
     with pytest.raises(HomeError, match=r"nfs4, a network file system.*set ROTA_HOME"):
         Home(tmp_path / "home").prepare()
     assert not (tmp_path / "home").exists()
 
 
-def test_a_short_path_is_its_own_address(tmp_path: Path) -> None:
-    with short_address("/x", "s.sock") as address:
+def test_short_socket_path_is_unchanged(tmp_path: Path) -> None:
+    with short_socket_path("/x", "s.sock") as address:
         assert address == "/x/s.sock"
 
 
-def test_a_path_of_any_length_can_be_bound_and_connected(tmp_path: Path) -> None:
+def test_long_socket_path_can_be_bound_and_connected(tmp_path: Path) -> None:
     deep = tmp_path / ("d" * 90) / ("e" * 90)
     deep.mkdir(parents=True)
-    descriptors = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - a count, nothing more
-    with socket.socket(socket.AF_UNIX) as listening, socket.socket(socket.AF_UNIX) as calling:
-        with short_address(deep, "s.sock") as address:
-            listening.bind(address)
-        listening.listen()
-        with short_address(deep, "s.sock") as address:
-            calling.connect(address)
+    descriptors = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - only the count is needed
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as client:
+        with short_socket_path(deep, "s.sock") as address:
+            listener.bind(address)
+        listener.listen()
+        with short_socket_path(deep, "s.sock") as address:
+            client.connect(address)
         assert (deep / "s.sock").is_socket()
     assert len(os.listdir("/proc/self/fd")) == descriptors  # noqa: PTH208

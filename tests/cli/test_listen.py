@@ -1,4 +1,4 @@
-"""Listening without end: what breaks or ends is asked for again, not at once, from the last message on."""
+"""Endless listening: an ended or broken stream is requested again after a delay, from the last message on."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from contextlib import suppress
 
 import pytest
 
-from cli.stand_in import Server, chunked, problem
-from rota.client.ask.event import follow_events
-from rota.client.listen import PAUSE
-from rota.client.problem import Broken, NoAnswer
-from rota.client.session import Blocking, Pulled, Session
+from cli.fake_scheduler import Server, chunked, problem
+from rota.client.listen import RECONNECT_DELAY
+from rota.client.problem import ConnectionBroken, ResponseTimeout
+from rota.client.requests.event import follow_events
+from rota.client.session import BlockingStream, BlockingTransport, SchedulerSession
 from rota.errors import NotFound
 
 END = b"0\r\n\r\n"
@@ -20,57 +20,56 @@ SECOND = b"id: 9\nevent: job.failed\ndata: {}\n\n"
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    kept: list[float] = []
+    """Record the delays instead of sleeping."""
+    delays: list[float] = []
 
-    async def pause(_self: Blocking, seconds: float) -> None:
-        kept.append(seconds)
+    async def sleep(_self: BlockingTransport, seconds: float) -> None:
+        delays.append(seconds)
 
-    monkeypatch.setattr(Blocking, "pause", pause)
-    return kept
+    monkeypatch.setattr(BlockingTransport, "sleep", sleep)
+    return delays
 
 
-def heard(server: Server) -> list[str | None]:
-    found: list[str | None] = []
+def received_ids(server: Server) -> list[str | None]:
+    ids: list[str | None] = []
     with suppress(NotFound):
-        for message in Session(server.home).listen(lambda last: follow_events(last=last)):
-            found.append(message.id)  # noqa: PERF401 - what came before the end is kept
-    return found
+        for message in SchedulerSession(server.home).listen(lambda last: follow_events(last=last)):
+            ids.append(message.id)  # noqa: PERF401 - keeps the messages before the error
+    return ids
 
 
-def test_a_stream_that_ends_or_breaks_is_asked_for_again_after_a_pause(server: Server, pauses: list[float]) -> None:
+def test_listen_reconnects_after_a_delay(server: Server, pauses: list[float]) -> None:
     server.replies = [
         chunked(FIRST) + END,
-        chunked(b"retry: 1000\n\n") + END,  # ends at once
-        chunked(b"retry: 1000\n\n"),  # breaks at once
+        chunked(b"retry: 1000\n\n") + END,  # ends immediately
+        chunked(b"retry: 1000\n\n"),  # breaks immediately
         chunked(SECOND),
         problem(404, "not-found", "enough"),
     ]
-    assert heard(server) == ["7", "9"]
+    assert received_ids(server) == ["7", "9"]
     assert [request.headers.get("last-event-id") for request in server.requests] == [None, "7", "7", "7", "9"]
-    assert pauses == [PAUSE] * 4
+    assert pauses == [RECONNECT_DELAY] * 4
 
 
-def test_a_scheduler_that_breaks_off_or_is_silent_is_asked_again_by_who_has_heard_it(
-    server: Server, pauses: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_listen_reconnects_after_silence(server: Server, pauses: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     server.replies = [chunked(FIRST), b"", chunked(SECOND), problem(404, "not-found", "enough")]
-    receive, is_silent = Pulled.receive, [True]
+    receive, is_silent = BlockingStream.receive, [True]
 
-    async def received(self: Pulled) -> bytes:
+    async def receive_or_time_out(self: BlockingStream) -> bytes:
         data = await receive(self)
         if is_silent and SECOND in data:
             is_silent.clear()
             server.replies.insert(0, chunked(SECOND))
-            raise NoAnswer("silent")
+            raise ResponseTimeout("silent")
         return data
 
-    monkeypatch.setattr(Pulled, "receive", received)
-    assert heard(server) == ["7", "9"]
-    assert pauses == [PAUSE] * 4
+    monkeypatch.setattr(BlockingStream, "receive", receive_or_time_out)
+    assert received_ids(server) == ["7", "9"]
+    assert pauses == [RECONNECT_DELAY] * 4
 
 
-def test_who_never_had_an_answer_is_told_at_once(server: Server, pauses: list[float]) -> None:
+def test_listen_raises_if_the_first_connection_fails(server: Server, pauses: list[float]) -> None:
     server.replies = [b""]
-    with pytest.raises(Broken):
-        next(Session(server.home).listen(lambda last: follow_events(last=last)))
+    with pytest.raises(ConnectionBroken):
+        next(SchedulerSession(server.home).listen(lambda last: follow_events(last=last)))
     assert pauses == []

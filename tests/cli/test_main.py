@@ -1,4 +1,4 @@
-"""The command line from words to exit code."""
+"""Command line from arguments to exit code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cli.stand_in import Server, answer, problem
+from cli.fake_scheduler import Server, json_response, problem
 from rota import __version__
 from rota.cli.main import main, split_verb
 from rota.cli.parser import VERBS, full_parser, verb_parser
@@ -33,11 +33,11 @@ JOB = {"id": "job-1", "status": "QUEUED", "name": "", "command": ["true"]}
         ([], None, []),
     ],
 )
-def test_the_verb_is_found_among_global_options(words: list[str], verb: str | None, rest: list[str]) -> None:
+def test_verb_is_found_among_global_options(words: list[str], verb: str | None, rest: list[str]) -> None:
     assert split_verb(words) == (verb, rest)
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"rota {__version__}\n"
 
@@ -48,7 +48,7 @@ def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"\n    {verb}" in out for verb in VERBS)
 
 
-def test_no_words_is_a_usage_error_with_help_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_verb_is_a_usage_error_with_help_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -63,13 +63,39 @@ def test_each_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> No
 
 @pytest.mark.parametrize(
     ("typed", "advice"),
-    [("sumbit", "rota submit"), ("lst", "rota list"), ("cancle", "rota cancel"), ("xyzzy", "rota --help")],
+    [
+        ("sumbit", "rota submit"),
+        ("lst", "rota list"),
+        ("clean", "rota --help"),
+        ("cancle", "rota --help"),
+        ("rm", "rota --help"),
+        ("delete", "rota --help"),
+        ("purge", "rota --help"),
+        ("hwy", "rota why"),
+        ("xyzzy", "rota --help"),
+    ],
 )
-def test_an_unknown_verb_names_the_nearest(typed: str, advice: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_verb_suggests_the_nearest(typed: str, advice: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([typed]) == 2
     err = capsys.readouterr().err
-    assert err.startswith("rota: there is no verb")
+    assert err.startswith("rota: unknown command")
     assert f"`{advice}`" in err
+
+
+@pytest.mark.parametrize("verb", ["cancel", "clear", "down", "gc", "restore", "rewind"])
+@pytest.mark.parametrize("cut", [slice(None, -1), slice(1, None), slice(None, 3)])
+def test_misspelled_verb_never_suggests_a_destructive_one(
+    verb: str, cut: slice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed = verb[cut] if verb[cut] not in VERBS else f"{verb}x"
+    assert main([typed]) == 2
+    assert f"`rota {verb}`" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["group", "canc", "1"], ["clear", "--ye"], ["gc", "--dry"], ["cancel", "1", "--y"]])
+def test_abbreviated_actions_and_options_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(
@@ -102,8 +128,8 @@ def test_an_unknown_verb_names_the_nearest(typed: str, advice: str, capsys: pyte
         ["down", "--grace", "long"],
     ],
 )
-def test_usage_errors_say_so_and_exit_2(words: list[str], home: Home, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a scheduler, and without starting one."""
+def test_usage_error_exits_with_2(words: list[str], home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    """Usage errors need no scheduler and start none."""
     assert main(words) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -111,8 +137,32 @@ def test_usage_errors_say_so_and_exit_2(words: list[str], home: Home, capsys: py
     assert not home.log.exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["pool", "set", "global", "two"], "N cannot be 'two'; it takes a whole number; see `rota pool set --help`"),
+        (
+            ["submit", "--priority", "high", "--", "true"],
+            "--priority cannot be 'high'; it takes a whole number; see `rota submit --help`",
+        ),
+        (["list", "--status", "done"], "--status cannot be 'done'; it takes one of: QUEUED, "),
+        (["pool", "st"], "unknown action 'st'; actions: list, set; see `rota pool --help`"),
+        (["cancel"], "missing argument: JOB|GROUP; see `rota cancel --help`"),
+        (["pool", "set"], "missing arguments: NAME, N; see `rota pool set --help`"),
+        (["submit", "--name"], "--name: expected one argument; see `rota submit --help`"),
+        (["submit", "--retrys", "3", "--", "true"], "unknown option --retrys; did you mean --retries?"),
+        (["submit", "--retrie", "3", "--", "true"], "unknown option --retrie; did you mean --retries?"),
+    ],
+)
+def test_usage_error_quotes_the_value_and_names_what_is_accepted(
+    words: list[str], message: str, home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    assert capsys.readouterr().err.startswith(f"rota: {message}")
+
+
 @pytest.mark.parametrize("kind", BY_CODE.values())
-def test_every_error_leaves_with_its_exit_code(
+def test_every_error_has_its_exit_code(
     kind: type[RotaError], server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.replies = [problem(kind.http_status, kind.code, "do this next")]
@@ -120,14 +170,16 @@ def test_every_error_leaves_with_its_exit_code(
     assert capsys.readouterr().err == "rota: do this next\n"
 
 
-def test_what_is_very_long_is_not_said_back_whole(capsys: pytest.CaptureFixture[str]) -> None:
+def test_long_argument_is_shortened_in_errors(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["x" * 100_000]) == 2
-    said = capsys.readouterr().err
-    assert len(said) <= 1010
-    assert said.endswith("…" + "x" * (300 - len(tail := "'; `rota --help` lists them")) + f"{tail}\n")
+    output = capsys.readouterr().err
+    assert len(output) <= 1010
+    assert output.endswith("…" + "x" * (300 - len(tail := "'; `rota --help` lists all commands")) + f"{tail}\n")
 
 
-def test_interrupted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], home: Home) -> None:
+def test_interrupt_exits_with_130(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], home: Home
+) -> None:
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
@@ -136,8 +188,30 @@ def test_interrupted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_closed_pipe_is_quiet(server: Server) -> None:
-    server.replies = [answer({"jobs": [JOB] * 5000, "next": None, "counts": {}})]
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_unwritable_output_is_reported(unbuffered: str, server: Server) -> None:
+    server.replies = [json_response({"jobs": [JOB], "next": None, "counts": {}})]
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "rota", "list"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        )
+    output = "rota: cannot write the output: No space left on device\n"
+    assert (result.returncode, result.stderr) == (1, output)
+
+
+@pytest.mark.parametrize("words", ["logs 0", "reservation cancel 0", "webhook show 0"])
+def test_invalid_id_is_quoted_as_typed(words: str, home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words.split()) == 2
+    assert " id: '0'; " in capsys.readouterr().err
+
+
+def test_closed_pipe_prints_no_error(server: Server) -> None:
+    server.replies = [json_response({"jobs": [JOB] * 5000, "next": None, "counts": {}})]
     reader, writer = os.pipe()
     os.close(reader)
     result = subprocess.run(
@@ -148,33 +222,33 @@ def test_a_closed_pipe_is_quiet(server: Server) -> None:
 
 
 @pytest.mark.parametrize(("words", "size"), [(["global", "-1"], -1), (["type/x", "2"], 2), (["--json", "a", "-1"], -1)])
-def test_pool_set_takes_negative_numbers_as_typed(
+def test_pool_set_accepts_negative_numbers(
     words: list[str], size: int, server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    server.replies = [answer({})]
+    server.replies = [json_response({})]
     assert main(["pool", "set", *words]) == 0
     assert server.requests[0].json() == {"size": size}
 
 
 @pytest.mark.parametrize("words", [["--json", "pool", "list"], ["pool", "--json", "list"], ["pool", "list", "--json"]])
-def test_json_may_stand_anywhere(words: list[str], server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_option_can_be_anywhere(words: list[str], server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     pools = {"pools": {"global": {"size": 1, "used": 0}}}
-    server.replies = [answer(pools)]
+    server.replies = [json_response(pools)]
     assert main(words) == 0
     assert json.loads(capsys.readouterr().out) == pools
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_the_home_option_wins(
+def test_home_option_overrides_environment(
     before: bool, server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("ROTA_HOME", "/nonexistent/home")
-    server.replies = [answer({"pools": {}})]
+    server.replies = [json_response({"pools": {}})]
     option = ["--home", str(server.home.root)]
     assert main([*option, "pool", "list"] if before else ["pool", "list", *option]) == 0
 
 
-def test_completion_scripts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_completion_scripts_contain_verbs_and_options(capsys: pytest.CaptureFixture[str]) -> None:
     for shell in ("bash", "zsh", "fish"):
         assert main(["completion", shell]) == 0
         out = capsys.readouterr().out
@@ -182,7 +256,7 @@ def test_completion_scripts(capsys: pytest.CaptureFixture[str]) -> None:
         assert "supervise" in out
 
 
-def test_the_full_parser_knows_what_each_verbs_own_does() -> None:
+def test_full_parser_equals_verb_parser() -> None:
     words = ["submit", "--name", "x", "--", "make", "-j2"]
     whole = vars(full_parser().parse_args(words))
     own, _ = verb_parser("submit")
@@ -191,13 +265,13 @@ def test_the_full_parser_knows_what_each_verbs_own_does() -> None:
 
 
 def test_submit_imports_nothing_heavy(server: Server) -> None:
-    """What makes a command cheap is what it does not import."""
-    server.replies = [answer({"result": "submitted", "job": JOB, "warning": None}, 201)]
+    """The imports of a command determine its start time."""
+    server.replies = [json_response({"result": "submitted", "job": JOB, "warning": None}, 201)]
     script = (
         "import sys; from rota.cli.main import main; code = main(['submit', '--', 'true']);"
         "print(code, *sorted(sys.modules), file=sys.stderr)"
     )
-    # -S: what .pth files of the environment import is not ours.
+    # -S: ignore the imports of .pth files in the environment.
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
     command = [sys.executable, "-S", "-c", script]
     result = subprocess.run(command, capture_output=True, check=True, text=True, env=environment)

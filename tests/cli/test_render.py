@@ -1,4 +1,4 @@
-"""What people see, for fixed data and width."""
+"""Rendered text for fixed data and widths."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from rota.cli import table
-from rota.cli.field import elapsed
-from rota.cli.render import breaker_text, job_block, job_table, pool_table, recovery_lines, status_block
+from rota.cli.field import format_elapsed
+from rota.cli.render import JobTable, breaker_text, job_block, job_table, pool_table, recovery_lines, status_block
+from rota.cli.webhook import delivery_lines
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -23,20 +24,38 @@ def job(number: int, status: str, **fields: Any) -> dict[str, Any]:
 
 JOBS = [
     job(3, "RUNNING", name="build", started_at="2026-03-01T11:57:55Z"),
-    job(12, "WAITING_ON_DEPS", name="merge", wait={"kind": "dependencies", "detail": "waiting on job job-3", "on": []}),
-    job(104, "QUEUED", command=["sh", "-c", "echo a | tr a b"], priority=-5, queued_at="2026-03-01T11:59:57.5Z",
-        wait={"kind": "capacity", "detail": "waiting on pool global (1/1)", "on": ["pool:global"]}),
-    job(1, "FAILED", name="test", reason="exit code 2", exit_code=2, started_at="2026-03-01T11:00:00Z",
-        finished_at="2026-03-01T11:00:04Z"),
+    job(
+        12,
+        "WAITING_ON_DEPS",
+        name="merge",
+        wait={"kind": "dependencies", "detail": "waiting on job job-3", "topics": []},
+    ),
+    job(
+        104,
+        "QUEUED",
+        command=["sh", "-c", "echo a | tr a b"],
+        priority=-5,
+        queued_at="2026-03-01T11:59:57.5Z",
+        wait={"kind": "capacity", "detail": "waiting on pool global (1/1)", "topics": ["pool:global"]},
+    ),
+    job(
+        1,
+        "FAILED",
+        name="test",
+        reason="exit code 2",
+        exit_code=2,
+        started_at="2026-03-01T11:00:00Z",
+        finished_at="2026-03-01T11:00:04Z",
+    ),
     job(2, "CANCELLED", name="evil\033[2J\nname", reason="cancelled"),
-]  # fmt: skip
+]
 
 
 def lines(text: str) -> list[str]:
     return dedent(text).strip("\n").split("\n")
 
 
-def test_a_table_without_a_terminal_is_never_cut() -> None:
+def test_table_without_terminal_is_not_cut() -> None:
     assert job_table(JOBS, now=NOW, width=None) == lines(
         r"""
         ID       STATUS           NAME/COMMAND             PRIO  WAIT/REASON                   TIME
@@ -49,7 +68,7 @@ def test_a_table_without_a_terminal_is_never_cut() -> None:
     )
 
 
-def test_a_table_fits_its_terminal() -> None:
+def test_table_fits_its_terminal() -> None:
     assert job_table(JOBS, now=NOW, width=72) == lines(
         r"""
         ID       STATUS           NAME/COMMAND     PRIO  WAIT/REASON       TIME
@@ -62,13 +81,21 @@ def test_a_table_fits_its_terminal() -> None:
     )
 
 
-def test_a_table_is_not_squeezed_beyond_reading() -> None:
+def test_columns_do_not_shrink_between_parts_of_a_table() -> None:
+    table = JobTable(("id", "title"), now=NOW, width=None)
+    assert table.lines([job(1, "QUEUED", name="a")]) == ["ID     NAME/COMMAND", "job-1  a"]
+    assert table.lines([job(1000, "QUEUED", name="b"), job(2, "QUEUED", name="c")]) == ["job-1000  b", "job-2     c"]
+    assert table.lines([job(3, "QUEUED", name="d")]) == ["job-3     d"]
+    assert table.lines([]) == []
+
+
+def test_table_has_a_minimum_width() -> None:
     narrow = job_table(JOBS, now=NOW, width=10)
     assert narrow == job_table(JOBS, now=NOW, width=50) != job_table(JOBS, now=NOW, width=51)
     assert narrow[2] == "job-12   WAITING…  merge     0     waiting…  1h00m"
 
 
-def test_statuses_give_way_before_texts_cannot_be_read() -> None:
+def test_statuses_are_cut_before_texts_are_unreadable() -> None:
     blocked = job(9, "BLOCKED_BY_DEPENDENCY", name="a name of many words", reason="dependency failed for job job-1")
     assert job_table([JOBS[1], blocked], now=NOW, width=66) == lines(
         """
@@ -79,7 +106,7 @@ def test_statuses_give_way_before_texts_cannot_be_read() -> None:
     )
 
 
-def test_columns_that_were_asked_for() -> None:
+def test_table_shows_selected_fields() -> None:
     fields = ("id", "mark", "after", "locks", "created_at", "run.exit_code")
     jobs = [{**JOBS[0], "after": [{"job": "job-1", "policy": "success"}], "run": {"exit_code": 0}}, JOBS[1]]
     assert job_table(jobs, fields, now=NOW, width=None, zone=UTC) == lines(
@@ -91,7 +118,7 @@ def test_columns_that_were_asked_for() -> None:
     )
 
 
-def test_a_page_of_text_is_whole_in_a_pipe_and_makes_no_other_line_longer() -> None:
+def test_long_cell_is_whole_in_a_pipe_and_widens_no_other_line() -> None:
     prompt = "word " * 1000
     shown = job_table([job(1, "QUEUED", name=prompt), JOBS[0]], ("name", "id"), now=NOW, width=None)
     assert shown[1] == f"{prompt}  job-1"
@@ -99,21 +126,21 @@ def test_a_page_of_text_is_whole_in_a_pipe_and_makes_no_other_line_longer() -> N
     assert job_table([job(1, "QUEUED", name=prompt)], ("name", "id"), now=NOW, width=20)[1] == "word word wo…  job-1"
 
 
-def test_ids_numbers_and_times_are_never_cut() -> None:
+def test_ids_numbers_and_times_are_not_cut() -> None:
     fields = ("id", "created_at", "priority", "status")
     shown = job_table([job(123456789, "QUEUED", priority=-1_000_000)], fields, now=NOW, width=10, zone=UTC)
     assert shown[1] == "job-123456789  2026-03-01 11:00:00  -1000000  QUEUED"
 
 
-def test_colours_do_not_move_columns() -> None:
+def test_colors_do_not_move_columns() -> None:
     plain = job_table(JOBS, now=NOW, width=72)
-    coloured = job_table(JOBS, now=NOW, width=72, colour=True)
-    assert coloured[1].replace("\033[36m", "").replace("\033[0m", "") == plain[1]
-    assert "\033[36mRUNNING" in coloured[1]
-    assert coloured[0] == plain[0]
+    colored = job_table(JOBS, now=NOW, width=72, color=True)
+    assert colored[1].replace("\033[36m", "").replace("\033[0m", "") == plain[1]
+    assert "\033[36mRUNNING" in colored[1]
+    assert colored[0] == plain[0]
 
 
-def test_show_leaves_out_what_is_empty() -> None:
+def test_block_omits_empty_fields() -> None:
     full = {
         **JOBS[0],
         "type": "story",
@@ -127,7 +154,7 @@ def test_show_leaves_out_what_is_empty() -> None:
         "permanently_failed": False,
         "dispatch_failures": 0,
         "cwd": "/work",
-        "wait": {"kind": "locks", "detail": "waiting on locks", "on": ["lock:repo"]},
+        "wait": {"kind": "locks", "detail": "waiting on locks", "topics": ["lock:repo"]},
         "run": {"id": "run-3", "status": None, "exit_code": 0, "log_paths": {"stdout": "/h/out"}, "superseded": False},
         "from_a_newer_server": {"a": 1},
     }
@@ -158,7 +185,21 @@ def test_show_leaves_out_what_is_empty() -> None:
     )
 
 
-def test_a_block_of_what_was_asked_for_says_what_is_empty_too() -> None:
+def test_webhook_row_is_aligned_with_the_other_rows() -> None:
+    delivery: dict[str, Any] = {
+        "id": "delivery-1",
+        "state": "PENDING",
+        "attempts": [],
+        "type": "job.failed",
+        "url": "http://x",
+        "reason": None,
+    }
+    (row,) = delivery_lines([delivery])
+    (name,) = job_block(job(1, "FAILED", name="merge"), ["name"], now=NOW)
+    assert row.index("delivery-1") == name.index("merge")
+
+
+def test_block_of_selected_fields_shows_empty_ones() -> None:
     failed = job(1, "FAILED", run={"error": "exit code 2\nlast \033[1mwords", "status": "FAILED"}, needs=[])
     fields = ("mark", "needs", "run.error", "run.worker", "run", "params.plan")
     assert job_block(failed, fields, now=NOW) == lines(
@@ -178,22 +219,36 @@ def test_a_block_of_what_was_asked_for_says_what_is_empty_too() -> None:
 
 
 STATUS = {
-    "mode": "deferred", "paused": True, "paused_by": "ada", "paused_at": "2026-03-01T11:00:00Z",
+    "mode": "deferred",
+    "paused": True,
+    "paused_by": "ada",
+    "paused_at": "2026-03-01T11:00:00Z",
     "pauses": [
         {"scope": "flow/x", "by": "bob", "at": "2026-03-01T11:30:00Z"},
         {"scope": "global", "by": "ada", "at": "2026-03-01T11:00:00Z"},
     ],
-    "held": "maintenance until noon",
-    "depth": {"total": 5, "soft": 8, "hard": 16, "by_flow": {"x": 2}}, "queued": 5, "ready": 2, "running": 1,
-    "waiting": {"locks": 1, "dependencies": 2, "delay": 0}, "idle_because": None, "finished": 9,
+    "hold_reason": "maintenance until noon",
+    "depth": {"total": 5, "soft": 8, "hard": 16, "by_flow": {"x": 2}},
+    "queued": 5,
+    "ready": 2,
+    "running": 1,
+    "waiting": {"locks": 1, "dependencies": 2, "delay": 0},
+    "idle_reason": None,
+    "finished": 9,
     "pools": {"global": {"size": 1, "used": 1}, "flow/x": {"size": -1, "used": 0}},
-    "last_dispatch_at": "2026-03-01T11:59:00Z", "started_at": "2026-02-27T08:00:00Z", "home": "/h",
-    "socket": "/h/rota.sock", "pid": 7, "supervisor_pid": 8, "version": "0.1.0",
-    "trouble": ["TCP is off: port 7682 is taken"], "recovery": {"running_jobs_adopted": 2, "requeued": 0},
-}  # fmt: skip
+    "last_dispatch_at": "2026-03-01T11:59:00Z",
+    "started_at": "2026-02-27T08:00:00Z",
+    "home": "/h",
+    "socket": "/h/rota.sock",
+    "pid": 7,
+    "supervisor_pid": 8,
+    "version": "0.1.0",
+    "errors": ["TCP is off: port 7682 is taken"],
+    "recovery": {"running_jobs_adopted": 2, "requeued": 0},
+}
 
 
-def test_status_at_a_glance() -> None:
+def test_status_block_shows_all_parts() -> None:
     assert status_block(STATUS, now=NOW) == lines(
         """
         mode           deferred
@@ -211,20 +266,20 @@ def test_status_at_a_glance() -> None:
         version        0.1.0
         pool           global 1/1
         pool           flow/x 0/no limit
-        trouble        TCP is off: port 7682 is taken
+        error          TCP is off: port 7682 is taken
         recovered      running jobs adopted: 2
         """
     )
 
 
-def test_the_status_of_a_scheduler_that_says_little() -> None:
+def test_status_block_of_a_minimal_status() -> None:
     assert status_block({"mode": "deferred"}, now=NOW) == [
         "mode           deferred",
         "jobs           0 running, 0 queued (0 ready)",
     ]
 
 
-def test_pools() -> None:
+def test_pool_table_shows_sizes() -> None:
     assert pool_table(STATUS["pools"], {"flow": 2}, width=80) == lines(  # type: ignore[arg-type]
         """
         POOL    USED  SIZE
@@ -235,7 +290,7 @@ def test_pools() -> None:
     )
 
 
-def test_recovery_shows_what_happened_only() -> None:
+def test_recovery_omits_zero_counts() -> None:
     assert recovery_lines({"requeued": 0, "retries_created": 3}) == ["retries created: 3"]
 
 
@@ -243,26 +298,26 @@ def test_recovery_shows_what_happened_only() -> None:
     ("seconds", "text"),
     [(-3, "0s"), (0.9, "0s"), (59, "59s"), (60, "1m00s"), (3599, "59m59s"), (3661, "1h01m"), (90_000, "1d01h")],
 )
-def test_elapsed(seconds: float, text: str) -> None:
-    assert elapsed(seconds) == text
+def test_elapsed_time_format(seconds: float, text: str) -> None:
+    assert format_elapsed(seconds) == text
 
 
 def test_wide_characters_keep_columns() -> None:
     assert table.fit("日本語", 4) == "日… "
-    assert table.columns("日本e\u0301") == 5
-    assert table.columns("\u2713\ufe0f") == 1, "what follows only says how it looks"
+    assert table.display_width("日本e\u0301") == 5
+    assert table.display_width("\u2713\ufe0f") == 1, "a variation selector has no width"
     assert table.render([["A", "B"], ["日本", "x"]]) == ["A     B", "日本  x"]
 
 
 @pytest.mark.parametrize(
     ("state", "fields", "text"),
     [
-        ("open", {"until": "2026-03-01T12:00:00Z"}, "type/x open until 2026-03-01T12:00:00Z"),
-        ("half-open", {"probe": "job-9"}, "type/x half-open, job-9 tries"),
-        ("half-open", {"probe": None}, "type/x half-open, the next job tries"),
+        ("open", {"probe_at": "2026-03-01T12:00:00Z"}, "type/x open until 2026-03-01T12:00:00Z"),
+        ("half-open", {"probe_job": "job-9"}, "type/x half-open, job-9 is the probe"),
+        ("half-open", {"probe_job": None}, "type/x half-open, the next job is the probe"),
     ],
 )
-def test_a_breaker_in_the_status(state: str, fields: dict[str, Any], text: str) -> None:
+def test_breaker_in_the_status(state: str, fields: dict[str, Any], text: str) -> None:
     breaker = {"key": "type/x", "state": state, **fields}
     assert breaker_text(breaker) == text
     assert f"breaker        {text}" in status_block({"mode": "direct", "breakers": [breaker]}, now=NOW)

@@ -7,40 +7,40 @@ from typing import Any
 
 import pytest
 
-from cli.stand_in import Request, Server, answer, chunked, problem
+from cli.fake_scheduler import RecordedRequest, Server, chunked, json_response, problem
 from rota.cli.main import main
 
-DONE = {"result": "submitted", "job": {"id": "job-7", "status": "QUEUED"}, "warning": None}
+SUBMITTED = {"result": "submitted", "job": {"id": "job-7", "status": "QUEUED"}, "warning": None}
 
 
-def submitted(server: Server, *words: str) -> Any:
-    server.replies = [answer(DONE, 201)]
+def submit(server: Server, *words: str) -> Any:
+    server.replies = [json_response(SUBMITTED, 201)]
     assert main(["submit", *words]) == 0
     return server.requests[-1].json()
 
 
-def test_it_prints_the_id_and_nothing_else(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    submitted(server, "--", "make", "test")
+def test_submit_prints_only_the_id(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    submit(server, "--", "make", "test")
     assert capsys.readouterr() == ("job-7\n", "")
 
 
-def test_json_is_the_whole_answer(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    submitted(server, "--json", "--", "true")
-    assert json.loads(capsys.readouterr().out) == DONE
+def test_submit_json_is_the_whole_response(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    submit(server, "--json", "--", "true")
+    assert json.loads(capsys.readouterr().out) == SUBMITTED
 
 
-def test_it_sends_where_and_in_what_environment_it_was_called(
+def test_submit_sends_directory_and_environment(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLOUR", "grün")
-    body = submitted(server, "--env", "EXTRA=a=b", "--", "true")
+    body = submit(server, "--env", "EXTRA=a=b", "--", "true")
     assert body == {
         "command": ["true"],
         "cwd": str(tmp_path),
         "env": {**os.environ, "EXTRA": "a=b"},
         "inherit_env": False,
-        "env_given": ["EXTRA"],
+        "explicit_env": ["EXTRA"],
     }
 
 
@@ -50,10 +50,20 @@ def test_it_sends_where_and_in_what_environment_it_was_called(
         (["--name", "n"], "name", "n"),
         (["--type", "t"], "type", "t"),
         (["--priority", "-5"], "priority", -5),
-        (["--after", "job-1", "--after", "2:finished"], "after",
-         [{"job": "job-1", "policy": "success"}, {"job": "job-2", "policy": "finished"}]),
-        (["--lock", "repo", "--lock", "db:shared", "--lock", "a:b"], "locks",
-         [{"key": "repo", "mode": "exclusive"}, {"key": "db", "mode": "shared"}, {"key": "a:b", "mode": "exclusive"}]),
+        (
+            ["--after", "job-1", "--after", "2:finished"],
+            "after",
+            [{"job": "job-1", "policy": "success"}, {"job": "job-2", "policy": "finished"}],
+        ),
+        (
+            ["--lock", "repo", "--lock", "db:shared", "--lock", "a:b"],
+            "locks",
+            [
+                {"key": "repo", "mode": "exclusive"},
+                {"key": "db", "mode": "shared"},
+                {"key": "a:b", "mode": "exclusive"},
+            ],
+        ),
         (["--pool", "gpu=2", "--pool", "resource/ollama"], "pools", {"gpu": 2, "resource/ollama": 1}),
         (["--flow", "f"], "flow", "f"),
         (["--phase", "p"], "phase", "p"),
@@ -67,9 +77,9 @@ def test_it_sends_where_and_in_what_environment_it_was_called(
         (["--param", "v=1.10", "--param", "n:=[1]"], "params", {"v": "1.10", "n": [1]}),
         (["--cwd", "/a/../b"], "cwd", "/b"),
     ],
-)  # fmt: skip
-def test_options(words: list[str], field: str, value: object, server: Server) -> None:
-    assert submitted(server, *words, "--", "true")[field] == value
+)
+def test_option_becomes_a_field(words: list[str], field: str, value: object, server: Server) -> None:
+    assert submit(server, *words, "--", "true")[field] == value
 
 
 @pytest.mark.parametrize(
@@ -82,50 +92,50 @@ def test_options(words: list[str], field: str, value: object, server: Server) ->
         (["--", ""], [""]),
     ],
 )
-def test_what_follows_is_the_command(words: list[str], command: list[str], server: Server) -> None:
-    assert submitted(server, *words)["command"] == command
+def test_remaining_arguments_are_the_command(words: list[str], command: list[str], server: Server) -> None:
+    assert submit(server, *words)["command"] == command
 
 
-def test_a_variable_that_is_not_text_is_left_out_and_named(
+def test_variable_that_is_not_utf8_is_dropped_with_a_warning(
     server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("BINARY", "\udcff")
-    assert "BINARY" not in submitted(server, "--", "true")["env"]
-    assert "left out of the environment: BINARY" in capsys.readouterr().err
+    assert "BINARY" not in submit(server, "--", "true")["env"]
+    assert "dropped from the environment because they are not UTF-8: BINARY" in capsys.readouterr().err
 
 
-def test_a_quoted_shell_line_gets_a_hint(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    submitted(server, "echo hi")
+def test_quoted_shell_command_gets_a_hint(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    submit(server, "echo hi")
     captured = capsys.readouterr()
     assert captured.out == "job-7\n"
     assert "rota submit -- sh -c" in captured.err
 
 
-def test_a_program_with_a_space_in_its_name_gets_none(
+def test_program_with_a_space_in_its_name_gets_no_hint(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     program = tmp_path / "my program"
     program.touch(mode=0o755)
-    submitted(server, str(program))
+    submit(server, str(program))
     assert capsys.readouterr().err == ""
 
 
-def test_a_warning_is_talk(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    server.replies = [answer({**DONE, "warning": "Queue delayed; respecting caps"}, 201)]
+def test_warning_is_printed_to_stderr(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    server.replies = [json_response({**SUBMITTED, "warning": "Queue delayed; respecting caps"}, 201)]
     assert main(["submit", "--", "true"]) == 0
     assert capsys.readouterr() == ("job-7\n", "rota: warning: Queue delayed; respecting caps\n")
 
 
-def test_already_active_prints_the_job_that_is(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    server.replies = [answer({**DONE, "result": "already_active"})]
+def test_already_active_prints_the_active_job(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    server.replies = [json_response({**SUBMITTED, "result": "already_active"})]
     assert main(["submit", "--", "true"]) == 0
-    assert capsys.readouterr() == ("job-7\n", "rota: already active as job-7; nothing was added\n")
-    server.replies = [answer({**DONE, "result": "already_active"})]
+    assert capsys.readouterr() == ("job-7\n", "rota: already active as job-7; no job was added\n")
+    server.replies = [json_response({**SUBMITTED, "result": "already_active"})]
     assert main(["submit", "--json", "--", "true"]) == 0
-    assert json.loads(capsys.readouterr().out) == {**DONE, "result": "already_active"}
+    assert json.loads(capsys.readouterr().out) == {**SUBMITTED, "result": "already_active"}
 
 
-def test_deferred_leaves_with_75(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+def test_deferred_exits_with_75(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     server.replies = [problem(429, "deferred", "full")]
     assert main(["submit", "--", "true"]) == 75
     captured = capsys.readouterr()
@@ -133,27 +143,27 @@ def test_deferred_leaves_with_75(server: Server, capsys: pytest.CaptureFixture[s
     assert captured.err.startswith("rota: deferred: ")
 
 
-def test_deferred_is_an_answer_like_the_others(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+def test_deferred_json_is_a_result(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     depth = {"total": 16, "soft": 8, "hard": 16, "by_flow": {}}
-    said = {"result": "deferred", "job": None, "warning": "it is full", "depth": depth}
+    output = {"result": "deferred", "job": None, "warning": "it is full", "depth": depth}
     document = {"type": "/problems/deferred", "title": "t", "status": 429, "detail": "it is full", "code": "deferred"}
-    server.replies = [answer({**said, **document}, 429)] * 2
+    server.replies = [json_response({**output, **document}, 429)] * 2
     assert main(["submit", "--json", "--", "true"]) == 75
     captured = capsys.readouterr()
-    assert json.loads(captured.out) == said
+    assert json.loads(captured.out) == output
     assert captured.err == "rota: deferred: it is full\n"
     assert main(["submit", "--follow", "--", "true"]) == 75
 
 
-def test_follow_copies_both_streams_and_returns_the_jobs_code(
+def test_follow_copies_both_streams_and_returns_the_exit_code(
     server: Server, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     server.routes = {
-        "POST /api/jobs": answer(DONE, 201),
+        "POST /api/jobs": json_response(SUBMITTED, 201),
         "GET /api/jobs/job-7/logs/stdout?offset=0&follow=1": chunked(b"out\xff", b"put\n", b""),
         "GET /api/jobs/job-7/logs/stderr?offset=0&follow=1": chunked(b"err\n", b""),
-        "GET /api/jobs/job-7?wait=0": answer({"id": "job-7", "status": "FAILED"}),
-        "GET /api/jobs/job-7?wait=30": answer({"id": "job-7", "status": "FAILED", "exit_code": 9}),
+        "GET /api/jobs/job-7?wait=0": json_response({"id": "job-7", "status": "FAILED"}),
+        "GET /api/jobs/job-7?wait=30": json_response({"id": "job-7", "status": "FAILED", "exit_code": 9}),
     }
     assert main(["submit", "--follow", "--", "true"]) == 9
     captured = capfdbinary.readouterr()
@@ -161,24 +171,22 @@ def test_follow_copies_both_streams_and_returns_the_jobs_code(
     assert captured.err == b"rota: job-7\nerr\n"
 
 
-def test_follow_goes_on_where_a_broken_connection_left_off(
+def test_follow_resumes_at_the_offset_after_a_broken_connection(
     server: Server, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     server.routes = {
         "GET /api/jobs/job-7/logs/stdout?offset=0&follow=1": chunked(b"one ", b"two "),
         "GET /api/jobs/job-7/logs/stdout?offset=8&follow=1": chunked(b"three", b""),
-        "GET /api/jobs/job-7?wait=0": answer({"id": "job-7", "status": "COMPLETED"}),
+        "GET /api/jobs/job-7?wait=0": json_response({"id": "job-7", "status": "COMPLETED"}),
     }
     assert main(["logs", "job-7", "--stream", "stdout", "--follow"]) == 0
     assert capfdbinary.readouterr().out == b"one two three"
 
 
-def test_follow_does_not_bring_back_a_scheduler_that_was_stopped(
-    server: Server, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
+def test_follow_does_not_restart_a_stopped_scheduler(server: Server, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     away = server.home.root / "away"
 
-    def stop(_: Request) -> bytes:
+    def stop(_: RecordedRequest) -> bytes:
         server.home.socket.rename(away)
         return chunked(b"one\n")
 
@@ -191,12 +199,12 @@ def test_follow_does_not_bring_back_a_scheduler_that_was_stopped(
     assert not server.home.log.exists()
 
 
-def test_the_key_stays_the_same_when_the_answer_is_lost(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+def test_submit_repeats_a_lost_request_with_the_same_key(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     keys = []
 
-    def reply(request: Request) -> bytes:
+    def reply(request: RecordedRequest) -> bytes:
         keys.append(request.headers["idempotency-key"])
-        return answer(DONE, 201)
+        return json_response(SUBMITTED, 201)
 
     server.replies = [b"", reply]
     assert main(["submit", "--", "true"]) == 0

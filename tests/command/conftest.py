@@ -4,26 +4,26 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from harness import Raw, Scheduler
+from harness import Scheduler, SqlRunner
 from store.invariants import check_store
 
 
 @pytest.fixture
-def wide(make_scheduler: Callable[..., Scheduler]) -> Scheduler:
-    """One without limits."""
+def unlimited_scheduler(make_scheduler: Callable[..., Scheduler]) -> Scheduler:
+    """Scheduler without pool limits."""
     return make_scheduler(**{"global": -1, "flow__*": -1})
 
 
 @pytest.fixture
-def closed(make_scheduler: Callable[..., Scheduler]) -> Scheduler:
-    """One that starts nothing."""
+def idle_scheduler(make_scheduler: Callable[..., Scheduler]) -> Scheduler:
+    """Scheduler without capacity, which starts no jobs."""
     return make_scheduler(**{"global": 0})
 
 
 @pytest.fixture
-def whole_at_the_end(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Whatever a test did, the store is whole when it is over."""
-    raw: Raw | None = request.getfixturevalue("raw") if "store" in request.fixturenames else None
+def store_check(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Check of the store invariants after the test."""
+    run_sql: SqlRunner | None = request.getfixturevalue("run_sql") if "store" in request.fixturenames else None
     yield
-    if raw is not None:
-        check_store(raw)
+    if run_sql is not None:
+        check_store(run_sql)

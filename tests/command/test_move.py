@@ -1,4 +1,4 @@
-"""`move` and `reorder`: within a priority, before dispatch, whole or not at all (DEC-005)."""
+"""`move` and `reorder`: within a priority, before dispatch, completely or not at all (DEC-005)."""
 
 from __future__ import annotations
 
@@ -7,45 +7,49 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness import Raw, Scheduler
-from rota.command.move import Move, Moved, move, reorder
+from harness import Scheduler, SqlRunner
+from rota.command.move import MoveOutcome, MoveRequest, move, reorder
 from rota.core.status import Status
 from rota.errors import Conflict, InvalidInput, NotFound, RotaError
-from rota.ids import JobId, show_job
-from rota.view.queue import placed, queue
-from rota.wire.queue import QueueForm
+from rota.ids import JobId, format_job_id
+from rota.view.queue import list_queue, show_with_place
+from rota.wire.queue import QueuedJob
 from store.invariants import check_store
 
-pytestmark = pytest.mark.usefixtures("whole_at_the_end")
+pytestmark = pytest.mark.usefixtures("store_check")
 
 
-def moved(scheduler: Scheduler, job: JobId, **where: Any) -> Moved:
-    wanted = msgspec.convert({name: show_job(value) if name in ("before", "after") else value
-                              for name, value in where.items()}, Move)  # fmt: skip
-    told: Moved = scheduler.do(lambda work: move(work, job, wanted, actor="ann"))
-    return told
+def move_job(scheduler: Scheduler, job: JobId, **target: Any) -> MoveOutcome:
+    request = msgspec.convert(
+        {name: format_job_id(value) if name in ("before", "after") else value for name, value in target.items()},
+        MoveRequest,
+    )
+    result: MoveOutcome = scheduler.run_request(lambda tx: move(tx, job, request, actor="ann"))
+    return result
 
 
-def reordered(scheduler: Scheduler, *jobs: JobId) -> Moved:
-    told: Moved = scheduler.do(lambda work: reorder(work, [show_job(job) for job in jobs], actor="ann"))
-    return told
+def reorder_jobs(scheduler: Scheduler, *jobs: JobId) -> MoveOutcome:
+    result: MoveOutcome = scheduler.run_request(
+        lambda tx: reorder(tx, [format_job_id(job) for job in jobs], actor="ann")
+    )
+    return result
 
 
-def line(scheduler: Scheduler) -> list[QueueForm]:
-    return queue(scheduler.reader, scheduler.sight, limit=1000).jobs
+def read_queue(scheduler: Scheduler) -> list[QueuedJob]:
+    return list_queue(scheduler.reader, scheduler.view_context, limit=1000).jobs
 
 
-def order(scheduler: Scheduler) -> list[JobId]:
-    return [JobId(int(form.id.removeprefix("job-"))) for form in line(scheduler)]
+def queue_order(scheduler: Scheduler) -> list[JobId]:
+    return [JobId(int(queued.id.removeprefix("job-"))) for queued in read_queue(scheduler)]
 
 
 @pytest.fixture
-def jobs(closed: Scheduler) -> list[JobId]:
-    return [closed.submit() for _ in range(5)]
+def jobs(idle_scheduler: Scheduler) -> list[JobId]:
+    return [idle_scheduler.submit() for _ in range(5)]
 
 
 @pytest.mark.parametrize(
-    ("which", "where", "expected"),
+    ("index", "target", "expected"),
     [
         (4, {"first": True}, [5, 1, 2, 3, 4]),
         (0, {"last": True}, [2, 3, 4, 5, 1]),
@@ -59,167 +63,175 @@ def jobs(closed: Scheduler) -> list[JobId]:
         (0, {"after": 5}, [2, 3, 4, 5, 1]),
     ],
 )
-def test_dec_005_a_move_is_a_move_in_the_list(
-    closed: Scheduler, jobs: list[JobId], which: int, where: dict[str, Any], expected: list[int]
+def test_dec_005_move_changes_queue_order(
+    idle_scheduler: Scheduler, jobs: list[JobId], index: int, target: dict[str, Any], expected: list[int]
 ) -> None:
-    assert moved(closed, jobs[which], **where).has_moved
-    assert order(closed) == expected
-    assert [form.place for form in line(closed)] == [1, 2, 3, 4, 5]
-    assert not moved(closed, jobs[which], **where).has_moved, "it stands there already"
-    event = closed.events[-1]
-    assert (event.kind, event.cause, event.actor, event.job) == ("job.moved", "move", "ann", jobs[which])
-    assert event.data["position"] == closed.job(jobs[which]).position
-    closed.set_pools(**{"global": 1})
-    assert closed.drain() == expected
+    assert move_job(idle_scheduler, jobs[index], **target).has_moved
+    assert queue_order(idle_scheduler) == expected
+    assert [queued.place for queued in read_queue(idle_scheduler)] == [1, 2, 3, 4, 5]
+    assert not move_job(idle_scheduler, jobs[index], **target).has_moved, "it is in place already"
+    event = idle_scheduler.events[-1]
+    assert (event.kind, event.cause, event.actor, event.job) == ("job.moved", "move", "ann", jobs[index])
+    assert event.data["position"] == idle_scheduler.job(jobs[index]).position
+    idle_scheduler.set_pools(**{"global": 1})
+    assert idle_scheduler.drain() == expected
 
 
-def test_last_is_before_whatever_is_submitted_later(closed: Scheduler, jobs: list[JobId]) -> None:
+def test_job_moved_last_precedes_later_submits(idle_scheduler: Scheduler, jobs: list[JobId]) -> None:
     for job in jobs * 20:
-        moved(closed, job, last=True)
-        assert order(closed)[-1] == job
-    later = closed.submit()
-    assert order(closed) == [*jobs, later]
-    moved(closed, jobs[0], last=True)
-    assert order(closed) == [*jobs[1:], later, jobs[0]]
+        move_job(idle_scheduler, job, last=True)
+        assert queue_order(idle_scheduler)[-1] == job
+    later = idle_scheduler.submit()
+    assert queue_order(idle_scheduler) == [*jobs, later]
+    move_job(idle_scheduler, jobs[0], last=True)
+    assert queue_order(idle_scheduler) == [*jobs[1:], later, jobs[0]]
 
 
-def test_first_is_only_within_its_priority(closed: Scheduler, jobs: list[JobId]) -> None:
-    urgent = closed.submit(priority=5)
-    moved(closed, jobs[2], first=True)
-    assert order(closed) == [urgent, 3, 1, 2, 4, 5]
-    assert [form.place for form in line(closed)] == [1, 1, 2, 3, 4, 5]
-    assert placed(closed.reader, jobs[0], closed.sight)[1] == 2
+def test_move_first_stays_within_priority(idle_scheduler: Scheduler, jobs: list[JobId]) -> None:
+    urgent = idle_scheduler.submit(priority=5)
+    move_job(idle_scheduler, jobs[2], first=True)
+    assert queue_order(idle_scheduler) == [urgent, 3, 1, 2, 4, 5]
+    assert [queued.place for queued in read_queue(idle_scheduler)] == [1, 1, 2, 3, 4, 5]
+    assert show_with_place(idle_scheduler.reader, jobs[0], idle_scheduler.view_context)[1] == 2
 
 
-def test_gaps_that_are_used_up_are_made_anew(closed: Scheduler, jobs: list[JobId], raw: Raw) -> None:
-    """All active jobs of the priority, running ones too, in their order; others are left alone."""
-    closed.set_pools(**{"global": 1})
-    closed.start(jobs[0])
-    apart = closed.submit(type="x", locks=["own"])
-    other = closed.submit(priority=1, locks=["repo"])
-    locked = closed.submit(locks=["repo"])
+def test_exhausted_gaps_are_respaced(idle_scheduler: Scheduler, jobs: list[JobId], run_sql: SqlRunner) -> None:
+    """Respacing covers all active jobs of the priority, running ones too, and keeps their order."""
+    idle_scheduler.set_pools(**{"global": 1})
+    idle_scheduler.confirm_start(jobs[0])
+    apart = idle_scheduler.submit(type="x", locks=["own"])
+    other = idle_scheduler.submit(priority=1, locks=["repo"])
+    locked = idle_scheduler.submit(locks=["repo"])
     for n in range(12):
-        moved(closed, jobs[3 + n % 2], after=jobs[1])
-        assert order(closed)[1:3] == [2, 4 + n % 2]
-        check_store(raw)
-    assert [event.data for event in closed.events if event.kind == "queue.respaced"] == [{"priority": 0, "jobs": 7}]
-    assert closed.job(other).position == 700
-    assert order(closed) == [other, 2, 5, 4, 3, apart, locked]
-    positions = [closed.job(job).position for job in (jobs[0], *order(closed)[1:])]
+        move_job(idle_scheduler, jobs[3 + n % 2], after=jobs[1])
+        assert queue_order(idle_scheduler)[1:3] == [2, 4 + n % 2]
+        check_store(run_sql)
+    assert [event.data for event in idle_scheduler.events if event.kind == "queue.renumbered"] == [
+        {"priority": 0, "jobs": 7}
+    ]
+    assert idle_scheduler.job(other).position == 700
+    assert queue_order(idle_scheduler) == [other, 2, 5, 4, 3, apart, locked]
+    positions = [idle_scheduler.job(job).position for job in (jobs[0], *queue_order(idle_scheduler)[1:])]
     assert positions == sorted(positions)
-    assert positions[-1] == 800, "the last stands right before the next submit"
-    later = closed.submit()
-    assert closed.drain() == [jobs[0], other, 2, 5, 4, 3, apart, locked, later]
+    assert positions[-1] == 800, "the last job is directly before the next submit"
+    later = idle_scheduler.submit()
+    assert idle_scheduler.drain() == [jobs[0], other, 2, 5, 4, 3, apart, locked, later]
 
 
-def test_a_job_moved_to_the_front_of_a_keys_queue_gets_the_lock_next(wide: Scheduler) -> None:
-    holder = wide.submit(locks=["repo"])
-    first, second, third = (wide.submit(locks=["repo"]) for _ in range(3))
-    moved(wide, third, first=True)
-    assert wide.drain() == [holder, third, first, second]
+def test_job_moved_first_gets_lock_next(unlimited_scheduler: Scheduler) -> None:
+    holder = unlimited_scheduler.submit(locks=["repo"])
+    first, second, third = (unlimited_scheduler.submit(locks=["repo"]) for _ in range(3))
+    move_job(unlimited_scheduler, third, first=True)
+    assert unlimited_scheduler.drain() == [holder, third, first, second]
 
 
-def test_one_that_had_its_turn_and_is_moved_back_gives_it_up(scheduler: Scheduler) -> None:
+def test_job_moved_last_yields_lock_turn(scheduler: Scheduler) -> None:
     blocker = scheduler.submit()
     ready = scheduler.submit(locks=["repo"])
     waiting = scheduler.submit(locks=["repo"])
     assert [scheduler.status(job) for job in (ready, waiting)] == [Status.QUEUED, Status.WAITING_ON_LOCKS]
-    moved(scheduler, ready, last=True)
+    move_job(scheduler, ready, last=True)
     assert [scheduler.status(job) for job in (ready, waiting)] == [Status.WAITING_ON_LOCKS, Status.QUEUED]
-    moved(scheduler, ready, before=waiting)
+    move_job(scheduler, ready, before=waiting)
     assert scheduler.drain() == [blocker, ready, waiting]
 
 
-def test_an_exclusive_waiter_moved_behind_shared_ones_lets_them_through(wide: Scheduler) -> None:
-    holder = wide.submit(locks=["repo:shared"])
-    exclusive = wide.submit(locks=["repo"])
-    shared = [wide.submit(locks=["repo:shared"]) for _ in range(2)]
-    assert wide.started() == [holder]
-    moved(wide, exclusive, last=True)
-    assert wide.started() == [holder, *shared], "in the same call"
+def test_exclusive_waiter_moved_last_lets_shared_waiters_start(unlimited_scheduler: Scheduler) -> None:
+    holder = unlimited_scheduler.submit(locks=["repo:shared"])
+    exclusive = unlimited_scheduler.submit(locks=["repo"])
+    shared = [unlimited_scheduler.submit(locks=["repo:shared"]) for _ in range(2)]
+    assert unlimited_scheduler.started_jobs() == [holder]
+    move_job(unlimited_scheduler, exclusive, last=True)
+    assert unlimited_scheduler.started_jobs() == [holder, *shared], "they start in the same turn"
 
 
-def test_reorder_shares_out_the_places_they_have(closed: Scheduler, jobs: list[JobId]) -> None:
-    assert reordered(closed, jobs[4], jobs[0], jobs[2]).has_moved
-    assert order(closed) == [5, 2, 1, 4, 3]
-    assert not reordered(closed, jobs[4], jobs[0], jobs[2]).has_moved
-    told = [event.job for event in closed.events if event.kind == "job.moved"]
-    assert told == [jobs[4], jobs[0], jobs[2]]
+def test_reorder_permutes_places_of_named_jobs(idle_scheduler: Scheduler, jobs: list[JobId]) -> None:
+    assert reorder_jobs(idle_scheduler, jobs[4], jobs[0], jobs[2]).has_moved
+    assert queue_order(idle_scheduler) == [5, 2, 1, 4, 3]
+    assert not reorder_jobs(idle_scheduler, jobs[4], jobs[0], jobs[2]).has_moved
+    result = [event.job for event in idle_scheduler.events if event.kind == "job.moved"]
+    assert result == [jobs[4], jobs[0], jobs[2]]
 
 
-def test_reorder_tells_apart_those_at_one_position(closed: Scheduler, jobs: list[JobId], raw: Raw) -> None:
-    raw("UPDATE job SET position = 300")
-    raw("UPDATE lane SET position = 300")
-    reordered(closed, jobs[2], jobs[1])
-    assert order(closed) == [1, 3, 2, 4, 5]
+def test_reorder_separates_jobs_with_equal_positions(
+    idle_scheduler: Scheduler, jobs: list[JobId], run_sql: SqlRunner
+) -> None:
+    run_sql("UPDATE job SET position = 300")
+    run_sql("UPDATE lane SET position = 300")
+    reorder_jobs(idle_scheduler, jobs[2], jobs[1])
+    assert queue_order(idle_scheduler) == [1, 3, 2, 4, 5]
 
 
 @pytest.mark.parametrize(
-    ("where", "kind", "text"),
+    ("target", "kind", "text"),
     [
-        ({}, InvalidInput, "in one way"),
-        ({"first": True, "last": True}, InvalidInput, "in one way"),
+        ({}, InvalidInput, "exactly one target"),
+        ({"first": True, "last": True}, InvalidInput, "exactly one target"),
         ({"to": 0}, InvalidInput, "counted from 1"),
         ({"to": 6}, Conflict, "there is no place 6: 5 jobs wait at priority 0; `last` puts it last"),
-        ({"before": 2}, InvalidInput, "job-2 cannot stand before itself"),
-        ({"after": 6}, Conflict, "job-6 has priority 3 and job-2 has 0.*`rota edit job-2 --priority 3` changes that"),
+        ({"before": 2}, InvalidInput, "job-2 cannot move before itself"),
+        (
+            {"after": 6},
+            Conflict,
+            "job-6 has priority 3 and job-2 has 0.*`rota edit job-2 --priority 3` changes it first",
+        ),
         ({"before": 99}, NotFound, "no such job: job-99"),
         ({"before": 7}, Conflict, r"job-7 has ended \(CANCELLED\)"),
     ],
-)  # fmt: skip
-def test_what_cannot_be_is_refused_and_changes_nothing(
-    closed: Scheduler, jobs: list[JobId], where: dict[str, Any], kind: type[RotaError], text: str
+)
+def test_invalid_move_is_refused_without_changes(
+    idle_scheduler: Scheduler, jobs: list[JobId], target: dict[str, Any], kind: type[RotaError], text: str
 ) -> None:
-    closed.submit(priority=3)
-    closed.cancel(closed.submit())
-    before = order(closed), len(closed.events)
+    idle_scheduler.submit(priority=3)
+    idle_scheduler.cancel(idle_scheduler.submit())
+    before = queue_order(idle_scheduler), len(idle_scheduler.events)
     with pytest.raises(kind, match=text):
-        moved(closed, jobs[1], **where)
-    assert (order(closed), len(closed.events)) == before
+        move_job(idle_scheduler, jobs[1], **target)
+    assert (queue_order(idle_scheduler), len(idle_scheduler.events)) == before
 
 
-def test_dec_005_only_before_dispatch(scheduler: Scheduler) -> None:
+def test_dec_005_move_after_dispatch_is_refused(scheduler: Scheduler) -> None:
     running, waiting = scheduler.submit(), scheduler.submit()
-    with pytest.raises(Conflict, match="job-1 is RUNNING: only what waits can be moved"):
-        moved(scheduler, running, last=True)
+    with pytest.raises(Conflict, match="job-1 is RUNNING; only waiting jobs can be moved"):
+        move_job(scheduler, running, last=True)
     with pytest.raises(Conflict, match="job-1 is RUNNING"):
-        moved(scheduler, waiting, before=running)
-    with pytest.raises(Conflict, match="job-1 is RUNNING: only what waits can be reordered"):
-        reordered(scheduler, waiting, running)
-    scheduler.end(running)
+        move_job(scheduler, waiting, before=running)
+    with pytest.raises(Conflict, match="job-1 is RUNNING; only waiting jobs can be reordered"):
+        reorder_jobs(scheduler, waiting, running)
+    scheduler.end_run(running)
     with pytest.raises(Conflict, match=r"job-1 has ended \(COMPLETED\)"):
-        moved(scheduler, running, first=True)
+        move_job(scheduler, running, first=True)
 
 
-def test_reorder_is_of_one_priority_and_names_each_once(closed: Scheduler, jobs: list[JobId]) -> None:
-    other = closed.submit(priority=1)
-    with pytest.raises(Conflict, match="places are within a priority"):
-        reordered(closed, jobs[1], jobs[0], other)
+def test_reorder_refuses_mixed_priorities_and_repeats(idle_scheduler: Scheduler, jobs: list[JobId]) -> None:
+    other = idle_scheduler.submit(priority=1)
+    with pytest.raises(Conflict, match="jobs only move within a priority"):
+        reorder_jobs(idle_scheduler, jobs[1], jobs[0], other)
     with pytest.raises(InvalidInput, match="job-2 is named more than once"):
-        reordered(closed, jobs[1], jobs[0], jobs[1])
+        reorder_jobs(idle_scheduler, jobs[1], jobs[0], jobs[1])
     with pytest.raises(NotFound):
-        reordered(closed, jobs[1], JobId(99))
-    assert order(closed) == [other, *jobs]
+        reorder_jobs(idle_scheduler, jobs[1], JobId(99))
+    assert queue_order(idle_scheduler) == [other, *jobs]
 
 
-def test_a_retry_that_waits_is_moved_and_named_where_an_earlier_one_is_meant(scheduler: Scheduler) -> None:
+def test_move_of_failed_job_names_waiting_retry(scheduler: Scheduler) -> None:
     failed = scheduler.submit(retries=1)
     others = [scheduler.submit() for _ in range(2)]
-    scheduler.end(failed, 1)
+    scheduler.end_run(failed, 1)
     retry = JobId(4)
     with pytest.raises(Conflict, match=r"job-1 has ended \(FAILED\).*job-4 of its chain is QUEUED, and can be changed"):
-        moved(scheduler, failed, last=True)
-    moved(scheduler, retry, last=True)
+        move_job(scheduler, failed, last=True)
+    move_job(scheduler, retry, last=True)
     scheduler.clock.advance(seconds=60)
-    scheduler.turn()
+    scheduler.run_turns()
     assert scheduler.drain() == [failed, *others, retry]
 
 
-def test_a_page_goes_on_where_the_last_ended_though_that_job_is_gone(closed: Scheduler, jobs: list[JobId]) -> None:
-    page = queue(closed.reader, closed.sight, limit=2)
-    assert [form.id for form in page.jobs] == ["job-1", "job-2"]
+def test_queue_page_continues_after_cancelled_job(idle_scheduler: Scheduler, jobs: list[JobId]) -> None:
+    page = list_queue(idle_scheduler.reader, idle_scheduler.view_context, limit=2)
+    assert [queued.id for queued in page.jobs] == ["job-1", "job-2"]
     assert page.last is not None
-    closed.cancel(jobs[1])
-    page = queue(closed.reader, closed.sight, behind=page.last, limit=3)
-    assert [(form.id, form.place) for form in page.jobs] == [("job-3", 2), ("job-4", 3), ("job-5", 4)]
+    idle_scheduler.cancel(jobs[1])
+    page = list_queue(idle_scheduler.reader, idle_scheduler.view_context, after=page.last, limit=3)
+    assert [(queued.id, queued.place) for queued in page.jobs] == [("job-3", 2), ("job-4", 3), ("job-5", 4)]
     assert page.last is None

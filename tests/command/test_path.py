@@ -1,4 +1,4 @@
-"""A refusal says where in the request it is, by local names where there are any."""
+"""Paths of errors in a submit, and their use of local names."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from harness import Raw, Scheduler
+from harness import Scheduler, SqlRunner
 from rota.errors import InvalidInput, NotFound, RotaError
 
-GOOD = {"local": "good"}
-BAD: list[tuple[dict[str, Any], type[RotaError], str, str]] = [
+VALID_JOB = {"local": "good"}
+INVALID_JOBS: list[tuple[dict[str, Any], type[RotaError], str, str]] = [
     ({"timeout": "soon"}, InvalidInput, ".jobs[1].timeout", "not a duration: 'soon'"),
     ({"idle_timeout": "0s"}, InvalidInput, ".jobs[1].idle_timeout", "idle_timeout must be longer"),
     ({"delay": "5"}, InvalidInput, ".jobs[1].delay", "not a duration"),
@@ -25,8 +25,8 @@ BAD: list[tuple[dict[str, Any], type[RotaError], str, str]] = [
     ({"cwd": "here"}, InvalidInput, ".jobs[1].cwd", "absolute"),
     ({"env": {"": "x"}}, InvalidInput, ".jobs[1].env", "not a usable environment variable"),
     ({"retry": "never"}, InvalidInput, ".jobs[1].retry", "unknown retry policy"),
-    ({"retries": -1}, InvalidInput, ".jobs[1].retries", "retries go from 0"),
-    ({"after": ["good", "job-99"]}, NotFound, ".jobs[1].after[1]", "unknown --after job id: job-99"),
+    ({"retries": -1}, InvalidInput, ".jobs[1].retries", "retries must be from 0"),
+    ({"after": ["good", "job-99"]}, NotFound, ".jobs[1].after[1]", "no such job: job-99 (--after)"),
     ({"after": ["god"]}, InvalidInput, ".jobs[1].after[0]", "not a job id: 'god'"),
     ({"after": ["good", "other"], "local": "other"}, InvalidInput, ".jobs[1].after[1]", "self dependency: other"),
     ({"needs": ["file:a", "plan_doc:"]}, InvalidInput, ".jobs[1].needs[1]", "plan_doc"),
@@ -36,24 +36,26 @@ BAD: list[tuple[dict[str, Any], type[RotaError], str, str]] = [
     ({"unique": ""}, InvalidInput, ".jobs[1].unique", "not a usable unique key"),
     ({"webhooks": ["http://a/", "ftp://x"]}, InvalidInput, ".jobs[1].webhooks[1]", "not a usable URL: ftp://x"),
     ({"webhooks": ["http://169.254.169.254/"]}, InvalidInput, ".jobs[1].webhooks[0]", "169.254.169.254 is refused"),
-    ({"webhook_events": ["job.run.ended"]}, InvalidInput, ".jobs[1].webhook_events[0]", "nobody is told of"),
-    ({"local": "good"}, InvalidInput, ".jobs[1].local", "two jobs are called 'good'"),
+    ({"webhook_events": ["job.run.ended"]}, InvalidInput, ".jobs[1].webhook_events[0]", "unknown event kind"),
+    ({"local": "good"}, InvalidInput, ".jobs[1].local", "two jobs have the local name 'good'"),
     ({"local": "a b"}, InvalidInput, ".jobs[1].local", "not a usable local name"),
 ]
 
 
-@pytest.mark.parametrize(("member", "kind", "path", "text"), BAD, ids=[case[2] + case[3] for case in BAD])
-def test_a_refusal_of_a_batch_names_the_place(
-    scheduler: Scheduler, raw: Raw, member: Mapping[str, Any], kind: type[RotaError], path: str, text: str
+@pytest.mark.parametrize(
+    ("member", "kind", "path", "text"), INVALID_JOBS, ids=[case[2] + case[3] for case in INVALID_JOBS]
+)
+def test_batch_error_has_path_of_field(
+    scheduler: Scheduler, run_sql: SqlRunner, member: Mapping[str, Any], kind: type[RotaError], path: str, text: str
 ) -> None:
     with pytest.raises(kind) as caught:
-        scheduler.submit_group(GOOD, member)
+        scheduler.submit_group(VALID_JOB, member)
     assert (caught.value.path, text in caught.value.message) == (path, True), caught.value.message
-    assert raw("SELECT count(*) FROM job") == raw("SELECT count(*) FROM job_group") == [(0,)]
+    assert run_sql("SELECT count(*) FROM job") == run_sql("SELECT count(*) FROM job_group") == [(0,)]
 
 
-def test_a_key_that_two_ask_for_is_found_at_the_second(scheduler: Scheduler) -> None:
-    with pytest.raises(InvalidInput, match="have one unique key") as caught:
+def test_duplicate_unique_key_error_points_at_second_job(scheduler: Scheduler) -> None:
+    with pytest.raises(InvalidInput, match="have the same unique key") as caught:
         scheduler.submit_group({"unique": "k"}, {}, {"unique": "k"})
     assert caught.value.path == ".jobs[2].unique"
 
@@ -61,13 +63,13 @@ def test_a_key_that_two_ask_for_is_found_at_the_second(scheduler: Scheduler) -> 
 @pytest.mark.parametrize(
     ("group", "path"), [({"name": "a b"}, ".group.name"), ({"on_failure": "never"}, ".group.on_failure")]
 )
-def test_what_is_wrong_with_the_group_itself(scheduler: Scheduler, group: dict[str, Any], path: str) -> None:
+def test_group_error_has_path_in_group(scheduler: Scheduler, group: dict[str, Any], path: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         scheduler.submit_group({}, **group)
     assert caught.value.path == path
 
 
-def test_a_cycle_is_named_as_its_writer_named_the_jobs(scheduler: Scheduler) -> None:
+def test_cycle_error_uses_local_names(scheduler: Scheduler) -> None:
     with pytest.raises(InvalidInput, match=r"^invalid --after cycle: a -> c -> b -> a$") as caught:
         scheduler.submit_group(
             {"local": "x"},
@@ -78,7 +80,7 @@ def test_a_cycle_is_named_as_its_writer_named_the_jobs(scheduler: Scheduler) -> 
     assert caught.value.path == ".jobs[1].after"
 
 
-def test_a_ring_over_artifacts_too(scheduler: Scheduler) -> None:
+def test_artifact_cycle_error_uses_local_names(scheduler: Scheduler) -> None:
     with pytest.raises(InvalidInput, match=r"^invalid `needs` cycle: (a -> b -> a|b -> a -> b)$") as caught:
         scheduler.submit_group(
             {"local": "a", "needs": ["file:/x"], "produces": ["file:/y"]},
@@ -87,15 +89,15 @@ def test_a_ring_over_artifacts_too(scheduler: Scheduler) -> None:
     assert caught.value.path == ".jobs[0].needs"
 
 
-def test_a_refusal_says_the_place_once_though_the_turn_was_done_twice(scheduler: Scheduler) -> None:
-    """A refusal that came with the survey is raised again when the turn's pieces are done one by one."""
+def test_error_path_is_set_once_when_turn_is_repeated(scheduler: Scheduler) -> None:
+    """A preflight error is raised again when the requests of a turn are run one by one."""
     with pytest.raises(InvalidInput) as caught:
-        scheduler.submit_group(GOOD, {"produces": ["command_patch:job-1"]})
+        scheduler.submit_group(VALID_JOB, {"produces": ["command_patch:job-1"]})
     assert caught.value.path == ".jobs[1].produces[0]"
 
 
 @pytest.mark.parametrize("shape", ["chain", "fan"])
-def test_thousands_hang_together(scheduler: Scheduler, raw: Raw, shape: str) -> None:
+def test_batch_of_thousands_of_dependent_jobs_is_stored(scheduler: Scheduler, run_sql: SqlRunner, shape: str) -> None:
     count = 2_000
     members: list[dict[str, Any]]
     if shape == "chain":
@@ -106,4 +108,4 @@ def test_thousands_hang_together(scheduler: Scheduler, raw: Raw, shape: str) -> 
         members = [{"local": "first", "after": []}, *middle, last]
     scheduler.submit_group(*members)
     edges = count - 1 if shape == "chain" else 2 * (count - 2)
-    assert raw("SELECT count(*) FROM edge") == [(edges,)]
+    assert run_sql("SELECT count(*) FROM edge") == [(edges,)]

@@ -1,121 +1,142 @@
-"""`retry` by hand: a new job in the chain, or what stands in its way; and in any case what was done."""
+"""`retry` by hand: a new job in the chain, or a refusal with its reason, and always a message."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
 
+import msgspec
 import pytest
 
-from harness import Raw, Scheduler
-from rota.command.retry import Retried, retry
+from harness import Scheduler, SqlRunner
+from rota.command.retry import RetryOutcome, find_retry_facts, retry, warn_of_ended_retry
+from rota.command.rewind import StartFacts
 from rota.core.status import Status
 from rota.errors import Conflict, InvalidInput, NotFound
-from rota.executor.port import FailedToStart
+from rota.executor.port import StartFailure
 from rota.ids import JobId
 from store.invariants import check_store
 
 
 @pytest.fixture
-def wide(make_scheduler: Callable[..., Scheduler]) -> Scheduler:
+def unlimited_scheduler(make_scheduler: Callable[..., Scheduler]) -> Scheduler:
     return make_scheduler(**{"global": -1, "flow__*": -1})
 
 
 @pytest.fixture(autouse=True)
-def _whole_at_the_end(raw: Raw, wide: Scheduler) -> object:
+def _check_store_at_end(run_sql: SqlRunner, unlimited_scheduler: Scheduler) -> object:
     yield
-    check_store(raw)
+    check_store(run_sql)
 
 
-def again(scheduler: Scheduler, what: JobId | str) -> Retried:
-    name = what if isinstance(what, str) else f"job-{what}"
-    retried: Retried = scheduler.do(lambda work: retry(work, name, actor="ann"))
+def retry_chain(scheduler: Scheduler, reference: JobId | str) -> RetryOutcome:
+    name = reference if isinstance(reference, str) else f"job-{reference}"
+    retried: RetryOutcome = scheduler.run_request(lambda tx: retry(tx, name, actor="ann"))
     return retried
 
 
-def failed(scheduler: Scheduler, code: int = 1, **fields: object) -> JobId:
+def probe_retry_facts(scheduler: Scheduler, job: JobId) -> StartFacts:
+    facts = find_retry_facts(scheduler.reader, f"job-{job}", scheduler.settings.artifact_paths)
+    return StartFacts(
+        observed=scheduler.probe.observe(set(facts)), probe_number=scheduler.engine.fact_cache.begin_probe()
+    )
+
+
+def submit_failed(scheduler: Scheduler, code: int = 1, **fields: object) -> JobId:
     job = scheduler.submit(**fields)  # type: ignore[arg-type]
-    scheduler.start(job)
-    scheduler.end(job, code)
+    scheduler.confirm_start(job)
+    scheduler.end_run(job, code)
     return job
 
 
-def test_a_failed_job_is_retried_as_a_new_job_of_its_chain(wide: Scheduler) -> None:
-    job = failed(wide, locks=["k"], priority=3)
-    told = again(wide, job)
-    assert told.text == f"job-{told.job} retries job-{job} (FAILED)"
-    assert (told.blocked, told.advice) == ([], None)
-    found = wide.job(told.job)
-    assert (found.retry_of, found.chain, found.attempt, found.retries) == (job, job, 2, 0)
-    assert (found.status, found.not_before, found.priority) == (Status.DISPATCHED, None, 3)
-    assert wide.job(job).status is Status.FAILED
-    assert wide.job(job).permanently_failed, "what was final stays in the record"
-    assert [(event.kind, event.cause, event.actor) for event in wide.events if event.actor == "ann"] == [
+def test_retry_adds_new_job_to_chain(unlimited_scheduler: Scheduler) -> None:
+    job = submit_failed(unlimited_scheduler, locks=["k"], priority=3)
+    result = retry_chain(unlimited_scheduler, job)
+    assert result.message == f"job-{result.job} retries job-{job} (FAILED)"
+    assert (result.blocked, result.advice) == ([], None)
+    successor = unlimited_scheduler.job(result.job)
+    assert (successor.retry_of, successor.chain, successor.attempt, successor.retries) == (job, job, 2, 0)
+    assert (successor.status, successor.not_before, successor.priority) == (Status.DISPATCHED, None, 3)
+    assert unlimited_scheduler.job(job).status is Status.FAILED
+    assert unlimited_scheduler.job(job).permanently_failed, "the failed job keeps its final outcome"
+    assert [(event.kind, event.cause, event.actor) for event in unlimited_scheduler.events if event.actor == "ann"] == [
         ("job.retried", "retry", "ann"),
         ("job.submitted", "retry", "ann"),
     ]
 
 
-def test_the_count_begins_anew(wide: Scheduler) -> None:
-    job = failed(wide, retries=1)
-    wide.clock.advance(seconds=10)
-    wide.turn()
-    wide.end(JobId(job + 1), 1)
-    assert wide.job(JobId(job + 1)).permanently_failed
-    third = again(wide, job).job
-    wide.end(third, 1)
-    assert not wide.job(third).permanently_failed
+def test_retry_resets_retry_count(unlimited_scheduler: Scheduler) -> None:
+    job = submit_failed(unlimited_scheduler, retries=1)
+    unlimited_scheduler.clock.advance(seconds=10)
+    unlimited_scheduler.run_turns()
+    unlimited_scheduler.end_run(JobId(job + 1), 1)
+    assert unlimited_scheduler.job(JobId(job + 1)).permanently_failed
+    third = retry_chain(unlimited_scheduler, job).job
+    unlimited_scheduler.end_run(third, 1)
+    assert not unlimited_scheduler.job(third).permanently_failed
     fourth = JobId(third + 1)
-    assert (wide.job(fourth).attempt, wide.job(fourth).retries) == (4, 1)
-    assert wide.job(fourth).not_before == wide.clock.moment + timedelta(seconds=10)
-    assert wide.show(fourth).reason == "retry 1 of 1"
+    assert (unlimited_scheduler.job(fourth).attempt, unlimited_scheduler.job(fourth).retries) == (4, 1)
+    assert unlimited_scheduler.job(fourth).not_before == unlimited_scheduler.clock.moment + timedelta(seconds=10)
+    assert unlimited_scheduler.show_job(fourth).reason == "retry 1 of 1"
 
 
-@pytest.mark.parametrize("form", ["job-1", "job-2", "run-1", "run-2"])
-def test_any_job_or_run_of_the_chain_names_it(wide: Scheduler, form: str) -> None:
-    failed(wide, retries=1)
-    wide.clock.advance(seconds=10)
-    wide.turn()
-    wide.end(JobId(2), 1)
-    assert again(wide, form).text == "job-3 retries job-2 (FAILED)"
+@pytest.mark.parametrize("reference", ["job-1", "job-2", "run-1", "run-2"])
+def test_retry_accepts_any_job_or_run_of_chain(unlimited_scheduler: Scheduler, reference: str) -> None:
+    submit_failed(unlimited_scheduler, retries=1)
+    unlimited_scheduler.clock.advance(seconds=10)
+    unlimited_scheduler.run_turns()
+    unlimited_scheduler.end_run(JobId(2), 1)
+    assert retry_chain(unlimited_scheduler, reference).message == "job-3 retries job-2 (FAILED)"
 
 
-def test_a_chain_that_waits_to_try_again_tries_now(wide: Scheduler) -> None:
+def test_retry_ends_backoff(unlimited_scheduler: Scheduler) -> None:
     """FLEET: a manual rerun clears the counter and the backoff."""
-    job = failed(wide, retries=3)
+    job = submit_failed(unlimited_scheduler, retries=3)
     waiting = JobId(job + 1)
-    assert wide.job(waiting).not_before is not None
-    told = again(wide, job)
-    assert told == Retried(job=waiting, text="job-2 waits already; cleared: its delay, its count of retries")
-    found = wide.job(waiting)
-    assert (found.not_before, found.retries, found.attempt, found.status) == (None, 0, 2, Status.DISPATCHED)
-    (event,) = (event for event in wide.events if event.kind == "job.hurried")
+    assert unlimited_scheduler.job(waiting).not_before is not None
+    result = retry_chain(unlimited_scheduler, job)
+    assert result == RetryOutcome(
+        job=waiting, message="job-2 is already waiting; cleared: its delay, its count of retries"
+    )
+    successor = unlimited_scheduler.job(waiting)
+    assert (successor.not_before, successor.retries, successor.attempt, successor.status) == (
+        None,
+        0,
+        2,
+        Status.DISPATCHED,
+    )
+    (event,) = (event for event in unlimited_scheduler.events if event.kind == "job.backoff_reset")
     assert (event.job, event.actor, set(event.data)) == (waiting, "ann", {"not_before", "retries"})
 
 
-def test_a_delay_of_the_first_job_is_cleared_too(wide: Scheduler) -> None:
-    job = wide.submit(delay="1h")
-    assert again(wide, job).text == "job-1 waits already; cleared: its delay"
-    assert wide.status(job) is Status.DISPATCHED
+def test_retry_clears_delay_of_first_job(unlimited_scheduler: Scheduler) -> None:
+    job = unlimited_scheduler.submit(delay="1h")
+    assert retry_chain(unlimited_scheduler, job).message == "job-1 is already waiting; cleared: its delay"
+    assert unlimited_scheduler.status(job) is Status.DISPATCHED
 
 
-def test_failed_starts_are_counted_anew(wide: Scheduler) -> None:
-    job = wide.submit()
+def test_retry_clears_failed_starts(unlimited_scheduler: Scheduler) -> None:
+    job = unlimited_scheduler.submit()
     for _ in range(2):
-        wide.say(FailedToStart(run=wide.run_of(job), error="no"))
-        assert again(wide, job).text == "job-1 waits already; cleared: its delay, its count of failed starts"
-        assert wide.job(job).dispatch_failures == 0
-    assert wide.status(job) is Status.DISPATCHED
+        unlimited_scheduler.receive(StartFailure(run=unlimited_scheduler.find_run(job), error="no"))
+        assert (
+            retry_chain(unlimited_scheduler, job).message
+            == "job-1 is already waiting; cleared: its delay, its count of failed starts"
+        )
+        assert unlimited_scheduler.job(job).dispatch_failures == 0
+    assert unlimited_scheduler.status(job) is Status.DISPATCHED
 
 
-def test_lessons_a_retry_that_changes_nothing_says_so(wide: Scheduler) -> None:
+def test_lessons_retry_without_effect_reports_it(unlimited_scheduler: Scheduler) -> None:
     """LESSONS: retry silently did nothing."""
-    first = wide.submit()
-    job = wide.submit(after=[first])
-    before = len(wide.events)
-    told = again(wide, job)
-    assert told == Retried(job=job, text="job-2 waits already, and not for a delay; `rota why job-2` says what for")
-    assert len(wide.events) == before
+    first = unlimited_scheduler.submit()
+    job = unlimited_scheduler.submit(after=[first])
+    before = len(unlimited_scheduler.events)
+    result = retry_chain(unlimited_scheduler, job)
+    assert result == RetryOutcome(
+        job=job, message="job-2 is already waiting, and not for a delay; `rota why job-2` shows the reason"
+    )
+    assert len(unlimited_scheduler.events) == before
 
 
 @pytest.mark.parametrize(
@@ -124,168 +145,200 @@ def test_lessons_a_retry_that_changes_nothing_says_so(wide: Scheduler) -> None:
         (None, "job-1 is running; `rota wait job-1` for its end, or `rota cancel job-1` first"),
         ({"code": 0}, "job-1 ended COMPLETED, so there is nothing to retry; `rota rewind job-1` runs it again"),
         (
-            {"code": 0, "skipped": "no need"},
+            {"code": 0, "skip_reason": "no need"},
             "job-1 ended SKIPPED, so there is nothing to retry; `rota rewind job-1` runs it again",
         ),
     ],
 )
-def test_what_runs_or_ended_well_is_a_conflict(
-    wide: Scheduler, raw: Raw, end: dict[str, object] | None, message: str
+def test_retry_of_running_or_successful_job_is_refused(
+    unlimited_scheduler: Scheduler, run_sql: SqlRunner, end: dict[str, object] | None, message: str
 ) -> None:
-    job = wide.submit(retries=3)
-    wide.start(job)
+    job = unlimited_scheduler.submit(retries=3)
+    unlimited_scheduler.confirm_start(job)
     if end is not None:
-        wide.end(job, **end)  # type: ignore[arg-type]
+        unlimited_scheduler.end_run(job, **end)  # type: ignore[arg-type]
     with pytest.raises(Conflict) as refused:
-        again(wide, job)
+        retry_chain(unlimited_scheduler, job)
     assert refused.value.message == message
-    assert raw("SELECT count(*) FROM job") == [(1,)]
+    assert run_sql("SELECT count(*) FROM job") == [(1,)]
 
 
-def test_a_claim_counts_as_running(wide: Scheduler) -> None:
-    job = wide.submit()
-    assert wide.status(job) is Status.DISPATCHED
+def test_retry_of_dispatched_job_is_refused(unlimited_scheduler: Scheduler) -> None:
+    job = unlimited_scheduler.submit()
+    assert unlimited_scheduler.status(job) is Status.DISPATCHED
     with pytest.raises(Conflict, match="is running"):
-        again(wide, job)
+        retry_chain(unlimited_scheduler, job)
 
 
-def test_a_cancelled_chain_can_be_retried(wide: Scheduler) -> None:
-    ran, waited = wide.submit(retries=2), wide.submit(delay="1h")
-    wide.start(ran)
-    wide.cancel(ran)
-    wide.end(ran, None, signal=15, ended_by="stop")
-    wide.cancel(waited)
+def test_cancelled_chain_can_be_retried(unlimited_scheduler: Scheduler) -> None:
+    ran, waited = unlimited_scheduler.submit(retries=2), unlimited_scheduler.submit(delay="1h")
+    unlimited_scheduler.confirm_start(ran)
+    unlimited_scheduler.cancel(ran)
+    unlimited_scheduler.end_run(ran, None, signal=15, ended_by="stop")
+    unlimited_scheduler.cancel(waited)
     for job in (ran, waited):
-        told = again(wide, job)
-        assert told.text == f"job-{told.job} retries job-{job} (CANCELLED)"
-        assert wide.status(told.job) is Status.DISPATCHED
-        assert wide.job(told.job).stop_requested is None
-    wide.end(JobId(3), 1)
-    assert wide.job(JobId(5)).retries == 1, "the cancel was of the job before"
+        result = retry_chain(unlimited_scheduler, job)
+        assert result.message == f"job-{result.job} retries job-{job} (CANCELLED)"
+        assert unlimited_scheduler.status(result.job) is Status.DISPATCHED
+        assert unlimited_scheduler.job(result.job).stop_requested is None
+    unlimited_scheduler.end_run(JobId(3), 1)
+    assert unlimited_scheduler.job(JobId(5)).retries == 1, "the cancel applied to the previous job only"
 
 
-def test_a_circuit_broken_chain_can_be_retried(wide: Scheduler) -> None:
-    job = wide.submit(retries=2)
+def test_circuit_broken_chain_can_be_retried(unlimited_scheduler: Scheduler) -> None:
+    job = unlimited_scheduler.submit(retries=2)
     for _ in range(3):
-        wide.say(FailedToStart(run=wide.run_of(job), error="no"))
-        wide.clock.advance(seconds=2)
-        wide.turn()
-    assert wide.job(job).reason == "circuit-broken: no"
-    member = again(wide, job).job
-    assert (wide.job(member).dispatch_failures, wide.status(member)) == (0, Status.DISPATCHED)
+        unlimited_scheduler.receive(StartFailure(run=unlimited_scheduler.find_run(job), error="no"))
+        unlimited_scheduler.clock.advance(seconds=2)
+        unlimited_scheduler.run_turns()
+    assert unlimited_scheduler.job(job).reason == "circuit-broken: no"
+    member = retry_chain(unlimited_scheduler, job).job
+    assert (unlimited_scheduler.job(member).dispatch_failures, unlimited_scheduler.status(member)) == (
+        0,
+        Status.DISPATCHED,
+    )
 
 
-@pytest.mark.parametrize("what", ["job-9", "run-9"])
-def test_what_is_not_there_is_not_found(wide: Scheduler, what: str) -> None:
-    with pytest.raises(NotFound, match=f"no such {what[:3]}: {what}; `rota list --all` shows what there is"):
-        again(wide, what)
+@pytest.mark.parametrize("reference", ["job-9", "run-9"])
+def test_retry_of_unknown_id_is_refused(unlimited_scheduler: Scheduler, reference: str) -> None:
+    with pytest.raises(NotFound, match=f"no such {reference[:3]}: {reference}; `rota list --all` lists all jobs"):
+        retry_chain(unlimited_scheduler, reference)
 
 
-@pytest.mark.parametrize("what", ["", "9", "group-1", "job", "job-0", "run-x"])
-def test_what_is_no_id_is_said_so(wide: Scheduler, what: str) -> None:
+@pytest.mark.parametrize("reference", ["", "9", "group-1", "job", "job-0", "run-x"])
+def test_retry_of_malformed_id_is_refused(unlimited_scheduler: Scheduler, reference: str) -> None:
     with pytest.raises(InvalidInput, match=r"not a (job or run|job|run) id"):
-        again(wide, what)
+        retry_chain(unlimited_scheduler, reference)
 
 
-def test_dependants_that_are_blocked_already_are_named_with_what_frees_them(wide: Scheduler) -> None:
-    job = wide.submit()
-    blocked = [wide.submit(after=[job]) for _ in range(2)]
-    beyond = wide.submit(after=[blocked[0]])
-    wide.cancel(wide.submit(after=[job]))
-    wide.end(job, 1)
-    assert {wide.status(each) for each in (*blocked, beyond)} == {Status.BLOCKED_BY_DEPENDENCY}
-    told = again(wide, job)
-    assert told.blocked == blocked, "what is behind them comes free with them"
-    assert told.advice == (
+def test_retry_names_blocked_dependents_and_how_to_rewind_them(unlimited_scheduler: Scheduler) -> None:
+    job = unlimited_scheduler.submit()
+    blocked = [unlimited_scheduler.submit(after=[job]) for _ in range(2)]
+    beyond = unlimited_scheduler.submit(after=[blocked[0]])
+    unlimited_scheduler.cancel(unlimited_scheduler.submit(after=[job]))
+    unlimited_scheduler.end_run(job, 1)
+    assert {unlimited_scheduler.status(dependent) for dependent in (*blocked, beyond)} == {Status.BLOCKED_BY_DEPENDENCY}
+    result = retry_chain(unlimited_scheduler, job)
+    assert result.blocked == blocked, "jobs after these are freed together with them"
+    assert result.advice == (
         "job-2, job-3 stay BLOCKED_BY_DEPENDENCY; "
         "`rota rewind job-2`, `rota rewind job-3` let them follow the chain again"
     )
-    wide.end(told.job, 0)
-    assert {wide.status(each) for each in (*blocked, beyond)} == {Status.BLOCKED_BY_DEPENDENCY}
+    unlimited_scheduler.end_run(result.job, 0)
+    assert {unlimited_scheduler.status(dependent) for dependent in (*blocked, beyond)} == {Status.BLOCKED_BY_DEPENDENCY}
 
 
-def test_many_blocked_dependants_are_counted(wide: Scheduler) -> None:
-    job = wide.submit()
+def test_retry_warns_of_new_job_that_ended_immediately(unlimited_scheduler: Scheduler) -> None:
+    job = unlimited_scheduler.submit(needs=["plan_doc:x"])
+    assert unlimited_scheduler.status(job) is Status.BLOCKED_BY_DEPENDENCY
+    facts = probe_retry_facts(unlimited_scheduler, job)
+    result = unlimited_scheduler.run_request(
+        lambda tx: retry(tx, "job-1", actor="ann", facts=facts), lambda tx, results: [warn_of_ended_retry(tx, *results)]
+    )
+    assert result.advice == (
+        "ended at once, without a run: job-2 BLOCKED_BY_DEPENDENCY: missing plan_doc:x (draft/x); resolve that, then"
+        " `rota rewind job-2` queues it again"
+    )
+
+
+def test_retry_decides_by_probed_facts_and_unknown_jobs_have_none(unlimited_scheduler: Scheduler) -> None:
+    job = unlimited_scheduler.submit(needs=["plan_doc:x"])
+    paths = unlimited_scheduler.settings.artifact_paths
+    assert find_retry_facts(unlimited_scheduler.reader, "run-9", paths) == ()
+    facts = probe_retry_facts(unlimited_scheduler, job)
+    facts = msgspec.structs.replace(facts, observed=dict.fromkeys(facts.observed, True))
+    retried = unlimited_scheduler.run_request(lambda tx: retry(tx, f"job-{job}", actor="ann", facts=facts))
+    assert unlimited_scheduler.status(retried.job) is Status.DISPATCHED
+
+
+def test_retry_counts_blocked_dependents_beyond_limit(unlimited_scheduler: Scheduler) -> None:
+    job = unlimited_scheduler.submit()
     for _ in range(8):
-        wide.submit(after=[job])
-    wide.end(job, 1)
-    advice = again(wide, job).advice
+        unlimited_scheduler.submit(after=[job])
+    unlimited_scheduler.end_run(job, 1)
+    advice = retry_chain(unlimited_scheduler, job).advice
     assert advice is not None
     assert advice.startswith("job-2, job-3, job-4, job-5, job-6 and 3 more stay BLOCKED_BY_DEPENDENCY; ")
 
 
 @pytest.mark.parametrize("policy", ["finished", "failed"])
-def test_dependants_that_still_wait_follow_the_chain_again(wide: Scheduler, policy: str) -> None:
-    """What the first end had decided for them is open again: the chain's outcome is its last job's."""
-    job, other = wide.submit(), wide.submit()
-    dependant = wide.submit(after=[f"job-{job}:{policy}", other])
-    wide.end(job, 1)
-    assert wide.detail(dependant) == f"waiting on job job-{other}"
-    member = again(wide, job).job
-    wide.end(other, 0)
-    assert wide.status(dependant) is Status.WAITING_ON_DEPS
-    assert wide.detail(dependant) == f"waiting on job job-{job}"
-    wide.end(member, 0)
-    assert wide.status(dependant) is (Status.DISPATCHED if policy == "finished" else Status.SKIPPED)
+def test_waiting_dependents_follow_retried_chain(unlimited_scheduler: Scheduler, policy: str) -> None:
+    """Edges that the first end had decided are open again: the outcome of a chain is that of its last job."""
+    job, other = unlimited_scheduler.submit(), unlimited_scheduler.submit()
+    dependent = unlimited_scheduler.submit(after=[f"job-{job}:{policy}", other])
+    unlimited_scheduler.end_run(job, 1)
+    assert unlimited_scheduler.wait_detail(dependent) == f"waiting on job job-{other}"
+    member = retry_chain(unlimited_scheduler, job).job
+    unlimited_scheduler.end_run(other, 0)
+    assert unlimited_scheduler.status(dependent) is Status.WAITING_ON_DEPS
+    assert unlimited_scheduler.wait_detail(dependent) == f"waiting on job job-{member}"
+    unlimited_scheduler.end_run(member, 0)
+    assert unlimited_scheduler.status(dependent) is (Status.DISPATCHED if policy == "finished" else Status.SKIPPED)
 
 
-def test_a_dependant_that_stood_ready_waits_again(wide: Scheduler) -> None:
-    wide.set_pools(**{"global": 1})
-    job = wide.submit()
-    wide.submit(priority=9)
-    dependant = wide.submit(after=[f"job-{job}:finished"])
-    wide.end(job, 1)
-    assert wide.detail(dependant) == "waiting on pool global (1/1)"
-    again(wide, job)
-    assert wide.status(dependant) is Status.WAITING_ON_DEPS
-    assert wide.drain()[-2:] == [JobId(4), dependant]
+def test_ready_dependent_waits_again_after_retry(unlimited_scheduler: Scheduler) -> None:
+    unlimited_scheduler.set_pools(**{"global": 1})
+    job = unlimited_scheduler.submit()
+    unlimited_scheduler.submit(priority=9)
+    dependent = unlimited_scheduler.submit(after=[f"job-{job}:finished"])
+    unlimited_scheduler.end_run(job, 1)
+    assert unlimited_scheduler.wait_detail(dependent) == "waiting on pool global (1/1)"
+    retry_chain(unlimited_scheduler, job)
+    assert unlimited_scheduler.status(dependent) is Status.WAITING_ON_DEPS
+    assert unlimited_scheduler.drain()[-2:] == [JobId(4), dependent]
 
 
-def test_a_blocked_job_is_retried_when_its_predecessor_goes_on(wide: Scheduler) -> None:
-    job = wide.submit()
-    dependant = wide.submit(after=[job])
-    wide.end(job, 1)
+def test_blocked_job_can_be_retried_after_its_predecessor(unlimited_scheduler: Scheduler) -> None:
+    job = unlimited_scheduler.submit()
+    dependent = unlimited_scheduler.submit(after=[job])
+    unlimited_scheduler.end_run(job, 1)
     with pytest.raises(Conflict) as refused:
-        again(wide, dependant)
+        retry_chain(unlimited_scheduler, dependent)
     assert refused.value.message == (
         "job-2 would be blocked again: dependency failed for job job-1 (FAILED); "
         "`rota retry job-1` first, then `rota retry job-2`"
     )
-    member = again(wide, job).job
-    follower = again(wide, dependant).job
-    assert wide.detail(follower) == "waiting on job job-1"
-    wide.end(member, 0)
-    assert wide.status(follower) is Status.DISPATCHED
+    member = retry_chain(unlimited_scheduler, job).job
+    follower = retry_chain(unlimited_scheduler, dependent).job
+    assert unlimited_scheduler.wait_detail(follower) == f"waiting on job job-{member}"
+    unlimited_scheduler.end_run(member, 0)
+    assert unlimited_scheduler.status(follower) is Status.DISPATCHED
 
 
-def test_a_handler_of_a_failure_that_was_mended_is_not_needed(wide: Scheduler) -> None:
-    job = wide.submit()
-    handler = wide.submit(after=[f"job-{job}:failed"])
-    wide.end(job, 1)
-    wide.end(handler, 1)
-    member = again(wide, job).job
-    wide.end(member, 0)
-    with pytest.raises(Conflict, match="job-2 is not needed: it is for a failure of job-1, which ended COMPLETED"):
-        again(wide, handler)
+def test_retry_of_failure_handler_is_refused_after_success(unlimited_scheduler: Scheduler) -> None:
+    job = unlimited_scheduler.submit()
+    handler = unlimited_scheduler.submit(after=[f"job-{job}:failed"])
+    unlimited_scheduler.end_run(job, 1)
+    unlimited_scheduler.end_run(handler, 1)
+    member = retry_chain(unlimited_scheduler, job).job
+    unlimited_scheduler.end_run(member, 0)
+    with pytest.raises(
+        Conflict, match="job-2 is not needed: it runs only after a failure of job-3, which ended COMPLETED"
+    ):
+        retry_chain(unlimited_scheduler, handler)
 
 
-def test_an_automatic_retry_asks_what_its_predecessors_have_come_to(wide: Scheduler) -> None:
-    job = wide.submit()
-    handler = wide.submit(after=[f"job-{job}:failed"], retries=1)
-    wide.end(job, 1)
-    member = again(wide, job).job
-    wide.end(handler, 1)
-    wide.clock.advance(seconds=10)
-    wide.turn()
-    assert wide.detail(JobId(4)) == "waiting on job job-1"
-    wide.end(member, 0)
-    assert (wide.status(JobId(4)), wide.job(JobId(4)).reason) == (Status.SKIPPED, "not needed: job-1 COMPLETED")
+def test_automatic_retry_evaluates_current_predecessor_outcome(unlimited_scheduler: Scheduler) -> None:
+    job = unlimited_scheduler.submit()
+    handler = unlimited_scheduler.submit(after=[f"job-{job}:failed"], retries=1)
+    unlimited_scheduler.end_run(job, 1)
+    member = retry_chain(unlimited_scheduler, job).job
+    unlimited_scheduler.end_run(handler, 1)
+    unlimited_scheduler.clock.advance(seconds=10)
+    unlimited_scheduler.run_turns()
+    assert unlimited_scheduler.wait_detail(JobId(4)) == "waiting on job job-3"
+    unlimited_scheduler.end_run(member, 0)
+    assert (unlimited_scheduler.status(JobId(4)), unlimited_scheduler.job(JobId(4)).reason) == (
+        Status.SKIPPED,
+        "not needed: job-3 COMPLETED",
+    )
 
 
-def test_a_retry_survives_a_crash(wide: Scheduler) -> None:
-    job = failed(wide, retries=3)
-    member = again(wide, job).job
-    wide.crash()
-    assert wide.started() == [member]
-    assert wide.engine.recovery == {"requeued": 1}
-    assert wide.job(member).retries == 0
+@pytest.mark.both_databases
+def test_retry_survives_crash(unlimited_scheduler: Scheduler) -> None:
+    job = submit_failed(unlimited_scheduler, retries=3)
+    member = retry_chain(unlimited_scheduler, job).job
+    unlimited_scheduler.crash()
+    assert unlimited_scheduler.started_jobs() == [member]
+    assert unlimited_scheduler.engine.recovery_counts == {"requeued": 1}
+    assert unlimited_scheduler.job(member).retries == 0

@@ -1,4 +1,4 @@
-"""Submit: what is refused leaves no trace, repeats are dropped, warnings warn."""
+"""Submit: a refused submit changes nothing, repeats are dropped, and doubtful values have warnings."""
 
 from __future__ import annotations
 
@@ -8,20 +8,37 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness import Raw, Scheduler
-from rota.command.submission import Submission, Surroundings
-from rota.command.submit import Answer, Submitted, missing_things, needs_of, submit
-from rota.engine.work import Work
+from harness import Scheduler, SqlRunner
+from rota.command.preflight import check_repository, parse_inputs
+from rota.command.submission import DefaultEnvironment, Submission
+from rota.command.submit import AcceptedSubmit, SubmitOutcome, collect_programs, find_missing_programs, submit
+from rota.engine.transaction import Transaction
 from rota.errors import InvalidInput, NotFound, RotaError
-from rota.wire.job import EdgeForm
+from rota.wire.job import Predecessor
 
-LONG = "x" * 201
-BAD: list[tuple[str, dict[str, Any], type[RotaError], str]] = [
+LONG_NAME = "x" * 201
+INVALID_SUBMITS: list[tuple[str, dict[str, Any], type[RotaError], str]] = [
     ("empty command", {"command": []}, InvalidInput, "the command is empty; name a program"),
     ("empty program", {"command": ["", "x"]}, InvalidInput, "the command is empty; name a program"),
     ("blank program", {"command": [" \t"]}, InvalidInput, "the command is empty; name a program"),
-    ("NUL in command", {"command": ["echo", "a\x00b"]}, InvalidInput, "the command has a NUL character"),
-    ("unknown after", {"after": [{"job": "job-99"}]}, NotFound, "^unknown --after job id: job-99$"),
+    ("NUL in command", {"command": ["echo", "a\x00b"]}, InvalidInput, "the command contains a NUL character"),
+    ("line break in name", {"name": "a\nb"}, InvalidInput, r"name 'a\\nb' has a line break; write it on one line"),
+    ("line break in a variable", {"env": {"A\nB": "1"}}, InvalidInput, r"variable 'A\\nB' has a line break"),
+    ("line break in a param", {"params": {"a\nb": "1"}}, InvalidInput, r"param 'a\\nb' has a line break"),
+    ("line separator in name", {"name": "a\u2028b"}, InvalidInput, "has a line break"),
+    (
+        "line break in key",
+        {"unique": "a\rb"},
+        InvalidInput,
+        "not a usable unique key: .* use 1 to 200 characters on one",
+    ),
+    (
+        "line break in lock",
+        {"locks": [{"key": "a\nb"}]},
+        InvalidInput,
+        "not a usable lock key: .* characters on one line",
+    ),
+    ("unknown after", {"after": [{"job": "job-99"}]}, NotFound, r"^no such job: job-99 \(--after\); "),
     ("after itself", {"after": [{"job": "job-2"}]}, InvalidInput, "^invalid --after self dependency: job-2$"),
     ("after no id", {"after": [{"job": "99"}]}, InvalidInput, "not a job id: '99'; a job id looks like job-24"),
     ("after a run", {"after": [{"job": "run-1"}]}, InvalidInput, "not a job id: 'run-1'"),
@@ -29,8 +46,8 @@ BAD: list[tuple[str, dict[str, Any], type[RotaError], str]] = [
     ("negative delay", {"delay": "-5s"}, InvalidInput, "not a duration"),
     ("endless delay", {"delay": "9999d"}, InvalidInput, "duration too long"),
     ("timeout", {"timeout": "soon"}, InvalidInput, "not a duration: 'soon'"),
-    ("no timeout", {"timeout": "0s"}, InvalidInput, "timeout must be longer than nothing; leave it out"),
-    ("idle timeout", {"idle_timeout": "0ms"}, InvalidInput, "idle_timeout must be longer than nothing"),
+    ("no timeout", {"timeout": "0s"}, InvalidInput, "timeout must be longer than zero; leave it out"),
+    ("idle timeout", {"idle_timeout": "0ms"}, InvalidInput, "idle_timeout must be longer than zero"),
     (
         "pool kind",
         {"pools": {"ollama": 1}},
@@ -40,15 +57,20 @@ BAD: list[tuple[str, dict[str, Any], type[RotaError], str]] = [
     ("pool wildcard", {"pools": {"flow/*": 1}}, InvalidInput, "not a pool name"),
     ("pool without name", {"pools": {"flow/": 1}}, InvalidInput, "not a pool name"),
     ("pool with space", {"pools": {"resource/a b": 1}}, InvalidInput, "not a pool name"),
+    ("weight zero", {"pools": {"resource/gpu": 0}}, InvalidInput, "weight 0 is out of range; use 1 to 1000000"),
+    ("weight negative", {"pools": {"global": -1}}, InvalidInput, "weight -1 is out of range"),
     (
-        "weight nought",
-        {"pools": {"resource/gpu": 0}},
+        "weight large",
+        {"pools": {"resource/gpu": 10**7}},
         InvalidInput,
-        "draws at least 1 and at most 1000000, not 0",
+        "weight 10000000 is out of range; use 1 to 1000000",
     ),
-    ("weight negative", {"pools": {"global": -1}}, InvalidInput, "draws at least 1"),
-    ("weight large", {"pools": {"resource/gpu": 10**7}}, InvalidInput, "at most 1000000"),
-    ("priority high", {"priority": 1_000_001}, InvalidInput, "priority 1000001 is out of range; it goes from"),
+    (
+        "priority high",
+        {"priority": 1_000_001},
+        InvalidInput,
+        "priority 1000001 is out of range; use -1000000 to 1000000",
+    ),
     ("priority low", {"priority": -1_000_001}, InvalidInput, "out of range"),
     ("relative cwd", {"cwd": "here"}, InvalidInput, "cwd must be an absolute path, not 'here'"),
     ("empty cwd", {"cwd": ""}, InvalidInput, "cwd must be an absolute path"),
@@ -60,19 +82,19 @@ BAD: list[tuple[str, dict[str, Any], type[RotaError], str]] = [
     ("flow with space", {"flow": "a b"}, InvalidInput, "not a usable flow: 'a b'; use 1 to 200 characters"),
     ("flow wildcard", {"flow": "*"}, InvalidInput, "not a usable flow"),
     ("empty type", {"type": ""}, InvalidInput, "not a usable type"),
-    ("long target", {"target": LONG}, InvalidInput, "not a usable target"),
+    ("long target", {"target": LONG_NAME}, InvalidInput, "not a usable target"),
     ("empty lock", {"locks": [{"key": ""}]}, InvalidInput, "not a usable lock key: ''; use 1 to 200 characters"),
-    ("long lock", {"locks": [{"key": LONG}]}, InvalidInput, "not a usable lock key"),
+    ("long lock", {"locks": [{"key": LONG_NAME}]}, InvalidInput, "not a usable lock key"),
     ("NUL in lock", {"locks": [{"key": "\x00"}]}, InvalidInput, "not a usable lock key"),
     ("empty unique", {"unique": ""}, InvalidInput, "not a usable unique key: ''; use 1 to 200 characters"),
-    ("long unique", {"unique": LONG}, InvalidInput, "not a usable unique key"),
+    ("long unique", {"unique": LONG_NAME}, InvalidInput, "not a usable unique key"),
     ("NUL in unique", {"unique": "a\x00b"}, InvalidInput, "not a usable unique key"),
-    ("phase without flow", {"phase": "p"}, InvalidInput, "phase p is one of a flow: name the `flow` too"),
+    ("phase without flow", {"phase": "p"}, InvalidInput, "phase p needs a flow; name the `flow` too"),
     (
         "parallel phase without flow",
         {"phase": "p", "parallelizable": True},
         InvalidInput,
-        "phase p is one of a flow: name the `flow` too",
+        "phase p needs a flow; name the `flow` too",
     ),
     ("phase with space", {"phase": "a b", "flow": "f"}, InvalidInput, "not a usable phase: 'a b'; use 1 to 200"),
     ("phase with /", {"phase": "a/b", "flow": "f"}, InvalidInput, "not a usable phase: 'a/b'.*and no / at all"),
@@ -83,40 +105,44 @@ BAD: list[tuple[str, dict[str, Any], type[RotaError], str]] = [
 
 
 @pytest.fixture
-def busy(scheduler: Scheduler) -> Scheduler:
-    """Job 1 runs."""
+def busy_scheduler(scheduler: Scheduler) -> Scheduler:
+    """Scheduler at capacity, with job 1 running."""
     scheduler.submit()
     return scheduler
 
 
-def _submit(work: Work, wanted: list[Submission], around: Surroundings) -> Answer:
-    return submit(work, wanted, around, actor="me", warnings=missing_things(needs_of(wanted, around)))
+def _submit(tx: Transaction, request: list[Submission], environment: DefaultEnvironment) -> SubmitOutcome:
+    return submit(
+        tx, request, environment, actor="me", warnings=find_missing_programs(collect_programs(request, environment))
+    )
 
 
-def ask(scheduler: Scheduler, **body: Any) -> Submitted:
-    wanted = msgspec.convert({"command": ["true"], **body}, Submission)
-    around = Surroundings(cwd="/", variables={"PATH": "/usr/bin:/bin", "OWN": "1"})
-    told: Submitted = scheduler.do(lambda work: _submit(work, [wanted], around))
-    return told
+def submit_job(scheduler: Scheduler, **body: Any) -> AcceptedSubmit:
+    request = msgspec.convert({"command": ["true"], **body}, Submission)
+    environment = DefaultEnvironment(cwd="/", variables={"PATH": "/usr/bin:/bin", "OWN": "1"})
+    result: AcceptedSubmit = scheduler.run_request(lambda tx: _submit(tx, [request], environment))
+    return result
 
 
-def ask_batch(scheduler: Scheduler, *bodies: dict[str, Any]) -> Submitted:
-    wanted = [msgspec.convert({"command": ["true"], **body}, Submission) for body in bodies]
-    around = Surroundings(cwd="/", variables={"PATH": "/usr/bin:/bin"})
-    told: Submitted = scheduler.do(lambda work: _submit(work, wanted, around))
-    return told
+def submit_batch(scheduler: Scheduler, *bodies: dict[str, Any]) -> AcceptedSubmit:
+    request = [msgspec.convert({"command": ["true"], **body}, Submission) for body in bodies]
+    environment = DefaultEnvironment(cwd="/", variables={"PATH": "/usr/bin:/bin"})
+    result: AcceptedSubmit = scheduler.run_request(lambda tx: _submit(tx, request, environment))
+    return result
 
 
-@pytest.mark.parametrize(("body", "kind", "message"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
-def test_bad_input_is_refused_by_name_and_leaves_no_trace(
-    busy: Scheduler, raw: Raw, body: dict[str, Any], kind: type[RotaError], message: str
+@pytest.mark.parametrize(
+    ("body", "kind", "message"), [case[1:] for case in INVALID_SUBMITS], ids=[case[0] for case in INVALID_SUBMITS]
+)
+def test_invalid_submit_is_refused_by_name_without_changes(
+    busy_scheduler: Scheduler, run_sql: SqlRunner, body: dict[str, Any], kind: type[RotaError], message: str
 ) -> None:
-    tables = ("job", "spec", "edge", "lock", "surroundings", "lane", "event", "idempotency", "sequence")
-    before = [raw(f"SELECT * FROM {table}") for table in tables]
+    tables = ("job", "spec", "edge", "lock", "environment", "lane", "event", "idempotency", "sequence")
+    before = [run_sql(f"SELECT * FROM {table}") for table in tables]
     with pytest.raises(kind, match=message):
-        ask(busy, **body)
-    assert [raw(f"SELECT * FROM {table}") for table in tables] == before
-    assert busy.engine.trouble is None
+        submit_job(busy_scheduler, **body)
+    assert [run_sql(f"SELECT * FROM {table}") for table in tables] == before
+    assert busy_scheduler.engine.store_error is None
 
 
 @pytest.mark.parametrize(
@@ -133,12 +159,12 @@ def test_bad_input_is_refused_by_name_and_leaves_no_trace(
         {"command": "true"},
     ],
 )
-def test_the_form_itself_refuses_unknown_fields_and_wrong_types(body: dict[str, Any]) -> None:
+def test_submission_refuses_unknown_fields_and_wrong_types(body: dict[str, Any]) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({"command": ["true"], **body} if body else body, Submission)
 
 
-def test_the_edges_of_what_is_allowed_are_accepted(busy: Scheduler) -> None:
+def test_limit_values_are_accepted(busy_scheduler: Scheduler) -> None:
     for body in (
         {"priority": 1_000_000},
         {"priority": -1_000_000},
@@ -155,21 +181,21 @@ def test_the_edges_of_what_is_allowed_are_accepted(busy: Scheduler) -> None:
         {"timeout": "0.001ms"},
         {"command": ["echo", ""]},
         {"env": {"EMPTY": ""}},
-        {"name": "any name, ä\n"},
+        {"name": "any name, ä"},
         {"params": {"deep": [{"a": None}], "nul": "a\u0000b"}},
     ):
-        assert ask(busy, **body).jobs
+        assert submit_job(busy_scheduler, **body).jobs
 
 
-def test_a_delay_of_nothing_is_none(busy: Scheduler) -> None:
-    job = ask(busy, delay="0s").jobs[0]
-    assert busy.job(job).not_before is None
+def test_zero_delay_is_no_delay(busy_scheduler: Scheduler) -> None:
+    job = submit_job(busy_scheduler, delay="0s").jobs[0]
+    assert busy_scheduler.job(job).not_before is None
 
 
-def test_repeats_of_an_edge_are_dropped_and_the_order_is_kept(busy: Scheduler) -> None:
-    second = ask(busy).jobs[0]
-    job = ask(
-        busy,
+def test_repeated_edges_are_dropped_in_order(busy_scheduler: Scheduler) -> None:
+    second = submit_job(busy_scheduler).jobs[0]
+    job = submit_job(
+        busy_scheduler,
         after=[
             {"job": f"job-{second}"},
             {"job": "job-1"},
@@ -178,10 +204,10 @@ def test_repeats_of_an_edge_are_dropped_and_the_order_is_kept(busy: Scheduler) -
             {"job": "job-1"},
         ],
     ).jobs[0]
-    assert busy.show(job).after == [
-        EdgeForm(job=f"job-{second}", policy="success"),
-        EdgeForm(job="job-1", policy="success"),
-        EdgeForm(job="job-1", policy="finished"),
+    assert busy_scheduler.show_job(job).after == [
+        Predecessor(job=f"job-{second}", policy="success"),
+        Predecessor(job="job-1", policy="success"),
+        Predecessor(job="job-1", policy="finished"),
     ]
 
 
@@ -195,33 +221,33 @@ def test_repeats_of_an_edge_are_dropped_and_the_order_is_kept(busy: Scheduler) -
         ({"command": ["bin/sh"]}, []),
         ({"command": ["tmp/sh"]}, ["program not found (yet): tmp/sh"]),
         ({"cwd": "/no/such/place"}, ["the working directory /no/such/place does not exist (yet)"]),
+        ({"cwd": "/no\n/place"}, [r"the working directory /no\n/place does not exist (yet)"]),
         ({"env": {"PATH": "/nowhere"}}, ["program not found (yet): true"]),
-        (
-            {"pools": {"resource/ollama": 2}},
-            ["pool resource/ollama has size 1, the job draws 2: it cannot start until the pool grows"],
-        ),
         (
             {"pools": {"resource/gpu": 1}},
             ["pool resource/gpu has no limit: set one with `rota pool set resource/gpu N`"],
         ),
         ({"flow": "any", "type": "any", "target": "any"}, []),
         ({"pools": {"global": 1}}, []),
-        ({"pools": {"global": 2}}, ["pool global has size 1, the job draws 2: it cannot start until the pool grows"]),
     ],
 )
-def test_what_may_not_work_is_accepted_with_a_warning(
-    busy: Scheduler, body: dict[str, Any], warnings: list[str]
+def test_doubtful_submit_is_accepted_with_warning(
+    busy_scheduler: Scheduler, body: dict[str, Any], warnings: list[str]
 ) -> None:
-    assert ask(busy, **body).warnings == warnings
+    assert submit_job(busy_scheduler, **body).warnings == warnings
 
 
-def test_a_program_is_looked_for_from_the_working_directory(busy: Scheduler, tmp_path: Path) -> None:
+def test_relative_program_is_resolved_from_working_directory(busy_scheduler: Scheduler, tmp_path: Path) -> None:
     program = tmp_path / "tool"
     program.write_text("#!/bin/sh\n")
-    assert ask(busy, command=["./tool"], cwd=str(tmp_path)).warnings == ["program not executable (yet): ./tool"]
-    assert ask(busy, command=["./other"], cwd=str(tmp_path)).warnings == ["program not found (yet): ./other"]
+    assert submit_job(busy_scheduler, command=["./tool"], cwd=str(tmp_path)).warnings == [
+        "program not executable (yet): ./tool"
+    ]
+    assert submit_job(busy_scheduler, command=["./other"], cwd=str(tmp_path)).warnings == [
+        "program not found (yet): ./other"
+    ]
     program.chmod(0o755)
-    assert ask(busy, command=["./tool"], cwd=str(tmp_path)).warnings == []
+    assert submit_job(busy_scheduler, command=["./tool"], cwd=str(tmp_path)).warnings == []
 
 
 @pytest.mark.parametrize(
@@ -232,45 +258,45 @@ def test_a_program_is_looked_for_from_the_working_directory(busy: Scheduler, tmp
         ({"env": {"MORE": "3"}, "inherit_env": False}, {"MORE": "3"}),
     ],
 )
-def test_the_environment_goes_on_top_of_the_schedulers_own_or_alone(
-    busy: Scheduler, body: dict[str, Any], variables: dict[str, str]
+def test_environment_extends_or_replaces_scheduler_environment(
+    busy_scheduler: Scheduler, body: dict[str, Any], variables: dict[str, str]
 ) -> None:
-    job = busy.job(ask(busy, **body).jobs[0])
-    assert busy.session.variables(job.spec.surroundings) == variables
+    job = busy_scheduler.job(submit_job(busy_scheduler, **body).jobs[0])
+    assert busy_scheduler.session.environment_variables(job.spec.environment) == variables
 
 
-def test_who_submitted_it_is_in_the_event(busy: Scheduler) -> None:
-    job = ask(busy).jobs[0]
-    assert [(event.kind, event.actor, event.cause) for event in busy.events if event.job == job] == [
+def test_submit_event_has_actor(busy_scheduler: Scheduler) -> None:
+    job = submit_job(busy_scheduler).jobs[0]
+    assert [(event.kind, event.actor, event.cause) for event in busy_scheduler.events if event.job == job] == [
         ("job.submitted", "me", "submit")
     ]
 
 
-def test_a_batch_names_its_own_members_and_is_stored_whole(busy: Scheduler) -> None:
-    plan, build, merge = ask_batch(
-        busy,
+def test_batch_resolves_local_names(busy_scheduler: Scheduler) -> None:
+    plan, build, merge = submit_batch(
+        busy_scheduler,
         {"local": "plan"},
         {"local": "build", "after": [{"job": "plan"}, {"job": "job-1", "policy": "finished"}]},
         {"after": [{"job": "build"}, {"job": "plan"}]},
     ).jobs
-    assert busy.show(merge).after == [
-        EdgeForm(job=f"job-{build}", policy="success"),
-        EdgeForm(job=f"job-{plan}", policy="success"),
+    assert busy_scheduler.show_job(merge).after == [
+        Predecessor(job=f"job-{build}", policy="success"),
+        Predecessor(job=f"job-{plan}", policy="success"),
     ]
-    assert busy.drain() == [1, plan, build, merge]
+    assert busy_scheduler.drain() == [1, plan, build, merge]
 
 
-def test_a_batch_may_name_a_member_that_comes_later(busy: Scheduler) -> None:
-    last, first = ask_batch(busy, {"after": [{"job": "b"}]}, {"local": "b"}).jobs
-    assert busy.drain() == [1, first, last]
+def test_batch_may_refer_to_later_job(busy_scheduler: Scheduler) -> None:
+    last, first = submit_batch(busy_scheduler, {"after": [{"job": "b"}]}, {"local": "b"}).jobs
+    assert busy_scheduler.drain() == [1, first, last]
 
 
 @pytest.mark.parametrize(
     ("bodies", "kind", "message"),
     [
         ([{}, {"command": []}], InvalidInput, "the command is empty"),
-        ([{}, {"after": [{"job": "job-99"}]}], NotFound, "^unknown --after job id: job-99$"),
-        ([{}, {"after": [{"job": "nobody"}]}], RotaError, "nobody"),
+        ([{}, {"after": [{"job": "job-99"}]}], NotFound, r"^no such job: job-99 \(--after\); "),
+        ([{}, {"after": [{"job": "missing"}]}], RotaError, "missing"),
         (
             [{"local": "a", "after": [{"job": "b"}]}, {"local": "b", "after": [{"job": "a"}]}],
             InvalidInput,
@@ -278,31 +304,54 @@ def test_a_batch_may_name_a_member_that_comes_later(busy: Scheduler) -> None:
         ),
         ([{"local": "a", "after": [{"job": "a"}]}], InvalidInput, "^invalid --after self dependency: a$"),
         ([{"after": [{"job": "job-2"}]}], InvalidInput, "^invalid --after self dependency: job-2$"),
-        ([{"local": "a"}, {"local": "a"}], InvalidInput, "two jobs are called 'a'"),
+        ([{"local": "a"}, {"local": "a"}], InvalidInput, "two jobs have the local name 'a'"),
         ([{"local": "job-5"}], InvalidInput, "not a usable local name"),
         ([{"local": ""}], InvalidInput, "not a usable local name"),
     ],
 )
-def test_a_batch_is_refused_whole(
-    busy: Scheduler, raw: Raw, bodies: list[dict[str, Any]], kind: type[RotaError], message: str
+def test_invalid_batch_is_refused_completely(
+    busy_scheduler: Scheduler, run_sql: SqlRunner, bodies: list[dict[str, Any]], kind: type[RotaError], message: str
 ) -> None:
     with pytest.raises(kind, match=message):
-        ask_batch(busy, *bodies)
-    assert raw("SELECT count(*) FROM job") == [(1,)]
-    assert raw("SELECT count(*) FROM idempotency") == [(0,)]
-    assert busy.submit() == 2, "no number was used"
+        submit_batch(busy_scheduler, *bodies)
+    assert run_sql("SELECT count(*) FROM job") == [(1,)]
+    assert run_sql("SELECT count(*) FROM idempotency") == [(0,)]
+    assert busy_scheduler.submit() == 2, "no id was allocated"
 
 
-def test_a_warning_is_said_once_for_a_batch(busy: Scheduler) -> None:
-    told = ask_batch(busy, {"command": ["nope"]}, {"command": ["nope"]}, {"pools": {"resource/gpu": 1}})
-    assert told.warnings == [
+def test_batch_repeats_no_warning(busy_scheduler: Scheduler) -> None:
+    result = submit_batch(busy_scheduler, {"command": ["nope"]}, {"command": ["nope"]}, {"pools": {"resource/gpu": 1}})
+    assert result.warnings == [
         "program not found (yet): nope",
         "pool resource/gpu has no limit: set one with `rota pool set resource/gpu N`",
     ]
 
 
-def test_what_no_file_system_has_room_for_is_said_to_be_missing() -> None:
+def test_too_long_program_path_is_a_warning() -> None:
     for cwd, program in (("/" + "x" * 4000, "true"), ("/", "./" + "x" * 4000)):
-        (said,) = missing_things(frozenset({(cwd, program, "/bin")}))
-        assert said.endswith("cannot be looked for: File name too long"), said
-        assert len(said) < 300
+        (output,) = find_missing_programs(frozenset({(cwd, program, "/bin")}))
+        assert output.endswith("cannot be looked for: File name too long"), output
+        assert len(output) < 300
+
+
+@pytest.mark.parametrize(
+    ("body", "cwd", "path"),
+    [
+        ({"needs": ["file:a\nb"]}, "/", ".needs[0]"),
+        ({"produces": ["file:a", "custom:a:b\nc"]}, "/", ".produces[1]"),
+        ({"needs": ["file:a"]}, "/a\nb", ".cwd"),
+        ({"pin": "main"}, "/a\nb", ".cwd"),
+    ],
+)
+def test_line_break_in_artifact_or_directory_is_refused(body: dict[str, Any], cwd: str, path: str) -> None:
+    with pytest.raises(InvalidInput, match="has a line break") as refused:
+        parse_inputs(Submission(command=["true"], **body), cwd)
+    assert refused.value.path == path
+
+
+def test_line_break_in_repository_path_is_refused() -> None:
+    """The path of a repository can have a line break though the working directory, a link to it, has none."""
+    with pytest.raises(InvalidInput, match=r"path of the repository has a line break: .* rename the directory"):
+        check_repository("/a\nb/.git")
+    check_repository("/a/.git")
+    check_repository(None)

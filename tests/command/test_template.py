@@ -1,4 +1,4 @@
-"""Templates from their making to what their jobs run: checked whole, and no job is touched by a change (INV-005)."""
+"""Templates and their jobs: templates are checked completely, and a change affects no existing job (INV-005)."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness import Raw, Scheduler
+from harness import Scheduler, SqlRunner
 from rota.command import template as command
-from rota.command.edit import Edit, Edited, edit
-from rota.command.expand import expand_all, find
-from rota.command.slot import SlotWanted, expand_slot
-from rota.command.submission import Submission, Surroundings
-from rota.command.submit import Answer, Submitted, submit
+from rota.command.edit import EditOutcome, EditRequest, edit
+from rota.command.expand import expand_all, find_template
+from rota.command.reservation import ReservationRequest, expand_reservation
+from rota.command.submission import DefaultEnvironment, Submission
+from rota.command.submit import AcceptedSubmit, SubmitOutcome, submit
 from rota.core.lock import Lock, LockMode
 from rota.core.status import Status
 from rota.core.template import Template
 from rota.errors import Conflict, InvalidInput, NotFound
 from rota.ids import JobId
 
-pytestmark = pytest.mark.usefixtures("whole_at_the_end")
+pytestmark = pytest.mark.usefixtures("store_check")
 
 STORY: dict[str, Any] = {
     "name": "story",
@@ -32,88 +32,107 @@ STORY: dict[str, Any] = {
 }
 
 
-def add(scheduler: Scheduler, **fields: Any) -> command.Stored:
-    name, body = command.parse_new({**STORY, **fields})
-    stored: command.Stored = scheduler.do(lambda work: command.add(work, name, body, actor="ann"))
-    return stored
-
-
-def change(scheduler: Scheduler, asked: str, *, is_whole: bool = False, **changes: Any) -> command.Stored:
-    stored: command.Stored = scheduler.do(
-        lambda work: command.change(work, asked, changes, is_whole=is_whole, actor="bob")
+def add_template(scheduler: Scheduler, **fields: Any) -> command.TemplateOutcome:
+    name, body = command.parse_template_document({**STORY, **fields})
+    stored: command.TemplateOutcome = scheduler.run_request(
+        lambda tx: command.add_template(tx, name, body, actor="ann")
     )
     return stored
 
 
-def archive(scheduler: Scheduler, asked: str) -> None:
-    scheduler.do(lambda work: command.archive(work, asked, actor="bob"))
-
-
-def unarchive(scheduler: Scheduler, asked: str) -> None:
-    scheduler.do(lambda work: command.unarchive(work, asked, actor="bob"))
-
-
-def template(scheduler: Scheduler, asked: str) -> Template:
-    return find(scheduler.reader, asked)
-
-
-def answered(scheduler: Scheduler, *bodies: dict[str, Any]) -> Answer:
-    """As a submit over HTTP."""
-    asked = [msgspec.convert(body, Submission) for body in bodies]
-    around = Surroundings(cwd="/", variables={"PATH": "/bin", "A": "scheduler"})
-    made = expand_all(scheduler.reader, asked)
-    told: Answer = scheduler.do(
-        lambda work: submit(work, made.wanted, around, actor="ann", warnings=made.warnings, origins=made.origins)
+def change_template(
+    scheduler: Scheduler, request: str, *, is_whole: bool = False, **changes: Any
+) -> command.TemplateOutcome:
+    stored: command.TemplateOutcome = scheduler.run_request(
+        lambda tx: command.change_template(tx, request, changes, is_replacement=is_whole, actor="bob")
     )
-    return told
+    return stored
 
 
-def submitted(scheduler: Scheduler, asked: str = "story", **fields: Any) -> JobId:
-    told = answered(scheduler, {"template": asked, "params": {"prompt": "a tale"}, **fields})
-    assert isinstance(told, Submitted)
-    return told.jobs[0]
+def archive_template(scheduler: Scheduler, request: str) -> None:
+    scheduler.run_request(lambda tx: command.archive_template(tx, request, actor="bob"))
 
 
-def edited(scheduler: Scheduler, job: JobId, **changes: Any) -> Edited:
-    told: Edited = scheduler.do(lambda work: edit(work, job, msgspec.convert(changes, Edit), actor="ann"))
-    return told
+def unarchive_template(scheduler: Scheduler, request: str) -> None:
+    scheduler.run_request(lambda tx: command.unarchive_template(tx, request, actor="bob"))
 
 
-def test_a_job_of_a_template_has_its_places_filled_and_its_params_whole(wide: Scheduler) -> None:
-    add(wide)
-    job = submitted(wide, params={"prompt": "--x {model} $(y)\n", "more": [1]})
-    spec = wide.job(job).spec
+def read_template(scheduler: Scheduler, request: str) -> Template:
+    return find_template(scheduler.reader, request)
+
+
+def submit_bodies(scheduler: Scheduler, *bodies: dict[str, Any]) -> SubmitOutcome:
+    """Submit like a request over HTTP."""
+    request = [msgspec.convert(body, Submission) for body in bodies]
+    environment = DefaultEnvironment(cwd="/", variables={"PATH": "/bin", "A": "scheduler"})
+    expanded = expand_all(scheduler.reader, request)
+    result: SubmitOutcome = scheduler.run_request(
+        lambda tx: submit(
+            tx, expanded.submissions, environment, actor="ann", warnings=expanded.warnings, origins=expanded.origins
+        )
+    )
+    return result
+
+
+def submit_from_template(scheduler: Scheduler, request: str = "story", **fields: Any) -> JobId:
+    result = submit_bodies(scheduler, {"template": request, "params": {"prompt": "a tale"}, **fields})
+    assert isinstance(result, AcceptedSubmit)
+    return result.jobs[0]
+
+
+def edit_job(scheduler: Scheduler, job: JobId, **changes: Any) -> EditOutcome:
+    result: EditOutcome = scheduler.run_request(
+        lambda tx: edit(tx, job, msgspec.convert(changes, EditRequest), actor="ann")
+    )
+    return result
+
+
+def test_template_job_has_filled_placeholders_and_merged_params(unlimited_scheduler: Scheduler) -> None:
+    add_template(unlimited_scheduler)
+    job = submit_from_template(unlimited_scheduler, params={"prompt": "--x {model} $(y)\n", "more": [1]})
+    spec = unlimited_scheduler.job(job).spec
     assert spec.command == ("write", "--model=small", "--", "--x {model} $(y)\n")
     assert spec.params == {"model": "small", "n": 1, "prompt": "--x {model} $(y)\n", "more": [1]}
-    assert wide.executor.starts[0].argv == spec.command
-    assert wide.show(job).template == "template-1"
+    assert unlimited_scheduler.executor.starts[0].argv == spec.command
+    assert unlimited_scheduler.show_job(job).template == "template-1"
 
 
-def test_dec_007_a_job_of_a_template_is_tried_again_three_times_unless_it_says_otherwise(closed: Scheduler) -> None:
-    def retries(asked: str, **fields: Any) -> int | None:
-        policy = closed.job(submitted(closed, asked, **fields)).spec.retry
+def test_dec_007_template_job_has_three_retries_by_default(idle_scheduler: Scheduler) -> None:
+    def retries(request: str, **fields: Any) -> int | None:
+        policy = idle_scheduler.job(submit_from_template(idle_scheduler, request, **fields)).spec.retry
         return None if policy is None else policy.max_retries
 
-    add(closed)
-    add(closed, name="patient", retries=7)
-    add(closed, name="once", retries=0)
-    add(closed, name="named", retry="fleet", retries=9)
+    add_template(idle_scheduler)
+    add_template(idle_scheduler, name="patient", retries=7)
+    add_template(idle_scheduler, name="once", retries=0)
+    add_template(idle_scheduler, name="named", retry="fleet", retries=9)
     assert [retries("story"), retries("story", retries=0), retries("patient"), retries("once")] == [3, 0, 7, 0]
     assert [retries("once", retries=2), retries("story", flow="f"), retries("named")] == [2, 5, 9]
     assert retries("named", retry="default") == 3
 
 
-EVERYTHING = {
-    **STORY, "default_params": {"model": "m", "who": "ann"}, "job_name": "for {who}", "type": "t", "priority": 3,
-    "pools": {"resource/a": 1, "resource/b": 2}, "locks": ["door/{who}", {"key": "wall", "mode": "shared"}],
-    "flow": "f-{who}", "phase": "p", "target": "t-{who}", "unique": "u/{who}", "timeout": "1h", "idle_timeout": "5m",
-    "skip_if": "false {}", "env": {"A": "template", "B": "template"},
-}  # fmt: skip
+FULL_TEMPLATE = {
+    **STORY,
+    "default_params": {"model": "m", "who": "ann"},
+    "job_name": "for {who}",
+    "type": "t",
+    "priority": 3,
+    "pools": {"resource/a": 1, "resource/b": 2},
+    "locks": ["door/{who}", {"key": "wall", "mode": "shared"}],
+    "flow": "f-{who}",
+    "phase": "p",
+    "target": "t-{who}",
+    "unique": "u/{who}",
+    "timeout": "1h",
+    "idle_timeout": "5m",
+    "skip_if": "false {}",
+    "env": {"A": "template", "B": "template"},
+}
 
 
-def test_everything_a_template_says_reaches_the_job(closed: Scheduler) -> None:
-    add(closed, **EVERYTHING)
-    job = closed.job(submitted(closed))
+def test_job_gets_all_fields_of_template(idle_scheduler: Scheduler) -> None:
+    add_template(idle_scheduler, **FULL_TEMPLATE)
+    job = idle_scheduler.job(submit_from_template(idle_scheduler))
     spec = job.spec
     assert (spec.name, spec.type, job.priority, spec.flow, spec.phase) == ("for ann", "t", 3, "f-ann", "p")
     assert (spec.target, job.unique, spec.skip_if) == ("t-ann", "u/ann", "false {}")
@@ -122,13 +141,26 @@ def test_everything_a_template_says_reaches_the_job(closed: Scheduler) -> None:
     assert (str(spec.timeout), str(spec.idle_timeout)) == ("1:00:00", "0:05:00")
 
 
-def test_what_the_submit_says_itself_wins_and_lists_are_joined(closed: Scheduler) -> None:
-    add(closed, **EVERYTHING)
-    job = closed.job(submitted(
-        closed, name="mine {who}", type="o", priority=0, flow="g", phase="q", parallelizable=True, target="x",
-        unique="y", timeout="2h", idle_timeout="6m", skip_if="true", pools={"resource/b": 5, "resource/c": 1},
-        locks=[{"key": "wall"}, {"key": "roof"}],
-    ))  # fmt: skip
+def test_submit_overrides_template_and_lists_are_merged(idle_scheduler: Scheduler) -> None:
+    add_template(idle_scheduler, **FULL_TEMPLATE)
+    job = idle_scheduler.job(
+        submit_from_template(
+            idle_scheduler,
+            name="mine {who}",
+            type="o",
+            priority=0,
+            flow="g",
+            phase="q",
+            parallelizable=True,
+            target="x",
+            unique="y",
+            timeout="2h",
+            idle_timeout="6m",
+            skip_if="true",
+            pools={"resource/b": 5, "resource/c": 1},
+            locks=[{"key": "wall"}, {"key": "roof"}],
+        )
+    )
     spec = job.spec
     assert (spec.name, spec.type, job.priority, spec.flow, spec.phase) == ("mine {who}", "o", 0, "g", "q")
     assert (spec.target, job.unique, spec.skip_if, str(spec.timeout)) == ("x", "y", "true", "2:00:00")
@@ -137,83 +169,87 @@ def test_what_the_submit_says_itself_wins_and_lists_are_joined(closed: Scheduler
 
 
 @pytest.mark.parametrize(
-    ("fields", "found"),
+    ("fields", "expected"),
     [
         ({}, {"A": "template", "B": "template", "PATH": "/bin"}),
         ({"env": {"A": "submit"}}, {"A": "submit", "B": "template", "PATH": "/bin"}),
         ({"env": {"A": "shell", "C": "shell"}, "inherit_env": False}, {"A": "template", "B": "template", "C": "shell"}),
-        ({"env": {"A": "asked", "B": "shell"}, "inherit_env": False, "env_given": ["A"]},
-         {"A": "asked", "B": "template"}),
+        (
+            {"env": {"A": "asked", "B": "shell"}, "inherit_env": False, "explicit_env": ["A"]},
+            {"A": "asked", "B": "template"},
+        ),
     ],
-)  # fmt: skip
-def test_its_environment_is_above_the_callers_and_below_what_is_asked_for(
-    closed: Scheduler, raw: Raw, fields: dict[str, Any], found: dict[str, str]
+)
+def test_template_environment_overrides_caller_but_not_explicit_variables(
+    idle_scheduler: Scheduler, run_sql: SqlRunner, fields: dict[str, Any], expected: dict[str, str]
 ) -> None:
-    add(closed, env={"A": "template", "B": "template"})
-    spec = closed.job(submitted(closed, **fields)).spec
-    ((text,),) = raw(f"SELECT variables FROM surroundings WHERE id = {spec.surroundings}")
-    assert json.loads(text) == found
+    add_template(idle_scheduler, env={"A": "template", "B": "template"})
+    spec = idle_scheduler.job(submit_from_template(idle_scheduler, **fields)).spec
+    ((text,),) = run_sql(f"SELECT variables FROM environment WHERE id = {spec.environment}")
+    assert json.loads(text) == expected
 
 
-def test_inv_005_no_change_of_a_template_touches_a_job_that_exists(make_scheduler: Callable[..., Scheduler]) -> None:
+def test_inv_005_template_change_does_not_affect_existing_jobs(make_scheduler: Callable[..., Scheduler]) -> None:
     scheduler = make_scheduler(**{"global": 1})
-    add(scheduler, retries=2, timeout="1h")
-    running, waiting = submitted(scheduler), submitted(scheduler, delay="1d")
+    add_template(scheduler, retries=2, timeout="1h")
+    running, waiting = submit_from_template(scheduler), submit_from_template(scheduler, delay="1d")
     before = scheduler.job(running).spec
-    change(scheduler, "story", command=["other"], params_schema=None, retries=0, timeout=None, default_params={"z": 1})
-    archive(scheduler, "story")
+    change_template(
+        scheduler, "story", command=["other"], params_schema=None, retries=0, timeout=None, default_params={"z": 1}
+    )
+    archive_template(scheduler, "story")
     assert scheduler.job(waiting).spec == before
-    scheduler.end(running, 1)
+    scheduler.end_run(running, 1)
     scheduler.clock.advance(minutes=10)
-    scheduler.turn()
+    scheduler.run_turns()
     retried = scheduler.executor.starts[-1]
     assert (retried.argv, retried.timeout) == (before.command, 3600.0)
     assert scheduler.job(retried.job).retry_of == running
     assert scheduler.job(retried.job).spec == before
-    scheduler.end(retried.job, 0)
+    scheduler.end_run(retried.job, 0)
     scheduler.rewind(retried.job)
     assert scheduler.job(retried.job).spec == before
 
 
-def test_inv_005_an_edit_checks_the_schema_of_then_and_fills_the_command_of_then(closed: Scheduler) -> None:
-    add(closed, job_name="{prompt}!")
-    job = submitted(closed)
-    change(closed, "story", is_whole=True, command=["other", "{prompt}"], default_params={"prompt": 1})
+def test_inv_005_edit_uses_schema_and_command_of_submit(idle_scheduler: Scheduler) -> None:
+    add_template(idle_scheduler, job_name="{prompt}!")
+    job = submit_from_template(idle_scheduler)
+    change_template(idle_scheduler, "story", is_whole=True, command=["other", "{prompt}"], default_params={"prompt": 1})
     with pytest.raises(InvalidInput, match=r'^params\.prompt: 5 is not of type "string"$'):
-        edited(closed, job, set_params={"prompt": 5})
+        edit_job(idle_scheduler, job, set_params={"prompt": 5})
     with pytest.raises(InvalidInput, match="required property"):
-        edited(closed, job, unset_params=["prompt"])
-    assert closed.job(job).spec.command == ("write", "--model=small", "--", "a tale")
-    told = edited(closed, job, set_params={"prompt": "{n}", "model": "big"})
-    assert (told.fields, told.warnings) == (["command", "name", "params"], [])
-    assert closed.job(job).spec.command == ("write", "--model=big", "--", "{n}")
-    assert closed.job(job).spec.name == "{n}!"
+        edit_job(idle_scheduler, job, unset_params=["prompt"])
+    assert idle_scheduler.job(job).spec.command == ("write", "--model=small", "--", "a tale")
+    result = edit_job(idle_scheduler, job, set_params={"prompt": "{n}", "model": "big"})
+    assert (result.fields, result.warnings) == (["command", "name", "params"], [])
+    assert idle_scheduler.job(job).spec.command == ("write", "--model=big", "--", "{n}")
+    assert idle_scheduler.job(job).spec.name == "{n}!"
 
 
-def test_what_is_written_by_hand_follows_the_params_no_more(closed: Scheduler) -> None:
-    add(closed, job_name="{prompt}!")
-    job = submitted(closed)
-    assert edited(closed, job, command=["hand"], name="mine").fields == ["command", "name"]
-    told = edited(closed, job, set_params={"prompt": "new"})
-    assert told.fields == ["params"]
-    assert told.warnings == ["its command was written by hand, so its params do not change it"]
+def test_command_set_by_hand_ignores_later_params(idle_scheduler: Scheduler) -> None:
+    add_template(idle_scheduler, job_name="{prompt}!")
+    job = submit_from_template(idle_scheduler)
+    assert edit_job(idle_scheduler, job, command=["hand"], name="mine").fields == ["command", "name"]
+    result = edit_job(idle_scheduler, job, set_params={"prompt": "new"})
+    assert result.fields == ["params"]
+    assert result.warnings == ["its command was set by hand, so its params do not change it"]
     with pytest.raises(InvalidInput, match=r"params\.prompt"):
-        edited(closed, job, params={"prompt": 1})
+        edit_job(idle_scheduler, job, params={"prompt": 1})
 
 
-def test_a_param_in_what_is_fixed_at_submit_cannot_be_edited(closed: Scheduler) -> None:
-    add(closed, locks=["model/{model}"])
-    job = submitted(closed)
-    with pytest.raises(InvalidInput, match="param model has a place in its locks, which is fixed at submit"):
-        edited(closed, job, set_params={"model": "big"})
-    assert edited(closed, job, set_params={"prompt": "x"}).fields == ["command", "params"]
+def test_param_used_in_fixed_field_cannot_be_edited(idle_scheduler: Scheduler) -> None:
+    add_template(idle_scheduler, locks=["model/{model}"])
+    job = submit_from_template(idle_scheduler)
+    with pytest.raises(InvalidInput, match="param model has a placeholder in locks, which is fixed at submit"):
+        edit_job(idle_scheduler, job, set_params={"model": "big"})
+    assert edit_job(idle_scheduler, job, set_params={"prompt": "x"}).fields == ["command", "params"]
 
 
-def test_after_dispatch_an_edit_names_what_was_asked_for(wide: Scheduler) -> None:
-    add(wide)
-    job = submitted(wide)
+def test_edit_of_template_job_after_dispatch_names_params(unlimited_scheduler: Scheduler) -> None:
+    add_template(unlimited_scheduler)
+    job = submit_from_template(unlimited_scheduler)
     with pytest.raises(Conflict, match=r"^Cannot modify params after dispatch"):
-        edited(wide, job, set_params={"prompt": "x"})
+        edit_job(unlimited_scheduler, job, set_params={"prompt": "x"})
 
 
 @pytest.mark.parametrize(
@@ -223,42 +259,42 @@ def test_after_dispatch_an_edit_names_what_was_asked_for(wide: Scheduler) -> Non
         ({"template": "template-9"}, NotFound, "no such template: template-9"),
         ({"template": "story"}, InvalidInput, 'params: "prompt" is a required property'),
         ({"template": "story", "params": {"prompt": 5}}, InvalidInput, 'params.prompt: 5 is not of type "string"'),
-        ({"template": "story", "command": ["x"], "params": {"prompt": ""}}, InvalidInput, "brings its own command"),
+        ({"template": "story", "command": ["x"], "params": {"prompt": ""}}, InvalidInput, "has its own command"),
         ({"template": "old"}, Conflict, "template old is archived (since 2026-01-01 00:00 UTC); unarchive it with"),
     ],
 )
-def test_what_cannot_be_used_is_refused_and_nothing_is_stored(
-    closed: Scheduler, body: dict[str, Any], kind: type[Exception], text: str
+def test_unusable_template_is_refused_and_nothing_is_stored(
+    idle_scheduler: Scheduler, body: dict[str, Any], kind: type[Exception], text: str
 ) -> None:
-    add(closed)
-    add(closed, name="old")
-    archive(closed, "old")
+    add_template(idle_scheduler)
+    add_template(idle_scheduler, name="old")
+    archive_template(idle_scheduler, "old")
     with pytest.raises(kind) as refused:
-        answered(closed, {"template": "story", "params": {"prompt": "good"}}, body)
+        submit_bodies(idle_scheduler, {"template": "story", "params": {"prompt": "good"}}, body)
     assert text in str(refused.value)
-    assert closed.reader.counts() == {}
+    assert idle_scheduler.reader.status_counts() == {}
 
 
-def test_a_param_that_nobody_declared_is_only_said(closed: Scheduler) -> None:
-    add(closed)
-    told = answered(closed, {"template": "story", "params": {"prompt": "x", "modle": "y"}})
-    assert isinstance(told, Submitted)
-    assert "template story declares no param modle (did you mean model?)" in told.warnings
+def test_undeclared_param_is_a_warning(idle_scheduler: Scheduler) -> None:
+    add_template(idle_scheduler)
+    result = submit_bodies(idle_scheduler, {"template": "story", "params": {"prompt": "x", "modle": "y"}})
+    assert isinstance(result, AcceptedSubmit)
+    assert "template story declares no param modle (did you mean model?)" in result.warnings
 
 
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"handler": "x:y"}, "no field handler: handlers in Python come later; write a command"),
+        ({"handler": "x:y"}, "no field handler: Python handlers are not supported; use a command"),
         ({"comand": []}, "no field comand: did you mean command?"),
-        ({"zzz": 1}, "no field zzz: known are name, description, command"),
+        ({"zzz": 1}, "no field zzz: known fields are name, description, command"),
         ({"name": "a b"}, "not a usable name of a template: 'a b'"),
         ({"name": "template-1"}, "not a usable name"),
         ({"name": "a/b"}, "not a usable name"),
         ({"name": None}, "a template needs a name"),
         ({"command": []}, "a template needs a command"),
         ({"command": "x"}, "the template cannot be used: Expected `array`, got `str` - at `$.command`"),
-        ({"skip_if": "test {model} = x"}, "skip_if has a place {model}, but it is a shell's text"),
+        ({"skip_if": "test {model} = x"}, "skip_if has a placeholder {model}, but it is a shell script"),
         ({"timeout": "soon"}, "soon"),
         ({"pools": {"ollama": 1}}, "not a pool name: 'ollama'"),
         ({"retry": "neet"}, "unknown retry policy: 'neet'"),
@@ -271,92 +307,98 @@ def test_a_param_that_nobody_declared_is_only_said(closed: Scheduler) -> None:
         ({"params_schema": {"properties": {"a": {"type": "strin"}}}}, "params_schema.properties.a.type"),
         ({"params_schema": {"$ref": "http://x/y"}}, "nothing is fetched"),
     ],
-)  # fmt: skip
-def test_a_template_that_could_make_no_job_is_refused_whole(
-    closed: Scheduler, fields: dict[str, Any], text: str
-) -> None:
+)
+def test_invalid_template_is_refused_completely(idle_scheduler: Scheduler, fields: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        add(closed, **fields)
+        add_template(idle_scheduler, **fields)
     assert text in refused.value.message
-    assert closed.reader.templates(with_archived=True) == []
+    assert idle_scheduler.reader.templates(with_archived=True) == []
 
 
-def test_what_is_only_strange_is_said(closed: Scheduler) -> None:
-    stored = add(closed, command=["x", "{promt}", "{print}"], default_params={"n": "1"})
+def test_doubtful_template_has_warnings(idle_scheduler: Scheduler) -> None:
+    stored = add_template(idle_scheduler, command=["x", "{promt}", "{print}"], default_params={"n": "1"})
     assert stored.warnings == [
-        "'{promt}' is no place and stays as it is: no param promt is declared, but prompt is",
+        "'{promt}' is literal text, because no param promt is declared; did you mean {prompt}?",
         'default_params.n: "1" is not of type "integer"',
     ]
 
 
-def test_a_name_is_of_one_template_in_use(closed: Scheduler) -> None:
-    add(closed)
-    with pytest.raises(Conflict, match="there is a template story already: `rota template change story`"):
-        add(closed)
-    archive(closed, "story")
-    archive(closed, "story")
-    assert [event.kind for event in closed.events] == ["template.created", "template.archived"]
-    second = add(closed).template
-    assert template(closed, "story").id == second
+def test_template_name_is_unique_among_active_templates(idle_scheduler: Scheduler) -> None:
+    add_template(idle_scheduler)
+    with pytest.raises(Conflict, match="template story already exists: `rota template change story`"):
+        add_template(idle_scheduler)
+    archive_template(idle_scheduler, "story")
+    archive_template(idle_scheduler, "story")
+    assert [event.kind for event in idle_scheduler.events] == ["template.created", "template.archived"]
+    second = add_template(idle_scheduler).template
+    assert read_template(idle_scheduler, "story").id == second
     with pytest.raises(Conflict, match="already"):
-        unarchive(closed, "template-1")
-    add(closed, name="other")
+        unarchive_template(idle_scheduler, "template-1")
+    add_template(idle_scheduler, name="other")
     with pytest.raises(Conflict, match="already"):
-        change(closed, "other", name="story")
-    change(closed, "story", name="tale")
-    unarchive(closed, "template-1")
-    assert (template(closed, "story").id, template(closed, "tale").id) == (1, second)
+        change_template(idle_scheduler, "other", name="story")
+    change_template(idle_scheduler, "story", name="tale")
+    unarchive_template(idle_scheduler, "template-1")
+    assert (read_template(idle_scheduler, "story").id, read_template(idle_scheduler, "tale").id) == (1, second)
 
 
-def test_a_change_is_of_what_it_names_or_of_the_whole(closed: Scheduler) -> None:
-    add(closed, timeout="1h", type="t")
-    assert change(closed, "story", timeout=None, set_default_params={"n": 2}).fields == ["default_params", "timeout"]
-    body = template(closed, "story").body
+def test_change_updates_named_fields_or_replaces_template(idle_scheduler: Scheduler) -> None:
+    add_template(idle_scheduler, timeout="1h", type="t")
+    assert change_template(idle_scheduler, "story", timeout=None, set_default_params={"n": 2}).fields == [
+        "default_params",
+        "timeout",
+    ]
+    body = read_template(idle_scheduler, "story").body
     assert (body.timeout, body.type, body.default_params) == (None, "t", {"model": "small", "n": 2})
-    assert change(closed, "story", type="t").fields == []
-    assert change(closed, "template-1", is_whole=True, command=["x"]).fields == [
-        "command", "default_params", "params_schema", "type",
-    ]  # fmt: skip
-    with pytest.raises(InvalidInput, match="skip_if has a place"):
-        change(closed, "story", default_params={"a": 1}, skip_if="{a}")
-    assert template(closed, "story").body.skip_if is None
-    kinds = [event.kind for event in closed.events]
+    assert change_template(idle_scheduler, "story", type="t").fields == []
+    assert change_template(idle_scheduler, "template-1", is_whole=True, command=["x"]).fields == [
+        "command",
+        "default_params",
+        "params_schema",
+        "type",
+    ]
+    with pytest.raises(InvalidInput, match="skip_if has a placeholder"):
+        change_template(idle_scheduler, "story", default_params={"a": 1}, skip_if="{a}")
+    assert read_template(idle_scheduler, "story").body.skip_if is None
+    kinds = [event.kind for event in idle_scheduler.events]
     assert kinds == ["template.created", "template.changed", "template.changed"]
-    assert closed.events[-1].actor == "bob"
+    assert idle_scheduler.events[-1].actor == "bob"
 
 
-def test_a_direct_execution_draws_like_a_job_of_its_template(wide: Scheduler) -> None:
-    add(wide, **EVERYTHING)
-    wanted = expand_slot(wide.reader, SlotWanted(template="story", params={"prompt": "x"}, locks=[]))
-    assert wanted.command == ["write", "--model=m", "--", "x"]
-    assert (wanted.type, wanted.flow, wanted.target, wanted.timeout) == ("t", "f-ann", "t-ann", "1h")
-    assert [lock.key for lock in wanted.locks] == ["door/ann", "wall", "phase/p/f-ann"]
-    assert wanted.params == {"model": "m", "who": "ann", "prompt": "x"}
+def test_reservation_has_demand_of_template_job(unlimited_scheduler: Scheduler) -> None:
+    add_template(unlimited_scheduler, **FULL_TEMPLATE)
+    request = expand_reservation(
+        unlimited_scheduler.reader, ReservationRequest(template="story", params={"prompt": "x"}, locks=[])
+    )
+    assert request.command == ["write", "--model=m", "--", "x"]
+    assert (request.type, request.flow, request.target, request.timeout) == ("t", "f-ann", "t-ann", "1h")
+    assert [lock.key for lock in request.locks] == ["door/ann", "wall", "phase/p/f-ann"]
+    assert request.params == {"model": "m", "who": "ann", "prompt": "x"}
 
 
 @pytest.mark.parametrize(("field", "text"), [("worktree", "in a worktree of its own"), ("patch", "with a patch")])
-def test_a_direct_execution_has_no_worktree_so_it_is_refused(closed: Scheduler, field: str, text: str) -> None:
-    add(closed, **{field: True})
+def test_reservation_from_worktree_template_is_refused(idle_scheduler: Scheduler, field: str, text: str) -> None:
+    add_template(idle_scheduler, **{field: True})
     with pytest.raises(InvalidInput, match=f"{text}.*submit it instead"):
-        expand_slot(closed.reader, SlotWanted(template="story", params={"prompt": "x"}))
+        expand_reservation(idle_scheduler.reader, ReservationRequest(template="story", params={"prompt": "x"}))
 
 
-def test_many_of_one_template_are_looked_up_once(closed: Scheduler) -> None:
-    add(closed)
-    told = answered(
-        closed, *({"template": "story", "params": {"prompt": str(n)}} for n in range(200)), {"command": ["x"]}
+def test_many_jobs_of_one_template_are_submitted_together(idle_scheduler: Scheduler) -> None:
+    add_template(idle_scheduler)
+    result = submit_bodies(
+        idle_scheduler, *({"template": "story", "params": {"prompt": str(n)}} for n in range(200)), {"command": ["x"]}
     )
-    assert isinstance(told, Submitted)
-    assert closed.job(told.jobs[199]).spec.command[-1] == "199"
-    by_hand = closed.job(told.jobs[200]).spec
-    assert (by_hand.template, by_hand.retry, by_hand.recipe) == (None, None, None)
-    assert closed.job(told.jobs[0]).status is Status.QUEUED
+    assert isinstance(result, AcceptedSubmit)
+    assert idle_scheduler.job(result.jobs[199]).spec.command[-1] == "199"
+    by_hand = idle_scheduler.job(result.jobs[200]).spec
+    assert (by_hand.template, by_hand.retry, by_hand.template_snapshot) == (None, None, None)
+    assert idle_scheduler.job(result.jobs[0]).status is Status.QUEUED
 
 
-def test_params_of_the_submit_win_by_key(closed: Scheduler) -> None:
-    add(closed, default_params={"model": {"a": 1}, "n": 1})
-    job = submitted(closed, params={"prompt": "x", "model": {"b": 2}})
-    assert closed.job(job).spec.params == {"prompt": "x", "model": {"b": 2}, "n": 1}
+def test_submit_params_override_defaults_by_key(idle_scheduler: Scheduler) -> None:
+    add_template(idle_scheduler, default_params={"model": {"a": 1}, "n": 1})
+    job = submit_from_template(idle_scheduler, params={"prompt": "x", "model": {"b": 2}})
+    assert idle_scheduler.job(job).spec.params == {"prompt": "x", "model": {"b": 2}, "n": 1}
 
 
 @pytest.mark.parametrize(
@@ -368,17 +410,17 @@ def test_params_of_the_submit_win_by_key(closed: Scheduler) -> None:
         ({"worktree": False}, False, None),
     ],
 )
-def test_a_worktree_is_the_submits_or_the_templates(
-    closed: Scheduler, fields: dict[str, Any], worktree: bool, base: str | None
+def test_worktree_comes_from_submit_or_template(
+    idle_scheduler: Scheduler, fields: dict[str, Any], worktree: bool, base: str | None
 ) -> None:
-    add(closed, worktree=True, base="main", patch=True)
-    wanted = Submission(template="story", params={"prompt": "x"}, **fields)
-    (made,) = expand_all(closed.reader, [wanted]).wanted
-    assert (made.worktree, made.base, made.patch) == (worktree, base, True)
+    add_template(idle_scheduler, worktree=True, base="main", patch=True)
+    request = Submission(template="story", params={"prompt": "x"}, **fields)
+    (expanded,) = expand_all(idle_scheduler.reader, [request]).submissions
+    assert (expanded.worktree, expanded.base, expanded.patch) == (worktree, base, True)
 
 
-def test_artifacts_have_places_and_are_joined(closed: Scheduler) -> None:
-    add(closed, needs=["file:{model}.in"], produces=["file:{model}.out"])
-    wanted = Submission(template="story", params={"prompt": "x"}, needs=["file:b", "file:small.in"])
-    (made,) = expand_all(closed.reader, [wanted]).wanted
-    assert (made.needs, made.produces) == (["file:b", "file:small.in"], ["file:small.out"])
+def test_template_artifacts_are_filled_and_merged(idle_scheduler: Scheduler) -> None:
+    add_template(idle_scheduler, needs=["file:{model}.in"], produces=["file:{model}.out"])
+    request = Submission(template="story", params={"prompt": "x"}, needs=["file:b", "file:small.in"])
+    (expanded,) = expand_all(idle_scheduler.reader, [request]).submissions
+    assert (expanded.needs, expanded.produces) == (["file:b", "file:small.in"], ["file:small.out"])

@@ -1,8 +1,8 @@
-"""What a cron expression means, told by walking over every minute: slow, and with nothing in it to get wrong.
+"""Reference implementation of cron: a walk over every minute, slow but simple enough to be obviously correct.
 
-It shares no line with the product and asks no library: fields are sets of numbers, an instant is due if the clock that
-hangs on the wall there shows a time of the sets. Debian's rule for fixed times is written as one reads it: a minute
-that the clock shows for the second time is not due, and in the minute after a jump is due whatever was jumped over.
+It shares no code with the product and uses no cron library. Fields are sets of numbers, and an instant is due if the
+wall clock shows a matching time. Debian's rule for fixed times is written literally: a minute that the clock shows for
+the second time is not due, and times that the clock skips are due in the minute after the jump.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _number(text: str) -> int:
 
 
 def _field(text: str, low: int, high: int) -> set[int]:
-    found: set[int] = set()
+    values: set[int] = set()
     for part in text.split(","):
         base, slash, step = part.partition("/")
         if base == "*":
@@ -31,12 +31,12 @@ def _field(text: str, low: int, high: int) -> set[int]:
         else:
             begin = _number(base)
             end = high if slash else begin
-        found |= set(range(begin, end + 1, int(step or 1)))
-    return found
+        values |= set(range(begin, end + 1, int(step or 1)))
+    return values
 
 
-class Wall:
-    """The minutes of a zone between two instants, with what its clock shows and what it has just jumped over."""
+class WallClock:
+    """Minutes of a zone between two instants, with the time that its clock shows and the times that it just skipped."""
 
     def __init__(self, zone: tzinfo, start: datetime, end: datetime) -> None:
         self.minutes: list[tuple[datetime, datetime, bool, list[datetime]]] = []
@@ -45,17 +45,17 @@ class Wall:
         while at <= end:
             local = at.astimezone(zone)
             shown = local.replace(tzinfo=None, fold=0)
-            jumped = []
+            skipped_times = []
             skipped = before + MINUTE
             while skipped < shown:
-                jumped.append(skipped)
+                skipped_times.append(skipped)
                 skipped += MINUTE
-            self.minutes.append((at, shown, local.fold == 1, jumped))
+            self.minutes.append((at, shown, local.fold == 1, skipped_times))
             before = shown
             at += MINUTE
 
 
-class Meaning:
+class CronOracle:
     def __init__(self, expression: str) -> None:
         fields = expression.split()
         sets = [_field(field, *bounds) for field, bounds in zip(fields, _BOUNDS, strict=True)]
@@ -64,19 +64,19 @@ class Meaning:
         self.is_either = not fields[2].startswith("*") and not fields[4].startswith("*")
         self.is_fixed = not fields[0].startswith("*") and not fields[1].startswith("*")
 
-    def shows(self, wall: datetime) -> bool:
+    def matches(self, wall: datetime) -> bool:
         if wall.minute not in self.minutes or wall.hour not in self.hours or wall.month not in self.months:
             return False
         day, weekday = wall.day in self.days, wall.isoweekday() % 7 in self.weekdays
         return (day or weekday) if self.is_either else (day and weekday)
 
-    def due(self, wall: Wall) -> list[datetime]:
+    def due(self, wall: WallClock) -> list[datetime]:
         return [
             at
-            for at, shown, is_second, jumped in wall.minutes
-            if (self.shows(shown) and not (is_second and self.is_fixed))
-            or (self.is_fixed and jumped and any(map(self.shows, jumped)))
+            for at, shown, is_repeated, skipped_times in wall.minutes
+            if (self.matches(shown) and not (is_repeated and self.is_fixed))
+            or (self.is_fixed and skipped_times and any(map(self.matches, skipped_times)))
         ]
 
 
-__all__ = ["MINUTE", "UTC", "Meaning", "Wall"]
+__all__ = ["MINUTE", "UTC", "CronOracle", "WallClock"]

@@ -1,4 +1,4 @@
-"""What the gates are asked about, made in one line each."""
+"""Factories for the inputs of the gates."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from rota.core.after import AfterPolicy, Edge, EdgeFact
-from rota.core.artifact import MissingProducer, Need, Outside, Places, Producer, parse_artifact
-from rota.core.breaker import Breakers, HalfOpen, Open, Probed
-from rota.core.control import Pause, Pauses, scopes_of
-from rota.core.fact import Fact, Seen
-from rota.core.gate import Facts, Standing
-from rota.core.lock import Front, Lock, LockBoard, LockMode
+from rota.core.artifact import ArtifactNeed, ArtifactPaths, MissingProducer, Observations, Producer, parse_artifact
+from rota.core.breaker import BreakerStates, HalfOpenState, OpenState, ProbingState
+from rota.core.control import Pause, PauseState, scopes_of
+from rota.core.edges import DependencyPolicy, Edge, UnmetEdge
+from rota.core.fact import Fact, FactValue
+from rota.core.gates import Candidate, GateContext
+from rota.core.lock import Lock, LockBoard, LockFront, LockMode
 from rota.core.pinned_head import Pin, PinnedHead
-from rota.core.pool import Limits, PoolBoard
+from rota.core.pool import PoolBoard, PoolSizes
 from rota.core.queue import Rank
 from rota.core.snapshot import Lane, Snapshot
 from rota.core.status import Status
@@ -31,17 +31,19 @@ def rank(job: int, priority: int = 0, position: int | None = None) -> Rank:
 
 
 def edge(
-    job: int, status: Status | None, policy: AfterPolicy = AfterPolicy.SUCCESS, error: str | None = None
-) -> EdgeFact:
-    return EdgeFact(edge=Edge(predecessor=JobId(job), chain=JobId(job), policy=policy), status=status, error=error)
+    job: int, status: Status | None, policy: DependencyPolicy = DependencyPolicy.SUCCESS, error: str | None = None
+) -> UnmetEdge:
+    return UnmetEdge(edge=Edge(predecessor=JobId(job), chain=JobId(job), policy=policy), status=status, error=error)
 
 
 REPOSITORY = "/repo/.git"
 
 
-def need(name: str, *producers: Status, is_rewound: bool = False, may_wait: bool = False, **fields: Any) -> Need:
-    """An artifact of the repository, with producers that have come to this."""
-    return Need(
+def need(
+    name: str, *producers: Status, is_rewound: bool = False, may_wait: bool = False, **fields: Any
+) -> ArtifactNeed:
+    """Make a need for an artifact of the repository, with producers in these statuses."""
+    return ArtifactNeed(
         artifact=parse_artifact(name),
         scope=REPOSITORY,
         producers=tuple(Producer(status=status, is_rewound=is_rewound) for status in producers),
@@ -55,69 +57,75 @@ def pin(branch: str, oid: str) -> Pin:
 
 
 def lock(text: str) -> Lock:
-    """`repo` or `repo:shared`, as on the command line."""
+    """Parse `repo` or `repo:shared`, as on the command line."""
     key, _, mode = text.partition(":")
     return Lock(key=key, mode=LockMode(mode or "exclusive"))
 
 
-def standing(job: int = 1, *, locks: Sequence[str] = (), priority: int = 0, **fields: Any) -> Standing:
-    """A job that has just been submitted, unless the fields say otherwise."""
-    usual: dict[str, Any] = {
+def candidate(job: int = 1, *, locks: Sequence[str] = (), priority: int = 0, **fields: Any) -> Candidate:
+    """Make a newly submitted job; fields override the defaults."""
+    defaults: dict[str, Any] = {
         "chain": JobId(job),
         "status": Status.QUEUED,
         "wait_kind": None,
         "waited_on": (),
         "is_ready": False,
-        "keys": (),
-        "contends": False,
+        "breaker_keys": (),
+        "is_contending": False,
         "not_before": None,
         "lane": LaneId(1),
-        "draws": {"global": 1},
+        "demand": {"global": 1},
         "edges": (),
     }
-    given = {**usual, **fields}
-    given.setdefault("scopes", scopes_of(given["draws"], None, None, None))
-    return Standing(rank=rank(job, priority), locks=tuple(lock(text) for text in locks), **given)
+    values = {**defaults, **fields}
+    values.setdefault("scopes", scopes_of(values["demand"], None, None, None))
+    return Candidate(rank=rank(job, priority), locks=tuple(lock(text) for text in locks), **values)
 
 
-def facts(
+def gate_context(
     *,
     paused: Sequence[str] = (),
-    breakers: Mapping[str, Open | HalfOpen | Probed] | None = None,
-    fronts: Mapping[str, Front] | None = None,
+    breakers: Mapping[str, OpenState | HalfOpenState | ProbingState] | None = None,
+    fronts: Mapping[str, LockFront] | None = None,
     sizes: Mapping[str, int] | None = None,
-    used: Mapping[str, int] | None = None,
+    usage: Mapping[str, int] | None = None,
     reserved: Mapping[str, int] | None = None,
-    seen: Mapping[Fact, Seen] | None = None,
-    held: str | None = None,
-) -> Facts:
-    """A world in which nothing is in the way, unless the fields say otherwise."""
-    pools = PoolBoard(Limits(sizes or {}), used or {})
+    observed: Mapping[Fact, FactValue] | None = None,
+    hold_text: str | None = None,
+) -> GateContext:
+    """Make a context in which every gate passes; fields override the defaults."""
+    pools = PoolBoard(PoolSizes(sizes or {}), usage or {})
     pools.reserve(reserved or {})
-    return Facts(
+    return GateContext(
         now=NOW,
-        pauses=Pauses({scope: Pause(by="ann", at=NOW) for scope in paused}, Breakers(breakers or {}), held),
+        pauses=PauseState(
+            {scope: Pause(actor="user", at=NOW) for scope in paused}, BreakerStates(breakers or {}), hold_text
+        ),
         locks=LockBoard(fronts or {}),
         pools=pools,
-        outside=Outside(seen=seen or {}, places=Places(jobs="/home/jobs", sentinels="/home/tmp/merge-conflicts")),
+        observations=Observations(
+            observed=observed or {}, paths=ArtifactPaths(jobs="/home/jobs", sentinels="/home/tmp/merge-conflicts")
+        ),
     )
 
 
 def lane(
-    number: int, draws: Mapping[str, int], *heads: Rank, has_more: bool = False, keys: tuple[str, ...] = ()
+    number: int, demand: Mapping[str, int], *heads: Rank, has_more: bool = False, breaker_keys: tuple[str, ...] = ()
 ) -> Lane:
-    scopes = scopes_of(draws, None, None, None)
-    return Lane(id=LaneId(number), draws=draws, scopes=scopes, keys=keys, heads=heads, has_more=has_more)
+    scopes = scopes_of(demand, None, None, None)
+    return Lane(
+        id=LaneId(number), demand=demand, scopes=scopes, breaker_keys=breaker_keys, heads=heads, has_more=has_more
+    )
 
 
 def snapshot(*lanes: Lane, **fields: Any) -> Snapshot:
-    """Without limits, pauses, horizon or batch, and with nobody at work, unless the fields say otherwise."""
-    usual: dict[str, Any] = {
-        "used": {},
-        "workers": frozenset(),
-        "limits": Limits({}),
-        "pauses": Pauses(),
+    """Make a snapshot without limits, pauses, horizon, batch size or busy workers; fields override the defaults."""
+    defaults: dict[str, Any] = {
+        "pool_usage": {},
+        "busy_workers": frozenset(),
+        "pool_sizes": PoolSizes({}),
+        "pauses": PauseState(),
         "batch_size": None,
         "has_ready": bool(lanes),
     }
-    return Snapshot(lanes=lanes, **{**usual, **fields})
+    return Snapshot(lanes=lanes, **{**defaults, **fields})

@@ -1,4 +1,4 @@
-"""Artifacts: how they are written, and every cell of the table of producers."""
+"""Artifacts: notation, and every combination of producer states."""
 
 from __future__ import annotations
 
@@ -6,22 +6,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.making import facts, need, standing
-from rota.core.artifact import MOST_BYTES, TYPES, Artifact, decode_artifact, is_branch, parse_artifact
-from rota.core.fact import Fact, File, Head, Seen
-from rota.core.gate import ARTIFACTS
+from core.making import candidate, gate_context, need
+from rota.core.artifact import (
+    ARTIFACT_TYPES,
+    MAX_ARTIFACT_BYTES,
+    Artifact,
+    decode_artifact,
+    is_branch_name,
+    parse_artifact,
+)
+from rota.core.fact import BranchHead, Fact, FactValue, FileExists
+from rota.core.gates import ARTIFACTS
 from rota.core.status import ACTIVE, STARTED, TERMINAL, Status
-from rota.core.verdict import PASS, Block, Unknown, Verdict, Wait
+from rota.core.verdict import PASS, Block, Undecided, Verdict, Wait
 from rota.core.wait import WaitKind
 from rota.errors import InvalidInput
+from rota.naming import has_line_break
 
 FAILURES = sorted(TERMINAL - {Status.COMPLETED, Status.SKIPPED})
-MISSING: dict[Fact, Seen] = {File("/a"): False, Head("/repo/.git", "main"): None}
-THERE: dict[Fact, Seen] = {File("/a"): True, Head("/repo/.git", "main"): "1" * 40}
+MISSING: dict[Fact, FactValue] = {FileExists("/a"): False, BranchHead("/repo/.git", "main"): None}
+PRESENT: dict[Fact, FactValue] = {FileExists("/a"): True, BranchHead("/repo/.git", "main"): "1" * 40}
 
 
-def judge(*needs: object, seen: dict[Fact, Seen]) -> Verdict:
-    return ARTIFACTS.judge(standing(needs=needs), facts(seen=seen))
+def judge(*needs: object, observed: dict[Fact, FactValue]) -> Verdict:
+    return ARTIFACTS.judge(candidate(needs=needs), gate_context(observed=observed))
 
 
 def waits(text: str, name: str) -> Wait:
@@ -32,82 +40,110 @@ def waits(text: str, name: str) -> Wait:
 
 @pytest.mark.parametrize("name", ["file:/a", "target_branch:main"])
 class TestTable:
-    """DESIGN §3, cell by cell."""
+    """One test for each row of the producer table."""
 
     @pytest.mark.parametrize("status", [None, *sorted(set(Status) - STARTED)])
-    def test_present_passes_whatever_its_producer_did(self, name: str, status: Status | None) -> None:
-        assert judge(need(name, *([] if status is None else [status])), seen=THERE) is PASS
+    def test_present_artifact_passes_with_any_idle_producer(self, name: str, status: Status | None) -> None:
+        assert judge(need(name, *([] if status is None else [status])), observed=PRESENT) is PASS
 
     @pytest.mark.parametrize("status", sorted(ACTIVE))
     @pytest.mark.parametrize("other", [None, *sorted(TERMINAL)])
-    def test_missing_with_an_active_producer_waits(self, name: str, status: Status, other: Status | None) -> None:
+    def test_missing_artifact_with_active_producer_waits(self, name: str, status: Status, other: Status | None) -> None:
         producers = [status] if other is None else [other, status]
-        assert judge(need(name, *producers), seen=MISSING) == waits("waiting on", name)
+        assert judge(need(name, *producers), observed=MISSING) == waits("waiting on", name)
 
-    def test_missing_without_a_producer_is_blocked_or_waits(self, name: str) -> None:
-        assert judge(need(name), seen=MISSING) == Block(detail=f"missing {name}")
-        assert judge(need(name, may_wait=True), seen=MISSING) == waits("awaiting producer for", name)
+    def test_missing_artifact_without_producer_follows_policy(self, name: str) -> None:
+        assert judge(need(name), observed=MISSING) == Block(detail=f"missing {name}")
+        assert judge(need(name, may_wait=True), observed=MISSING) == waits("awaiting producer for", name)
 
     @pytest.mark.parametrize("status", [Status.COMPLETED, Status.SKIPPED])
     @pytest.mark.parametrize("may_wait", [False, True])
-    def test_missing_though_one_succeeded_is_blocked(self, name: str, status: Status, *, may_wait: bool) -> None:
-        wanted = need(name, Status.FAILED, status, may_wait=may_wait)
-        assert judge(wanted, seen=MISSING) == Block(detail=f"missing {name}")
+    def test_missing_artifact_blocks_if_a_producer_succeeded(
+        self, name: str, status: Status, *, may_wait: bool
+    ) -> None:
+        needed = need(name, Status.FAILED, status, may_wait=may_wait)
+        assert judge(needed, observed=MISSING) == Block(detail=f"missing {name}")
 
     @pytest.mark.parametrize("status", FAILURES)
     @pytest.mark.parametrize("may_wait", [False, True])
-    def test_missing_and_all_failed_is_blocked(self, name: str, status: Status, *, may_wait: bool) -> None:
-        wanted = need(name, status, Status.FAILED, may_wait=may_wait)
-        assert judge(wanted, seen=MISSING) == Block(detail=f"dependency failed for {name}")
+    def test_missing_artifact_blocks_if_all_producers_failed(
+        self, name: str, status: Status, *, may_wait: bool
+    ) -> None:
+        needed = need(name, status, Status.FAILED, may_wait=may_wait)
+        assert judge(needed, observed=MISSING) == Block(detail=f"dependency failed for {name}")
 
-    def test_what_nobody_has_looked_at_is_not_decided(self, name: str) -> None:
-        verdict = judge(need(name), seen={})
-        assert isinstance(verdict, Unknown)
+    def test_unprobed_artifact_is_undecided(self, name: str) -> None:
+        verdict = judge(need(name), observed={})
+        assert isinstance(verdict, Undecided)
         assert verdict.facts
 
-    def test_what_a_rewound_producer_made_is_missing_until_it_ends_again(self, name: str) -> None:
-        wanted = need(name, Status.QUEUED, is_rewound=True)
-        assert judge(wanted, seen=THERE) == waits("waiting on", name)
+    def test_artifact_of_rewound_producer_counts_as_missing(self, name: str) -> None:
+        needed = need(name, Status.QUEUED, is_rewound=True)
+        assert judge(needed, observed=PRESENT) == waits("waiting on", name)
 
 
 @pytest.mark.parametrize("status", sorted(STARTED))
-def test_a_file_is_not_there_while_somebody_writes_it_and_a_branch_is(status: Status) -> None:
-    assert judge(need("file:/a", status), seen=THERE) == waits("waiting on", "file:/a")
-    assert judge(need("custom:t:k", status, is_declared=True), seen={}) == waits("waiting on", "custom:t:k")
-    assert judge(need("target_branch:main", status), seen=THERE) is PASS
+def test_running_producer_hides_files_but_not_branches(status: Status) -> None:
+    assert judge(need("file:/a", status), observed=PRESENT) == waits("waiting on", "file:/a")
+    assert judge(need("custom:t:k", status, is_declared=True), observed={}) == waits("waiting on", "custom:t:k")
+    assert judge(need("target_branch:main", status), observed=PRESENT) is PASS
 
 
-def test_the_first_that_is_not_there_speaks() -> None:
+def test_first_unmet_need_gives_the_verdict() -> None:
     waiting, missing = need("file:/a", Status.QUEUED), need("target_branch:main")
-    assert judge(waiting, missing, seen=MISSING) == waits("waiting on", "file:/a")
-    assert judge(missing, waiting, seen=MISSING) == Block(detail="missing target_branch:main")
+    assert judge(waiting, missing, observed=MISSING) == waits("waiting on", "file:/a")
+    assert judge(missing, waiting, observed=MISSING) == Block(detail="missing target_branch:main")
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "", "plan_doc", "plan_doc:", "plan_doc:a b", "plan_doc:a (", "plan_doc:a ()", "plan_doc:../x",
+        "",
+        "plan_doc",
+        "plan_doc:",
+        "plan_doc:a b",
+        "plan_doc:a (",
+        "plan_doc:a ()",
+        "plan_doc:../x",
         "plan_doc:a (-x)",
-        "target_branch:", "target_branch:a..b", "target_branch:a b", "target_branch:-x", "target_branch:x.lock",
-        "merge_sentinel:../x", "merge_sentinel:", "command_patch:", "command_patch:7", "command_patch:run-7", "file:",
-        "custom:x", "custom:x:", "custom::k", "custom:x: k", "custom:x:a\nb", "file:/a\x00b", "unknown:x", "Custom:x:y",
-        f"file:/{'x' * MOST_BYTES}", f"custom:t:{'ä' * 600}",
+        "target_branch:",
+        "target_branch:a..b",
+        "target_branch:a b",
+        "target_branch:-x",
+        "target_branch:x.lock",
+        "merge_sentinel:../x",
+        "merge_sentinel:",
+        "command_patch:",
+        "command_patch:7",
+        "command_patch:run-7",
+        "file:",
+        "custom:x",
+        "custom:x:",
+        "custom::k",
+        "custom:x: k",
+        "custom:x:a\nb",
+        "file:/a\x00b",
+        "unknown:x",
+        "Custom:x:y",
+        f"file:/{'x' * MAX_ARTIFACT_BYTES}",
+        f"custom:t:{'ä' * 600}",
     ],
-)  # fmt: skip
-def test_what_is_malformed_is_refused(text: str) -> None:
+)
+def test_malformed_artifact_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput):
         parse_artifact(text)
 
 
-def test_a_path_that_grows_too_long_when_it_is_made_absolute_is_refused() -> None:
+def test_artifact_with_too_long_absolute_path_is_refused() -> None:
     assert parse_artifact(f"file:{'x' * 600}", cwd="/short")
     with pytest.raises(InvalidInput, match="artifact too long"):
         parse_artifact(f"file:{'x' * 600}", cwd=f"/{'y' * 600}")
 
 
-slugs = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,5}(\.[A-Za-z0-9_-]{1,3})?", fullmatch=True).filter(is_branch)
-branches = st.text("ab/-._ä()", min_size=1, max_size=12).filter(is_branch)
-paths = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), min_size=1, max_size=30)
+slugs = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,5}(\.[A-Za-z0-9_-]{1,3})?", fullmatch=True).filter(is_branch_name)
+branches = st.text("ab/-._ä()", min_size=1, max_size=12).filter(is_branch_name)
+_characters = st.characters(exclude_characters="\x00", exclude_categories=["Cs"])
+paths = st.text(_characters, min_size=1, max_size=30).filter(lambda path: not has_line_break(path))
 texts = st.one_of(
     st.builds("{}:{}".format, st.sampled_from(["plan_doc", "plan_branch", "plan_commits", "merge_sentinel"]), slugs),
     st.builds("plan_doc:{} ({})".format, slugs, branches.filter(lambda name: "(" not in name and ")" not in name)),
@@ -119,13 +155,13 @@ texts = st.one_of(
 
 
 @given(texts)
-def test_what_is_stored_is_read_back(text: str) -> None:
+def test_stored_artifact_round_trips(text: str) -> None:
     artifact = parse_artifact(text, cwd="/some/where")
     assert decode_artifact(str(artifact)) == artifact
     assert parse_artifact(str(artifact)) == artifact
 
 
 @given(st.text())
-def test_whatever_is_in_the_store_can_be_read(text: str) -> None:
+def test_any_stored_text_decodes(text: str) -> None:
     assert isinstance(decode_artifact(text), Artifact)
-    assert decode_artifact(text).type in TYPES
+    assert decode_artifact(text).type in ARTIFACT_TYPES

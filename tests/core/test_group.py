@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.config import extension
-from rota.config.policy import GROUP_FAILURE
-from rota.core.group import POLICIES, Fate, Member, Tally, sort_fates, status_of
+from rota.config.policy import GROUP_FAILURE_POLICY
+from rota.core.group import POLICIES, GroupCounts, Member, MemberOutcome, decide_outcomes, group_status
 from rota.core.status import TERMINAL, Status
-from rota.engine.policy import group_policy_named
+from rota.engine.policy import load_group_policy
 from rota.errors import InvalidInput
 from rota.ids import JobId
 
@@ -20,25 +20,27 @@ statuses = st.lists(st.sampled_from(list(Status)), max_size=6)
 
 
 @given(statuses, st.booleans(), st.booleans(), st.booleans())
-def test_the_status_is_what_a_naive_count_says(
-    chains: list[Status], has_begun: bool, is_closed: bool, is_cancelled: bool
+def test_group_status_matches_naive_count(
+    chains: list[Status], has_started: bool, is_closed: bool, is_cancelled: bool
 ) -> None:
     counts = {status: chains.count(status) for status in Status}
-    found = status_of(Tally(counts=counts, has_begun=has_begun), is_closed=is_closed, is_cancelled=is_cancelled)
-    over = is_closed and all(status in TERMINAL for status in chains)
-    assert (found in ("COMPLETED", "CANCELLED", "PARTIAL")) == over
-    if not over:
-        assert found == ("RUNNING" if has_begun else "QUEUED")
+    status = group_status(
+        GroupCounts(counts=counts, has_started=has_started), is_closed=is_closed, is_cancelled=is_cancelled
+    )
+    is_finished = is_closed and all(chain in TERMINAL for chain in chains)
+    assert (status in ("COMPLETED", "CANCELLED", "PARTIAL")) == is_finished
+    if not is_finished:
+        assert status == ("RUNNING" if has_started else "QUEUED")
     elif set(chains) <= {Status.COMPLETED, Status.SKIPPED} and (chains or not is_cancelled):
-        assert found == "COMPLETED"
+        assert status == "COMPLETED"
     else:
-        assert found == ("CANCELLED" if is_cancelled else "PARTIAL")
+        assert status == ("CANCELLED" if is_cancelled else "PARTIAL")
 
 
-def members(*spared: bool) -> list[Member]:
+def members(*exempt: bool) -> list[Member]:
     return [
-        Member(job=JobId(n), sequence=n, status=Status.QUEUED, is_spared=is_spared)
-        for n, is_spared in enumerate(spared, 2)
+        Member(job=JobId(n), sequence=n, status=Status.QUEUED, is_exempt=is_exempt)
+        for n, is_exempt in enumerate(exempt, 2)
     ]
 
 
@@ -46,29 +48,34 @@ FAILED = Member(job=JobId(1), sequence=1, status=Status.FAILED)
 
 
 @given(st.lists(st.booleans(), max_size=8))
-def test_each_policy_has_one_fate_for_all_but_the_spared(spared: list[bool]) -> None:
-    waiting = members(*spared)
-    others = frozenset(member.job for member in waiting if not member.is_spared)
-    assert sort_fates(POLICIES["stop"], FAILED, waiting) == (others, frozenset())
-    assert sort_fates(POLICIES["skip"], FAILED, waiting) == (frozenset(), others)
-    assert sort_fates(POLICIES["continue"], FAILED, waiting) == (frozenset(), frozenset())
+def test_builtin_policies_spare_exempt_members(exempt: list[bool]) -> None:
+    waiting = members(*exempt)
+    others = frozenset(member.job for member in waiting if not member.is_exempt)
+    assert decide_outcomes(POLICIES["stop"], FAILED, waiting) == (others, frozenset())
+    assert decide_outcomes(POLICIES["skip"], FAILED, waiting) == (frozenset(), others)
+    assert decide_outcomes(POLICIES["continue"], FAILED, waiting) == (frozenset(), frozenset())
 
 
-class Saying:
-    """A policy that says this, whatever it is asked."""
+class FixedOutcomes:
+    """A policy with fixed outcomes."""
 
-    def __init__(self, fates: Any) -> None:
-        self._fates = fates
+    def __init__(self, outcomes: Any) -> None:
+        self._outcomes = outcomes
 
-    def fates(self, _failed: Member, _waiting: Any) -> Any:
-        return self._fates
+    def outcomes(self, _failed: Member, _waiting: Any) -> Any:
+        return self._outcomes
 
 
-def test_of_a_users_policy_only_those_count_that_it_was_asked_about() -> None:
-    policy = Saying({JobId(2): "skip", JobId(3): Fate.CANCEL, JobId(99): "cancel", JobId(4): "go_on"})
-    assert sort_fates(policy, FAILED, members(False, False, False)) == (frozenset({JobId(3)}), frozenset({JobId(2)}))
+def test_plugin_policy_affects_only_waiting_members() -> None:
+    policy = FixedOutcomes(
+        {JobId(2): "skip", JobId(3): MemberOutcome.CANCEL, JobId(99): "cancel", JobId(4): "continue"}
+    )
+    assert decide_outcomes(policy, FAILED, members(False, False, False)) == (
+        frozenset({JobId(3)}),
+        frozenset({JobId(2)}),
+    )
     with pytest.raises(ValueError, match="perish"):
-        sort_fates(Saying({JobId(2): "perish"}), FAILED, members(False))
+        decide_outcomes(FixedOutcomes({JobId(2): "perish"}), FAILED, members(False))
 
 
 class EntryPoint:
@@ -76,27 +83,31 @@ class EntryPoint:
         self.load = lambda: loaded
 
 
-def test_a_package_brings_a_policy(monkeypatch: pytest.MonkeyPatch) -> None:
-    found: dict[str, Any] = {"gentle": EntryPoint(Saying({})), "class": EntryPoint(object), "bad": EntryPoint(7)}
-    monkeypatch.setattr(extension, "entry_points", lambda _kind: found)
-    group_policy_named.cache_clear()
-    assert group_policy_named("gentle").fates(FAILED, []) == {}
-    assert group_policy_named("stop") is POLICIES["stop"]
-    assert tuple(POLICIES) == GROUP_FAILURE.own
-    with pytest.raises(InvalidInput, match="there is stop, continue, skip, bad, class, gentle"):
-        group_policy_named("shrug")
+def test_policy_is_loaded_from_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry_points: dict[str, Any] = {
+        "gentle": EntryPoint(FixedOutcomes({})),
+        "class": EntryPoint(object),
+        "bad": EntryPoint(7),
+    }
+    monkeypatch.setattr(extension, "find_entry_points", lambda _kind: entry_points)
+    load_group_policy.cache_clear()
+    assert load_group_policy("gentle").outcomes(FAILED, []) == {}
+    assert load_group_policy("stop") is POLICIES["stop"]
+    assert tuple(POLICIES) == GROUP_FAILURE_POLICY.builtin_names
+    with pytest.raises(InvalidInput, match="known: stop, continue, skip, bad, class, gentle"):
+        load_group_policy("shrug")
     for name in ("class", "bad"):
-        with pytest.raises(InvalidInput, match="it has no method fates"):
-            group_policy_named(name)
-    group_policy_named.cache_clear()
+        with pytest.raises(InvalidInput, match="it has no method outcomes"):
+            load_group_policy(name)
+    load_group_policy.cache_clear()
 
 
-def test_what_cannot_be_loaded_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_policy_that_fails_to_load_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> Any:
         raise ImportError("no module")
 
     entry = EntryPoint(None)
     entry.load = broken
-    monkeypatch.setattr(extension, "entry_points", lambda _kind: {"broken": entry})
+    monkeypatch.setattr(extension, "find_entry_points", lambda _kind: {"broken": entry})
     with pytest.raises(InvalidInput, match="cannot be loaded: ImportError"):
-        extension.load(GROUP_FAILURE, "broken")
+        extension.load_policy(GROUP_FAILURE_POLICY, "broken")

@@ -1,4 +1,4 @@
-"""Pools: what a job draws, what it is told, and what a job that does not fit does to those behind it."""
+"""Pools: the demand of a job, its messages, and the effect of a job that does not fit on later jobs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from core.making import rank
 from rota.core.job import Spec
-from rota.core.pool import Limits, PoolBoard, PoolPolicy, speaking_order
+from rota.core.pool import PoolBoard, PoolPolicy, PoolSizes, pool_sort_key
 from rota.core.status import Status
 from rota.core.verdict import PASS, Pass, Wait
 from rota.core.wait import WaitKind
 
 
 def _spec(pools: Mapping[str, int] | None = None, **fields: str) -> Spec:
-    return Spec(command=("true",), cwd="/", surroundings=1, pools=pools or {}, **fields)  # type: ignore[arg-type]
+    return Spec(command=("true",), cwd="/", environment=1, pools=pools or {}, **fields)  # type: ignore[arg-type]
 
 
 def _full(name: str, used: int, size: int) -> Wait:
@@ -30,7 +30,7 @@ def _full(name: str, used: int, size: int) -> Wait:
 
 
 @pytest.mark.parametrize(
-    ("spec", "draws"),
+    ("spec", "demand"),
     [
         (_spec(), {"global": 1}),
         (_spec(type="story"), {"global": 1, "type/story": 1}),
@@ -46,8 +46,8 @@ def _full(name: str, used: int, size: int) -> Wait:
         ),
     ],
 )
-def test_dec_011_what_a_job_draws(spec: Spec, draws: Mapping[str, int]) -> None:
-    assert list(PoolPolicy().draws(spec).items()) == list(draws.items())
+def test_dec_011_demand_of_a_job(spec: Spec, demand: Mapping[str, int]) -> None:
+    assert list(PoolPolicy().pool_demand(spec).items()) == list(demand.items())
 
 
 @given(
@@ -56,27 +56,27 @@ def test_dec_011_what_a_job_draws(spec: Spec, draws: Mapping[str, int]) -> None:
         st.integers(1, 9),
     )
 )
-def test_draws_do_not_depend_on_the_order_in_which_they_were_asked_for(pools: dict[str, int]) -> None:
-    """The same draws are one lane, however they were written."""
-    turned = dict(reversed(pools.items()))
-    one = PoolPolicy().draws(Spec(command=("true",), cwd="/", surroundings=1, pools=pools))
-    other = PoolPolicy().draws(Spec(command=("true",), cwd="/", surroundings=1, pools=turned))
-    assert list(one.items()) == list(other.items())
+def test_demand_is_independent_of_request_order(pools: dict[str, int]) -> None:
+    """Equal demand means the same lane, in whatever order the pools were requested."""
+    reordered = dict(reversed(pools.items()))
+    demand = PoolPolicy().pool_demand(Spec(command=("true",), cwd="/", environment=1, pools=pools))
+    reordered_demand = PoolPolicy().pool_demand(Spec(command=("true",), cwd="/", environment=1, pools=reordered))
+    assert list(demand.items()) == list(reordered_demand.items())
 
 
-def test_the_speaking_order_is_global_type_flow_target_resource_and_then_the_name() -> None:
+def test_pool_sort_order_is_global_type_flow_target_resource_name() -> None:
     names = ["global", "type/a", "type/b", "flow/a", "flow/global", "target/a", "resource/a", "resource/type"]
-    assert sorted(set(names), key=speaking_order) == names
+    assert sorted(set(names), key=pool_sort_key) == names
 
 
-def test_of_several_full_pools_the_first_in_that_order_speaks() -> None:
+def test_first_full_pool_in_sort_order_gives_the_reason() -> None:
     spec = _spec({"resource/b": 1, "resource/a": 1}, type="t", flow="f", target="x")
-    draws = PoolPolicy().draws(spec)
-    sizes = dict.fromkeys(draws, 1)
+    demand = PoolPolicy().pool_demand(spec)
+    sizes = dict.fromkeys(demand, 1)
     order = ["global", "type/t", "flow/f", "target/x", "resource/a", "resource/b"]
     for position, name in enumerate(order):
-        board = PoolBoard(Limits(sizes), dict.fromkeys(order[position:], 1))
-        assert board.judge(draws) == _full(name, 1, 1)
+        board = PoolBoard(PoolSizes(sizes), dict.fromkeys(order[position:], 1))
+        assert board.judge(demand) == _full(name, 1, 1)
 
 
 SIZES = {"global": -1, "flow/*": 1, "flow/plan": 3, "flow/free": -1, "type/*": -1, "target/web": 0, "resource/*": 0}
@@ -95,14 +95,12 @@ SIZES = {"global": -1, "flow/*": 1, "flow/plan": 3, "flow/free": -1, "type/*": -
         ("resource/ollama", 0),
     ],
 )
-def test_a_line_of_its_own_comes_before_the_wildcard_and_less_than_nought_is_no_limit(
-    name: str, size: int | None
-) -> None:
-    assert Limits(SIZES).size(name) == size
+def test_exact_size_overrides_wildcard_and_negative_is_unlimited(name: str, size: int | None) -> None:
+    assert PoolSizes(SIZES).size(name) == size
 
 
-def test_no_wildcard_speaks_for_global() -> None:
-    assert Limits({"global/*": 1}).size("global") is None
+def test_wildcard_does_not_apply_to_global() -> None:
+    assert PoolSizes({"global/*": 1}).size("global") is None
 
 
 @pytest.mark.parametrize(
@@ -115,35 +113,34 @@ def test_no_wildcard_speaks_for_global() -> None:
         (-1, 10_000, 100, True),
         (3, 1, 2, True),
         (3, 2, 2, False),
-        (2, 0, 3, False),
         (2, 5, 1, False),
     ],
 )
-def test_dec_011_room_is_size_minus_used_and_a_lowered_limit_drains(
+def test_dec_011_room_is_size_minus_usage_and_lowered_limit_drains(
     size: int, used: int, weight: int, fits: bool
 ) -> None:
-    board = PoolBoard(Limits({"global": size}), {"global": used})
+    board = PoolBoard(PoolSizes({"global": size}), {"global": used})
     verdict = board.judge({"global": weight})
     assert verdict == (PASS if fits else _full("global", used, size))
 
 
-def test_con_002_jobs_that_use_ollama_take_turns_and_others_go_on() -> None:
-    board = PoolBoard(Limits({"global": 9, "resource/ollama": 1}), {})
-    ollama = PoolPolicy().draws(_spec({"resource/ollama": 1}))
+def test_con_002_ollama_jobs_take_turns_and_others_continue() -> None:
+    board = PoolBoard(PoolSizes({"global": 9, "resource/ollama": 1}), {})
+    ollama = PoolPolicy().pool_demand(_spec({"resource/ollama": 1}))
     assert board.judge(ollama) == PASS
-    board.take(ollama)
+    board.allocate(ollama)
     assert board.judge(ollama) == _full("resource/ollama", 1, 1)
-    assert board.judge(PoolPolicy().draws(_spec())) == PASS
+    assert board.judge(PoolPolicy().pool_demand(_spec())) == PASS
 
 
-def test_a_pool_that_a_wildcard_limits_counts_by_itself() -> None:
-    board = PoolBoard(Limits({"flow/*": 1}), {"flow/a": 1})
+def test_wildcard_limits_each_pool_separately() -> None:
+    board = PoolBoard(PoolSizes({"flow/*": 1}), {"flow/a": 1})
     assert board.judge({"global": 1, "flow/a": 1}) == _full("flow/a", 1, 1)
     assert board.judge({"global": 1, "flow/b": 1}) == PASS
 
 
-def test_a_job_that_does_not_fit_closes_where_it_lacks_room_and_nowhere_else() -> None:
-    board = PoolBoard(Limits({"resource/gpu": 4, "resource/cpu": 4}), {"resource/gpu": 3, "resource/cpu": 3})
+def test_close_affects_only_pools_without_room() -> None:
+    board = PoolBoard(PoolSizes({"resource/gpu": 4, "resource/cpu": 4}), {"resource/gpu": 3, "resource/cpu": 3})
     heavy = {"resource/cpu": 1, "resource/gpu": 2}
     assert board.judge(heavy) == _full("resource/gpu", 3, 4)
     board.close(heavy, rank(9))
@@ -155,8 +152,8 @@ def test_a_job_that_does_not_fit_closes_where_it_lacks_room_and_nowhere_else() -
     assert not board.is_closed({"resource/cpu": 1})
 
 
-def test_a_pool_is_closed_to_those_behind_and_says_by_whom() -> None:
-    board = PoolBoard(Limits({"global": 3}), {"global": 2})
+def test_closed_pool_holds_later_jobs_and_names_the_closing_job() -> None:
+    board = PoolBoard(PoolSizes({"global": 3}), {"global": 2})
     board.close({"global": 2}, rank(5))
     assert board.judge({"global": 1}, rank(4)) == PASS
     verdict = board.judge({"global": 1}, rank(6))
@@ -164,21 +161,21 @@ def test_a_pool_is_closed_to_those_behind_and_says_by_whom() -> None:
     assert (verdict.detail, verdict.on) == ("waiting on pool global (2/3)", ("pool:global", "job:5"))
 
 
-def test_closing_for_a_job_that_fits_closes_nothing() -> None:
-    board = PoolBoard(Limits({"global": 2}), {"global": 1})
+def test_close_for_fitting_job_closes_no_pool() -> None:
+    board = PoolBoard(PoolSizes({"global": 2}), {"global": 1})
     board.close({"global": 1, "type/free": 5}, rank(9))
     assert not board.is_closed({"global": 1, "type/free": 5})
 
 
-def test_a_job_that_draws_from_nothing_limited_is_never_closed_out() -> None:
-    board = PoolBoard(Limits({"global": 0}), {})
+def test_unlimited_pool_is_never_closed() -> None:
+    board = PoolBoard(PoolSizes({"global": 0}), {})
     board.close({"global": 1}, rank(9))
     assert board.judge({"resource/tape": 7}) == PASS
 
 
-def test_what_is_taken_is_used() -> None:
-    board = PoolBoard(Limits({"global": 5}), {"global": 1})
-    board.take({"global": 2, "type/story": 1})
+def test_allocate_adds_to_usage() -> None:
+    board = PoolBoard(PoolSizes({"global": 5}), {"global": 1})
+    board.allocate({"global": 2, "type/story": 1})
     assert (board.used("global"), board.used("type/story"), board.used("flow/plan")) == (3, 1, 0)
 
 
@@ -194,33 +191,35 @@ demands = st.dictionaries(names, st.integers(1, 4), min_size=1)
 def test_dec_011_no_pool_is_ever_exceeded(
     sizes: dict[str, int], used: dict[str, int], jobs: list[dict[str, int]]
 ) -> None:
-    """Whoever takes after a yes stays within the size; a pool that was above it before takes nothing more."""
-    board = PoolBoard(Limits(sizes), used)
-    for draws in jobs:
-        if isinstance(board.judge(draws), Pass):
-            board.take(draws)
+    """Allocation after a pass stays within the size; a pool that is over its size accepts nothing more."""
+    board = PoolBoard(PoolSizes(sizes), used)
+    for demand in jobs:
+        if isinstance(board.judge(demand), Pass):
+            board.allocate(demand)
         else:
-            board.close(draws, rank(9))
-        for name in {*used, *draws}:
-            size = Limits(sizes).size(name)
+            board.close(demand, rank(9))
+        for name in {*used, *demand}:
+            size = PoolSizes(sizes).size(name)
             assert size is None or board.used(name) <= max(size, used.get(name, 0))
 
 
 @given(limits, uses, demands)
-def test_a_no_names_a_pool_in_which_room_is_really_missing(
-    sizes: dict[str, int], used: dict[str, int], draws: dict[str, int]
-) -> None:
-    verdict = PoolBoard(Limits(sizes), used).judge(draws)
+def test_wait_names_a_pool_without_room(sizes: dict[str, int], used: dict[str, int], demand: dict[str, int]) -> None:
+    verdict = PoolBoard(PoolSizes(sizes), used).judge(demand)
     lacking = [
         name
-        for name, weight in draws.items()
-        if (size := Limits(sizes).size(name)) is not None and used.get(name, 0) + weight > size
+        for name, weight in demand.items()
+        if (size := PoolSizes(sizes).size(name)) is not None and used.get(name, 0) + weight > size
     ]
-    if isinstance(verdict, Wait):
+    if oversized := [name for name, weight in demand.items() if 0 < (PoolSizes(sizes).size(name) or 0) < weight]:
+        name = oversized[0]
+        assert isinstance(verdict, Wait)
+        assert verdict.detail == f"needs {demand[name]} of {name}, whose size is {PoolSizes(sizes).size(name)}"
+    elif isinstance(verdict, Wait):
         assert verdict.on == (f"pool:{lacking[0]}",)
         assert (
             verdict.detail
-            == f"waiting on pool {lacking[0]} ({used.get(lacking[0], 0)}/{Limits(sizes).size(lacking[0])})"
+            == f"waiting on pool {lacking[0]} ({used.get(lacking[0], 0)}/{PoolSizes(sizes).size(lacking[0])})"
         )
     else:
         assert not lacking
@@ -249,11 +248,11 @@ def test_a_no_names_a_pool_in_which_room_is_really_missing(
         (_spec(target="off"), ["pool target/off has size 0, the job draws 1: it cannot start until the pool grows"]),
     ],
 )
-def test_what_cannot_start_or_holds_nothing_is_accepted_with_a_warning(spec: Spec, warnings: list[str]) -> None:
-    sizes = Limits({"global": 2, "flow/*": 1, "resource/ollama": 1, "target/off": 0})
-    assert sizes.warnings(PoolPolicy().draws(spec), spec.pools) == warnings
+def test_unstartable_or_unlimited_demand_gives_warnings(spec: Spec, warnings: list[str]) -> None:
+    sizes = PoolSizes({"global": 2, "flow/*": 1, "resource/ollama": 1, "target/off": 0})
+    assert sizes.warnings(PoolPolicy().pool_demand(spec), spec.pools) == warnings
 
 
-def test_a_named_global_without_a_limit_is_direct_mode_and_no_reason_to_warn() -> None:
+def test_unlimited_global_gives_no_warning() -> None:
     spec = _spec({"global": 4})
-    assert Limits({"global": -1}).warnings(PoolPolicy().draws(spec), spec.pools) == []
+    assert PoolSizes({"global": -1}).warnings(PoolPolicy().pool_demand(spec), spec.pools) == []

@@ -8,30 +8,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.core.queue import POSITION_GAP, Rank, are_told_apart, position_behind, position_between, position_of
+from rota.core.queue import (
+    POSITION_GAP,
+    Rank,
+    has_distinct_positions,
+    initial_position,
+    position_after,
+    position_between,
+)
 from rota.ids import JobId
 
 small = st.integers(-2, 2)
 ranks = st.builds(Rank, small, small, small, st.integers(1, 99).map(JobId))
 
 
-def _design(one: Rank, other: Rank) -> int:
-    """The sentence of the design, one comparison for each word; ids break what ties remain."""
-    if one.precedence != other.precedence:
-        return -1 if -one.precedence > -other.precedence else 1
-    if one.position != other.position:
-        return -1 if one.position < other.position else 1
-    if one.created_at != other.created_at:
-        return -1 if one.created_at < other.created_at else 1
-    return one.job - other.job
+def _compare(first: Rank, second: Rank) -> int:
+    """Compare by the documented order, field by field; ids break remaining ties."""
+    if first.precedence != second.precedence:
+        return -1 if -first.precedence > -second.precedence else 1
+    if first.position != second.position:
+        return -1 if first.position < second.position else 1
+    if first.created_at != second.created_at:
+        return -1 if first.created_at < second.created_at else 1
+    return first.job - second.job
 
 
 @given(st.lists(ranks))
-def test_inv_004_ranks_sort_as_the_design_says(some: list[Rank]) -> None:
-    assert sorted(some) == sorted(some, key=cmp_to_key(_design))
+def test_inv_004_ranks_sort_by_the_documented_order(ranks_: list[Rank]) -> None:
+    assert sorted(ranks_) == sorted(ranks_, key=cmp_to_key(_compare))
 
 
-def test_inv_004_each_part_of_a_rank_outweighs_all_that_follow() -> None:
+def test_inv_004_earlier_rank_fields_outweigh_later_fields() -> None:
     first = Rank(precedence=-1, position=900, created_at=900, job=JobId(9))
     second = Rank(precedence=0, position=100, created_at=900, job=JobId(9))
     third = Rank(precedence=0, position=200, created_at=1, job=JobId(9))
@@ -40,20 +47,20 @@ def test_inv_004_each_part_of_a_rank_outweighs_all_that_follow() -> None:
 
 
 @given(st.lists(ranks, unique_by=lambda rank: rank.job))
-def test_inv_004_no_two_jobs_share_a_rank(some: list[Rank]) -> None:
-    """The order is total and stable: the same tail is not deferred each tick by chance."""
-    assert len(set(some)) == len(some)
+def test_inv_004_no_two_jobs_share_a_rank(ranks_: list[Rank]) -> None:
+    """The order is total and stable, so that no job is deferred repeatedly by chance."""
+    assert len(set(ranks_)) == len(ranks_)
 
 
 @given(st.integers(1, 10**12), st.integers(1, 10**12))
-def test_dec_005_new_jobs_go_to_the_end_with_room_between_them(one: int, other: int) -> None:
-    gap = position_of(JobId(other)) - position_of(JobId(one))
-    assert gap == (other - one) * POSITION_GAP
+def test_dec_005_new_jobs_go_to_the_end_with_gaps(first: int, second: int) -> None:
+    gap = initial_position(JobId(second)) - initial_position(JobId(first))
+    assert gap == (second - first) * POSITION_GAP
     assert POSITION_GAP == 100
 
 
 @given(st.integers(-(10**9), 10**9), st.integers(1, 10**6))
-def test_dec_005_between_two_is_strictly_between_them_as_long_as_there_is_room(lower: int, gap: int) -> None:
+def test_dec_005_position_between_is_strictly_between(lower: int, gap: int) -> None:
     position = position_between(lower, lower + gap)
     assert (position is None) == (gap == 1)
     assert position is None or lower < position < lower + gap
@@ -61,47 +68,47 @@ def test_dec_005_between_two_is_strictly_between_them_as_long_as_there_is_room(l
 
 
 @given(st.integers(-(10**6), 10**6), st.integers(1, 10**6))
-def test_behind_the_last_is_before_whatever_is_submitted_later(last: int, upcoming: int) -> None:
-    position = position_behind(last, JobId(upcoming))
+def test_position_after_precedes_later_submits(last: int, upcoming: int) -> None:
+    position = position_after(last, JobId(upcoming))
     assert (position is None) == (upcoming * POSITION_GAP - last <= 1)
     assert position is None or last < position < upcoming * POSITION_GAP
 
 
-def test_many_can_go_to_the_end_before_the_gap_is_used_up() -> None:
-    last, count = position_of(JobId(9)), 0
-    while (position := position_behind(last, JobId(10))) is not None:
+def test_many_jobs_fit_after_the_last_position() -> None:
+    last, count = initial_position(JobId(9)), 0
+    while (position := position_after(last, JobId(10))) is not None:
         last, count = position, count + 1
-    assert last == position_of(JobId(10)) - 1
+    assert last == initial_position(JobId(10)) - 1
     assert count > 20
 
 
-@pytest.mark.parametrize(("positions", "are"), [([], True), ([3, 1, 2], True), ([1, 2, 1], False)])
-def test_positions_that_two_share_tell_nobody_apart(positions: list[int], are: bool) -> None:
-    assert are_told_apart(positions) == are
+@pytest.mark.parametrize(("positions", "are_distinct"), [([], True), ([3, 1, 2], True), ([1, 2, 1], False)])
+def test_shared_positions_are_not_distinct(positions: list[int], are_distinct: bool) -> None:
+    assert has_distinct_positions(positions) == are_distinct
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=60))
-def test_dec_005_moves_by_positions_are_moves_in_a_plain_list(moves: list[tuple[int, int]]) -> None:
-    """Each takes the job at one place to another; where there is no gap all positions are made anew."""
+def test_dec_005_moves_by_position_match_list_moves(moves: list[tuple[int, int]]) -> None:
+    """Each move takes a job from one index to another. Without a gap, all positions are reassigned."""
     upcoming = JobId(11)
     order = [JobId(n) for n in range(1, 11)]
-    positions = {job: position_of(job) for job in order}
+    positions = {job: initial_position(job) for job in order}
     for start, goal in moves:
         job = order.pop(start)
         order.insert(goal, job)
-        others = [each for each in order if each != job]
+        others = [other for other in order if other != job]
         if _position(others, positions, goal, upcoming) is None:
-            was = sorted(positions, key=positions.__getitem__)
-            for n, each in enumerate(was):
-                positions[each] = position_of(JobId(upcoming - len(was) + n))
-        found = _position(others, positions, goal, upcoming)
-        assert found is not None, "gaps made anew leave room everywhere"
-        positions[job] = found
+            previous_order = sorted(positions, key=positions.__getitem__)
+            for n, moved in enumerate(previous_order):
+                positions[moved] = initial_position(JobId(upcoming - len(previous_order) + n))
+        position = _position(others, positions, goal, upcoming)
+        assert position is not None, "reassigned positions leave gaps everywhere"
+        positions[job] = position
         assert sorted(positions, key=positions.__getitem__) == order
-        assert max(positions.values()) < position_of(upcoming)
+        assert max(positions.values()) < initial_position(upcoming)
 
 
 def _position(others: list[JobId], positions: dict[JobId, int], goal: int, upcoming: JobId) -> int | None:
     if goal == len(others):
-        return position_behind(positions[others[-1]], upcoming)
+        return position_after(positions[others[-1]], upcoming)
     return position_between(positions[others[goal - 1]] if goal else None, positions[others[goal]])

@@ -1,4 +1,4 @@
-"""Which jobs a rewind takes along, and what stands against it."""
+"""Rewind: the rewind set, and reasons to refuse it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.core.artifact import parse_artifact
-from rota.core.rewind import Craft, downstream, refuse_running, rewound, stale_sentinels
-from rota.core.status import STARTED, Status
+from rota.core.rewind import ArtifactUse, find_downstream, find_stale_sentinels, refuse_running, rewound_status
+from rota.core.status import STARTED, STORED, Status
 from rota.errors import Conflict
 from rota.ids import JobId
 
@@ -22,59 +22,56 @@ graphs = st.integers(1, 12).flatmap(
 
 
 @given(graphs)
-def test_the_set_is_closed_and_nothing_in_it_could_be_left_out(graph: tuple[int, set[tuple[int, int]]]) -> None:
-    """Rings among them too: a job can need what one behind it makes."""
+def test_downstream_set_is_closed_and_minimal(graph: tuple[int, set[tuple[int, int]]]) -> None:
+    """Cycles are included: a job can need the product of a downstream job."""
     root, edges = graph
-    asked: list[JobId] = []
+    requested: list[JobId] = []
 
-    def follow(chains: Sequence[JobId]) -> list[JobId]:
-        asked.extend(chains)
+    def find_followers(chains: Sequence[JobId]) -> list[JobId]:
+        requested.extend(chains)
         return [JobId(after) for before, after in sorted(edges) if before in chains]
 
-    found = downstream([JobId(root)], follow)
-    assert found[0] == root
-    assert len(set(found)) == len(found)
-    assert sorted(asked) == sorted(found), "each is asked for once"
-    assert all(after in found for before, after in edges if before in found)
-    for n, job in enumerate(found[1:], 1):
-        assert any((before, job) in edges for before in found[:n]), "nearer ones come first"
+    downstream = find_downstream([JobId(root)], find_followers)
+    assert downstream[0] == root
+    assert len(set(downstream)) == len(downstream)
+    assert sorted(requested) == sorted(downstream), "each chain is requested once"
+    assert all(after in downstream for before, after in edges if before in downstream)
+    for n, job in enumerate(downstream[1:], 1):
+        assert any((before, job) in edges for before in downstream[:n]), "nearer chains come first"
 
 
-def test_those_that_run_are_named() -> None:
+def test_running_jobs_are_refused_by_name() -> None:
     jobs = [(JobId(3), Status.COMPLETED), (JobId(7), Status.RUNNING), (JobId(9), Status.DISPATCHED)]
     text = r"^cannot rewind while jobs are running in the rewind set: job-7 \(RUNNING\), job-9 \(RUNNING\)$"
     with pytest.raises(Conflict, match=text):
         refuse_running(jobs)
-    refuse_running([(JobId(n), status) for n, status in enumerate(Status) if status not in STARTED])
+    refuse_running([(JobId(n), status) for n, status in enumerate(STORED) if status not in STARTED])
 
 
-def test_whatever_does_not_run_is_queued_again() -> None:
-    assert {rewound(status) for status in Status if status not in STARTED} == {Status.QUEUED}
+def test_jobs_that_do_not_run_are_queued_again() -> None:
+    assert {rewound_status(status) for status in STORED if status not in STARTED} == {Status.QUEUED}
 
 
-def craft(chain: int, name: str, *, is_made: bool) -> Craft:
-    return Craft(chain=JobId(chain), artifact=parse_artifact(name), scope="", is_made=is_made)
+def artifact_use(chain: int, name: str, *, is_produced: bool) -> ArtifactUse:
+    return ArtifactUse(chain=JobId(chain), artifact=parse_artifact(name), scope="", is_produced=is_produced)
 
 
 @pytest.mark.parametrize(
-    ("is_made", "makers", "goes"),
-    [
-        (True, [1], True),
-        (True, [1, 9], True),
-        (False, [], False),
-        (False, [1], True),
-        (False, [9], False),
-    ],
+    ("is_produced", "producers", "is_removed"),
+    [(True, [1], True), (True, [1, 9], True), (False, [], False), (False, [1], True), (False, [9], False)],
 )
-def test_sentinels_that_were_made_upstream_stay(is_made: bool, makers: list[int], goes: bool) -> None:
-    crafts = [craft(2, "merge_sentinel:foo", is_made=is_made), craft(2, "target_branch:main", is_made=True)]
-    stale = stale_sentinels(crafts, {JobId(1), JobId(2)}, {"merge_sentinel:foo": [JobId(n) for n in makers]})
-    assert [str(artifact) for artifact in stale] == ["merge_sentinel:foo"] * goes
+def test_upstream_sentinels_are_kept(is_produced: bool, producers: list[int], is_removed: bool) -> None:
+    uses = [
+        artifact_use(2, "merge_sentinel:foo", is_produced=is_produced),
+        artifact_use(2, "target_branch:main", is_produced=True),
+    ]
+    stale = find_stale_sentinels(uses, {JobId(1), JobId(2)}, {"merge_sentinel:foo": [JobId(n) for n in producers]})
+    assert [str(artifact) for artifact in stale] == ["merge_sentinel:foo"] * is_removed
 
 
 @pytest.mark.parametrize(
-    ("name", "is_merge_work"),
+    ("name", "is_merge_artifact"),
     [("merge_sentinel:foo", True), ("target_branch:main", True), ("plan_branch:foo", False), ("file:/x", False)],
 )
-def test_what_counts_as_merge_work(name: str, is_merge_work: bool) -> None:
-    assert craft(1, name, is_made=False).is_merge_work is is_merge_work
+def test_merge_artifact_types(name: str, is_merge_artifact: bool) -> None:
+    assert artifact_use(1, name, is_produced=False).is_merge_artifact is is_merge_artifact

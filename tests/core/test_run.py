@@ -1,53 +1,65 @@
-"""What an end means: every way a child can end, with its status, its code and its words."""
+"""Results of runs: status, exit code and messages for every way a child can end."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from signal import SIGHUP, SIGKILL, SIGSEGV, SIGTERM
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.core.run import MUTABLE, Conclusion, End, Intent, Run, amend, conclude
+from rota.core.run import (
+    CRASH_RECOVERY,
+    MUTABLE_FIELDS,
+    STOPPED_BY_SHUTDOWN,
+    UNVERIFIED,
+    Run,
+    RunEnd,
+    RunResult,
+    StopIntent,
+    amend,
+    conclude,
+)
 from rota.core.status import TERMINAL, Status
 from rota.errors import Conflict
 
 COMPLETED, FAILED, SKIPPED, CANCELLED = Status.COMPLETED, Status.FAILED, Status.SKIPPED, Status.CANCELLED
-NOTHING = Intent()
-STOPPED = Intent(stop_requested="cancelled by ann")
-LIMITED = Intent(timeout=timedelta(minutes=2), idle_timeout=timedelta(seconds=30))
+NO_INTENT = StopIntent()
+STOPPED = StopIntent(stop_requested="cancelled by ann")
+LIMITED = StopIntent(timeout=timedelta(minutes=2), idle_timeout=timedelta(seconds=30))
 
 
-def _failed(exit_code: int, reason: str) -> Conclusion:
-    return Conclusion(status=FAILED, exit_code=exit_code, reason=reason, error=reason)
+def _failed(exit_code: int | None, reason: str) -> RunResult:
+    return RunResult(status=FAILED, exit_code=exit_code, reason=reason, error=reason)
 
 
-DONE = Conclusion(status=COMPLETED, exit_code=0, reason=None)
-CALLED_OFF = Conclusion(status=CANCELLED, exit_code=143, reason="cancelled by ann", error="cancelled by ann")
+SUCCESS = RunResult(status=COMPLETED, exit_code=0, reason=None)
+CANCELLED_RESULT = RunResult(status=CANCELLED, exit_code=143, reason="cancelled by ann", error="cancelled by ann")
 
 
 @pytest.mark.parametrize(
-    ("end", "intent", "conclusion"),
+    ("end", "intent", "result"),
     [
-        (End(code=0), NOTHING, DONE),
-        (End(code=0, tail="a warning"), NOTHING, DONE),
-        (End(code=1), NOTHING, _failed(1, "exit code 1")),
-        (End(code=255), NOTHING, _failed(255, "exit code 255")),
-        (End(signal=SIGKILL), NOTHING, _failed(137, "killed by SIGKILL")),
-        (End(signal=SIGTERM), NOTHING, _failed(143, "killed by SIGTERM")),
-        (End(signal=SIGSEGV), NOTHING, _failed(139, "killed by SIGSEGV")),
-        (End(signal=SIGHUP), NOTHING, _failed(129, "killed by SIGHUP")),
-        (End(signal=50), NOTHING, _failed(178, "killed by signal 50")),
+        (RunEnd(code=0), NO_INTENT, SUCCESS),
+        (RunEnd(code=0, stderr_tail="a warning"), NO_INTENT, SUCCESS),
+        (RunEnd(code=1), NO_INTENT, _failed(1, "exit code 1")),
+        (RunEnd(code=255), NO_INTENT, _failed(255, "exit code 255")),
+        (RunEnd(signal=SIGKILL), NO_INTENT, _failed(137, "killed by SIGKILL")),
+        (RunEnd(signal=SIGTERM), NO_INTENT, _failed(143, "killed by SIGTERM")),
+        (RunEnd(signal=SIGSEGV), NO_INTENT, _failed(139, "killed by SIGSEGV")),
+        (RunEnd(signal=SIGHUP), NO_INTENT, _failed(129, "killed by SIGHUP")),
+        (RunEnd(signal=50), NO_INTENT, _failed(178, "killed by signal 50")),
     ],
 )
-def test_an_end_of_its_own(end: End, intent: Intent, conclusion: Conclusion) -> None:
-    assert conclude(end, intent) == conclusion
+def test_result_of_each_exit(end: RunEnd, intent: StopIntent, result: RunResult) -> None:
+    assert conclude(end, intent) == result
 
 
-@pytest.mark.parametrize("how", [{"signal": SIGTERM}, {"signal": SIGKILL}, {"code": 0}, {"code": 3}, {}])
-def test_a_timeout_is_124_however_the_child_took_it(how: dict[str, int]) -> None:
-    timeout, idle = End(ended_by="timeout", **how), End(ended_by="idle_timeout", **how)  # type: ignore[arg-type]
+@pytest.mark.parametrize("exit_fields", [{"signal": SIGTERM}, {"signal": SIGKILL}, {"code": 0}, {"code": 3}, {}])
+def test_timeout_exits_124_whatever_the_child_did(exit_fields: dict[str, int]) -> None:
+    timeout, idle = RunEnd(ended_by="timeout", **exit_fields), RunEnd(ended_by="idle_timeout", **exit_fields)  # type: ignore[arg-type]
     assert conclude(timeout, LIMITED) == _failed(124, "timed out after 2m")
     assert conclude(idle, LIMITED) == _failed(124, "timed out after 30s without output")
 
@@ -61,107 +73,112 @@ def test_a_timeout_is_124_however_the_child_took_it(how: dict[str, int]) -> None
         (timedelta(hours=1), "timed out after 1h"),
     ],
 )
-def test_a_timeout_is_named_as_people_write_it(timeout: timedelta, text: str) -> None:
-    assert conclude(End(ended_by="timeout"), Intent(timeout=timeout)) == _failed(124, text)
+def test_timeout_reason_formats_the_duration(timeout: timedelta, text: str) -> None:
+    assert conclude(RunEnd(ended_by="timeout"), StopIntent(timeout=timeout)) == _failed(124, text)
 
 
 @pytest.mark.parametrize("ended_by", ["timeout", "idle_timeout"])
-def test_a_timeout_that_the_record_does_not_know_is_a_timeout_all_the_same(ended_by: str) -> None:
-    assert conclude(End(ended_by=ended_by), NOTHING) == _failed(124, "timed out after its limit")
+def test_timeout_without_recorded_limit_has_a_generic_reason(ended_by: str) -> None:
+    assert conclude(RunEnd(ended_by=ended_by), NO_INTENT) == _failed(124, "timed out after its limit")
 
 
-def test_a_timeout_before_a_cancel_took_effect_stands() -> None:
-    intent = Intent(stop_requested="cancelled by ann", timeout=timedelta(minutes=2))
-    assert conclude(End(ended_by="timeout", signal=SIGTERM), intent) == _failed(124, "timed out after 2m")
+def test_timeout_before_cancel_takes_effect_stands() -> None:
+    intent = StopIntent(stop_requested="cancelled by ann", timeout=timedelta(minutes=2))
+    assert conclude(RunEnd(ended_by="timeout", signal=SIGTERM), intent) == _failed(124, "timed out after 2m")
 
 
 @pytest.mark.parametrize(
-    ("end", "intent", "conclusion"),
+    ("end", "intent", "result"),
     [
-        (End(ended_by="stop", signal=SIGTERM), STOPPED, CALLED_OFF),
-        (End(ended_by="stop", signal=SIGKILL), STOPPED, CALLED_OFF),
-        (End(ended_by="stop", code=0), STOPPED, CALLED_OFF),
-        (End(ended_by="stop", code=7), STOPPED, CALLED_OFF),
-        (End(ended_by="stop"), STOPPED, CALLED_OFF),
-        # Asked for, but it had ended before: its result stands.
-        (End(code=0), STOPPED, DONE),
-        (End(code=7), STOPPED, _failed(7, "exit code 7")),
-        (End(signal=SIGKILL), STOPPED, _failed(137, "killed by SIGKILL")),
-        # Stopped, but nobody had asked for it: what it ended with.
-        (End(ended_by="stop", signal=SIGTERM), NOTHING, _failed(143, "killed by SIGTERM")),
-        (End(ended_by="stop", code=0), NOTHING, DONE),
-        (End(ended_by="stop", code=7), NOTHING, _failed(7, "exit code 7")),
+        (RunEnd(ended_by="stop", signal=SIGTERM), STOPPED, CANCELLED_RESULT),
+        (RunEnd(ended_by="stop", signal=SIGKILL), STOPPED, CANCELLED_RESULT),
+        (RunEnd(ended_by="stop", code=0), STOPPED, CANCELLED_RESULT),
+        (RunEnd(ended_by="stop", code=7), STOPPED, CANCELLED_RESULT),
+        (RunEnd(ended_by="stop"), STOPPED, CANCELLED_RESULT),
+        # The child had ended before the requested stop: its result stands.
+        (RunEnd(code=0), STOPPED, SUCCESS),
+        (RunEnd(code=7), STOPPED, _failed(7, "exit code 7")),
+        (RunEnd(signal=SIGKILL), STOPPED, _failed(137, "killed by SIGKILL")),
+        # The child was stopped without a stored request: its result stands.
+        (RunEnd(ended_by="stop", signal=SIGTERM), NO_INTENT, _failed(143, "killed by SIGTERM")),
+        (RunEnd(ended_by="stop", code=0), NO_INTENT, SUCCESS),
+        (RunEnd(ended_by="stop", code=7), NO_INTENT, _failed(7, "exit code 7")),
     ],
 )
-def test_a_stop_cancels_only_what_it_was_asked_to_and_what_had_not_ended(
-    end: End, intent: Intent, conclusion: Conclusion
-) -> None:
-    assert conclude(end, intent) == conclusion
+def test_only_requested_stop_of_running_child_cancels(end: RunEnd, intent: StopIntent, result: RunResult) -> None:
+    assert conclude(end, intent) == result
 
 
-@pytest.mark.parametrize(("said", "reason"), [("nothing to do", "nothing to do"), ("", "skip_if exited 0")])
-@pytest.mark.parametrize("intent", [NOTHING, STOPPED, LIMITED])
-def test_skipped_with_what_it_said_or_a_text_of_its_own(said: str, reason: str, intent: Intent) -> None:
-    expected = Conclusion(status=SKIPPED, exit_code=0, reason=reason)
-    assert conclude(End(skipped=said, code=0), intent) == expected
-    assert conclude(End(skipped=said), intent) == expected
+@pytest.mark.parametrize(("skip_reason", "reason"), [("nothing to do", "nothing to do"), ("", "skip_if exited 0")])
+@pytest.mark.parametrize("intent", [NO_INTENT, STOPPED, LIMITED])
+def test_skip_reason_has_a_default_text(skip_reason: str, reason: str, intent: StopIntent) -> None:
+    expected = RunResult(status=SKIPPED, exit_code=0, reason=reason)
+    assert conclude(RunEnd(skip_reason=skip_reason, code=0), intent) == expected
+    assert conclude(RunEnd(skip_reason=skip_reason), intent) == expected
 
 
-@pytest.mark.parametrize(("watched", "reason"), [(True, "exit status unknown"), (False, "Scheduler crash recovery")])
-def test_dec_008_an_end_that_nobody_knows_is_a_failure_with_its_name(watched: bool, reason: str) -> None:
-    assert conclude(End(watched=watched), NOTHING) == _failed(1, reason)
-    assert conclude(End(watched=watched), STOPPED) == _failed(1, reason)
+@pytest.mark.parametrize(
+    ("was_watched", "reason"), [(True, "exit status unknown"), (False, "Scheduler crash recovery")]
+)
+def test_dec_008_unknown_exit_is_a_named_failure(was_watched: bool, reason: str) -> None:
+    assert conclude(RunEnd(was_watched=was_watched), NO_INTENT) == _failed(None, reason)
+    assert conclude(RunEnd(was_watched=was_watched), STOPPED) == _failed(None, reason)
 
 
 @pytest.mark.parametrize(
     ("end", "first"),
     [
-        (End(code=2, tail="Traceback\nValueError: no\n"), "exit code 2"),
-        (End(signal=SIGKILL, tail="Traceback\nValueError: no\n"), "killed by SIGKILL"),
-        (End(ended_by="timeout", tail="Traceback\nValueError: no\n"), "timed out after 2m"),
-        (End(ended_by="idle_timeout", tail="Traceback\nValueError: no\n"), "timed out after 30s without output"),
-        (End(tail="Traceback\nValueError: no\n"), "exit status unknown"),
+        (RunEnd(code=2, stderr_tail="Traceback\nValueError: no\n"), "exit code 2"),
+        (RunEnd(signal=SIGKILL, stderr_tail="Traceback\nValueError: no\n"), "killed by SIGKILL"),
+        (RunEnd(ended_by="timeout", stderr_tail="Traceback\nValueError: no\n"), "timed out after 2m"),
+        (
+            RunEnd(ended_by="idle_timeout", stderr_tail="Traceback\nValueError: no\n"),
+            "timed out after 30s without output",
+        ),
+        (RunEnd(stderr_tail="Traceback\nValueError: no\n"), "exit status unknown"),
     ],
 )
-def test_the_end_of_stderr_is_kept_under_the_reason(end: End, first: str) -> None:
-    conclusion = conclude(end, LIMITED)
-    assert conclusion.error == f"{first}\nTraceback\nValueError: no\n"
-    assert conclusion.reason == first
+def test_error_has_reason_then_stderr_tail(end: RunEnd, first: str) -> None:
+    result = conclude(end, LIMITED)
+    assert result.error == f"{first}\nTraceback\nValueError: no\n"
+    assert result.reason == first
 
 
 ends = st.builds(
-    End,
+    RunEnd,
     code=st.none() | st.integers(0, 255),
     signal=st.none() | st.integers(1, 64),
     ended_by=st.sampled_from([None, "stop", "timeout", "idle_timeout"]),
-    skipped=st.none() | st.text(max_size=5),
-    watched=st.booleans(),
-    tail=st.text(max_size=10),
+    skip_reason=st.none() | st.text(max_size=5),
+    was_watched=st.booleans(),
+    stderr_tail=st.text(max_size=10),
 )
 limits = st.none() | st.timedeltas(timedelta(milliseconds=1), timedelta(days=3650))
 intents = st.builds(
-    Intent, stop_requested=st.sampled_from([None, "cancelled by ann"]), timeout=limits, idle_timeout=limits
+    StopIntent, stop_requested=st.sampled_from([None, "cancelled by ann"]), timeout=limits, idle_timeout=limits
 )
 
 
 @given(ends, intents)
-def test_every_end_has_a_meaning(end: End, intent: Intent) -> None:
-    """A failure is never an empty string, only success is silent, and the code tells success from the rest."""
-    conclusion = conclude(end, intent)
-    assert conclusion.status in TERMINAL - {Status.BLOCKED_BY_DEPENDENCY}
-    assert (conclusion.exit_code == 0) is (conclusion.status in (COMPLETED, SKIPPED))
-    assert 0 <= conclusion.exit_code <= 255
-    assert (conclusion.reason is None) is (conclusion.status is COMPLETED)
-    assert conclusion.reason != ""
-    if conclusion.status is FAILED:
-        assert conclusion.error
-        assert conclusion.reason
-        assert conclusion.error.startswith(conclusion.reason)
-        assert conclusion.error.endswith(end.tail)
+def test_every_end_has_a_consistent_result(end: RunEnd, intent: StopIntent) -> None:
+    """A failure always has an error, only success has no reason, and the exit code separates success from failure."""
+    result = conclude(end, intent)
+    assert result.status in TERMINAL - {Status.BLOCKED_BY_DEPENDENCY}
+    assert (result.exit_code == 0) is (result.status in (COMPLETED, SKIPPED))
+    assert result.exit_code is None or 0 <= result.exit_code <= 255
+    is_unknown = result.reason in ("exit status unknown", "Scheduler crash recovery")
+    assert (result.exit_code is None) is is_unknown or end.skip_reason is not None
+    assert (result.reason is None) is (result.status is COMPLETED)
+    assert result.reason != ""
+    if result.status is FAILED:
+        assert result.error
+        assert result.reason
+        assert result.error.startswith(result.reason)
+        assert result.error.endswith(end.stderr_tail)
 
 
 @given(ends, intents)
-def test_only_exit_code_0_completes_and_only_a_wanted_stop_cancels(end: End, intent: Intent) -> None:
+def test_only_exit_code_0_completes_and_only_requested_stop_cancels(end: RunEnd, intent: StopIntent) -> None:
     status = conclude(end, intent).status
     if status is COMPLETED:
         assert end.code == 0
@@ -169,19 +186,38 @@ def test_only_exit_code_0_completes_and_only_a_wanted_stop_cancels(end: End, int
     if status is CANCELLED:
         assert end.ended_by == "stop"
         assert intent.stop_requested is not None
-    assert (status is SKIPPED) is (end.skipped is not None)
+    assert (status is SKIPPED) is (end.skip_reason is not None)
 
 
-def test_inv_002_these_fields_of_a_run_may_change_and_no_other() -> None:
-    assert {"finished_at", "status", "exit_code", "error", "artifacts"} == MUTABLE
+def test_inv_002_only_mutable_run_fields_can_change() -> None:
+    assert {"finished_at", "status", "exit_code", "error", "artifacts"} == MUTABLE_FIELDS
     assert amend(status="FAILED", finished_at=1, exit_code=1, error="no") == {
-        "status": "FAILED", "finished_at": 1, "exit_code": 1, "error": "no",
-    }  # fmt: skip
-    for field in set(Run.__struct_fields__) - MUTABLE:
+        "status": "FAILED",
+        "finished_at": 1,
+        "exit_code": 1,
+        "error": "no",
+    }
+    for field in set(Run.__struct_fields__) - MUTABLE_FIELDS:
         with pytest.raises(Conflict, match=f"^Cannot modify immutable fields: {field}$"):
             amend(**{field: 1})
 
 
-def test_inv_002_the_refused_fields_are_named_in_the_order_of_the_record() -> None:
+def test_inv_002_refused_fields_are_named_in_record_order() -> None:
     with pytest.raises(Conflict, match=r"^Cannot modify immutable fields: id, job, worker, started_at, mood$"):
         amend(mood=1, started_at=1, status="FAILED", worker="local/2", id=9, job=9)
+
+
+@pytest.mark.parametrize(
+    ("end", "intent", "reason"),
+    [
+        (RunEnd(ended_by="stop"), StopIntent(stop_requested="cancelled by ann"), f"cancelled by ann; {UNVERIFIED}"),
+        (RunEnd(ended_by="timeout"), LIMITED, f"timed out after 2m; {UNVERIFIED}"),
+        (RunEnd(was_watched=False), NO_INTENT, CRASH_RECOVERY),
+        (RunEnd(ended_by="stop"), StopIntent(stop_requested=STOPPED_BY_SHUTDOWN), STOPPED_BY_SHUTDOWN),
+    ],
+)
+def test_unverified_process_tree_is_noted_in_the_error(end: RunEnd, intent: StopIntent, reason: str) -> None:
+    result = conclude(msgspec.structs.replace(end, is_verified=False), intent)
+    assert result.reason == reason
+    assert result.error is not None
+    assert UNVERIFIED in result.error

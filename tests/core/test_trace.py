@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rota.core.trace import joined, taken_out, trace_of
+from rota.core.trace import merge_traces, parse_trace, split_trace
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 SPAN = "00f067aa0ba902b7"
@@ -12,9 +12,9 @@ PARENT = f"00-{TRACE}-{SPAN}-01"
 @pytest.mark.parametrize(
     "text", [PARENT, f"00-{TRACE}-{SPAN}-00", f"cc-{TRACE}-{SPAN}-01", f"cc-{TRACE}-{SPAN}-01-what-comes-later"]
 )
-def test_a_trace_is_passed_on_as_it_is(text: str) -> None:
-    assert trace_of([text], []) == {"TRACEPARENT": text}
-    assert trace_of([f" {text}\t"], []) == {"TRACEPARENT": text}
+def test_valid_traceparent_is_kept_verbatim(text: str) -> None:
+    assert parse_trace([text], []) == {"TRACEPARENT": text}
+    assert parse_trace([f" {text}\t"], []) == {"TRACEPARENT": text}
 
 
 @pytest.mark.parametrize(
@@ -38,8 +38,8 @@ def test_a_trace_is_passed_on_as_it_is(text: str) -> None:
         [PARENT, PARENT],
     ],
 )
-def test_what_is_no_trace_is_ignored(parents: list[str]) -> None:
-    assert trace_of(parents, ["a=1"]) == {}
+def test_invalid_traceparent_is_ignored(parents: list[str]) -> None:
+    assert parse_trace(parents, ["a=1"]) == {}
 
 
 @pytest.mark.parametrize(
@@ -56,20 +56,22 @@ def test_what_is_no_trace_is_ignored(parents: list[str]) -> None:
         (["a=1", "b=" + "x" * 507, "c=3"], "a=1"),
     ],
 )
-def test_its_state_is_cut_by_whole_members(states: list[str], state: str | None) -> None:
-    assert trace_of([PARENT], states).get("TRACESTATE") == state
+def test_tracestate_is_truncated_by_whole_members(states: list[str], state: str | None) -> None:
+    assert parse_trace([PARENT], states).get("TRACESTATE") == state
 
 
-def test_what_a_job_says_of_its_trace_goes_before_what_its_request_said() -> None:
-    asked = trace_of([PARENT], ["a=1"])
-    assert joined({}, asked) == {"TRACEPARENT": PARENT, "TRACESTATE": "a=1"}
-    assert joined({"TRACEPARENT": "own"}, asked) == {"TRACEPARENT": "own"}, "another trace's state is not mixed in"
-    assert joined({"TRACESTATE": "b=2"}, asked) == {"TRACEPARENT": PARENT, "TRACESTATE": "b=2"}
+def test_job_trace_takes_precedence_over_request_trace() -> None:
+    request_trace = parse_trace([PARENT], ["a=1"])
+    assert merge_traces({}, request_trace) == {"TRACEPARENT": PARENT, "TRACESTATE": "a=1"}
+    assert merge_traces({"TRACEPARENT": "own"}, request_trace) == {"TRACEPARENT": "own"}, (
+        "the state of another trace is not merged"
+    )
+    assert merge_traces({"TRACESTATE": "b=2"}, request_trace) == {"TRACEPARENT": PARENT, "TRACESTATE": "b=2"}
 
 
-def test_a_trace_is_taken_out_of_an_environment() -> None:
-    assert taken_out({"A": "1", "TRACEPARENT": "p", "TRACESTATE": "s"}) == (
+def test_split_trace_removes_trace_from_environment() -> None:
+    assert split_trace({"A": "1", "TRACEPARENT": "p", "TRACESTATE": "s"}) == (
         {"A": "1"},
         {"TRACEPARENT": "p", "TRACESTATE": "s"},
     )
-    assert taken_out({"A": "1"}) == ({"A": "1"}, {})
+    assert split_trace({"A": "1"}) == ({"A": "1"}, {})

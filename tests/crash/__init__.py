@@ -1,11 +1,11 @@
-"""The crash matrix: real schedulers, supervisors and children, killed at named points and at any moment.
+"""The crash matrix: real schedulers, supervisors and children, killed at named points and at random moments.
 
-    load      clients that ask over the socket, each request with its key: `mixed` wants everything there is, `brief`
-              many short jobs and nothing else
-    child     writes what it does into one file: what really ran is known without the store
-    point     the table of places at which a process can be killed; `strike` does it, from inside that process
-    ground    the home, who brings a killed scheduler back, and the faults
-    judge     when all has ended: the store, the clients and the file of the children must tell the same
+    load      clients that send requests over the socket, each with its key: `mixed` uses every feature, `short` only
+              many short jobs
+    history   the file to which children and killers write their actions: it tells what really ran without the store
+    point     the table of points at which a process can be killed; `killer` kills it, from inside that process
+    rig       the home, the manager that restarts a killed scheduler, and the faults
+    judge     the final check: the store, the clients and the history must agree
 
-`python -m crash` runs many rounds and prints the table; `make test` runs each point once.
+`python -m crash` runs many rounds and prints the table; `make test` hits each point once.
 """

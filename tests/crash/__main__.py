@@ -1,4 +1,4 @@
-"""`python -m crash --rounds 100`: the crash matrix at length. A round that fails is named by its seed.
+"""Command line of the crash matrix: `python -m crash --rounds 100`. A failing round prints its seed.
 
 PYTHONPATH=tests python -m crash --seed 4711 --rounds 1
 """

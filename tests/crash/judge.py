@@ -1,12 +1,12 @@
-"""When all has ended: what the clients were told, what the children wrote and what the store says must be one story.
+"""Final check of a round: the responses of the clients, the history of the children and the store must agree.
 
-lost          accepted, and not in the store, or without an end, or ended without cause and without a run; a chain that
-              stopped with retries left
-twice         a run with two children; a job or chain that ran again though nobody asked, or after what ended otherwise
-              than it may; two at once that must not
-mislabelled   an end that is not the one its child had; `unknown` where the supervisor was not killed
-locks         held by nobody, pools in use by nobody, groups and slots that are open
-orphans       processes that live and are nobody's
+lost          a job that was accepted and is not in the store, has not ended, or ended without a run and without a
+              cause; a chain that stopped with retries left
+twice         a run with two children; a job or chain that ran again without a request, or although a dependency ended
+              otherwise; two runs at once that exclude each other
+mislabeled    a result that is not the child's own; `unknown` although the supervisor was not killed
+locks         locks and pool capacity without an owner, open groups and reservations
+orphans       live processes that belong to no run
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from typing import Any
 
 import msgspec
 
-from crash import witness
-from crash.ends import Ends
-from crash.ground import Ground
-from crash.load import POOLS, Told
+from crash import history
+from crash.endings import EndingCheck
+from crash.history import Line
+from crash.load import POOLS, Submitted
 from crash.point import BY_NAME
-from crash.witness import Line
-from rota.client.ask.job import TERMINAL
+from crash.rig import CrashRig
+from rota.client.requests.job import TERMINAL_STATUSES
 from rota.core.run import CRASH_RECOVERY, UNKNOWN_EXIT
 
-KINDS = ("lost", "twice", "mislabelled", "locks", "orphans")
-_NEVER_BEGAN = "the supervisor was lost while"
-"""So is said of a run whose `skip_if` nobody saw the end of."""
-_CLOCKS = 0.01
-"""Seconds by which times that two processes took may disagree."""
-_LATE = 0.1
-"""Seconds after which a kill is done that was written down: whoever does both may have to wait for its turn between
-them, while what is to be killed goes on. No other supervisor is there so soon."""
+KINDS = ("lost", "twice", "mislabeled", "locks", "orphans")
+_NEVER_RAN = "the supervisor was lost while"
+"""Start of the error of a run that was lost in a step before its command."""
+_CLOCK_TOLERANCE = 0.01
+"""Seconds by which the clocks of two processes may disagree."""
+_KILL_DELAY = 0.1
+"""Maximum seconds between the record of a kill and the kill: the killer may be preempted in between, while its victim
+continues. A new supervisor takes longer."""
 
 
 class Verdict(msgspec.Struct):
     jobs: int
     runs: int
     direct: int
-    ahead: int
-    """Runs that the supervisor started by itself, as the store has it."""
+    prefetched: int
+    """Runs that the supervisor started from its queue, according to the store."""
     unknown: int
-    """Runs whose exit code nobody can know: not a fault, but the price of a killed supervisor."""
+    """Runs whose exit code cannot be known: not a fault, but the cost of a killed supervisor."""
     faults: dict[str, list[str]]
 
     @property
@@ -54,7 +54,7 @@ class Verdict(msgspec.Struct):
 
 
 class Child(msgspec.Struct):
-    """What one run did, by its own account."""
+    """Actions of one run, from its own history lines."""
 
     label: str
     job: str
@@ -64,11 +64,11 @@ class Child(msgspec.Struct):
 
 
 class Judge:
-    def __init__(self, ground: Ground) -> None:
-        self._ground = ground
-        self._records = ground.records
+    def __init__(self, rig: CrashRig) -> None:
+        self._rig = rig
+        self._records = rig.records
         self._faults: dict[str, list[str]] = {kind: [] for kind in KINDS}
-        self._lines = witness.read(ground.home)
+        self._lines = history.read_lines(rig.home)
         self._children: dict[str, Child] = {}
         self._kills: list[float] = []
         self._jobs = {job["id"]: job for job in self._pages("/api/jobs", "jobs")}
@@ -77,62 +77,62 @@ class Judge:
     def _pages(self, target: str, name: str) -> Iterator[dict[str, Any]]:
         cursor = ""
         while True:
-            page = self._ground.api("GET", f"{target}?limit=1000{cursor}")
+            page = self._rig.api("GET", f"{target}?limit=1000{cursor}")
             yield from page[name]
             if page["next"] is None:
                 return
             cursor = f"&cursor={page['next']}"
 
-    def _dispatched(self) -> Iterator[dict[str, Any]]:
+    def _dispatch_events(self) -> Iterator[dict[str, Any]]:
         position = 0
         while position is not None:
-            page = self._ground.api("GET", f"/api/events?format=json&kind=job.dispatched&limit=1000&since={position}")
+            page = self._rig.api("GET", f"/api/events?format=json&kind=job.dispatched&limit=1000&since={position}")
             yield from page["events"]
             position = page["next"]
 
-    def _fault(self, kind: str, text: str) -> None:
+    def _add_fault(self, kind: str, text: str) -> None:
         self._faults[kind].append(text)
 
     def verdict(self) -> Verdict:
-        self._faults["mislabelled"] += self._records.faults
-        self._read_witness()
+        self._faults["mislabeled"] += self._records.faults
+        self._read_history()
         self._check_accepted()
         self._check_chains()
-        for kind, text in Ends(self._jobs, self._records).faults():
-            self._fault(kind, text)
+        for kind, text in EndingCheck(self._jobs, self._records).faults():
+            self._add_fault(kind, text)
         for run in self._runs.values():
             self._check_run(run)
-        for label, told in self._records.told.items():
-            if told.is_direct:
-                self._check_direct(label, told)
-        self._check_at_once()
+        for label, submitted in self._records.by_label.items():
+            if submitted.is_direct:
+                self._check_direct(label, submitted)
+        self._check_concurrency()
         self._check_order()
         self._check_points()
-        self._check_rest()
+        self._check_leftovers()
         self._check_processes()
-        self._check_again()
-        ahead = sum(event["cause"] == "ahead" for event in self._dispatched())
-        self._ground.stop()
+        self._check_second_recovery()
+        prefetched = sum(event["cause"] == "prefetch" for event in self._dispatch_events())
+        self._rig.stop()
         self._check_files()
         return Verdict(
             jobs=len(self._jobs),
             runs=len(self._runs),
-            direct=sum(told.is_direct for told in self._records.told.values()),
-            ahead=ahead,
+            direct=sum(submitted.is_direct for submitted in self._records.by_label.values()),
+            prefetched=prefetched,
             unknown=sum(_is_unknown(run["error"]) for run in self._runs.values()),
             faults=self._faults,
         )
 
     # The children.
 
-    def _read_witness(self) -> None:
+    def _read_history(self) -> None:
         for at, line in enumerate(self._lines):
             match line.kind:
                 case "kill" if line.label == "supervisor":
                     self._kills.append(line.at or 0.0)
                 case "begin":
                     if line.run in self._children:
-                        self._fault("twice", f"{line.run} of {line.job} has two children")
+                        self._add_fault("twice", f"{line.run} of {line.job} has two children")
                     self._children[line.run] = Child(label=line.label, job=line.job, begin=at)
                 case "end":
                     self._children[line.run].end = at
@@ -141,211 +141,220 @@ class Judge:
     # The jobs.
 
     def _check_accepted(self) -> None:
-        """Everybody was answered in the end, so that every job is one that somebody was told of, or its retry."""
-        accepted = Counter(job for told in self._records.told.values() for job in told.jobs)
-        for job, count in accepted.items():
-            if job not in self._jobs:
-                self._fault("lost", f"{job} was accepted and is not in the store")
+        """Every client got its last response, so every job is in a response or is a retry."""
+        accepted = Counter(job for submitted in self._records.by_label.values() for job in submitted.jobs)
+        for name, count in accepted.items():
+            if name not in self._jobs:
+                self._add_fault("lost", f"{name} was accepted and is not in the store")
             if count > 1:
-                self._fault("twice", f"{job} is the answer to {count} requests")
-        for name, shown in self._jobs.items():
-            if shown["status"] not in TERMINAL:
-                self._fault("lost", f"{name} is {shown['status']} for ever: {shown['wait']}")
-            if shown["retry_of"] is None and name not in accepted:
-                self._fault("twice", f"{name} is in the store, and nobody was told of it")
+                self._add_fault("twice", f"{name} is the response to {count} requests")
+        for name, job in self._jobs.items():
+            if job["status"] not in TERMINAL_STATUSES:
+                self._add_fault("lost", f"{name} stays {job['status']}: {job['wait']}")
+            if job["retry_of"] is None and name not in accepted:
+                self._add_fault("twice", f"{name} is in the store and in no response")
 
     def _check_chains(self) -> None:
         chains = defaultdict(list)
         for job in sorted(self._jobs.values(), key=lambda job: int(job["id"].removeprefix("job-"))):
             chains[job["chain"]].append(job)
-        begun = Counter(child.job for child in self._children.values())
-        done = Counter(run["job"] for run in self._runs.values() if run["status"] == "COMPLETED")
-        told = {job: told for told in self._records.told.values() for job in told.jobs}
+        started = Counter(child.job for child in self._children.values())
+        completed = Counter(run["job"] for run in self._runs.values() if run["status"] == "COMPLETED")
+        by_chain = {job: submitted for submitted in self._records.by_label.values() for job in submitted.jobs}
         for chain, jobs in chains.items():
             names = [job["id"] for job in jobs]
             rewound = sum(self._records.rewound[name] for name in names)
-            if sum(done[name] for name in names) > 1 + rewound:
-                self._fault("twice", f"{chain} was COMPLETED more than once")
+            if sum(completed[name] for name in names) > 1 + rewound:
+                self._add_fault("twice", f"{chain} was COMPLETED more than once")
             for name in names:
-                if begun[name] > 1 + self._records.rewound[name]:
-                    self._fault("twice", f"{name} began {begun[name]} times")
-            wanted, last = told.get(chain), jobs[-1]
-            if wanted is None or last["status"] != "FAILED" or rewound:
+                if started[name] > 1 + self._records.rewound[name]:
+                    self._add_fault("twice", f"{name} began {started[name]} times")
+            submitted, last = by_chain.get(chain), jobs[-1]
+            if submitted is None or last["status"] != "FAILED" or rewound:
                 continue
-            if len(jobs) < wanted.retries + 1 and not self._is_cancelled(names):
-                self._fault("lost", f"{last['id']} is FAILED with retries left: {last['reason']}")
+            if len(jobs) < submitted.retries + 1 and not self._is_cancelled(names):
+                self._add_fault("lost", f"{last['id']} is FAILED with retries left: {last['reason']}")
 
     def _is_cancelled(self, jobs: list[str]) -> bool:
-        """`cancel` acts on the last of the chain."""
+        """Return whether the chain of one of the jobs was cancelled: `cancel` acts on the last job of the chain."""
         chains = {self._jobs[job]["chain"] for job in self._records.cancelled if job in self._jobs}
         return any(self._jobs[job]["chain"] in chains for job in jobs if job in self._jobs)
 
     def _check_run(self, run: dict[str, Any]) -> None:
         child, name = self._children.get(run["id"]), f"{run['id']} of {run['job']}"
-        said = (run["status"], run["exit_code"])
+        outcome = (run["status"], run["exit_code"])
         if run["status"] is None:
-            self._fault("lost", f"{name} has no end")
+            self._add_fault("lost", f"{name} has no end")
         elif run["status"] == "CANCELLED":
             if not self._is_cancelled([run["job"]]):
-                self._fault("mislabelled", f"{name} is CANCELLED, and nobody asked for that")
+                self._add_fault("mislabeled", f"{name} is CANCELLED without a request")
         elif _is_unknown(run["error"]):
-            if child is not None and run["error"].startswith(_NEVER_BEGAN):
-                self._fault("mislabelled", f"{name}: {run['error']}, and its command began")
-            if not self._was_killed_between(run["started_at"], _seconds(run["finished_at"]) + _CLOCKS):
-                self._fault("mislabelled", f"{name}: {run['error']}, though the supervisor lived")
+            if child is not None and run["error"].startswith(_NEVER_RAN):
+                self._add_fault("mislabeled", f"{name}: {run['error']}, but its command ran")
+            if not self._was_killed_between(run["started_at"], _seconds(run["finished_at"]) + _CLOCK_TOLERANCE):
+                self._add_fault("mislabeled", f"{name}: {run['error']}, though the supervisor was alive")
         elif child is None or child.code is None:
-            self._fault("mislabelled", f"{name} is {said}, and its child did not say so: {child}")
-        elif said != ("COMPLETED" if child.code == 0 else "FAILED", child.code):
-            self._fault("mislabelled", f"{name} is {said}, and its child ended with {child.code}")
+            self._add_fault("mislabeled", f"{name} is {outcome}, and its child did not record it: {child}")
+        elif outcome != ("COMPLETED" if child.code == 0 else "FAILED", child.code):
+            self._add_fault("mislabeled", f"{name} is {outcome}, and its child ended with {child.code}")
 
     def _was_killed_between(self, begin: str, end: float) -> bool:
-        """Whether a supervisor was."""
-        return any(_seconds(begin) - _LATE <= kill < end for kill in self._kills)
+        """Return whether a supervisor was killed in this period."""
+        return any(_seconds(begin) - _KILL_DELAY <= kill < end for kill in self._kills)
 
-    def _check_direct(self, label: str, told: Told) -> None:
-        """Direct executions are not jobs: what their client was told is all there is."""
+    def _check_direct(self, label: str, submitted: Submitted) -> None:
+        """Check a direct execution. It is not a job, so only its client has the result."""
         children = [child for child in self._children.values() if child.label == label]
-        slot = told.slot or {}
+        reservation = submitted.reservation or {}
         if len(children) > 1:
-            self._fault("twice", f"{label} ran {len(children)} times")
+            self._add_fault("twice", f"{label} ran {len(children)} times")
         code = children[0].code if children else None
-        if slot["status"] == "COMPLETED":
+        if reservation["status"] == "COMPLETED":
             if code != 0:
-                self._fault("mislabelled", f"{label} is COMPLETED, and its child ended with {code}")
-        elif slot["status"] == "FAILED" and _is_unknown(slot["reason"]):
-            if not self._was_killed_between(slot["created_at"], _seconds(slot["finished_at"]) + _CLOCKS):
-                self._fault("mislabelled", f"{label}: {slot['reason']}, though the supervisor lived")
-        elif slot["status"] == "FAILED" and (code is None or slot["exit_code"] != code):
-            self._fault("mislabelled", f"{label} is FAILED {slot['reason']}, and its child ended with {code}")
-        elif slot["status"] == "WAIT_OVER" and children:
-            self._fault("mislabelled", f"{label} had no turn, and ran")
-        elif slot["status"] == "CANCELLED":
-            self._fault("mislabelled", f"{label} is CANCELLED, and nobody asked for that: {slot['reason']}")
+                self._add_fault("mislabeled", f"{label} is COMPLETED, and its child ended with {code}")
+        elif reservation["status"] == "FAILED" and _is_unknown(reservation["reason"]):
+            if not self._was_killed_between(
+                reservation["created_at"], _seconds(reservation["finished_at"]) + _CLOCK_TOLERANCE
+            ):
+                self._add_fault("mislabeled", f"{label}: {reservation['reason']}, though the supervisor was alive")
+        elif reservation["status"] == "FAILED" and (code is None or reservation["exit_code"] != code):
+            self._add_fault("mislabeled", f"{label} is FAILED {reservation['reason']}, and its child ended with {code}")
+        elif reservation["status"] == "WAIT_OVER" and children:
+            self._add_fault("mislabeled", f"{label} got no capacity, and ran")
+        elif reservation["status"] == "CANCELLED":
+            self._add_fault("mislabeled", f"{label} is CANCELLED without a request: {reservation['reason']}")
 
-    # What was there at the same time.
+    # Runs at the same time.
 
-    def _check_at_once(self) -> None:
-        """Line by line, who lives. A child that could not say its end is left out from the next line on."""
+    def _check_concurrency(self) -> None:
+        """Follow the live children line by line. A child without an end line is skipped from the next line on."""
         alive: dict[str, Child] = {}
         for line in self._lines:
             child = self._children.get(line.run)
             if line.kind == "begin" and child is not None:
-                self._check_beside(child, line, list(alive.values()))
+                self._check_exclusion(child, line, list(alive.values()))
                 if child.end is not None:
                     alive[line.run] = child
             elif line.kind == "end":
                 alive.pop(line.run, None)
 
-    def _check_beside(self, child: Child, line: Line, others: list[Child]) -> None:
-        told = self._records.told[child.label]
-        name, used = f"{line.run} of {child.label}", Counter(_draws(told))
+    def _check_exclusion(self, child: Child, line: Line, others: list[Child]) -> None:
+        submitted = self._records.by_label[child.label]
+        name, used = f"{line.run} of {child.label}", Counter(_pool_demand(submitted))
         for other in others:
-            beside = self._records.told[other.label]
-            used.update(_draws(beside))
+            other_submitted = self._records.by_label[other.label]
+            used.update(_pool_demand(other_submitted))
             if other.label == child.label:
-                self._fault("twice", f"{name}: two of its chain at once")
-            for key in _clashes(told, beside):
-                self._fault("twice", f"{name} and {other.label} hold {key} at once")
-        for pool in _draws(told):
+                self._add_fault("twice", f"{name}: two runs of its chain at once")
+            for key in _find_conflicts(submitted, other_submitted):
+                self._add_fault("twice", f"{name} and {other.label} hold {key} at once")
+        for pool in _pool_demand(submitted):
             if used[pool] > POOLS[pool]:
-                self._fault("twice", f"{name} takes {pool} to {used[pool]}/{POOLS[pool]}")
+                self._add_fault("twice", f"{name} raises {pool} to {used[pool]}/{POOLS[pool]}")
 
     def _check_order(self) -> None:
-        """Nobody begins before what it comes after has ended; what was rewound has more than one end."""
+        """Check that no child began before its dependencies had ended. A rewound job has more than one end."""
         ends: dict[str, int] = {}
         rewound = {self._jobs[job]["chain"] for job in self._records.rewound if job in self._jobs}
         for child in self._children.values():
             chain = self._jobs[child.job]["chain"] if child.job in self._jobs else child.job
             ends[chain] = max(ends.get(chain, 0), child.end or 0)
         for child in self._children.values():
-            for edge in self._records.told[child.label].after:
+            for edge in self._records.by_label[child.label].after:
                 chain = self._jobs[edge["job"]]["chain"]
                 is_rewound = not rewound.isdisjoint((chain, self._jobs[child.job]["chain"]))
                 if not is_rewound and ends.get(chain, 0) > child.begin:
-                    self._fault("twice", f"{child.job} began before {edge['job']} had ended")
+                    self._add_fault("twice", f"{child.job} began before {edge['job']} had ended")
 
     def _check_points(self) -> None:
-        """What became of the run that a process was at when it was killed. A run of several processes may have been at
-        any of them; one that was not claimed may be another by now."""
-        stepping = {job for told in self._records.told.values() if told.has_steps for job in told.jobs}
+        """Check the outcome of the run at each kill. Skip runs of several processes, which may have been at any of
+        them. The number of a run that was not claimed may belong to another run meanwhile."""
+        with_steps = {
+            job for submitted in self._records.by_label.values() if submitted.has_steps for job in submitted.jobs
+        }
         for line in self._lines:
             name, _, number = line.code.partition("/")
-            point, run = BY_NAME.get(name), f"run-{number}"
+            point, run_id = BY_NAME.get(name), f"run-{number}"
             if line.kind != "kill" or point is None or line.label != point.process or not number.isdecimal():
                 continue
-            found = self._runs.get(run)
-            if found is not None and self._jobs[found["job"]]["chain"] in stepping:
+            run = self._runs.get(run_id)
+            if run is not None and self._jobs[run["job"]]["chain"] in with_steps:
                 continue
-            is_same = point.is_claimed or not self._is_another(run, line.at or 0.0)
-            if point.becomes == "again" and is_same and run in self._children:
-                self._fault("twice", f"{run} was killed at {name}, and has a child")
-            if point.becomes == "again" and is_same and found is not None and found["status"] != "CANCELLED":
-                self._fault("mislabelled", f"{run} was killed at {name} and is {found['status']}")
-            if found is not None and point.becomes in ("known", "unknown") and found["status"] != "CANCELLED":
-                is_unknown = _is_unknown(found["error"])
-                # An earlier kill may have cost what this one would have left.
-                is_older = is_unknown and self._was_killed_between(found["started_at"], (line.at or 0.0) - _CLOCKS)
-                if is_unknown is not (point.becomes == "unknown") and not is_older:
-                    self._fault("mislabelled", f"{run} was killed at {name} and is {found['error'] or 'known'}")
+            is_same = point.is_claimed or not self._is_later_run(run_id, line.at or 0.0)
+            if point.outcome == "again" and is_same and run_id in self._children:
+                self._add_fault("twice", f"{run_id} was killed at {name}, and has a child")
+            if point.outcome == "again" and is_same and run is not None and run["status"] != "CANCELLED":
+                self._add_fault("mislabeled", f"{run_id} was killed at {name} and is {run['status']}")
+            if run is not None and point.outcome in ("known", "unknown") and run["status"] != "CANCELLED":
+                is_unknown = _is_unknown(run["error"])
+                # An earlier kill may already have cost the exit code.
+                is_older = is_unknown and self._was_killed_between(
+                    run["started_at"], (line.at or 0.0) - _CLOCK_TOLERANCE
+                )
+                if is_unknown is not (point.outcome == "unknown") and not is_older:
+                    self._add_fault("mislabeled", f"{run_id} was killed at {name} and is {run['error'] or 'known'}")
 
-    def _is_another(self, run: str, moment: float) -> bool:
-        """What has this number was claimed after that; so was every direct execution, for none is given ahead."""
-        found, child = self._runs.get(run), self._children.get(run)
-        if found is not None:
-            return _seconds(found["started_at"]) >= moment
-        return child is not None and self._records.told[child.label].is_direct
+    def _is_later_run(self, run_id: str, moment: float) -> bool:
+        """Return whether the run of this number was claimed later. A direct execution was, since none is prefetched."""
+        run, child = self._runs.get(run_id), self._children.get(run_id)
+        if run is not None:
+            return _seconds(run["started_at"]) >= moment
+        return child is not None and self._records.by_label[child.label].is_direct
 
-    # What is left.
+    # Leftovers.
 
-    def _check_rest(self) -> None:
-        status = self._ground.status()
-        for pool, shown in status["pools"].items():
-            if shown["used"]:
-                self._fault("locks", f"{shown['used']} of pool {pool} are in use")
-        for lock in self._ground.api("GET", "/api/locks")["locks"]:
-            self._fault("locks", f"left: {lock}")
-        for slot in self._ground.api("GET", "/api/slots")["slots"]:
-            self._fault("locks", f"{slot['id']} is {slot['status']}")
+    def _check_leftovers(self) -> None:
+        status = self._rig.status()
+        for name, pool in status["pools"].items():
+            if pool["used"]:
+                self._add_fault("locks", f"{pool['used']} of pool {name} are in use")
+        for lock in self._rig.api("GET", "/api/locks")["locks"]:
+            self._add_fault("locks", f"held: {lock}")
+        for reservation in self._rig.api("GET", "/api/reservations")["reservations"]:
+            self._add_fault("locks", f"{reservation['id']} is {reservation['status']}")
         for group in self._pages("/api/job-groups", "groups"):
             if group["status"] in ("QUEUED", "RUNNING"):
-                self._fault("locks", f"{group['id']} is {group['status']}")
-        if status["trouble"]:
-            self._fault("locks", f"status: {status['trouble']}")
+                self._add_fault("locks", f"{group['id']} is {group['status']}")
+        if status["errors"]:
+            self._add_fault("locks", f"status: {status['errors']}")
 
     def _check_processes(self) -> None:
-        ours = [*witness.processes(self._ground.home, "scheduler"), *witness.processes(self._ground.home, "supervisor")]
-        for pid, words in witness.of_home(self._ground.home).items():
-            if pid not in ours:
-                self._fault("orphans", f"{pid}: {' '.join(words)}")
-        if len(ours) != 2:
-            self._fault("orphans", f"{len(ours)} schedulers and supervisors")
+        home = self._rig.home
+        expected = [*history.find_processes(home, "scheduler"), *history.find_processes(home, "supervisor")]
+        for pid, argv in history.find_home_processes(home).items():
+            if pid not in expected:
+                self._add_fault("orphans", f"{pid}: {' '.join(argv)}")
+        if len(expected) != 2:
+            self._add_fault("orphans", f"{len(expected)} schedulers and supervisors")
 
-    def _check_again(self) -> None:
-        """All is over: who comes now finds nothing to recover, whoever is killed before."""
-        self._ground.kill("both", "judge/0")
-        found = {what: count for what, count in (self._ground.status()["recovery"] or {}).items() if count}
-        if found:
-            self._fault("mislabelled", f"a second recovery finds {found}")
+    def _check_second_recovery(self) -> None:
+        """Check that a restart after the end finds nothing to recover, even if both processes are killed."""
+        self._rig.kill("both", "judge/0")
+        counts = {name: count for name, count in (self._rig.status()["recovery"] or {}).items() if count}
+        if counts:
+            self._add_fault("mislabeled", f"a second recovery finds {counts}")
 
     def _check_files(self) -> None:
-        """The scheduler has ended: `outcome.json` beside each job says what the store says, and the patch of its last
-        run has what that left."""
-        worktrees = {job for told in self._records.told.values() if told.worktree for job in told.jobs}
+        """Check, after the scheduler has ended, that `outcome.json` of each job equals the store, and that the patch of
+        its last run contains the changes of that run."""
+        worktrees = {
+            job for submitted in self._records.by_label.values() if submitted.worktree for job in submitted.jobs
+        }
         for job in self._jobs.values():
-            folder = self._ground.home / "jobs" / job["id"].removeprefix("job-")
+            folder = self._rig.home / "jobs" / job["id"].removeprefix("job-")
             path, patch, run = folder / "outcome.json", folder / "command.patch", job["run"] and job["run"]["id"]
             child = self._children.get(run)
-            is_hurried = self._is_cancelled([job["id"]])  # who cancels does not wait for a patch
-            if job["chain"] in worktrees and child is not None and child.end is not None and not is_hurried:
-                made = patch.read_text() if patch.exists() else ""
-                if f"+made by {run}\n" not in made:
-                    self._fault("lost", f"the patch of {run} of {job['id']}: {made[:300]!r}")
+            is_cancelled = self._is_cancelled([job["id"]])  # a cancel does not wait for the patch
+            if job["chain"] in worktrees and child is not None and child.end is not None and not is_cancelled:
+                content = patch.read_text() if patch.exists() else ""
+                if f"+made by {run}\n" not in content:
+                    self._add_fault("lost", f"the patch of {run} of {job['id']}: {content[:300]!r}")
             if job["run"] is None or job["outcome_path"] is None:
                 continue
-            shown = json.loads(path.read_text()) if path.exists() else {}
-            if (shown.get("status"), shown.get("exit_code")) != (job["status"], job["exit_code"]):
-                text = f"{job['id']} is {job['status']}, and its outcome.json says {shown.get('status')}"
-                self._fault("mislabelled", text)
+            outcome = json.loads(path.read_text()) if path.exists() else {}
+            if (outcome.get("status"), outcome.get("exit_code")) != (job["status"], job["exit_code"]):
+                text = f"{job['id']} is {job['status']}, and its outcome.json has {outcome.get('status')}"
+                self._add_fault("mislabeled", text)
 
 
 def _seconds(moment: str) -> float:
@@ -353,17 +362,17 @@ def _seconds(moment: str) -> float:
 
 
 def _is_unknown(error: str | None) -> bool:
-    return error is not None and error.startswith((CRASH_RECOVERY, UNKNOWN_EXIT, _NEVER_BEGAN))
+    return error is not None and error.startswith((CRASH_RECOVERY, UNKNOWN_EXIT, _NEVER_RAN))
 
 
-def _draws(told: Told) -> dict[str, int]:
-    return {"global": 1, **told.pools}
+def _pool_demand(submitted: Submitted) -> dict[str, int]:
+    return {"global": 1, **submitted.pools}
 
 
-def _clashes(one: Told, other: Told) -> list[str]:
+def _find_conflicts(submitted: Submitted, other: Submitted) -> list[str]:
     modes = {lock["key"]: lock.get("mode", "exclusive") for lock in other.locks}
     return [
         lock["key"]
-        for lock in one.locks
+        for lock in submitted.locks
         if lock["key"] in modes and {modes[lock["key"]], lock.get("mode", "exclusive")} != {"shared"}
     ]

@@ -1,7 +1,7 @@
-"""Clients that go on whatever dies: each asks with a key, and asks again with the same until it is answered.
+"""Clients that survive every kill: each request has a key and is repeated with it until it is answered.
 
-What each was told is remembered by the label of its command, which every child of it writes down: that is what the
-judge goes by.
+The result of each request is recorded by the label of its command. Every child writes its label to the history, so the
+judge can compare the two.
 """
 
 from __future__ import annotations
@@ -16,72 +16,72 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from crash import witness
-from rota.client.ask import Ask
-from rota.client.ask.job import cancel_job
-from rota.client.carry import run
-from rota.client.session import Blocking
+from crash import history
+from rota.client.requests import Request
+from rota.client.requests.job import cancel_job
+from rota.client.retrying import run_blocking
+from rota.client.session import BlockingTransport
 from rota.client.transport import HomeSocket
-from rota.errors import Conflict, InFlight, RotaError, WaitOver
+from rota.errors import Conflict, RequestInProgress, ReservationTimeout, RotaError
 from rota.home import Home
 
 POOLS = {"global": 6, "resource/gpu": 2}
-_PAUSE = 0.03
+_REQUEST_INTERVAL = 0.03
 
 
-class Told(msgspec.Struct):
-    """What one label stands for, and what its client was told."""
+class Submitted(msgspec.Struct):
+    """The request behind one label, and its result."""
 
     locks: list[dict[str, str]] = []
     pools: dict[str, int] = {}
     retries: int = 0
     after: list[dict[str, str]] = []
     jobs: list[str] = []
-    """The first of each chain."""
-    slot: dict[str, Any] | None = None
-    """What a direct execution came to."""
+    """The first job of each chain."""
+    reservation: dict[str, Any] | None = None
+    """Result of a direct execution."""
     is_direct: bool = False
     worktree: bool = False
-    """It works in a worktree of its own, and leaves a patch."""
+    """Whether it has its own worktree, and leaves a patch."""
     skip_if: str = ""
     on_failure: str = ""
     """The policy of the group that it was submitted with."""
 
     @property
     def has_steps(self) -> bool:
-        """Its runs have other processes than the command."""
+        """Return whether its runs have other processes than the command."""
         return self.worktree or bool(self.skip_if)
 
 
 class Records:
-    """Of all clients together."""
+    """Requests and results of all clients."""
 
     def __init__(self) -> None:
-        self.told: dict[str, Told] = {}
+        self.by_label: dict[str, Submitted] = {}
         self.rewound: Counter[str] = Counter()
-        """Jobs, and how often they were put back."""
+        """Number of rewinds by job."""
         self.cancelled: set[str] = set()
-        """Jobs of which somebody asked that they end."""
+        """Jobs that a client cancelled."""
         self.groups: set[str] = set()
         self.repeats = 0
-        """Answers that were asked for a second time, and were the same."""
+        """Number of requests that were repeated after their response."""
         self.faults: list[str] = []
-        """What no client should ever be told."""
+        """Responses that no client may ever get."""
 
 
 class Client(ABC):
     letter: ClassVar[str]
-    """Its labels begin with it: no two loads of one home have one in common."""
+    """First letter of its labels, so that the loads of one home share none."""
 
     def __init__(self, home: Path, number: int, seed: int, records: Records, stop: threading.Event) -> None:
-        self._carrier = Blocking(HomeSocket(Home(home)), None, starts=False)  # which does not say what it waits for
+        self._transport = BlockingTransport(HomeSocket(Home(home)), None, autostart=False)
         self._home = home
-        self._program = str(witness.program(home))
+        self._program = str(history.program_path(home))
         self._random = random.Random(f"{seed}.{number}")
         self._name = f"{self.letter}{number}"
         self._count = 0
-        self._open: list[str] = []
-        self._mine: list[str] = []
+        self._active: list[str] = []
+        self._jobs: list[str] = []
         self._records = records
         self._stop = stop
         self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
@@ -89,62 +89,62 @@ class Client(ABC):
     def start(self) -> None:
         self._thread.start()
 
-    def join(self, patience: float) -> bool:
-        """Whether it has had its last answer."""
-        self._thread.join(patience)
+    def join(self, timeout: float) -> bool:
+        """Wait for the last response. Return False at the timeout."""
+        self._thread.join(timeout)
         return not self._thread.is_alive()
 
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
                 self.act()
-                self._stop.wait(_PAUSE)
-        except BaseException as error:  # noqa: BLE001 - the judge says so
+                self._stop.wait(_REQUEST_INTERVAL)
+        except BaseException as error:  # noqa: BLE001 - the judge reports it
             self._records.faults.append(f"{self._name}: {error!r}")
 
     @abstractmethod
     def act(self) -> None:
-        """Whatever it wants next."""
+        """Do the next thing."""
 
-    def _ask(self, ask: Ask) -> Any:
-        """Until there is an answer, be it a refusal. One who gives up would not know what became of it."""
+    def _request(self, request: Request) -> Any:
+        """Repeat the request until there is a response or a refusal. Giving up would leave its result unknown."""
         while True:
             try:
-                return run(self._carrier.ask(ask)).json()
-            except InFlight:
-                pass  # the scheduler has not noticed yet that our connection of before is gone
-            except (Conflict, WaitOver):
+                return run_blocking(self._transport.request(request)).json()
+            except RequestInProgress:
+                pass  # the scheduler has not noticed yet that the earlier connection is closed
+            except (Conflict, ReservationTimeout):
                 raise
             except RotaError as error:
                 if error.status < 500:
                     raise
-            self._stop.wait(_PAUSE) or threading.Event().wait(_PAUSE)
+            self._stop.wait(_REQUEST_INTERVAL) or threading.Event().wait(_REQUEST_INTERVAL)
 
-    def _ask_twice(self, ask: Ask) -> Any:
-        """Now and then once more, as somebody who has lost the answer does: it is the same."""
-        answer = self._ask(ask)
+    def _request_with_repeat(self, request: Request) -> Any:
+        """Sometimes repeat the request, like a client that lost the response. The response must be the same."""
+        response = self._request(request)
         if self._random.random() < 0.2:
-            again = self._ask(ask)
+            repeated = self._request(request)
             self._records.repeats += 1
-            if again != answer:
-                self._records.faults.append(f"{ask} was answered {answer}, and then {again}")
-        return answer
+            if repeated != response:
+                self._records.faults.append(f"{request} was answered {response}, and then {repeated}")
+        return response
 
-    def _label(self) -> str:
+    def _make_label(self) -> str:
         self._count += 1
         return f"{self._name}.{self._count}"
 
-    def _remember(self, label: str, wanted: dict[str, Any], job: str, on_failure: str = "") -> None:
-        fields = {
-            name: wanted[name]
+    def _record(self, label: str, fields: dict[str, Any], job: str, on_failure: str = "") -> None:
+        recorded = {
+            name: fields[name]
             for name in ("locks", "pools", "retries", "after", "worktree", "skip_if")
-            if name in wanted
+            if name in fields
         }
-        self._records.told[label] = Told(**fields, jobs=[job], on_failure=on_failure)
-        self._mine.append(job)
-        self._open.append(job)
+        self._records.by_label[label] = Submitted(**recorded, jobs=[job], on_failure=on_failure)
+        self._jobs.append(job)
+        self._active.append(job)
 
     def _cancel(self, job: str) -> None:
         self._records.cancelled.add(job)
         with suppress(Conflict):  # it had ended
-            self._ask(cancel_job(job))
+            self._request(cancel_job(job))

@@ -1,4 +1,4 @@
-"""The load with everything in it: whoever is killed, something of each kind is under way."""
+"""The load that uses every feature: at each kill, something of every kind is in progress."""
 
 from __future__ import annotations
 
@@ -6,127 +6,127 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from crash.load import Client, Told
-from rota.client.ask.job import ACTIVE, get_job, rewind_job, submit_batch, submit_job
-from rota.client.ask.slot import run_direct
-from rota.errors import Conflict, WaitOver
+from crash.load import Client, Submitted
+from rota.client.requests.job import ACTIVE_STATUSES, get_job, rewind_job, submit_batch, submit_job
+from rota.client.requests.reservation import run_direct
+from rota.errors import Conflict, ReservationTimeout
 
-MOST_OPEN = 5
-"""Jobs of one client that have not ended: the load is steady, and what was lost is missed at once."""
+MAX_ACTIVE_JOBS = 5
+"""Active jobs of one client: the load is steady, and a lost job stops its client at once."""
 
 
-def repository(home: Path) -> Path:
-    """What worktrees are made of."""
+def repository_path(home: Path) -> Path:
+    """Return the path of the repository for worktrees."""
     return home.parent / "repository"
 
 
-class Mixed(Client):
+class MixedClient(Client):
     letter = "c"
 
     def act(self) -> None:
-        self._random.choice(ACTS)(self)
+        self._random.choice(ACTIONS)(self)
 
-    def _wanted(self) -> tuple[str, dict[str, Any]]:
-        label, chance = self._label(), self._random
+    def _make_command(self) -> tuple[str, dict[str, Any]]:
+        label, chance = self._make_label(), self._random
         code = chance.choice(["0", "0", "0", "0", "3", "flaky", "leaves"])
-        wanted: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "command": [self._program, label, f"{chance.choice([0.01, 0.05, 0.3])}", code],
             "locks": chance.choice([[], [{"key": "repo"}], [{"key": "repo", "mode": "shared"}], [{"key": "branch"}]]),
             "pools": chance.choice([{}, {}, {"resource/gpu": 1}, {"resource/gpu": 2}]),
         }
-        return label, wanted
+        return label, fields
 
-    def _wanted_job(self) -> tuple[str, dict[str, Any]]:
-        label, wanted = self._wanted()
-        wanted["retries"] = self._random.choice([0, 0, 2])
+    def _make_job(self) -> tuple[str, dict[str, Any]]:
+        label, fields = self._make_command()
+        fields["retries"] = self._random.choice([0, 0, 2])
         if self._random.random() < 0.15:
-            wanted["skip_if"] = f"sleep {self._random.choice([0.01, 0.1])}; false"
+            fields["skip_if"] = f"sleep {self._random.choice([0.01, 0.1])}; false"
         if self._random.random() < 0.1:
-            wanted |= {"worktree": True, "cwd": str(repository(self._home))}
-        if self._mine and self._random.random() < 0.3:
+            fields |= {"worktree": True, "cwd": str(repository_path(self._home))}
+        if self._jobs and self._random.random() < 0.3:
             policy = self._random.choice(["finished", "success", "failed"])
-            wanted["after"] = [{"job": self._random.choice(self._mine[-8:]), "policy": policy}]
-        return label, wanted
+            fields["after"] = [{"job": self._random.choice(self._jobs[-8:]), "policy": policy}]
+        return label, fields
 
     def submit(self) -> None:
-        if len(self._open) >= MOST_OPEN:
+        if len(self._active) >= MAX_ACTIVE_JOBS:
             self.wait()
             return
-        label, wanted = self._wanted_job()
-        answer = self._ask_twice(submit_job(key=label, **wanted))
-        self._remember(label, wanted, answer["job"]["id"])
+        label, fields = self._make_job()
+        response = self._request_with_repeat(submit_job(key=label, **fields))
+        self._record(label, fields, response["job"]["id"])
 
     def submit_group(self) -> None:
-        if len(self._open) >= MOST_OPEN:
+        if len(self._active) >= MAX_ACTIVE_JOBS:
             self.wait()
             return
-        asked = [self._wanted_job() for _ in range(3)]
+        members = [self._make_job() for _ in range(3)]
         group: Any = {
             "mode": self._random.choice(["sequential", "parallel"]),
             "on_failure": self._random.choice(["stop", "continue", "skip"]),
         }
-        jobs: Any = [wanted for _, wanted in asked]
-        answer = self._ask_twice(submit_batch(jobs, group=group, key=asked[0][0]))
-        self._records.groups.add(answer["group"])
-        for (label, wanted), job in zip(asked, answer["jobs"], strict=True):
-            self._remember(label, wanted, job, group["on_failure"])
+        jobs: Any = [fields for _, fields in members]
+        response = self._request_with_repeat(submit_batch(jobs, group=group, key=members[0][0]))
+        self._records.groups.add(response["group"])
+        for (label, fields), job in zip(members, response["jobs"], strict=True):
+            self._record(label, fields, job, group["on_failure"])
 
     def run_directly(self) -> None:
-        label, wanted = self._wanted()
+        label, fields = self._make_command()
         try:
-            slot = self._ask(run_direct(key=label, wait="60s", **wanted))["slot"]
-        except WaitOver:
-            slot = {"status": "WAIT_OVER", "exit_code": None, "reason": ""}
-        told = Told(locks=wanted["locks"], pools=wanted["pools"], slot=slot, is_direct=True)
-        self._records.told[label] = told
+            reservation = self._request(run_direct(key=label, wait="60s", **fields))["reservation"]
+        except ReservationTimeout:
+            reservation = {"status": "WAIT_OVER", "exit_code": None, "reason": ""}
+        submitted = Submitted(locks=fields["locks"], pools=fields["pools"], reservation=reservation, is_direct=True)
+        self._records.by_label[label] = submitted
 
     def wait(self) -> None:
-        """The oldest ends, or something is lost; the judge sees that in the end."""
-        if self._open:
-            shown = self._ask(get_job(self._open[0], wait=1))
-            if shown["status"] not in ACTIVE:
-                self._open.pop(0)
+        """Wait for the oldest job. A lost job never ends, which the judge detects."""
+        if self._active:
+            job = self._request(get_job(self._active[0], wait=1))
+            if job["status"] not in ACTIVE_STATUSES:
+                self._active.pop(0)
 
     def cancel(self) -> None:
-        if self._open:
-            self._cancel(self._random.choice(self._open))
+        if self._active:
+            self._cancel(self._random.choice(self._active))
 
     def run_and_cancel(self) -> None:
-        """One that would take too long: it is ended while it runs."""
-        if len(self._open) >= MOST_OPEN:
+        """Cancel a long job while it runs."""
+        if len(self._active) >= MAX_ACTIVE_JOBS:
             self.wait()
             return
-        label, wanted = self._wanted_job()
-        wanted |= {
+        label, fields = self._make_job()
+        fields |= {
             "command": [self._program, label, "0.01", "long"],
             "after": [],
             "locks": [],
             "pools": {},
             "priority": 9,
         }
-        job = self._ask(submit_job(key=label, **wanted))["job"]["id"]
-        self._remember(label, wanted, job)
-        while self._ask(get_job(job, wait=1, seen="QUEUED"))["status"] == "QUEUED" and not self._stop.is_set():
+        job = self._request(submit_job(key=label, **fields))["job"]["id"]
+        self._record(label, fields, job)
+        while self._request(get_job(job, wait=1, last_seen="QUEUED"))["status"] == "QUEUED" and not self._stop.is_set():
             pass
         self._cancel(job)
 
     def rewind(self) -> None:
-        if self._mine:
+        if self._jobs:
             try:
-                report = self._ask(rewind_job(self._random.choice(self._mine[-8:]), key=self._label()))
+                result = self._request(rewind_job(self._random.choice(self._jobs[-8:]), key=self._make_label()))
             except Conflict:
-                return  # some of it runs
-            self._records.rewound.update(report["reset"])
-            self._open += [job for job in report["reset"] if job in self._mine and job not in self._open]
+                return  # one of the jobs is running
+            self._records.rewound.update(result["reset"])
+            self._active += [job for job in result["reset"] if job in self._jobs and job not in self._active]
 
 
-ACTS: list[Callable[[Mixed], None]] = [
-    *[Mixed.submit] * 8,
-    *[Mixed.submit_group] * 2,
-    *[Mixed.run_directly] * 2,
-    *[Mixed.wait] * 3,
-    Mixed.cancel,
-    Mixed.run_and_cancel,
-    Mixed.rewind,
+ACTIONS: list[Callable[[MixedClient], None]] = [
+    *[MixedClient.submit] * 8,
+    *[MixedClient.submit_group] * 2,
+    *[MixedClient.run_directly] * 2,
+    *[MixedClient.wait] * 3,
+    MixedClient.cancel,
+    MixedClient.run_and_cancel,
+    MixedClient.rewind,
 ]
-"""What a client may do next; as often in the list as it is likely."""
+"""Actions of a client, each as often in the list as it is likely."""

@@ -1,4 +1,4 @@
-"""A PostgreSQL server that goes away and comes back, every few seconds."""
+"""Restarts of a PostgreSQL server, every few seconds."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ from contextlib import contextmanager
 
 from postgres_server import Server
 
-EVERY = 2.0
-"""Seconds that it is up."""
+RESTART_INTERVAL = 2.0
+"""Seconds between two restarts."""
 
 
-class Restarts:
+class ServerRestarter:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._stop = threading.Event()
         self.count = 0
-        self.trouble: BaseException | None = None
+        self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def _run(self) -> None:
         modes = itertools.cycle(("fast", "immediate"))
         try:
-            while not self._stop.wait(EVERY):
+            while not self._stop.wait(RESTART_INTERVAL):
                 self._server.restart(next(modes))
                 self.count += 1
-        except BaseException as error:  # noqa: BLE001 - said when it is over
-            self.trouble = error
+        except BaseException as error:  # noqa: BLE001 - reported by `stop`
+            self.error = error
 
     def start(self) -> None:
         self._thread.start()
 
-    def end(self) -> None:
+    def stop(self) -> None:
         self._stop.set()
         self._thread.join()
-        assert self.trouble is None, self.trouble
+        assert self.error is None, self.error
 
 
 @contextmanager
-def restarted(server: Server) -> Iterator[Restarts]:
-    restarts = Restarts(server)
-    restarts.start()
+def restart_repeatedly(server: Server) -> Iterator[ServerRestarter]:
+    restarter = ServerRestarter(server)
+    restarter.start()
     try:
-        yield restarts
+        yield restarter
     finally:
-        restarts.end()
+        restarter.stop()

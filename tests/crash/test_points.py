@@ -1,6 +1,7 @@
-"""The sample of the crash matrix that `make test` takes: each point once, and a short walk on each database.
+"""The part of the crash matrix that `make test` runs: each point once, and a few random kills on each database.
 
-`make soak ROUNDS=100` takes more of it: each point with one and with both killed, at any pass, on both databases.
+`make soak ROUNDS=100` runs more: each point with one and with both processes killed, at later passes, on both
+databases.
 """
 
 from __future__ import annotations
@@ -10,58 +11,58 @@ from pathlib import Path
 
 import pytest
 
-from crash.ground import LOADS, Ground
 from crash.judge import Judge
 from crash.point import POINTS
-from crash.server import restarted
+from crash.rig import LOADS, CrashRig
+from crash.server import restart_repeatedly
 from postgres_server import own_server
 from sample import sample
 
 
 @pytest.fixture
-def make_ground(tmp_path: Path) -> Iterator[Callable[..., Ground]]:
-    made: list[Ground] = []
+def make_rig(tmp_path: Path) -> Iterator[Callable[..., CrashRig]]:
+    rigs: list[CrashRig] = []
 
-    def make(url: str | None = None, seed: int = 1) -> Ground:
-        ground = Ground(tmp_path, url=url, seed=seed)
-        made.append(ground)
-        ground.begin()
-        return ground
+    def make(url: str | None = None, seed: int = 1) -> CrashRig:
+        rig = CrashRig(tmp_path, url=url, seed=seed)
+        rigs.append(rig)
+        rig.start()
+        return rig
 
     yield make
-    for ground in made:
-        ground.close()
+    for rig in rigs:
+        rig.close()
 
 
-def judge(ground: Ground) -> None:
-    ground.wait_for_work(20)
-    ground.drain()
-    verdict = Judge(ground).verdict()
+def assert_no_faults(rig: CrashRig) -> None:
+    rig.wait_for_children(20)
+    rig.drain()
+    verdict = Judge(rig).verdict()
     assert verdict.is_good, verdict.faults
 
 
-def test_killed_at_every_named_point(make_ground: Callable[..., Ground]) -> None:
-    ground = make_ground()
-    for load in LOADS:  # the brief one first: what is left of the other would keep anything from being given ahead
-        ground.put_under(load)
+def test_kills_at_every_named_point_lose_nothing(make_rig: Callable[..., CrashRig]) -> None:
+    rig = make_rig()
+    for load in LOADS:  # the short load first: jobs left by the mixed one would prevent prefetching
+        rig.start_load(load)
         for point in POINTS:
             if point.load == load:
-                ground.strike(point)
-    judge(ground)
+                rig.kill_at(point)
+    assert_no_faults(rig)
 
 
-def test_killed_at_any_moment(make_ground: Callable[..., Ground]) -> None:
-    ground = make_ground()
-    ground.put_under("mixed")
-    ground.roam(sample(6))
-    judge(ground)
+def test_kills_at_random_moments_lose_nothing(make_rig: Callable[..., CrashRig]) -> None:
+    rig = make_rig()
+    rig.start_load("mixed")
+    rig.kill_at_random(sample(6))
+    assert_no_faults(rig)
 
 
-def test_killed_at_any_moment_while_the_server_is_restarted(make_ground: Callable[..., Ground]) -> None:
+def test_kills_during_database_restarts_lose_nothing(make_rig: Callable[..., CrashRig]) -> None:
     with own_server() as server:
-        ground = make_ground(server.url())
-        ground.put_under("mixed")
-        with restarted(server) as restarts:
-            ground.roam(sample(6))
-        judge(ground)
-        assert restarts.count
+        rig = make_rig(server.url())
+        rig.start_load("mixed")
+        with restart_repeatedly(server) as restarter:
+            rig.kill_at_random(sample(6))
+        assert_no_faults(rig)
+        assert restarter.count

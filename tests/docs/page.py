@@ -1,4 +1,4 @@
-"""The pages under `docs/` that name tests: their tables, and the tests they name."""
+"""Tables of the pages under `docs/`, and the tests that they name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NODE = re.compile(r"`([\w/]+\.py)::(\w+)`")
 
 
 def rows(page: str, heading: str) -> list[list[str]]:
-    """The cells of the table under this heading, without its head."""
+    """Return the cells of the table under this heading, without its header."""
     text = (ROOT / "docs" / page).read_text()
     section = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
@@ -23,17 +23,17 @@ def rows(page: str, heading: str) -> list[list[str]]:
 @cache
 def _functions(path: str) -> dict[str, str]:
     source = (ROOT / "tests" / path).read_text()
-    found = {}
+    functions = {}
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef):
             text = ast.get_source_segment(source, node)
             assert text is not None
-            found[node.name] = text
-    return found
+            functions[node.name] = text
+    return functions
 
 
 def named_tests(cell: str) -> list[str]:
-    """The source of each test that the cell names by its node id; one that does not exist is an error."""
+    """Return the source of each test that the cell names by its node id, and fail if a test does not exist."""
     sources = []
     for path, name in _NODE.findall(cell):
         assert (ROOT / "tests" / path).is_file(), f"no such file: tests/{path}"

@@ -1,4 +1,4 @@
-"""`docs/events.md` lists every kind of event, and the source emits these and no other."""
+"""`docs/reference/events.md` lists exactly the kinds of events that the source emits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import rota
 from docs.page import rows
 from rota.core.event import KINDS
 from rota.core.schedule import FireState
-from rota.core.status import Status
+from rota.core.status import STORED
 
 
 @cache
@@ -21,83 +21,82 @@ def _modules() -> list[ast.Module]:
     return [ast.parse(path.read_text()) for path in sorted(Path(rota.__file__).parent.rglob("*.py"))]
 
 
-OF_A_VALUE: Mapping[str, Iterable[StrEnum]] = {
+DYNAMIC_KINDS: Mapping[str, Iterable[StrEnum]] = {
     "row[2]": (),  # read back from the table
-    "placement.to.lower()": Status,
-    "status.lower()": Status,
+    "placement.new_status.lower()": STORED,
+    "status.lower()": STORED,
     "fire.state.value": FireState,
     "FireState.MISSED.value": FireState,
 }
-"""What an event is named after, where no word in the source says it."""
+"""Values of expressions in the source that are not literals, as suffixes of kinds."""
 
 
-def test_the_page_lists_every_kind_with_what_it_says() -> None:
-    listed = {kind.strip("`"): said for kind, said, *_ in rows("events.md", "Kinds")}
+def test_page_lists_every_kind_with_its_description() -> None:
+    listed = {kind.strip("`"): description for kind, description, *_ in rows("reference/events.md", "Kinds")}
     assert listed == dict(KINDS)
 
 
-def test_the_source_emits_what_is_listed() -> None:
+def test_source_emits_exactly_the_listed_kinds() -> None:
     emitted = set(_emitted())
     assert emitted - set(KINDS) == set()
-    assert set(KINDS) - emitted == set(), "listed, and nobody emits it"
+    assert set(KINDS) - emitted == set(), "listed, but never emitted"
 
 
-class Place(NamedTuple):
+class CallSite(NamedTuple):
     module: ast.Module
     function: ast.FunctionDef
 
 
 def _emitted() -> Iterator[str]:
-    for place, call in _calls("Event"):
-        for kind in [word.value for word in call.keywords if word.arg == "kind"]:
+    for site, call in _calls("Event"):
+        for kind in [keyword.value for keyword in call.keywords if keyword.arg == "kind"]:
             if isinstance(kind, ast.JoinedStr):
                 noun, rest = kind.values
                 assert isinstance(noun, ast.Constant)
                 assert isinstance(noun.value, str)
                 assert isinstance(rest, ast.FormattedValue)
-                yield from (noun.value + word for word in _words(rest.value, place))
+                yield from (noun.value + verb for verb in _possible_values(rest.value, site))
             else:
-                yield from _words(kind, place)
+                yield from _possible_values(kind, site)
 
 
-def _words(value: ast.expr, place: Place) -> Iterator[str]:
-    """What an expression can be that stands there."""
-    parameters = [each.arg for each in place.function.args.args]
+def _possible_values(value: ast.expr, site: CallSite) -> Iterator[str]:
+    """Yield the values that the expression can have at this call site."""
+    parameters = [parameter.arg for parameter in site.function.args.args]
     match value:
-        case ast.Constant(value=str(word)):
-            yield word
+        case ast.Constant(value=str(text)):
+            yield text
         case ast.IfExp():
-            yield from _words(value.body, place)
-            yield from _words(value.orelse, place)
+            yield from _possible_values(value.body, site)
+            yield from _possible_values(value.orelse, site)
         case ast.Name(id=name) if name in parameters:
             number = parameters.index(name) - (parameters[0] == "self")
-            for caller, call in _calls(place.function.name, place.module):
-                yield from _words(_argument(call, number, name), caller)
+            for caller, call in _calls(site.function.name, site.module):
+                yield from _possible_values(_argument(call, number, name), caller)
         case ast.Name(id=name):
-            for each in ast.walk(place.function):
-                if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == name:
-                    yield from _words(each.value, place)
+            for node in ast.walk(site.function):
+                if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
+                    yield from _possible_values(node.value, site)
         case _:
-            yield from (each.value.lower() for each in OF_A_VALUE[ast.unparse(value)])
+            yield from (member.value.lower() for member in DYNAMIC_KINDS[ast.unparse(value)])
 
 
 def _argument(call: ast.Call, number: int, name: str) -> ast.expr:
-    named = [word.value for word in call.keywords if word.arg == name]
-    return named[0] if named else call.args[number]
+    by_keyword = [keyword.value for keyword in call.keywords if keyword.arg == name]
+    return by_keyword[0] if by_keyword else call.args[number]
 
 
-def _calls(name: str, home: ast.Module | None = None) -> Iterator[tuple[Place, ast.Call]]:
-    """Calls of the class, or of the session's method, that has this name, each with where it stands. What begins with
-    an underscore is called at home only."""
+def _calls(name: str, home: ast.Module | None = None) -> Iterator[tuple[CallSite, ast.Call]]:
+    """Yield the calls of the class or session method with this name. A private method is called in its module only."""
     for module in _modules():
         if name.startswith("_") and module is not home:
             continue
         for function in ast.walk(module):
             if isinstance(function, ast.FunctionDef):
-                for each in ast.walk(function):
-                    if isinstance(each, ast.Call) and _is_of(ast.unparse(each.func), name):
-                        yield Place(module, function), each
+                for node in ast.walk(function):
+                    if isinstance(node, ast.Call) and _is_call_of(ast.unparse(node.func), name):
+                        yield CallSite(module, function), node
 
 
-def _is_of(called: str, name: str) -> bool:
+def _is_call_of(called: str, name: str) -> bool:
     return called == name if name == "Event" else called == f"self.{name}" or called.endswith(f"session.{name}")

@@ -1,4 +1,4 @@
-"""`docs/guards.md`: every guard has its tests, every error that it names is one that a test has seen."""
+"""`docs/dev/guards.md`: every guard has tests, and a test covers every error that it names."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from docs.page import ROOT, named_tests, rows
 GUARDS = (
     [f"INV-{n:03}" for n in range(1, 7)] + [f"DEC-{n:03}" for n in range(1, 13)] + [f"CON-{n:03}" for n in range(1, 5)]
 )
-COMING: dict[str, str] = {}
-"""Guards of nouns that are not built yet, and the stage that builds them."""
+PLANNED: dict[str, str] = {}
+"""Guards that are not implemented yet, with the stage that implements them."""
 _TEXT = re.compile(r"`([^`]*)`")
 
 
-def table() -> dict[str, list[str]]:
-    return {cells[0]: cells[1:] for cells in rows("guards.md", "Guards")}
+def guard_rows() -> dict[str, list[str]]:
+    return {cells[0]: cells[1:] for cells in rows("dev/guards.md", "Guards")}
 
 
-def test_there_is_a_row_for_every_guard_in_order() -> None:
-    assert list(table()) == GUARDS
+def test_every_guard_has_a_row_in_order() -> None:
+    assert list(guard_rows()) == GUARDS
 
 
 @pytest.mark.parametrize("guard", GUARDS)
-def test_a_guard_lives_in_files_that_exist(guard: str) -> None:
-    _promise, place, *_ = table()[guard]
-    if guard in COMING:
-        assert place == f"to come: {COMING[guard]}"
+def test_files_of_guard_exist(guard: str) -> None:
+    _promise, files_cell, *_ = guard_rows()[guard]
+    if guard in PLANNED:
+        assert files_cell == f"to come: {PLANNED[guard]}"
         return
-    files = [text for text in _TEXT.findall(place) if "/" in text or text.endswith(".py")]
+    files = [text for text in _TEXT.findall(files_cell) if "/" in text or text.endswith(".py")]
     assert files
     for file in files:
         assert (ROOT / "src" / "rota" / file).exists(), file
 
 
 @pytest.mark.parametrize("guard", GUARDS)
-def test_a_guard_has_a_unit_test_an_end_to_end_test_and_a_violation_that_is_refused(guard: str) -> None:
-    _promise, _place, unit, end_to_end, refused = table()[guard]
-    if guard in COMING:
-        assert [unit, end_to_end, refused] == [f"to come: {COMING[guard]}"] * 3
+def test_guard_names_unit_end_to_end_and_refusal_tests(guard: str) -> None:
+    _promise, _files, unit, end_to_end, refused = guard_rows()[guard]
+    if guard in PLANNED:
+        assert [unit, end_to_end, refused] == [f"to come: {PLANNED[guard]}"] * 3
         return
     assert named_tests(unit)
     assert named_tests(end_to_end)
@@ -52,18 +52,21 @@ def test_a_guard_has_a_unit_test_an_end_to_end_test_and_a_violation_that_is_refu
 
 
 RISKS = [
-    "SQLite write contention under load", "missed triggers", "orphaned jobs on crash",
-    "queue starvation (high priority flood)", "webhook infinite retry loops",
-]  # fmt: skip
-RISKS_COMING: dict[str, str] = {}
+    "SQLite write contention under load",
+    "missed triggers",
+    "orphaned jobs on crash",
+    "queue starvation (high priority flood)",
+    "webhook infinite retry loops",
+]
+PLANNED_RISKS: dict[str, str] = {}
 
 
-def test_every_risk_has_an_answer_and_its_proof() -> None:
-    risks = rows("guards.md", "Risks")
+def test_every_risk_has_a_response_and_tests() -> None:
+    risks = rows("dev/guards.md", "Risks")
     assert [cells[0] for cells in risks] == RISKS
-    for risk, answer, proof in risks:
-        assert answer
-        if risk in RISKS_COMING:
-            assert proof == f"to come: {RISKS_COMING[risk]}"
+    for risk, response, proof in risks:
+        assert response
+        if risk in PLANNED_RISKS:
+            assert proof == f"to come: {PLANNED_RISKS[risk]}"
         else:
             assert named_tests(proof), risk

@@ -1,4 +1,4 @@
-"""`docs/lessons.md`: what went wrong elsewhere is a test here, and the test says what it was."""
+"""`docs/dev/lessons.md`: every failure of another scheduler has a test that describes it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ COUNTS = {
     "Schedules": 3,
     "Processes": 10,
 }
-"""Lessons under each heading."""
+"""Number of lessons under each heading."""
 
 
 @pytest.mark.parametrize("heading", COUNTS)
-def test_every_lesson_names_tests_that_exist_and_say_what_happened(heading: str) -> None:
-    lessons = rows("lessons.md", heading)
+def test_every_lesson_names_tests_that_describe_it(heading: str) -> None:
+    lessons = rows("dev/lessons.md", heading)
     assert len(lessons) == COUNTS[heading]
     for happened, _where, _answer, tests in lessons:
-        found = named_tests(tests)
-        assert found, f"no test for: {happened}"
-        for source in found:
+        sources = named_tests(tests)
+        assert sources, f"no test for: {happened}"
+        for source in sources:
             assert '"""' in source, source
             assert "LESSONS" in source, source

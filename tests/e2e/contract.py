@@ -1,6 +1,6 @@
-"""What schemathesis does to a scheduler, tamed: nobody outside is spoken to, nobody waits long, a key is used once.
+"""Hooks that limit the requests of schemathesis: no external URLs, short waits, each idempotency key once.
 
-It is loaded by schemathesis (see test_contract.py), in its own process.
+Schemathesis loads this module in its own process; see test_contract.py.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ import schemathesis
 from schemathesis.core import NotSet
 from schemathesis.core.parameters import ParameterLocation
 
-NOBODY = "http://127.0.0.1:9/"
-ENDLESS = ("follow", "stream", "attend")
-"""What is asked by these ends with what runs, and nothing does."""
-WAITING = ("/api/direct", "/api/slots")
-"""For a turn that does not come."""
+CLOSED_URL = "http://127.0.0.1:9/"
+STREAMING_PARAMETERS = ("follow", "stream", "attach")
+"""Query parameters that keep a response open until a job ends. No job runs."""
+WAITING_PATHS = ("/api/direct", "/api/reservations")
+"""Endpoints that wait for a start that never comes."""
 _numbers = count()
 
 
-def _at_nobody(url: Any) -> Any:
-    return NOBODY if isinstance(url, str) and url.startswith(("http://", "https://")) else url
+def _replace_url(url: Any) -> Any:
+    return CLOSED_URL if isinstance(url, str) and url.startswith(("http://", "https://")) else url
 
 
-def _tamed(body: Any) -> Any:
-    """Webhooks go nowhere."""
+def _without_external_urls(body: Any) -> Any:
+    """Return the body with every webhook URL replaced by a closed port."""
     if isinstance(body, list):
-        return [_tamed(each) for each in body]
+        return [_without_external_urls(item) for item in body]
     if not isinstance(body, dict):
         return body
-    said = {name: _tamed(each) for name, each in body.items()}
-    if "url" in said:
-        said["url"] = _at_nobody(said["url"])
-    if isinstance(urls := said.get("webhooks"), list):
-        said["webhooks"] = [_at_nobody(url) for url in urls]
-    return said
+    output = {name: _without_external_urls(item) for name, item in body.items()}
+    if "url" in output:
+        output["url"] = _replace_url(output["url"])
+    if isinstance(urls := output.get("webhooks"), list):
+        output["webhooks"] = [_replace_url(url) for url in urls]
+    return output
 
 
-def _short(wait: Any) -> Any:
-    """A moment instead of a minute, if it is one that is waited."""
+def _shorten_wait(wait: Any) -> Any:
+    """Replace a valid wait by a very short one."""
     try:
         return "0.01" if 0 < float(wait) <= 60 else wait
     except (TypeError, ValueError):
@@ -48,31 +48,40 @@ def _short(wait: Any) -> Any:
 
 @schemathesis.hook
 def before_call(context: schemathesis.HookContext, case: schemathesis.Case[Any], kwargs: dict[str, Any]) -> None:
-    if (tamed := _tamed(case.body)) != case.body:
-        case.body = tamed
-    is_right = case.meta is None or case.meta.generation.mode.is_positive
+    if (body := _without_external_urls(case.body)) != case.body:
+        case.body = body
+    is_positive = case.meta is None or case.meta.generation.mode.is_positive
     if "wait" in case.query:
-        case.query["wait"] = _short(case.query["wait"])
-    for name in ENDLESS:
+        case.query["wait"] = _shorten_wait(case.query["wait"])
+    for name in STREAMING_PARAMETERS:
         if str(case.query.get(name)).lower() in ("true", "1"):
             case.query[name] = "false"
-    if case.operation.path in WAITING and isinstance(case.body, dict) and (is_right or "wait" not in case.body):
+    if (
+        case.operation.path in WAITING_PATHS
+        and isinstance(case.body, dict)
+        and (is_positive or "wait" not in case.body)
+    ):
         case.body = {**case.body, "wait": "10ms"}
-    if is_right:
-        # These are given out by the scheduler: no schema can say which it has given.
-        for name in ("cursor", "seen"):
+    if is_positive:
+        # The scheduler issues these values. A schema cannot describe which are valid.
+        for name in ("cursor", "last_seen"):
             case.query.pop(name, None)
+        if not str(case.headers.get("Range", "bytes=")).startswith("bytes="):
+            del case.headers["Range"]  # RFC 9110: a server ignores a Range that it does not understand
         if "Idempotency-Key" in case.headers:
             case.headers["Idempotency-Key"] = f"one of many: {next(_numbers)}"
 
 
 @schemathesis.hook
 def filter_case(context: schemathesis.HookContext, case: schemathesis.Case[Any]) -> bool:
-    """What an answer has as null is no id, though it is offered as one; and to leave out what may be left out is
-    nothing wrong. Who leaves out a body that has to be there is asked for in test_malformed.py."""
+    """Skip cases that schemathesis takes for invalid although they are not.
+
+    A null of a response is offered as an id, and an optional value may be omitted. test_malformed.py tests a missing
+    required body.
+    """
     if any(value in (None, "null") for value in (case.path_parameters or {}).values()):
         return False
     if case.meta is None or case.meta.generation.mode.is_positive:
         return True
-    wrong = {place for place, info in case.meta.components.items() if info.mode.is_negative}
-    return bool(wrong - ({ParameterLocation.BODY} if isinstance(case.body, NotSet) else set()))
+    invalid_parts = {part for part, info in case.meta.components.items() if info.mode.is_negative}
+    return bool(invalid_parts - ({ParameterLocation.BODY} if isinstance(case.body, NotSet) else set()))

@@ -1,8 +1,8 @@
-"""Rota as a person uses it: a real home, real commands, real children. Nothing here waits by sleeping.
+"""End-to-end test rig: a real home, real commands, real child processes. No fixed sleeps.
 
-A `Rota` is one home with its commands, its socket and, at the end, the certainty that nothing of it lives on.
-A `Stage` is where children act: each says what it does through one pipe, so the order of what was said is the
-order of what happened, and each waits at a gate of its own until the test lets it go.
+`Rota` is one home with its commands and its socket; `close` ends every process of the home.
+`ChildControl` gives tests control over the processes of jobs. Each process reports its steps through one pipe, so the
+order of the lines is the order of events, and waits at its own gate until the test releases it.
 """
 
 from __future__ import annotations
@@ -22,49 +22,53 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from e2e.conformity import check, check_said
+from e2e.conformance import check_json_output, check_response
+from e2e.fork_server import ForkedProcess
 
 T = TypeVar("T")
 
-PATIENCE = 30.0
-"""Seconds until a test gives up; a machine with three tests on two cores is slow now and then."""
+TIMEOUT = 30.0
+"""Seconds until a test fails. Generous, because a machine with more tests than cores is slow at times."""
 
 
-def eventually(look: Callable[[], T | None], patience: float = PATIENCE, *, what: str = "what was waited for") -> T:
-    """What `look` sees as soon as it is something. For what cannot tell: a file, a process list."""
-    deadline = time.monotonic() + patience
-    while not (seen := look()):
+def eventually(probe: Callable[[], T | None], timeout: float = TIMEOUT, *, description: str = "the condition") -> T:
+    """Poll until `probe` returns a true value, and return that value.
+
+    For state that sends no notification: a file, a process list.
+    """
+    deadline = time.monotonic() + timeout
+    while not (value := probe()):
         if time.monotonic() > deadline:
-            raise AssertionError(f"{what} did not come about in {patience:g} s; last seen: {seen!r}")
+            raise AssertionError(f"{description} not true within {timeout:g} s; last value: {value!r}")
         select.select([], [], [], 0.02)
-    return seen
+    return value
 
 
-def ends_within(pid: int, patience: float = PATIENCE) -> bool:
-    """Whether the process, anybody's child, is gone in time."""
+def exits_within(pid: int, timeout: float = TIMEOUT) -> bool:
+    """Whether the process ends within the timeout. It need not be a child of this process."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
         return True
     try:
-        return bool(select.select([descriptor], [], [], patience)[0])
+        return bool(select.select([descriptor], [], [], timeout)[0])
     finally:
         os.close(descriptor)
 
 
-def lives(pid: int) -> bool:
-    return not ends_within(pid, 0)
+def is_alive(pid: int) -> bool:
+    return not exits_within(pid, 0)
 
 
 def kill(pid: int) -> None:
-    """As `kill -9` does, and back only when it is gone."""
+    """Send SIGKILL and wait until the process has ended."""
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    assert ends_within(pid), f"{pid} survives SIGKILL"
+    assert exits_within(pid), f"{pid} survives SIGKILL"
 
 
-class Said(NamedTuple):
-    """What a command said, on each stream, and how it left."""
+class CommandResult(NamedTuple):
+    """Output of a command on each stream, and its exit code."""
 
     code: int
     out: str
@@ -78,7 +82,7 @@ class Said(NamedTuple):
         return json.loads(self.out)
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     status: int
     body: bytes
 
@@ -88,13 +92,13 @@ class Answer(NamedTuple):
 
 class _Connection(http.client.HTTPConnection):
     def __init__(self, path: Path) -> None:
-        super().__init__("rota", timeout=PATIENCE * 2)
+        super().__init__("rota", timeout=TIMEOUT * 2)
         self._path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
-        # An address has room for 107 bytes, and pytest's directories are long: through a descriptor any length fits.
+        # A socket address holds at most 107 bytes, and pytest paths are long. A path through a descriptor is short.
         directory = os.open(self._path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             self.sock.connect(f"/proc/self/fd/{directory}/{self._path.name}")
@@ -102,19 +106,23 @@ class _Connection(http.client.HTTPConnection):
             os.close(directory)
 
 
-def shown(code: int) -> int:
-    """An exit code as a shell says it: 128 and its number for who was ended by a signal."""
+def shell_exit_code(code: int) -> int:
+    """Return the exit code as a shell reports it: 128 plus the number of the signal that ended the process."""
     return code if code >= 0 else 128 - code
 
 
 class Rota:
-    def __init__(self, home: Path, cwd: Path, *, prefix: Sequence[str] = (), **variables: str) -> None:
+    def __init__(
+        self, home: Path, cwd: Path, *, prefix: Sequence[str] = (), is_forked: bool = False, **variables: str
+    ) -> None:
         self.home = home
         self.cwd = cwd
         self.socket = home / "rota.sock"
         self.prefix = list(prefix)
-        """Put before every command, as `nsenter …`."""
-        # Not the test runner's environment: a suite that is itself somebody's job must not know.
+        """Words before every command, for example `nsenter …`."""
+        self.is_forked = is_forked
+        """Whether commands, and the processes they start, are forks of the fork server instead of executables."""
+        # Not the environment of the test runner: the test suite may itself run as a job of Rota.
         self.env = {
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": str(cwd),
@@ -123,16 +131,17 @@ class Rota:
             **variables,
         }
         self.expects_defects = False
-        """Whether a traceback in the logs is what the test is about."""
+        """Whether the test provokes a traceback in the logs."""
 
     # Commands.
 
     def argv(self, *words: str) -> list[str]:
         return [*self.prefix, sys.executable, "-m", "rota", *words]
 
-    def begin(self, *words: str, env: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[bytes]:
-        """A command that goes on while the test does something else; end it with `end`."""
-        return subprocess.Popen(
+    def spawn(self, *words: str, env: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[bytes]:
+        """Start a command in the background. Collect its result with `finish`."""
+        popen = ForkedProcess if self.is_forked else subprocess.Popen
+        return popen(
             self.argv(*words),
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -140,85 +149,90 @@ class Rota:
             **{"cwd": self.cwd, "stdout": subprocess.PIPE, **options},
         )
 
-    def end(self, process: subprocess.Popen[bytes]) -> Said:
-        out, err = process.communicate(timeout=PATIENCE * 2)
-        return Said(shown(process.returncode), out.decode(), err.decode())
+    def finish(self, process: subprocess.Popen[bytes]) -> CommandResult:
+        out, err = process.communicate(timeout=TIMEOUT * 2)
+        return CommandResult(shell_exit_code(process.returncode), out.decode(), err.decode())
 
-    def ask(self, *words: str, code: int | None = 0, env: Mapping[str, str] | None = None, **options: Any) -> Said:
-        """One command, start to end. Its exit code is checked unless it is None."""
-        said = self.end(self.begin(*words, env=env, **options))
-        assert code is None or said.code == code, f"rota {' '.join(words)}: {said}"
-        return said
+    def run(
+        self, *words: str, code: int | None = 0, env: Mapping[str, str] | None = None, **options: Any
+    ) -> CommandResult:
+        """Run a command to its end. Check its exit code unless `code` is None."""
+        output = self.finish(self.spawn(*words, env=env, **options))
+        assert code is None or output.code == code, f"rota {' '.join(words)}: {output}"
+        return output
 
     def json(self, *words: str, **options: Any) -> Any:
-        said = self.ask("--json", *words, **options).json()
+        output = self.run("--json", *words, **options).json()
         if options.get("code", 0) == 0:
-            check_said(words[0], said)
-        return said
+            check_json_output(words[0], output)
+        return output
 
     def submit(self, *words: str, **options: Any) -> str:
-        """Options, then `--`, then the command; the job's id."""
-        said = self.ask("submit", *words, **options)
-        assert len(said.lines) == 1
-        return said.lines[0]
+        """Run `rota submit` with options, `--` and the command. Return the id of the job."""
+        output = self.run("submit", *words, **options)
+        assert len(output.lines) == 1
+        return output.lines[0]
 
-    def post(self, words: Sequence[str], **fields: Any) -> str:
-        """Submit over HTTP, for a tenth of what a command costs; `words` may begin with `--`."""
+    def post_job(self, words: Sequence[str], **fields: Any) -> str:
+        """Submit over HTTP, ten times faster than with a command. `words` may begin with `--`."""
         command = list(words[1:] if words[0] == "--" else words)
-        answer = self.api("POST", "/api/jobs", {"command": command, **fields})
-        assert answer.status == 201, answer
-        return str(answer.json()["job"]["id"])
+        response = self.api("POST", "/api/jobs", {"command": command, **fields})
+        assert response.status == 201, response
+        return str(response.json()["job"]["id"])
 
-    def set_global(self, size: int) -> None:
+    def set_global_size(self, size: int) -> None:
         assert self.api("PUT", "/api/pools/global", {"size": size}).status == 200
 
-    def wait(self, *jobs: str, code: int | None = 0) -> Said:
-        return self.ask("wait", *jobs, code=code)
+    def set_start_delays(self, delays: str) -> None:
+        self.run("config", "set", "breaker.start_delays", delays)
+
+    def wait(self, *jobs: str, code: int | None = 0) -> CommandResult:
+        return self.run("wait", *jobs, code=code)
 
     def show(self, job: str) -> dict[str, Any]:
         shown: dict[str, Any] = self.api("GET", f"/api/jobs/{job}").json()
         return shown
 
-    def ended(self, job: str) -> dict[str, Any]:
-        """The job when it has ended."""
+    def wait_for_end(self, job: str) -> dict[str, Any]:
+        """Return the job when it has ended."""
         shown: dict[str, Any] = self.api("GET", f"/api/jobs/{job}?wait=60").json()
         assert shown["finished_at"] is not None, shown
         return shown
 
-    def leaves(self, job: str, status: str) -> dict[str, Any]:
-        """The job as soon as its status is another than this."""
-        shown: dict[str, Any] = self.api("GET", f"/api/jobs/{job}?wait=60&seen={status}").json()
+    def wait_while(self, job: str, status: str) -> dict[str, Any]:
+        """Return the job as soon as its status differs from `status`."""
+        shown: dict[str, Any] = self.api("GET", f"/api/jobs/{job}?wait=60&last_seen={status}").json()
         assert shown["status"] != status, shown
         return shown
 
-    def running(self, job: str) -> dict[str, Any]:
-        """The job when its child is known to run."""
+    def wait_for_start(self, job: str) -> dict[str, Any]:
+        """Return the job when it is RUNNING and its pid is known."""
 
-        def look() -> dict[str, Any] | None:
+        def running_job() -> dict[str, Any] | None:
             shown = self.show(job)
             return shown if shown["status"] == "RUNNING" and shown["pid"] else None
 
-        return eventually(look, what=f"{job} RUNNING")
+        return eventually(running_job, description=f"{job} RUNNING")
 
     def jobs(self) -> list[dict[str, Any]]:
-        """All jobs, oldest first."""
+        """Return all jobs, oldest first."""
         listed: list[dict[str, Any]] = self.api("GET", "/api/jobs?limit=1000").json()["jobs"]
         return sorted(listed, key=lambda job: int(job["id"].removeprefix("job-")))
 
     # The socket.
 
     def connection(self) -> http.client.HTTPConnection:
-        """For an answer that is not read as a whole."""
+        """Return a connection for a response that is not read as a whole."""
         return _Connection(self.socket)
 
-    def api(self, method: str, target: str, body: Any = None, **headers: str) -> Answer:
+    def api(self, method: str, target: str, body: Any = None, **headers: str) -> Response:
         connection = _Connection(self.socket)
         try:
             payload = None if body is None else json.dumps(body)
             connection.request(method, target, payload, {key.replace("_", "-"): text for key, text in headers.items()})
             response = connection.getresponse()
-            answer = Answer(response.status, response.read())
-            check(method, target, answer.status, response.headers, answer.body)
+            answer = Response(response.status, response.read())
+            check_response(method, target, answer.status, response.headers, answer.body)
             return answer
         finally:
             connection.close()
@@ -230,46 +244,47 @@ class Rota:
     # Processes.
 
     @property
-    def scheduler(self) -> int:
+    def scheduler_pid(self) -> int:
         return int(self.status()["pid"])
 
     @property
-    def supervisor(self) -> int:
+    def supervisor_pid(self) -> int:
         return int(self.status()["supervisor_pid"])
 
     def start(self) -> int:
-        """Be sure that the scheduler runs; its pid."""
+        """Start the scheduler unless it runs. Return its pid."""
         return int(self.json("up")["pid"])
 
     def crash(self) -> None:
-        """`kill -9` of the scheduler."""
-        kill(self.scheduler)
+        """Kill the scheduler with SIGKILL."""
+        kill(self.scheduler_pid)
 
     def processes(self) -> dict[int, list[str]]:
-        """Everything alive that was started with this home in its environment: pid and arguments."""
+        """Return pid and arguments of every live process that has this home in its environment."""
         tag = b"ROTA_HOME=" + os.fsencode(self.home)
-        found = {}
+        processes = {}
         for entry in Path("/proc").iterdir():
             if not entry.name.isdecimal() or int(entry.name) == os.getpid():
                 continue
             with suppress(OSError):
                 if tag in (entry / "environ").read_bytes().split(b"\0"):
-                    found[int(entry.name)] = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
-        return found
+                    words = (entry / "cmdline").read_bytes().rstrip(b"\0")  # a fork has padded arguments
+                    processes[int(entry.name)] = words.decode(errors="replace").split("\0")
+        return processes
 
     def schedulers(self) -> list[int]:
         return [pid for pid, words in self.processes().items() if words[1:4] == ["-m", "rota", "serve"]]
 
     def close(self) -> None:
-        """End all that this home started: first who could start more."""
+        """Kill every process of this home, the schedulers first because they start others."""
         for _ in range(10):
-            left = self.processes()
-            if not left:
+            processes = self.processes()
+            if not processes:
                 break
-            for pid in sorted(left, key=lambda pid: "serve" not in left[pid]):
+            for pid in sorted(processes, key=lambda pid: "serve" not in processes[pid]):
                 kill(pid)
         else:
-            raise AssertionError(f"still there: {left}")
+            raise AssertionError(f"still running: {processes}")
         if not self.expects_defects:
             self.assert_no_defects()
 
@@ -279,61 +294,62 @@ class Rota:
                 text = (self.home / name).read_text()
                 assert "Traceback" not in text, text
                 assert "a defect" not in text, text
+                assert "internal error" not in text, text
 
 
-_ACTOR = """#!/bin/sh
-# NAME: say so, wait at the gate for an exit code, say so, leave with it.
-echo "$1 begins" > "{stage}/told"
-read -r code < "{stage}/$1.gate"
-echo "$1 ends" > "{stage}/told"
+_GATED = """#!/bin/sh
+# NAME: report the start, wait at the gate for an exit code, report the end, exit with the code.
+echo "$1 begins" > "{directory}/events"
+read -r code < "{directory}/$1.gate"
+echo "$1 ends" > "{directory}/events"
 exit "${{code:-0}}"
 """
 
-_WALK_ON = """#!/bin/sh
-# NAME [CODE]: come and go.
-echo "$1 begins" > "{stage}/told"
-echo "$1 ends" > "{stage}/told"
+_IMMEDIATE = """#!/bin/sh
+# NAME [CODE]: report the start and the end, exit.
+echo "$1 begins" > "{directory}/events"
+echo "$1 ends" > "{directory}/events"
 exit "${{2:-0}}"
 """
 
 
-class Stage:
+class ChildControl:
     def __init__(self, path: Path) -> None:
         path.mkdir()
         self.path = path
-        self.pipe = path / "told"
-        """A line written here is heard by the test."""
+        self.pipe = path / "events"
+        """The test reads the lines that are written here."""
         os.mkfifo(self.pipe)
-        # Read-write: it never ends, whoever comes and goes, and opening it waits for nobody.
-        self._told = os.open(self.pipe, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        self._rest = b""
-        self._actor = self._program("actor", _ACTOR)
-        self._walk_on = self._program("walk_on", _WALK_ON)
+        # Read-write: the pipe never reaches its end when writers close it, and opening does not block.
+        self._events = os.open(self.pipe, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._unread = b""
+        self._gated = self._program("gated", _GATED)
+        self._immediate = self._program("immediate", _IMMEDIATE)
 
     def _program(self, name: str, text: str) -> str:
         program = self.path / name
-        program.write_text(text.format(stage=self.path))
+        program.write_text(text.format(directory=self.path))
         program.chmod(0o755)
         return str(program)
 
-    def actor(self, name: str) -> list[str]:
-        """A command: it begins, and ends when it is released."""
-        self.gate(name)
-        return ["--", self._actor, name]
+    def gated(self, name: str) -> list[str]:
+        """Return a command that reports its start and ends when it is released."""
+        self.make_gate(name)
+        return ["--", self._gated, name]
 
-    def walk_on(self, name: str, code: int = 0) -> list[str]:
-        """A command that begins and ends at once."""
-        return ["--", self._walk_on, name, str(code)]
+    def immediate(self, name: str, code: int = 0) -> list[str]:
+        """Return a command that starts and ends immediately."""
+        return ["--", self._immediate, name, str(code)]
 
-    def gate(self, name: str) -> Path:
+    def make_gate(self, name: str) -> Path:
         path = self.path / f"{name}.gate"
         os.mkfifo(path)
         return path
 
     def release(self, name: str, code: int = 0) -> None:
-        """Let it go on. It need not be at its gate yet, but must come."""
+        """Open the gate. Waits until the process has reached it."""
 
-        def opened() -> int | None:
+        def open_gate() -> int | None:
             try:
                 return os.open(self.path / f"{name}.gate", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             except OSError as error:
@@ -341,26 +357,26 @@ class Stage:
                     raise
                 return None
 
-        descriptor = eventually(opened, what=f"{name} at its gate")
+        descriptor = eventually(open_gate, description=f"{name} at its gate")
         os.write(descriptor, f"{code}\n".encode())
         os.close(descriptor)
 
-    def hear(self, count: int = 1) -> list[str]:
-        """The next lines that were said."""
-        deadline = time.monotonic() + PATIENCE
-        while self._rest.count(b"\n") < count:
-            left = max(0.0, deadline - time.monotonic())
-            if not select.select([self._told], [], [], left)[0]:
-                raise AssertionError(f"silence; heard only {self._rest!r} instead of {count} lines")
-            self._rest += os.read(self._told, 65536)
-        *lines, self._rest = self._rest.split(b"\n", count)
+    def read_lines(self, count: int = 1) -> list[str]:
+        """Return the next `count` lines. Waits for them."""
+        deadline = time.monotonic() + TIMEOUT
+        while self._unread.count(b"\n") < count:
+            remaining = max(0.0, deadline - time.monotonic())
+            if not select.select([self._events], [], [], remaining)[0]:
+                raise AssertionError(f"timed out; read only {self._unread!r} instead of {count} lines")
+            self._unread += os.read(self._events, 65536)
+        *lines, self._unread = self._unread.split(b"\n", count)
         return [line.decode() for line in lines]
 
-    def heard(self) -> list[str]:
-        """All that was said by now."""
-        while select.select([self._told], [], [], 0)[0]:
-            self._rest += os.read(self._told, 65536)
-        return self.hear(self._rest.count(b"\n"))
+    def read_available(self) -> list[str]:
+        """Return the lines written so far, without waiting."""
+        while select.select([self._events], [], [], 0)[0]:
+            self._unread += os.read(self._events, 65536)
+        return self.read_lines(self._unread.count(b"\n"))
 
     def close(self) -> None:
-        os.close(self._told)
+        os.close(self._events)

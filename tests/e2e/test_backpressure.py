@@ -1,37 +1,37 @@
-"""Back-pressure with real commands and real load."""
+"""Backpressure with real commands under load."""
 
 from __future__ import annotations
 
 import threading
 from typing import Any
 
-from e2e.rig import Rota, Stage, eventually
+from e2e.rig import ChildControl, Rota, eventually
 
 
-def limit(rota: Rota, **figures: int | str) -> None:
-    for name, figure in figures.items():
-        rota.ask("config", "set", f"queue.{name}", str(figure))
+def configure_queue(rota: Rota, **limits: int | str) -> None:
+    for name, value in limits.items():
+        rota.run("config", "set", f"queue.{name}", str(value))
 
 
-def test_a_full_queue_says_so_and_leaves_no_trace(rota: Rota, stage: Stage) -> None:
-    limit(rota, hard_limit="auto", soft_limit="auto")
-    rota.submit("--flow", "plan", *stage.actor("busy"))
+def test_full_queue_warns_then_defers_and_stores_nothing(rota: Rota, children: ChildControl) -> None:
+    configure_queue(rota, hard_limit="auto", soft_limit="auto")
+    rota.submit("--flow", "plan", *children.gated("busy"))
     for _ in range(7):
-        assert rota.ask("submit", "--", "true").err == ""
+        assert rota.run("submit", "--", "true").err == ""
     warned = rota.json("submit", "--flow", "plan", "--", "true")
     assert warned["result"] == "submitted"
     assert warned["warning"] == "Queue delayed; respecting caps: 8 ready (by flow: plan 1)"
     assert warned["depth"] == {"total": 8, "soft": 8, "hard": 16, "by_flow": {"plan": 1}}
-    assert "Queue delayed; respecting caps" in rota.ask("submit", "--", "true").err
+    assert "Queue delayed; respecting caps" in rota.run("submit", "--", "true").err
     for _ in range(7):
-        rota.post(["true"])
-    said = rota.ask("--json", "submit", "--unique", "card", "--", "true", code=75)
-    assert said.json()["result"] == "deferred"
-    assert said.json()["job"] is None
-    assert said.json()["depth"]["total"] == 16
-    assert "the queue is full, 16 of 16 ready; nothing was stored" in said.err
+        rota.post_job(["true"])
+    output = rota.run("--json", "submit", "--unique", "card", "--", "true", code=75)
+    assert output.json()["result"] == "deferred"
+    assert output.json()["job"] is None
+    assert output.json()["depth"]["total"] == 16
+    assert "the queue is full, 16 of 16 ready; nothing was stored" in output.err
     assert rota.status()["depth"] == {"total": 16, "soft": 8, "hard": 16, "by_flow": {"plan": 1}}
-    assert "16 (soft 8, hard 16, flow plan 1)" in rota.ask("status").out
+    assert "16 (soft 8, hard 16, flow plan 1)" in rota.run("status").out
     assert len(rota.jobs()) == 17
     connection = rota.connection()
     connection.request("POST", "/api/jobs", '{"command": ["true"]}')
@@ -43,42 +43,42 @@ def test_a_full_queue_says_so_and_leaves_no_trace(rota: Rota, stage: Stage) -> N
     assert b'"code":"deferred"' in body
     batch = rota.api("POST", "/api/jobs/batch", {"jobs": [{"command": ["true"]}] * 3})
     assert (batch.status, batch.json()["result"]) == (429, "deferred")
-    rota.ask("pool", "set", "global", "5")
+    rota.run("pool", "set", "global", "5")
     assert rota.submit("--unique", "card", "--", "true") == "job-18"
-    stage.release("busy")
+    children.release("busy")
 
 
-def test_under_load_the_hard_limit_holds_and_who_tries_again_gets_everything_in(rota: Rota) -> None:
-    """Eight clients with five jobs each, as scripts do it: `until rota submit …; do sleep; done`."""
-    limit(rota, hard_limit=4)
+def test_hard_limit_holds_under_load_and_repeated_submits_succeed(rota: Rota) -> None:
+    """Eight clients submit five jobs each, as a script does with `until rota submit …; do sleep; done`."""
+    configure_queue(rota, hard_limit=4)
     rota.start()
-    rota.set_global(0)
-    depths, put_off = list[int](), list[str]()
+    rota.set_global_size(0)
+    depths, deferred = list[int](), list[str]()
     submitting = threading.Event()
 
-    def watch() -> None:
+    def record_depths() -> None:
         while not submitting.is_set():
             depths.append(rota.status()["depth"]["total"])
 
-    def client(name: int) -> None:
+    def submit_five(name: int) -> None:
         for n in range(5):
 
-            def submitted(what: str = f"{name}-{n}") -> bool:
-                said = rota.ask("submit", "--name", what, "--", "true", code=None)
-                assert said.code in (0, 75), said
-                if said.code == 75:
-                    assert said.out == ""
-                    put_off.append(what)
-                return said.code == 0
+            def submitted(job_name: str = f"{name}-{n}") -> bool:
+                output = rota.run("submit", "--name", job_name, "--", "true", code=None)
+                assert output.code in (0, 75), output
+                if output.code == 75:
+                    assert output.out == ""
+                    deferred.append(job_name)
+                return output.code == 0
 
-            eventually(submitted, patience=120, what=f"{name}-{n} submitted")
+            eventually(submitted, timeout=120, description=f"{name}-{n} submitted")
 
-    watcher = threading.Thread(target=watch)
-    clients = [threading.Thread(target=client, args=(n,)) for n in range(8)]
+    watcher = threading.Thread(target=record_depths)
+    clients = [threading.Thread(target=submit_five, args=(n,)) for n in range(8)]
     for thread in (watcher, *clients):
         thread.start()
-    eventually(lambda: len(put_off) >= 8, what="a full queue")
-    rota.set_global(2)
+    eventually(lambda: len(deferred) >= 8, description="a full queue")
+    rota.set_global_size(2)
     for thread in clients:
         thread.join()
     submitting.set()
@@ -86,5 +86,5 @@ def test_under_load_the_hard_limit_holds_and_who_tries_again_gets_everything_in(
     assert max(depths) == 4, depths
     jobs: list[dict[str, Any]] = rota.jobs()
     assert sorted(job["name"] for job in jobs) == sorted(f"{name}-{n}" for name in range(8) for n in range(5))
-    assert [job["id"] for job in jobs] == [f"job-{n}" for n in range(1, 41)], "no number was used up"
+    assert [job["id"] for job in jobs] == [f"job-{n}" for n in range(1, 41)], "deferred submits use no job number"
     rota.wait(*(job["id"] for job in jobs))

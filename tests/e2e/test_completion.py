@@ -7,6 +7,8 @@ import pytest
 
 from e2e.rig import Rota
 
+pytestmark = pytest.mark.executable
+
 COMPLETE = r"""
 source /dev/stdin
 COMP_WORDS=("$@")
@@ -16,19 +18,19 @@ printf '%s\n' "${COMPREPLY[@]}"
 """
 
 
-def test_bash_completes_verbs_and_options(rota: Rota) -> None:
-    script = rota.ask("completion", "bash").out
-    assert not rota.home.exists(), "that needs no scheduler"
+def test_bash_completes_commands_and_options(rota: Rota) -> None:
+    script = rota.run("completion", "bash").out
+    assert not rota.home.exists(), "completion needs no scheduler"
     bash = shutil.which("bash")
     if bash is None:
         pytest.fail("bash is needed to test what it completes")
     subprocess.run([bash, "-n"], input=script.encode(), check=True)
 
     def complete(*words: str) -> set[str]:
-        done = subprocess.run(
+        result = subprocess.run(
             [bash, "--norc", "-c", COMPLETE, "bash", *words], input=script, capture_output=True, text=True, check=True
         )
-        return {word.strip() for word in done.stdout.splitlines()}
+        return {word.strip() for word in result.stdout.splitlines()}
 
     assert complete("rota", "su") >= {"submit"}
     assert complete("rota", "") >= {"submit", "list", "show", "logs", "wait", "why", "cancel", "pool", "config", "down"}
@@ -40,13 +42,13 @@ def test_bash_completes_verbs_and_options(rota: Rota) -> None:
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_get_a_script_too(rota: Rota, shell: str) -> None:
-    script = rota.ask("completion", shell).out
+def test_completion_scripts_of_other_shells_are_valid(rota: Rota, shell: str) -> None:
+    script = rota.run("completion", shell).out
     assert "submit" in script
     if (program := shutil.which(shell)) is not None:
         subprocess.run([program, "-n"], input=script.encode(), check=True)
 
 
-def test_a_shell_nobody_knows(rota: Rota) -> None:
-    said = rota.ask("completion", "cmd.exe", code=2)
-    assert said.out == ""
+def test_unknown_shell_is_refused(rota: Rota) -> None:
+    output = rota.run("completion", "cmd.exe", code=2)
+    assert output.out == ""

@@ -1,4 +1,4 @@
-"""More connections than the scheduler has descriptors for: it stays, says so once, and goes on when they are gone."""
+"""More connections than the scheduler has descriptors: it refuses them, logs that once, and recovers."""
 
 from __future__ import annotations
 
@@ -8,60 +8,70 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 
-from e2e.rig import Rota, Stage, eventually
+import pytest
 
-_FULL = "as many connections are open"
+from e2e.rig import ChildControl, Rota, eventually
+
+pytestmark = pytest.mark.executable
+
+_LIMIT_REACHED = "the connection limit is reached"
 
 
-def limited(number: int) -> list[str]:
-    """Put before a command, it may have so many files open."""
+def with_file_limit(number: int) -> list[str]:
+    """Return a command prefix that limits the number of open files."""
     return ["sh", "-c", f'ulimit -n {number}; exec "$@"', "sh"]
 
 
 @contextmanager
-def idle(rota: Rota, count: int) -> Iterator[list[socket.socket]]:
-    """Connections over which nothing is said."""
+def idle_connections(rota: Rota, count: int) -> Iterator[list[socket.socket]]:
+    """Open connections without sending a request."""
     with ExitStack() as stack:
         directory = os.open(rota.home, os.O_PATH)
         stack.callback(os.close, directory)
-        opened = []
+        sockets = []
         for _ in range(count):
-            each = stack.enter_context(socket.socket(socket.AF_UNIX))
-            each.connect(f"/proc/self/fd/{directory}/{rota.socket.name}")
-            opened.append(each)
-        yield opened
+            connection_socket = stack.enter_context(socket.socket(socket.AF_UNIX))
+            connection_socket.connect(f"/proc/self/fd/{directory}/{rota.socket.name}")
+            sockets.append(connection_socket)
+        yield sockets
 
 
-def code_of(rota: Rota) -> tuple[int, str | None, str | None]:
-    """Of an answer: its status, the code of its problem, and when to come again."""
+def read_problem(rota: Rota) -> tuple[int, str | None, str | None]:
+    """Return status, problem code and Retry-After of a response."""
     with closing(rota.connection()) as connection:
         connection.request("GET", "/api/scheduler")
-        answer = connection.getresponse()
-        return answer.status, json.loads(answer.read()).get("code"), answer.getheader("Retry-After")
+        response = connection.getresponse()
+        return response.status, json.loads(response.read()).get("code"), response.getheader("Retry-After")
 
 
-def test_more_connections_than_descriptors(make_rota: Callable[..., Rota], stage: Stage) -> None:
-    rota = make_rota(prefix=limited(256))
-    rota.ask("config", "set", "server.port", "off")
+def test_connections_beyond_the_descriptors_are_refused_and_jobs_continue(
+    make_rota: Callable[..., Rota], children: ChildControl
+) -> None:
+    rota = make_rota(prefix=with_file_limit(256))
+    rota.run("config", "set", "server.port", "off")
     rota.start()
-    job = rota.post(stage.actor("job"))
-    then = rota.post(stage.walk_on("then"), after=[{"job": job}])
-    assert stage.hear() == ["job begins"]
-    with idle(rota, 400):
-        assert eventually(lambda: said if (said := code_of(rota))[0] == 503 else None) == (503, "busy", "1")
-        refused = rota.ask("submit", "--", "true", code=1)
-        assert _FULL in refused.err
-        # It has what it needs for itself: one job's end is stored, and the next is started.
-        stage.release("job")
-        assert stage.hear(3) == ["job ends", "then begins", "then ends"]
-    eventually(lambda: code_of(rota)[0] != 503, what="that it has noticed who is gone")
-    assert rota.ended(then)["status"] == "COMPLETED"
+    job = rota.post_job(children.gated("job"))
+    following = rota.post_job(children.immediate("then"), after=[{"job": job}])
+    assert children.read_lines() == ["job begins"]
+    with idle_connections(rota, 400):
+        assert eventually(lambda: problem if (problem := read_problem(rota))[0] == 503 else None) == (
+            503,
+            "too-many-connections",
+            "1",
+        )
+        refused = rota.run("submit", "--", "true", code=1)
+        assert _LIMIT_REACHED in refused.err
+        # The reserve of the scheduler suffices to record the end of a job and to start the next.
+        children.release("job")
+        assert children.read_lines(3) == ["job ends", "then begins", "then ends"]
+    eventually(lambda: read_problem(rota)[0] != 503, description="room for new connections")
+    assert rota.wait_for_end(following)["status"] == "COMPLETED"
     log = (rota.home / "rota.log").read_text()
-    assert log.count(_FULL) == 1, log
+    assert log.count("no descriptors are left for connections") == 1, log
     assert len(log) < 10_000
 
 
-def test_fewer_descriptors_than_it_takes(make_rota: Callable[..., Rota]) -> None:
-    rota = make_rota(prefix=limited(64))
-    said = rota.ask("up", code=1)
-    assert "may have 64 files open here, and the scheduler needs 128" in said.err
+def test_scheduler_refuses_to_start_with_too_few_descriptors(make_rota: Callable[..., Rota]) -> None:
+    rota = make_rota(prefix=with_file_limit(64))
+    output = rota.run("up", code=1)
+    assert "limit of open files is 64, but the scheduler needs 128" in output.err

@@ -1,4 +1,4 @@
-"""What a new user does in the first minute, with every exit code that §12 names."""
+"""First commands of a new user, with every exit code of §12."""
 
 from __future__ import annotations
 
@@ -6,56 +6,61 @@ import json
 import os
 import subprocess
 
-from e2e.rig import Rota, Stage
+import pytest
+
+from e2e.rig import ChildControl, Rota
+
+pytestmark = pytest.mark.executable
 
 JOB_FIELDS = """
     id name type status command params priority position created_at queued_at started_at finished_at exit_code reason
-    after needs produces locks pools pinned_head
+    after needs produces missing_products locks pools pinned_head
     wait waited_on flow phase target unique group sequence template schedule work
     retry_of chain attempt permanently_failed dispatch_failures last_failure not_before cwd worktree pid session_path
-    outcome_path run
+    outcome_path run unreadable policies
 """.split()  # noqa: SIM905 - as DESIGN §12 writes it
 RUN_FIELDS = "id job worker status started_at finished_at exit_code error artifacts log_paths superseded".split()  # noqa: SIM905
 STATUS_FIELDS = (
-    "mode paused paused_by paused_at depth queued ready waiting running pools last_dispatch_at idle_because".split()  # noqa: SIM905
+    "mode paused paused_by paused_at depth queued ready waiting running pools last_dispatch_at idle_reason".split()  # noqa: SIM905
 )
 
 
-def test_the_first_command_starts_everything_and_prints_only_the_id(rota: Rota) -> None:
+def test_first_submit_starts_the_scheduler_and_prints_only_the_id(rota: Rota) -> None:
     assert not rota.home.exists()
-    said = rota.ask("submit", "--", "sh", "-c", "echo out; echo err >&2")
-    assert (said.out, said.err) == ("job-1\n", "")
+    output = rota.run("submit", "--", "sh", "-c", "echo out; echo err >&2")
+    assert output.out == "job-1\n"
+    assert output.err == f"rota: started the scheduler in {rota.home}; `rota down` stops it\n"
     assert rota.wait("job-1").out == ""
-    logs = rota.ask("logs", "job-1")
+    logs = rota.run("logs", "job-1")
     assert (logs.out, logs.err) == ("out\n", "err\n")
-    assert rota.ask("logs", "job-1", "--stream", "stderr").err == "err\n"
+    assert rota.run("logs", "job-1", "--stream", "stderr").err == "err\n"
 
 
-def test_every_look_at_a_job(rota: Rota, stage: Stage) -> None:
-    first = rota.submit("--name", "first", *stage.actor("first"))
-    second = rota.submit("--name", "second", *stage.walk_on("second"))
-    rota.running(first)
-    assert [line.split()[:3] for line in rota.ask("list").lines] == [
+def test_list_why_status_and_show_describe_a_job(rota: Rota, children: ChildControl) -> None:
+    first = rota.submit("--name", "first", *children.gated("first"))
+    second = rota.submit("--name", "second", *children.immediate("second"))
+    rota.wait_for_start(first)
+    assert [line.split()[:3] for line in rota.run("list").lines] == [
         ["ID", "STATUS", "NAME/COMMAND"],
         ["job-1", "RUNNING", "first"],
         ["job-2", "QUEUED", "second"],
     ]
-    assert rota.ask("why", second).out == "job-2 is QUEUED: waiting on pool global (1/1), used by job-1\n"
-    assert rota.ask("why", "1").out.startswith("job-1 is RUNNING: it runs as pid ")
-    assert "1 running, 1 queued (1 ready)" in rota.ask("status").out
-    stage.release("first")
+    assert rota.run("why", second).out == "job-2 is QUEUED: waiting on pool global (1/1), used by job-1\n"
+    assert rota.run("why", "1").out.startswith("job-1 is RUNNING: it runs as pid ")
+    assert "1 running, 1 queued (1 ready)" in rota.run("status").out
+    children.release("first")
     rota.wait(first, second)
-    empty = rota.ask("list")
-    hidden = "rota: 2 finished jobs hidden (2 COMPLETED); --all shows them\n"
+    empty = rota.run("list")
+    hidden = "rota: 2 ended jobs hidden (2 COMPLETED); --all lists them\n"
     assert (empty.out, empty.err) == ("", f"rota: no active jobs\n{hidden}")
-    assert len(rota.ask("list", "--all").lines) == 3
+    assert len(rota.run("list", "--all").lines) == 3
     assert [job["id"] for job in rota.json("list", "--status", "completed")["jobs"]] == ["job-2", "job-1"]
-    shown = rota.ask("show", second).out
+    shown = rota.run("show", second).out
     assert "status             COMPLETED\n" in shown
     assert "  id                 run-2\n" in shown
 
 
-def test_wait_leaves_with_the_jobs_own_code(rota: Rota) -> None:
+def test_wait_returns_the_exit_code_of_the_job(rota: Rota) -> None:
     os.mkfifo(rota.cwd / "gate")
     for options, script, code, status, reason in (
         ([], "exit 0", 0, "COMPLETED", None),
@@ -71,12 +76,12 @@ def test_wait_leaves_with_the_jobs_own_code(rota: Rota) -> None:
         assert (shown["run"]["status"], shown["run"]["exit_code"]) == (status, code)
 
 
-def test_cancelled_is_143_blocked_is_1_and_of_several_the_first_that_is_not_0(rota: Rota, stage: Stage) -> None:
-    good = rota.submit(*stage.walk_on("good"))
-    bad = rota.submit(*stage.walk_on("bad", 5))
-    blocked = rota.submit("--after", bad, *stage.walk_on("never"))
-    held = rota.submit(*stage.actor("held"))
-    assert rota.ask("cancel", held).out == f"{held} CANCELLED\n"
+def test_wait_returns_the_first_nonzero_exit_code(rota: Rota, children: ChildControl) -> None:
+    good = rota.submit(*children.immediate("good"))
+    bad = rota.submit(*children.immediate("bad", 5))
+    blocked = rota.submit("--after", bad, *children.immediate("never"))
+    held = rota.submit(*children.gated("held"))
+    assert rota.run("cancel", held).out == f"{held} CANCELLED\n"
     rota.wait(blocked, code=1)
     rota.wait(held, code=143)
     rota.wait(good, bad, held, code=5)
@@ -84,24 +89,28 @@ def test_cancelled_is_143_blocked_is_1_and_of_several_the_first_that_is_not_0(ro
     rota.wait(good, good)
 
 
-def test_waiting_can_be_given_up_and_the_job_goes_on(rota: Rota, stage: Stage) -> None:
-    job = rota.submit(*stage.actor("slow"))
-    said = rota.ask("wait", job, "--timeout", "100ms", code=124)
-    assert "gave up after 100ms; still not ended: job-1" in said.err
-    stage.release("slow")
+def test_wait_timeout_does_not_end_the_job(rota: Rota, children: ChildControl) -> None:
+    job = rota.submit(*children.gated("slow"))
+    output = rota.run("wait", job, "--timeout", "100ms", code=124)
+    assert "stopped waiting after 100ms; not ended: job-1" in output.err
+    children.release("slow")
     rota.wait(job)
 
 
-def test_what_is_not_there_is_3_and_what_cannot_be_meant_is_2(untouched: Rota) -> None:
+def test_missing_objects_exit_with_3_and_invalid_input_with_2(read_only_rota: Rota) -> None:
     for verb in ("show", "why", "logs", "wait", "cancel"):
-        said = untouched.ask(verb, "job-99", code=3)
-        assert (said.out, said.err) == ("", "rota: no such job: job-99; `rota list --all` shows what there is\n")
-        assert "a job id looks like job-24" in untouched.ask(verb, "nonsense", code=2).err
+        output = read_only_rota.run(verb, "job-99", code=3)
+        assert (output.out, output.err) == ("", "rota: no such job: job-99; `rota list --all` lists all jobs\n")
+    for verb in ("show", "why", "logs"):
+        assert "a job id looks like job-24" in read_only_rota.run(verb, "nonsense", code=2).err
+    for verb in ("wait", "cancel"):
+        assert "no such group: nonsense" in read_only_rota.run(verb, "nonsense", code=3).err
     assert (
-        untouched.ask("submit", "--after", "job-9", "--", "true", code=3).err == "rota: unknown --after job id: job-9\n"
+        read_only_rota.run("submit", "--after", "job-9", "--", "true", code=3).err
+        == "rota: no such job: job-9 (--after); `rota list --all` lists all jobs\n"
     )
-    itself = untouched.ask("submit", "--after", "job-1", "--", "true", code=2)
-    assert itself.err == "rota: invalid --after self dependency: job-1\n"
+    self_dependency = read_only_rota.run("submit", "--after", "job-1", "--", "true", code=2)
+    assert self_dependency.err == "rota: invalid --after self dependency: job-1\n"
     for words in (
         ["submit"],
         ["submit", "--"],
@@ -115,36 +124,36 @@ def test_what_is_not_there_is_3_and_what_cannot_be_meant_is_2(untouched: Rota) -
         ["submitt"],
         [],
     ):
-        said = untouched.ask(*words, code=2)
-        assert said.out == "", words
-        assert said.err != "", words
-    assert untouched.jobs() == [], "what is refused leaves no trace"
+        output = read_only_rota.run(*words, code=2)
+        assert output.out == "", words
+        assert output.err != "", words
+    assert read_only_rota.jobs() == [], "refused submits store nothing"
 
 
-def test_a_second_scheduler_is_4(rota: Rota) -> None:
+def test_second_scheduler_exits_with_4(rota: Rota) -> None:
     """LESSONS Dispatch: two dispatcher threads after stop and start."""
     pid = rota.start()
-    said = rota.ask("serve", code=4)
-    assert said.err == f"rota: another scheduler (pid {pid}) has {rota.home}; use it, or `rota down` first\n"
-    assert rota.scheduler == pid
+    output = rota.run("serve", code=4)
+    assert output.err == f"rota: another scheduler (pid {pid}) uses {rota.home}; use it, or run `rota down` first\n"
+    assert rota.scheduler_pid == pid
 
 
-def test_json_is_what_the_api_says(rota: Rota, stage: Stage) -> None:
-    before = rota.json("submit", "--name", "one", "--param", "n:=1", *stage.actor("one"))
+def test_json_output_equals_the_api_response(rota: Rota, children: ChildControl) -> None:
+    before = rota.json("submit", "--name", "one", "--param", "n:=1", *children.gated("one"))
     assert set(before) == {"result", "job", "warning"}
     assert (before["result"], before["warning"]) == ("submitted", None)
     job = before["job"]["id"]
-    running = rota.running(job)
+    running = rota.wait_for_start(job)
     assert rota.json("show", job) == running
-    stage.release("one")
-    after = rota.ended(job)
+    children.release("one")
+    after = rota.wait_for_end(job)
     assert rota.json("show", job) == after
-    assert rota.json("list", "--all")["jobs"] == [after]
+    assert rota.json("list", "--all")["jobs"] == [{**after, "policies": None}]
     assert rota.json("wait", job)["jobs"] == [after]
-    for form in (before["job"], running, after):
-        assert list(form) == JOB_FIELDS
-    for form in (running, after):
-        assert list(form["run"]) == RUN_FIELDS
+    for record in (before["job"], running, after):
+        assert list(record) == JOB_FIELDS
+    for record in (running, after):
+        assert list(record["run"]) == RUN_FIELDS
     assert after["params"] == {"n": 1}
     status = rota.json("status")
     assert status == rota.status()
@@ -155,7 +164,7 @@ def test_json_is_what_the_api_says(rota: Rota, stage: Stage) -> None:
     assert rota.json("pool", "list") == rota.api("GET", "/api/pools").json()
 
 
-def test_times_are_rfc_3339_in_utc_and_in_order(rota: Rota) -> None:
+def test_times_are_ordered_and_rfc_3339_in_utc(rota: Rota) -> None:
     job = rota.submit("--", "true")
     rota.wait(job)
     shown = rota.show(job)
@@ -164,10 +173,10 @@ def test_times_are_rfc_3339_in_utc_and_in_order(rota: Rota) -> None:
     assert times == sorted(times)
 
 
-def test_what_the_files_say_is_what_the_api_says(rota: Rota) -> None:
+def test_job_files_equal_the_api_response(rota: Rota) -> None:
     job = rota.submit("--", "sh", "-c", "exit 3")
-    shown = rota.ended(job)
-    rota.ask("down")
+    shown = {**rota.wait_for_end(job), "policies": None}
+    rota.run("down")
     assert json.loads((rota.home / "jobs/1/job.json").read_text()) == shown
     assert shown["outcome_path"] == str(rota.home / "jobs/1/outcome.json")
     assert json.loads((rota.home / "jobs/1/outcome.json").read_text()) == shown
@@ -177,20 +186,21 @@ def test_what_the_files_say_is_what_the_api_says(rota: Rota) -> None:
     }
 
 
-def test_follow_prints_what_it_writes_and_returns_its_code(rota: Rota) -> None:
-    said = rota.ask("submit", "--follow", "--", "sh", "-c", "echo out; echo err >&2; exit 9", code=9)
-    assert said.out == "out\n"
-    assert said.err == "rota: job-1\nerr\n"
+def test_submit_follow_prints_the_output_and_returns_the_exit_code(rota: Rota) -> None:
+    rota.start()
+    output = rota.run("submit", "--follow", "--", "sh", "-c", "echo out; echo err >&2; exit 9", code=9)
+    assert output.out == "out\n"
+    assert output.err == "rota: job-1\nerr\n"
 
 
-def test_doctor_finds_nothing_wrong_and_starts_nothing(rota: Rota) -> None:
-    assert "fail" not in rota.ask("doctor").out
+def test_doctor_passes_and_starts_no_scheduler(rota: Rota) -> None:
+    assert "fail" not in rota.run("doctor").out
     assert not rota.home.exists()
     pid = rota.start()
-    assert f"answers, pid {pid}" in rota.ask("doctor").out
+    assert f"running, pid {pid}" in rota.run("doctor").out
 
 
-def test_refusals_over_http_are_problem_documents(untouched: Rota) -> None:
+def test_refusals_over_http_are_problem_documents(read_only_rota: Rota) -> None:
     for method, target, body, status, code in (
         ("GET", "/api/jobs/job-9", None, 404, "not-found"),
         ("GET", "/api/nothing", None, 404, "not-found"),
@@ -198,20 +208,24 @@ def test_refusals_over_http_are_problem_documents(untouched: Rota) -> None:
         ("POST", "/api/jobs", {"command": ["true"], "colour": "red"}, 422, "invalid-input"),
         ("GET", "/api/jobs?status=happy", None, 422, "invalid-input"),
     ):
-        answer = untouched.api(method, target, body)
-        assert answer.status == status, answer
-        problem = answer.json()
+        response = read_only_rota.api(method, target, body)
+        assert response.status == status, response
+        problem = response.json()
         assert (problem["status"], problem["code"]) == (status, code)
         assert problem["detail"]
 
 
-def test_a_stream_that_is_closed_is_nobodys_error(rota: Rota) -> None:
-    """As some who start programs leave it: without standard output, or without standard error."""
+def test_commands_run_with_a_closed_standard_stream(rota: Rota) -> None:
+    """A parent process may start a command without standard input, output or error."""
     rota.start()
     for closing, words in ((">&-", ["submit", "--", "true"]), ("2>&-", ["list", "--all"]), ("<&-", ["status"])):
-        done = subprocess.run(
+        result = subprocess.run(
             ["sh", "-c", f'exec "$@" {closing}', "sh", *rota.argv(*words)],
-            env=rota.env, cwd=rota.cwd, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert (done.returncode, "Traceback" in done.stderr) == (0, False), (words, done)
+            env=rota.env,
+            cwd=rota.cwd,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (result.returncode, "Traceback" in result.stderr) == (0, False), (words, result)
     assert [job["id"] for job in rota.jobs()] == ["job-1"]

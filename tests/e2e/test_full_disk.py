@@ -1,4 +1,4 @@
-"""A full disk: the scheduler stays up, refuses clearly, says so, and goes on when there is room."""
+"""Full disk: the scheduler keeps running, refuses changes with the reason, and continues when there is space."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from typing import Protocol
 
 import pytest
 
-from e2e.rig import PATIENCE, Rota, Stage, eventually
+from e2e.rig import TIMEOUT, ChildControl, Rota, eventually
 
 
 class Disk(Protocol):
-    """The home's own small disk."""
+    """Small file system of a home that a test can fill."""
 
     rota: Rota
     words: str
-    """What is said when it is full."""
+    """Text of the error when the disk is full."""
 
     def fill(self) -> None: ...
     def empty(self) -> None: ...
 
 
 class Tmpfs:
-    """A file system of 3 MiB in a mount namespace that ends with its last process: nothing is ever left mounted."""
+    """File system of 3 MiB in a mount namespace. It is unmounted when the last process of the namespace ends."""
 
     words = "is full; nothing was stored: free some space and try again"
 
-    def __init__(self, place: Path, make_rota: Callable[..., Rota]) -> None:
-        place.mkdir()
+    def __init__(self, directory: Path, make_rota: Callable[..., Rota]) -> None:
+        directory.mkdir()
         script = 'mount -t tmpfs -o size=3m none "$1" && echo mounted && read -r x'
         self._holder = subprocess.Popen(
-            ["unshare", "-rm", "sh", "-c", script, "sh", str(place)],
+            ["unshare", "-rm", "sh", "-c", script, "sh", str(directory)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -43,13 +43,13 @@ class Tmpfs:
         assert self._holder.stdout is not None
         if self._holder.stdout.readline() != b"mounted\n":
             self.close()
-            raise OSError("this machine lets nobody mount anything")
+            raise OSError("this machine does not allow mounts in a user namespace")
         enter = ["nsenter", "-t", str(self._holder.pid), "-U", "-m", "--preserve-credentials"]
-        self.rota = make_rota(place / "home", prefix=enter)
-        self._filling = [*enter, "sh", "-c", 'cat /dev/zero > "$0"/ballast', str(place)]
-        self._emptying = [*enter, "rm", str(place / "ballast")]
-        # Sockets are found through the file system, and we are in another one.
-        self.rota.socket = Path(f"/proc/{self._holder.pid}/root{place}/home/rota.sock")
+        self.rota = make_rota(directory / "home", prefix=enter)
+        self._filling = [*enter, "sh", "-c", 'cat /dev/zero > "$0"/ballast', str(directory)]
+        self._emptying = [*enter, "rm", str(directory / "ballast")]
+        # This process is in another mount namespace, so it reaches the socket through /proc.
+        self.rota.socket = Path(f"/proc/{self._holder.pid}/root{directory}/home/rota.sock")
 
     def fill(self) -> None:
         assert subprocess.run(self._filling, stderr=subprocess.DEVNULL, check=False).returncode != 0
@@ -62,7 +62,7 @@ class Tmpfs:
 
 
 class FileSizeLimit:
-    """Where nothing can be mounted: no file of the scheduler or the supervisor may grow any more."""
+    """Fallback without mounts: files of the scheduler and the supervisor cannot grow."""
 
     words = "cannot be used"
 
@@ -70,7 +70,7 @@ class FileSizeLimit:
         self.rota = make_rota()
 
     def _limit(self, size: int) -> None:
-        for pid in self.rota.processes():  # a scheduler that comes later is not limited
+        for pid in self.rota.processes():  # a scheduler that starts later is not limited
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
     def fill(self) -> None:
@@ -92,106 +92,112 @@ def disk(request: pytest.FixtureRequest, make_rota: Callable[..., Rota], tmp_pat
     yield FileSizeLimit(make_rota)
 
 
-def test_a_full_disk_is_survived(disk: Disk, stage: Stage) -> None:
+def test_scheduler_survives_a_full_disk(disk: Disk, children: ChildControl) -> None:
     rota = disk.rota
     pid = rota.start()
-    rota.set_global(2)
-    running = rota.submit(*stage.actor("running"))
-    queued = [rota.submit("--after", running, *stage.walk_on(name)) for name in ("queued", "last")]
-    assert stage.hear() == ["running begins"]
-    pid_of_it = rota.running(running)["pid"]
+    rota.set_global_size(2)
+    running = rota.submit(*children.gated("running"))
+    queued = [rota.submit("--after", running, *children.immediate(name)) for name in ("queued", "last")]
+    assert children.read_lines() == ["running begins"]
+    running_pid = rota.wait_for_start(running)["pid"]
     before = rota.jobs()
     disk.fill()
 
-    by_hand = rota.ask("cancel", running, code=1).err
-    assert f"to end it without a record: kill -- -{pid_of_it}" in by_hand, "what fills the disk can be ended"
-    refused = rota.ask("submit", *stage.walk_on("refused"), code=1)
+    cancel_error = rota.run("cancel", running, code=1).err
+    assert f"to end it without a record: kill -- -{running_pid}" in cancel_error, (
+        "the error says how to end the job without a record"
+    )
+    refused = rota.run("submit", *children.immediate("refused"), code=1)
     assert refused.out == ""
     assert disk.words in refused.err
     assert rota.jobs() == before, "nothing was stored"
-    trouble = rota.status()["trouble"]
-    assert disk.words in trouble[0]
-    told = rota.api("GET", "/ready")
-    assert (told.status, told.json()["reasons"]) == (503, trouble)
+    failure = rota.status()["errors"]
+    assert disk.words in failure[0]
+    result = rota.api("GET", "/ready")
+    assert (result.status, result.json()["reasons"]) == (503, failure)
     assert rota.api("GET", "/metrics").status == 200
-    assert "trouble        " in rota.ask("status").out
+    assert "error          " in rota.run("status").out
     for words in (["list", "--all"], ["show", running], ["why", queued[0]], ["logs", running], ["doctor"]):
-        rota.ask(*words, code=1 if words == ["doctor"] and isinstance(disk, Tmpfs) else 0)
+        rota.run(*words, code=1 if words == ["doctor"] and isinstance(disk, Tmpfs) else 0)
 
-    stage.release("running", 5)
-    assert stage.hear() == ["running ends"]
-    if isinstance(disk, FileSizeLimit):  # on the other a line still fits into the journal's last block
-        eventually(lambda: any("not told until it can: run-1" in text for text in rota.status()["trouble"]), PATIENCE)
-    rota.ask("wait", running, "--timeout", "1200ms", code=124)
-    assert rota.show(running)["status"] == "RUNNING", "an end that is not on disk has not happened"
-    rota.ask("cancel", queued[1], code=1)
-    assert rota.scheduler == pid
+    children.release("running", 5)
+    assert children.read_lines() == ["running ends"]
+    if isinstance(disk, FileSizeLimit):  # on the tmpfs, a line still fits into the last block of the journal
+        eventually(
+            lambda: any("exits not reported until then: run-1" in text for text in rota.status()["errors"]), TIMEOUT
+        )
+    rota.run("wait", running, "--timeout", "1200ms", code=124)
+    assert rota.show(running)["status"] == "RUNNING", "an end counts only when it is on disk"
+    rota.run("cancel", queued[1], code=1)
+    assert rota.scheduler_pid == pid
 
     disk.empty()
     rota.wait(running, code=5)
-    assert eventually(lambda: not rota.status()["trouble"], PATIENCE)
+    assert eventually(lambda: not rota.status()["errors"], TIMEOUT)
     assert rota.api("GET", "/ready").status == 200
     assert rota.show(queued[0])["status"] == "BLOCKED_BY_DEPENDENCY"
-    after = rota.submit(*stage.walk_on("after"))
+    after = rota.submit(*children.immediate("after"))
     rota.wait(after)
-    assert after == "job-4", "not even a number was lost"
-    assert stage.heard() == ["after begins", "after ends"]
-    assert rota.scheduler == pid
+    assert after == "job-4", "the refused submits used no job number"
+    assert children.read_available() == ["after begins", "after ends"]
+    assert rota.scheduler_pid == pid
 
 
-def test_a_full_disk_is_said_before_anybody_writes_to_it(disk: Disk) -> None:
+@pytest.mark.parametrize("disk", ["tmpfs"], indirect=True)
+def test_full_disk_is_reported_before_a_write_fails(disk: Disk) -> None:
     if not isinstance(disk, Tmpfs):
-        pytest.skip("a limit on a process is no full disk")
+        pytest.skip("a file size limit is not a full disk")
     rota = disk.rota
     rota.start()
     disk.fill()
-    said = f"the disk is full: there is no room left for {rota.home}"
-    assert rota.api("GET", "/ready").json()["reasons"] == [said]
-    assert rota.status()["trouble"] == [said]
-    assert said in rota.ask("status").out
+    output = f"the disk is full: there is no room left for {rota.home}"
+    assert rota.api("GET", "/ready").json()["reasons"] == [output]
+    assert rota.status()["errors"] == [output]
+    assert output in rota.run("status").out
     disk.empty()
-    assert rota.status()["trouble"] == []
+    assert rota.status()["errors"] == []
 
 
-def test_a_crash_on_a_full_disk_loses_nothing(disk: Disk, stage: Stage) -> None:
-    """The scheduler dies while the disk is full; with room again the end is booked with its true code."""
+def test_crash_on_a_full_disk_loses_no_result(disk: Disk, children: ChildControl) -> None:
+    """The scheduler dies while the disk is full. When there is space, the end is recorded with its exit code."""
     rota = disk.rota
     rota.start()
-    running = rota.submit(*stage.actor("running"))
-    assert stage.hear() == ["running begins"]
-    rota.running(running)
+    running = rota.submit(*children.gated("running"))
+    assert children.read_lines() == ["running begins"]
+    rota.wait_for_start(running)
     disk.fill()
-    rota.ask("submit", "--", "true", code=1)
-    stage.release("running", 6)
-    assert stage.hear() == ["running ends"]
+    rota.run("submit", "--", "true", code=1)
+    children.release("running", 6)
+    assert children.read_lines() == ["running ends"]
     rota.crash()
-    # A scheduler that cannot write its first line may say so and leave; what it may not do is make something up.
-    rota.ask("list", code=None)
+    # A scheduler that cannot write its first record may exit with an error, but it must not invent a result.
+    rota.run("list", code=None)
     disk.empty()
     rota.wait(running, code=6)
 
 
-def test_it_comes_up_on_a_full_disk_and_goes_on_when_there_is_room(disk: Disk, stage: Stage) -> None:
+@pytest.mark.parametrize("disk", ["tmpfs"], indirect=True)
+def test_scheduler_starts_on_a_full_disk_and_continues_with_space(disk: Disk, children: ChildControl) -> None:
     if not isinstance(disk, Tmpfs):
-        pytest.skip("a limit on a process does not hold for the scheduler that comes after it")
+        pytest.skip("a file size limit does not apply to a scheduler that starts later")
     rota = disk.rota
     rota.start()
-    waiting = rota.submit("--delay", "1s", *stage.walk_on("waiting"))
-    rota.ask("down")
+    waiting = rota.submit("--delay", "1s", *children.immediate("waiting"))
+    rota.run("down")
     disk.fill()
 
-    said = rota.ask("up")
-    assert "pid " in said.out
-    assert disk.words in said.err
-    pid = rota.scheduler
-    assert disk.words in rota.status()["trouble"][0]
-    assert "0 running" not in rota.ask("status").out, "what cannot be counted is not said to be nothing"
+    output = rota.run("up")
+    assert "pid " in output.out
+    assert disk.words in output.err
+    pid = rota.scheduler_pid
+    assert disk.words in rota.status()["errors"][0]
+    assert "0 running" not in rota.run("status").out, "an unknown count is not printed as 0"
     for words in (["submit", "--", "true"], ["cancel", waiting]):
-        assert disk.words in rota.ask(*words, code=1).err
-    assert stage.heard() == []
+        assert disk.words in rota.run(*words, code=1).err
+    assert children.read_available() == []
 
     disk.empty()
-    assert stage.hear(2) == ["waiting begins", "waiting ends"]
+    assert children.read_lines(2) == ["waiting begins", "waiting ends"]
     rota.wait(waiting)
-    assert rota.status()["trouble"] == []
-    assert rota.scheduler == pid
+    assert rota.status()["errors"] == []
+    assert rota.scheduler_pid == pid

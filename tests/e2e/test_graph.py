@@ -1,11 +1,11 @@
-"""Shapes of work, each proven by what real children did in a real repository."""
+"""Dependency graphs of several shapes, run by real jobs in a real repository."""
 
 from __future__ import annotations
 
 import subprocess
 from pathlib import Path
 
-from e2e.rig import Rota, Stage
+from e2e.rig import ChildControl, Rota
 
 
 def _commits(repository: Path) -> list[str]:
@@ -14,12 +14,12 @@ def _commits(repository: Path) -> list[str]:
 
 
 COMMIT = ["--", "sh", "-c", 'git commit -q --allow-empty -m "$0"']
-"""Fails if two of them meet: git takes index.lock."""
+"""Fails when two of them run at the same time, because git takes index.lock."""
 
 
-def test_a_chain_commits_in_its_order(rota: Rota, repository: Path) -> None:
+def test_chain_runs_in_order(rota: Rota, repository: Path) -> None:
     """LESSONS Dispatch: finish, route and tick were three steps: a successor started too early."""
-    rota.ask("pool", "set", "global", "-1")
+    rota.run("pool", "set", "global", "-1")
     previous: list[str] = []
     jobs = []
     for name in ("one", "two", "three", "four"):
@@ -29,40 +29,42 @@ def test_a_chain_commits_in_its_order(rota: Rota, repository: Path) -> None:
     assert _commits(repository) == ["begin", "one", "two", "three", "four"]
 
 
-def test_fan_out_and_fan_in(rota: Rota, stage: Stage, repository: Path) -> None:
-    """A diamond: the branches are there at the same time, and their merge sees both."""
-    rota.ask("pool", "set", "global", "-1")
-    top = rota.submit(*stage.actor("top"), cwd=repository)
+def test_fan_out_and_fan_in_wait_for_all_branches(rota: Rota, children: ChildControl, repository: Path) -> None:
+    """The branches run concurrently, and the merge runs after all of them."""
+    rota.run("pool", "set", "global", "-1")
+    top = rota.submit(*children.gated("top"), cwd=repository)
     branches = ("left", "middle", "right")
-    sides = [rota.submit("--after", top, *stage.actor(side), cwd=repository) for side in branches]
+    sides = [rota.submit("--after", top, *children.gated(side), cwd=repository) for side in branches]
     after = [word for side in sides for word in ("--after", side)]
-    bottom = rota.submit(*after, *stage.walk_on("bottom"), cwd=repository)
-    assert stage.hear() == ["top begins"]
+    bottom = rota.submit(*after, *children.immediate("bottom"), cwd=repository)
+    assert children.read_lines() == ["top begins"]
     assert rota.show(sides[0])["wait"] == {
         "kind": "dependencies",
         "detail": f"waiting on job {top}",
-        "on": ["job:1"],
+        "topics": ["job:1"],
     }
     assert rota.show(bottom)["wait"]["detail"] == f"waiting on job {sides[0]}"
     assert rota.show(bottom)["after"] == [{"job": side, "policy": "success"} for side in sides]
-    stage.release("top")
-    assert stage.hear() == ["top ends"]
-    assert sorted(stage.hear(3)) == [f"{side} begins" for side in branches], "all of them before any of them ends"
+    children.release("top")
+    assert children.read_lines() == ["top ends"]
+    assert sorted(children.read_lines(3)) == [f"{side} begins" for side in branches], (
+        "all branches begin before the first one ends"
+    )
     for side in branches:
-        stage.release(side)
-    assert sorted(stage.hear(3)) == [f"{side} ends" for side in branches]
+        children.release(side)
+    assert sorted(children.read_lines(3)) == [f"{side} ends" for side in branches]
     rota.wait(bottom)
-    assert stage.heard() == ["bottom begins", "bottom ends"]
+    assert children.read_available() == ["bottom begins", "bottom ends"]
     assert rota.show(bottom)["waited_on"] == ["dependencies"]
     assert rota.show(bottom)["wait"] is None
 
 
-def test_a_failure_blocks_everything_behind_it_at_once(rota: Rota, stage: Stage) -> None:
-    bad = rota.submit(*stage.actor("bad"))
-    second = rota.submit("--after", bad, *stage.walk_on("second"))
-    third = rota.submit("--after", second, *stage.walk_on("third"))
-    fourth = rota.submit("--after", third, *stage.walk_on("fourth"))
-    stage.release("bad", 5)
+def test_failure_blocks_all_dependents_immediately(rota: Rota, children: ChildControl) -> None:
+    bad = rota.submit(*children.gated("bad"))
+    second = rota.submit("--after", bad, *children.immediate("second"))
+    third = rota.submit("--after", second, *children.immediate("third"))
+    fourth = rota.submit("--after", third, *children.immediate("fourth"))
+    children.release("bad", 5)
     rota.wait(bad, code=5)
     texts = {
         second: f"dependency failed for job {bad} (FAILED)",
@@ -73,55 +75,64 @@ def test_a_failure_blocks_everything_behind_it_at_once(rota: Rota, stage: Stage)
         shown = rota.show(job)
         assert shown["status"] == "BLOCKED_BY_DEPENDENCY"
         assert (shown["reason"], shown["wait"]["detail"], shown["run"]) == (text, text, None)
-        assert rota.ask("why", job).out == f"{job} is BLOCKED_BY_DEPENDENCY: {text}\n"
-    assert stage.heard() == ["bad begins", "bad ends"]
-    late = rota.submit("--after", bad, *stage.walk_on("late"))
+        assert rota.run("why", job).out == f"{job} is BLOCKED_BY_DEPENDENCY: {text}\n"
+    assert children.read_available() == ["bad begins", "bad ends"]
+    late = rota.submit("--after", bad, *children.immediate("late"))
     rota.wait(late, code=1)
     assert rota.show(late)["reason"] == f"dependency failed for job {bad} (FAILED)"
 
 
-def test_the_other_policies(rota: Rota, stage: Stage) -> None:
-    bad = rota.submit(*stage.walk_on("bad", 3))
-    good = rota.submit(*stage.walk_on("good"))
-    gone = rota.submit("--delay", "1h", *stage.walk_on("gone"))
+def test_dependency_policies_finished_and_failed(rota: Rota, children: ChildControl) -> None:
+    bad = rota.submit(*children.immediate("bad", 3))
+    good = rota.submit(*children.immediate("good"))
+    cancelled = rota.submit("--delay", "1h", *children.immediate("gone"))
     jobs = {
-        "cleaner": rota.submit("--after", f"{bad}:finished", *stage.walk_on("cleaner")),
-        "medic": rota.submit("--after", f"{bad}:failed", *stage.walk_on("medic")),
-        "idler": rota.submit("--after", f"{good}:failed", *stage.walk_on("idler")),
-        "behind": rota.submit("--after", "job-6", *stage.walk_on("behind")),
-        "unlucky": rota.submit("--after", f"{gone}:failed", *stage.walk_on("unlucky")),
-        "undeterred": rota.submit("--after", f"{gone}:finished", *stage.walk_on("undeterred")),
+        "cleaner": rota.submit("--after", f"{bad}:finished", *children.immediate("cleaner")),
+        "medic": rota.submit("--after", f"{bad}:failed", *children.immediate("medic")),
+        "idler": rota.submit("--after", f"{good}:failed", *children.immediate("idler")),
+        "behind": rota.submit("--after", "job-6", *children.immediate("behind")),
+        "unlucky": rota.submit("--after", f"{cancelled}:failed", *children.immediate("unlucky")),
+        "undeterred": rota.submit("--after", f"{cancelled}:finished", *children.immediate("undeterred")),
     }
-    rota.ask("cancel", gone)
+    rota.run("cancel", cancelled)
     rota.wait(*jobs.values())
-    assert {line.split()[0] for line in stage.heard()} == {"bad", "good", "cleaner", "medic", "behind", "undeterred"}
+    assert {line.split()[0] for line in children.read_available()} == {
+        "bad",
+        "good",
+        "cleaner",
+        "medic",
+        "behind",
+        "undeterred",
+    }
     assert rota.show(jobs["idler"])["status"] == "SKIPPED"
     assert rota.show(jobs["idler"])["reason"] == f"not needed: {good} COMPLETED"
     assert rota.show(jobs["idler"])["run"] is None
-    assert rota.show(jobs["unlucky"])["reason"] == f"not needed: {gone} CANCELLED"
+    assert rota.show(jobs["unlucky"])["reason"] == f"not needed: {cancelled} CANCELLED"
 
 
-def test_why_names_what_holds_up_what_it_waits_for(rota: Rota, stage: Stage) -> None:
-    first = rota.submit("--pool", "global=1", *stage.actor("first"))
-    second = rota.submit("--after", first, *stage.walk_on("second"))
-    third = rota.submit("--after", second, *stage.walk_on("third"))
-    rota.running(first)
-    lines = rota.ask("why", third).lines
-    assert lines[:2] == [f"{third} is WAITING_ON_DEPS: waiting on job {second}",
-                         f"  {second} is WAITING_ON_DEPS: waiting on job {first}"]  # fmt: skip
+def test_why_explains_the_whole_chain_of_dependencies(rota: Rota, children: ChildControl) -> None:
+    first = rota.submit("--pool", "global=1", *children.gated("first"))
+    second = rota.submit("--after", first, *children.immediate("second"))
+    third = rota.submit("--after", second, *children.immediate("third"))
+    rota.wait_for_start(first)
+    lines = rota.run("why", third).lines
+    assert lines[:2] == [
+        f"{third} is WAITING_ON_DEPS: waiting on job {second}",
+        f"  {second} is WAITING_ON_DEPS: waiting on job {first}",
+    ]
     assert lines[2].startswith(f"    {first} is RUNNING: it runs as pid ")
-    stage.release("first")
+    children.release("first")
     rota.wait(third)
 
 
-def test_priority_then_the_order_of_submission(rota: Rota, stage: Stage) -> None:
+def test_jobs_start_by_priority_then_submission_order(rota: Rota, children: ChildControl) -> None:
     """INV-004."""
-    rota.submit(*stage.actor("gatekeeper"))
-    rota.submit("--priority", "-1", *stage.walk_on("last"))
-    rota.submit(*stage.walk_on("third"))
-    rota.submit("--priority", "5", *stage.walk_on("first"))
-    rota.submit("--priority", "5", *stage.walk_on("second"))
-    stage.release("gatekeeper")
+    rota.submit(*children.gated("gatekeeper"))
+    rota.submit("--priority", "-1", *children.immediate("last"))
+    rota.submit(*children.immediate("third"))
+    rota.submit("--priority", "5", *children.immediate("first"))
+    rota.submit("--priority", "5", *children.immediate("second"))
+    children.release("gatekeeper")
     rota.wait("job-2")
-    begun = [line.split()[0] for line in stage.heard() if line.endswith("begins")]
-    assert begun == ["gatekeeper", "first", "second", "third", "last"]
+    started = [line.split()[0] for line in children.read_available() if line.endswith("begins")]
+    assert started == ["gatekeeper", "first", "second", "third", "last"]

@@ -1,4 +1,4 @@
-"""`rota graph` as a person sees it: real jobs in a real repository, drawn, given as JSON, and watched."""
+"""`rota graph` of real jobs in a real repository: text, JSON and watch mode."""
 
 from __future__ import annotations
 
@@ -10,45 +10,45 @@ import subprocess
 import time
 from pathlib import Path
 
-from e2e.rig import PATIENCE, Rota, Stage, eventually
+from e2e.rig import TIMEOUT, ChildControl, Rota, eventually
 
 
 def _git(repository: Path, *words: str) -> str:
     return subprocess.run(["git", *words], cwd=repository, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def _drawn(rota: Rota, *words: str) -> list[str]:
-    said = rota.ask("graph", *words)
-    assert said.out.isascii()
-    assert "\033" not in said.out
-    return said.lines
+def _draw(rota: Rota, *words: str) -> list[str]:
+    output = rota.run("graph", *words)
+    assert output.out.isascii()
+    assert "\033" not in output.out
+    return output.lines
 
 
-def test_nothing_is_scheduled(untouched: Rota) -> None:
-    said = untouched.ask("graph")
-    assert (said.out, said.err) == ("Outcome: No scheduled jobs\n", "")
-    assert untouched.json("graph") == {"nodes": [], "edges": []}
-    assert untouched.ask("graph", "--format", "json").json() == {"nodes": [], "edges": []}
-    assert untouched.ask("graph", "--job", "job-4", code=3).err.startswith("rota: no such job: job-4")
+def test_graph_of_an_empty_home(read_only_rota: Rota) -> None:
+    output = read_only_rota.run("graph")
+    assert (output.out, output.err) == ("Outcome: No scheduled jobs\n", "")
+    assert read_only_rota.json("graph") == {"nodes": [], "edges": []}
+    assert read_only_rota.run("graph", "--format", "json").json() == {"nodes": [], "edges": []}
+    assert read_only_rota.run("graph", "--job", "job-4", code=3).err.startswith("rota: no such job: job-4")
 
 
-def test_a_diamond_while_it_runs_and_after(rota: Rota, stage: Stage, repository: Path) -> None:
-    rota.ask("pool", "set", "global", "-1")
-    top = rota.submit("--name", "plan", "--type", "story", *stage.actor("top"), cwd=repository)
+def test_graph_of_a_diamond_while_it_runs_and_after(rota: Rota, children: ChildControl, repository: Path) -> None:
+    rota.run("pool", "set", "global", "-1")
+    top = rota.submit("--name", "plan", "--type", "story", *children.gated("top"), cwd=repository)
     left, right = (
-        rota.submit("--name", side, "--after", top, "--lock", "repo", *stage.walk_on(side), cwd=repository)
+        rota.submit("--name", side, "--after", top, "--lock", "repo", *children.immediate(side), cwd=repository)
         for side in ("links", "rechts–")
     )
-    bottom = rota.submit("--after", left, "--after", right, *stage.walk_on("bottom"), cwd=repository)
-    rota.running(top)
-    assert _drawn(rota) == [
+    bottom = rota.submit("--after", left, "--after", right, *children.immediate("bottom"), cwd=repository)
+    rota.wait_for_start(top)
+    assert _draw(rota) == [
         f"{bottom} WAITING_ON_DEPS [wait: waiting on job {left}]",
         f"|-- after:success -> {left} WAITING_ON_DEPS [links] [wait: waiting on job {top}] [locks: repo]",
         f"|   `-- after:success -> {top} RUNNING [story/plan]",
         f"`-- after:success -> {right} WAITING_ON_DEPS [rechts\\u2013] [wait: waiting on job {top}] [locks: repo]",
         f"    `-- after:success -> {top} RUNNING (see above)",
     ]
-    assert _drawn(rota, "--job", top, "--max-depth", "1") == [
+    assert _draw(rota, "--job", top, "--max-depth", "1") == [
         f"{top} RUNNING [story/plan]",
         f"{left} WAITING_ON_DEPS [links] [wait: waiting on job {top}] [locks: repo]",
         f"`-- after:success -> {top} RUNNING (see above)",
@@ -63,10 +63,10 @@ def test_a_diamond_while_it_runs_and_after(rota: Rota, stage: Stage, repository:
         (bottom, "WAITING_ON_DEPS", f"waiting on job {left}"),
     ]
     assert {"from": bottom, "to": right, "after": {"policy": "success"}} in graph["edges"]
-    stage.release("top")
+    children.release("top")
     rota.wait(bottom)
-    assert _drawn(rota) == ["Outcome: No scheduled jobs"]
-    assert [line.strip("|-` ").split(" [")[0] for line in _drawn(rota, "--all")] == [
+    assert _draw(rota) == ["Outcome: No scheduled jobs"]
+    assert [line.strip("|-` ").split(" [")[0] for line in _draw(rota, "--all")] == [
         f"{bottom} COMPLETED",
         f"after:success -> {left} COMPLETED",
         f"after:success -> {top} COMPLETED",
@@ -75,10 +75,10 @@ def test_a_diamond_while_it_runs_and_after(rota: Rota, stage: Stage, repository:
     ]
 
 
-def test_artifacts_of_a_repository(rota: Rota, stage: Stage, repository: Path) -> None:
-    """The branch and the document are git's, and are seen as they are now."""
+def test_graph_shows_artifacts_of_a_repository(rota: Rota, children: ChildControl, repository: Path) -> None:
+    """The state of branches and documents is read from git for each drawing."""
     rota.start()
-    rota.set_global(-1)
+    rota.set_global_size(-1)
     cwd = str(repository)
     (repository / "plans").mkdir()
     (repository / "plans/foo.md").write_text("a plan\n")
@@ -86,130 +86,145 @@ def test_artifacts_of_a_repository(rota: Rota, stage: Stage, repository: Path) -
     _git(repository, "add", ".")
     _git(repository, "commit", "-q", "-m", "plan")
     head = _git(repository, "rev-parse", "HEAD")
-    maker = rota.post(stage.actor("maker"), cwd=cwd, produces=["plan_commits:foo", "file:out"], name="maker")
-    user = rota.post(
-        stage.actor("user"), cwd=cwd, pin=f"draft/foo@{head}", missing_producer="wait",
+    producer = rota.post_job(children.gated("maker"), cwd=cwd, produces=["plan_commits:foo", "file:out"], name="maker")
+    consumer = rota.post_job(
+        children.gated("user"),
+        cwd=cwd,
+        pin=f"draft/foo@{head}",
+        missing_producer="wait",
         needs=["plan_doc:foo", "file:out", "plan_branch:bar"],
-    )  # fmt: skip
-    rota.running(maker)
+    )
+    rota.wait_for_start(producer)
     expected = [
-        f"{user} WAITING_ON_DEPS [wait: waiting on file:{cwd}/out] [pinned: draft/foo@{head[:8]}]",
+        f"{consumer} WAITING_ON_DEPS [wait: waiting on file:{cwd}/out] [pinned: draft/foo@{head[:8]}]",
         "|-- plan_doc:foo (draft/foo) [present]",
-        f"|-- file:{cwd}/out -> {maker} RUNNING [maker]",
+        f"|-- file:{cwd}/out -> {producer} RUNNING [maker]",
         "`-- plan_branch:bar (draft/bar) [missing]",
     ]
-    assert eventually(lambda: (lines := _drawn(rota)) == expected and lines, what="the drawing") == expected
+    assert eventually(lambda: (lines := _draw(rota)) == expected and lines, description="the drawing") == expected
     assert rota.json("graph")["edges"] == [
-        {"from": user, "to": "artifact:plan_doc:foo (draft/foo)", "artifact": "plan_doc:foo (draft/foo)",
-         "state": "present"},
-        {"from": user, "to": maker, "artifact": f"file:{cwd}/out"},
-        {"from": user, "to": "artifact:plan_branch:bar (draft/bar)", "artifact": "plan_branch:bar (draft/bar)",
-         "state": "missing"},
-    ]  # fmt: skip
+        {
+            "from": consumer,
+            "to": "artifact:plan_doc:foo (draft/foo)",
+            "artifact": "plan_doc:foo (draft/foo)",
+            "state": "present",
+        },
+        {"from": consumer, "to": producer, "artifact": f"file:{cwd}/out"},
+        {
+            "from": consumer,
+            "to": "artifact:plan_branch:bar (draft/bar)",
+            "artifact": "plan_branch:bar (draft/bar)",
+            "state": "missing",
+        },
+    ]
     (repository / "out").touch()
     _git(repository, "branch", "draft/bar")
-    stage.release("maker")
-    rota.running(user)
+    children.release("maker")
+    rota.wait_for_start(consumer)
     _git(repository, "branch", "-D", "draft/bar")
-    assert _drawn(rota)[-1] == "`-- plan_branch:bar (draft/bar) [missing]", "nobody waits for it, and yet it is seen"
-    stage.release("user")
-    rota.wait(user)
+    assert _draw(rota)[-1] == "`-- plan_branch:bar (draft/bar) [missing]", (
+        "the drawing shows artifacts that no job waits for"
+    )
+    children.release("user")
+    rota.wait(consumer)
 
 
-def test_over_http_it_is_told_when_it_changes(rota: Rota, stage: Stage) -> None:
+def test_graph_long_poll_returns_on_a_change(rota: Rota, children: ChildControl) -> None:
     rota.start()
-    job = rota.post(stage.actor("a"))
-    rota.running(job)
+    job = rota.post_job(children.gated("a"))
+    rota.wait_for_start(job)
     connection = rota.connection()
     connection.request("GET", "/api/graph?format=dag")
     response = connection.getresponse()
     tag, body = response.headers["ETag"], response.read()
-    assert body == f'{{"text":"{job} RUNNING","left_out":0}}'.encode()
+    assert body == f'{{"text":"{job} RUNNING","skipped":0}}'.encode()
     connection.close()
-    again = rota.api("GET", "/api/graph?format=dag", If_None_Match=tag)
-    assert (again.status, again.body) == (304, b"")
+    cached = rota.api("GET", "/api/graph?format=dag", If_None_Match=tag)
+    assert (cached.status, cached.body) == (304, b"")
     connection = rota.connection()
     connection.request("GET", "/api/graph?format=dag&wait=60", headers={"If-None-Match": tag})
-    stage.release("a")
+    children.release("a")
     response = connection.getresponse()
     assert (response.status, response.headers["ETag"] != tag) == (200, True)
     assert b"No scheduled jobs" in response.read()
     connection.close()
 
 
-def test_what_cannot_be_asked(untouched: Rota) -> None:
+def test_invalid_graph_query_is_refused(read_only_rota: Rota) -> None:
     for query, text in {
         "format=svg": "the query cannot be used: Invalid enum value 'svg' - at `$.format`",
         "all=yes": "the query cannot be used: Expected `bool`, got `str` - at `$.all`",
         "job=plan": "not a job id: 'plan'; a job id looks like job-24",
         "max_depth=-1": "the query cannot be used: Expected `int` >= 0 - at `$.max_depth`",
         "max_depth=deep": "the query cannot be used: Expected `int`, got `str` - at `$.max_depth`",
-        "depth=2": "nothing is asked by 'depth' here; known are format, all, job, max_depth, wait",
+        "depth=2": "unknown query parameter 'depth'; did you mean max_depth?",
     }.items():
-        refused = untouched.api("GET", f"/api/graph?{query}")
+        refused = read_only_rota.api("GET", f"/api/graph?{query}")
         assert (refused.status, refused.json()["detail"]) == (422, text)
 
 
-def _page(process: subprocess.Popen[bytes]) -> list[str]:
-    """Up to the empty line."""
+def _read_page(process: subprocess.Popen[bytes]) -> list[str]:
+    """Return the lines up to the next empty line."""
     assert process.stdout is not None
     return [line.decode().rstrip("\n") for line in iter(process.stdout.readline, b"\n")]
 
 
-def test_watch_draws_again_when_something_happens_and_ends_by_ctrl_c(rota: Rota, stage: Stage) -> None:
-    first = rota.submit("--name", "one", *stage.actor("one"))
-    second = rota.submit("--after", first, *stage.actor("two"))
-    rota.running(first)
-    process = rota.begin("graph", "--watch")
-    assert _page(process) == [
+def test_watch_redraws_on_changes_and_ends_with_ctrl_c(rota: Rota, children: ChildControl) -> None:
+    first = rota.submit("--name", "one", *children.gated("one"))
+    second = rota.submit("--after", first, *children.gated("two"))
+    rota.wait_for_start(first)
+    process = rota.spawn("graph", "--watch")
+    assert _read_page(process) == [
         f"{second} WAITING_ON_DEPS [wait: waiting on job {first}]",
         f"`-- after:success -> {first} RUNNING [one]",
     ]
-    stage.release("one")
-    while (page := _page(process)) != [f"{second} RUNNING", f"`-- after:success -> {first} COMPLETED [one]"]:
-        assert page[0].startswith(second)
+    children.release("one")
+    while (lines := _read_page(process)) != [f"{second} RUNNING", f"`-- after:success -> {first} COMPLETED [one]"]:
+        assert lines[0].startswith(second)
     process.send_signal(signal.SIGINT)
-    said = rota.end(process)
-    assert (said.code, said.err) == (130, "")
-    stage.release("two")
+    output = rota.finish(process)
+    assert (output.code, output.err) == (130, "")
+    children.release("two")
     rota.wait(second)
 
 
-def test_watch_on_a_terminal_draws_over_what_it_drew(rota: Rota, stage: Stage) -> None:
-    job = rota.submit(*stage.actor("a"))
-    rota.running(job)
-    ours, theirs = pty.openpty()
-    process = rota.begin("graph", "--watch", stdout=theirs, env={"TERM": "xterm"})
-    os.close(theirs)
-    screen = _Screen(ours)
-    screen.shows(f"\r{job} RUNNING\033[K\r\n\033[J")
-    stage.release("a")
-    screen.shows("\r\033[1AOutcome: No scheduled jobs\033[K\r\n\033[J")
+def test_watch_on_a_terminal_overwrites_the_previous_drawing(rota: Rota, children: ChildControl) -> None:
+    job = rota.submit(*children.gated("a"))
+    rota.wait_for_start(job)
+    terminal, terminal_end = pty.openpty()
+    process = rota.spawn("graph", "--watch", stdout=terminal_end, env={"TERM": "xterm"})
+    os.close(terminal_end)
+    screen = _Screen(terminal)
+    screen.wait_for(f"\r{job} RUNNING\033[K\r\n\033[J")
+    children.release("a")
+    screen.wait_for("\r\033[1AOutcome: No scheduled jobs\033[K\r\n\033[J")
     process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=PATIENCE)[1] == b""
+    assert process.communicate(timeout=TIMEOUT)[1] == b""
     assert process.returncode == -signal.SIGINT
-    os.close(ours)
+    os.close(terminal)
 
 
 class _Screen:
+    """Output on a pseudo-terminal that a test can wait for."""
+
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._seen = ""
+        self._text = ""
 
-    def shows(self, text: str) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while text not in self._seen:
-            assert select.select([self._descriptor], [], [], max(0.0, deadline - time.monotonic()))[0], self._seen
-            self._seen += os.read(self._descriptor, 65536).decode()
+    def wait_for(self, text: str) -> None:
+        deadline = time.monotonic() + TIMEOUT
+        while text not in self._text:
+            assert select.select([self._descriptor], [], [], max(0.0, deadline - time.monotonic()))[0], self._text
+            self._text += os.read(self._descriptor, 65536).decode()
 
 
-def test_watch_ends_with_the_scheduler(rota: Rota) -> None:
+def test_watch_ends_when_the_scheduler_stops(rota: Rota) -> None:
     rota.start()
-    process = rota.begin("graph", "--watch")
-    assert _page(process) == ["Outcome: No scheduled jobs"]
-    rota.ask("down")
-    said = rota.end(process)
-    assert (said.code, said.err) == (
+    process = rota.spawn("graph", "--watch")
+    assert _read_page(process) == ["Outcome: No scheduled jobs"]
+    rota.run("down")
+    output = rota.finish(process)
+    assert (output.code, output.err) == (
         1,
-        "rota: the scheduler was stopped meanwhile; `rota up` starts it, then ask again\n",
+        "rota: the scheduler was stopped meanwhile; start it with `rota up`, then try again\n",
     )

@@ -1,5 +1,8 @@
-"""Whatever is sent as a body, to any endpoint that takes one: a refusal in the form of all refusals, nothing of it in
-the store, and a scheduler that goes on. On both databases: what one of them takes as a text, the other does not."""
+"""Random and invalid request bodies, sent to every endpoint that takes a body.
+
+Each is refused with a problem document and stores nothing, and the scheduler keeps running. Both databases are tested
+because they accept different text.
+"""
 
 from __future__ import annotations
 
@@ -13,28 +16,36 @@ import jsonschema_rs
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from e2e.conformity import check
+from e2e.conformance import check_response
+from e2e.invalid_bodies import invalid_bodies
 from e2e.rig import Rota
-from e2e.spoilt import spoilt
-from harness import Raw, sqlite_raw
+from harness import SqlRunner, make_sqlite_runner
 from postgres_server import Schema
 from rota.api.app import ENDPOINTS
 from rota.api.endpoint import Endpoint
-from rota.api.openapi.document import document
-from rota.api.openapi.schema import plain
+from rota.api.openapi.document import build_document
+from rota.api.openapi.schema import to_example
 from rota.errors import BY_CODE
-from rota.wire.problem import MEDIA
+from rota.wire.problem import PROBLEM_MEDIA_TYPE
 from sample import sample
 
 EXAMPLES = sample(20)
-"""Of each endpoint."""
-DOCUMENT = document(ENDPOINTS)
-TAKING = [endpoint for endpoint in ENDPOINTS if endpoint.takes is not NoneType]
-PLACES = {
-    "job": "job-1", "job_id": "job-1", "run_or_job": "job-1", "group": "group-1", "template": "story", "type": "story",
-    "schedule": "nightly", "webhook": "webhook-1", "name": "flow/review", "slot": "slot-1",
-}  # fmt: skip
-THERE = [
+"""Examples for each endpoint."""
+DOCUMENT = build_document(ENDPOINTS)
+ENDPOINTS_WITH_BODY = [endpoint for endpoint in ENDPOINTS if endpoint.body_type is not NoneType]
+PATH_PARAMETERS = {
+    "job": "job-1",
+    "job_id": "job-1",
+    "run_or_job": "job-1",
+    "group": "group-1",
+    "template": "story",
+    "type": "story",
+    "schedule": "nightly",
+    "webhook": "webhook-1",
+    "name": "flow/review",
+    "reservation": "reservation-1",
+}
+EXISTING_RESOURCES = [
     ("/api/jobs", {"command": ["true"], "flow": "review"}),
     ("/api/jobs", {"command": ["true"]}),
     ("/api/job-groups", {"name": "release"}),
@@ -42,44 +53,44 @@ THERE = [
     ("/api/schedules", {"name": "nightly", "cron": "@yearly", "job": {"command": ["true"]}}),
     ("/api/webhooks", {"url": "http://127.0.0.1:9/"}),
 ]
-ONLY_WRONG = ("/api/scheduler/stop", "/scheduler/stop", "/api/webhooks", "/api/direct", "/api/slots")
-"""What would end the scheduler, speak with others or wait for its turn is sent only what it has to refuse."""
+INVALID_BODIES_ONLY = ("/api/scheduler/stop", "/scheduler/stop", "/api/webhooks", "/api/direct", "/api/reservations")
+"""Endpoints that stop the scheduler, send requests or wait for a start. They get only bodies that they must refuse."""
 
-WRITTEN_UNASKED = ("meta",)
-"""By the scheduler for itself, at any time."""
+BACKGROUND_TABLES = ("meta",)
+"""Tables that the scheduler writes at any time."""
 
 
-class Said(NamedTuple):
+class Response(NamedTuple):
     status: int
     media: str
     body: bytes
 
 
 class Home:
-    """A scheduler that starts nothing, with something of everything in it."""
+    """A held scheduler with one resource of each kind."""
 
-    def __init__(self, rota: Rota, raw: Raw, tables: str) -> None:
+    def __init__(self, rota: Rota, run_sql: SqlRunner, tables: str) -> None:
         self.rota = rota
-        self._raw = raw
+        self._run_sql = run_sql
         rota.start()
-        for target, body in THERE:
+        for target, body in EXISTING_RESOURCES:
             assert rota.api("POST", target, body).status == 201
         assert rota.api("POST", "/api/webhooks/webhook-1/disable").status == 200
-        counted = [name for (name,) in raw(tables) if name not in WRITTEN_UNASKED]
-        self._counting = " UNION ALL ".join(f"SELECT '{name}', count(*) FROM {name}" for name in counted)
+        counted_tables = [name for (name,) in run_sql(tables) if name not in BACKGROUND_TABLES]
+        self._count_query = " UNION ALL ".join(f"SELECT '{name}', count(*) FROM {name}" for name in counted_tables)
         self.connection = rota.connection()
 
-    def send(self, endpoint: Endpoint, body: Any, **headers: str) -> Said:
-        target = endpoint.path.format(**PLACES)
+    def send(self, endpoint: Endpoint, body: Any, **headers: str) -> Response:
+        target = endpoint.path.format(**PATH_PARAMETERS)
         named = {name.replace("_", "-"): text for name, text in headers.items()}
         self.connection.request(endpoint.method, target, body, {"Content-Type": "application/json", **named})
         response = self.connection.getresponse()
-        said = Said(response.status, response.headers.get("content-type", ""), response.read())
-        check(endpoint.method, target, said.status, response.headers, said.body)
-        return said
+        result = Response(response.status, response.headers.get("content-type", ""), response.read())
+        check_response(endpoint.method, target, result.status, response.headers, result.body)
+        return result
 
     def rows(self) -> list[tuple[Any, ...]]:
-        return sorted(self._raw(self._counting))
+        return sorted(self._run_sql(self._count_query))
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -87,26 +98,26 @@ def home(request: pytest.FixtureRequest, make_rota: Callable[..., Rota]) -> Iter
     rota = make_rota()
     rota.home.mkdir()
     (rota.home / "hold").touch()
-    rota.ask("config", "set", "scheduler.hold_file", "hold")
+    rota.run("config", "set", "scheduler.hold_file", "hold")
     if request.param == "postgres":
-        rota.ask("config", "set", "store.url", request.getfixturevalue("postgres_url"))
+        rota.run("config", "set", "store.url", request.getfixturevalue("postgres_url"))
         schema: Schema = request.getfixturevalue("postgres_schema")
-        made = Home(rota, schema.raw, "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
+        created = Home(rota, schema.run_sql, "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
     else:
         tables = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
-        made = Home(rota, sqlite_raw(rota.home / "rota.db"), tables)
-    yield made
-    made.connection.close()
+        created = Home(rota, make_sqlite_runner(rota.home / "rota.db"), tables)
+    yield created
+    created.connection.close()
 
 
-class Form:
-    """What the document says of an endpoint's body."""
+class BodySchema:
+    """The OpenAPI schema of the request body of an endpoint."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        said = DOCUMENT["paths"][endpoint.path][endpoint.method.lower()]["requestBody"]
-        schema = said["content"]["application/json"]["schema"]
+        request_body = DOCUMENT["paths"][endpoint.path][endpoint.method.lower()]["requestBody"]
+        schema = request_body["content"]["application/json"]["schema"]
         components = {"schemas": DOCUMENT["components"]["schemas"]}
-        self.is_required = said["required"]
+        self.is_required = request_body["required"]
         self._validator = jsonschema_rs.Draft202012Validator({**schema, "components": components})
         parts = [schema, *schema.get("anyOf", ())]
         named = [components["schemas"][part["$ref"].rpartition("/")[2]] for part in parts if "$ref" in part]
@@ -125,46 +136,43 @@ def _refuse(constant: str) -> Any:
     raise ValueError(constant)
 
 
-def faults_of(said: Said) -> Iterator[str]:
-    """In what it is no refusal as all are."""
-    if not 400 <= said.status < 500:
-        yield f"{said.status} {said.body[:200]!r}"
+def find_faults(response: Response) -> Iterator[str]:
+    """Describe how the response differs from a valid problem document."""
+    if not 400 <= response.status < 500:
+        yield f"{response.status} {response.body[:200]!r}"
         return
-    problem = json.loads(said.body) if said.media == MEDIA else {}
-    if problem.get("code") not in BY_CODE or problem["status"] != said.status or not problem["detail"]:
-        yield f"no problem document: {said}"
+    problem = json.loads(response.body) if response.media == PROBLEM_MEDIA_TYPE else {}
+    if problem.get("code") not in BY_CODE or problem["status"] != response.status or not problem["detail"]:
+        yield f"not a problem document: {response}"
 
 
-def test_a_spoilt_body_is_refused_and_leaves_nothing_behind(home: Home) -> None:
-    faults = [fault for endpoint in TAKING for fault in _faults(home, endpoint)]
+def test_invalid_body_is_refused_and_stores_nothing(home: Home) -> None:
+    faults = [fault for endpoint in ENDPOINTS_WITH_BODY for fault in _fuzz_endpoint(home, endpoint)]
     assert not faults, "\n".join(faults)
-    assert home.rota.status()["trouble"] == []
+    assert home.rota.status()["errors"] == []
     assert home.rota.api("POST", "/api/jobs", {"command": ["true"]}).status == 201
 
 
-def _faults(home: Home, endpoint: Endpoint) -> list[str]:
-    form, before = Form(endpoint), home.rows()
+def _fuzz_endpoint(home: Home, endpoint: Endpoint) -> list[str]:
+    body_schema, before = BodySchema(endpoint), home.rows()
     faults: list[str] = []
 
-    @settings(
-        max_examples=EXAMPLES, phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
-    @given(spoilt(plain(endpoint.sends), form.fields))
+    @settings(max_examples=EXAMPLES, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @given(invalid_bodies(to_example(endpoint.request_example), body_schema.fields))
     def send(body: bytes) -> None:
         nonlocal before
-        is_wrong = form.forbids(body)
-        if not is_wrong and endpoint.path in ONLY_WRONG:
+        is_invalid = body_schema.forbids(body)
+        if not is_invalid and endpoint.path in INVALID_BODIES_ONLY:
             return
-        # Now and then in pieces, so that its size is not said before.
+        # Send some bodies in chunks, without a Content-Length.
         sent = body if len(body) % 4 else (body[begin : begin + 1000] for begin in range(0, len(body), 1000))
-        said = home.send(endpoint, sent, **({"Idempotency_Key": uuid4().hex} if endpoint.is_keyed else {}))
+        response = home.send(endpoint, sent, **({"Idempotency_Key": uuid4().hex} if endpoint.accepts_key else {}))
         after = home.rows()
-        if is_wrong or said.status >= 400:
-            asked = f"{endpoint.method} {endpoint.path} <- {body[:300]!r}"
-            faults.extend(f"{asked}: {fault}" for fault in faults_of(said))
-            if said.status >= 400 and after != before:
-                faults.append(f"{asked}: {said.status}, and yet stored {set(after) - set(before)}")
+        if is_invalid or response.status >= 400:
+            request = f"{endpoint.method} {endpoint.path} <- {body[:300]!r}"
+            faults.extend(f"{request}: {fault}" for fault in find_faults(response))
+            if response.status >= 400 and after != before:
+                faults.append(f"{request}: {response.status}, but stored {set(after) - set(before)}")
         before = after
 
     send()

@@ -1,4 +1,4 @@
-"""A NUL character: refused at the door, by its place, whatever the database takes; but for params, which are JSON."""
+"""NUL characters: refused by the API with their path, on both databases, except in params, which are JSON."""
 
 from __future__ import annotations
 
@@ -27,31 +27,34 @@ ROWS: list[tuple[str, str, Any, str]] = [
     ("GET", "/api/jobs?group=a%00b", None, "$.group"),
     ("GET", "/api/job-runs?worker=a%00b", None, "$.worker"),
     ("GET", "/api/events?format=json&flow=a%00b", None, "$.flow"),
-]  # fmt: skip
+]
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def home(request: pytest.FixtureRequest, make_rota: Callable[..., Rota]) -> Rota:
     rota = make_rota()
     if request.param == "postgres":
-        rota.ask("config", "set", "store.url", request.getfixturevalue("postgres_url"))
+        rota.run("config", "set", "store.url", request.getfixturevalue("postgres_url"))
     rota.start()
-    rota.set_global(0)
+    rota.set_global_size(0)
     return rota
 
 
-def test_it_is_refused_by_its_place(home: Rota) -> None:
+def test_nul_is_refused_with_its_path(home: Rota) -> None:
     for method, target, body, path in ROWS:
-        answer = home.api(method, target, body)
-        assert answer.status == 422, (target, body, answer)
-        said = answer.json()
-        assert (said["path"], said["detail"]) == (path, "a NUL character stands in a text; remove it"), (target, said)
+        response = home.api(method, target, body)
+        assert response.status == 422, (target, body, response)
+        problem = response.json()
+        assert (problem["path"], problem["detail"]) == (path, "a string contains a NUL character; remove it"), (
+            target,
+            problem,
+        )
     assert home.jobs() == [], "nothing was stored"
 
 
-def test_params_may_have_one(home: Rota) -> None:
+def test_params_may_contain_nul(home: Rota) -> None:
     params = {"a\0": ["\0", {"b": "\0"}]}
-    job = home.post(["true"], params=params)
+    job = home.post_job(["true"], params=params)
     assert home.show(job)["params"] == params
     assert home.api("GET", "/api/jobs/job-1").json()["name"] == home.show(job)["name"]
-    assert home.post(["true"], name="\\u0000 is not one").startswith("job-")
+    assert home.post_job(["true"], name="\\u0000 is not one").startswith("job-")

@@ -1,4 +1,4 @@
-"""§6 Recovery with real processes: what is found after a crash, that it is said, and that once is enough."""
+"""§6 Recovery with real processes: complete, reported, and done once."""
 
 from __future__ import annotations
 
@@ -10,95 +10,102 @@ from typing import Any
 
 import pytest
 
-from e2e.rig import Rota, Stage, ends_within, eventually, kill, lives
+from e2e.rig import ChildControl, Rota, eventually, exits_within, is_alive, kill
 
 
-def recovered(rota: Rota) -> dict[str, int]:
-    return {what: count for what, count in rota.status()["recovery"].items() if count}
+def recovery_counts(rota: Rota) -> dict[str, int]:
+    return {name: count for name, count in rota.status()["recovery"].items() if count}
 
 
 def crash_both(rota: Rota) -> None:
-    """The scheduler first: a living one would start a new supervisor at once."""
-    supervisor = rota.supervisor
+    """Kill the scheduler first: a running one would start a new supervisor."""
+    supervisor = rota.supervisor_pid
     rota.crash()
     kill(supervisor)
 
 
-def recover_again(rota: Rota, *, adopted: int = 0) -> None:
-    """Twice more, with and without the supervisor: nothing changes but who watches."""
+def assert_second_recovery_changes_nothing(rota: Rota, *, adopted: int = 0) -> None:
+    """Crash and recover twice, without and with the supervisor, and check that no job changes."""
     before = rota.jobs()
     for crash in (rota.crash, lambda: crash_both(rota)):
         crash()
         rota.start()
-        assert recovered(rota) == ({"running_jobs_adopted": adopted} if adopted else {})
+        assert recovery_counts(rota) == ({"running_jobs_adopted": adopted} if adopted else {})
         assert rota.jobs() == before
 
 
-def reports(rota: Rota) -> list[dict[str, int]]:
+def recovery_events(rota: Rota) -> list[dict[str, int]]:
     with closing(sqlite3.connect(rota.home / "rota.db")) as database:
         rows = database.execute("SELECT data FROM event WHERE kind = 'scheduler.recovered' ORDER BY seq").fetchall()
     return [json.loads(data) for (data,) in rows]
 
 
-def test_up_says_what_was_recovered_and_nothing_where_nothing_was(rota: Rota, stage: Stage) -> None:
-    assert "recovered" not in rota.ask("up").out
-    rota.set_global(-1)
-    stays, goes = rota.post(stage.actor("stays")), rota.post(stage.actor("goes"))
-    stage.hear(2)
-    rota.running(stays)
-    rota.running(goes)
+def test_up_reports_recovery_only_after_a_crash(rota: Rota, children: ChildControl) -> None:
+    assert "recovered" not in rota.run("up").out
+    rota.set_global_size(-1)
+    kept, finishing = rota.post_job(children.gated("stays")), rota.post_job(children.gated("goes"))
+    children.read_lines(2)
+    rota.wait_for_start(kept)
+    rota.wait_for_start(finishing)
     rota.crash()
-    stage.release("goes", 3)
-    assert stage.hear() == ["goes ends"]
-    said = rota.ask("up")
-    assert [line for line in said.lines if line.startswith("recovered")] == [
+    children.release("goes", 3)
+    assert children.read_lines() == ["goes ends"]
+    output = rota.run("up")
+    assert [line for line in output.lines if line.startswith("recovered")] == [
         "recovered  running jobs adopted: 1",
-        "recovered  finished while away: 1",
+        "recovered  finished while down: 1",
     ]
-    assert said.err == ""
+    assert output.err == f"rota: started the scheduler in {rota.home}; `rota down` stops it\n"
     status = rota.json("up")
     assert status["recovery"] == {
-        "running_jobs_adopted": 1, "running_jobs_recovered": 0, "finished_while_away": 1, "requeued": 0,
-        "slots_expired": 0, "retries_created": 0, "groups_recovered": 0, "errors": 0,
-    }  # fmt: skip
-    assert rota.ended(goes)["exit_code"] == 3
-    stage.release("stays")
-    rota.ended(stays)
-    rota.ask("down")
-    assert "recovered" not in rota.ask("up").out
-    assert reports(rota) == [{"running_jobs_adopted": 1, "finished_while_away": 1}]
+        "running_jobs_adopted": 1,
+        "running_jobs_recovered": 0,
+        "finished_while_down": 1,
+        "requeued": 0,
+        "reservations_expired": 0,
+        "retries_created": 0,
+        "groups_recovered": 0,
+        "unknown_runs_ended": 0,
+        "errors": 0,
+    }
+    assert rota.wait_for_end(finishing)["exit_code"] == 3
+    children.release("stays")
+    rota.wait_for_end(kept)
+    rota.run("down")
+    assert "recovered" not in rota.run("up").out
+    assert recovery_events(rota) == [{"running_jobs_adopted": 1, "finished_while_down": 1}]
 
 
-def test_what_was_recovered_once_is_not_recovered_again(rota: Rota, stage: Stage) -> None:
-    """LESSONS Retry: every restart "recovered" all of history. Alive, ended unseen, queued: twice changes nothing."""
+def test_recovered_jobs_are_not_recovered_again(rota: Rota, children: ChildControl) -> None:
+    """LESSONS Retry: every restart "recovered" all of history. Running, lost and queued jobs are recovered once."""
     rota.start()
-    rota.set_global(2)
-    survivor, lost = rota.post(stage.actor("survivor")), rota.post(stage.actor("lost"))
-    stage.hear(2)
-    pid, gone = rota.running(survivor)["pid"], rota.running(lost)["pid"]
-    held = rota.post(stage.walk_on("held"), delay="1h")
+    rota.set_global_size(2)
+    survivor, lost = rota.post_job(children.gated("survivor")), rota.post_job(children.gated("lost"))
+    children.read_lines(2)
+    pid, lost_pid = rota.wait_for_start(survivor)["pid"], rota.wait_for_start(lost)["pid"]
+    held = rota.post_job(children.immediate("held"), delay="1h")
     crash_both(rota)
-    kill(gone)
+    kill(lost_pid)
     rota.start()
-    assert recovered(rota) == {"running_jobs_adopted": 1, "running_jobs_recovered": 1}
-    assert rota.ended(lost)["reason"] == "Scheduler crash recovery"
-    recover_again(rota, adopted=1)
+    assert recovery_counts(rota) == {"running_jobs_adopted": 1, "running_jobs_recovered": 1}
+    assert rota.wait_for_end(lost)["reason"] == "Scheduler crash recovery"
+    assert_second_recovery_changes_nothing(rota, adopted=1)
     shown = rota.show(survivor)
     assert (shown["status"], shown["pid"], rota.show(held)["status"]) == ("RUNNING", pid, "QUEUED")
-    assert lives(pid)
-    stage.release("survivor")
-    assert rota.ended(survivor)["reason"] == "exit status unknown"
-    recover_again(rota)
-    assert stage.heard() == ["survivor ends"]
+    assert is_alive(pid)
+    children.release("survivor")
+    assert rota.wait_for_end(survivor)["reason"] == "exit status unknown"
+    assert_second_recovery_changes_nothing(rota)
+    assert children.read_available() == ["survivor ends"]
 
 
-@pytest.mark.parametrize("kept", [0, 0.5, -1], ids=["lost", "half", "all but its end"])
-def test_a_journal_torn_in_its_last_line(rota: Rota, stage: Stage, kept: float) -> None:
-    """The supervisor was killed while it wrote the pid down: the child is found by its tag."""
+@pytest.mark.parametrize("kept", [0, 0.5, -1], ids=["lost", "half", "without newline"])
+def test_journal_with_a_torn_last_line(rota: Rota, children: ChildControl, kept: float) -> None:
+    """The supervisor was killed while it recorded the pid. The child is found by its tag."""
     rota.start()
-    job = rota.post(stage.actor("torn"))
-    assert stage.hear() == ["torn begins"]
-    pid = rota.running(job)["pid"]
+    job = rota.post_job(children.gated("torn"))
+    assert children.read_lines() == ["torn begins"]
+    pid = rota.wait_for_start(job)["pid"]
     crash_both(rota)
     journal = rota.home / "supervisor.journal"
     data = journal.read_bytes()
@@ -110,90 +117,98 @@ def test_a_journal_torn_in_its_last_line(rota: Rota, stage: Stage, kept: float) 
     rota.start()
     shown = rota.show(job)
     assert (shown["status"], shown["pid"]) == ("RUNNING", pid)
-    assert recovered(rota) == {"running_jobs_adopted": 1}
-    recover_again(rota, adopted=1)
-    stage.release("torn", 3)
-    assert rota.ended(job)["reason"] == "exit status unknown"
-    assert stage.heard() == ["torn ends"]
+    assert recovery_counts(rota) == {"running_jobs_adopted": 1}
+    assert_second_recovery_changes_nothing(rota, adopted=1)
+    children.release("torn", 3)
+    assert rota.wait_for_end(job)["reason"] == "exit status unknown"
+    assert children.read_available() == ["torn ends"]
 
 
-def test_a_process_that_the_store_does_not_know_is_ended(rota: Rota, stage: Stage) -> None:
-    """An older copy of the database was put back while a job ran: nobody would ever book its end."""
+def test_process_unknown_to_the_store_is_ended(rota: Rota, children: ChildControl) -> None:
+    """An older copy of the database was restored while a job ran. It has no run for the process."""
     rota.start()
-    before = rota.post(stage.walk_on("before"))
-    rota.ended(before)
-    rota.ask("down")
+    before = rota.post_job(children.immediate("before"))
+    rota.wait_for_end(before)
+    rota.run("down")
     database = rota.home / "rota.db"
     shutil.copy(database, rota.home.parent / "older.db")
     rota.start()
-    job = rota.post(stage.actor("unknown"))
-    stage.hear(3)
-    pid, supervisor = rota.running(job)["pid"], rota.supervisor
+    job = rota.post_job(children.gated("unknown"))
+    children.read_lines(3)
+    pid, supervisor = rota.wait_for_start(job)["pid"], rota.supervisor_pid
     rota.crash()
     for path in rota.home.glob("rota.db*"):
         path.unlink()
     shutil.copy(rota.home.parent / "older.db", database)
     with closing(sqlite3.connect(database)) as older:
-        older.execute("UPDATE meta SET value = '1000' WHERE key = 'epoch'")  # later than whoever the supervisor knew
+        older.execute("UPDATE meta SET value = '1000' WHERE key = 'epoch'")  # newer than the last scheduler
         older.commit()
-    rota.start()
-    assert ends_within(pid)
-    assert rota.supervisor == supervisor
+    assert "has lost records" in rota.run("up", code=1).err
+    output = rota.run("up", "--accept-loss")
+    assert "recovered  unknown runs ended: 1" in output.out
+    assert f"rota: started the scheduler in {rota.home}" in output.err
+    assert "rota: the next job is job-3" in output.err
+    assert exits_within(pid)
+    assert rota.supervisor_pid == supervisor
     assert [shown["id"] for shown in rota.jobs()] == [before]
-    assert "run-2" in (rota.home / "rota.log").read_text(), "it is said"
-    recover_again(rota)
-    assert rota.ended(rota.post(stage.walk_on("after")))["status"] == "COMPLETED"
+    assert "run-2" in (rota.home / "rota.log").read_text(), "the log names the run"
+    assert_second_recovery_changes_nothing(rota)
+    assert rota.wait_for_end(rota.post_job(children.immediate("after")))["status"] == "COMPLETED"
 
 
-def files(rota: Rota, job: str) -> dict[str, Any]:
+def job_files(rota: Rota, job: str) -> dict[str, Any]:
     folder = rota.home / "jobs" / job.removeprefix("job-")
-    found = {}
+    contents = {}
     for path in folder.glob("*.*"):
         try:
-            found[path.name] = json.loads(path.read_bytes()) if path.suffix == ".json" else None
+            contents[path.name] = json.loads(path.read_bytes()) if path.suffix == ".json" else None
         except ValueError:
-            found[path.name] = "not whole"
-    return found
+            contents[path.name] = "incomplete"
+    return contents
 
 
-def test_files_that_a_crash_left_by_half(rota: Rota, stage: Stage) -> None:
-    """They are for people: nobody recovers from them, and they are whole again after the next start."""
+def test_half_written_job_files_are_rewritten(rota: Rota, children: ChildControl) -> None:
+    """Recovery does not read job files. The next start writes them again."""
     rota.start()
-    job = rota.post(stage.walk_on("done", 3))
-    shown = rota.ended(job)
-    eventually(lambda: files(rota, job).get("outcome.json"), what="outcome.json")
+    job = rota.post_job(children.immediate("done", 3))
+    shown = rota.wait_for_end(job)
+    stored = {**shown, "policies": None}
+    eventually(lambda: job_files(rota, job).get("outcome.json"), description="outcome.json")
     rota.crash()
     folder = rota.home / "jobs" / job.removeprefix("job-")
     for name in ("job", "outcome"):
-        half = (folder / f"{name}.json").read_bytes()[:40]
-        (folder / f"{name}.json").write_bytes(half)
-        (folder / f"{name}.tmp").write_bytes(half)
+        truncated = (folder / f"{name}.json").read_bytes()[:40]
+        (folder / f"{name}.json").write_bytes(truncated)
+        (folder / f"{name}.tmp").write_bytes(truncated)
     for _ in range(2):
         rota.start()
         assert rota.show(job) == shown
-        assert recovered(rota) == {}
-        eventually(lambda: files(rota, job).get("outcome.json") == shown, what="outcome.json whole again")
-        assert files(rota, job) == {
-            "job.json": shown, "outcome.json": shown, "stdout.log": None, "stderr.log": None,
-        }  # fmt: skip
+        assert recovery_counts(rota) == {}
+        eventually(lambda: job_files(rota, job).get("outcome.json") == stored, description="a complete outcome.json")
+        assert job_files(rota, job) == {
+            "job.json": stored,
+            "outcome.json": stored,
+            "stdout.log": None,
+            "stderr.log": None,
+        }
         rota.crash()
 
 
-def test_a_supervisor_whose_socket_was_removed_is_found_again(rota: Rota, stage: Stage) -> None:
+def test_supervisor_recreates_its_removed_socket(rota: Rota, children: ChildControl) -> None:
     rota.start()
-    job = rota.post(stage.actor("job"))
-    assert stage.hear() == ["job begins"]
-    rota.running(job)
-    supervisor = rota.supervisor
+    job = rota.post_job(children.gated("job"))
+    assert children.read_lines() == ["job begins"]
+    rota.wait_for_start(job)
+    supervisor = rota.supervisor_pid
     (rota.home / "supervisor.sock").unlink()
     rota.crash()
     rota.start()
-    eventually(lambda: rota.status()["supervisor_pid"] == supervisor, what="the same supervisor")
-    stage.release("job", 3)
-    assert rota.ended(job)["exit_code"] == 3
+    eventually(lambda: rota.status()["supervisor_pid"] == supervisor, description="the same supervisor")
+    children.release("job", 3)
+    assert rota.wait_for_end(job)["exit_code"] == 3
     log = (rota.home / "supervisor.log").read_text()
-    assert log.count("the socket was removed; it is made anew") == 1
-    rota.ask("down")
-    assert ends_within(supervisor)
-    # One that was started while there was none may have waited for its lock: it leaves too, having nothing to do.
-    eventually(lambda: not (rota.home / "supervisor.sock").exists(), what="its own going with it")
+    assert log.count("the socket was removed; created a new one") == 1
+    rota.run("down")
+    assert exits_within(supervisor)
+    # A second supervisor may have waited for the lock; it exits because it has no work.
+    eventually(lambda: not (rota.home / "supervisor.sock").exists(), description="supervisor.sock removed")

@@ -1,4 +1,4 @@
-"""The scheduler over TCP, as programs and people meet it."""
+"""The scheduler over TCP."""
 
 from __future__ import annotations
 
@@ -14,274 +14,281 @@ from typing import Any
 
 import pytest
 
-from e2e.rig import Answer, Rota, Stage, eventually
+from e2e.rig import ChildControl, Response, Rota, eventually
 
 
-def settle(rota: Rota, settings: str = "port = 0") -> dict[str, Any]:
-    """Start it with this `[server]`; what it says of TCP."""
+def start_with_server_settings(rota: Rota, settings: str = "port = 0") -> dict[str, Any]:
+    """Start the scheduler with these `[server]` settings; return its TCP status."""
     rota.home.mkdir(mode=0o700, exist_ok=True)
     (rota.home / "rota.toml").write_text(f"[server]\n{settings}\n")
     rota.start()
-    return tcp(rota)
+    return tcp_status(rota)
 
 
-def tcp(rota: Rota) -> dict[str, Any]:
-    """Known as soon as the scheduler has started."""
-    said: dict[str, Any] = rota.status()["tcp"]
-    return said
+def tcp_status(rota: Rota) -> dict[str, Any]:
+    """TCP status, available once the scheduler has started."""
+    output: dict[str, Any] = rota.status()["tcp"]
+    return output
 
 
 def connection(rota: Rota) -> http.client.HTTPConnection:
-    host, _, port = tcp(rota)["url"].removeprefix("http://").rpartition(":")
+    host, _, port = tcp_status(rota)["url"].removeprefix("http://").rpartition(":")
     return http.client.HTTPConnection(host, int(port), timeout=60)
 
 
-def ask(rota: Rota, method: str, target: str, body: Any = None, *, token: str | None = None) -> Answer:
-    given = (rota.home / "token").read_text().strip() if token is None else token
-    asking = connection(rota)
+def send(rota: Rota, method: str, target: str, body: Any = None, *, token: str | None = None) -> Response:
+    used_token = (rota.home / "token").read_text().strip() if token is None else token
+    client = connection(rota)
     try:
         payload = None if body is None else json.dumps(body)
-        headers = {"Authorization": f"Bearer {given}", "Content-Type": "application/json"}
-        asking.request(method, target, payload, headers)
-        response = asking.getresponse()
-        return Answer(response.status, response.read())
+        headers = {"Authorization": f"Bearer {used_token}", "Content-Type": "application/json"}
+        client.request(method, target, payload, headers)
+        response = client.getresponse()
+        return Response(response.status, response.read())
     finally:
-        asking.close()
+        client.close()
 
 
-def test_the_same_over_both(rota: Rota) -> None:
-    said = settle(rota)
-    assert said["off"] is None
-    assert ask(rota, "POST", "/api/jobs", {"command": ["true"]}).status == 201
-    assert ask(rota, "GET", "/api/jobs/job-1?wait=30").json()["status"] == "COMPLETED"
-    assert ask(rota, "GET", "/api/jobs/job-1").body == rota.api("GET", "/api/jobs/job-1").body
+def test_tcp_and_socket_give_the_same_responses(rota: Rota) -> None:
+    status = start_with_server_settings(rota)
+    assert status["disabled_reason"] is None
+    assert send(rota, "POST", "/api/jobs", {"command": ["true"]}).status == 201
+    assert send(rota, "GET", "/api/jobs/job-1?wait=30").json()["status"] == "COMPLETED"
+    assert send(rota, "GET", "/api/jobs/job-1").body == rota.api("GET", "/api/jobs/job-1").body
     for path in ("/api/jobs", "/api/scheduler", "/metrics", "/ready", "/api/events", "/jobs", "/nothing"):
-        assert ask(rota, "GET", path, token="wrong").status == 401, path
+        assert send(rota, "GET", path, token="wrong").status == 401, path
     for path in ("/docs", "/openapi.json", "/problems"):
-        assert ask(rota, "GET", path, token="wrong").status == 200, path
-    assert ask(rota, "GET", "/health", token="wrong").json() == {"status": "ok"}
-    assert ask(rota, "GET", "/health").json() == {"status": "ok", "pid": rota.scheduler}
-    assert f"tcp            {said['url']}\n" in rota.ask("status").out
-    assert f"ok    tcp         {said['url']}\n" in rota.ask("doctor").out
-    assert rota.status()["trouble"] == []
+        assert send(rota, "GET", path, token="wrong").status == 200, path
+    assert send(rota, "GET", "/health", token="wrong").json() == {"status": "ok"}
+    assert send(rota, "GET", "/health").json() == {"status": "ok", "pid": rota.scheduler_pid}
+    assert f"tcp            {status['url']}\n" in rota.run("status").out
+    assert f"ok    tcp         {status['url']}\n" in rota.run("doctor").out
+    assert rota.status()["errors"] == []
 
 
-def test_a_batch_of_ten_thousand_jobs_passes(rota: Rota) -> None:
-    settle(rota)
-    rota.ask("pause")
+def test_batch_of_ten_thousand_jobs_is_accepted(rota: Rota) -> None:
+    start_with_server_settings(rota)
+    rota.run("pause")
     jobs = [{"command": ["true"], "params": {"text": "x" * 400}} for _ in range(10_000)]
-    answer = ask(rota, "POST", "/api/jobs/batch", {"jobs": jobs})
-    assert (answer.status, len(answer.json()["jobs"])) == (201, 10_000)
+    response = send(rota, "POST", "/api/jobs/batch", {"jobs": jobs})
+    assert (response.status, len(response.json()["jobs"])) == (201, 10_000)
 
 
-def test_a_taken_port_stops_nothing(rota: Rota, make_rota: Callable[..., Rota], tmp_path: Path) -> None:
-    url = settle(rota)["url"]
+def test_port_in_use_does_not_stop_the_scheduler(rota: Rota, make_rota: Callable[..., Rota], tmp_path: Path) -> None:
+    url = start_with_server_settings(rota)["url"]
     port = int(url.rpartition(":")[2])
     second = make_rota(tmp_path / "second")
-    text = f"port {port} is taken on 127.0.0.1; `rota config set server.port 0` takes any that is free"
-    assert settle(second, f"port = {port}") == {"url": None, "off": text}
-    assert f"tcp            off: {text}\n" in second.ask("status").out
-    assert f"ok    tcp         off: {text}\n" in second.ask("doctor").out
-    assert second.status()["trouble"] == [], "two homes on one machine are nothing out of the ordinary"
+    text = f"port {port} is in use on 127.0.0.1; `rota config set server.port 0` selects any free port"
+    assert start_with_server_settings(second, f"port = {port}") == {"url": None, "disabled_reason": text}
+    assert f"tcp            off: {text}\n" in second.run("status").out
+    assert f"ok    tcp         off: {text}\n" in second.run("doctor").out
+    assert second.status()["errors"] == [], "two homes on one machine are not an error"
     second.wait(second.submit("--", "true"))
-    assert ask(rota, "GET", "/api/jobs").json()["jobs"] == []
-    rota.ask("down")
-    os.kill(second.scheduler, signal.SIGHUP)
-    eventually(lambda: tcp(second)["url"] == url, what="the port, once it is free and the file is read again")
+    assert send(rota, "GET", "/api/jobs").json()["jobs"] == []
+    rota.run("down")
+    os.kill(second.scheduler_pid, signal.SIGHUP)
+    eventually(lambda: tcp_status(second)["url"] == url, description="the free port after a reload")
 
 
-def test_it_changes_while_running(rota: Rota) -> None:
-    first = settle(rota)["url"]
-    scheduler = rota.scheduler
-    rota.ask("config", "set", "server.host", "::1")
-    eventually(lambda: str(tcp(rota)["url"]).startswith("http://[::1]:"), what="the other address")
-    rota.ask("config", "set", "server.host", "0.0.0.0")  # noqa: S104
-    off = eventually(lambda: tcp(rota)["off"], what="TCP off")
-    assert off.startswith("server.host = '0.0.0.0' is not a loopback address, and elsewhere only TLS is spoken; set")
-    assert rota.status()["trouble"] == [f"TCP is off: {off}"]
-    assert f"warn  scheduler   TCP is off: {off}\n" in rota.ask("doctor").out
-    rota.ask("config", "set", "server.port", "off")
-    eventually(lambda: tcp(rota)["off"] == 'server.port is "off"', what="TCP turned off")
-    assert rota.status()["trouble"] == []
-    rota.ask("config", "set", "server.host", "default")
-    rota.ask("config", "set", "server.port", first.rpartition(":")[2])
-    eventually(lambda: tcp(rota)["url"] == first, what="the first address")
-    assert rota.scheduler == scheduler
+def test_address_changes_while_running(rota: Rota) -> None:
+    first = start_with_server_settings(rota)["url"]
+    scheduler = rota.scheduler_pid
+    rota.run("config", "set", "server.host", "::1")
+    eventually(lambda: str(tcp_status(rota)["url"]).startswith("http://[::1]:"), description="the other address")
+    rota.run("config", "set", "server.host", "0.0.0.0")  # noqa: S104
+    reason = eventually(lambda: tcp_status(rota)["disabled_reason"], description="TCP off")
+    assert reason.startswith("server.host = '0.0.0.0' is not a loopback address, and others require TLS; set")
+    assert rota.status()["errors"] == [f"TCP is off: {reason}"]
+    assert f"warn  scheduler   TCP is off: {reason}\n" in rota.run("doctor").out
+    rota.run("config", "set", "server.port", "off")
+    eventually(lambda: tcp_status(rota)["disabled_reason"] == 'server.port is "off"', description="TCP turned off")
+    assert rota.status()["errors"] == []
+    rota.run("config", "set", "server.host", "default")
+    rota.run("config", "set", "server.port", first.rpartition(":")[2])
+    eventually(lambda: tcp_status(rota)["url"] == first, description="the first address")
+    assert rota.scheduler_pid == scheduler
 
 
-def test_the_token_is_printed_and_replaced(rota: Rota) -> None:
-    made = rota.ask("token").out.strip()
+def test_token_is_printed_and_rotated(rota: Rota) -> None:
+    created = rota.run("token").out.strip()
     assert (rota.home / "token").stat().st_mode & 0o777 == 0o600
-    assert rota.schedulers() == [], "it takes no scheduler"
-    settle(rota)
+    assert rota.schedulers() == [], "needs no scheduler"
+    start_with_server_settings(rota)
     path = rota.home / "token"
-    assert rota.ask("token").out.strip() == made == path.read_text().strip()
-    assert rota.ask("token", "--path").out == f"{path}\n"
-    assert rota.json("token") == {"token": made, "path": str(path)}
+    assert rota.run("token").out.strip() == created == path.read_text().strip()
+    assert rota.run("token", "--path").out == f"{path}\n"
+    assert rota.json("token") == {"token": created, "path": str(path)}
     follower = connection(rota)
-    follower.request("GET", "/api/events", headers={"Authorization": f"Bearer {made}"})
+    follower.request("GET", "/api/events", headers={"Authorization": f"Bearer {created}"})
     stream = follower.getresponse()
     assert stream.status == 200
-    new = rota.ask("token", "--rotate").out.strip()
-    assert new != made
+    new = rota.run("token", "--rotate").out.strip()
+    assert new != created
     with pytest.raises((http.client.HTTPException, ConnectionError)):
-        raise_or_end(stream)
+        expect_cut_stream(stream)
     follower.close()
-    assert ask(rota, "GET", "/api/jobs", token=made).status == 401
-    assert ask(rota, "GET", "/api/jobs").status == 200
+    assert send(rota, "GET", "/api/jobs", token=created).status == 401
+    assert send(rota, "GET", "/api/jobs").status == 200
     path.chmod(0o644)
-    refused = rota.ask("token", code=1)
+    refused = rota.run("token", code=1)
     assert refused.err == (
-        f"rota: others can read {path}: its mode is 0644, not 0600; `rota token --rotate` makes a new one\n"
+        f"rota: other users can read {path}: its mode is 0644, not 0600; `rota token --rotate` creates a new one\n"
     )
     assert rota.status()["tcp"]["url"] is None
-    rota.ask("token", "--rotate")
-    assert rota.status()["tcp"]["off"] is None
+    rota.run("token", "--rotate")
+    assert rota.status()["tcp"]["disabled_reason"] is None
 
 
-def raise_or_end(stream: http.client.HTTPResponse) -> None:
-    """Read to the end; a stream that was cut off has none."""
+def expect_cut_stream(stream: http.client.HTTPResponse) -> None:
+    """Read the stream and raise IncompleteRead if it ends without an error."""
     stream.read()
     raise http.client.IncompleteRead(b"")
 
 
-def test_the_end_is_clean_with_clients_there(rota: Rota, stage: Stage) -> None:
-    settle(rota)
-    job = rota.post(stage.actor("runs"))
-    stage.hear()
+def test_shutdown_with_open_connections_is_clean(rota: Rota, children: ChildControl) -> None:
+    start_with_server_settings(rota)
+    job = rota.post_job(children.gated("runs"))
+    children.read_lines()
     token = (rota.home / "token").read_text().strip()
     idle = connection(rota)
     idle.connect()
     streams = []
     for target in ("/api/events", f"/api/jobs/{job}/logs/stdout?follow=1", f"/api/jobs/{job}?wait=60"):
-        each = connection(rota)
-        each.request("GET", target, headers={"Authorization": f"Bearer {token}"})
-        streams.append(each)
-    scheduler = rota.scheduler
-    rota.ask("down", "--grace", "0s")
+        stream_connection = connection(rota)
+        stream_connection.request("GET", target, headers={"Authorization": f"Bearer {token}"})
+        streams.append(stream_connection)
+    scheduler = rota.scheduler_pid
+    rota.run("down", "--grace", "0s")
     assert scheduler not in rota.processes()
-    for each in (idle, *streams):
-        each.close()
+    for client in (idle, *streams):
+        client.close()
     log = (rota.home / "rota.log").read_text()
     assert "Traceback" not in log
     assert token not in log
     rota.start()
-    stage.release("runs")
-    rota.ended(job)
+    children.release("runs")
+    rota.wait_for_end(job)
 
 
-def test_nothing_that_was_sent_is_in_the_log(rota: Rota) -> None:
-    settle(rota)
+def test_request_contents_are_not_logged(rota: Rota) -> None:
+    start_with_server_settings(rota)
     token = (rota.home / "token").read_text().strip()
-    for given in (token, "somebodys-other-secret"):
-        ask(rota, "POST", "/api/jobs", {"command": ["true"], "nonsense": 1}, token=given)
-        ask(rota, "GET", f"/api/jobs?token={given}", token=given)
-    rota.ask("down")
+    for used_token in (token, "another-secret"):
+        send(rota, "POST", "/api/jobs", {"command": ["true"], "nonsense": 1}, token=used_token)
+        send(rota, "GET", f"/api/jobs?token={used_token}", token=used_token)
+    rota.run("down")
     log = (rota.home / "rota.log").read_text()
     assert token not in log
-    assert "somebodys-other-secret" not in log
+    assert "another-secret" not in log
 
 
-def test_the_values_of_an_environment_are_nowhere_to_be_seen(rota: Rota) -> None:
-    settle(rota)
-    secret = "a-value-that-nobody-is-to-see"
+def test_environment_values_are_never_returned(rota: Rota) -> None:
+    start_with_server_settings(rota)
+    secret = "a-secret-value"
     env = {"env": {"SECRET": secret}}
-    ask(rota, "POST", "/api/job-templates", {"name": "t", "command": ["true"], **env})
-    ask(rota, "POST", "/api/schedules", {"name": "s", "cron": "0 0 * * *", "job": {"command": ["true"], **env}})
-    ask(rota, "POST", "/api/jobs/batch", {"jobs": [{"command": ["true"], **env}], "group": {}, **env})
-    job = ask(rota, "POST", "/api/jobs", {"command": ["true"], **env})
-    direct = ask(rota, "POST", "/api/direct", {"command": ["true"], **env})
-    rota.ended("job-1")
-    rota.ended("job-2")
-    said = [job.body, direct.body]
-    paths = json.loads(ask(rota, "GET", "/openapi.json").body)["paths"]
-    named = {"job": "job-1", "run": "run-1", "group": "group-1", "template": "t", "schedule": "s", "slot": "slot-1"}
+    send(rota, "POST", "/api/job-templates", {"name": "t", "command": ["true"], **env})
+    send(rota, "POST", "/api/schedules", {"name": "s", "cron": "0 0 * * *", "job": {"command": ["true"], **env}})
+    send(rota, "POST", "/api/jobs/batch", {"jobs": [{"command": ["true"], **env}], "group": {}, **env})
+    job = send(rota, "POST", "/api/jobs", {"command": ["true"], **env})
+    direct = send(rota, "POST", "/api/direct", {"command": ["true"], **env})
+    rota.wait_for_end("job-1")
+    rota.wait_for_end("job-2")
+    bodies = [job.body, direct.body]
+    paths = json.loads(send(rota, "GET", "/openapi.json").body)["paths"]
+    known_parameters = {
+        "job": "job-1",
+        "run": "run-1",
+        "group": "group-1",
+        "template": "t",
+        "schedule": "s",
+        "reservation": "reservation-1",
+    }
     for path, methods in paths.items():
-        target = path.format_map({**dict.fromkeys(_places(path), "x"), **named})
+        target = path.format_map({**dict.fromkeys(_path_parameters(path), "x"), **known_parameters})
         if "get" in methods and path != "/api/events":
-            said.append(ask(rota, "GET", target).body)
-    assert len(said) > 30
-    assert not [body for body in said if secret.encode() in body]
+            bodies.append(send(rota, "GET", target).body)
+    assert len(bodies) > 30
+    assert not [body for body in bodies if secret.encode() in body]
 
 
-def _places(path: str) -> list[str]:
+def _path_parameters(path: str) -> list[str]:
     return [part.partition("}")[0] for part in path.split("{")[1:]]
 
 
 @pytest.mark.parametrize("over_tcp", [False, True])
-def test_limits_hold_on_both_ways_in(rota: Rota, over_tcp: bool) -> None:
-    settle(rota)
+def test_limits_apply_to_tcp_and_socket(rota: Rota, over_tcp: bool) -> None:
+    start_with_server_settings(rota)
     token = (rota.home / "token").read_text().strip()
 
-    def said(head: str, body: bytes = b"") -> tuple[int, str]:
-        asking = connection(rota) if over_tcp else rota.connection()
-        asking.connect()
-        port = asking.port if over_tcp else 0
-        own = f"Host: localhost:{port}\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n"
+    def send_raw(head: str, body: bytes = b"") -> tuple[int, str]:
+        client = connection(rota) if over_tcp else rota.connection()
+        client.connect()
+        port = client.port if over_tcp else 0
+        own_headers = f"Host: localhost:{port}\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n"
         line, _, rest = head.partition("\r\n")
-        asking.sock.sendall(f"{line}\r\n{own}{rest}\r\n".encode())
+        client.sock.sendall(f"{line}\r\n{own_headers}{rest}\r\n".encode())
         try:
             for n in range(0, len(body), 1 << 20):
-                asking.sock.sendall(body[n : n + (1 << 20)])
+                client.sock.sendall(body[n : n + (1 << 20)])
         except (BrokenPipeError, ConnectionResetError):
             pass
-        response = http.client.HTTPResponse(asking.sock)
+        response = http.client.HTTPResponse(client.sock)
         response.begin()
         document = json.loads(response.read())
-        asking.close()
+        client.close()
         return response.status, document["code"]
 
-    assert said(f"POST /api/jobs HTTP/1.1\r\nContent-Length: {(64 << 20) + 1}\r\n") == (413, "too-large")
+    assert send_raw(f"POST /api/jobs HTTP/1.1\r\nContent-Length: {(64 << 20) + 1}\r\n") == (413, "body-too-large")
     chunk = b"1000000\r\n" + b" " * 0x1000000 + b"\r\n"
-    assert said("POST /api/jobs HTTP/1.1\r\nTransfer-Encoding: chunked\r\n", chunk * 5) == (413, "too-large")
-    assert said(f"GET /api/jobs HTTP/1.1\r\nx: {'y' * 70_000}\r\n") == (431, "headers-too-large")
-    assert said(f"GET /api/jobs?{'x' * 20_000} HTTP/1.1\r\n") == (414, "target-too-long")
-    assert said("nonsense\r\n") == (400, "bad-request")
+    assert send_raw("POST /api/jobs HTTP/1.1\r\nTransfer-Encoding: chunked\r\n", chunk * 5) == (413, "body-too-large")
+    assert send_raw(f"GET /api/jobs HTTP/1.1\r\nx: {'y' * 70_000}\r\n") == (431, "headers-too-large")
+    assert send_raw(f"GET /api/jobs?{'x' * 20_000} HTTP/1.1\r\n") == (414, "target-too-long")
+    assert send_raw("nonsense\r\n") == (400, "bad-request")
     for depth in (70, 900, 5000, 100_000):
         for opens, closes in (("[", "]"), ('{"a":', "}")):
-            deep = f"{opens * depth}1{closes * depth}"
-            body = f'{{"command":["true"],"params":{{"x":{deep}}}}}'.encode()
+            nested = f"{opens * depth}1{closes * depth}"
+            body = f'{{"command":["true"],"params":{{"x":{nested}}}}}'.encode()
             head = f"POST /api/jobs HTTP/1.1\r\nContent-Length: {len(body)}\r\n"
-            assert said(head, body) == (422, "invalid-input")
-    deep = "[" * 64 + "]" * 64
+            assert send_raw(head, body) == (422, "invalid-input")
+    nested = "[" * 64 + "]" * 64
     refused = rota.api(
-        "POST", "/api/jobs/batch", {"jobs": [{"command": ["true"], "params": {"x": {"y": json.loads(deep)}}}]}
+        "POST", "/api/jobs/batch", {"jobs": [{"command": ["true"], "params": {"x": {"y": json.loads(nested)}}}]}
     )
     assert (refused.status, refused.json()["path"]) == (422, "$.jobs[0].params")
 
 
-def test_a_compressed_body_is_refused_and_said_to_be(rota: Rota) -> None:
-    settle(rota)
+def test_compressed_body_is_refused(rota: Rota) -> None:
+    start_with_server_settings(rota)
     body = gzip.compress(b'{"command":["true"]}')
     token = {"Authorization": f"Bearer {(rota.home / 'token').read_text().strip()}"}
-    for asking, own in ((rota.connection(), {}), (connection(rota), token)):
+    for client, own_headers in ((rota.connection(), {}), (connection(rota), token)):
         for coding in ("gzip", "GZIP", "deflate, gzip"):
-            headers = {"Content-Encoding": coding, "Content-Type": "application/json", **own}
-            asking.request("POST", "/api/jobs", body, headers)
-            response = asking.getresponse()
-            said = json.loads(response.read())
-            assert (response.status, said["code"]) == (415, "unsupported-media")
-            assert said["detail"] == f"the request's body is said to be {coding!r}; send it uncompressed, as JSON"
-        asking.request("POST", "/api/jobs", b'{"command":["true"]}', {**headers, "Content-Encoding": "identity"})
-        response = asking.getresponse()
+            headers = {"Content-Encoding": coding, "Content-Type": "application/json", **own_headers}
+            client.request("POST", "/api/jobs", body, headers)
+            response = client.getresponse()
+            problem = json.loads(response.read())
+            assert (response.status, problem["code"]) == (415, "unsupported-media-type")
+            assert problem["detail"] == f"Content-Encoding {coding!r} is not supported; send uncompressed JSON"
+        client.request("POST", "/api/jobs", b'{"command":["true"]}', {**headers, "Content-Encoding": "identity"})
+        response = client.getresponse()
         assert (response.status, bool(response.read())) == (201, True)
-        asking.close()
+        client.close()
 
 
-def test_plain_curl_is_enough_on_the_socket(rota: Rota) -> None:
-    """No token, no type of the body, any host: only its owner can connect, and no browser."""
+def test_socket_needs_no_token_or_content_type(rota: Rota) -> None:
+    """The socket needs no token, content type or host name: only its owner can connect, and no browser can."""
     rota.start()
-    asking = rota.connection()
-    form = {"Content-Type": "application/x-www-form-urlencoded", "Host": "whatever"}
-    asking.request("POST", "/api/jobs", b'{"command": ["true"]}', form)
-    assert asking.getresponse().status == 201
-    asking.close()
+    client = rota.connection()
+    headers = {"Content-Type": "application/x-www-form-urlencoded", "Host": "whatever"}
+    client.request("POST", "/api/jobs", b'{"command": ["true"]}', headers)
+    assert client.getresponse().status == 201
+    client.close()
 
 
-def test_nobody_else_can_have_its_port_for_the_socket(rota: Rota) -> None:
+def test_port_in_use_does_not_affect_the_socket(rota: Rota) -> None:
     with socket.create_server(("127.0.0.1", 0)) as holder:
         port = holder.getsockname()[1]
-        assert settle(rota, f"port = {port}")["off"] == (
-            f"port {port} is taken on 127.0.0.1; `rota config set server.port 0` takes any that is free"
+        assert start_with_server_settings(rota, f"port = {port}")["disabled_reason"] == (
+            f"port {port} is in use on 127.0.0.1; `rota config set server.port 0` selects any free port"
         )
         rota.wait(rota.submit("--", "true"))

@@ -1,4 +1,4 @@
-"""`rota tick` as a person or cron calls it: by hand, for show, and as the only thing that starts jobs."""
+"""`rota tick` from a terminal or cron: as a dry run, and as the only way to start jobs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
-from e2e.rig import Rota, Stage
+from e2e.rig import ChildControl, Rota
 
 
 def configure(rota: Rota, *lines: str) -> None:
@@ -21,70 +21,77 @@ def dump(home: Path) -> list[str]:
         return list(connection.iterdump())
 
 
-def test_cron_drives_it_though_no_scheduler_runs(rota: Rota, stage: Stage) -> None:
-    """The scheduler is started by that very command, and what it said is what it did."""
-    configure(rota, 'heartbeat = "manual"')
-    jobs = [rota.submit(*stage.walk_on(f"job{n}")) for n in range(2)]
-    assert rota.ask("why", jobs[0]).lines == [
-        f"{jobs[0]} is QUEUED: nothing holds it; it starts with the next `rota tick`"
-    ]
+def test_tick_starts_the_scheduler_and_jobs(rota: Rota, children: ChildControl) -> None:
+    """The command starts the scheduler, and dispatches the job that the dry run named."""
+    configure(rota, 'dispatch_interval = "manual"')
+    jobs = [rota.submit(*children.immediate(f"job{n}")) for n in range(2)]
+    assert rota.run("why", jobs[0]).lines == [f"{jobs[0]} is QUEUED: starts with the next `rota tick`"]
     for n, job in enumerate(jobs):
-        rota.ask("down")
-        left = {"skipped": 1 - n, "reason": "batch"}
-        assert rota.json("tick", "--dry-run") == {"dispatched": [], "would_dispatch": [job], **left}
-        rota.ask("down")
-        assert rota.json("tick") == {"dispatched": [job], "would_dispatch": [], **left}
+        rota.start()
+        remaining = {"skipped": 1 - n, "reason": "batch", "blocker": None}
+        assert rota.json("tick", "--dry-run") == {"dispatched": [], "would_dispatch": [job], **remaining}
+        rota.run("down")
+        assert rota.json("tick") == {"dispatched": [job], "would_dispatch": [], **remaining}
         rota.wait(job)
-    assert rota.json("tick") == {"dispatched": [], "would_dispatch": [], "skipped": 0, "reason": "none"}
-    assert stage.heard() == [f"job{n} {act}" for n in range(2) for act in ("begins", "ends")]
+    assert rota.json("tick") == {
+        "dispatched": [],
+        "would_dispatch": [],
+        "skipped": 0,
+        "reason": "none",
+        "blocker": None,
+    }
+    assert children.read_available() == [f"job{n} {act}" for n in range(2) for act in ("begins", "ends")]
 
 
-def test_people_are_told_each_job_and_why_no_more(rota: Rota, stage: Stage) -> None:
-    configure(rota, 'heartbeat = "manual"', "batch_size = 2")
-    jobs = [rota.submit(*stage.walk_on(f"job{n}")) for n in range(3)]
-    said = rota.ask("tick", "--dry-run")
-    assert (said.lines, said.err) == (jobs[:2], "rota: would start 2: that is the batch; ready and left: 1\n")
-    said = rota.ask("tick", "--batch", "9")
-    assert (said.lines, said.err) == (jobs, "rota: started 3: that is all that is ready\n")
+def test_tick_prints_jobs_and_the_reason_to_stop(rota: Rota, children: ChildControl) -> None:
+    configure(rota, 'dispatch_interval = "manual"', "batch_size = 2")
+    jobs = [rota.submit(*children.immediate(f"job{n}")) for n in range(3)]
+    output = rota.run("tick", "--dry-run")
+    assert (output.lines, output.err) == (
+        jobs[:2],
+        "rota: would start 2: the batch limit is reached; ready but not started: 1\n",
+    )
+    output = rota.run("tick", "--batch", "9")
+    assert (output.lines, output.err) == (jobs, "rota: started 3: no more jobs are ready\n")
     rota.wait(*jobs)
-    assert rota.ask("tick").err == "rota: started 0: nothing is ready\n"
-    assert "--batch" in rota.ask("tick", "--batch", "0", code=2).err
+    assert rota.run("tick").err == "rota: started 0: nothing is ready\n"
+    assert "--batch" in rota.run("tick", "--batch", "0", code=2).err
     assert "batch" in rota.api("POST", "/api/scheduler/tick", {"batch": 0}).json()["detail"]
     assert rota.api("POST", "/api/scheduler/tick", {"dryrun": True}).status == 422
     assert rota.api("POST", "/api/scheduler/tick").json()["reason"] == "none"
 
 
-def test_a_dry_run_leaves_the_store_as_it_was(rota: Rota) -> None:
-    configure(rota, 'heartbeat = "manual"')
-    wanted = rota.cwd / "wanted"
-    job = rota.submit("--needs", f"file:{wanted}", "--missing-producer", "wait", "--", "true")
+def test_dry_run_does_not_change_the_store(rota: Rota) -> None:
+    configure(rota, 'dispatch_interval = "manual"')
+    needed_file = rota.cwd / "needed"
+    job = rota.submit("--needs", f"file:{needed_file}", "--missing-producer", "wait", "--", "true")
     rota.submit("--lock", "repo", "--", "true")
     before = dump(rota.home)
     assert rota.json("tick", "--dry-run", "--batch", "9")["would_dispatch"] == ["job-2"]
     assert dump(rota.home) == before
-    wanted.touch()
+    needed_file.touch()
     assert rota.json("tick", "--dry-run", "--batch", "9")["would_dispatch"] == [job, "job-2"]
     assert rota.json("tick", "--batch", "9")["dispatched"] == [job, "job-2"]
     rota.wait(job, "job-2")
 
 
-def test_the_heartbeat_needs_nobody(rota: Rota) -> None:
-    configure(rota, 'heartbeat = "200ms"')
+def test_dispatch_interval_starts_jobs_without_ticks(rota: Rota) -> None:
+    configure(rota, 'dispatch_interval = "200ms"')
     jobs = [rota.submit("--", "true") for _ in range(3)]
-    shown = [rota.ended(job) for job in jobs]
+    shown = [rota.wait_for_end(job) for job in jobs]
     starts = [datetime.fromisoformat(job["started_at"]) for job in shown]
     assert all(later - earlier >= timedelta(milliseconds=200) for earlier, later in pairwise(starts))
 
 
-def test_the_spawn_delay_lies_between_starts_and_a_restart_forgets_nothing(rota: Rota) -> None:
+def test_spawn_delay_separates_starts_also_after_a_restart(rota: Rota) -> None:
     configure(rota, 'spawn_delay = "500ms"')
     rota.start()
-    jobs = [rota.post(["true"]) for _ in range(3)]
-    first = rota.ended(jobs[0])
+    jobs = [rota.post_job(["true"]) for _ in range(3)]
+    first = rota.wait_for_end(jobs[0])
     assert rota.show(jobs[2])["wait"]["kind"] == "delay"
     rota.crash()
     rota.start()
-    starts = [datetime.fromisoformat(rota.ended(job)["started_at"]) for job in jobs]
+    starts = [datetime.fromisoformat(rota.wait_for_end(job)["started_at"]) for job in jobs]
     assert starts[0] == datetime.fromisoformat(first["started_at"])
     assert all(later - earlier >= timedelta(milliseconds=500) for earlier, later in pairwise(starts))
-    assert rota.ask("wait", *jobs).code == 0
+    assert rota.run("wait", *jobs).code == 0

@@ -1,4 +1,4 @@
-"""A scheduler and a supervisor of different versions: after an upgrade the old one still has children."""
+"""A scheduler and a supervisor of different versions: after an upgrade the old supervisor still has children."""
 
 from __future__ import annotations
 
@@ -11,24 +11,26 @@ from pathlib import Path
 
 import pytest
 
-from e2e.rig import Rota, Stage, ends_within, eventually, lives
-from rota.executor.supervisor.protocol import AHEAD, PROTOCOL
+from e2e.rig import ChildControl, Rota, eventually, exits_within, is_alive
+from rota.executor.supervisor.protocol import PROTOCOL
+
+pytestmark = pytest.mark.executable
 
 _STAND_IN = """
 import sys
 from rota.executor.supervisor import protocol
-protocol.ACCEPTED = range({oldest}, {newest} + 1)
+protocol.ACCEPTED_PROTOCOLS = range({oldest}, {newest} + 1)
 protocol.PROTOCOL = {newest}
 from rota.executor.supervisor import main
 sys.exit(main.main(sys.argv[1]))
 """
-"""The supervisor's own code, in another version of its language."""
+"""The real supervisor code with another protocol version."""
 
 
 @pytest.fixture
 def supervise(rota: Rota, tmp_path: Path) -> Iterator[Callable[[int, int], int]]:
-    """Puts a supervisor that speaks `oldest` to `newest` into the home, before any scheduler; its pid."""
-    made: list[subprocess.Popen[bytes]] = []
+    """Start a supervisor with protocols `oldest` to `newest` before any scheduler; return its pid."""
+    started: list[subprocess.Popen[bytes]] = []
 
     def start(oldest: int, newest: int) -> int:
         program = tmp_path / "stand_in.py"
@@ -36,71 +38,55 @@ def supervise(rota: Rota, tmp_path: Path) -> Iterator[Callable[[int, int], int]]
         rota.home.mkdir(mode=0o700)
         with (rota.home / "supervisor.log").open("wb") as log:
             command = [sys.executable, "-P", str(program), str(rota.home)]
-            made.append(subprocess.Popen(command, env=rota.env, stdout=log, stderr=log, start_new_session=True))
-        eventually((rota.home / "supervisor.sock").exists, what="its socket")
-        return made[-1].pid
+            started.append(subprocess.Popen(command, env=rota.env, stdout=log, stderr=log, start_new_session=True))
+        eventually((rota.home / "supervisor.sock").exists, description="its socket")
+        return started[-1].pid
 
     yield start
     rota.close()
-    for each in made:
-        each.wait(20)
+    for process in started:
+        process.wait(20)
 
 
-@pytest.mark.parametrize(
-    ("oldest", "newest"),
-    [(PROTOCOL - 1, PROTOCOL - 1), (PROTOCOL, PROTOCOL + 1)],
-    ids=["an older supervisor", "a newer supervisor"],
-)
-def test_neighbouring_versions_work_together(
-    rota: Rota, stage: Stage, supervise: Callable[[int, int], int], oldest: int, newest: int
+def test_scheduler_works_with_newer_supervisor_that_accepts_its_protocol(
+    rota: Rota, children: ChildControl, supervise: Callable[[int, int], int]
 ) -> None:
-    pid = supervise(oldest, newest)
+    pid = supervise(PROTOCOL, PROTOCOL + 1)
     rota.start()
-    assert rota.supervisor == pid
-    rota.set_global(3)
-    long, stuck = rota.post(stage.actor("long")), rota.post(stage.actor("stuck"))
-    assert sorted(stage.hear(2)) == ["long begins", "stuck begins"]
-    failing = rota.post(["sh", "-c", "echo oh >&2; exit 4"])
-    assert rota.ended(failing)["run"]["error"] == "exit code 4\noh\n"
-    assert rota.ended(rota.post(["no-such-program-here"], skip_if="true"))["status"] == "SKIPPED"
-    rota.ask("cancel", stuck)
-    rota.ask("down", "--grace", "0s")
-    assert "running jobs adopted: 1" in rota.ask("up").out
-    assert rota.supervisor == pid
+    assert rota.supervisor_pid == pid
+    rota.set_global_size(3)
+    long, stuck = rota.post_job(children.gated("long")), rota.post_job(children.gated("stuck"))
+    assert sorted(children.read_lines(2)) == ["long begins", "stuck begins"]
+    failing = rota.post_job(["sh", "-c", "echo oh >&2; exit 4"])
+    assert rota.wait_for_end(failing)["run"]["error"] == "exit code 4\noh\n"
+    assert rota.wait_for_end(rota.post_job(["no-such-program-here"], skip_if="true"))["status"] == "SKIPPED"
+    rota.run("cancel", stuck)
+    rota.run("down", "--grace", "0s")
+    assert "running jobs adopted: 1" in rota.run("up").out
+    assert rota.supervisor_pid == pid
     rota.crash()
-    stage.release("long", 5)
+    children.release("long", 5)
     rota.wait(long, code=5)
-    assert rota.status()["trouble"] == []
+    assert rota.status()["errors"] == []
 
 
-def test_a_supervisor_that_starts_nothing_by_itself_is_told_of_each(
-    rota: Rota, supervise: Callable[[int, int], int]
-) -> None:
-    supervise(AHEAD - 1, AHEAD - 1)
-    rota.start()
-    jobs = [rota.post(["true"]) for _ in range(12)]
-    rota.wait(jobs[-1])
-    assert {rota.show(job)["status"] for job in jobs} == {"COMPLETED"}
-    assert rota.status()["trouble"] == []
-
-
-def test_versions_that_do_not_fit_are_said_and_waited_for(
-    rota: Rota, stage: Stage, supervise: Callable[[int, int], int]
+def test_incompatible_supervisor_is_reported_and_waited_for(
+    rota: Rota, children: ChildControl, supervise: Callable[[int, int], int]
 ) -> None:
     pid = supervise(PROTOCOL + 1, PROTOCOL + 2)
-    said = rota.ask("up")
-    assert "the running supervisor is of another version of Rota" in said.err
-    assert f"protocol {PROTOCOL} is not spoken here" in said.err
-    assert "wait for that, or go back to the version that started it" in said.err
-    job = rota.submit(*stage.walk_on("one"))
-    assert "another version of Rota" in str(rota.status()["idle_because"])
+    output = rota.run("up")
+    assert "the running supervisor belongs to another version of Rota" in output.err
+    assert f"protocol {PROTOCOL} is not supported" in output.err
+    assert "wait for that, or go back to the version that started it" in output.err
+    job = rota.submit(*children.immediate("one"))
+    assert "another version of Rota" in str(rota.status()["idle_reason"])
     assert rota.show(job)["status"] == "QUEUED"
-    assert lives(pid), "nobody's children are taken away"
-    assert stage.heard() == []
-    scheduler = rota.scheduler
-    os.kill(pid, signal.SIGTERM)  # as it leaves when it has nothing left to do
+    assert is_alive(pid), "the old supervisor keeps its children"
+    assert children.read_available() == []
+    scheduler = rota.scheduler_pid
+    os.kill(pid, signal.SIGTERM)  # the way it exits without work
     os.waitpid(pid, 0)
-    assert ends_within(pid)
+    assert exits_within(pid)
     rota.wait(job)
-    assert stage.heard() == ["one begins", "one ends"]
-    assert (rota.scheduler, rota.status()["trouble"]) == (scheduler, [])
+    assert children.read_available() == ["one begins", "one ends"]
+    assert (rota.scheduler_pid, rota.status()["errors"]) == (scheduler, [])

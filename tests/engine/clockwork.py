@@ -1,4 +1,4 @@
-"""Schedules without waiting: the real alarm, commands, engine and store, under a clock that the test owns."""
+"""Schedules without waiting: the real schedule timer, commands, engine and store, with a fake clock."""
 
 from __future__ import annotations
 
@@ -10,145 +10,158 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from harness import FakeClock, Scheduler
-from rota.api.alarm import Alarm
+from harness import DEFAULT_ENVIRONMENT, FakeClock, Scheduler
+from rota.api.schedule_timer import ScheduleTimer
 from rota.command import fire
 from rota.command import schedule as command
-from rota.command.schedule import ScheduleChange, ScheduleWanted
-from rota.command.submission import Submission, Surroundings
-from rota.command.survey import NOTHING, Survey, names_something, survey
+from rota.command.preflight import EMPTY_PREFLIGHT, Preflight, needs_probe, run_preflight
+from rota.command.schedule import ScheduleChange, ScheduleRequest
+from rota.command.submission import Submission
 from rota.core.schedule import Fire, Schedule
-from rota.core.workspace import Workspace
-from rota.engine.work import Work
+from rota.core.workspace import WorkspaceSpec
+from rota.engine.transaction import Transaction
 from rota.ids import JobId
 from rota.store.session import Reader
 
 T = TypeVar("T")
-AROUND = Surroundings(cwd="/", variables={"PATH": "/usr/bin:/bin"})
 
 
-class SetClock(FakeClock):
-    """A wall clock that can be set; the other goes on as it did."""
+class AdjustableClock(FakeClock):
+    """A clock whose wall time can be set without affecting its monotonic time."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.went = 0.0
+        self.offset = 0.0
 
     def monotonic(self) -> float:
-        return self.moment.timestamp() + self.went
+        return self.moment.timestamp() + self.offset
 
-    def set(self, moment: str) -> None:
+    def set_time(self, time: str) -> None:
         before = self.moment
-        self.moment = at(moment)
-        self.went += (before - self.moment).total_seconds()
+        self.moment = parse_utc(time)
+        self.offset += (before - self.moment).total_seconds()
 
 
-def at(text: str) -> datetime:
+def parse_utc(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
-class Clockwork:
-    """What the alarm needs of the scheduler around it, and what a test does with schedules."""
+class ScheduleDriver:
+    """Host of a schedule timer, and the operations on schedules that tests need."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
-        self.clock = SetClock()
-        self.around = AROUND
+        self.clock = AdjustableClock()
+        self.default_environment = DEFAULT_ENVIRONMENT
         self.schedules_changed = asyncio.Event()
-        self.looks = 0
+        self.read_count = 0
         self.warnings: list[str] = []
-        self.outside_trouble: Exception | None = None
+        self.preflight_error: Exception | None = None
         scheduler.clock = self.clock
         scheduler.engine._clock = self.clock
-        self.alarm = Alarm(self, self._outside)
+        self.timer = ScheduleTimer(self, self._run_preflight)
 
-    async def look(self, view: Callable[[Reader], T]) -> T:
-        self.looks += 1
-        with self.scheduler.reader.reading():
+    async def read(self, view: Callable[[Reader], T]) -> T:
+        self.read_count += 1
+        with self.scheduler.reader.read_transaction():
             return view(self.scheduler.reader)
 
-    async def perform(self, act: Callable[[Work], T]) -> T:
-        result: T = self.scheduler.do(act)
+    async def run_in_turn(self, operation: Callable[[Transaction], T]) -> T:
+        result: T = self.scheduler.run_request(operation)
         return result
 
-    async def _outside(self, jobs: Sequence[Submission]) -> tuple[Survey, Sequence[Workspace | None]]:
-        if self.outside_trouble is not None:
-            raise self.outside_trouble
-        if not any(map(names_something, jobs)):
-            return NOTHING, ()
+    async def _run_preflight(self, jobs: Sequence[Submission]) -> tuple[Preflight, Sequence[WorkspaceSpec | None]]:
+        if self.preflight_error is not None:
+            raise self.preflight_error
+        if not any(map(needs_probe, jobs)):
+            return EMPTY_PREFLIGHT, ()
         scheduler = self.scheduler
-        began = scheduler.engine.known.begin()
-        return survey(jobs, AROUND, scheduler.probe, scheduler.settings.places, began=began), ()
+        number = scheduler.engine.fact_cache.begin_probe()
+        preflight = run_preflight(
+            jobs, DEFAULT_ENVIRONMENT, scheduler.probe, scheduler.settings.artifact_paths, probe_number=number
+        )
+        return preflight, ()
 
-    def ring(self) -> None:
-        """Until nothing is due."""
+    def fire_due(self) -> None:
+        """Fire until nothing is due."""
 
-        async def rounds() -> None:
-            while await self.alarm.round() == 0.0:
+        async def fire_all() -> None:
+            while await self.timer.fire_due() == 0.0:
                 pass
 
-        asyncio.run(rounds())
+        asyncio.run(fire_all())
 
     def restart(self) -> None:
-        """As after a crash: nothing is left but the store."""
+        """Restart as after a crash, with the store only."""
         self.scheduler.crash()
-        self.alarm = Alarm(self, self._outside)
+        self.timer = ScheduleTimer(self, self._run_preflight)
 
-    def go(self, moment: str) -> None:
-        """There at each time that is due until then."""
-        end = at(moment)
+    def advance_to(self, time: str) -> None:
+        """Advance the clock, and fire at each due time on the way."""
+        end = parse_utc(time)
         while True:
             first = self.scheduler.reader.first_due_schedule()
             if first is None or first[2] > end:
                 break
             self.clock.moment = max(self.clock.moment, first[2])
-            self.ring()
+            self.fire_due()
         self.clock.moment = end
-        self.ring()
+        self.fire_due()
 
-    def away(self, moment: str) -> None:
-        """Nobody is there until then."""
-        self.clock.moment = at(moment)
+    def restart_at(self, time: str) -> None:
+        """Advance the clock while the scheduler is down, then restart it."""
+        self.clock.moment = parse_utc(time)
         self.restart()
-        self.ring()
+        self.fire_due()
 
-    def add(self, cron: str, name: str = "s", **fields: Any) -> Schedule:
+    def add_schedule(self, cron: str, name: str = "s", **fields: Any) -> Schedule:
         job = {"command": ["true"], **fields.pop("job", {})}
-        wanted = msgspec.convert({"name": name, "cron": cron, "job": job, **fields}, ScheduleWanted)
-        found: Schedule
-        found, self.warnings = self.scheduler.do(partial(command.add, wanted=wanted, actor="tester"))
-        return found
+        request = msgspec.convert({"name": name, "cron": cron, "job": job, **fields}, ScheduleRequest)
+        schedule: Schedule
+        schedule, self.warnings = self.scheduler.run_request(
+            partial(command.add_schedule, request=request, actor="tester")
+        )
+        return schedule
 
-    def change(self, name: str = "s", *, rename: str | None = None, **fields: Any) -> list[str]:
-        wanted = msgspec.convert({**fields, **({} if rename is None else {"name": rename})}, ScheduleChange)
-        _, changed, self.warnings = self.scheduler.do(partial(command.change, name=name, wanted=wanted, actor="tester"))
+    def change_schedule(self, name: str = "s", *, rename: str | None = None, **fields: Any) -> list[str]:
+        request = msgspec.convert({**fields, **({} if rename is None else {"name": rename})}, ScheduleChange)
+        _, changed, self.warnings = self.scheduler.run_request(
+            partial(command.change_schedule, name=name, change_request=request, actor="tester")
+        )
         return list(changed)
 
-    def do(self, verb: Callable[..., Schedule], name: str = "s") -> Schedule:
-        found: Schedule = self.scheduler.do(partial(verb, name=name, actor="tester"))
-        return found
+    def run_command(self, verb: Callable[..., Schedule], name: str = "s") -> Schedule:
+        schedule: Schedule = self.scheduler.run_request(partial(verb, name=name, actor="tester"))
+        return schedule
 
     def trigger(self, name: str = "s", **params: Any) -> JobId:
-        schedule, job, origin = fire.triggered(self.scheduler.reader, name, params)
-        act = partial(
-            fire.trigger, schedule=schedule.id, job=job, origin=origin, around=AROUND, survey=NOTHING, workspace=None,
+        schedule, job, origin = fire.prepare_trigger(self.scheduler.reader, name, params)
+        operation = partial(
+            fire.trigger,
+            schedule=schedule.id,
+            job=job,
+            origin=origin,
+            default_environment=DEFAULT_ENVIRONMENT,
+            preflight=EMPTY_PREFLIGHT,
+            workspace=None,
             actor="tester",
-        )  # fmt: skip
-        return JobId(self.scheduler.do(act).jobs[0])
+        )
+        return JobId(self.scheduler.run_request(operation).jobs[0])
 
-    def schedule(self, name: str = "s") -> Schedule:
-        return command.find(self.scheduler.reader, name)
+    def find_schedule(self, name: str = "s") -> Schedule:
+        return command.find_schedule(self.scheduler.reader, name)
 
-    def fires(self, name: str = "s") -> list[Fire]:
-        """The oldest first."""
-        return self.scheduler.reader.fires_of(self.schedule(name).id, 1_000_000)[::-1]
+    def list_fires(self, name: str = "s") -> list[Fire]:
+        """Return the fires, oldest first."""
+        return self.scheduler.reader.fires_of(self.find_schedule(name).id, 1_000_000)[::-1]
 
-    def said(self, name: str = "s") -> list[str]:
-        """Each as `fired 12:00`; of missed ones how many."""
+    def format_fires(self, name: str = "s") -> list[str]:
+        """Return each fire as `fired 12:00`, or `missed 12:00 x3`."""
         return [
-            f"{each.state} {each.at:%H:%M}" + (f" x{each.count}" if each.count > 1 else "") for each in self.fires(name)
+            f"{fire.state} {fire.at:%H:%M}" + (f" x{fire.count}" if fire.count > 1 else "")
+            for fire in self.list_fires(name)
         ]
 
     @property
-    def kinds(self) -> list[str]:
+    def event_kinds(self) -> list[str]:
         return [event.kind for event in self.scheduler.events if event.kind.startswith("schedule.")]

@@ -1,7 +1,7 @@
-"""What ought to be so, worked out the slow and simple way from everything that was asked for.
+"""Oracle of the state machine test: recomputes the expected state from the submitted jobs, slowly and simply.
 
-The engine looks only at what an event concerns; the oracle looks at every job, every time. Where they differ, a
-wake-up was lost, a turn was taken out of order, or an explanation is not true.
+The engine evaluates only jobs that an event concerns; the oracle evaluates every job, every time. A difference means a
+lost wake-up, a start out of order, or a wrong explanation of a wait.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import msgspec
 from rota.core.status import STARTED, TERMINAL, WAITING, Status
 from rota.ids import JobId
 
-_MEETS = {
+_SATISFYING_STATUSES = {
     "success": {Status.COMPLETED, Status.SKIPPED},
     "finished": set(TERMINAL),
     "failed": {Status.FAILED},
 }
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as it was asked for."""
+class SubmittedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it was submitted."""
 
     job: JobId
     command: tuple[str, ...]
     edges: tuple[tuple[JobId, str], ...]
     locks: Mapping[str, str]
-    draws: Mapping[str, int]
+    pool_demand: Mapping[str, int]
     priority: int
     chain: JobId
     max_retries: int = 0
@@ -36,29 +36,30 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rank(self) -> tuple[int, int, int]:
-        """A retry stands at the place of the first of its chain."""
+        """Position in the queue. A retry has the position of the first job of its chain."""
         return (-self.priority, self.chain, self.job)
 
 
 def is_met(edge: tuple[JobId, str], outcomes: Mapping[JobId, Status]) -> bool:
-    """`outcomes` are the statuses of the last jobs of the chains, by any job of them."""
+    """Return whether an edge is met. `outcomes`: see `chain_outcomes`."""
     predecessor, policy = edge
-    return outcomes[predecessor] in _MEETS[policy]
+    return outcomes[predecessor] in _SATISFYING_STATUSES[policy]
 
 
-def outcomes_of(wishes: Mapping[JobId, Wish], statuses: Mapping[JobId, Status]) -> dict[JobId, Status]:
-    lasts = {wish.chain: job for job, wish in sorted(wishes.items())}
-    return {job: statuses[lasts[wish.chain]] for job, wish in wishes.items()}
+def chain_outcomes(submitted: Mapping[JobId, SubmittedJob], statuses: Mapping[JobId, Status]) -> dict[JobId, Status]:
+    """Map each job to the status of the last job of its chain."""
+    last_jobs = {record.chain: job for job, record in sorted(submitted.items())}
+    return {job: statuses[last_jobs[record.chain]] for job, record in submitted.items()}
 
 
-def conflicts(one: str, other: str) -> bool:
-    return "exclusive" in (one, other)
+def is_conflict(mode: str, other_mode: str) -> bool:
+    return "exclusive" in (mode, other_mode)
 
 
-def used(wishes: Iterable[Wish]) -> dict[str, int]:
+def sum_demand(jobs: Iterable[SubmittedJob]) -> dict[str, int]:
     total: dict[str, int] = {}
-    for wish in wishes:
-        for pool, weight in wish.draws.items():
+    for job in jobs:
+        for pool, weight in job.pool_demand.items():
             total[pool] = total.get(pool, 0) + weight
     return total
 
@@ -66,99 +67,108 @@ def used(wishes: Iterable[Wish]) -> dict[str, int]:
 class Oracle:
     def __init__(
         self,
-        wishes: Mapping[JobId, Wish],
+        submitted: Mapping[JobId, SubmittedJob],
         statuses: Mapping[JobId, Status],
         not_before: Mapping[JobId, datetime | None],
         limits: Mapping[str, int],
         now: datetime,
     ) -> None:
-        self._wishes = wishes
-        self._outcomes = outcomes_of(wishes, statuses)
+        self._outcomes = chain_outcomes(submitted, statuses)
         self._not_before = not_before
         self._limits = limits
         self._now = now
-        self.running = [wish for job, wish in wishes.items() if statuses[job] in STARTED]
+        self.running = [record for job, record in submitted.items() if statuses[job] in STARTED]
         self.waiting = sorted(
-            (wish for job, wish in wishes.items() if statuses[job] in WAITING), key=lambda wish: wish.rank
+            (record for job, record in submitted.items() if statuses[job] in WAITING), key=lambda record: record.rank
         )
 
-    def holds_on_edges(self, wish: Wish) -> bool:
-        return not all(is_met(edge, self._outcomes) for edge in wish.edges)
+    def waits_for_edges(self, job: SubmittedJob) -> bool:
+        return not all(is_met(edge, self._outcomes) for edge in job.edges)
 
-    def is_decided(self, wish: Wish) -> bool:
-        """An edge can no longer be met."""
-        return any(self._outcomes[edge[0]] in TERMINAL and not is_met(edge, self._outcomes) for edge in wish.edges)
+    def has_unmeetable_edge(self, job: SubmittedJob) -> bool:
+        return any(self._outcomes[edge[0]] in TERMINAL and not is_met(edge, self._outcomes) for edge in job.edges)
 
-    def holds_on_delay(self, wish: Wish) -> bool:
-        until = self._not_before[wish.job]
+    def waits_for_delay(self, job: SubmittedJob) -> bool:
+        until = self._not_before[job.job]
         return until is not None and until > self._now
 
-    def contenders(self) -> list[Wish]:
-        return [wish for wish in self.waiting if not self.holds_on_edges(wish) and not self.holds_on_delay(wish)]
+    def is_oversized(self, job: SubmittedJob) -> bool:
+        """Return whether an open pool is too small for the job even when empty."""
+        return any(0 < self._limits.get(pool, -1) < weight for pool, weight in job.pool_demand.items())
 
-    def holds_on_locks(self, wish: Wish) -> list[str]:
-        """The keys it may not have: held against it, or wanted against it by somebody before it."""
-        before = [other for other in self.contenders() if other.rank < wish.rank]
+    def contenders(self) -> list[SubmittedJob]:
+        return [
+            job
+            for job in self.waiting
+            if not (self.waits_for_edges(job) or self.waits_for_delay(job) or self.is_oversized(job))
+        ]
+
+    def blocked_keys(self, job: SubmittedJob) -> list[str]:
+        """Return the keys that conflict with a holder or with an earlier contender."""
+        earlier = [other for other in self.contenders() if other.rank < job.rank]
         return sorted(
             key
-            for key, mode in wish.locks.items()
-            if any(key in other.locks and conflicts(mode, other.locks[key]) for other in (*self.running, *before))
+            for key, mode in job.locks.items()
+            if any(key in other.locks and is_conflict(mode, other.locks[key]) for other in (*self.running, *earlier))
         )
 
-    def ready(self) -> list[Wish]:
-        return [wish for wish in self.contenders() if not self.holds_on_locks(wish)]
+    def ready_jobs(self) -> list[SubmittedJob]:
+        return [job for job in self.contenders() if not self.blocked_keys(job)]
 
-    def lacks(self, wish: Wish, taken: Mapping[str, int]) -> set[str]:
+    def lacking_pools(self, job: SubmittedJob, used: Mapping[str, int]) -> set[str]:
+        """Return the pools whose free capacity is too small for the job."""
         return {
             pool
-            for pool, weight in wish.draws.items()
-            if self._limits.get(pool, -1) >= 0 and taken.get(pool, 0) + weight > self._limits[pool]
+            for pool, weight in job.pool_demand.items()
+            if self._limits.get(pool, -1) >= 0 and used.get(pool, 0) + weight > self._limits[pool]
         }
 
-    def closing(self) -> tuple[list[Wish], set[str]]:
-        """Who could start now, and the pools that the first who does not fit closes."""
-        taken, closed, able = used(self.running), set[str](), list[Wish]()
-        for wish in self.ready():
-            if closed & wish.draws.keys():
+    def walk_queue(self) -> tuple[list[SubmittedJob], set[str]]:
+        """Return the jobs that can start, and the pools that are closed by the first job that does not fit."""
+        used, closed, startable = sum_demand(self.running), set[str](), list[SubmittedJob]()
+        for job in self.ready_jobs():
+            if closed & job.pool_demand.keys():
                 continue
-            lacking = self.lacks(wish, taken)
+            lacking = self.lacking_pools(job, used)
             if lacking:
                 closed |= lacking
                 continue
-            able.append(wish)
-            taken = used([*self.running, *able])
-        return able, closed
+            startable.append(job)
+            used = sum_demand([*self.running, *startable])
+        return startable, closed
 
-    def check_turns(self, started: Sequence[Wish]) -> None:
-        """INV-004: of what has just started, nothing took what a job before it was waiting for."""
+    def check_order(self, started: Sequence[SubmittedJob]) -> None:
+        """INV-004: check that no job that has just started took capacity that an earlier job was waiting for."""
         closed: set[str] = set()
-        for wish in self.ready():
-            later = [other for other in started if other.rank > wish.rank]
+        for job in self.ready_jobs():
+            later = [other for other in started if other.rank > job.rank]
             others = [other for other in self.running if other not in later]
-            if not closed & wish.draws.keys():
-                lacking = self.lacks(wish, used(others))
-                closed |= lacking or wish.draws.keys()
-            passed = [other.job for other in later if closed & other.draws.keys()]
-            assert passed == [], f"job-{wish.job} was passed by {passed}"
+            if not closed & job.pool_demand.keys():
+                lacking = self.lacking_pools(job, sum_demand(others))
+                closed |= lacking or job.pool_demand.keys()
+            passing = [other.job for other in later if closed & other.pool_demand.keys()]
+            assert passing == [], f"job-{job.job} was passed by {passing}"
 
-    def expected_kind(self, wish: Wish) -> str | None:
-        """The first gate that does not pass."""
-        if self.holds_on_edges(wish):
+    def expected_wait_kind(self, job: SubmittedJob) -> str | None:
+        """Return the first gate that does not pass."""
+        if self.waits_for_edges(job):
             return "dependencies"
-        if self.holds_on_delay(wish):
+        if self.waits_for_delay(job):
             return "delay"
-        if self.holds_on_locks(wish):
+        if self.is_oversized(job):
+            return "capacity"
+        if self.blocked_keys(job):
             return "locks"
-        able, _closed = self.closing()
-        return None if wish in able else "capacity"
+        startable, _closed = self.walk_queue()
+        return None if job in startable else "capacity"
 
 
-def conflicting(wishes: Sequence[Wish]) -> list[tuple[JobId, JobId, str]]:
-    """Pairs that hold one key against each other."""
+def find_conflicts(jobs: Sequence[SubmittedJob]) -> list[tuple[JobId, JobId, str]]:
+    """Return the pairs of jobs with conflicting locks, each with the key."""
     return [
-        (one.job, other.job, key)
-        for n, one in enumerate(wishes)
-        for other in wishes[n + 1 :]
-        for key in one.locks.keys() & other.locks.keys()
-        if conflicts(one.locks[key], other.locks[key])
+        (job.job, other.job, key)
+        for n, job in enumerate(jobs)
+        for other in jobs[n + 1 :]
+        for key in job.locks.keys() & other.locks.keys()
+        if is_conflict(job.locks[key], other.locks[key])
     ]

@@ -1,4 +1,4 @@
-"""Starts that fail, starts that nobody confirms, records that cannot be used."""
+"""Failed starts, and records that cannot be used."""
 
 from __future__ import annotations
 
@@ -6,234 +6,193 @@ from datetime import timedelta
 
 import pytest
 
-from harness import Raw, Scheduler
+from harness import Scheduler, SqlRunner
 from rota.core.status import Status
-from rota.executor.port import Exited, FailedToStart, Started
+from rota.executor.port import StartFailure
 from rota.ids import JobId
 
 
-def fail(scheduler: Scheduler, job: JobId, error: str = "no such program") -> None:
-    scheduler.say(FailedToStart(run=scheduler.run_of(job), error=error))
+def fail_to_start(scheduler: Scheduler, job: JobId, error: str = "no such program") -> None:
+    scheduler.receive(StartFailure(run=scheduler.find_run(job), error=error))
 
 
 def wait_out(scheduler: Scheduler, seconds: int) -> None:
-    """Not a microsecond before, then at once."""
-    before = len(scheduler.started())
+    """Check that no job starts a microsecond before the delay ends, and one as soon as it does."""
+    before = len(scheduler.started_jobs())
     scheduler.clock.advance(seconds=seconds, microseconds=-1)
-    scheduler.turn()
-    assert len(scheduler.started()) == before
+    scheduler.run_turns()
+    assert len(scheduler.started_jobs()) == before
     scheduler.clock.advance(microseconds=1)
-    scheduler.turn()
-    assert len(scheduler.started()) == before + 1
+    scheduler.run_turns()
+    assert len(scheduler.started_jobs()) == before + 1
 
 
-def test_a_start_that_fails_is_tried_after_one_second_after_two_and_then_given_up(
-    scheduler: Scheduler, raw: Raw
-) -> None:
+def test_failed_start_is_retried_after_each_delay_and_then_abandoned(scheduler: Scheduler, run_sql: SqlRunner) -> None:
     job = scheduler.submit("missing", locks=["repo"])
-    fail(scheduler, job)
-    found = scheduler.job(job)
-    assert (found.status, found.dispatch_failures, found.last_failure) == (Status.QUEUED, 1, "no such program")
-    assert found.not_before == scheduler.clock.moment + timedelta(seconds=1)
-    assert found.run is None
+    fail_to_start(scheduler, job)
+    record = scheduler.job(job)
+    assert (record.status, record.dispatch_failures, record.last_failure) == (Status.QUEUED, 1, "no such program")
+    assert record.not_before == scheduler.clock.moment + timedelta(seconds=1)
+    assert record.run is None
     wait_out(scheduler, 1)
-    fail(scheduler, job)
+    fail_to_start(scheduler, job)
     assert scheduler.job(job).dispatch_failures == 2
     wait_out(scheduler, 2)
-    fail(scheduler, job)
-    found = scheduler.job(job)
-    assert (found.status, found.exit_code, found.reason) == (Status.FAILED, 1, "circuit-broken: no such program")
-    assert (found.dispatch_failures, found.permanently_failed, found.run) == (3, True, None)
-    assert raw("SELECT count(*) FROM run") == [(0,)]
-    assert len(scheduler.started()) == 3
+    fail_to_start(scheduler, job)
+    record = scheduler.job(job)
+    assert (record.status, record.exit_code, record.reason) == (Status.FAILED, 1, "circuit-broken: no such program")
+    assert (record.dispatch_failures, record.permanently_failed, record.run) == (3, True, None)
+    assert run_sql("SELECT count(*) FROM run") == [(0,)]
+    assert len(scheduler.started_jobs()) == 3
     assert scheduler.executor.acknowledged == [1, 2, 3]
     scheduler.clock.advance(hours=1)
-    scheduler.turn()
-    assert len(scheduler.started()) == 3
+    scheduler.run_turns()
+    assert len(scheduler.started_jobs()) == 3
 
 
-def test_meanwhile_others_go_and_it_keeps_its_place(scheduler: Scheduler) -> None:
+def test_job_that_failed_to_start_keeps_its_place_and_others_run(scheduler: Scheduler) -> None:
     first, second, third = (scheduler.submit() for _ in range(3))
-    fail(scheduler, first)
-    assert scheduler.started() == [first, second]
+    fail_to_start(scheduler, first)
+    assert scheduler.started_jobs() == [first, second]
     scheduler.clock.advance(seconds=1)
-    scheduler.turn()
-    scheduler.end(second)
-    assert scheduler.started() == [first, second, first]
+    scheduler.run_turns()
+    scheduler.end_run(second)
+    assert scheduler.started_jobs() == [first, second, first]
     assert scheduler.job(first).position < scheduler.job(third).position
 
 
-def test_its_locks_are_free_while_it_waits_to_be_tried_again(wide: Scheduler) -> None:
-    first, second = wide.submit(locks=["repo"]), wide.submit(locks=["repo"])
-    assert wide.started() == [first]
-    fail(wide, first)
-    assert wide.started() == [first, second]
-    wide.clock.advance(seconds=1)
-    wide.turn()
-    assert wide.detail(first) == "waiting on locks"
-    wide.end(second)
-    assert wide.started() == [first, second, first]
+def test_job_waiting_for_next_start_holds_no_locks(unlimited_scheduler: Scheduler) -> None:
+    first, second = unlimited_scheduler.submit(locks=["repo"]), unlimited_scheduler.submit(locks=["repo"])
+    assert unlimited_scheduler.started_jobs() == [first]
+    fail_to_start(unlimited_scheduler, first)
+    assert unlimited_scheduler.started_jobs() == [first, second]
+    unlimited_scheduler.clock.advance(seconds=1)
+    unlimited_scheduler.run_turns()
+    assert unlimited_scheduler.wait_detail(first) == "waiting on locks"
+    unlimited_scheduler.end_run(second)
+    assert unlimited_scheduler.started_jobs() == [first, second, first]
 
 
-def test_everybody_is_told_how_often_and_why(scheduler: Scheduler) -> None:
+def test_start_failures_are_shown(scheduler: Scheduler) -> None:
     job = scheduler.submit()
-    fail(scheduler, job)
-    shown = scheduler.show(job)
+    fail_to_start(scheduler, job)
+    shown = scheduler.show_job(job)
     assert (shown.dispatch_failures, shown.last_failure, shown.run) == (1, "no such program", None)
-    assert scheduler.why(job)["text"] == (
-        "job-1 is QUEUED: not before 2026-01-01T00:00:01Z, after it could not be started: no such program"
+    assert scheduler.explain_wait(job)["text"] == (
+        "job-1 is QUEUED: could not be started: no such program; next try at 2026-01-01T00:00:01Z"
     )
 
 
-def test_how_often_is_configurable(scheduler: Scheduler) -> None:
-    scheduler.set_breaker(dispatch_failures=1)
+def test_number_of_start_attempts_is_configurable(scheduler: Scheduler) -> None:
+    scheduler.set_breaker_policy(dispatch_failures=1)
     once = scheduler.submit()
-    fail(scheduler, once)
+    fail_to_start(scheduler, once)
     assert (scheduler.status(once), scheduler.job(once).dispatch_failures) == (Status.FAILED, 1)
-    scheduler.set_breaker(dispatch_failures=5)
+    scheduler.set_breaker_policy(dispatch_failures=5)
     often = scheduler.submit()
-    for seconds in (1, 2, 4, 8):
-        fail(scheduler, often)
+    for seconds in (1, 2, 2, 2):
+        fail_to_start(scheduler, often)
         wait_out(scheduler, seconds)
-    fail(scheduler, often)
+    fail_to_start(scheduler, often)
     assert scheduler.job(often).reason == "circuit-broken: no such program"
 
 
-def test_the_count_survives_a_crash(scheduler: Scheduler) -> None:
+@pytest.mark.both_databases
+def test_start_failure_count_survives_crash(scheduler: Scheduler) -> None:
     job = scheduler.submit()
-    fail(scheduler, job)
+    fail_to_start(scheduler, job)
     scheduler.crash()
-    assert scheduler.started() == []
+    assert scheduler.started_jobs() == []
     scheduler.clock.advance(seconds=1)
-    scheduler.turn()
-    fail(scheduler, job)
+    scheduler.run_turns()
+    fail_to_start(scheduler, job)
     assert scheduler.job(job).dispatch_failures == 2
 
 
-def test_what_comes_after_a_broken_job_is_blocked_by_it(wide: Scheduler) -> None:
-    job = wide.submit()
-    following = wide.submit(after=[job])
-    cleanup = wide.submit(after=[f"job-{job}:failed"])
+def test_abandoned_start_blocks_dependents(unlimited_scheduler: Scheduler) -> None:
+    job = unlimited_scheduler.submit()
+    following = unlimited_scheduler.submit(after=[job])
+    cleanup = unlimited_scheduler.submit(after=[f"job-{job}:failed"])
     for _ in range(3):
-        fail(wide, job)
-        wide.clock.advance(seconds=2)
-        wide.turn()
-    assert wide.status(following) is Status.BLOCKED_BY_DEPENDENCY
-    assert cleanup in wide.started()
+        fail_to_start(unlimited_scheduler, job)
+        unlimited_scheduler.clock.advance(seconds=2)
+        unlimited_scheduler.run_turns()
+    assert unlimited_scheduler.status(following) is Status.BLOCKED_BY_DEPENDENCY
+    assert cleanup in unlimited_scheduler.started_jobs()
 
 
-def test_a_successful_start_sets_the_count_back(scheduler: Scheduler) -> None:
+def test_successful_start_resets_the_count(scheduler: Scheduler) -> None:
     job = scheduler.submit()
-    fail(scheduler, job)
+    fail_to_start(scheduler, job)
     scheduler.clock.advance(seconds=1)
-    scheduler.turn()
-    scheduler.start(job)
+    scheduler.run_turns()
+    scheduler.confirm_start(job)
     assert scheduler.job(job).dispatch_failures == 0
 
 
-def test_a_start_that_nobody_confirms_is_called_back_and_counts_as_failed(scheduler: Scheduler, raw: Raw) -> None:
-    job = scheduler.submit()
-    run = scheduler.run_of(job)
-    deadline = scheduler.engine.next_deadline
-    assert deadline == scheduler.clock.monotonic() + 300
-    scheduler.clock.advance(minutes=5, microseconds=-1000)
-    scheduler.turn()
-    assert scheduler.executor.stops == []
-    scheduler.clock.advance(microseconds=1000)
-    scheduler.turn()
-    assert scheduler.executor.stops == [run]
-    assert scheduler.engine.next_deadline is None
-    scheduler.say(Exited(run=run, at=0, signal=15, ended_by="stop"))
-    found = scheduler.job(job)
-    assert (found.status, found.dispatch_failures) == (Status.QUEUED, 1)
-    assert found.last_failure == "its start was not confirmed in time"
-    assert raw("SELECT count(*) FROM run") == [(0,)]
-    assert scheduler.executor.acknowledged == [run]
+# Records that cannot be used: each affects its own job only.
 
 
-@pytest.mark.parametrize("message", ["started", "exited", "failed"])
-def test_a_start_that_was_heard_of_is_never_overdue(scheduler: Scheduler, message: str) -> None:
-    job = scheduler.submit()
-    run = scheduler.run_of(job)
-    scheduler.say(
-        Started(run=run, pid=1, start_time=1)
-        if message == "started"
-        else Exited(run=run, at=0, code=0)
-        if message == "exited"
-        else FailedToStart(run=run, error="no")
-    )
-    assert scheduler.engine.next_deadline is None
-
-
-def test_a_start_confirmed_after_it_was_called_back_is_a_failed_start_all_the_same(scheduler: Scheduler) -> None:
-    job = scheduler.submit()
-    run = scheduler.run_of(job)
-    scheduler.clock.advance(minutes=5)
-    scheduler.turn()
-    scheduler.say(Started(run=run, pid=1, start_time=1), Exited(run=run, at=0, signal=15, ended_by="stop"))
-    assert scheduler.status(job) is not Status.FAILED  # nobody cancelled it, and it did nothing wrong
-
-
-# Records that cannot be used: each job's trouble is its own.
-
-
-def make_bad(scheduler: Scheduler, raw: Raw, sql: str) -> tuple[JobId, JobId, JobId]:
-    """A bad job, one that hangs on it, and one that stands behind it."""
+def submit_damaged(scheduler: Scheduler, run_sql: SqlRunner, sql: str) -> tuple[JobId, JobId, JobId]:
+    """Return a job with a damaged record, one that depends on it, and one behind it."""
     scheduler.engine.is_draining = True
     bad = scheduler.submit("bad")
     after = scheduler.submit(after=[f"job-{bad}:finished"])
     behind = scheduler.submit(env={"OTHER": "1"})
-    raw(sql.format(bad=bad))
+    run_sql(sql.format(bad=bad))
     scheduler.engine.is_draining = False
-    scheduler.turn()
+    scheduler.run_turns()
     return bad, after, behind
 
 
 BAD = [
     pytest.param("UPDATE spec SET command = 'not json' WHERE id = {bad}", id="command"),
     pytest.param("UPDATE spec SET command = '[1, 2]' WHERE id = {bad}", id="types"),
-    pytest.param("UPDATE surroundings SET variables = 'x' WHERE id = 1", id="variables"),
-    pytest.param("UPDATE spec SET surroundings = 99 WHERE id = {bad}", id="no environment"),
+    pytest.param("UPDATE spec SET command = '[]' WHERE id = {bad}", id="empty command"),
+    pytest.param('UPDATE spec SET command = \'[" ", "x"]\' WHERE id = {bad}', id="empty program"),
+    pytest.param("UPDATE environment SET variables = 'x' WHERE id = 1", id="variables"),
+    pytest.param("UPDATE spec SET environment = 99 WHERE id = {bad}", id="no environment"),
 ]
 
 
 @pytest.mark.parametrize("sql", BAD)
-def test_a_record_that_cannot_be_used_fails_alone(wide: Scheduler, raw: Raw, sql: str) -> None:
-    bad, _after, behind = make_bad(wide, raw, sql)
-    ((status, exit_code, reason, started),) = raw(
+def test_unusable_record_fails_its_own_job(unlimited_scheduler: Scheduler, run_sql: SqlRunner, sql: str) -> None:
+    bad, _after, behind = submit_damaged(unlimited_scheduler, run_sql, sql)
+    ((status, exit_code, reason, started),) = run_sql(
         f"SELECT status, exit_code, reason, started_at FROM job WHERE id = {bad}"
     )
     assert (status, exit_code, started) == ("FAILED", 1, None)
     assert reason.startswith("scheduler data error: ")
-    assert wide.engine.trouble is None
-    assert behind in wide.started()
-    assert bad not in wide.started()
-    wide.turn()
-    assert raw(f"SELECT count(*) FROM run WHERE job = {bad}") == [(0,)]
+    assert unlimited_scheduler.engine.store_error is None
+    assert behind in unlimited_scheduler.started_jobs()
+    assert bad not in unlimited_scheduler.started_jobs()
+    unlimited_scheduler.run_turns()
+    assert run_sql(f"SELECT count(*) FROM run WHERE job = {bad}") == [(0,)]
 
 
-def test_a_record_that_cannot_be_used_does_not_hold_up_the_next(scheduler: Scheduler, raw: Raw) -> None:
-    """With one place: the place is free again at once, and nobody has to say so."""
-    _bad, after, behind = make_bad(scheduler, raw, "UPDATE spec SET command = '' WHERE id = {bad}")
-    assert scheduler.started()[:1] in ([after], [behind])
+def test_unusable_record_does_not_delay_the_next_job(scheduler: Scheduler, run_sql: SqlRunner) -> None:
+    """With a capacity of one: it is free again without another message."""
+    _bad, after, behind = submit_damaged(scheduler, run_sql, "UPDATE spec SET command = '' WHERE id = {bad}")
+    assert scheduler.started_jobs()[:1] in ([after], [behind])
 
 
-def test_what_hangs_on_a_record_that_cannot_be_used_is_decided_at_once(wide: Scheduler, raw: Raw) -> None:
-    _bad, after, _behind = make_bad(wide, raw, "UPDATE spec SET command = '' WHERE id = {bad}")
-    assert after in wide.started()
+def test_dependent_of_unusable_record_is_decided_immediately(
+    unlimited_scheduler: Scheduler, run_sql: SqlRunner
+) -> None:
+    _bad, after, _behind = submit_damaged(unlimited_scheduler, run_sql, "UPDATE spec SET command = '' WHERE id = {bad}")
+    assert after in unlimited_scheduler.started_jobs()
 
 
-def test_a_record_that_cannot_be_used_is_never_overdue(wide: Scheduler, raw: Raw) -> None:
-    make_bad(wide, raw, "UPDATE spec SET command = '' WHERE id = {bad}")
-    for job in wide.started():
-        wide.start(job)
-    assert wide.engine.next_deadline is None
-    wide.clock.advance(minutes=6)
-    wide.turn()
-    assert wide.executor.stops == []
+def test_unusable_record_is_never_overdue(unlimited_scheduler: Scheduler, run_sql: SqlRunner) -> None:
+    submit_damaged(unlimited_scheduler, run_sql, "UPDATE spec SET command = '' WHERE id = {bad}")
+    for job in unlimited_scheduler.started_jobs():
+        unlimited_scheduler.confirm_start(job)
+    unlimited_scheduler.clock.advance(minutes=6)
+    unlimited_scheduler.run_turns()
+    assert unlimited_scheduler.engine.silence is None
 
 
-def test_a_record_that_cannot_be_used_can_still_be_listed_with_the_others(wide: Scheduler, raw: Raw) -> None:
-    bad, _after, behind = make_bad(wide, raw, "UPDATE spec SET command = '' WHERE id = {bad}")
-    assert [job.id for job in wide.reader.jobs([bad, behind])] == [bad, behind]
-    assert wide.show(bad).reason is not None
+def test_unusable_record_is_listed_with_the_others(unlimited_scheduler: Scheduler, run_sql: SqlRunner) -> None:
+    bad, _after, behind = submit_damaged(unlimited_scheduler, run_sql, "UPDATE spec SET command = '' WHERE id = {bad}")
+    assert [job.id for job in unlimited_scheduler.reader.jobs([bad, behind])] == [bad, behind]
+    assert unlimited_scheduler.show_job(bad).reason is not None

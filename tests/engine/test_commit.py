@@ -1,48 +1,51 @@
-"""Everything that leaves the engine leaves after its commit; a refusal undoes only itself."""
+"""Effects leave the engine after its commit, and a refusal undoes only its own changes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness import FakeExecutor, Raw, Scheduler
+from harness import FakeExecutor, Scheduler, SqlRunner
 from rota.command.cancel import cancel
-from rota.command.submission import Submission, Surroundings
+from rota.command.submission import DefaultEnvironment, Submission
 from rota.command.submit import submit
 from rota.core.event import Event
 from rota.core.status import STARTED, TERMINAL, Status
-from rota.engine.work import Request, Work
+from rota.engine.transaction import Transaction, TurnRequest
 from rota.errors import InvalidInput, NotFound, RotaError, StorageFull, StoreError
-from rota.executor.port import Acknowledge, Exited, Order, Start, Started
+from rota.executor.port import AcknowledgeOrder, ExecutorOrder, ExitReport, StartConfirmation, StartOrder
 from rota.ids import JobId, RunId
-from rota.store.database import Superseded
+from rota.store.database import SupersededError
 from rota.store.port import Store
 from rota.store.session import Reader, Session
 
+pytestmark = pytest.mark.both_databases
 
-class Witness(FakeExecutor):
-    """Looks, through a connection of its own, whether what it is told is already in the store."""
+
+class DurabilityChecker(FakeExecutor):
+    """Checks through a second connection that the facts behind each order are already in the store."""
 
     def __init__(self, reader: Reader) -> None:
         super().__init__()
         self._reader = reader
-        self.seen: list[str] = []
+        self.checked: list[str] = []
 
-    def send(self, orders: Sequence[Order]) -> None:
+    def send(self, orders: Sequence[ExecutorOrder]) -> None:
         for order in orders:
-            if isinstance(order, Start):
+            if isinstance(order, StartOrder):
                 job = self._reader.job(order.job)
                 assert job is not None
                 assert job.run is not None
                 assert job.status in STARTED
                 assert job.run.id == order.run
-                self.seen.append("claim")
-            if isinstance(order, Acknowledge):
+                self.checked.append("claim")
+            if isinstance(order, AcknowledgeOrder):
                 assert order.run not in {run for run, _ in self._open_runs()}
-                self.seen.append("end")
+                self.checked.append("end")
         super().send(orders)
 
     def _open_runs(self) -> list[tuple[RunId, JobId]]:
@@ -50,45 +53,45 @@ class Witness(FakeExecutor):
         return [(job.run.id, job.id) for job in jobs if job.run is not None]
 
 
-def test_a_claim_is_on_disk_before_its_child_is_started_and_an_end_before_it_is_acknowledged(
+def test_claim_is_stored_before_start_and_end_before_acknowledgement(
     store: Store, make_scheduler: Callable[..., Scheduler]
 ) -> None:
     """LESSONS Dispatch: child started before its claim was durable; record written after the side effect."""
     scheduler = make_scheduler()
     scheduler.session.close()
     reader = store.reader()
-    witness = scheduler.executor = Witness(reader)
-    scheduler.boot()
+    checker = scheduler.executor = DurabilityChecker(reader)
+    scheduler.start_engine()
     for _ in range(3):
         scheduler.submit()
     scheduler.drain()
     reader.close()
-    assert witness.seen == ["claim", "claim", "end", "claim", "end", "end"]  # who waits to start goes first
+    assert checker.checked == ["claim", "claim", "end", "claim", "end", "end"]  # starts are sent first
 
 
-def test_replies_and_events_come_after_the_commit(scheduler: Scheduler, store: Store) -> None:
+def test_responses_and_events_come_after_the_commit(scheduler: Scheduler, store: Store) -> None:
     reader = store.reader()
-    seen: list[object] = []
+    observed: list[object] = []
 
-    def look(answer: object) -> None:
-        seen.append(sum(reader.counts().values()))
+    def respond(response: object) -> None:
+        observed.append(sum(reader.status_counts().values()))
 
     def publish(events: Sequence[Event]) -> None:
-        seen.append(len(reader.events_since(0, 100)) == len(events))
+        observed.append(len(reader.events_since(0, 100)) == len(events))
 
     scheduler.engine._publish = publish
-    wanted = Submission(command=["true"])
-    around = Surroundings(cwd="/", variables={})
-    scheduler.engine.turn([Request(lambda work: submit(work, [wanted], around, actor=None), look)])
+    request = Submission(command=["true"])
+    environment = DefaultEnvironment(cwd="/", variables={})
+    scheduler.engine.turn([TurnRequest(lambda tx: submit(tx, [request], environment, actor=None), respond)])
     reader.close()
-    assert seen == [1, True]
+    assert observed == [1, True]
 
 
 class FlakySession(Session):
     """Fails its next commits as a full disk does."""
 
     failures = 0
-    trouble: RotaError = StorageFull("the disk is full; nothing was stored")
+    error: RotaError = StorageFull("the disk is full; nothing was stored")
 
     def __init__(self, inner: Session) -> None:
         super().__init__(inner._db)
@@ -96,7 +99,7 @@ class FlakySession(Session):
     def commit(self) -> list[Event]:
         if self.failures:
             self.failures -= 1
-            raise self.trouble
+            raise self.error
         return super().commit()
 
 
@@ -112,183 +115,188 @@ class FlakyStore:
         return self._inner.reader()
 
 
-class Flaky(Scheduler):
+class FlakyScheduler(Scheduler):
     def fail(self, commits: int = 1) -> None:
         assert isinstance(self.session, FlakySession)
         self.session.failures = commits
 
-    def is_in_trouble(self) -> bool:
-        return self.engine.trouble is not None
+    def has_store_error(self) -> bool:
+        return self.engine.store_error is not None
 
 
 @pytest.fixture
-def flaky(store: Store, tmp_path: Path) -> Iterator[Flaky]:
-    scheduler = Flaky(FlakyStore(store), tmp_path)
+def flaky(store: Store, tmp_path: Path) -> Iterator[FlakyScheduler]:
+    scheduler = FlakyScheduler(FlakyStore(store), tmp_path)
     yield scheduler
     scheduler.close()
 
 
-@pytest.mark.parametrize("trouble", [StorageFull("full"), StoreError("the server is being restarted")])
-def test_a_scheduler_that_cannot_use_its_store_at_its_start_says_so_and_goes_on_trying(
-    flaky: Flaky, monkeypatch: pytest.MonkeyPatch, trouble: RotaError
+@pytest.mark.parametrize("failure", [StorageFull("full"), StoreError("the server is being restarted")])
+def test_scheduler_retries_when_store_fails_at_startup(
+    flaky: FlakyScheduler, monkeypatch: pytest.MonkeyPatch, failure: RotaError
 ) -> None:
     job = flaky.submit()
-    monkeypatch.setattr(FlakySession, "trouble", trouble)
+    monkeypatch.setattr(FlakySession, "error", failure)
     monkeypatch.setattr(FlakySession, "failures", 2)
     flaky.crash()
-    assert flaky.is_in_trouble()
-    assert flaky.started() == []
+    assert flaky.has_store_error()
+    assert flaky.started_jobs() == []
     flaky.fail(0)
-    flaky.turn()
-    assert not flaky.is_in_trouble()
-    assert flaky.started() == [job]
+    flaky.run_turns()
+    assert not flaky.has_store_error()
+    assert flaky.started_jobs() == [job]
 
 
-def test_one_that_another_has_replaced_does_not(flaky: Flaky, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FlakySession, "trouble", Superseded("another scheduler has it"))
+def test_superseded_scheduler_does_not_retry_at_startup(flaky: FlakyScheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FlakySession, "error", SupersededError("another scheduler has it"))
     monkeypatch.setattr(FlakySession, "failures", 1)
-    with pytest.raises(Superseded):
+    with pytest.raises(SupersededError):
         flaky.crash()
 
 
-def test_a_commit_that_fails_spawns_nothing_and_tells_everybody(flaky: Flaky, raw: Raw) -> None:
+def test_failed_commit_starts_nothing_and_fails_requests(flaky: FlakyScheduler, run_sql: SqlRunner) -> None:
     flaky.fail()
     with pytest.raises(StorageFull):
         flaky.submit()
-    assert flaky.is_in_trouble()
+    assert flaky.has_store_error()
     assert flaky.executor.orders == []
     assert flaky.events == []
-    assert raw("SELECT count(*) FROM job") == [(0,)]
+    assert run_sql("SELECT count(*) FROM job") == [(0,)]
     job = flaky.submit()
-    assert not flaky.is_in_trouble()
-    assert flaky.started() == [job]
+    assert not flaky.has_store_error()
+    assert flaky.started_jobs() == [job]
     assert [event.kind for event in flaky.events] == ["job.submitted", "job.dispatched"]
 
 
-def test_a_claim_whose_commit_failed_is_made_again(flaky: Flaky) -> None:
+def test_claim_is_repeated_after_failed_commit(flaky: FlakyScheduler) -> None:
     first, second = flaky.submit(), flaky.submit()
     flaky.fail(2)
-    flaky.end(first)
-    assert flaky.started() == [first]
+    flaky.end_run(first)
+    assert flaky.started_jobs() == [first]
     assert flaky.executor.acknowledged == []
-    flaky.turn()
-    assert flaky.is_in_trouble()
-    flaky.turn()
+    flaky.run_turns()
+    assert flaky.has_store_error()
+    flaky.run_turns()
     assert flaky.status(first) is Status.COMPLETED
-    assert flaky.started() == [first, second]
+    assert flaky.started_jobs() == [first, second]
     assert flaky.executor.acknowledged == [1]
 
 
-def test_what_the_executor_said_keeps_its_order_over_failures(flaky: Flaky) -> None:
+def test_executor_messages_keep_their_order_over_failures(flaky: FlakyScheduler) -> None:
     job = flaky.submit()
-    run = flaky.run_of(job)
+    run = flaky.find_run(job)
     flaky.fail()
-    flaky.say(Started(run=run, pid=9, start_time=1))
+    flaky.receive(StartConfirmation(run=run, pid=9, start_time=1))
     flaky.fail()
-    flaky.say(Exited(run=run, at=0, code=4))
+    flaky.receive(ExitReport(run=run, at=0, code=4))
     assert flaky.status(job) is Status.DISPATCHED
-    flaky.turn()
+    flaky.run_turns()
     assert (flaky.job(job).pid, flaky.status(job)) == (9, Status.FAILED)
 
 
-def test_the_environment_is_told_again_after_a_turn_that_failed(flaky: Flaky) -> None:
+def test_environment_is_uploaded_again_after_failed_turn(flaky: FlakyScheduler) -> None:
     flaky.fail()
     with pytest.raises(StorageFull):
         flaky.submit()
     flaky.submit()
-    assert [type(order).__name__ for order in flaky.executor.orders] == ["Environment", "Start"]
+    assert [type(order).__name__ for order in flaky.executor.orders] == ["EnvironmentUpload", "StartOrder"]
 
 
-def test_a_stop_for_an_overdue_start_is_not_lost_with_its_turn(flaky: Flaky) -> None:
-    job = flaky.submit()
-    flaky.clock.advance(minutes=5)
+def test_ping_of_failed_turn_is_sent_by_the_next(flaky: FlakyScheduler) -> None:
+    flaky.configure(start_timeout=timedelta(minutes=5))
+    flaky.clock.advance(minutes=3)
     flaky.fail()
-    flaky.turn()
-    assert flaky.executor.stops == []
-    flaky.turn()
-    assert flaky.executor.stops == [flaky.run_of(job)]
+    flaky.run_turns()
+    assert flaky.executor.pings == []
+    flaky.run_turns()
+    assert len(flaky.executor.pings) == 1
 
 
-def test_a_start_that_was_never_ordered_is_not_called_back(flaky: Flaky) -> None:
+def test_start_that_was_never_ordered_is_not_overdue(flaky: FlakyScheduler) -> None:
     first, second = flaky.submit(), flaky.submit()
     flaky.fail()
-    flaky.end(first)  # with it goes the claim of the second
+    flaky.end_run(first)  # the claim of the second is undone too
     flaky.cancel(second)
     flaky.clock.advance(minutes=6)
-    flaky.turn()
-    assert flaky.executor.stops == []
-    assert flaky.engine.next_deadline is None
+    flaky.run_turns()
+    assert flaky.engine.silence is None
 
 
-def test_recovery_is_done_again_when_its_commit_failed(flaky: Flaky) -> None:
+def test_recovery_is_repeated_after_failed_commit(flaky: FlakyScheduler) -> None:
     job = flaky.submit()
     flaky.session.close()
     flaky.executor = FakeExecutor()
-    boot, flaky.turn = flaky.turn, lambda: None  # type: ignore[method-assign]
-    flaky.boot()
-    flaky.turn = boot  # type: ignore[method-assign]
+    boot, flaky.run_turns = flaky.run_turns, lambda: None  # type: ignore[method-assign]
+    flaky.start_engine()
+    flaky.run_turns = boot  # type: ignore[method-assign]
     flaky.fail()
-    flaky.turn()
-    assert flaky.is_in_trouble()
-    assert flaky.started() == []
-    flaky.turn()
-    assert flaky.engine.recovery == {"requeued": 1}
-    assert flaky.started() == [job]
+    flaky.run_turns()
+    assert flaky.has_store_error()
+    assert flaky.started_jobs() == []
+    flaky.run_turns()
+    assert flaky.engine.recovery_counts == {"requeued": 1}
+    assert flaky.started_jobs() == [job]
 
 
-def test_a_refusal_in_a_batch_undoes_only_itself(scheduler: Scheduler, raw: Raw) -> None:
-    around = Surroundings(cwd="/", variables={})
-    answers: list[Any] = []
+def test_refusal_in_a_batch_undoes_only_itself(scheduler: Scheduler, run_sql: SqlRunner) -> None:
+    environment = DefaultEnvironment(cwd="/", variables={})
+    responses: list[Any] = []
 
-    def ask(**fields: Any) -> Request[Any]:
-        wanted = Submission(**{"command": ["true"], **fields})
-        return Request(lambda work: submit(work, [wanted], around, actor=None), answers.append)
+    def make_request(**fields: Any) -> TurnRequest[Any]:
+        request = Submission(**{"command": ["true"], **fields})
+        return TurnRequest(lambda tx: submit(tx, [request], environment, actor=None), responses.append)
 
-    def break_down(work: Work) -> None:
-        submit(work, [Submission(command=["lost"])], around, actor=None)
-        cancel(work, JobId(1), actor="me")
+    def crash(tx: Transaction) -> None:
+        submit(tx, [Submission(command=["lost"])], environment, actor=None)
+        cancel(tx, JobId(1), actor="me")
         raise ZeroDivisionError
 
     scheduler.engine.turn(
         [
-            ask(),
-            ask(command=[]),
-            Request(lambda work: cancel(work, JobId(99), actor="me"), answers.append),
-            Request(break_down, answers.append),
-            ask(),
+            make_request(),
+            make_request(command=[]),
+            TurnRequest(lambda tx: cancel(tx, JobId(99), actor="me"), responses.append),
+            TurnRequest(crash, responses.append),
+            make_request(),
         ]
     )
-    assert [type(answer).__name__ for answer in answers] == [
-        "Submitted", "InvalidInput", "NotFound", "ZeroDivisionError", "Submitted",
-    ]  # fmt: skip
-    assert isinstance(answers[1], InvalidInput)
-    assert isinstance(answers[2], NotFound)
-    stored = sorted(answer.jobs[0] for answer in (answers[0], answers[4]))
-    assert [job for (job,) in raw("SELECT id FROM job ORDER BY id")] == stored
+    assert [type(response).__name__ for response in responses] == [
+        "AcceptedSubmit",
+        "InvalidInput",
+        "NotFound",
+        "ZeroDivisionError",
+        "AcceptedSubmit",
+    ]
+    assert isinstance(responses[1], InvalidInput)
+    assert isinstance(responses[2], NotFound)
+    stored = sorted(response.jobs[0] for response in (responses[0], responses[4]))
+    assert [job for (job,) in run_sql("SELECT id FROM job ORDER BY id")] == stored
     assert [event.kind for event in scheduler.events] == ["job.submitted", "job.submitted", "job.dispatched"]
     assert scheduler.status(stored[0]) not in TERMINAL
-    assert scheduler.executor.stops == []  # nor did the order of the one that broke down leave
+    assert scheduler.executor.stops == []  # the order of the failed request was not sent either
 
 
-def test_a_submit_that_the_database_cannot_take_is_refused_alone(scheduler: Scheduler) -> None:
-    """Though all that a turn stores goes to it together."""
-    answers: list[Any] = []
+def test_submit_that_database_refuses_fails_alone(scheduler: Scheduler) -> None:
+    """The statements of a turn are sent to the database together."""
+    responses: list[Any] = []
 
-    def asked(**fields: Any) -> Request[Any]:
-        wanted = Submission(command=["true"], **fields)
-        around = Surroundings(cwd="/", variables={})
-        return Request(lambda work: submit(work, [wanted], around, actor=None), answers.append)
+    def make_request(**fields: Any) -> TurnRequest[Any]:
+        request = Submission(command=["true"], **fields)
+        environment = DefaultEnvironment(cwd="/", variables={})
+        return TurnRequest(lambda tx: submit(tx, [request], environment, actor=None), responses.append)
 
-    scheduler.engine.turn([asked(name="one"), asked(name="half a character: \ud800"), asked(name="three")])
-    one, other, three = answers
-    assert isinstance(other, Exception)
-    assert [scheduler.job(each.jobs[0]).spec.name for each in (one, three)] == ["one", "three"]
+    scheduler.engine.turn(
+        [make_request(name="one"), make_request(name="half a character: \ud800"), make_request(name="three")]
+    )
+    first, refused, third = responses
+    assert isinstance(refused, Exception)
+    assert [scheduler.job(response.jobs[0]).spec.name for response in (first, third)] == ["one", "three"]
 
 
-def test_a_drained_engine_starts_nothing_and_books_what_ends(scheduler: Scheduler) -> None:
+def test_draining_engine_starts_nothing_and_records_ends(scheduler: Scheduler) -> None:
     first, second = scheduler.submit(), scheduler.submit()
     scheduler.engine.is_draining = True
-    scheduler.end(first)
+    scheduler.end_run(first)
     assert scheduler.status(first) is Status.COMPLETED
-    assert scheduler.started() == [first]
+    assert scheduler.started_jobs() == [first]
     assert scheduler.status(second) is Status.QUEUED

@@ -1,23 +1,25 @@
-"""Pause, resume, clear and the hold file: what is held, what is ended, and what goes on all the same (§9)."""
+"""Pause, resume, clear and the hold file: held jobs, cleared jobs, and jobs that continue (§9)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
 
-from harness import Raw, Scheduler
+from harness import Scheduler, SqlRunner
 from rota.command import control
 from rota.command.control import check_scope
 from rota.core.status import Status
 from rota.engine import control as turns
-from rota.engine.clearing import Clearing
-from rota.engine.work import Request
-from rota.errors import InvalidInput
+from rota.engine.clear_operation import ClearOperation
+from rota.engine.transaction import TurnRequest
+from rota.errors import InvalidInput, NotFound
 from rota.ids import JobId
-from rota.wire.job import WaitForm
+from rota.view.cancel import plan_clear
+from rota.wire.job import WaitReason
 
 SCOPES: dict[str, dict[str, Any]] = {
     "global": {},
@@ -29,7 +31,7 @@ SCOPES: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture
-def wide(make_scheduler: Callable[..., Scheduler]) -> Scheduler:
+def unlimited_scheduler(make_scheduler: Callable[..., Scheduler]) -> Scheduler:
     return make_scheduler(**{"global": -1, "flow__*": -1})
 
 
@@ -41,64 +43,88 @@ def kinds(scheduler: Scheduler, prefix: str = "scheduler.") -> list[tuple[str, s
     ]
 
 
+def test_clear_up_to_a_job_leaves_later_ones(scheduler: Scheduler) -> None:
+    first, second = scheduler.submit(delay="1h"), scheduler.submit(delay="1h")
+    plan = plan_clear(scheduler.reader, "global", limit=1)
+    assert ([job.id for job in plan.jobs], plan.total, plan.up_to) == ([f"job-{first}"], 2, f"job-{second}")
+    later = scheduler.submit(delay="1h")
+    clearing = scheduler.run_request(lambda tx: control.clear(tx, "global", actor="tester", max_job=second))
+    assert clearing.completion.result(timeout=0) == 2
+    assert [scheduler.status(job) for job in (first, second, later)] == [
+        Status.CANCELLED,
+        Status.CANCELLED,
+        Status.QUEUED,
+    ]
+    plan = plan_clear(scheduler.reader, "global")
+    assert (plan.total, plan.up_to) == (1, f"job-{later}")
+
+
 @pytest.mark.parametrize("scope", SCOPES)
-def test_a_pause_holds_what_stands_under_it_and_nothing_else(wide: Scheduler, scope: str) -> None:
-    running = wide.submit(**SCOPES[scope])
-    wide.start(running)
-    wide.pause(scope, by="ann")
-    held = wide.submit(**SCOPES[scope])
-    assert wide.detail(held) == "paused by ann"
-    assert wide.status(running) is Status.RUNNING
-    others = [wide.submit(**fields) for name, fields in SCOPES.items() if name != scope]
-    assert wide.started() == ([running] if scope == "global" else [running, *others])
-    wide.resume(scope)
-    assert held in wide.started()
-    assert set(others) <= set(wide.started())
+def test_pause_holds_only_jobs_in_its_scope(unlimited_scheduler: Scheduler, scope: str) -> None:
+    running = unlimited_scheduler.submit(**SCOPES[scope])
+    unlimited_scheduler.confirm_start(running)
+    unlimited_scheduler.pause(scope, by="ann")
+    held = unlimited_scheduler.submit(**SCOPES[scope])
+    assert unlimited_scheduler.wait_detail(held) == "paused by ann"
+    assert unlimited_scheduler.status(running) is Status.RUNNING
+    others = [unlimited_scheduler.submit(**fields) for name, fields in SCOPES.items() if name != scope]
+    assert unlimited_scheduler.started_jobs() == ([running] if scope == "global" else [running, *others])
+    unlimited_scheduler.resume(scope)
+    assert held in unlimited_scheduler.started_jobs()
+    assert set(others) <= set(unlimited_scheduler.started_jobs())
 
 
 class OnlyGlobal:
-    """A user's own policy: no job draws from the pools of its flow or target."""
+    """Policy of a user in which no job uses the pools of its flow or target."""
 
-    def draws(self, _job: Any) -> dict[str, int]:
+    def pool_demand(self, _job: Any) -> dict[str, int]:
         return {"global": 1}
 
 
 @pytest.mark.parametrize("scope", ["type/story", "flow/plan", "target/web"])
-def test_a_job_stands_under_its_own_type_flow_and_target_whatever_it_draws(wide: Scheduler, scope: str) -> None:
-    wide.engine.settings = wide.settings = msgspec.structs.replace(wide.settings, policy=OnlyGlobal())
-    wide.pause(scope, by="ann")
-    held, locked = wide.submit(**SCOPES[scope]), wide.submit(locks=["repo"], **SCOPES[scope])
-    free = wide.submit(locks=["repo"])
-    assert [wide.detail(job) for job in (held, locked)] == ["paused by ann"] * 2
-    assert wide.started() == [free]
-    wide.end(free)
-    wide.resume(scope)
-    assert wide.started() == [free, held, locked]
+def test_scope_of_job_does_not_depend_on_its_demand(unlimited_scheduler: Scheduler, scope: str) -> None:
+    unlimited_scheduler.engine.settings = unlimited_scheduler.settings = msgspec.structs.replace(
+        unlimited_scheduler.settings, policy=OnlyGlobal()
+    )
+    unlimited_scheduler.pause(scope, by="ann")
+    held, locked = (
+        unlimited_scheduler.submit(**SCOPES[scope]),
+        unlimited_scheduler.submit(locks=["repo"], **SCOPES[scope]),
+    )
+    free = unlimited_scheduler.submit(locks=["repo"])
+    assert [unlimited_scheduler.wait_detail(job) for job in (held, locked)] == ["paused by ann"] * 2
+    assert unlimited_scheduler.started_jobs() == [free]
+    unlimited_scheduler.end_run(free)
+    unlimited_scheduler.resume(scope)
+    assert unlimited_scheduler.started_jobs() == [free, held, locked]
 
 
 @pytest.mark.parametrize("scope", SCOPES)
-def test_what_is_paused_gives_up_its_turn_at_its_locks_and_takes_it_again(wide: Scheduler, scope: str) -> None:
-    """LESSONS Waiting: somebody who cannot start must not be in the way of who can."""
-    holder = wide.submit(locks=["repo"])
-    first = wide.submit(locks=["repo"], **SCOPES[scope])
-    later = wide.submit(locks=["repo"], type="other")
-    assert wide.detail(first) == "waiting on locks"
-    wide.pause(scope, by="ann")
-    assert (wide.status(first), wide.detail(first)) == (Status.QUEUED, "paused by ann")
-    wide.end(holder)
-    assert wide.started() == ([holder] if scope == "global" else [holder, later])
+def test_paused_job_yields_its_locks_and_contends_again_later(unlimited_scheduler: Scheduler, scope: str) -> None:
+    """LESSONS Waiting: a job that cannot start must not block one that can."""
+    holder = unlimited_scheduler.submit(locks=["repo"])
+    first = unlimited_scheduler.submit(locks=["repo"], **SCOPES[scope])
+    later = unlimited_scheduler.submit(locks=["repo"], type="other")
+    assert unlimited_scheduler.wait_detail(first) == "waiting on locks"
+    unlimited_scheduler.pause(scope, by="ann")
+    assert (unlimited_scheduler.status(first), unlimited_scheduler.wait_detail(first)) == (
+        Status.QUEUED,
+        "paused by ann",
+    )
+    unlimited_scheduler.end_run(holder)
+    assert unlimited_scheduler.started_jobs() == ([holder] if scope == "global" else [holder, later])
     if scope != "global":
-        wide.end(later)
-    assert first not in wide.started()
-    wide.resume(scope)
-    assert first in wide.started()
+        unlimited_scheduler.end_run(later)
+    assert first not in unlimited_scheduler.started_jobs()
+    unlimited_scheduler.resume(scope)
+    assert first in unlimited_scheduler.started_jobs()
 
 
-def test_who_paused_first_and_when_stays(scheduler: Scheduler) -> None:
+def test_first_pause_and_its_time_are_kept(scheduler: Scheduler) -> None:
     first = scheduler.pause("flow/plan", by="ann")
     scheduler.clock.advance(minutes=5)
     again = scheduler.pause("flow/plan", by="bob")
-    assert (first["result"], again["result"]) == (True, False)
+    assert (first["has_changed"], again["has_changed"]) == (True, False)
     assert (again["paused_by"], again["paused_at"]) == ("ann", first["paused_at"])
     assert scheduler.resume("flow/plan", by="eve")["paused_by"] == "ann"
     assert kinds(scheduler) == [
@@ -107,116 +133,133 @@ def test_who_paused_first_and_when_stays(scheduler: Scheduler) -> None:
     ]
 
 
-def test_resuming_what_is_not_paused_changes_nothing(scheduler: Scheduler) -> None:
+def test_resume_of_scope_that_is_not_paused_changes_nothing(scheduler: Scheduler) -> None:
+    scheduler.submit(flow="other")
     scheduler.pause("flow/plan")
-    answer = scheduler.resume("flow/other")
-    assert answer == {"result": False, "scope": "flow/other", "paused_by": None, "paused_at": None}
-    assert [kind for kind, *_ in kinds(scheduler)] == ["scheduler.paused"]
+    response = scheduler.resume("flow/other")
+    assert response == {"has_changed": False, "scope": "flow/other", "paused_by": None, "paused_at": None}
+    assert "scheduler.resumed" not in [kind for kind, *_ in kinds(scheduler)]
 
 
-def test_a_name_that_no_job_has_had_is_paused_with_a_warning(scheduler: Scheduler) -> None:
-    assert scheduler.pause("flow/reveiw")["warning"] == "no job has stood under flow/reveiw so far; is that its name?"
+def test_pause_of_unused_name_warns(scheduler: Scheduler) -> None:
+    assert scheduler.pause("flow/reveiw")["warning"] == "no job has used flow/reveiw so far; check the name"
     held = scheduler.submit(flow="reveiw")
-    assert scheduler.detail(held) == "paused by tester"
+    assert scheduler.wait_detail(held) == "paused by tester"
     scheduler.resume("flow/reveiw")
     assert scheduler.pause("flow/reveiw")["warning"] is None
-    assert scheduler.pause("resource/ollama")["warning"] is None  # it has a line in the configuration
+    assert scheduler.pause("resource/ollama")["warning"] is None  # it is in the configuration
 
 
-def test_one_pause_is_not_undone_by_the_end_of_another(wide: Scheduler) -> None:
+def test_clear_and_resume_of_unused_name_are_refused(scheduler: Scheduler) -> None:
+    waiting = scheduler.submit(flow="review", delay="1h")
+    refuse = partial(control.refuse_unknown_scope, scheduler.reader, scheduler.settings.pool_sizes)
+    for act in (scheduler.clear, scheduler.resume, refuse):
+        with pytest.raises(NotFound, match="no such scope: flow/reveiw; no job has used it, and"):
+            act("flow/reveiw")
+        act("resource/ollama")  # it is in the configuration
+    assert scheduler.clear("flow/review") == 1
+    assert scheduler.status(waiting) == "CANCELLED"
+    assert scheduler.clear("flow/review") == 0
+
+
+def test_resume_of_one_pause_leaves_the_others(unlimited_scheduler: Scheduler) -> None:
     for scope in ("global", "flow/plan", "type/story"):
-        wide.pause(scope, by=scope)
-    job = wide.submit(flow="plan", type="story", locks=["repo"])
+        unlimited_scheduler.pause(scope, by=scope)
+    job = unlimited_scheduler.submit(flow="plan", type="story", locks=["repo"])
     for scope, then in (("global", "type/story"), ("type/story", "flow/plan")):
-        wide.resume(scope)
-        assert wide.detail(job) == f"paused by {then}"
-    assert wide.started() == []
-    wide.resume("flow/plan")
-    assert wide.started() == [job]
+        unlimited_scheduler.resume(scope)
+        assert unlimited_scheduler.wait_detail(job) == f"paused by {then}"
+    assert unlimited_scheduler.started_jobs() == []
+    unlimited_scheduler.resume("flow/plan")
+    assert unlimited_scheduler.started_jobs() == [job]
 
 
-def test_a_pause_survives_a_crash(wide: Scheduler) -> None:
-    held, locked = wide.submit(delay="1s", flow="plan"), wide.submit(delay="1s", flow="plan", locks=["repo"])
-    before = wide.pause("flow/plan", by="ann")
-    wide.crash()
-    wide.clock.advance(seconds=2)
-    wide.turn()
-    assert wide.started() == []
-    assert [wide.detail(job) for job in (held, locked)] == ["paused by ann"] * 2
-    assert wide.pause("flow/plan")["paused_at"] == before["paused_at"]
-    wide.resume("flow/plan")
-    assert wide.started() == [held, locked]
+@pytest.mark.both_databases
+def test_pause_survives_crash(unlimited_scheduler: Scheduler) -> None:
+    held, locked = (
+        unlimited_scheduler.submit(delay="1s", flow="plan"),
+        unlimited_scheduler.submit(delay="1s", flow="plan", locks=["repo"]),
+    )
+    before = unlimited_scheduler.pause("flow/plan", by="ann")
+    unlimited_scheduler.crash()
+    unlimited_scheduler.clock.advance(seconds=2)
+    unlimited_scheduler.run_turns()
+    assert unlimited_scheduler.started_jobs() == []
+    assert [unlimited_scheduler.wait_detail(job) for job in (held, locked)] == ["paused by ann"] * 2
+    assert unlimited_scheduler.pause("flow/plan")["paused_at"] == before["paused_at"]
+    unlimited_scheduler.resume("flow/plan")
+    assert unlimited_scheduler.started_jobs() == [held, locked]
 
 
-def test_a_paused_lane_is_passed_over_as_a_whole(wide: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many wait in it, a tick does not look at one of them."""
-    wide.pause("flow/plan")
+def test_paused_lane_is_skipped_as_a_whole(unlimited_scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tick reads none of its jobs, however many wait in it."""
+    unlimited_scheduler.pause("flow/plan")
     for _ in range(50):
-        wide.submit(flow="plan")
-    asked: list[str] = []
-    rows = type(wide.session._db).rows
+        unlimited_scheduler.submit(flow="plan")
+    statements: list[str] = []
+    rows = type(unlimited_scheduler.session._db).rows
 
     def counted(self: Any, name: str, **values: Any) -> Any:
-        asked.append(name)
+        statements.append(name)
         return rows(self, name, **values)
 
-    monkeypatch.setattr(type(wide.session._db), "rows", counted)
-    other = wide.submit(type="other")
-    assert wide.started() == [other]
-    assert asked.count("heads") == 1
+    monkeypatch.setattr(type(unlimited_scheduler.session._db), "rows", counted)
+    other = unlimited_scheduler.submit(type="other")
+    assert unlimited_scheduler.started_jobs() == [other]
+    assert statements.count("heads") == 1
 
 
 @pytest.mark.parametrize("scope", ["flow", "flow/", "flow/*", "reviewing/x", "", "global/x", "type/a b"])
-def test_a_scope_that_is_none_is_refused_with_what_there_is(scope: str) -> None:
-    with pytest.raises(InvalidInput, match=r"it is global \(everything\), or type/…, flow/…"):
+def test_invalid_scope_is_refused_with_valid_forms(scope: str) -> None:
+    with pytest.raises(InvalidInput, match="use global, type/NAME, flow/NAME, target/NAME or resource/NAME"):
         check_scope(scope)
 
 
-def test_everything_is_what_nobody_names() -> None:
+def test_scope_defaults_to_global() -> None:
     assert (check_scope(None), check_scope("global"), check_scope("flow/x")) == ("global", "global", "flow/x")
 
 
 # The hold file.
 
 
-def test_a_hold_file_holds_everything_and_lets_it_go(wide: Scheduler) -> None:
-    holder = wide.submit(locks=["repo"])
-    wide.start(holder)
-    locked = wide.submit(locks=["repo"])
-    wide.hold("until noon")
-    plain = wide.submit()
-    wide.end(holder)
-    assert [wide.show(job).wait for job in (plain, locked)] == [
-        WaitForm(kind="paused", detail="held: until noon", on=["hold_file"])
+def test_hold_file_holds_all_jobs_until_removed(unlimited_scheduler: Scheduler) -> None:
+    holder = unlimited_scheduler.submit(locks=["repo"])
+    unlimited_scheduler.confirm_start(holder)
+    locked = unlimited_scheduler.submit(locks=["repo"])
+    unlimited_scheduler.set_hold_text("until noon")
+    plain = unlimited_scheduler.submit()
+    unlimited_scheduler.end_run(holder)
+    assert [unlimited_scheduler.show_job(job).wait for job in (plain, locked)] == [
+        WaitReason(kind="paused", detail="held: until noon", topics=["hold_file"])
     ] * 2
-    assert wide.started() == [holder]
-    wide.hold("until one")
-    assert wide.detail(plain) == "held: until one"
-    wide.hold(None)
-    assert wide.started() == [holder, locked, plain]
+    assert unlimited_scheduler.started_jobs() == [holder]
+    unlimited_scheduler.set_hold_text("until one")
+    assert unlimited_scheduler.wait_detail(plain) == "held: until one"
+    unlimited_scheduler.set_hold_text(None)
+    assert unlimited_scheduler.started_jobs() == [holder, locked, plain]
 
 
-def test_a_person_speaks_before_a_file_and_both_have_to_let_go(wide: Scheduler) -> None:
-    wide.hold("x")
-    wide.pause(by="ann")
-    job = wide.submit()
-    assert wide.detail(job) == "paused by ann"
-    wide.resume()
-    assert wide.detail(job) == "held: x"
-    wide.hold(None)
-    assert wide.started() == [job]
+def test_pause_is_reported_before_hold_file_and_both_hold(unlimited_scheduler: Scheduler) -> None:
+    unlimited_scheduler.set_hold_text("x")
+    unlimited_scheduler.pause(by="ann")
+    job = unlimited_scheduler.submit()
+    assert unlimited_scheduler.wait_detail(job) == "paused by ann"
+    unlimited_scheduler.resume()
+    assert unlimited_scheduler.wait_detail(job) == "held: x"
+    unlimited_scheduler.set_hold_text(None)
+    assert unlimited_scheduler.started_jobs() == [job]
 
 
-def test_a_file_that_goes_in_a_turn_that_fails_lets_go_in_the_next(
-    wide: Scheduler, monkeypatch: pytest.MonkeyPatch
+def test_hold_file_removed_in_failed_turn_releases_jobs_in_the_next(
+    unlimited_scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wide.hold("x")
-    job = wide.submit(locks=["repo"])
+    unlimited_scheduler.set_hold_text("x")
+    job = unlimited_scheduler.submit(locks=["repo"])
     with monkeypatch.context() as broken:
-        broken.setattr("rota.engine.pace.choose", lambda *_, **__: 1 / 0)
-        wide.hold(None)
-    wide.turn()
-    assert wide.started() == [job]
+        broken.setattr("rota.engine.pacer.plan_starts", lambda *_, **__: 1 / 0)
+        unlimited_scheduler.set_hold_text(None)
+    unlimited_scheduler.run_turns()
+    assert unlimited_scheduler.started_jobs() == [job]
 
 
 # Clear.
@@ -229,28 +272,28 @@ def reasons(scheduler: Scheduler, *jobs: JobId) -> list[tuple[Status, str | None
 CLEARED = (Status.CANCELLED, "cleared")
 
 
-def test_clear_cancels_what_waits_whatever_for_and_leaves_what_runs(scheduler: Scheduler) -> None:
+def test_clear_cancels_waiting_jobs_and_leaves_running_ones(scheduler: Scheduler) -> None:
     running = scheduler.submit(locks=["repo"])
-    scheduler.start(running)
+    scheduler.confirm_start(running)
     waiting = [
         scheduler.submit(),
         scheduler.submit(delay="1h"),
         scheduler.submit(locks=["repo"]),
         scheduler.submit(after=[running]),
-        scheduler.submit(pools={"resource/ollama": 5}),
+        scheduler.submit(pools={"resource/ollama": 1}),
     ]
     assert scheduler.clear() == 5
     assert reasons(scheduler, *waiting) == [CLEARED] * 5
-    found = scheduler.job(waiting[0])
-    assert (found.exit_code, found.run, found.permanently_failed) == (143, None, False)
+    cleared = scheduler.job(waiting[0])
+    assert (cleared.exit_code, cleared.run, cleared.permanently_failed) == (143, None, False)
     assert scheduler.status(running) is Status.RUNNING
     assert kinds(scheduler) == [("scheduler.cleared", "tester", "control", {"scope": "global", "jobs": 5})]
-    told = {(event.actor, event.cause) for event in scheduler.events if event.kind == "job.cancelled"}
-    assert told == {("tester", "control")}
-    scheduler.end(running)
-    assert scheduler.started() == [running]
+    result = {(event.actor, event.cause) for event in scheduler.events if event.kind == "job.cancelled"}
+    assert result == {("tester", "control")}
+    scheduler.end_run(running)
+    assert scheduler.started_jobs() == [running]
     after = scheduler.submit(locks=["repo"])
-    assert scheduler.started() == [running, after]
+    assert scheduler.started_jobs() == [running, after]
     assert scheduler.clear() == 0
 
 
@@ -263,81 +306,81 @@ def test_clear_of_a_scope_leaves_the_others(make_scheduler: Callable[..., Schedu
     assert cleared == {scope}
 
 
-def begin(scheduler: Scheduler, scope: str = "global") -> Clearing:
-    """One turn, and no more."""
-    answers: list[Any] = []
-    scheduler.engine.turn([Request(lambda work: control.clear(work, scope, actor="tester"), answers.append)])
-    clearing: Clearing = answers[0]
+def begin_clear(scheduler: Scheduler, scope: str = "global") -> ClearOperation:
+    """Start a clear and run one turn only."""
+    responses: list[Any] = []
+    scheduler.engine.turn([TurnRequest(lambda tx: control.clear(tx, scope, actor="tester"), responses.append)])
+    clearing: ClearOperation = responses[0]
     return clearing
 
 
-def test_a_large_clear_takes_turns_in_which_others_are_served(
+def test_large_clear_takes_several_turns_and_serves_requests(
     make_scheduler: Callable[..., Scheduler], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "AT_ONCE", 3)
+    monkeypatch.setattr(turns, "MAX_CLEARED_PER_TURN", 3)
     scheduler = make_scheduler(**{"global": 1})
     running = scheduler.submit(flow="a")
     jobs = [scheduler.submit(flow="a", priority=n % 3) for n in range(10)]
-    clearing = begin(scheduler, "flow/a")
+    clearing = begin_clear(scheduler, "flow/a")
     assert sum(scheduler.status(job) is Status.CANCELLED for job in jobs) == 3
-    answers: list[Any] = []
-    scheduler.engine.turn([Request(lambda work: work.session.take("job", 0), answers.append)])
-    assert answers
+    responses: list[Any] = []
+    scheduler.engine.turn([TurnRequest(lambda tx: tx.session.allocate_ids("job", 0), responses.append)])
+    assert responses
     assert sum(scheduler.status(job) is Status.CANCELLED for job in jobs) == 6
-    assert not clearing.ended.done()
+    assert not clearing.completion.done()
     newer = scheduler.submit(flow="a")
-    assert clearing.ended.result(timeout=0) == 10
+    assert clearing.completion.result(timeout=0) == 10
     assert reasons(scheduler, *jobs) == [CLEARED] * 10
     assert scheduler.status(newer) is Status.QUEUED
-    scheduler.end(running)
-    assert scheduler.started() == [running, newer]
+    scheduler.end_run(running)
+    assert scheduler.started_jobs() == [running, newer]
 
 
-def test_nothing_that_is_to_be_cleared_starts_before_its_turn(
+def test_job_to_be_cleared_does_not_start(
     make_scheduler: Callable[..., Scheduler], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "AT_ONCE", 1)
+    monkeypatch.setattr(turns, "MAX_CLEARED_PER_TURN", 1)
     scheduler = make_scheduler(**{"global": 1})
     running = scheduler.submit(flow="b")
     held = [scheduler.submit(flow="a") for _ in range(5)]
     other = scheduler.submit(flow="b")
-    begin(scheduler, "flow/a")
-    assert scheduler.detail(held[-1]) == "paused by tester"
-    scheduler.end(running)
-    assert scheduler.started() == [running, other]
+    begin_clear(scheduler, "flow/a")
+    assert scheduler.wait_detail(held[-1]) == "paused by tester"
+    scheduler.end_run(running)
+    assert scheduler.started_jobs() == [running, other]
     assert reasons(scheduler, *held) == [CLEARED] * 5
 
 
-def test_a_job_that_is_moved_to_the_front_meanwhile_is_not_missed(
-    make_scheduler: Callable[..., Scheduler], monkeypatch: pytest.MonkeyPatch, raw: Raw
+def test_job_moved_to_the_front_during_clear_is_cleared(
+    make_scheduler: Callable[..., Scheduler], monkeypatch: pytest.MonkeyPatch, run_sql: SqlRunner
 ) -> None:
-    monkeypatch.setattr(turns, "AT_ONCE", 2)
+    monkeypatch.setattr(turns, "MAX_CLEARED_PER_TURN", 2)
     scheduler = make_scheduler(**{"global": 0})
     jobs = [scheduler.submit(delay="1h") for _ in range(5)]
-    clearing = begin(scheduler)
-    raw(f"UPDATE job SET precedence = -9 WHERE id = {jobs[-1]}")
-    scheduler.turn()
-    assert clearing.ended.result(timeout=0) == 5
+    clearing = begin_clear(scheduler)
+    run_sql(f"UPDATE job SET precedence = -9 WHERE id = {jobs[-1]}")
+    scheduler.run_turns()
+    assert clearing.completion.result(timeout=0) == 5
     assert reasons(scheduler, *jobs) == [CLEARED] * 5
 
 
-def test_a_newer_job_with_locks_that_came_meanwhile_goes_on_afterwards(
-    wide: Scheduler, monkeypatch: pytest.MonkeyPatch
+def test_newer_job_with_locks_starts_during_clear(
+    unlimited_scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "AT_ONCE", 1)
-    holder = wide.submit(locks=["repo"])
+    monkeypatch.setattr(turns, "MAX_CLEARED_PER_TURN", 1)
+    holder = unlimited_scheduler.submit(locks=["repo"])
     for _ in range(3):
-        wide.submit(flow="a", locks=["repo"])
-    begin(wide, "flow/a")
-    newer = wide.submit(flow="a", locks=["other"])
-    assert wide.started() == [holder, newer]
+        unlimited_scheduler.submit(flow="a", locks=["repo"])
+    begin_clear(unlimited_scheduler, "flow/a")
+    newer = unlimited_scheduler.submit(flow="a", locks=["other"])
+    assert unlimited_scheduler.started_jobs() == [holder, newer]
 
 
-@pytest.mark.parametrize("at_once", [1, 2, 200])
-def test_what_hangs_on_a_cleared_job_and_is_cleared_itself_is_not_blocked_first(
-    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch, at_once: int
+@pytest.mark.parametrize("batch", [1, 2, 200])
+def test_dependents_in_scope_are_cleared_and_not_blocked(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
-    monkeypatch.setattr(turns, "AT_ONCE", at_once)
+    monkeypatch.setattr(turns, "MAX_CLEARED_PER_TURN", batch)
     scheduler.pause()
     first = scheduler.submit()
     chain = [first]
@@ -349,12 +392,12 @@ def test_what_hangs_on_a_cleared_job_and_is_cleared_itself_is_not_blocked_first(
     assert not [event for event in scheduler.events if event.kind == "job.blocked_by_dependency"]
 
 
-def test_what_stands_outside_the_scope_sees_a_cancelled_predecessor(scheduler: Scheduler) -> None:
+def test_dependents_outside_scope_see_cancelled_predecessor(scheduler: Scheduler) -> None:
     scheduler.pause()
     cleared = scheduler.submit(flow="a")
     blocked = scheduler.submit(after=[cleared])
     further = scheduler.submit(after=[blocked], flow="a")
-    going_on = scheduler.submit(after=[f"job-{cleared}:finished"])
+    continuing = scheduler.submit(after=[f"job-{cleared}:finished"])
     not_needed = scheduler.submit(after=[f"job-{cleared}:failed"])
     assert scheduler.clear("flow/a") == 2
     assert reasons(scheduler, cleared, further) == [CLEARED] * 2
@@ -363,27 +406,26 @@ def test_what_stands_outside_the_scope_sees_a_cancelled_predecessor(scheduler: S
         (Status.SKIPPED, f"not needed: job-{cleared} CANCELLED"),
     ]
     scheduler.resume()
-    assert scheduler.started() == [going_on]
+    assert scheduler.started_jobs() == [continuing]
 
 
-def test_a_retry_that_waits_is_cleared_and_its_chain_is_over(scheduler: Scheduler) -> None:
+def test_waiting_retry_is_cleared_and_its_chain_ends(scheduler: Scheduler) -> None:
     first = scheduler.submit(retries=3)
     after = scheduler.submit(after=[first])
-    scheduler.end(first, code=1)
+    scheduler.end_run(first, code=1)
     assert scheduler.clear() == 2
     last = scheduler.reader.last_of_chain(first)
     assert last is not None
     assert reasons(scheduler, last[0], after) == [CLEARED] * 2
 
 
-def test_a_clear_that_a_crash_cuts_off_is_carried_to_its_end(
-    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(turns, "AT_ONCE", 2)
+@pytest.mark.both_databases
+def test_clear_continues_after_crash(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "MAX_CLEARED_PER_TURN", 2)
     scheduler.pause()
     jobs = [scheduler.submit()]
     jobs += [scheduler.submit(after=[jobs[0]]) for _ in range(6)]
-    begin(scheduler)
+    begin_clear(scheduler)
     scheduler.crash()
     assert reasons(scheduler, *jobs) == [CLEARED] * 7
     assert kinds(scheduler)[-1] == ("scheduler.cleared", "tester", "control", {"scope": "global", "jobs": 7})
@@ -392,27 +434,27 @@ def test_a_clear_that_a_crash_cuts_off_is_carried_to_its_end(
     assert scheduler.status(later) is Status.QUEUED
 
 
-def test_the_same_clear_asked_twice_is_one(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "AT_ONCE", 1)
+def test_repeated_clear_is_one_operation(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "MAX_CLEARED_PER_TURN", 1)
     scheduler.pause()
     for _ in range(4):
         scheduler.submit()
-    first = begin(scheduler)
-    second = begin(scheduler)
+    first = begin_clear(scheduler)
+    second = begin_clear(scheduler)
     assert first is second
-    scheduler.turn()
-    assert first.ended.result(timeout=0) == 4
+    scheduler.run_turns()
+    assert first.completion.result(timeout=0) == 4
     assert len([kind for kind, *_ in kinds(scheduler) if kind == "scheduler.cleared"]) == 1
 
 
-def test_a_turn_that_fails_has_cleared_nothing(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_turn_clears_nothing(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler.pause()
     job = scheduler.submit()
     with monkeypatch.context() as broken:
-        broken.setattr("rota.engine.pace.choose", lambda *_, **__: 1 / 0)
-        answers: list[Any] = []
-        scheduler.engine.turn([Request(lambda work: control.clear(work, "global", actor="tester"), answers.append)])
-    assert isinstance(answers[0], Exception)
-    scheduler.turn()
+        broken.setattr("rota.engine.pacer.plan_starts", lambda *_, **__: 1 / 0)
+        responses: list[Any] = []
+        scheduler.engine.turn([TurnRequest(lambda tx: control.clear(tx, "global", actor="tester"), responses.append)])
+    assert isinstance(responses[0], Exception)
+    scheduler.run_turns()
     assert scheduler.status(job) is Status.QUEUED
     assert scheduler.clear() == 1

@@ -1,4 +1,4 @@
-"""The agent scheduler of seed 003, as it is written there: a card is a unique key, a phase lock an exclusive lock."""
+"""The agent scheduler of seed 003: a card is a unique key, a phase lock an exclusive lock."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ import msgspec
 import pytest
 
 from harness import Scheduler
-from rota.command.backpressure import Deferred
+from rota.command.backpressure import DeferredSubmit
 from rota.command.retry import retry
-from rota.command.submit import AlreadyActive, Submitted
+from rota.command.submit import AcceptedSubmit, DuplicateSubmit
 from rota.core.backpressure import QueueLimit
 from rota.core.retry import RetryPolicies, RetryPolicy
 from rota.core.status import Status
 from rota.ids import JobId
 
-FLEET = RetryPolicy(
-    max_retries=5, base=timedelta(seconds=30), multiplier=2.0, jitter=0.1, cap=timedelta(minutes=5)
-)  # fmt: skip
+pytestmark = pytest.mark.both_databases
+
+FLEET = RetryPolicy(max_retries=5, base=timedelta(seconds=30), multiplier=2.0, jitter=0.1, cap=timedelta(minutes=5))
 
 
 @pytest.fixture
 def fleet(make_scheduler: Callable[..., Scheduler]) -> Callable[..., Scheduler]:
-    """One with its configuration: `maxConcurrent` in all, 1 for each flow, the shared retry policy."""
+    """Function that makes a scheduler configured with `maxConcurrent`, 1 job for each flow and the retry policy."""
 
-    def make(most: int = 1, **flows: int) -> Scheduler:
-        scheduler = make_scheduler(**{"global": most}, **{f"flow__{flow}": size for flow, size in flows.items()})
+    def make(limit: int = 1, **flows: int) -> Scheduler:
+        scheduler = make_scheduler(**{"global": limit}, **{f"flow__{flow}": size for flow, size in flows.items()})
         policies = RetryPolicies(named={"fleet": FLEET})
         scheduler.settings = msgspec.structs.replace(scheduler.settings, retry=policies)
         scheduler.engine.settings = scheduler.settings
-        scheduler.set_queue(QueueLimit(soft="auto", hard="auto"))
+        scheduler.set_queue_limits(QueueLimit(soft="auto", hard="auto"))
         return scheduler
 
     return make
@@ -47,29 +47,29 @@ def running(scheduler: Scheduler, jobs: Sequence[JobId]) -> list[JobId]:
     return [job for job in jobs if scheduler.status(job) in (Status.DISPATCHED, Status.RUNNING)]
 
 
-def test_enqueue_a_locked_card_is_already_running(fleet: Callable[..., Scheduler]) -> None:
+def test_card_that_is_running_is_refused(fleet: Callable[..., Scheduler]) -> None:
     scheduler = fleet()
     job = card(scheduler, "cards/7.md")
     assert scheduler.job(job).spec.locks[0].key == "phase/phase-5/implement"
-    assert scheduler.answer(unique="cards/7.md", flow="review", phase="phase-5") == AlreadyActive(
+    assert scheduler.try_submit(unique="cards/7.md", flow="review", phase="phase-5") == DuplicateSubmit(
         active={"cards/7.md": job}
     )
-    scheduler.end(job)
-    assert isinstance(scheduler.answer(unique="cards/7.md", flow="review", phase="phase-5"), Submitted)
+    scheduler.end_run(job)
+    assert isinstance(scheduler.try_submit(unique="cards/7.md", flow="review", phase="phase-5"), AcceptedSubmit)
 
 
-def test_drain_the_oldest_of_each_flow_below_its_cap(fleet: Callable[..., Scheduler]) -> None:
+def test_oldest_cards_of_each_flow_start_below_its_cap(fleet: Callable[..., Scheduler]) -> None:
     scheduler = fleet(3, implement=2)
     jobs = [card(scheduler, f"{n}", parallelizable=True) for n in range(4)]
     reviews = [card(scheduler, f"r{n}", flow="review", parallelizable=True) for n in range(2)]
-    assert scheduler.started() == [jobs[0], jobs[1], reviews[0]]
-    scheduler.end(jobs[1])
-    assert scheduler.started()[-1] == jobs[2], "the place goes to the next of its flow, at once"
-    scheduler.end(reviews[0])
-    assert scheduler.started()[-1] == reviews[1]
+    assert scheduler.started_jobs() == [jobs[0], jobs[1], reviews[0]]
+    scheduler.end_run(jobs[1])
+    assert scheduler.started_jobs()[-1] == jobs[2], "the capacity goes to the next of its flow"
+    scheduler.end_run(reviews[0])
+    assert scheduler.started_jobs()[-1] == reviews[1]
 
 
-def test_cards_of_one_phase_and_flow_run_one_by_one_even_if_capacity_remains(fleet: Callable[..., Scheduler]) -> None:
+def test_cards_of_one_phase_and_flow_run_one_by_one(fleet: Callable[..., Scheduler]) -> None:
     """LESSONS Waiting: finishing a parallel run freed a phase lock that it did not own."""
     scheduler = fleet(10, implement=10)
     serial = [card(scheduler, f"{n}") for n in range(3)]
@@ -77,90 +77,90 @@ def test_cards_of_one_phase_and_flow_run_one_by_one_even_if_capacity_remains(fle
     elsewhere = card(scheduler, "e", phase="phase-6")
     review = card(scheduler, "r", flow="review")
     assert running(scheduler, [*serial, *free, elsewhere, review]) == [serial[0], *free, elsewhere, review]
-    assert scheduler.detail(serial[1]) == "waiting on locks"
-    scheduler.end(free[0])
-    assert scheduler.started()[-1] == review, "finishing a parallel run frees no phase lock"
-    scheduler.end(serial[0])
-    assert scheduler.started()[-1] == serial[1]
+    assert scheduler.wait_detail(serial[1]) == "waiting on locks"
+    scheduler.end_run(free[0])
+    assert scheduler.started_jobs()[-1] == review, "finishing a parallel run frees no phase lock"
+    scheduler.end_run(serial[0])
+    assert scheduler.started_jobs()[-1] == serial[1]
 
 
-def test_caps_are_evaluated_after_the_phase_lock(fleet: Callable[..., Scheduler]) -> None:
+def test_pools_are_evaluated_after_the_phase_lock(fleet: Callable[..., Scheduler]) -> None:
     scheduler = fleet(2)
     first, second = card(scheduler, "a"), card(scheduler, "b")
-    assert scheduler.detail(second) == "waiting on locks", "and not on the pool of its flow, which is full as well"
+    assert scheduler.wait_detail(second) == "waiting on locks", "and not on the pool of its flow, which is full as well"
     scheduler.submit(flow="research")
     scheduler.set_pools(**{"global": 1})
-    scheduler.end(first)
-    assert scheduler.detail(second) == "waiting on pool global (1/1)"
+    scheduler.end_run(first)
+    assert scheduler.wait_detail(second) == "waiting on pool global (1/1)"
 
 
-def test_who_names_the_phase_lock_himself_has_it_once(fleet: Callable[..., Scheduler]) -> None:
+def test_explicit_phase_lock_is_held_once(fleet: Callable[..., Scheduler]) -> None:
     scheduler = fleet(5, implement=5)
     job = card(scheduler, "a", locks=["phase/phase-5/implement:shared", "repo:shared"])
     assert [(lock.key, lock.mode.value) for lock in scheduler.job(job).spec.locks] == [
         ("phase/phase-5/implement", "exclusive"),
         ("repo", "shared"),
     ]
-    shown = scheduler.show(job)
+    shown = scheduler.show_job(job)
     assert (shown.phase, shown.flow) == ("phase-5", "implement")
 
 
-def test_backpressure_figures(fleet: Callable[..., Scheduler]) -> None:
-    """Soft is four for each place and at least 8, hard twice that; what is deferred leaves its card unlocked."""
+def test_backpressure_limits_follow_pool_sizes(fleet: Callable[..., Scheduler]) -> None:
+    """The soft limit is 4 for each slot and at least 8, the hard limit twice that. A deferred card stays unlocked."""
     scheduler = fleet(3, implement=3)
     jobs = [card(scheduler, f"{n}", parallelizable=True) for n in range(3 + 24)]
-    assert scheduler.reader.depth().total == 24
-    assert isinstance(scheduler.answer(unique="late", flow="implement"), Deferred)
-    scheduler.end(jobs[0])
-    assert isinstance(scheduler.answer(unique="late", flow="implement"), Submitted)
+    assert scheduler.reader.queue_depth().total == 24
+    assert isinstance(scheduler.try_submit(unique="late", flow="implement"), DeferredSubmit)
+    scheduler.end_run(jobs[0])
+    assert isinstance(scheduler.try_submit(unique="late", flow="implement"), AcceptedSubmit)
 
 
-def test_a_failure_backs_off_and_keeps_the_card_but_not_the_phase(fleet: Callable[..., Scheduler]) -> None:
+def test_failed_card_keeps_its_key_but_not_its_phase(fleet: Callable[..., Scheduler]) -> None:
     scheduler = fleet(5, implement=5)
     job, other = card(scheduler, "a"), card(scheduler, "b")
-    scheduler.end(job, 1)
+    scheduler.end_run(job, 1)
     again = JobId(other + 1)
     assert scheduler.job(again).not_before == scheduler.clock.moment + timedelta(seconds=30)
-    assert scheduler.answer(unique="a", flow="implement") == AlreadyActive(active={"a": again})
-    assert scheduler.started()[-1] == other, "nobody else of its phase waits for its delay"
+    assert scheduler.try_submit(unique="a", flow="implement") == DuplicateSubmit(active={"a": again})
+    assert scheduler.started_jobs()[-1] == other, "other cards of its phase do not wait for its delay"
 
 
-def test_five_retries_then_the_card_is_free(fleet: Callable[..., Scheduler]) -> None:
+def test_card_is_free_after_five_retries(fleet: Callable[..., Scheduler]) -> None:
     scheduler = fleet()
     last, delays = card(scheduler, "a"), list[float]()
     for _ in range(5):
-        scheduler.end(last, 1)
-        found = scheduler.reader.last_of_chain(last)
-        assert found is not None
-        last = found[0]
+        scheduler.end_run(last, 1)
+        tail = scheduler.reader.last_of_chain(last)
+        assert tail is not None
+        last = tail[0]
         due = scheduler.job(last).not_before
         assert due is not None
         delays.append((due - scheduler.clock.moment).total_seconds())
         scheduler.clock.moment = due
-        scheduler.turn()
+        scheduler.run_turns()
     assert delays == [30, 60, 120, 240, 300]
-    scheduler.end(last, 1)
+    scheduler.end_run(last, 1)
     assert scheduler.job(last).permanently_failed
-    assert isinstance(scheduler.answer(unique="a", flow="implement"), Submitted)
+    assert isinstance(scheduler.try_submit(unique="a", flow="implement"), AcceptedSubmit)
 
 
-def test_a_manual_rerun_clears_counter_and_timer(fleet: Callable[..., Scheduler]) -> None:
+def test_manual_rerun_clears_retry_count_and_delay(fleet: Callable[..., Scheduler]) -> None:
     scheduler = fleet()
     job = card(scheduler, "a")
-    scheduler.end(job, 1)
+    scheduler.end_run(job, 1)
     waiting = JobId(job + 1)
-    told = scheduler.do(lambda work: retry(work, f"job-{job}", actor="user"))
-    assert told.job == waiting
-    assert "its delay" in told.text
+    result = scheduler.run_request(lambda tx: retry(tx, f"job-{job}", actor="user"))
+    assert result.job == waiting
+    assert "its delay" in result.message
     assert (scheduler.job(waiting).retries, scheduler.job(waiting).not_before) == (0, None)
-    assert scheduler.started()[-1] == waiting
+    assert scheduler.started_jobs()[-1] == waiting
 
 
-def test_crash_recovery_fails_what_nobody_can_account_for_and_frees_its_locks(fleet: Callable[..., Scheduler]) -> None:
+def test_crash_recovery_fails_unaccounted_runs_and_frees_their_locks(fleet: Callable[..., Scheduler]) -> None:
     scheduler = fleet(5, implement=5)
-    lost, next_one = card(scheduler, "a", retries=0), card(scheduler, "b")
-    scheduler.start(lost)
+    lost, waiting = card(scheduler, "a", retries=0), card(scheduler, "b")
+    scheduler.confirm_start(lost)
     scheduler.crash()
     assert (scheduler.status(lost), scheduler.job(lost).reason) == (Status.FAILED, "Scheduler crash recovery")
-    assert scheduler.started() == [next_one], "the phase lock is free"
-    assert isinstance(scheduler.answer(unique="a", flow="implement"), Submitted), "and so is the card"
+    assert scheduler.started_jobs() == [waiting], "the phase lock is free"
+    assert isinstance(scheduler.try_submit(unique="a", flow="implement"), AcceptedSubmit), "and so is the card"

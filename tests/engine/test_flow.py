@@ -1,4 +1,4 @@
-"""Flows: each has its cap, and one whose head cannot start goes on with the rest."""
+"""Flows: each has its cap, and a flow whose head cannot start continues with the rest."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from harness import Scheduler
-from rota.core.fact import Head
+from rota.core.fact import BranchHead
 from rota.ids import JobId
 
 Block = Callable[[Scheduler], JobId]
@@ -28,8 +28,8 @@ def behind_its_phase(scheduler: Scheduler) -> JobId:
 
 
 def behind_a_pin(scheduler: Scheduler) -> JobId:
-    head = Head("/repo/.git", "main")
-    scheduler.probe.world[head] = "a" * 40
+    head = BranchHead("/repo/.git", "main")
+    scheduler.probe.values[head] = "a" * 40
     return scheduler.submit(flow="f", pin="main@" + "b" * 40)
 
 
@@ -46,22 +46,22 @@ def behind_a_pool(scheduler: Scheduler) -> JobId:
     "block", [behind_a_lock, behind_a_dependency, behind_its_phase, behind_a_pin, delayed, behind_a_pool]
 )
 @pytest.mark.parametrize("priority", [0, 9])
-def test_a_blocked_head_never_blocks_the_rest_of_its_flow(
+def test_blocked_head_does_not_block_the_rest_of_its_flow(
     make_scheduler: Callable[..., Scheduler], block: Block, priority: int
 ) -> None:
     scheduler = make_scheduler(**{"global": 10})
     head = block(scheduler)
     rest = [scheduler.submit(flow="f", priority=-priority) for _ in range(3)]
     for job in rest:
-        assert scheduler.started()[-1] == job
-        scheduler.end(job)
-    assert head not in scheduler.started()
+        assert scheduler.started_jobs()[-1] == job
+        scheduler.end_run(job)
+    assert head not in scheduler.started_jobs()
 
 
-def test_a_flow_runs_one_job_at_a_time_unless_told_otherwise(make_scheduler: Callable[..., Scheduler]) -> None:
+def test_flow_runs_one_job_at_a_time_by_default(make_scheduler: Callable[..., Scheduler]) -> None:
     """FLEET: `perFlow`, 1 each by default."""
     scheduler = make_scheduler(**{"global": 10, "flow__review": 2})
     jobs = {flow: [scheduler.submit(flow=flow) for _ in range(3)] for flow in ("implement", "review", "research")}
-    assert scheduler.started() == [jobs["implement"][0], *jobs["review"][:2], jobs["research"][0]]
-    scheduler.end(jobs["implement"][0])
-    assert scheduler.started()[-1] == jobs["implement"][1]
+    assert scheduler.started_jobs() == [jobs["implement"][0], *jobs["review"][:2], jobs["research"][0]]
+    scheduler.end_run(jobs["implement"][0])
+    assert scheduler.started_jobs()[-1] == jobs["implement"][1]

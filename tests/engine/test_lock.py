@@ -1,4 +1,4 @@
-"""Locks: who may have a key, and that nobody waits for ever (LESSONS, waiting and fairness)."""
+"""Locks: admission, order and starvation (LESSONS, waiting and fairness)."""
 
 from __future__ import annotations
 
@@ -6,69 +6,71 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.clockwork import SetClock
+from engine.clockwork import AdjustableClock
 from harness import Scheduler
-from rota.core.lock import Front
+from rota.core.lock import LockFront
 from rota.core.status import Status
-from rota.executor.port import Account, FailedToStart
-from rota.wire.job import LockForm
+from rota.executor.port import RunReport, StartFailure
+from rota.wire.job import LockView
+
+pytestmark = pytest.mark.both_databases
 
 
-def test_an_exclusive_lock_has_one_holder_and_passes_on_in_order(wide: Scheduler) -> None:
-    jobs = [wide.submit(locks=["repo"]) for _ in range(4)]
-    assert wide.started() == jobs[:1]
-    assert wide.drain() == jobs
+def test_exclusive_lock_has_one_holder_and_passes_on_in_order(unlimited_scheduler: Scheduler) -> None:
+    jobs = [unlimited_scheduler.submit(locks=["repo"]) for _ in range(4)]
+    assert unlimited_scheduler.started_jobs() == jobs[:1]
+    assert unlimited_scheduler.drain() == jobs
 
 
-def test_shared_holders_run_together(wide: Scheduler) -> None:
-    jobs = [wide.submit(locks=["repo:shared"]) for _ in range(4)]
-    assert wide.started() == jobs
+def test_shared_holders_run_together(unlimited_scheduler: Scheduler) -> None:
+    jobs = [unlimited_scheduler.submit(locks=["repo:shared"]) for _ in range(4)]
+    assert unlimited_scheduler.started_jobs() == jobs
 
 
-def test_a_stream_of_shared_holders_does_not_starve_an_exclusive_waiter(wide: Scheduler) -> None:
+def test_shared_holders_do_not_starve_exclusive_waiter(unlimited_scheduler: Scheduler) -> None:
     """LESSONS Waiting: shared holders starve an exclusive waiter."""
-    first = wide.submit(locks=["repo:shared"])
-    exclusive = wide.submit(locks=["repo"])
-    stream = [wide.submit(locks=["repo:shared"]) for _ in range(3)]
-    assert wide.started() == [first]
-    wide.end(first)
-    assert wide.started() == [first, exclusive]
-    wide.end(exclusive)
-    assert wide.started() == [first, exclusive, *stream]
+    first = unlimited_scheduler.submit(locks=["repo:shared"])
+    exclusive = unlimited_scheduler.submit(locks=["repo"])
+    stream = [unlimited_scheduler.submit(locks=["repo:shared"]) for _ in range(3)]
+    assert unlimited_scheduler.started_jobs() == [first]
+    unlimited_scheduler.end_run(first)
+    assert unlimited_scheduler.started_jobs() == [first, exclusive]
+    unlimited_scheduler.end_run(exclusive)
+    assert unlimited_scheduler.started_jobs() == [first, exclusive, *stream]
 
 
-def test_the_front_of_shared_waiters_goes_together_up_to_the_next_exclusive_one(wide: Scheduler) -> None:
-    holder = wide.submit(locks=["repo"])
-    shared = [wide.submit(locks=["repo:shared"]) for _ in range(3)]
-    exclusive = wide.submit(locks=["repo"])
-    late = wide.submit(locks=["repo:shared"])
-    wide.end(holder)
-    assert wide.started() == [holder, *shared]
-    assert [wide.status(job) for job in (exclusive, late)] == [Status.WAITING_ON_LOCKS] * 2
+def test_shared_waiters_start_together_up_to_the_next_exclusive_one(unlimited_scheduler: Scheduler) -> None:
+    holder = unlimited_scheduler.submit(locks=["repo"])
+    shared = [unlimited_scheduler.submit(locks=["repo:shared"]) for _ in range(3)]
+    exclusive = unlimited_scheduler.submit(locks=["repo"])
+    late = unlimited_scheduler.submit(locks=["repo:shared"])
+    unlimited_scheduler.end_run(holder)
+    assert unlimited_scheduler.started_jobs() == [holder, *shared]
+    assert [unlimited_scheduler.status(job) for job in (exclusive, late)] == [Status.WAITING_ON_LOCKS] * 2
 
 
-def test_an_earlier_job_that_waits_for_a_pool_keeps_its_turn(wide: Scheduler) -> None:
-    wide.set_pools(resource__gpu=1)
-    busy = wide.submit(pools={"resource/gpu": 1})
-    first = wide.submit(locks=["repo"], pools={"resource/gpu": 1})
-    second = wide.submit(locks=["repo"])
-    assert wide.started() == [busy]
-    assert wide.detail(first) == "waiting on pool resource/gpu (1/1)"
-    assert wide.detail(second) == "waiting on locks"
-    assert wide.drain() == [busy, first, second]
+def test_earlier_job_waiting_for_a_pool_keeps_its_turn(unlimited_scheduler: Scheduler) -> None:
+    unlimited_scheduler.set_pools(resource__gpu=1)
+    busy = unlimited_scheduler.submit(pools={"resource/gpu": 1})
+    first = unlimited_scheduler.submit(locks=["repo"], pools={"resource/gpu": 1})
+    second = unlimited_scheduler.submit(locks=["repo"])
+    assert unlimited_scheduler.started_jobs() == [busy]
+    assert unlimited_scheduler.wait_detail(first) == "waiting on pool resource/gpu (1/1)"
+    assert unlimited_scheduler.wait_detail(second) == "waiting on locks"
+    assert unlimited_scheduler.drain() == [busy, first, second]
 
 
-def test_a_job_held_at_an_earlier_gate_has_no_turn_to_keep(wide: Scheduler) -> None:
-    slow = wide.submit()
-    waiting = wide.submit(after=[slow], locks=["repo"])
-    delayed = wide.submit(delay="1h", locks=["repo"])
-    second = wide.submit(locks=["repo"])
-    assert wide.started() == [slow, second]
-    assert wide.status(waiting) is Status.WAITING_ON_DEPS
-    assert wide.status(delayed) is Status.QUEUED
+def test_job_held_at_an_earlier_gate_has_no_turn(unlimited_scheduler: Scheduler) -> None:
+    slow = unlimited_scheduler.submit()
+    waiting = unlimited_scheduler.submit(after=[slow], locks=["repo"])
+    delayed = unlimited_scheduler.submit(delay="1h", locks=["repo"])
+    second = unlimited_scheduler.submit(locks=["repo"])
+    assert unlimited_scheduler.started_jobs() == [slow, second]
+    assert unlimited_scheduler.status(waiting) is Status.WAITING_ON_DEPS
+    assert unlimited_scheduler.status(delayed) is Status.QUEUED
 
 
-def test_a_higher_priority_arrival_takes_the_turn_of_one_that_is_ready_and_not_started(scheduler: Scheduler) -> None:
+def test_job_with_higher_priority_takes_the_turn_of_a_ready_one(scheduler: Scheduler) -> None:
     blocker = scheduler.submit()
     low = scheduler.submit(locks=["repo"])
     assert scheduler.status(low) is Status.QUEUED
@@ -77,116 +79,117 @@ def test_a_higher_priority_arrival_takes_the_turn_of_one_that_is_ready_and_not_s
     assert scheduler.drain() == [blocker, high, low]
 
 
-def test_several_keys_are_taken_all_or_nothing(wide: Scheduler) -> None:
-    first = wide.submit(locks=["a"])
-    both = wide.submit(locks=["a", "b"])
-    third = wide.submit(locks=["b"])
-    assert wide.started() == [first]  # `both` has its turn at b, though nobody holds it
-    assert wide.drain() == [first, both, third]
+def test_several_keys_are_taken_all_or_nothing(unlimited_scheduler: Scheduler) -> None:
+    first = unlimited_scheduler.submit(locks=["a"])
+    both = unlimited_scheduler.submit(locks=["a", "b"])
+    third = unlimited_scheduler.submit(locks=["b"])
+    assert unlimited_scheduler.started_jobs() == [first]  # `both` has its turn at b, although b is not held
+    assert unlimited_scheduler.drain() == [first, both, third]
 
 
-def test_two_jobs_that_name_keys_in_opposite_order_do_not_deadlock(wide: Scheduler) -> None:
-    jobs = [wide.submit(locks=["a", "b"]), wide.submit(locks=["b", "a"])]
-    assert wide.drain() == jobs
+def test_keys_in_opposite_order_do_not_deadlock(unlimited_scheduler: Scheduler) -> None:
+    jobs = [unlimited_scheduler.submit(locks=["a", "b"]), unlimited_scheduler.submit(locks=["b", "a"])]
+    assert unlimited_scheduler.drain() == jobs
 
 
-def test_ending_frees_only_its_own_locks(wide: Scheduler) -> None:
+def test_end_frees_only_its_own_locks(unlimited_scheduler: Scheduler) -> None:
     """LESSONS: finishing a parallel run freed a phase lock that it did not own."""
-    holder = wide.submit(locks=["repo"])
-    other = wide.submit()
-    waiting = wide.submit(locks=["repo"])
-    wide.end(other)
-    assert wide.started() == [holder, other]
-    wide.end(holder)
-    assert wide.started()[-1] == waiting
+    holder = unlimited_scheduler.submit(locks=["repo"])
+    other = unlimited_scheduler.submit()
+    waiting = unlimited_scheduler.submit(locks=["repo"])
+    unlimited_scheduler.end_run(other)
+    assert unlimited_scheduler.started_jobs() == [holder, other]
+    unlimited_scheduler.end_run(holder)
+    assert unlimited_scheduler.started_jobs()[-1] == waiting
 
 
-@pytest.mark.parametrize("way", ["exit", "failed start", "cancel", "lost", "never started", "unwatched"])
-def test_a_dead_holders_lock_is_freed_at_its_end_whoever_finds_it(wide: Scheduler, way: str) -> None:
+@pytest.mark.parametrize("end", ["exit", "failed start", "cancel", "lost", "never started", "unwatched"])
+def test_lock_of_dead_holder_is_freed(unlimited_scheduler: Scheduler, end: str) -> None:
     """LESSONS Waiting: dead holder blocks its lock for ever."""
-    holder = wide.submit(locks=["repo"], priority=-1)
-    if way in ("exit", "cancel", "lost"):
-        wide.start(holder)
-    waiting = wide.submit(locks=["repo"])
-    assert wide.status(waiting) is Status.WAITING_ON_LOCKS
-    match way:
+    holder = unlimited_scheduler.submit(locks=["repo"], priority=-1)
+    if end in ("exit", "cancel", "lost"):
+        unlimited_scheduler.confirm_start(holder)
+    waiting = unlimited_scheduler.submit(locks=["repo"])
+    assert unlimited_scheduler.status(waiting) is Status.WAITING_ON_LOCKS
+    match end:
         case "exit":
-            wide.end(holder, 1)
+            unlimited_scheduler.end_run(holder, 1)
         case "failed start":
-            wide.say(FailedToStart(run=wide.run_of(holder), error="no"))
+            unlimited_scheduler.receive(StartFailure(run=unlimited_scheduler.find_run(holder), error="no"))
         case "cancel":
-            wide.cancel(holder)
-            wide.end(holder, None, signal=15, ended_by="stop")
+            unlimited_scheduler.cancel(holder)
+            unlimited_scheduler.end_run(holder, None, signal=15, ended_by="stop")
         case "lost" | "never started":
-            wide.crash()
+            unlimited_scheduler.crash()
         case "unwatched":
-            wide.end(holder, None, watched=False)
-    assert wide.started()[-1] == waiting
-    assert wide.status(waiting) is Status.DISPATCHED
+            unlimited_scheduler.end_run(holder, None, is_observed=False)
+    assert unlimited_scheduler.started_jobs()[-1] == waiting
+    assert unlimited_scheduler.status(waiting) is Status.DISPATCHED
 
 
-def test_locks_are_kept_over_a_crash_by_what_still_runs(wide: Scheduler) -> None:
-    holder = wide.submit(locks=["repo"])
-    waiting = wide.submit(locks=["repo"])
-    run = wide.run_of(holder)
-    wide.crash([Account(run=run, pid=1)])
-    assert wide.started() == []
-    assert wide.status(waiting) is Status.WAITING_ON_LOCKS
+def test_adopted_run_keeps_its_locks_over_a_crash(unlimited_scheduler: Scheduler) -> None:
+    holder = unlimited_scheduler.submit(locks=["repo"])
+    waiting = unlimited_scheduler.submit(locks=["repo"])
+    run = unlimited_scheduler.find_run(holder)
+    unlimited_scheduler.crash([RunReport(run=run, pid=1)])
+    assert unlimited_scheduler.started_jobs() == []
+    assert unlimited_scheduler.status(waiting) is Status.WAITING_ON_LOCKS
 
 
-def test_cancelling_a_waiter_lets_those_behind_it_through(wide: Scheduler) -> None:
-    holder = wide.submit(locks=["repo:shared"])
-    exclusive = wide.submit(locks=["repo"])
-    shared = wide.submit(locks=["repo:shared"])
-    wide.cancel(exclusive)
-    assert wide.started() == [holder, shared]
+def test_cancel_of_a_waiter_lets_the_next_through(unlimited_scheduler: Scheduler) -> None:
+    holder = unlimited_scheduler.submit(locks=["repo:shared"])
+    exclusive = unlimited_scheduler.submit(locks=["repo"])
+    shared = unlimited_scheduler.submit(locks=["repo:shared"])
+    unlimited_scheduler.cancel(exclusive)
+    assert unlimited_scheduler.started_jobs() == [holder, shared]
 
 
-def test_a_key_named_twice_is_exclusive_if_either_says_so(wide: Scheduler) -> None:
-    job = wide.submit(locks=["repo:shared", "repo", "repo:shared"])
-    assert wide.show(job).locks == [LockForm(key="repo", mode="exclusive")]
+def test_key_named_twice_is_exclusive_if_either_is(unlimited_scheduler: Scheduler) -> None:
+    job = unlimited_scheduler.submit(locks=["repo:shared", "repo", "repo:shared"])
+    assert unlimited_scheduler.show_job(job).locks == [LockView(key="repo", mode="exclusive")]
 
 
-def test_the_fronts_of_many_keys_are_those_of_each(make_scheduler: Callable[..., Scheduler]) -> None:
+def test_fronts_of_jobs_equal_fronts_of_their_keys(make_scheduler: Callable[..., Scheduler]) -> None:
     scheduler = make_scheduler(**{"global": 2})
     jobs = [
         scheduler.submit(locks=["held", "shared:shared"]),
         scheduler.submit(locks=["shared:shared"]),
         scheduler.submit(locks=["held:shared", "queue:shared"], priority=1),
         scheduler.submit(locks=["held", "queue"]),
-        scheduler.submit(locks=["queue:shared", "nobody's"], delay="1h"),
+        scheduler.submit(locks=["queue:shared", "unused"], delay="1h"),
     ]
-    keys = ["held", "shared", "queue", "nobody's"]
+    keys = ["held", "shared", "queue", "unused"]
     assert scheduler.reader.fronts_of(jobs) == scheduler.reader.fronts(keys)
     assert scheduler.reader.fronts_of(jobs[1:2]) == scheduler.reader.fronts(["shared"])
-    assert scheduler.reader.fronts_of(jobs[4:])["nobody's"] == Front()
+    assert scheduler.reader.fronts_of(jobs[4:])["unused"] == LockFront()
 
 
-def test_who_joins_a_queue_in_the_look_in_which_another_leaves_it_has_his_turn(wide: Scheduler) -> None:
-    wide.set_pools(resource__gpu=0)
-    before = wide.submit()
-    wide.end(before)
-    first = wide.submit(after=[before], locks=["repo"], pools={"resource/gpu": 1})
-    second = wide.submit(locks=["repo"], delay="1s")
-    assert wide.detail(first) == "waiting on pool resource/gpu (0/0)"
-    wide.clock.advance(seconds=1)
-    wide.rewind(before)
-    assert wide.detail(first) == f"waiting on job job-{before}"
-    assert wide.started()[-1] == second
+def test_job_that_joins_a_queue_while_another_leaves_gets_its_turn(unlimited_scheduler: Scheduler) -> None:
+    unlimited_scheduler.set_pools(resource__gpu=0)
+    before = unlimited_scheduler.submit()
+    unlimited_scheduler.end_run(before)
+    first = unlimited_scheduler.submit(after=[before], locks=["repo"], pools={"resource/gpu": 1})
+    second = unlimited_scheduler.submit(locks=["repo"], delay="1s")
+    assert unlimited_scheduler.wait_detail(first) == "waiting on pool resource/gpu (0/0)"
+    unlimited_scheduler.clock.advance(seconds=1)
+    unlimited_scheduler.rewind(before)
+    assert unlimited_scheduler.wait_detail(first) == f"waiting on job job-{before}"
+    assert unlimited_scheduler.started_jobs()[-1] == second
 
 
-def test_a_clock_that_is_set_back_lets_nobody_stand_in_the_way(scheduler: Scheduler) -> None:
-    """A job whose delay was over queues for its lock; when its time is still to come after all, it does not."""
-    clock = scheduler.clock = scheduler.engine._clock = SetClock()
+def test_delay_that_is_over_stays_over_when_the_clock_is_set_back(scheduler: Scheduler) -> None:
+    clock = scheduler.clock = scheduler.engine._clock = AdjustableClock()
     scheduler.set_pools(**{"global": 3})
     holder = scheduler.submit(locks=["k"])
     delayed = scheduler.submit(locks=["k"], delay="60s", priority=5)
     clock.advance(seconds=90)
-    scheduler.turn()
-    assert scheduler.detail(delayed) == "waiting on locks"
-    clock.set("2026-01-01T00:00:30")
-    scheduler.turn()
-    assert scheduler.detail(delayed) == "not before 2026-01-01T00:01:00Z"
+    scheduler.run_turns()
+    assert scheduler.wait_detail(delayed) == "waiting on locks"
+    clock.set_time("2026-01-01T00:00:30")
+    scheduler.run_turns()
+    assert scheduler.wait_detail(delayed) == "waiting on locks"
     other = scheduler.submit(locks=["k"])
-    scheduler.end(holder)
-    assert scheduler.started() == [holder, other]
+    scheduler.end_run(holder)
+    assert scheduler.started_jobs() == [holder, delayed]
+    scheduler.end_run(delayed)
+    assert scheduler.started_jobs() == [holder, delayed, other]

@@ -1,4 +1,4 @@
-"""The engine's thread: requests from any thread, an end that refuses what comes after it, a crash that is told."""
+"""The engine's thread: requests from any thread, refusals after its end, and reported crashes."""
 
 from __future__ import annotations
 
@@ -11,38 +11,40 @@ import msgspec
 import pytest
 
 from harness import FakeClock, Scheduler
-from rota.command.submission import Submission, Surroundings
-from rota.command.submit import Submitted, submit
+from rota.command.submission import DefaultEnvironment, Submission
+from rota.command.submit import AcceptedSubmit, submit
 from rota.core.event import Event
 from rota.core.status import Status
-from rota.engine.loop import Loop
-from rota.engine.work import Request, Work
-from rota.errors import Unavailable
-from rota.executor.port import Account, Accounts
-from rota.store.database import OutcomeUnknown
+from rota.engine.loop import EngineLoop
+from rota.engine.transaction import Transaction, TurnRequest
+from rota.errors import ServiceUnavailable
+from rota.executor.port import RunInventory, RunReport
+from rota.store.database import UnknownOutcomeError
 
-WAIT = 30
-"""Seconds after which a test has failed; nothing sleeps for them."""
+pytestmark = pytest.mark.both_databases
+
+TIMEOUT_SECONDS = 30
+"""Seconds after which a test fails; nothing sleeps that long."""
 
 
-class Answer:
+class ResponseSlot:
     def __init__(self) -> None:
-        self._there = threading.Event()
+        self._is_set = threading.Event()
         self.value: Any = None
 
     def __call__(self, value: Any) -> None:
         self.value = value
-        self._there.set()
+        self._is_set.set()
 
     def get(self) -> Any:
-        assert self._there.wait(WAIT)
+        assert self._is_set.wait(TIMEOUT_SECONDS)
         return self.value
 
 
-def submission(work: Work) -> Submitted:
-    told = submit(work, [Submission(command=["true"])], Surroundings(cwd="/", variables={}), actor=None)
-    assert isinstance(told, Submitted)
-    return told
+def submit_job(tx: Transaction) -> AcceptedSubmit:
+    result = submit(tx, [Submission(command=["true"])], DefaultEnvironment(cwd="/", variables={}), actor=None)
+    assert isinstance(result, AcceptedSubmit)
+    return result
 
 
 @pytest.fixture
@@ -51,41 +53,42 @@ def crashed() -> threading.Event:
 
 
 @pytest.fixture
-def loop(scheduler: Scheduler, crashed: threading.Event) -> Iterator[Loop]:
-    loop = Loop(scheduler.engine, scheduler.executor, scheduler.clock, crashed.set)
+def loop(scheduler: Scheduler, crashed: threading.Event) -> Iterator[EngineLoop]:
+    loop = EngineLoop(scheduler.engine, scheduler.executor, scheduler.clock, crashed.set)
     loop.start()
     yield loop
     loop.stop()
 
 
-def ask(loop: Loop, act: Any) -> Answer:
-    answer = Answer()
-    loop.submit(Request(act, answer))
-    return answer
+def submit_request(loop: EngineLoop, act: Any) -> ResponseSlot:
+    response = ResponseSlot()
+    loop.submit(TurnRequest(act, response))
+    return response
 
 
-def test_requests_of_many_threads_are_all_answered(loop: Loop, scheduler: Scheduler) -> None:
-    answers: list[Answer] = []
+def test_requests_of_many_threads_are_all_answered(loop: EngineLoop, scheduler: Scheduler) -> None:
+    responses: list[ResponseSlot] = []
     threads = [
-        threading.Thread(target=lambda: answers.extend(ask(loop, submission) for _ in range(25))) for _ in range(4)
+        threading.Thread(target=lambda: responses.extend(submit_request(loop, submit_job) for _ in range(25)))
+        for _ in range(4)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(WAIT)
-    assert sorted(answer.get().jobs[0] for answer in answers) == list(range(1, 101))
-    assert sum(scheduler.reader.counts().values()) == 100
+        thread.join(TIMEOUT_SECONDS)
+    assert sorted(response.get().jobs[0] for response in responses) == list(range(1, 101))
+    assert sum(scheduler.reader.status_counts().values()) == 100
 
 
-def test_requests_that_wait_while_a_turn_is_under_way_share_the_next_commit(loop: Loop, scheduler: Scheduler) -> None:
-    begun, go_on = threading.Event(), threading.Event()
+def test_requests_that_wait_during_a_turn_share_the_next_commit(loop: EngineLoop, scheduler: Scheduler) -> None:
+    started, resume = threading.Event(), threading.Event()
 
-    def hold(_work: Work) -> None:
-        begun.set()
-        assert go_on.wait(WAIT)
+    def hold(_tx: Transaction) -> None:
+        started.set()
+        assert resume.wait(TIMEOUT_SECONDS)
 
-    held = ask(loop, hold)
-    assert begun.wait(WAIT)
+    held = submit_request(loop, hold)
+    assert started.wait(TIMEOUT_SECONDS)
     commit = scheduler.session.commit
     batches: list[int] = []
 
@@ -95,115 +98,115 @@ def test_requests_that_wait_while_a_turn_is_under_way_share_the_next_commit(loop
         return events
 
     scheduler.session.commit = count  # type: ignore[method-assign]
-    answers = [ask(loop, submission) for _ in range(10)]
-    go_on.set()
+    responses = [submit_request(loop, submit_job) for _ in range(10)]
+    resume.set()
     held.get()
-    for answer in answers:
-        answer.get()
+    for response in responses:
+        response.get()
     assert [size for size in batches if size] == [10]
 
 
-def test_the_last_turn_is_taken_and_what_comes_after_is_refused(scheduler: Scheduler, crashed: threading.Event) -> None:
-    loop = Loop(scheduler.engine, scheduler.executor, scheduler.clock, crashed.set)
+def test_last_turn_is_committed_and_later_requests_are_refused(scheduler: Scheduler, crashed: threading.Event) -> None:
+    loop = EngineLoop(scheduler.engine, scheduler.executor, scheduler.clock, crashed.set)
     loop.start()
-    accepted = ask(loop, submission)
+    accepted = submit_request(loop, submit_job)
     loop.stop()
     assert accepted.get().jobs == [1]
     assert not crashed.is_set()
-    late = Answer()
-    scheduler.engine.refuse([Request(submission, late)])
-    assert isinstance(late.get(), Unavailable)
+    late = ResponseSlot()
+    scheduler.engine.refuse([TurnRequest(submit_job, late)])
+    assert isinstance(late.get(), ServiceUnavailable)
 
 
-def test_an_engine_that_breaks_says_so(scheduler: Scheduler, crashed: threading.Event) -> None:
+def test_crash_of_the_engine_is_reported(scheduler: Scheduler, crashed: threading.Event) -> None:
     class BrokenClock(FakeClock):
         def now(self) -> Any:
             raise ZeroDivisionError
 
     scheduler.engine._clock = BrokenClock()
-    loop = Loop(scheduler.engine, scheduler.executor, scheduler.clock, crashed.set)
+    loop = EngineLoop(scheduler.engine, scheduler.executor, scheduler.clock, crashed.set)
     loop.start()
-    assert crashed.wait(WAIT)
+    assert crashed.wait(TIMEOUT_SECONDS)
     loop.stop()
 
 
-def test_a_refused_request_does_not_stop_the_thread(loop: Loop, scheduler: Scheduler) -> None:
-    def fail(_work: Work) -> None:
+def test_failed_request_does_not_stop_the_thread(loop: EngineLoop, scheduler: Scheduler) -> None:
+    def fail(_tx: Transaction) -> None:
         raise ZeroDivisionError
 
-    assert isinstance(ask(loop, fail).get(), ZeroDivisionError)
-    job = ask(loop, submission).get().jobs[0]
+    assert isinstance(submit_request(loop, fail).get(), ZeroDivisionError)
+    job = submit_request(loop, submit_job).get().jobs[0]
     assert scheduler.status(job) is Status.DISPATCHED
 
 
-def test_it_says_when_it_is_known_what_was_recovered(scheduler: Scheduler, crashed: threading.Event) -> None:
-    """`rota up` asks as soon as somebody answers: by then the report must be there."""
+def test_started_callback_comes_after_recovery(scheduler: Scheduler, crashed: threading.Event) -> None:
+    """`rota up` reads the recovery report as soon as the scheduler responds."""
     job = scheduler.submit()
-    scheduler.start(job)
-    scheduler.executor.inbox = [Accounts(runs=[Account(run=scheduler.run_of(job), pid=4242)])]
-    scheduler.engine._hearing.recovery = None  # as in a scheduler that has heard of nobody yet
+    scheduler.confirm_start(job)
+    scheduler.executor.inbox = [RunInventory(runs=[RunReport(run=scheduler.find_run(job), pid=4242)])]
+    scheduler.engine._inbox.recovery_counts = None  # as before the first inventory
     reports: list[dict[str, int] | None] = []
-    begun = threading.Event()
+    started = threading.Event()
 
-    def note() -> None:
-        reports.append(scheduler.engine.recovery)
-        begun.set()
+    def record() -> None:
+        reports.append(scheduler.engine.recovery_counts)
+        started.set()
 
-    loop = Loop(scheduler.engine, scheduler.executor, scheduler.clock, crashed.set)
-    loop.start(note)
-    assert begun.wait(WAIT)
+    loop = EngineLoop(scheduler.engine, scheduler.executor, scheduler.clock, crashed.set)
+    loop.start(record)
+    assert started.wait(TIMEOUT_SECONDS)
     loop.stop()
     assert reports == [{"running_jobs_adopted": 1}]
 
 
-def test_who_waits_for_its_first_turn_does_not_wait_for_one_that_crashed(
+def test_started_callback_is_called_when_the_engine_crashes(
     scheduler: Scheduler, crashed: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scheduler.engine, "start", lambda: 1 / 0)
-    begun = threading.Event()
-    loop = Loop(scheduler.engine, scheduler.executor, scheduler.clock, crashed.set)
-    loop.start(begun.set)
-    assert begun.wait(WAIT)
+    started = threading.Event()
+    loop = EngineLoop(scheduler.engine, scheduler.executor, scheduler.clock, crashed.set)
+    loop.start(started.set)
+    assert started.wait(TIMEOUT_SECONDS)
     assert crashed.is_set()
     loop.stop()
 
 
-def test_a_thread_that_can_wait_gets_the_answer_or_the_refusal(loop: Loop) -> None:
-    assert loop.perform(submission).jobs == [1]
+def test_run_in_turn_returns_the_response_or_raises(loop: EngineLoop) -> None:
+    assert loop.run_in_turn(submit_job).jobs == [1]
 
-    def refused(_work: Work) -> None:
-        raise Unavailable("not now")
+    def refused(_tx: Transaction) -> None:
+        raise ServiceUnavailable("not now")
 
-    with pytest.raises(Unavailable, match="not now"):
-        loop.perform(refused)
+    with pytest.raises(ServiceUnavailable, match="not now"):
+        loop.run_in_turn(refused)
 
 
-def test_and_does_not_wait_for_an_engine_that_has_ended(loop: Loop) -> None:
+def test_run_in_turn_after_the_end_is_refused(loop: EngineLoop) -> None:
     loop.stop()
-    with pytest.raises(Unavailable, match="try again"):
-        loop.perform(submission)
+    with pytest.raises(ServiceUnavailable, match="try again"):
+        loop.run_in_turn(submit_job)
 
 
-class _Killed(BaseException):
+class _KilledError(BaseException):
     pass
 
 
-def test_nor_for_one_that_crashed_with_its_request(loop: Loop, crashed: threading.Event) -> None:
-    """What became of it nobody can know; who comes after it was not begun, and is told so."""
+def test_run_in_turn_reports_unknown_outcome_after_a_crash(loop: EngineLoop, crashed: threading.Event) -> None:
+    """The outcome of the crashed request is unknown; later requests were not started, and are refused."""
 
-    def kills(_work: Work) -> None:
-        raise _Killed
+    def kills(_tx: Transaction) -> None:
+        raise _KilledError
 
-    with pytest.raises(OutcomeUnknown):
-        loop.perform(kills)
+    with pytest.raises(UnknownOutcomeError):
+        loop.run_in_turn(kills)
     assert crashed.is_set()
-    assert isinstance(ask(loop, submission).get(), Unavailable)
+    assert isinstance(submit_request(loop, submit_job).get(), ServiceUnavailable)
 
 
-def test_a_start_may_be_waited_for_for_years(loop: Loop, scheduler: Scheduler, crashed: threading.Event) -> None:
-    """No wait for the kernel can be that long."""
+def test_start_timeout_of_years_is_accepted(loop: EngineLoop, scheduler: Scheduler, crashed: threading.Event) -> None:
+    """The kernel accepts no wait that long."""
     years = timedelta(days=3650)
     scheduler.engine.settings = msgspec.structs.replace(scheduler.engine.settings, start_timeout=years)
-    ask(loop, submission).get()
-    assert ask(loop, submission).get().jobs
+    submit_request(loop, submit_job).get()
+    assert submit_request(loop, submit_job).get().jobs
     assert not crashed.is_set()

@@ -1,8 +1,8 @@
-"""Any sequence of submits, moves, edits, ends, cancels and crashes, against a model that is plain lists.
+"""State machine of submits, moves, edits, ends, cancels and crashes, against a model of plain lists.
 
-The store keeps a job's rank with the job, with each of its locks and, of the first, with its lane, and makes gaps anew
-when they are used up. The model keeps a list for each priority and goes down it. Where they differ, a copy of a rank
-was forgotten, a job was passed that may not be passed, or a wake-up was lost.
+The store keeps a job's rank with the job, with each of its locks and, for the first, with its lane, and makes new gaps
+when they are used up. The model keeps a list for each priority and goes down it. A difference means a copy of a rank
+that was not updated, a job that was passed without permission, or a lost wake-up.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from harness import Scheduler, sqlite_raw
-from rota.command.edit import Edit, edit
-from rota.command.move import Move, move, reorder
+from harness import Scheduler, make_sqlite_runner
+from rota.command.edit import EditRequest, edit
+from rota.command.move import MoveRequest, move, reorder
 from rota.core.status import Status
-from rota.executor.port import Account, Start
-from rota.ids import JobId, show_job
+from rota.executor.port import RunReport, StartOrder
+from rota.ids import JobId, format_job_id
 from rota.store.sqlite.store import SqliteStore
-from rota.view.queue import queue
+from rota.view.queue import list_queue
 from sample import sample
 from store.invariants import check_store
 
 MEMORY = Path("/dev/shm")
 picks = st.integers(0, 1000)
-wishes = st.dictionaries(st.sampled_from("ab"), st.sampled_from(["shared", "exclusive"]), max_size=2)
+lock_sets = st.dictionaries(st.sampled_from("ab"), st.sampled_from(["shared", "exclusive"]), max_size=2)
 
 
 class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.directory = Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
-        self.raw = sqlite_raw(self.directory / "rota.db")
+        self.run_sql = make_sqlite_runner(self.directory / "rota.db")
         self.lines: dict[int, list[JobId]] = {0: [], 1: []}
         self.locks: dict[JobId, dict[str, str]] = {}
         self.delayed: dict[JobId, Any] = {}
@@ -54,14 +54,16 @@ class Machine(RuleBasedStateMachine):
             self.scheduler.close()
         shutil.rmtree(self.directory)
 
-    # What happens.
+    # Operations.
 
-    @rule(priority=st.sampled_from([0, 0, 1]), locks=wishes, kind=st.sampled_from("xy"), waits=st.booleans())
+    @rule(priority=st.sampled_from([0, 0, 1]), locks=lock_sets, kind=st.sampled_from("xy"), waits=st.booleans())
     def submit(self, priority: int, locks: dict[str, str], kind: str, waits: bool) -> None:
         job = self.scheduler.submit(
-            priority=priority, type=kind, locks=[f"{key}:{mode}" for key, mode in locks.items()],
+            priority=priority,
+            type=kind,
+            locks=[f"{key}:{mode}" for key, mode in locks.items()],
             delay="1h" if waits and not locks else None,
-        )  # fmt: skip
+        )
         self.lines[priority].append(job)
         self.locks[job] = locks
         if waits and not locks:
@@ -71,17 +73,17 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.waiting())
     @rule(pick=picks, other=picks, where=st.sampled_from(["first", "last", "to", "before", "after"]))
     def move(self, pick: int, other: int, where: str) -> None:
-        self.moved(self.waiting()[pick % len(self.waiting())], other, where)
+        self.move_job(self.waiting()[pick % len(self.waiting())], other, where)
         self.check()
 
     @precondition(lambda self: any(len(line) > 2 for line in self.lines.values()))
-    @rule(pick=picks, where=st.sampled_from(["last", "before", "after", "to"]), often=st.integers(5, 12))
-    def crowd(self, pick: int, where: str, often: int) -> None:
-        """Between the same two, or to the end, again and again: until there is no gap."""
+    @rule(pick=picks, where=st.sampled_from(["last", "before", "after", "to"]), count=st.integers(5, 12))
+    def exhaust_gap(self, pick: int, where: str, count: int) -> None:
+        """Move jobs between the same two, or to the end, until there is no gap."""
         line = next(line for line in self.lines.values() if len(line) > 2)
-        for n in range(often):
+        for n in range(count):
             if len(line) > 2:
-                self.moved(line[0 if where in ("last", "after") else -1], pick + n % 2, where)
+                self.move_job(line[0 if where in ("last", "after") else -1], pick + n % 2, where)
                 self.start()
         self.check()
 
@@ -92,7 +94,7 @@ class Machine(RuleBasedStateMachine):
         if not line:
             return
         order = data.draw(st.lists(st.sampled_from(line), unique=True, min_size=1))
-        self.scheduler.do(lambda work: reorder(work, [show_job(job) for job in order], actor="ann"))
+        self.scheduler.run_request(lambda tx: reorder(tx, [format_job_id(job) for job in order], actor="ann"))
         places = sorted(line.index(job) for job in order)
         for place, job in zip(places, order, strict=True):
             line[place] = job
@@ -101,14 +103,14 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.waiting())
     @rule(pick=picks, priority=st.sampled_from([0, 1]))
     def prioritise(self, pick: int, priority: int) -> None:
-        """It keeps its position, and so stands among the others by that."""
+        """Change the priority. The job keeps its position, which decides its place among the others."""
         job = self.waiting()[pick % len(self.waiting())]
-        self.scheduler.do(lambda work: edit(work, job, Edit(priority=priority), actor="ann"))
-        was = next(line for line in self.lines.values() if job in line)
-        if was is not self.lines[priority]:
-            was.remove(job)
-            ranks = {each.id: (each.position, each.created_at, each.id) for each in self.jobs()}
-            behind = [n for n, each in enumerate(self.lines[priority]) if ranks[each] > ranks[job]]
+        self.scheduler.run_request(lambda tx: edit(tx, job, EditRequest(priority=priority), actor="ann"))
+        old_line = next(line for line in self.lines.values() if job in line)
+        if old_line is not self.lines[priority]:
+            old_line.remove(job)
+            ranks = {other.id: (other.position, other.created_at, other.id) for other in self.jobs()}
+            behind = [n for n, other in enumerate(self.lines[priority]) if ranks[other] > ranks[job]]
             self.lines[priority].insert(behind[0] if behind else len(self.lines[priority]), job)
         self.check()
 
@@ -116,7 +118,7 @@ class Machine(RuleBasedStateMachine):
     @rule(pick=picks, delay=st.sampled_from([None, "1h", "10s"]))
     def delay(self, pick: int, delay: str | None) -> None:
         job = self.waiting()[pick % len(self.waiting())]
-        self.scheduler.do(lambda work: edit(work, job, Edit(delay=delay), actor="ann"))
+        self.scheduler.run_request(lambda tx: edit(tx, job, EditRequest(delay=delay), actor="ann"))
         self.delayed.pop(job, None)
         if delay:
             hours = timedelta(hours=1) if delay == "1h" else timedelta(seconds=10)
@@ -135,13 +137,13 @@ class Machine(RuleBasedStateMachine):
     @rule(pick=picks)
     def end(self, pick: int) -> None:
         job = self.running.pop(pick % len(self.running))
-        self.scheduler.end(job)
+        self.scheduler.end_run(job)
         self.check()
 
     @rule(seconds=st.sampled_from([1, 10, 3600]))
     def pass_time(self, seconds: int) -> None:
         self.scheduler.clock.advance(seconds=seconds)
-        self.scheduler.turn()
+        self.scheduler.run_turns()
         self.check()
 
     @rule(room=st.sampled_from([0, 1, 2, -1]))
@@ -152,53 +154,71 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        runs: dict[JobId, Any] = dict(self.raw("SELECT job, id FROM run WHERE status IS NULL"))
-        self.scheduler.crash([Account(run=runs[job], pid=1) for job in self.running])
-        self.scheduler.executor.orders.extend(self.adopted(runs))
+        runs: dict[JobId, Any] = dict(self.run_sql("SELECT job, id FROM run WHERE status IS NULL"))
+        self.scheduler.crash([RunReport(run=runs[job], pid=1) for job in self.running])
+        self.scheduler.executor.orders.extend(self.adopted_starts(runs))
         self.check()
 
     # The model.
 
-    def adopted(self, runs: dict[JobId, Any]) -> list[Any]:
-        """So that the harness can still end what was started before."""
+    def adopted_starts(self, runs: dict[JobId, Any]) -> list[Any]:
+        """Return start orders of adopted runs, so that the harness can end them."""
         return [
-            Start(
-                run=runs[job], job=job, argv=(), cwd="/", surroundings=1, overlay={}, directory="/", timeout=None,
-                idle_timeout=None, kill_after=1.0, skip_if=None,
+            StartOrder(
+                run=runs[job],
+                job=job,
+                argv=(),
+                cwd="/",
+                environment_id=1,
+                overlay={},
+                directory="/",
+                timeout=None,
+                idle_timeout=None,
+                kill_after=1.0,
+                skip_if=None,
             )
             for job in self.running
-        ]  # fmt: skip
+        ]
 
-    def moved(self, job: JobId, pick: int, where: str) -> None:
+    def move_job(self, job: JobId, pick: int, where: str) -> None:
         line = next(line for line in self.lines.values() if job in line)
-        others = [each for each in line if each != job]
+        others = [other for other in line if other != job]
         if where in ("before", "after") and not others:
             return
-        mark = others[pick % len(others)] if others else job
+        anchor = others[pick % len(others)] if others else job
         place = pick % len(line)
         index = {
-            "first": 0, "last": len(others), "to": place,
-            "before": others.index(mark) if others else 0, "after": others.index(mark) + 1 if others else 0,
-        }[where]  # fmt: skip
-        asked = {"first": True, "last": True, "to": place + 1, "before": show_job(mark), "after": show_job(mark)}
-        wanted = msgspec.convert({where: asked[where]}, Move)
-        told = self.scheduler.do(lambda work: move(work, job, wanted, actor="ann"))
+            "first": 0,
+            "last": len(others),
+            "to": place,
+            "before": others.index(anchor) if others else 0,
+            "after": others.index(anchor) + 1 if others else 0,
+        }[where]
+        fields = {
+            "first": True,
+            "last": True,
+            "to": place + 1,
+            "before": format_job_id(anchor),
+            "after": format_job_id(anchor),
+        }
+        request = msgspec.convert({where: fields[where]}, MoveRequest)
+        result = self.scheduler.run_request(lambda tx: move(tx, job, request, actor="ann"))
         others.insert(index, job)
-        assert told.has_moved == (others != line)
+        assert result.has_moved == (others != line)
         line[:] = others
 
     def waiting(self) -> list[JobId]:
         return [*self.lines[1], *self.lines[0]]
 
     def jobs(self) -> list[Any]:
-        return self.scheduler.reader.jobs([JobId(job) for (job,) in self.raw("SELECT id FROM job ORDER BY id")])
+        return self.scheduler.reader.jobs([JobId(job) for (job,) in self.run_sql("SELECT id FROM job ORDER BY id")])
 
     def contenders(self) -> list[JobId]:
-        """Those that nothing but locks and pools holds, in their order."""
+        """Return the jobs that only locks and pools hold, in their order."""
         now = self.scheduler.clock.moment
         return [job for job in self.waiting() if job not in self.delayed or self.delayed[job] <= now]
 
-    def is_barred(self, job: JobId) -> bool:
+    def is_locked_out(self, job: JobId) -> bool:
         before = self.contenders()[: self.contenders().index(job)]
         return any(
             "exclusive" in (mode, self.locks[other][key])
@@ -209,7 +229,7 @@ class Machine(RuleBasedStateMachine):
 
     def start(self) -> None:
         while self.room < 0 or len(self.running) < self.room:
-            free = [job for job in self.contenders() if not self.is_barred(job)]
+            free = [job for job in self.contenders() if not self.is_locked_out(job)]
             if not free:
                 return
             next(line for line in self.lines.values() if free[0] in line).remove(free[0])
@@ -217,19 +237,19 @@ class Machine(RuleBasedStateMachine):
 
     def check(self) -> None:
         self.start()
-        check_store(self.raw)
+        check_store(self.run_sql)
         stored = self.jobs()
         assert {job.id for job in stored if job.started_at and not job.finished_at} == set(self.running)
-        page = queue(self.scheduler.reader, self.scheduler.sight, limit=1000)
+        page = list_queue(self.scheduler.reader, self.scheduler.view_context, limit=1000)
         assert [(form.id, form.place) for form in page.jobs] == [
-            (show_job(job), place) for line in (self.lines[1], self.lines[0]) for place, job in enumerate(line, 1)
+            (format_job_id(job), place) for line in (self.lines[1], self.lines[0]) for place, job in enumerate(line, 1)
         ]
-        barred = {job for job in self.contenders() if self.is_barred(job)}
-        assert {job.id for job in stored if job.status is Status.WAITING_ON_LOCKS} == barred
-        assert self.raw("SELECT id FROM job WHERE stirred = 1") == []
+        locked_out = {job for job in self.contenders() if self.is_locked_out(job)}
+        assert {job.id for job in stored if job.status is Status.WAITING_ON_LOCKS} == locked_out
+        assert self.run_sql("SELECT id FROM job WHERE dirty = 1") == []
 
 
-def test_every_copy_of_a_rank_follows_and_the_order_is_that_of_plain_lists() -> None:
+def test_rank_copies_follow_and_order_equals_plain_lists() -> None:
     run_state_machine_as_test(
         Machine,
         settings=settings(max_examples=sample(10), stateful_step_count=30, suppress_health_check=list(HealthCheck)),

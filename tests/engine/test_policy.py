@@ -1,4 +1,4 @@
-"""A concurrency policy of one's own: found by its entry point, asked at submit, checked before anything is stored."""
+"""Concurrency policies of a user: found by entry point, called at submit, checked before anything is stored."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from typing import Any
 
 import pytest
 
-from harness import Raw, Scheduler
+from harness import Scheduler, SqlRunner
 from rota.config import load
-from rota.core.pool import NamedPolicy, PoolPolicy
-from rota.engine.policy import policy_named
+from rota.core.pool import PluginPolicy, PoolPolicy
+from rota.engine.policy import load_concurrency_policy
 from rota.errors import ConfigError, InvalidInput
-from rota.view.why import why
 
 PLUGIN = '''
 class Night:
     """Stories are heavy, and everything of a target takes turns."""
 
-    def draws(self, job):
+    def pool_demand(self, job):
         own = {f"target/{job.target}": 1} if job.target else {}
         return {"resource/night": 3 if job.type == "story" else 1, **own}
 
@@ -35,7 +34,7 @@ def raises():
 
 
 def install(directory: Path, **points: str) -> None:
-    """A package with its metadata, as an installer leaves it."""
+    """Write a package with its metadata, as an installer leaves it."""
     (directory / "rota_night.py").write_text(PLUGIN)
     info = directory / "rota_night-1.0.dist-info"
     info.mkdir()
@@ -46,34 +45,38 @@ def install(directory: Path, **points: str) -> None:
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    place = tmp_path / "packages"
-    place.mkdir()
-    monkeypatch.syspath_prepend(str(place))
+    directory = tmp_path / "packages"
+    directory.mkdir()
+    monkeypatch.syspath_prepend(str(directory))
     monkeypatch.delitem(sys.modules, "rota_night", raising=False)
-    install(place, night=":Night", made=":night", broken=":broken", raises=":raises", absent=":Absent", pools=":Night")
-    return place
+    install(
+        directory, night=":Night", made=":night", broken=":broken", raises=":raises", absent=":Absent", pools=":Night"
+    )
+    return directory
 
 
-def test_it_is_found_by_name(installed: Path, wide: Scheduler) -> None:
+def test_policy_is_found_by_name(installed: Path, unlimited_scheduler: Scheduler) -> None:
     for name in ("night", "made"):
-        wide.configure(policy=policy_named(name))
-        job = wide.submit(type="story", target="web")
-        assert wide.job(job).draws == {"global": 1, "target/web": 1, "resource/night": 3}
-        assert list(wide.job(job).draws) == ["global", "target/web", "resource/night"], "in the speaking order"
+        unlimited_scheduler.configure(policy=load_concurrency_policy(name))
+        job = unlimited_scheduler.submit(type="story", target="web")
+        assert unlimited_scheduler.job(job).demand == {"global": 1, "target/web": 1, "resource/night": 3}
+        assert list(unlimited_scheduler.job(job).demand) == ["global", "target/web", "resource/night"], (
+            "in the order of the wait details"
+        )
 
 
-def test_pools_is_rotas_own_whoever_claims_the_name(installed: Path) -> None:
-    assert isinstance(policy_named("pools"), PoolPolicy)
+def test_built_in_pools_policy_cannot_be_replaced(installed: Path) -> None:
+    assert isinstance(load_concurrency_policy("pools"), PoolPolicy)
 
 
-def test_an_unknown_name_is_refused_with_what_there_is(installed: Path, tmp_path: Path) -> None:
+def test_unknown_policy_is_refused_with_known_names(installed: Path, tmp_path: Path) -> None:
     toml = tmp_path / "rota.toml"
     toml.write_text('[scheduler]\npolicy = "nihgt"\n')
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as refusal:
         load(toml)
-    assert refused.value.message == (
-        "scheduler.policy = \"nihgt\" in rota.toml cannot be used: no concurrency policy is called 'nihgt'; there is"
-        " pools, absent, broken, made, night, raises (a package adds one by an entry point in the group"
+    assert refusal.value.message == (
+        "scheduler.policy = \"nihgt\" in rota.toml cannot be used: unknown concurrency policy 'nihgt'; known:"
+        " pools, absent, broken, made, night, raises (a package adds a policy with an entry point in the group"
         " rota.concurrency_policy)"
     )
     toml.write_text('[scheduler]\npolicy = "night"\n')
@@ -84,82 +87,81 @@ def test_an_unknown_name_is_refused_with_what_there_is(installed: Path, tmp_path
     ("name", "text"),
     [
         ("absent", "the concurrency policy absent cannot be loaded: AttributeError"),
-        ("broken", "broken is no concurrency policy: it has no method draws(job)"),
-        ("raises", "raises is no concurrency policy: it has no method draws(job)"),
-        ("nobody", "no concurrency policy is called 'nobody'"),
+        ("broken", "broken is not a concurrency policy: it has no method pool_demand(job)"),
+        ("raises", "raises is not a concurrency policy: it has no method pool_demand(job)"),
+        ("missing", "unknown concurrency policy 'missing'"),
     ],
 )
-def test_what_cannot_be_loaded_is_a_config_error(installed: Path, name: str, text: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        policy_named(name)
-    assert refused.value.message.startswith(f"scheduler.policy: {text}")
+def test_policy_that_cannot_be_loaded_is_a_config_error(installed: Path, name: str, text: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        load_concurrency_policy(name)
+    assert refusal.value.message.startswith(f"scheduler.policy: {text}")
 
 
-class Says:
-    def __init__(self, said: Any) -> None:
-        self._said = said
+class FixedPolicy:
+    def __init__(self, demand: Any) -> None:
+        self._demand = demand
 
-    def draws(self, job: Any) -> Mapping[str, int]:
-        if isinstance(self._said, Exception):
-            raise self._said
-        said: Mapping[str, int] = self._said
-        return said
+    def pool_demand(self, job: Any) -> Mapping[str, int]:
+        if isinstance(self._demand, Exception):
+            raise self._demand
+        demand: Mapping[str, int] = self._demand
+        return demand
 
 
 @pytest.mark.parametrize(
-    ("said", "text"),
+    ("demand", "text"),
     [
         (RuntimeError("lost"), "failed: RuntimeError('lost')"),
         (None, "failed: TypeError"),
         ([("resource/a", 1)], "failed: TypeError"),
-        ({"gpu": 1}, "says that the job draws from 'gpu', which is no pool"),
-        ({"flow/*": 1}, "says that the job draws from 'flow/*', which is no pool"),
-        ({7: 1}, "says that the job draws from 7, which is no pool"),
-        ({"resource/a": 0}, "says that the job draws 0 from resource/a: it is 1 to 1000000"),
-        ({"resource/a": True}, "says that the job draws True from resource/a: it is 1 to 1000000"),
-        ({"resource/a": 1.5}, "says that the job draws 1.5 from resource/a: it is 1 to 1000000"),
-        ({"global": -1}, "says that the job draws -1 from global: it is 1 to 1000000"),
+        ({"gpu": 1}, "returned an invalid pool name: 'gpu'"),
+        ({"flow/*": 1}, "returned an invalid pool name: 'flow/*'"),
+        ({7: 1}, "returned an invalid pool name: 7"),
+        ({"resource/a": 0}, "returned the weight 0 for resource/a; a weight is from 1 to 1000000"),
+        ({"resource/a": True}, "returned the weight True for resource/a; a weight is from 1 to 1000000"),
+        ({"resource/a": 1.5}, "returned the weight 1.5 for resource/a; a weight is from 1 to 1000000"),
+        ({"global": -1}, "returned the weight -1 for global; a weight is from 1 to 1000000"),
     ],
 )
-def test_nonsense_refuses_the_submit_by_the_policys_name_and_stores_nothing(
-    wide: Scheduler, raw: Raw, said: Any, text: str
+def test_invalid_demand_refuses_the_submit_and_names_the_policy(
+    unlimited_scheduler: Scheduler, run_sql: SqlRunner, demand: Any, text: str
 ) -> None:
-    wide.configure(policy=NamedPolicy("mine", Says(said)))
-    with pytest.raises(InvalidInput) as refused:
-        wide.submit()
-    assert refused.value.message.startswith(f"the concurrency policy mine {text}")
-    assert refused.value.message.endswith("; nothing was stored")
-    assert raw("SELECT count(*) FROM job") == raw("SELECT count(*) FROM spec") == [(0,)]
-    wide.configure(policy=PoolPolicy())
-    assert wide.started() == []
-    wide.submit()
-    assert len(wide.started()) == 1
+    unlimited_scheduler.configure(policy=PluginPolicy("mine", FixedPolicy(demand)))
+    with pytest.raises(InvalidInput) as refusal:
+        unlimited_scheduler.submit()
+    assert refusal.value.message.startswith(f"the concurrency policy mine {text}")
+    assert refusal.value.message.endswith("; nothing was stored")
+    assert run_sql("SELECT count(*) FROM job") == run_sql("SELECT count(*) FROM spec") == [(0,)]
+    unlimited_scheduler.configure(policy=PoolPolicy())
+    assert unlimited_scheduler.started_jobs() == []
+    unlimited_scheduler.submit()
+    assert len(unlimited_scheduler.started_jobs()) == 1
 
 
-def test_global_is_the_switch_for_all(wide: Scheduler) -> None:
-    wide.configure(policy=NamedPolicy("mine", Says({})))
-    wide.set_pools(**{"global": 0})
-    job = wide.submit(type="story")
-    assert (wide.job(job).draws, wide.started()) == ({"global": 1}, [])
-    wide.set_pools(**{"global": 1})
-    assert wide.started() == [job]
+def test_global_pool_applies_to_every_policy(unlimited_scheduler: Scheduler) -> None:
+    unlimited_scheduler.configure(policy=PluginPolicy("mine", FixedPolicy({})))
+    unlimited_scheduler.set_pools(**{"global": 0})
+    job = unlimited_scheduler.submit(type="story")
+    assert (unlimited_scheduler.job(job).demand, unlimited_scheduler.started_jobs()) == ({"global": 1}, [])
+    unlimited_scheduler.set_pools(**{"global": 1})
+    assert unlimited_scheduler.started_jobs() == [job]
 
 
-def test_a_changed_policy_is_for_jobs_submitted_from_then_on(wide: Scheduler) -> None:
-    wide.set_pools(resource__night=1)
-    before = [wide.submit() for _ in range(2)]
-    wide.configure(policy=NamedPolicy("mine", Says({"resource/night": 1})))
-    after = [wide.submit() for _ in range(2)]
-    assert wide.started() == [*before, after[0]]
-    wide.configure(policy=PoolPolicy())
-    assert wide.detail(after[1]) == "waiting on pool resource/night (1/1)"
-    retried = wide.submit(retries=1)
-    assert wide.job(retried).draws == {"global": 1}
+def test_changed_policy_applies_to_later_submits(unlimited_scheduler: Scheduler) -> None:
+    unlimited_scheduler.set_pools(resource__night=1)
+    before = [unlimited_scheduler.submit() for _ in range(2)]
+    unlimited_scheduler.configure(policy=PluginPolicy("mine", FixedPolicy({"resource/night": 1})))
+    after = [unlimited_scheduler.submit() for _ in range(2)]
+    assert unlimited_scheduler.started_jobs() == [*before, after[0]]
+    unlimited_scheduler.configure(policy=PoolPolicy())
+    assert unlimited_scheduler.wait_detail(after[1]) == "waiting on pool resource/night (1/1)"
+    retried = unlimited_scheduler.submit(retries=1)
+    assert unlimited_scheduler.job(retried).demand == {"global": 1}
 
 
-def test_its_weights_are_warned_of_and_why_repeats_it(wide: Scheduler) -> None:
-    wide.set_pools(resource__night=2)
-    wide.configure(policy=NamedPolicy("mine", Says({"resource/night": 3})))
-    told = wide.submitted()
-    assert told.warnings == ["pool resource/night has size 2, the job draws 3: it cannot start until the pool grows"]
-    assert why(wide.reader, told.jobs[0], wide.sight).warnings == told.warnings
+def test_weight_from_a_policy_above_pool_size_is_refused(unlimited_scheduler: Scheduler) -> None:
+    unlimited_scheduler.set_pools(resource__night=2)
+    unlimited_scheduler.configure(policy=PluginPolicy("mine", FixedPolicy({"resource/night": 3})))
+    with pytest.raises(InvalidInput, match="needs 3 of resource/night, whose size is 2"):
+        unlimited_scheduler.submit()

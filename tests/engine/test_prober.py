@@ -1,4 +1,4 @@
-"""The prober's thread: it answers, notices, sleeps, and tries again."""
+"""The prober's thread: answers, observed changes, sleep and retries."""
 
 from __future__ import annotations
 
@@ -10,102 +10,102 @@ from typing import Any
 import pytest
 
 from harness import Scheduler
-from rota.core.fact import File
+from rota.core.fact import FileExists
 from rota.core.status import Status
 from rota.engine import prober as module
 from rota.engine.prober import Prober
-from rota.engine.work import Question, Request
+from rota.engine.transaction import ProbeRequest, TurnRequest
 from rota.errors import StoreError
 from rota.ids import JobId
 from rota.store.port import Store
 
-PLAN = File("/plan.md")
-PATIENCE = 30.0
+PLAN = FileExists("/plan.md")
+TIMEOUT_SECONDS = 30.0
 
 
 class Rig:
-    """A scheduler that takes a turn for each request of a real prober, in the test's own thread."""
+    """Scheduler that takes a turn for each request of a real prober, in the test's own thread."""
 
     def __init__(self, store: Store, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
-        self.requests: Queue[Request[Any]] = Queue()
+        self.requests: Queue[TurnRequest[Any]] = Queue()
         self.prober = Prober(
             store,
             scheduler.probe,
-            places=lambda: scheduler.settings.places,
-            known=scheduler.engine.known,
+            artifact_paths=lambda: scheduler.settings.artifact_paths,
+            fact_cache=scheduler.engine.fact_cache,
             submit=self.requests.put,
         )
         self.prober.start()
 
     def take(self) -> None:
-        """The next request, done."""
-        self.scheduler.engine.turn([self.requests.get(timeout=PATIENCE)])
+        """Run the next request."""
+        self.scheduler.engine.turn([self.requests.get(timeout=TIMEOUT_SECONDS)])
 
-    def until(self, is_so: Callable[[], bool]) -> None:
-        while not is_so():
+    def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
             self.take()
 
 
 @pytest.fixture
 def rig(store: Store, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
-    monkeypatch.setattr(module, "PERIOD", 0.01)
-    monkeypatch.setattr(module, "AGAIN", 0.01)
+    monkeypatch.setattr(module, "PROBE_INTERVAL", 0.01)
+    monkeypatch.setattr(module, "RETRY_INTERVAL", 0.01)
     rig = Rig(store, scheduler)
     yield rig
     rig.prober.stop()
 
 
-def test_a_question_is_answered(rig: Rig) -> None:
-    rig.scheduler.probe.world[PLAN] = True
-    rig.prober.ask([Question(job=JobId(1), facts=(PLAN,), is_undecided=True)])
+def test_question_is_answered(rig: Rig) -> None:
+    rig.scheduler.probe.values[PLAN] = True
+    rig.prober.submit_probes([ProbeRequest(job=JobId(1), facts=(PLAN,), is_undecided=True)])
     rig.take()
-    assert rig.scheduler.engine.known.seen == {PLAN: True}
+    assert rig.scheduler.engine.fact_cache.observed == {PLAN: True}
 
 
-def test_a_change_is_noticed_without_a_question(rig: Rig) -> None:
+def test_change_is_noticed_without_a_question(rig: Rig) -> None:
     job = rig.scheduler.submit(needs=["file:/plan.md"], missing_producer="wait")
-    rig.prober.ask([])
-    rig.scheduler.probe.world[PLAN] = True
+    rig.prober.submit_probes([])
+    rig.scheduler.probe.values[PLAN] = True
     rig.until(lambda: rig.scheduler.status(job) is not Status.WAITING_ON_DEPS)
 
 
-def test_what_does_not_change_is_not_told(rig: Rig) -> None:
+def test_unchanged_fact_is_not_reported(rig: Rig) -> None:
     rig.scheduler.submit(needs=["file:/plan.md"], missing_producer="wait")
-    looks = rig.scheduler.probe.looks
-    rig.prober.ask([])
-    seen = threading.Event()
-    while rig.scheduler.probe.looks < looks + 3:
-        seen.wait(0.01)
+    count = rig.scheduler.probe.probe_count
+    rig.prober.submit_probes([])
+    timer = threading.Event()
+    while rig.scheduler.probe.probe_count < count + 3:
+        timer.wait(0.01)
     assert rig.requests.empty()
 
 
-def test_an_answer_that_could_not_be_taken_comes_again(rig: Rig) -> None:
-    rig.prober.ask([Question(job=JobId(1), facts=(PLAN,), is_undecided=True)])
-    rig.requests.get(timeout=PATIENCE).done(StoreError("the disk is full"))
+def test_answer_that_could_not_be_stored_is_repeated(rig: Rig) -> None:
+    rig.prober.submit_probes([ProbeRequest(job=JobId(1), facts=(PLAN,), is_undecided=True)])
+    rig.requests.get(timeout=TIMEOUT_SECONDS).on_done(StoreError("the disk is full"))
     rig.take()
-    assert rig.scheduler.engine.known.seen == {PLAN: False}
+    assert rig.scheduler.engine.fact_cache.observed == {PLAN: False}
 
 
-def test_a_probe_that_breaks_is_asked_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = rig.scheduler.probe.look
+def test_failed_probe_is_repeated(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = rig.scheduler.probe.observe
     broken = [OSError("stale file handle"), ValueError("a defect")]
 
-    def look(facts: Any) -> Any:
+    def observe(facts: Any) -> Any:
         if broken:
             raise broken.pop()
         return real(facts)
 
-    monkeypatch.setattr(rig.scheduler.probe, "look", look)
-    rig.prober.ask([Question(job=JobId(1), facts=(PLAN,), is_undecided=True)])
+    monkeypatch.setattr(rig.scheduler.probe, "observe", observe)
+    rig.prober.submit_probes([ProbeRequest(job=JobId(1), facts=(PLAN,), is_undecided=True)])
     rig.take()
     assert not broken
 
 
-def test_what_nobody_waits_for_is_forgotten_in_the_end(rig: Rig) -> None:
-    known = rig.scheduler.engine.known.seen
-    known.update(dict.fromkeys([File(f"/{n}") for n in range(2000)], True))
+def test_unwatched_facts_are_forgotten(rig: Rig) -> None:
+    observed = rig.scheduler.engine.fact_cache.observed
+    observed.update(dict.fromkeys([FileExists(f"/{n}") for n in range(2000)], True))
     job = rig.scheduler.submit(needs=["file:/plan.md"], missing_producer="wait")
-    rig.prober.ask([])
-    rig.until(lambda: set(known) == {PLAN})
+    rig.prober.submit_probes([])
+    rig.until(lambda: set(observed) == {PLAN})
     rig.scheduler.cancel(job)

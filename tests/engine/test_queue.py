@@ -1,4 +1,4 @@
-"""Queue order (INV-004), delay, and the horizon that keeps both over long looks."""
+"""Queue order (INV-004), delays, and the horizon that keeps both over long evaluations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from harness import Scheduler
 from rota.core.status import Status
 from rota.engine import dispatch
-from rota.executor.port import Account, Exited
+from rota.executor.port import ExitReport, RunReport
 from rota.ids import RunId
 
 
@@ -28,28 +28,28 @@ def test_positions_leave_gaps_of_a_hundred(scheduler: Scheduler) -> None:
     assert [scheduler.job(job).position for job in jobs] == [100, 200, 300]
 
 
-def test_the_order_holds_over_lanes(scheduler: Scheduler) -> None:
-    """Jobs with different draws stand in different lanes, and still go by rank."""
+def test_order_holds_over_lanes(scheduler: Scheduler) -> None:
+    """Jobs with different demand are in different lanes, and still start by rank."""
     blocker = scheduler.submit()
     jobs = [scheduler.submit(flow=flow, type=kind) for flow, kind in zip("abcab", "xxyyz", strict=True)]
     assert scheduler.drain() == [blocker, *jobs]
 
 
-def test_a_delayed_job_is_not_started_a_microsecond_early(scheduler: Scheduler) -> None:
+def test_delayed_job_does_not_start_a_microsecond_early(scheduler: Scheduler) -> None:
     job = scheduler.submit(delay="10s")
     due = scheduler.clock.moment + timedelta(seconds=10)
     assert scheduler.engine.next_due == due
     scheduler.clock.moment = due - timedelta(microseconds=1)
-    scheduler.turn()
-    assert scheduler.started() == []
-    assert scheduler.detail(job) == "not before 2026-01-01T00:00:10Z"
+    scheduler.run_turns()
+    assert scheduler.started_jobs() == []
+    assert scheduler.wait_detail(job) == "not before 2026-01-01T00:00:10Z"
     scheduler.clock.advance(microseconds=1)
-    scheduler.turn()
-    assert scheduler.started() == [job]
+    scheduler.run_turns()
+    assert scheduler.started_jobs() == [job]
     assert scheduler.engine.next_due is None
 
 
-def test_the_next_due_is_the_earliest(scheduler: Scheduler) -> None:
+def test_next_due_is_the_earliest(scheduler: Scheduler) -> None:
     now = scheduler.clock.moment
     scheduler.submit(delay="1h")
     soon = scheduler.submit(delay="1m")
@@ -59,97 +59,99 @@ def test_the_next_due_is_the_earliest(scheduler: Scheduler) -> None:
     assert scheduler.engine.next_due == now + timedelta(hours=1)
 
 
-def test_a_delay_survives_a_crash(scheduler: Scheduler) -> None:
+@pytest.mark.both_databases
+def test_delay_survives_crash(scheduler: Scheduler) -> None:
     job = scheduler.submit(delay="10s")
     due = scheduler.clock.moment + timedelta(seconds=10)
     scheduler.clock.advance(seconds=9)
     scheduler.crash()
-    assert scheduler.started() == []
+    assert scheduler.started_jobs() == []
     assert scheduler.engine.next_due == due
     scheduler.clock.advance(seconds=1)
     scheduler.crash()
-    assert scheduler.started() == [job]
+    assert scheduler.started_jobs() == [job]
 
 
-def test_a_delay_stands_behind_the_edges(scheduler: Scheduler) -> None:
+def test_delay_comes_after_the_edges(scheduler: Scheduler) -> None:
     first = scheduler.submit()
     job = scheduler.submit(after=[first], delay="10s")
     assert scheduler.status(job) is Status.WAITING_ON_DEPS
-    scheduler.end(first)
+    scheduler.end_run(first)
     assert scheduler.status(job) is Status.QUEUED
-    assert scheduler.detail(job) == "not before 2026-01-01T00:00:10Z"
+    assert scheduler.wait_detail(job) == "not before 2026-01-01T00:00:10Z"
     scheduler.clock.advance(seconds=10)
-    scheduler.turn()
-    assert scheduler.started() == [first, job]
+    scheduler.run_turns()
+    assert scheduler.started_jobs() == [first, job]
 
 
-def test_a_delayed_job_stands_at_its_own_place_when_its_time_has_come(scheduler: Scheduler) -> None:
+def test_delayed_job_keeps_its_place_in_the_queue(scheduler: Scheduler) -> None:
     blocker = scheduler.submit()
     delayed = scheduler.submit(delay="10s")
     later = scheduler.submit()
     scheduler.clock.advance(seconds=10)
-    scheduler.turn()
+    scheduler.run_turns()
     assert scheduler.drain() == [blocker, delayed, later]
 
 
 @pytest.fixture
-def short_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One job is looked at in a transaction."""
-    monkeypatch.setattr(dispatch, "LOOK", 1)
-    monkeypatch.setattr(dispatch, "LOOKS", 1)
+def short_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Evaluate one job in a transaction."""
+    monkeypatch.setattr(dispatch, "EVALUATE_BATCH_SIZE", 1)
+    monkeypatch.setattr(dispatch, "MAX_EVALUATE_BATCHES", 1)
 
 
-@pytest.mark.usefixtures("short_looks")
-def test_looks_that_take_many_turns_come_to_an_end_without_a_new_event(wide: Scheduler) -> None:
-    root = wide.submit()
-    jobs = [wide.submit(after=[root]) for _ in range(5)]
-    wide.end(root, 1)
-    assert [wide.status(job) for job in jobs] == [Status.BLOCKED_BY_DEPENDENCY] * 5
+@pytest.mark.usefixtures("short_evaluations")
+def test_evaluation_over_many_turns_ends_without_a_new_event(unlimited_scheduler: Scheduler) -> None:
+    root = unlimited_scheduler.submit()
+    jobs = [unlimited_scheduler.submit(after=[root]) for _ in range(5)]
+    unlimited_scheduler.end_run(root, 1)
+    assert [unlimited_scheduler.status(job) for job in jobs] == [Status.BLOCKED_BY_DEPENDENCY] * 5
 
 
-@pytest.mark.usefixtures("short_looks")
-def test_looks_go_on_while_every_place_is_taken(scheduler: Scheduler) -> None:
+@pytest.mark.usefixtures("short_evaluations")
+def test_evaluation_continues_while_all_workers_are_busy(scheduler: Scheduler) -> None:
     root, running = scheduler.submit(), scheduler.submit()
     jobs = [scheduler.submit(after=[root]) for _ in range(5)]
-    scheduler.end(root, 1)
+    scheduler.end_run(root, 1)
     assert scheduler.status(running) is Status.DISPATCHED
     assert [scheduler.status(job) for job in jobs] == [Status.BLOCKED_BY_DEPENDENCY] * 5
 
 
-@pytest.mark.usefixtures("short_looks")
-def test_looks_go_on_while_nothing_new_may_start(scheduler: Scheduler) -> None:
+@pytest.mark.usefixtures("short_evaluations")
+def test_evaluation_continues_while_draining(scheduler: Scheduler) -> None:
     root = scheduler.submit()
     jobs = [scheduler.submit(after=[root]) for _ in range(5)]
     scheduler.engine.is_draining = True
-    scheduler.end(root, 1)
+    scheduler.end_run(root, 1)
     assert [scheduler.status(job) for job in jobs] == [Status.BLOCKED_BY_DEPENDENCY] * 5
 
 
-@pytest.mark.usefixtures("short_looks")
-def test_nothing_starts_before_an_earlier_job_that_has_not_been_looked_at(wide: Scheduler) -> None:
-    root = wide.submit()
-    early = [wide.submit(after=[root]) for _ in range(5)]
-    wide.set_pools(**{"global": 1})
-    ready = wide.submit()
-    assert wide.drain() == [root, *early, ready]
+@pytest.mark.usefixtures("short_evaluations")
+def test_nothing_starts_before_an_earlier_job_that_is_not_evaluated(unlimited_scheduler: Scheduler) -> None:
+    root = unlimited_scheduler.submit()
+    early = [unlimited_scheduler.submit(after=[root]) for _ in range(5)]
+    unlimited_scheduler.set_pools(**{"global": 1})
+    ready = unlimited_scheduler.submit()
+    assert unlimited_scheduler.drain() == [root, *early, ready]
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize("turns", range(8))
-@pytest.mark.usefixtures("short_looks")
-def test_a_crash_between_an_end_and_the_looks_it_asks_for_loses_no_wake_up(wide: Scheduler, turns: int) -> None:
-    root = wide.submit()
-    jobs = [wide.submit(after=[root]) for _ in range(5)]
-    last = wide.submit(after=jobs)
-    wide.executor.inbox.append(exited(wide, wide.run_of(root)))
+@pytest.mark.usefixtures("short_evaluations")
+def test_crash_between_an_end_and_its_evaluations_loses_no_wake_up(unlimited_scheduler: Scheduler, turns: int) -> None:
+    root = unlimited_scheduler.submit()
+    jobs = [unlimited_scheduler.submit(after=[root]) for _ in range(5)]
+    last = unlimited_scheduler.submit(after=jobs)
+    unlimited_scheduler.executor.inbox.append(exit_report(unlimited_scheduler, unlimited_scheduler.find_run(root)))
     for _ in range(turns):
-        wide.engine.turn()
-    ended = set(wide.executor.acknowledged)
-    running = [start.run for start in wide.executor.starts if start.run not in ended]
-    wide.crash([Account(run=run, pid=1) for run in running])
-    wide.say(*(exited(wide, run) for run in running))
-    wide.drain()
-    assert {wide.status(job) for job in (root, *jobs, last)} == {Status.COMPLETED}
+        unlimited_scheduler.engine.turn()
+    ended = set(unlimited_scheduler.executor.acknowledged)
+    running = [start.run for start in unlimited_scheduler.executor.starts if start.run not in ended]
+    unlimited_scheduler.crash([RunReport(run=run, pid=1) for run in running])
+    unlimited_scheduler.receive(*(exit_report(unlimited_scheduler, run) for run in running))
+    unlimited_scheduler.drain()
+    assert {unlimited_scheduler.status(job) for job in (root, *jobs, last)} == {Status.COMPLETED}
 
 
-def exited(scheduler: Scheduler, run: RunId) -> Exited:
-    return Exited(run=run, at=scheduler.clock.moment.timestamp(), code=0)
+def exit_report(scheduler: Scheduler, run: RunId) -> ExitReport:
+    return ExitReport(run=run, at=scheduler.clock.moment.timestamp(), code=0)

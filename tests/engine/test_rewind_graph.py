@@ -1,4 +1,4 @@
-"""Any graph, any outcomes, any job rewound: all downstream runs again in its order, and nothing else is touched."""
+"""Property test of rewind on arbitrary graphs: all downstream jobs run again in order, and no others change."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness import Scheduler
-from rota.core.fact import File
+from rota.core.fact import FileExists
 from rota.core.job import Job
 from rota.core.status import ACTIVE, TERMINAL
-from rota.executor.port import Exited
+from rota.executor.port import ExitReport
 from rota.ids import JobId, RunId
 from rota.store.sqlite.store import SqliteStore
 from sample import sample
@@ -26,14 +26,14 @@ MEMORY = Path("/dev/shm")
 
 
 class Node(msgspec.Struct, frozen=True):
-    """What it comes after and what it needs: earlier ones, counted round."""
+    """Edges and needs of a job on earlier jobs, by number modulo their count."""
 
     after: list[tuple[int, str]]
     needs: list[int]
     codes: tuple[int, int]
-    """How its run ends, before and after the rewind."""
+    """Exit codes of its run, before and after the rewind."""
     makes: tuple[bool, bool]
-    """Whether there is then what it said it makes."""
+    """Whether its product exists after the run, before and after the rewind."""
 
 
 codes = st.sampled_from([0, 0, 0, 1])
@@ -48,7 +48,7 @@ nodes = st.builds(
 )
 
 
-class World:
+class GraphRun:
     def __init__(self, home: Path, graph: list[Node]) -> None:
         self.scheduler = Scheduler(SqliteStore(home / "rota.db"), home, {"global": -1})
         self.connection = sqlite3.connect(home / "rota.db", isolation_level=None)
@@ -64,23 +64,23 @@ class World:
         needs = {jobs[n % len(jobs)] for n in node.needs if jobs}
         job = self.scheduler.submit(
             after=[f"job-{predecessor}:{policy}" for predecessor, policy in after.items()],
-            needs=[f"file:/{maker}" for maker in sorted(needs)],
+            needs=[f"file:/{producer}" for producer in sorted(needs)],
             produces=[f"file:/{len(jobs) + 1}"],
         )
         self.nodes[job] = node
         self.before[job] = set(after) | needs
 
-    def raw(self, sql: str) -> list[tuple[Any, ...]]:
+    def run_sql(self, sql: str) -> list[tuple[Any, ...]]:
         return self.connection.execute(sql).fetchall()
 
     def jobs(self) -> dict[JobId, Job]:
         return {job.id: job for job in self.scheduler.reader.jobs(list(self.nodes))}
 
-    def play(self, part: int, members: set[JobId]) -> None:
-        """End what runs, the latest first, until nothing does. Of the members none starts before those of them that
-        it follows have ended."""
+    def run_jobs(self, part: int, members: set[JobId]) -> None:
+        """End running jobs, the latest first, until none runs. Check that no member starts before the members that it
+        follows have ended."""
         while running := [start for start in self.scheduler.executor.starts if start.run not in self.ended]:
-            statuses = {job: found.status for job, found in self.jobs().items()}
+            statuses = {job: record.status for job, record in self.jobs().items()}
             for start in running:
                 for predecessor in self.before[start.job] & members if start.job in members else ():
                     assert statuses[predecessor] in TERMINAL, (start.job, predecessor)
@@ -88,17 +88,17 @@ class World:
             node = self.nodes[job]
             self.ended.add(run)
             if node.codes[part] == 0:
-                self.scheduler.probe.world[File(f"/{job}")] = node.makes[part]
+                self.scheduler.probe.values[FileExists(f"/{job}")] = node.makes[part]
             at = self.scheduler.clock.moment.timestamp()
-            self.scheduler.say(Exited(run=run, at=at, code=node.codes[part]))
-        check_store(self.raw)
+            self.scheduler.receive(ExitReport(run=run, at=at, code=node.codes[part]))
+        check_store(self.run_sql)
 
     def downstream(self, root: JobId) -> set[JobId]:
-        found = {root}
-        for job in self.nodes:  # each follows earlier ones only
-            if self.before[job] & found:
-                found.add(job)
-        return found
+        result = {root}
+        for job in self.nodes:  # each job follows earlier ones only
+            if self.before[job] & result:
+                result.add(job)
+        return result
 
     def close(self) -> None:
         self.connection.close()
@@ -106,37 +106,37 @@ class World:
 
 
 @settings(max_examples=sample(50), suppress_health_check=list(HealthCheck))
-@given(graph=st.lists(nodes, min_size=1, max_size=8), pick=st.integers(0, 99), is_half_way=st.booleans())
-def test_any_job_of_any_graph(graph: list[Node], pick: int, is_half_way: bool) -> None:
+@given(graph=st.lists(nodes, min_size=1, max_size=8), pick=st.integers(0, 99), has_crashed=st.booleans())
+def test_rewind_of_any_job_of_any_graph(graph: list[Node], pick: int, has_crashed: bool) -> None:
     home = Path(tempfile.mkdtemp(prefix="rota-rewind-", dir=MEMORY if MEMORY.is_dir() else None))
-    world = World(home, graph)
+    graph_run = GraphRun(home, graph)
     try:
-        world.play(0, set())
-        assert all(job.status in TERMINAL for job in world.jobs().values())
-        root = list(world.nodes)[pick % len(world.nodes)]
-        members, before = world.downstream(root), world.jobs()
-        if is_half_way:  # a scheduler that knows nothing of what it saw
-            world.scheduler.crash()
-        report = world.scheduler.rewind(root)
+        graph_run.run_jobs(0, set())
+        assert all(job.status in TERMINAL for job in graph_run.jobs().values())
+        root = list(graph_run.nodes)[pick % len(graph_run.nodes)]
+        members, before = graph_run.downstream(root), graph_run.jobs()
+        if has_crashed:  # a scheduler without cached facts
+            graph_run.scheduler.crash()
+        report = graph_run.scheduler.rewind(root)
         assert set(report.rewind_set) == {f"job-{job}" for job in members}
-        after = world.jobs()
-        for job in world.nodes.keys() - members:
+        after = graph_run.jobs()
+        for job in graph_run.nodes.keys() - members:
             assert after[job] == before[job]
-        # What is upstream of the set was left as it is, and may decide some of it at once; else all waits for the root.
-        is_decided = after[root].status in TERMINAL or any(world.before[job] - members for job in members - {root})
+        # Jobs upstream of the set were left as they are, and may decide some members; otherwise all wait for the root.
+        is_decided = after[root].status in TERMINAL or any(graph_run.before[job] - members for job in members - {root})
         for job in members:
             assert is_decided or after[job].status in ACTIVE
             assert is_decided or job == root or after[job].run == before[job].run
             assert (f"job-{job}" in report.restarted) <= (after[job].current_run is not None)
-        world.play(1, members)
-        ends = world.jobs()
+        graph_run.run_jobs(1, members)
+        ends = graph_run.jobs()
         for job in members:
             assert ends[job].status in TERMINAL
             run = ends[job].current_run
             assert ends[job].reason is not None if run is None else run.status is ends[job].status
-        assert {job: ends[job] for job in world.nodes.keys() - members} == {
-            job: before[job] for job in world.nodes.keys() - members
+        assert {job: ends[job] for job in graph_run.nodes.keys() - members} == {
+            job: before[job] for job in graph_run.nodes.keys() - members
         }
     finally:
-        world.close()
+        graph_run.close()
         shutil.rmtree(home)

@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order, a key has one active chain at most, and every answer about it is true."""
+"""Property test: in any sequence of operations a key has at most one active chain, and every response is true."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import Scheduler
-from rota.command.backpressure import Deferred
+from rota.command.backpressure import DeferredSubmit
 from rota.command.retry import retry
-from rota.command.submit import AlreadyActive, Submitted
+from rota.command.submit import AcceptedSubmit, DuplicateSubmit
 from rota.core.backpressure import QueueLimit
 from rota.core.status import Status
 from rota.errors import Conflict
@@ -29,10 +29,10 @@ steps = st.tuples(
 )
 
 
-class Play:
+class OperationRunner:
     def __init__(self, home: Path) -> None:
         self.scheduler = Scheduler(SqliteStore(home / "rota.db"), home, {"global": 2})
-        self.scheduler.set_queue(QueueLimit(hard=HARD))
+        self.scheduler.set_queue_limits(QueueLimit(hard=HARD))
         self.path = home / "rota.db"
 
     def active(self, key: str) -> list[JobId]:
@@ -41,59 +41,59 @@ class Play:
             return [JobId(job) for (job,) in rows]
 
     def submit(self, key: str, after: list[JobId]) -> None:
-        before, depth = self.active(key), self.scheduler.reader.depth().total
-        told = self.scheduler.answer(unique=key, after=[f"job-{job}:finished" for job in after], retries=1)
-        match told:
-            case AlreadyActive():
-                assert list(told.active.values()) == before
-            case Deferred():
+        before, depth = self.active(key), self.scheduler.reader.queue_depth().total
+        result = self.scheduler.try_submit(unique=key, after=[f"job-{job}:finished" for job in after], retries=1)
+        match result:
+            case DuplicateSubmit():
+                assert list(result.active.values()) == before
+            case DeferredSubmit():
                 assert not before
                 assert depth >= HARD
-            case Submitted():
+            case AcceptedSubmit():
                 assert not before
                 assert depth < HARD
-                assert self.active(key) == told.jobs
+                assert self.active(key) == result.jobs
 
     def pick(self, number: int) -> JobId | None:
         jobs = self.scheduler.reader.list_jobs(Status, limit=1000)
         return sorted(jobs)[number % len(jobs)] if jobs else None
 
-    def step(self, what: str, number: int) -> None:
+    def step(self, operation: str, number: int) -> None:
         job = self.pick(number)
         running = self.scheduler.reader.running_jobs()
-        if what in ("a", "b"):
-            self.submit(what, [])
-        elif what == "time":
+        if operation in ("a", "b"):
+            self.submit(operation, [])
+        elif operation == "time":
             self.scheduler.clock.advance(minutes=5)
-            self.scheduler.turn()
-        elif what == "crash":
+            self.scheduler.run_turns()
+        elif operation == "crash":
             self.scheduler.crash()
-        elif what in ("end", "fail") and running:
-            self.scheduler.end(running[number % len(running)], int(what == "fail"))
-        elif job is not None and what in ("after", "cancel", "retry", "rewind"):
+        elif operation in ("end", "fail") and running:
+            self.scheduler.end_run(running[number % len(running)], int(operation == "fail"))
+        elif job is not None and operation in ("after", "cancel", "retry", "rewind"):
             with suppress(Conflict):
-                self.act(what, job)
+                self.act(operation, job)
 
-    def act(self, what: str, job: JobId) -> None:
-        if what == "after":
+    def act(self, operation: str, job: JobId) -> None:
+        if operation == "after":
             self.submit("a", [job])
-        elif what == "cancel":
+        elif operation == "cancel":
             self.scheduler.cancel(job)
-        elif what == "retry":
-            self.scheduler.do(lambda work: retry(work, f"job-{job}", actor="me"))
+        elif operation == "retry":
+            self.scheduler.run_request(lambda tx: retry(tx, f"job-{job}", actor="me"))
         else:
             self.scheduler.rewind(job)
 
 
 @settings(max_examples=sample(25))
 @given(st.lists(steps, min_size=5, max_size=40))
-def test_a_key_has_one_active_chain_at_every_step(play: list[Step]) -> None:
+def test_key_has_at_most_one_active_chain_at_every_step(operations: list[Step]) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        one = Play(Path(directory))
+        runner = OperationRunner(Path(directory))
         try:
-            for what, number in play:
-                one.step(what, number)
-                assert one.scheduler.engine.trouble is None, "the rules refuse before the schema has to"
-                assert all(len(one.active(key)) <= 1 for key in "ab")
+            for operation, number in operations:
+                runner.step(operation, number)
+                assert runner.scheduler.engine.store_error is None, "the rules refuse before the schema does"
+                assert all(len(runner.active(key)) <= 1 for key in "ab")
         finally:
-            one.scheduler.close()
+            runner.scheduler.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from executor.rig import Fifo, Rig, rig_in
+from executor.rig import Fifo, Rig, open_rig
 from rota.executor.supervisor import protocol
 
 
@@ -20,33 +20,33 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def rig(home: Path) -> Iterator[Rig]:
-    with rig_in(home) as rig:
+    with open_rig(home) as rig:
         yield rig
 
 
 @pytest.fixture
-def fifo(tmp_path: Path) -> Iterator[Callable[[str], Fifo]]:
-    made: list[Fifo] = []
+def make_fifo(tmp_path: Path) -> Iterator[Callable[[str], Fifo]]:
+    created: list[Fifo] = []
 
     def make(name: str) -> Fifo:
-        made.append(Fifo(tmp_path / name))
-        return made[-1]
+        created.append(Fifo(tmp_path / name))
+        return created[-1]
 
     yield make
-    for each in made:
-        each.close()
+    for item in created:
+        item.close()
 
 
 @pytest.fixture
-def full(rig: Rig) -> Iterator[Callable[[bool], None]]:
-    """Makes the disk look full to the supervisor: no file of its may grow."""
+def fill_disk(rig: Rig) -> Iterator[Callable[[bool], None]]:
+    """Return a function that makes the disk look full to the supervisor: its files cannot grow."""
     pid = rig.executor.supervisor_pid
-    usual = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    default = resource.prlimit(pid, resource.RLIMIT_FSIZE)
 
-    def make(is_full: bool) -> None:
+    def set_full(is_full: bool) -> None:
         size = (rig.home / protocol.JOURNAL).stat().st_size
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, (size + 10, usual[1]) if is_full else usual)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (size + 10, default[1]) if is_full else default)
 
-    yield make
+    yield set_full
     with contextlib.suppress(ProcessLookupError):
-        make(False)
+        set_full(False)

@@ -1,4 +1,4 @@
-"""How many runs a second the supervisor does, as a ratio to bare `posix_spawn` measured in the same minute.
+"""Benchmark of the supervisor in runs per second, as a ratio to plain `posix_spawn` measured at the same time.
 
 python tests/executor/rate.py [runs] [rounds]
 """
@@ -14,33 +14,33 @@ import time
 from pathlib import Path
 
 from rota.executor.local import LocalExecutor
-from rota.executor.port import Acknowledge, Environment, Exited, FailedToStart, Order, Start
+from rota.executor.port import AcknowledgeOrder, EnvironmentUpload, ExecutorOrder, ExitReport, StartFailure, StartOrder
 from rota.ids import JobId, RunId
 
 
-def bare(count: int) -> float:
-    begun = time.perf_counter()
+def measure_spawn(count: int) -> float:
+    started = time.perf_counter()
     for _ in range(count):
         pid = os.posix_spawn("/bin/true", ["true"], os.environ)
         os.waitid(os.P_PID, pid, os.WEXITED)
-    return count / (time.perf_counter() - begun)
+    return count / (time.perf_counter() - started)
 
 
-def supervised(executor: LocalExecutor, home: Path, first: int, count: int, concurrency: int) -> float:
-    begun = time.perf_counter()
+def measure_supervisor(executor: LocalExecutor, home: Path, first: int, count: int, concurrency: int) -> float:
+    started = time.perf_counter()
     sent = done = 0
-    orders: list[Order] = []
+    orders: list[ExecutorOrder] = []
     while done < count:
         while sent < count and sent - done < concurrency:
             number = first + sent
             directory = f"{home}/jobs/job-{number}"
             orders.append(
-                Start(
+                StartOrder(
                     run=RunId(number),
                     job=JobId(number),
                     argv=["/bin/true"],
                     cwd="/",
-                    surroundings=1,
+                    environment_id=1,
                     overlay={"ROTA_JOB": f"job-{number}"},
                     directory=directory,
                 )
@@ -50,13 +50,13 @@ def supervised(executor: LocalExecutor, home: Path, first: int, count: int, conc
         orders = []
         select.select([executor], [], [], 10)
         for message in executor.receive():
-            if isinstance(message, FailedToStart):
+            if isinstance(message, StartFailure):
                 raise SystemExit(message.error)
-            if isinstance(message, Exited):
+            if isinstance(message, ExitReport):
                 done += 1
-                orders.append(Acknowledge(run=message.run))
+                orders.append(AcknowledgeOrder(run=message.run))
     executor.send(orders)
-    return count / (time.perf_counter() - begun)
+    return count / (time.perf_counter() - started)
 
 
 def main() -> None:
@@ -67,16 +67,16 @@ def main() -> None:
         (home / "jobs").mkdir()
         executor = LocalExecutor(home, 1)
         executor.receive()
-        executor.send([Environment(surroundings=1, variables=dict(os.environ))])
+        executor.send([EnvironmentUpload(environment_id=1, variables=dict(os.environ))])
         first = 1
         for _ in range(rounds):
-            limit = bare(count)
+            spawn_rate = measure_spawn(count)
             rates = []
             for concurrency in (1, 2, 4, 8):
-                rates.append((concurrency, supervised(executor, home, first, count, concurrency)))
+                rates.append((concurrency, measure_supervisor(executor, home, first, count, concurrency)))
                 first += count
-            shown = "  ".join(f"c{c} {rate:.0f}/s r{rate / limit:.2f}" for c, rate in rates)
-            print(f"bare {limit:.0f}/s  {shown}")
+            columns = "  ".join(f"c{c} {rate:.0f}/s r{rate / spawn_rate:.2f}" for c, rate in rates)
+            print(f"spawn {spawn_rate:.0f}/s  {columns}")
         status = Path(f"/proc/{executor.supervisor_pid}/status").read_text()
         print(next(line for line in status.splitlines() if line.startswith("VmRSS")))
         executor.close()

@@ -1,4 +1,4 @@
-"""The scheduler's end: starting, losing and finding a supervisor."""
+"""Local executor: starting, losing and finding a supervisor."""
 
 from __future__ import annotations
 
@@ -6,33 +6,45 @@ import contextlib
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from executor.rig import PATIENCE, Fifo, Rig, ends_within, lives, rig_in
-from rota.errors import Unavailable
+from executor.rig import TIMEOUT, Fifo, Rig, ends_within, is_alive, open_rig
+from rota.errors import ServiceUnavailable
 from rota.executor.local import LocalExecutor
-from rota.executor.port import Accounts, Environment, Executor, Exited, Lost, Message
+from rota.executor.port import (
+    ConnectionLoss,
+    EnvironmentUpload,
+    Executor,
+    ExecutorMessage,
+    ExecutorNotAnswering,
+    ExitReport,
+    PingOrder,
+    Pong,
+    RunInventory,
+)
 from rota.executor.supervisor import process, protocol
 
 MakeFifo = Callable[[str], Fifo]
 
 
-def test_it_is_an_executor(rig: Rig) -> None:
+def test_local_executor_implements_the_port(rig: Rig) -> None:
     executor: Executor = rig.executor
     assert executor.receive() == []
 
 
-def test_accounts_come_first_and_the_descriptor_says_so(home: Path) -> None:
+def test_inventory_is_the_first_message(home: Path) -> None:
     executor = LocalExecutor(home, 1)
     try:
-        assert select.select([executor], [], [], PATIENCE)[0]
-        assert executor.receive() == [Accounts(runs=[])]
+        assert select.select([executor], [], [], TIMEOUT)[0]
+        assert executor.receive() == [RunInventory(runs=[])]
         assert not select.select([executor], [], [], 0)[0]
     finally:
         executor.close()
@@ -40,93 +52,96 @@ def test_accounts_come_first_and_the_descriptor_says_so(home: Path) -> None:
         os.waitpid(executor.supervisor_pid, 0)
 
 
-def test_the_supervisor_stands_on_its_own(rig: Rig) -> None:
+def test_supervisor_is_detached_from_its_launcher(rig: Rig) -> None:
     pid = rig.executor.supervisor_pid
-    found = process.look(pid)
-    assert found is not None
-    assert found.session == found.group == pid
+    status = process.read_process(pid)
+    assert status is not None
+    assert status.session == status.group == pid
     descriptors = {link.name: str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()}
     assert descriptors["0"] == "/dev/null"
     assert descriptors["1"] == descriptors["2"] == str(rig.home.resolve() / protocol.LOG)
-    assert not _pipes() & set(descriptors.values())
-    variables = process.variables(pid)
+    assert not _own_pipes() & set(descriptors.values())
+    variables = process.read_environment(pid)
     assert os.fsencode(f"ROTA_HOME={rig.home.resolve()}") in variables
     assert Path(f"/proc/{pid}/comm").read_text() == "rota-supervise\n"
     assert b"rota.executor.supervisor" in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
-def _pipes() -> set[str]:
-    """Ours; among them those of whoever started the tests, who would wait for their end."""
-    found = set()
+def _own_pipes() -> set[str]:
+    """Return this process's pipes, including those of the test runner, which would wait for their end."""
+    targets = set()
     for link in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
-            found.add(str(link.readlink()))
-    return {target for target in found if target.startswith("pipe:")}
+            targets.add(str(link.readlink()))
+    return {target for target in targets if target.startswith("pipe:")}
 
 
-def test_it_imports_little(home: Path) -> None:
+def test_supervisor_imports_few_modules(home: Path) -> None:
     script = "import sys; import rota.executor.supervisor.main; print(*sorted(sys.modules))"
     modules = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
     heavy = {"msgspec", "asyncio", "typing", "pathlib", "logging", "inspect", "dataclasses", "rota.executor.port"}
-    # An editable install may bring some of them along by itself.
+    # An editable install may load some of them itself.
     bare = subprocess.run(
         [sys.executable, "-c", "import sys; print(*sys.modules)"], capture_output=True, text=True, check=True
     ).stdout.split()
     assert not (heavy & set(modules)) - set(bare)
-    assert {m for m in modules if m.startswith("rota")} <= {"rota", "rota.executor", "rota.leftover", "rota.report"} | {
-        m for m in modules if m.startswith("rota.executor.supervisor")
-    }
+    assert {m for m in modules if m.startswith("rota")} <= {
+        "rota",
+        "rota.executor",
+        "rota.job_files",
+        "rota.child_report",
+    } | {m for m in modules if m.startswith("rota.executor.supervisor")}
 
 
-def test_a_killed_supervisor_is_replaced_at_once(rig: Rig) -> None:
+def test_killed_supervisor_is_replaced_at_once(rig: Rig) -> None:
     rig.start(1, ["sleep", "1000"])
-    pid = rig.started(1).pid
+    pid = rig.wait_for_start(1).pid
     first = rig.executor.supervisor_pid
     rig.kill_supervisor()
-    rig.seen.clear()
-    rig.wait_for(Accounts)
-    lost, accounts = rig.seen[:2]
-    assert isinstance(lost, Lost)
-    assert isinstance(accounts, Accounts)
-    assert [(account.run, account.pid) for account in accounts.runs] == [(1, pid)]
+    rig.received.clear()
+    rig.wait_for(RunInventory)
+    lost, inventory = rig.received[:2]
+    assert isinstance(lost, ConnectionLoss)
+    assert isinstance(inventory, RunInventory)
+    assert [(report.run, report.pid) for report in inventory.runs] == [(1, pid)]
     assert rig.executor.supervisor_pid != first
-    rig.introduce()
+    rig.upload_environment()
     rig.start(2, ["true"])
-    assert rig.exited(2).code == 0
-    assert lives(pid)
+    assert rig.wait_for_exit(2).code == 0
+    assert is_alive(pid)
 
 
-def test_orders_to_a_dead_supervisor_are_not_an_error(rig: Rig) -> None:
+def test_orders_to_a_dead_supervisor_are_dropped(rig: Rig) -> None:
     rig.kill_supervisor()
     rig.start(1, ["true"])
-    rig.wait_for(Lost)
+    rig.wait_for(ConnectionLoss)
     rig.start(1, ["true"])
-    assert list(rig.wait_for(Accounts).runs) == []
+    assert list(rig.wait_for(RunInventory).runs) == []
 
 
-def test_a_scheduler_killed_and_started_again_finds_the_same_supervisor(rig: Rig) -> None:
+def test_restarted_scheduler_finds_the_same_supervisor(rig: Rig) -> None:
     rig.start(1, ["sleep", "1000"])
-    pid = rig.started(1).pid
+    pid = rig.wait_for_start(1).pid
     before = rig.executor.supervisor_pid
     rig.reconnect(2)
     assert rig.executor.supervisor_pid == before
-    assert [(account.run, account.pid) for account in rig.accounts.runs] == [(1, pid)]
+    assert [(report.run, report.pid) for report in rig.inventory.runs] == [(1, pid)]
 
 
-def test_two_starters_meet_at_one_supervisor(home: Path) -> None:
+def test_concurrent_launchers_share_one_supervisor(home: Path) -> None:
     executors: list[LocalExecutor] = []
     threads = [threading.Thread(target=lambda: executors.append(LocalExecutor(home, 1))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT)
     assert len({executor.supervisor_pid for executor in executors}) == 1
     pid = executors[0].supervisor_pid
-    # The others wait for the lock and leave when they cannot have it, or find nothing to do.
-    waiting = [each._starter._process for each in executors if each._starter._process is not None]
+    # The others wait for the lock and exit when they cannot get it or have nothing to do.
+    launched = [executor._launcher._process for executor in executors if executor._launcher._process is not None]
     for executor in executors:
         executor.close()
-    for process_ in waiting:
+    for process_ in launched:
         if process_.pid != pid:
             os.kill(process_.pid, signal.SIGKILL)
             os.waitpid(process_.pid, 0)
@@ -135,9 +150,9 @@ def test_two_starters_meet_at_one_supervisor(home: Path) -> None:
     os.waitpid(pid, 0)
 
 
-def test_it_ends_by_itself_when_nobody_needs_it(rig: Rig) -> None:
-    rig.shell(1, "exit 3")
-    end = rig.exited(1)
+def test_idle_supervisor_exits_without_a_scheduler(rig: Rig) -> None:
+    rig.start_shell(1, "exit 3")
+    end = rig.wait_for_exit(1)
     pid = rig.executor.supervisor_pid
     rig.executor.close()
     assert ends_within(pid)
@@ -145,128 +160,191 @@ def test_it_ends_by_itself_when_nobody_needs_it(rig: Rig) -> None:
     assert not (rig.home / protocol.SOCKET).exists()
     rig.reconnect()
     assert rig.executor.supervisor_pid != pid
-    assert rig.exited(1) == end, "what nobody acknowledged is told by the next one"
+    assert rig.wait_for_exit(1) == end, "the next supervisor reports unacknowledged exits"
 
 
-def test_it_stays_while_a_child_lives_and_then_ends(rig: Rig, fifo: MakeFifo) -> None:
-    gate = fifo("gate")
-    rig.shell(1, f"read x < {gate.path}; exit 6")
-    rig.started(1)
+def test_supervisor_stays_while_a_child_lives(rig: Rig, make_fifo: MakeFifo) -> None:
+    gate = make_fifo("gate")
+    rig.start_shell(1, f"read x < {gate.path}; exit 6")
+    rig.wait_for_start(1)
     pid = rig.executor.supervisor_pid
     rig.executor.close()
     assert not ends_within(pid, 3.0)
     gate.release()
     assert ends_within(pid)
     rig.reconnect()
-    assert rig.exited(1).code == 6
+    assert rig.wait_for_exit(1).code == 6
 
 
-def test_sigterm_ends_an_idle_one(rig: Rig) -> None:
+def test_sigterm_ends_an_idle_supervisor(rig: Rig) -> None:
     pid = rig.executor.supervisor_pid
     os.kill(pid, signal.SIGTERM)
     assert ends_within(pid)
-    rig.wait_for(Lost)
-    rig.wait_for(Accounts)
+    rig.wait_for(ConnectionLoss)
+    rig.wait_for(RunInventory)
 
 
-def test_a_long_home_path(tmp_path: Path) -> None:
+def test_long_home_path_works(tmp_path: Path) -> None:
     home = tmp_path / ("long" * 30) / ("path" * 30)
-    with rig_in(home) as rig:
-        rig.shell(1, "exit 3")
-        assert rig.exited(1).code == 3
+    with open_rig(home) as rig:
+        rig.start_shell(1, "exit 3")
+        assert rig.wait_for_exit(1).code == 3
 
 
-def test_a_stale_socket_is_no_hindrance(home: Path) -> None:
+def test_stale_socket_is_replaced(home: Path) -> None:
     (home / protocol.SOCKET).write_text("")
-    with rig_in(home) as rig:
+    with open_rig(home) as rig:
         rig.start(1, ["true"])
-        assert rig.exited(1).code == 0
+        assert rig.wait_for_exit(1).code == 0
 
 
-def test_much_unread_both_ways_does_not_stall(rig: Rig) -> None:
-    """Megabytes of orders while nothing is read: the rest goes out when the descriptor says it can."""
+def test_full_buffers_in_both_directions_do_not_deadlock(rig: Rig) -> None:
+    """Megabytes of orders while nothing is read: the rest is sent when the descriptor reports that there is room."""
     big = {f"NAME_{n}": "x" * 1000 for n in range(1000)}
-    orders = [Environment(surroundings=n, variables=big) for n in range(2, 12)]
+    orders = [EnvironmentUpload(environment_id=n, variables=big) for n in range(2, 12)]
     rig.executor.send(orders)
     for n in range(1, 101):
         rig.start(n, ["/bin/true"])
     for n in range(1, 101):
-        rig.exited(n)
+        rig.wait_for_exit(n)
     for n in range(1, 101):
         rig.acknowledge(n)
-    rig.barrier()
+    rig.sync()
     rig.reconnect()
-    assert list(rig.accounts.runs) == []
+    assert list(rig.inventory.runs) == []
 
 
-def test_the_last_order_goes_out_without_any_answer(rig: Rig) -> None:
-    """What is left in the buffer needs no message to come in before it is sent."""
+def test_buffered_order_is_sent_without_an_incoming_message(rig: Rig) -> None:
+    """The rest of the buffer is sent without waiting for a message."""
     rig.suspend_supervisor()
-    rig.executor.send([Environment(surroundings=2, variables={"X": "y" * 5_000_000})])
+    rig.executor.send([EnvironmentUpload(environment_id=2, variables={"X": "y" * 5_000_000})])
     os.kill(rig.executor.supervisor_pid, signal.SIGCONT)
-    received: list[Message] = []
-    while rig.executor._out:
-        assert select.select([rig.executor], [], [], PATIENCE)[0]
+    received: list[ExecutorMessage] = []
+    while rig.executor._outgoing:
+        assert select.select([rig.executor], [], [], TIMEOUT)[0]
         received += rig.executor.receive()
     assert received == []
     assert not select.select([rig.executor], [], [], 0)[0]
     rig.start(1, ["true"])
-    assert rig.exited(1).code == 0
+    assert rig.wait_for_exit(1).code == 0
 
 
-def test_many_ends_while_the_scheduler_does_not_read(rig: Rig) -> None:
+def test_exits_are_kept_while_the_scheduler_does_not_read(rig: Rig) -> None:
     for n in range(1, 151):
-        rig.shell(n, "printf '%4000s' x >&2; exit 1")
+        rig.start_shell(n, "printf '%4000s' x >&2; exit 1")
     for n in range(1, 151):
-        end = rig.exited(n)
-        assert isinstance(end, Exited)
+        end = rig.wait_for_exit(n)
+        assert isinstance(end, ExitReport)
         assert len(end.tail) == 4000
 
 
-def test_a_supervisor_that_cannot_be_had(home: Path) -> None:
+def test_supervisor_that_cannot_start_is_reported_with_its_log(home: Path) -> None:
     (home / protocol.JOURNAL).mkdir()
-    with pytest.raises(Unavailable, match=r"(?s)could not be started; see .*supervisor.log.*Is a directory"):
+    with pytest.raises(ServiceUnavailable, match=r"(?s)could not be started; see .*supervisor.log.*Is a directory"):
         LocalExecutor(home, 1)
 
 
-def test_while_there_is_none_nobody_is_called_over_and_over(home: Path) -> None:
-    """The loop waits on the descriptor: readable for nothing, it would spin until a supervisor can be had."""
+def test_descriptor_is_not_readable_without_a_supervisor(home: Path) -> None:
+    """The engine waits on the descriptor: readable without a message, it would make a busy loop."""
     executor = LocalExecutor(home, None)
     (home / protocol.JOURNAL).mkdir()
     try:
-        assert executor.receive() == [], "nobody is spoken to before it is known for whom"
-        with pytest.raises(Unavailable):
-            executor.introduce(1)
-        with pytest.raises(Unavailable):
+        assert executor.receive() == [], "there is no connection without a generation"
+        with pytest.raises(ServiceUnavailable):
+            executor.connect_as(1)
+        with pytest.raises(ServiceUnavailable):
             executor.receive()
         assert select.select([executor.fileno()], [], [], 0)[0] == []
     finally:
         executor.close()
 
 
-def test_a_supervisor_that_does_not_answer(rig: Rig) -> None:
-    pid = rig.executor.supervisor_pid
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        with pytest.raises(Unavailable, match="does not answer"):
-            LocalExecutor(rig.home, 2, wait=0.3)
-    finally:
-        os.kill(pid, signal.SIGCONT)
+@pytest.fixture
+def waiting_executor(rig: Rig) -> Iterator[LocalExecutor]:
+    """Executor of a new scheduler whose hello the suspended supervisor has not answered."""
+    rig.start_shell(1, "exec sleep 1000")
+    rig.wait_for_start(1)
+    rig.suspend_supervisor()
+    executor = LocalExecutor(rig.home, None, connect_timeout=0.3)
+    with pytest.raises(ExecutorNotAnswering, match=rf"pid {rig.executor.supervisor_pid}\) does not answer"):
+        executor.connect_as(2)
+    yield executor
+    executor.close()
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(rig.executor.supervisor_pid, signal.SIGCONT)
 
 
-def test_a_home_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match="home cannot be opened"):
+def test_silent_supervisor_is_waited_for_once_and_on_one_connection(rig: Rig, waiting_executor: LocalExecutor) -> None:
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - the count is what matters
+    started = time.monotonic()
+    for _ in range(40):  # more than the backlog of the socket holds
+        with pytest.raises(ExecutorNotAnswering):
+            waiting_executor.receive()
+    assert time.monotonic() - started < TIMEOUT, "no call waits"
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+    assert select.select([waiting_executor.fileno()], [], [], 0)[0] == []
+    os.kill(rig.executor.supervisor_pid, signal.SIGCONT)
+    (inventory,) = _receive_when_available(waiting_executor)
+    assert isinstance(inventory, RunInventory)
+    assert [report.run for report in inventory.runs] == [1]
+
+
+def test_successor_of_a_silent_supervisor_is_found(rig: Rig, waiting_executor: LocalExecutor) -> None:
+    rig.kill_supervisor()
+    (inventory,) = _receive_when_available(waiting_executor)
+    assert isinstance(inventory, RunInventory)
+    assert [report.run for report in inventory.runs] == [1]
+    assert waiting_executor.supervisor_pid != rig.supervisors[0]
+    rig.supervisors.append(waiting_executor.supervisor_pid)
+
+
+def _receive_when_available(executor: LocalExecutor) -> list[ExecutorMessage]:
+    """Receive until the supervisor is available."""
+    deadline = time.monotonic() + TIMEOUT
+    while time.monotonic() < deadline:
+        with contextlib.suppress(ServiceUnavailable):
+            return executor.receive()
+        select.select([], [], [], 0.02)
+    raise AssertionError("no supervisor")
+
+
+def test_full_socket_backlog_does_not_block(rig: Rig, waiting_executor: LocalExecutor) -> None:
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(100):
+                sock = stack.enter_context(socket.socket(socket.AF_UNIX))
+                sock.setblocking(False)
+                sock.connect(str(rig.home / protocol.SOCKET))
+        with pytest.raises(ServiceUnavailable, match="cannot be used"):
+            LocalExecutor(rig.home, 3, connect_timeout=0.3)
+    assert waiting_executor.supervisor_pid == rig.executor.supervisor_pid
+
+
+def test_ping_is_answered_while_a_start_hangs(rig: Rig) -> None:
+    rig.directory(1).mkdir()
+    os.mkfifo(rig.directory(1) / "stdout.log")
+    rig.start(1, ["true"])
+    rig.send(PingOrder())
+    rig.wait_for(Pong)
+    reader = os.open(rig.directory(1) / "stdout.log", os.O_RDONLY)
+    rig.wait_for_start(1)
+    rig.wait_for_exit(1)
+    os.close(reader)
+
+
+def test_missing_home_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(ServiceUnavailable, match="home cannot be opened"):
         LocalExecutor(tmp_path / "nowhere", 1)
 
 
-def test_a_supervisor_started_by_a_job_is_not_part_of_it(
+def test_supervisor_started_by_a_job_is_not_part_of_it(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ROTA_RUN", "run-1")
     monkeypatch.setenv("ROTA_JOB", "job-1")
-    with rig_in(home) as rig:
-        variables = process.variables(rig.executor.supervisor_pid)
+    with open_rig(home) as rig:
+        variables = process.read_environment(rig.executor.supervisor_pid)
         assert not [v for v in variables if v.startswith((b"ROTA_RUN=", b"ROTA_JOB="))]
-        rig.shell(1, "sleep 1000 & exit 0")
-        rig.exited(1)
+        rig.start_shell(1, "sleep 1000 & exit 0")
+        rig.wait_for_exit(1)
         assert len(rig.supervisors) == 1

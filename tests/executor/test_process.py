@@ -1,4 +1,4 @@
-"""Identity, and whose process is whose."""
+"""Identity of processes, and their assignment to runs."""
 
 from __future__ import annotations
 
@@ -11,106 +11,106 @@ from pathlib import Path
 import pytest
 
 from rota.executor.supervisor import process
-from rota.executor.supervisor.ending import Ending
-from rota.executor.supervisor.loop import Loop
+from rota.executor.supervisor.event_loop import EventLoop
 from rota.executor.supervisor.process import Process
-from rota.executor.supervisor.run import Phase, Run
-from rota.executor.supervisor.tree import Tree
+from rota.executor.supervisor.run import RunPhase, SupervisedRun
+from rota.executor.supervisor.tree import ProcessTree
+from rota.executor.supervisor.tree_terminator import TreeTerminator
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> str:
-    """Its own for each test: tags are looked for on the whole machine."""
+    """Home of its own for each test: tags are searched on the whole machine."""
     return str(tmp_path)
 
 
 @pytest.fixture
 def sleeper(home: str) -> Iterator[subprocess.Popen[bytes]]:
     env = {"PATH": os.environ["PATH"], "ROTA_HOME": home, "ROTA_RUN": "run-7"}
-    made = subprocess.Popen(["cat"], start_new_session=True, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert made.stdin is not None
-    assert made.stdout is not None
-    made.stdin.write(b"\n")
-    made.stdin.flush()
-    made.stdout.readline()  # it has left its exec, so that its environment can be read
-    with made:
-        yield made
-        made.kill()
+    sleeper = subprocess.Popen(["cat"], start_new_session=True, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert sleeper.stdin is not None
+    assert sleeper.stdout is not None
+    sleeper.stdin.write(b"\n")
+    sleeper.stdin.flush()
+    sleeper.stdout.readline()  # it has completed its exec, so its environment is readable
+    with sleeper:
+        yield sleeper
+        sleeper.kill()
 
 
-def test_a_handle_is_had_only_with_the_right_start_time(sleeper: subprocess.Popen[bytes]) -> None:
-    found = process.look(sleeper.pid)
-    assert found is not None
-    assert process.handle(sleeper.pid, found.start_time - 1) is None
-    fd = process.handle(sleeper.pid, found.start_time)
+def test_pidfd_requires_the_matching_start_time(sleeper: subprocess.Popen[bytes]) -> None:
+    status = process.read_process(sleeper.pid)
+    assert status is not None
+    assert process.open_pidfd(sleeper.pid, status.start_time - 1) is None
+    fd = process.open_pidfd(sleeper.pid, status.start_time)
     assert fd is not None
     os.close(fd)
 
 
-def test_a_process_that_we_may_not_look_at_is_not_inside_an_exec() -> None:
-    """It shows no environment, now and for ever: nobody waits for that. (As root another user's is open to us.)"""
+def test_unreadable_process_is_not_in_exec() -> None:
+    """It never shows an environment, so nothing waits for one. (Root can read the environment of any user.)"""
     script = "import ctypes, os; ctypes.CDLL(None).prctl(4, 0); print(flush=True); input()"
-    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as made:
-        assert made.stdout is not None
-        made.stdout.readline()
-        for pid in (made.pid, 1):
-            found = process.look(pid)
-            assert found is not None
-            assert not process.is_in_exec(found)
-        made.kill()
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        for pid in (child.pid, 1):
+            status = process.read_process(pid)
+            assert status is not None
+            assert not process.is_in_exec(status)
+        child.kill()
 
 
-def test_an_end_with_nothing_left_waits_for_nobody_elses_exec() -> None:
-    """The doubt is that of an earlier look, about another run."""
-    ended: list[int] = []
-    tree = Tree({}, "/nowhere")
+def test_empty_tree_is_cleared_despite_an_uncertain_scan() -> None:
+    """The uncertainty stems from an earlier scan, for another run."""
+    cleared: list[int] = []
+    tree = ProcessTree({}, "/nowhere")
     tree.is_certain = False
-    run = Run(7, directory="/nowhere", kill_after=5.0, deadline=None, idle_timeout=None)
-    run.pid, run.phase = 2**22 - 1, Phase.CLEARING  # no such group
-    Ending(Loop(), tree, lambda run: ended.append(run.number)).clear(run)
-    assert ended == [7]
+    run = SupervisedRun(7, directory="/nowhere", kill_after=5.0, deadline=None, idle_timeout=None)
+    run.pid, run.phase = 2**22 - 1, RunPhase.CLEARING  # no such group
+    TreeTerminator(EventLoop(), tree, lambda run: cleared.append(run.number)).clear_tree(run)
+    assert cleared == [7]
 
 
-def test_no_handle_of_a_zombie(sleeper: subprocess.Popen[bytes]) -> None:
-    found = process.look(sleeper.pid)
-    assert found is not None
+def test_zombie_has_no_pidfd(sleeper: subprocess.Popen[bytes]) -> None:
+    status = process.read_process(sleeper.pid)
+    assert status is not None
     sleeper.kill()
     os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
-    zombie = process.look(sleeper.pid)
+    zombie = process.read_process(sleeper.pid)
     assert zombie is not None
     assert zombie.is_gone
-    assert process.handle(sleeper.pid, found.start_time) is None
+    assert process.open_pidfd(sleeper.pid, status.start_time) is None
     sleeper.wait()
-    assert process.handle(sleeper.pid, found.start_time) is None
-    assert process.look(sleeper.pid) is None
+    assert process.open_pidfd(sleeper.pid, status.start_time) is None
+    assert process.read_process(sleeper.pid) is None
 
 
-def test_a_name_may_hold_anything() -> None:
+def test_process_name_may_contain_anything() -> None:
     stat = b"12 (a) S ) 1 (b)) R 5 6 7 0 -1 4194304 " + b"0 " * 10 + b"1 0 4711 0 0\n"
-    found = Process(12, stat)
-    assert (found.parent, found.group, found.session, found.start_time, found.is_gone) == (5, 6, 7, 4711, False)
+    status = Process(12, stat)
+    assert (status.parent, status.group, status.session, status.start_time, status.is_gone) == (5, 6, 7, 4711, False)
 
 
-def test_a_process_whose_leader_thread_left_is_not_gone() -> None:
+def test_process_without_its_leader_thread_is_not_gone() -> None:
     fields = b"5 6 7 0 -1 0 " + b"0 " * 10
     assert not Process(12, b"12 (x) Z " + fields + b"3 0 4711 0\n").is_gone
     assert Process(12, b"12 (x) Z " + fields + b"1 0 4711 0\n").is_gone
 
 
-def test_inside_an_exec_there_is_no_environment_yet(sleeper: subprocess.Popen[bytes]) -> None:
-    found = process.look(sleeper.pid)
-    assert found is not None
-    assert found.has_environment
-    assert not process.is_in_exec(found)
-    found.has_environment = False
-    assert process.is_in_exec(found)
-    kernel_thread = process.look(2)
+def test_process_without_environment_is_in_exec(sleeper: subprocess.Popen[bytes]) -> None:
+    status = process.read_process(sleeper.pid)
+    assert status is not None
+    assert status.has_environment
+    assert not process.is_in_exec(status)
+    status.has_environment = False
+    assert process.is_in_exec(status)
+    kernel_thread = process.read_process(2)
     assert kernel_thread is None or not process.is_in_exec(kernel_thread)
 
 
-def run_of(number: int, phase: Phase = Phase.RUNNING) -> Run:
-    run = Run(number, directory="/d", kill_after=1.0, deadline=None, idle_timeout=None)
-    run.inherited = True
+def make_run(number: int, phase: RunPhase = RunPhase.RUNNING) -> SupervisedRun:
+    run = SupervisedRun(number, directory="/d", kill_after=1.0, deadline=None, idle_timeout=None)
+    run.is_inherited = True
     run.phase = phase
     return run
 
@@ -118,34 +118,36 @@ def run_of(number: int, phase: Phase = Phase.RUNNING) -> Run:
 @pytest.mark.parametrize(
     ("suffix", "number", "phase", "is_found"),
     [
-        ("", 7, Phase.RUNNING, True),
-        ("", 7, Phase.STARTING, True),
-        ("", 7, Phase.ENDED, False),
-        ("", 77, Phase.RUNNING, False),
-        ("/", 7, Phase.RUNNING, False),
-        ("/other", 7, Phase.RUNNING, False),
+        ("", 7, RunPhase.RUNNING, True),
+        ("", 7, RunPhase.STARTING, True),
+        ("", 7, RunPhase.ENDED, False),
+        ("", 77, RunPhase.RUNNING, False),
+        ("/", 7, RunPhase.RUNNING, False),
+        ("/other", 7, RunPhase.RUNNING, False),
     ],
 )
-def test_tags(
-    sleeper: subprocess.Popen[bytes], home: str, suffix: str, number: int, phase: Phase, is_found: bool
+def test_process_is_found_by_its_tag(
+    sleeper: subprocess.Popen[bytes], home: str, suffix: str, number: int, phase: RunPhase, is_found: bool
 ) -> None:
-    tree = Tree({number: run_of(number, phase)}, home + suffix)
-    found = tree.of_all().get(number, [])
-    assert [each.pid for each in found] == ([sleeper.pid] if is_found else [])
+    tree = ProcessTree({number: make_run(number, phase)}, home + suffix)
+    members = tree.processes_by_run().get(number, [])
+    assert [member.pid for member in members] == ([sleeper.pid] if is_found else [])
 
 
-def test_a_session_of_a_known_run_speaks_before_the_tag(sleeper: subprocess.Popen[bytes], home: str) -> None:
-    owner = run_of(3)
-    found = process.look(sleeper.pid)
-    assert found is not None
-    owner.pid, owner.start_time = sleeper.pid, found.start_time
-    tree = Tree({3: owner, 7: run_of(7)}, home)
-    assert {number: [each.pid for each in members] for number, members in tree.of_all().items()} == {3: [sleeper.pid]}
-    owner.start_time = found.start_time - 1  # the number was used again: it names nothing of run-3
-    assert list(tree.of_all()) == [7]
+def test_session_takes_precedence_over_the_tag(sleeper: subprocess.Popen[bytes], home: str) -> None:
+    owner = make_run(3)
+    status = process.read_process(sleeper.pid)
+    assert status is not None
+    owner.pid, owner.start_time = sleeper.pid, status.start_time
+    tree = ProcessTree({3: owner, 7: make_run(7)}, home)
+    assert {number: [member.pid for member in members] for number, members in tree.processes_by_run().items()} == {
+        3: [sleeper.pid]
+    }
+    owner.start_time = status.start_time - 1  # the number was reused: it does not identify run-3
+    assert list(tree.processes_by_run()) == [7]
 
 
-def test_the_scheduler_is_nobodys(sleeper: subprocess.Popen[bytes], home: str) -> None:
-    tree = Tree({7: run_of(7)}, home)
-    tree.schedulers.add(sleeper.pid)
-    assert tree.of_all() == {}
+def test_scheduler_belongs_to_no_run(sleeper: subprocess.Popen[bytes], home: str) -> None:
+    tree = ProcessTree({7: make_run(7)}, home)
+    tree.scheduler_pids.add(sleeper.pid)
+    assert tree.processes_by_run() == {}

@@ -1,4 +1,4 @@
-"""The server's fixtures, for this folder."""
+"""Fixtures of the PostgreSQL server."""
 
 from postgres_server import postgres_schema, postgres_server, postgres_store, postgres_url
 

@@ -1,4 +1,4 @@
-"""Stands between a store and its server, to lose the connection at one chosen moment."""
+"""Proxy between a store and its server that loses the connection at a chosen moment."""
 
 from __future__ import annotations
 
@@ -9,43 +9,44 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
-Loss = Literal["not sent", "answer lost", "not awaited"]
-"""The commit never reaches the server; the server has answered it; it has been sent, and nobody waits."""
+Loss = Literal["not sent", "response lost", "not awaited"]
+"""Way in which a commit is lost: it never reaches the server; the server commits but its response is lost; or the
+connection ends while the server is still committing."""
 
 _NAME = ".s.PGSQL.5432"
 _COMMIT = b"COMMIT\x00"
-"""Ends the query, and is the whole of its answer; READ COMMITTED is neither."""
+"""End of a query and its whole response. READ COMMITTED matches neither."""
 
 
 class Proxy:
-    def __init__(self, server: Path, here: Path) -> None:
+    def __init__(self, server: Path, directory: Path) -> None:
         self._server = str(server / _NAME)
-        self._listening = socket.socket(socket.AF_UNIX)
-        self._listening.bind(str(here / _NAME))
-        self._listening.listen()
-        self._here = here
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(directory / _NAME))
+        self._listener.listen()
+        self._directory = directory
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self.loss: Loss | None = None
-        """What happens to the next COMMIT."""
+        """Loss to apply to the next COMMIT."""
         self.wait: Callable[[], object] = lambda: None
-        """Before one is not awaited any more: until the server has come to it."""
+        """Callback that returns when the server has received a commit that is not awaited."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     def url(self, url: str) -> str:
-        return url.replace(str(Path(self._server).parent), str(self._here))
+        return url.replace(str(Path(self._server).parent), str(self._directory))
 
     def cut(self) -> None:
-        """All connections there are, as a network does."""
+        """Cut all open connections, as a network failure does."""
         for pair in self._pairs:
             for end in pair:
                 with suppress(OSError):
                     end.shutdown(socket.SHUT_RDWR)
 
     def refuse(self) -> None:
-        """No new connections."""
+        """Refuse new connections."""
         with suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
 
     def close(self) -> None:
         self.refuse()
@@ -54,7 +55,7 @@ class Proxy:
     def _accept(self) -> None:
         with suppress(OSError):
             while True:
-                client, _ = self._listening.accept()
+                client, _ = self._listener.accept()
                 server = socket.socket(socket.AF_UNIX)
                 try:
                     server.connect(self._server)
@@ -72,38 +73,38 @@ class Proxy:
                 if self.loss is not None and _COMMIT in data:
                     if self.loss != "not sent":
                         server.sendall(data)
-                    if self.loss != "answer lost":
+                    if self.loss != "response lost":
                         break
                 else:
                     server.sendall(data)
-        if self.loss == "not awaited":  # the server does not learn of it
+        if self.loss == "not awaited":  # the server does not notice
             try:
                 self.wait()
             finally:
                 client.shutdown(socket.SHUT_RDWR)
                 self.loss = None
             return
-        _end(client, server)
+        _close(client, server)
 
     def _downstream(self, client: socket.socket, server: socket.socket) -> None:
         with suppress(OSError):
             while data := server.recv(65536):
-                if self.loss == "answer lost" and _COMMIT in data:
+                if self.loss == "response lost" and _COMMIT in data:
                     break
                 client.sendall(data)
         self.loss = None
-        _end(client, server)
+        _close(client, server)
 
 
-def _end(*sockets: socket.socket) -> None:
-    for one in sockets:
+def _close(*sockets: socket.socket) -> None:
+    for end in sockets:
         with suppress(OSError):
-            one.shutdown(socket.SHUT_RDWR)
-        one.close()
+            end.shutdown(socket.SHUT_RDWR)
+        end.close()
 
 
 @contextmanager
-def proxied(server: Path, here: Path) -> Iterator[Proxy]:
-    proxy = Proxy(server, here)
+def proxied(server: Path, directory: Path) -> Iterator[Proxy]:
+    proxy = Proxy(server, directory)
     yield proxy
     proxy.close()

@@ -1,4 +1,4 @@
-"""The store's SQL in PostgreSQL's words."""
+"""Translation of the store's SQL to PostgreSQL."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from rota.errors import InvalidInput
 from rota.store import statement
-from rota.store.postgres.dialect import Statement, bound, translate, translate_schema
+from rota.store.postgres.dialect import PostgresStatement, bind_values, translate_schema, translate_statement
 
 
 @pytest.mark.parametrize(
@@ -26,22 +26,22 @@ from rota.store.postgres.dialect import Statement, bound, translate, translate_s
         ("LIKE '%:a%' || :b % 2", "LIKE '%:a%' || $1 % 2", ("b",)),
     ],
 )
-def test_names_become_places(text: str, sql: str, names: tuple[str, ...]) -> None:
-    assert translate(text) == Statement(sql.encode(), names)
+def test_names_become_numbered_parameters(text: str, sql: str, names: tuple[str, ...]) -> None:
+    assert translate_statement(text) == PostgresStatement(sql.encode(), names)
 
 
-def test_every_statement_of_the_store_is_without_words_of_its_own() -> None:
-    for name, translated in statement.load(translate).items():
+def test_translated_statements_contain_no_directives() -> None:
+    for name, translated in statement.load_statements(translate_statement).items():
         assert b"@" not in translated.sql, name
-        assert translated.sql.count(b"$") >= len(translated.names), name
+        assert translated.sql.count(b"$") >= len(translated.parameter_names), name
 
 
-def test_the_words_of_the_schema() -> None:
+def test_schema_directives_are_translated() -> None:
     text = "CREATE TABLE t ( -- @int and TEXT\n a @int, b TEXT NOT NULL\n) @strict;"
     assert translate_schema(text) == ('CREATE TABLE t ( -- @int and TEXT\n a BIGINT, b TEXT COLLATE "C" NOT NULL\n) ;')
 
 
-class Colour(StrEnum):
+class Color(StrEnum):
     RED = "red"
 
 
@@ -54,18 +54,18 @@ class Colour(StrEnum):
         (True, b"1"),
         ("", b""),
         ("ä\n\\", "ä\n\\".encode()),
-        (Colour.RED, b"red"),
+        (Color.RED, b"red"),
         ([], b"{}"),
         ([1, 2**62], b"{1,4611686018427387904}"),
         ((3,), b"{3}"),
         (["a", "", 'b"c', "d\\e", "NULL", "{,}"], rb'{"a","","b\"c","d\\e","NULL","{,}"}'),
     ],
 )
-def test_values_travel_as_text(value: Any, text: bytes | None) -> None:
-    assert bound(Statement(b"", ("a",)), {"a": value, "unused": 1}) == [text]
+def test_values_are_sent_as_text(value: Any, text: bytes | None) -> None:
+    assert bind_values(PostgresStatement(b"", ("a",)), {"a": value, "unused": 1}) == [text]
 
 
 @pytest.mark.parametrize("value", ["a\x00b", ["a", "\x00"], 1.5, object()])
-def test_what_cannot_be_kept_is_refused_and_never_cut_short(value: object) -> None:
+def test_unsupported_value_is_refused(value: object) -> None:
     with pytest.raises((InvalidInput, ValueError, TypeError)):
-        bound(Statement(b"", ("a",)), {"a": value})
+        bind_values(PostgresStatement(b"", ("a",)), {"a": value})

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from probe.rig import Tree, has_ref_formats, make, make_named
+from probe.rig import GitTree, create_ref_storage_repository, create_repository, has_ref_formats
 from rota.probe.local import LocalProbe
 
-Form = Callable[[str], Path]
+RepositoryFactory = Callable[[str], Path]
 
 
 @pytest.fixture
@@ -19,34 +19,34 @@ def probe() -> LocalProbe:
 
 
 @pytest.fixture(scope="session")
-def form(tmp_path_factory: pytest.TempPathFactory) -> Form:
-    """A repository of this form with one commit on main, made once and copied by each test."""
+def repository_of_format(tmp_path_factory: pytest.TempPathFactory) -> RepositoryFactory:
+    """Factory of a repository with one commit on main, created once per format and copied by each test."""
 
     @cache
-    def of(name: str) -> Path:
-        path = tmp_path_factory.mktemp("form") / name
+    def create(name: str) -> Path:
+        path = tmp_path_factory.mktemp("format") / name
         match name:
-            case "named":
-                tree = make_named(path)
+            case "ref-storage":
+                tree = create_ref_storage_repository(path)
             case "reftable":
-                tree = make(path, "--ref-format=reftable")
+                tree = create_repository(path, "--ref-format=reftable")
             case _:
-                tree = make(path, f"--object-format={name}")
+                tree = create_repository(path, f"--object-format={name}")
         tree.commit("README.md")
         return path
 
-    return of
+    return create
 
 
-@pytest.fixture(params=["sha1", "sha256", "named", "reftable"])
-def tree(form: Form, tmp_path: Path, request: pytest.FixtureRequest) -> Tree:
-    """A repository in each form that git writes, with one commit on main."""
+@pytest.fixture(params=["sha1", "sha256", "ref-storage", "reftable"])
+def tree(repository_of_format: RepositoryFactory, tmp_path: Path, request: pytest.FixtureRequest) -> GitTree:
+    """Repository with one commit on main, in each format that git writes."""
     if request.param == "reftable" and not has_ref_formats():
         pytest.skip("this git has no reftable (2.45 or newer)")
-    return Tree(shutil.copytree(form(request.param), tmp_path / "repo"))
+    return GitTree(shutil.copytree(repository_of_format(request.param), tmp_path / "repo"))
 
 
 @pytest.fixture
-def plain(form: Form, tmp_path: Path) -> Tree:
-    """A repository as most are, with one commit on main."""
-    return Tree(shutil.copytree(form("sha1"), tmp_path / "plain"))
+def plain(repository_of_format: RepositoryFactory, tmp_path: Path) -> GitTree:
+    """Repository in the default format with one commit on main."""
+    return GitTree(shutil.copytree(repository_of_format("sha1"), tmp_path / "plain"))

@@ -1,4 +1,4 @@
-"""Real repositories, made by the `git` program with nobody's settings."""
+"""Real repositories, created by the `git` program without any user settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.sta
     "GIT_AUTHOR_EMAIL": "a@example.org",
     "GIT_COMMITTER_NAME": "A",
     "GIT_COMMITTER_EMAIL": "a@example.org",
-    "GIT_CONFIG_COUNT": "2",  # a test's repository need not survive the machine
+    "GIT_CONFIG_COUNT": "2",  # a repository of a test need not survive a power loss
     "GIT_CONFIG_KEY_0": "core.fsync",
     "GIT_CONFIG_VALUE_0": "none",
     "GIT_CONFIG_KEY_1": "maintenance.auto",
@@ -25,12 +25,12 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.sta
 
 
 def git(cwd: Path, *arguments: str, stdin: str = "", check: bool = True) -> str:
-    done = run(cwd, *arguments, stdin=stdin)
-    assert not check or done.returncode == 0, done.stderr
-    return done.stdout.removesuffix("\n")
+    process = run_git(cwd, *arguments, stdin=stdin)
+    assert not check or process.returncode == 0, process.stderr
+    return process.stdout.removesuffix("\n")
 
 
-def run(cwd: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+def run_git(cwd: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["git", *arguments], cwd=cwd, env=ENVIRONMENT, input=stdin, capture_output=True, text=True, check=False
     )
@@ -38,14 +38,14 @@ def run(cwd: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProc
 
 @cache
 def has_ref_formats() -> bool:
-    """This git knows other storages for refs than files."""
+    """Return whether this git supports ref storages other than files."""
     with TemporaryDirectory() as folder:
         git(Path(folder), "init", "-q", "--ref-format=reftable", check=False)
         return Path(folder, ".git/reftable").is_dir()
 
 
-class Tree:
-    """A working tree, or a bare repository."""
+class GitTree:
+    """Working tree or bare repository."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -54,7 +54,7 @@ class Tree:
         return git(self.path, *arguments, stdin=stdin, check=check)
 
     def commit(self, *paths: str) -> str:
-        """A new commit with these documents, or with nothing new; its id."""
+        """Create a commit with these new files, or an empty commit, and return its id."""
         for path in paths:
             file = self.path / path
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -68,19 +68,19 @@ class Tree:
 
     @property
     def common(self) -> str:
-        """What git itself calls the common directory."""
+        """Common directory as git reports it."""
         return os.path.realpath(self.path / self.git("rev-parse", "--git-common-dir"))
 
 
-def make(path: Path, *options: str) -> Tree:
+def create_repository(path: Path, *options: str) -> GitTree:
     git(path.parent, "init", "-q", "-b", "main", *options, str(path))
-    return Tree(path)
+    return GitTree(path)
 
 
-def make_named(path: Path) -> Tree:
-    """A repository that names the storage of its refs, so that only git may read them."""
-    tree = make(path)
-    if has_ref_formats():  # from then on it is refused in a repository of version 0
+def create_ref_storage_repository(path: Path) -> GitTree:
+    """Create a repository that configures its ref storage, so that only git may read its refs."""
+    tree = create_repository(path)
+    if has_ref_formats():  # such a git refuses the setting in a repository of version 0
         tree.git("config", "core.repositoryFormatVersion", "1")
     tree.git("config", "extensions.refStorage", "files")
     return tree

@@ -7,19 +7,21 @@ import pytest
 
 from rota import AsyncClient, Client
 from rota.home import Home
-from sdk.lasting import Lasting
+from sdk.keep_alive_server import KeepAliveServer
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Lasting]:
+def server(tmp_path: Path) -> Iterator[KeepAliveServer]:
+    """Fake scheduler on the socket of a new home."""
     root = tmp_path / "home"
     root.mkdir(mode=0o700)
-    running = Lasting(Home(root))
+    running = KeepAliveServer(Home(root))
     yield running
     running.close()
 
 
 @pytest.fixture(params=[Client, AsyncClient], ids=["sync", "async"])
-def kind(request: pytest.FixtureRequest) -> type[Client | AsyncClient]:
-    found: type[Client | AsyncClient] = request.param
-    return found
+def client_type(request: pytest.FixtureRequest) -> type[Client | AsyncClient]:
+    """Class of the client. A test runs once with each class."""
+    param: type[Client | AsyncClient] = request.param
+    return param

@@ -1,4 +1,4 @@
-"""A list over several pages."""
+"""Lists with several pages."""
 
 from __future__ import annotations
 
@@ -8,35 +8,45 @@ from typing import Any
 
 import msgspec
 
-from cli.stand_in import Request, answer
-from e2e.either import Either, collected
+from cli.fake_scheduler import RecordedRequest, json_response
+from e2e.awaitable_client import AwaitableClient, collect
 from rota import AsyncClient, Client
-from rota.wire.webhook import WebhookForm
-from sdk.lasting import Lasting
+from rota.wire.webhook import WebhookView
+from sdk.keep_alive_server import KeepAliveServer
 
 
-def form(number: int) -> Any:
+def render_webhook(number: int) -> Any:
     return msgspec.to_builtins(
-        WebhookForm(
-            id=f"webhook-{number}", url="http://a/", events=[], state="enabled", created_at=datetime.now(UTC),
-            disabled_at=None, disabled_reason=None, failures=0, held_until=None, old_secret_until=None, pending=0,
+        WebhookView(
+            id=f"webhook-{number}",
+            url="http://a/",
+            events=[],
+            state="enabled",
+            created_at=datetime.now(UTC),
+            disabled_at=None,
+            disabled_reason=None,
+            failures=0,
+            held_until=None,
+            old_secret_until=None,
+            unreadable=None,
+            pending=0,
         )
-    )  # fmt: skip
+    )
 
 
-def paged(request: Request) -> bytes:
-    """Each page begins with the last of the one before, as if that had moved meanwhile."""
-    begin = int(request.target.partition("cursor=webhook-")[2] or 1)
-    following = None if begin == 3 else f"webhook-{begin + 1}"
-    return answer({"webhooks": [form(begin), form(begin + 1)], "next": following})
+def respond_with_page(request: RecordedRequest) -> bytes:
+    """Respond with a page that starts with the last item of the previous page, as if that item had moved."""
+    first = int(request.target.partition("cursor=webhook-")[2] or 1)
+    cursor = None if first == 3 else f"webhook-{first + 1}"
+    return json_response({"webhooks": [render_webhook(first), render_webhook(first + 1)], "next": cursor})
 
 
-def test_what_is_on_two_pages_comes_once(server: Lasting, kind: type[Client | AsyncClient]) -> None:
-    server.reply = paged
+def test_item_on_two_pages_is_yielded_once(server: KeepAliveServer, client_type: type[Client | AsyncClient]) -> None:
+    server.reply = respond_with_page
 
-    def ids(**asked: Any) -> list[str]:
-        client = Either(kind(home=server.home.root, starts=False))
-        return [each.id for each in asyncio.run(collected(client.webhooks(**asked)))]
+    def list_ids(**options: Any) -> list[str]:
+        client = AwaitableClient(client_type(home=server.home.root, autostart=False))
+        return [webhook.id for webhook in asyncio.run(collect(client.webhooks(**options)))]
 
-    assert ids() == ["webhook-1", "webhook-2", "webhook-3", "webhook-4"]
-    assert ids(limit=3) == ["webhook-1", "webhook-2", "webhook-3"]
+    assert list_ids() == ["webhook-1", "webhook-2", "webhook-3", "webhook-4"]
+    assert list_ids(limit=3) == ["webhook-1", "webhook-2", "webhook-3"]

@@ -1,4 +1,4 @@
-"""Connections are kept between requests, and nothing is done twice because one of them broke."""
+"""Reuse of connections. A broken connection never causes a request to take effect twice."""
 
 from __future__ import annotations
 
@@ -14,175 +14,179 @@ from typing import Any
 
 import pytest
 
-from cli.stand_in import Request, answer, chunked, problem
-from e2e.either import Either
-from rota import AsyncClient, Client, Conflict, NotFound, Unavailable
-from rota.client import carry
+from cli.fake_scheduler import RecordedRequest, chunked, json_response, problem
+from e2e.awaitable_client import AwaitableClient
+from rota import AsyncClient, Client, Conflict, NotFound, ServiceUnavailable
+from rota.client import retrying
 from rota.sdk import pool
-from sdk.lasting import Lasting, healthy
+from sdk.keep_alive_server import KeepAliveServer, respond_healthy
 
-Kind = type[Client | AsyncClient]
+ClientType = type[Client | AsyncClient]
 
-BATCH = answer({"result": "submitted", "jobs": []})
+BATCH_RESPONSE = json_response({"result": "submitted", "jobs": []})
 
 
-def play(kind: Kind, server: Lasting, steps: Callable[[Any], Coroutine[Any, Any, None]]) -> None:
-    async def whole() -> None:
-        client = kind(home=server.home.root, starts=False)
-        await steps(Either(client))
+def run_steps(
+    client_type: ClientType, server: KeepAliveServer, steps: Callable[[Any], Coroutine[Any, Any, None]]
+) -> None:
+    async def run() -> None:
+        client = client_type(home=server.home.root, autostart=False)
+        await steps(AwaitableClient(client))
         closed = client.close()
         if closed is not None:
             await closed
 
-    asyncio.run(whole())
+    asyncio.run(run())
 
 
-def test_requests_share_a_connection(server: Lasting, kind: Kind) -> None:
+def test_requests_share_a_connection(server: KeepAliveServer, client_type: ClientType) -> None:
     async def steps(client: Any) -> None:
         for _ in range(3):
             await client.health()
 
-    play(kind, server, steps)
-    assert server.over == [0, 0, 0]
-    assert "connection" not in server.came[0][1].headers
+    run_steps(client_type, server, steps)
+    assert server.connection_numbers == [0, 0, 0]
+    assert "connection" not in server.requests[0][1].headers
 
 
-def test_a_refusal_leaves_its_connection_good(server: Lasting, kind: Kind) -> None:
+def test_connection_is_reused_after_a_refusal(server: KeepAliveServer, client_type: ClientType) -> None:
     async def steps(client: Any) -> None:
         for _ in range(2):
             with pytest.raises(NotFound):
                 await client.job("job-9")
 
     server.reply = lambda _: problem(404, "not-found", "no such job")
-    play(kind, server, steps)
-    assert server.over == [0, 0]
+    run_steps(client_type, server, steps)
+    assert server.connection_numbers == [0, 0]
 
 
-def test_one_that_was_closed_meanwhile_is_not_used(
-    server: Lasting, kind: Kind, monkeypatch: pytest.MonkeyPatch
+def test_closed_idle_connection_is_not_used(
+    server: KeepAliveServer, client_type: ClientType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is sent over it: it does not even count as a try."""
-    monkeypatch.setattr(carry, "_TRIES", 1)
+    """A closed idle connection does not count as an attempt."""
+    monkeypatch.setattr(retrying, "_MAX_ATTEMPTS", 1)
 
     async def steps(client: Any) -> None:
         await client.health()
-        server.hang_up()
+        server.disconnect_all()
         await client.submit_many([])
 
-    server.reply = lambda request: healthy(request) if request.method == "GET" else BATCH
-    play(kind, server, steps)
-    assert server.over == [0, 1]
+    server.reply = lambda request: respond_healthy(request) if request.method == "GET" else BATCH_RESPONSE
+    run_steps(client_type, server, steps)
+    assert server.connection_numbers == [0, 1]
 
 
-def test_one_that_closes_under_a_request_with_a_key_has_it_sent_again_with_the_same(
-    server: Lasting, kind: Kind
-) -> None:
-    lost: list[Request] = []
+def test_request_with_key_is_repeated_with_the_same_key(server: KeepAliveServer, client_type: ClientType) -> None:
+    lost: list[RecordedRequest] = []
 
-    def reply(request: Request) -> bytes:
+    def reply(request: RecordedRequest) -> bytes:
         if request.method == "GET":
-            return healthy(request)
+            return respond_healthy(request)
         if not lost:
             lost.append(request)
             return b""
-        return BATCH
+        return BATCH_RESPONSE
 
     async def steps(client: Any) -> None:
         await client.health()
         await client.submit_many([])
 
     server.reply = reply
-    play(kind, server, steps)
-    assert server.over == [0, 0, 1]
-    assert len({request.headers["idempotency-key"] for _, request in server.came[1:]}) == 1
+    run_steps(client_type, server, steps)
+    assert server.connection_numbers == [0, 0, 1]
+    assert len({request.headers["idempotency-key"] for _, request in server.requests[1:]}) == 1
 
 
-def test_what_must_not_be_sent_twice_has_a_connection_of_its_own(server: Lasting, kind: Kind) -> None:
-    """Where it breaks, nobody knows whether it was heard, so it is not sent again."""
+def test_unrepeatable_request_uses_a_new_connection(server: KeepAliveServer, client_type: ClientType) -> None:
+    """After a broken connection it is unknown whether the request was received, so it is not repeated."""
 
     async def steps(client: Any) -> None:
         await client.health()
-        with pytest.raises(Unavailable, match="may have been carried out"):
+        with pytest.raises(ServiceUnavailable, match="may have been carried out"):
             await client.move("job-1", first=True)
 
-    server.reply = lambda request: healthy(request) if request.method == "GET" else b""
-    play(kind, server, steps)
-    assert [(number, request.method) for number, request in server.came] == [(0, "GET"), (1, "POST")]
+    server.reply = lambda request: respond_healthy(request) if request.method == "GET" else b""
+    run_steps(client_type, server, steps)
+    assert [(number, request.method) for number, request in server.requests] == [(0, "GET"), (1, "POST")]
 
 
-def test_it_leaves_its_connection_for_others(server: Lasting, kind: Kind) -> None:
+def test_connection_of_unrepeatable_request_is_reused(server: KeepAliveServer, client_type: ClientType) -> None:
     async def steps(client: Any) -> None:
         with pytest.raises(Conflict):
             await client.move("job-1", first=True)
         await client.health()
 
-    server.reply = lambda request: healthy(request) if request.method == "GET" else problem(409, "conflict", "not now")
-    play(kind, server, steps)
-    assert server.over == [0, 0]
+    server.reply = lambda request: (
+        respond_healthy(request) if request.method == "GET" else problem(409, "conflict", "not now")
+    )
+    run_steps(client_type, server, steps)
+    assert server.connection_numbers == [0, 0]
 
 
-def test_one_that_is_old_is_not_used(server: Lasting, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scheduler is about to close it."""
+def test_old_idle_connection_is_not_used(
+    server: KeepAliveServer, client_type: ClientType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scheduler is about to close an old connection."""
 
     async def steps(client: Any) -> None:
         await client.health()
-        monkeypatch.setattr(pool, "_IDLE", 0.0)
+        monkeypatch.setattr(pool, "_IDLE_TIMEOUT", 0.0)
         await client.health()
 
-    play(kind, server, steps)
-    assert server.over == [0, 1]
+    run_steps(client_type, server, steps)
+    assert server.connection_numbers == [0, 1]
 
 
 @pytest.mark.parametrize(
     "reply",
     [
-        answer({"status": "ok", "pid": 1}).replace(b"\r\n", b"\r\nConnection: close\r\n", 1),
-        answer({"status": "ok", "pid": 1}).replace(b"HTTP/1.1", b"HTTP/1.0"),
-        answer({"status": "ok", "pid": 1}) + b"more",
+        json_response({"status": "ok", "pid": 1}).replace(b"\r\n", b"\r\nConnection: close\r\n", 1),
+        json_response({"status": "ok", "pid": 1}).replace(b"HTTP/1.1", b"HTTP/1.0"),
+        json_response({"status": "ok", "pid": 1}) + b"more",
     ],
-    ids=["said", "old", "surplus"],
+    ids=["connection-close", "http-1.0", "surplus-bytes"],
 )
-def test_one_that_is_no_good_is_not_kept(server: Lasting, kind: Kind, reply: bytes) -> None:
+def test_unusable_connection_is_not_kept(server: KeepAliveServer, client_type: ClientType, reply: bytes) -> None:
     async def steps(client: Any) -> None:
         await client.health()
         await client.health()
 
     server.reply = lambda _: reply
-    play(kind, server, steps)
-    assert server.over == [0, 1]
+    run_steps(client_type, server, steps)
+    assert server.connection_numbers == [0, 1]
 
 
-def test_threads_share_a_client(server: Lasting) -> None:
-    """Each answer is that of its own request, and no more connections are made than there are at once."""
-    together = threading.Barrier(4)
+def test_threads_share_a_client(server: KeepAliveServer) -> None:
+    """Each thread gets the responses of its own requests. Connections are reused between threads."""
+    barrier = threading.Barrier(4)
 
-    def ask(n: int) -> bool:
-        together.wait()
+    def send_requests(n: int) -> bool:
+        barrier.wait()
         return all(client.why(f"job-{n}-{m}").job == f"job-{n}-{m}" for m in range(50))
 
-    server.reply = lambda request: answer(
+    server.reply = lambda request: json_response(
         {"job": request.target.split("/")[3], "status": "QUEUED", "wait": None, "text": "", "warnings": []}
     )
     with Client(home=server.home.root) as client, ThreadPoolExecutor(4) as threads:
-        assert all(threads.map(ask, range(4)))
-    assert len(server.came) == 200
-    assert len(set(server.over)) <= 8
+        assert all(threads.map(send_requests, range(4)))
+    assert len(server.requests) == 200
+    assert len(set(server.connection_numbers)) <= 8
 
 
-def test_a_connection_outlives_its_event_loop(server: Lasting) -> None:
+def test_connection_outlives_its_event_loop(server: KeepAliveServer) -> None:
     client = AsyncClient(home=server.home.root)
     asyncio.run(client.health())
     asyncio.run(client.health())
     asyncio.run(client.close())
-    assert server.over == [0, 0]
+    assert server.connection_numbers == [0, 0]
 
 
-FORKS = """
+FORK_SCRIPT = """
 import asyncio, os, sys
 import rota
 
-client = getattr(rota, sys.argv[1])(home=sys.argv[2], starts=False)
-step = asyncio.run if isinstance(client, rota.AsyncClient) else lambda answer: answer
+client = getattr(rota, sys.argv[1])(home=sys.argv[2], autostart=False)
+step = asyncio.run if isinstance(client, rota.AsyncClient) else lambda result: result
 step(client.health())
 if child := os.fork():
     assert os.waitpid(child, 0)[1] == 0
@@ -190,74 +194,74 @@ step(client.health())
 step(client.close())
 """
 
-FORKS_WHILE_READING = """
+FORK_WHILE_READING_SCRIPT = """
 import os, sys
 import rota
 
-with rota.Client(home=sys.argv[2], starts=False) as client:
-    pieces = client.logs("job-1", follow=True)
-    read = next(pieces)
+with rota.Client(home=sys.argv[2], autostart=False) as client:
+    chunks = client.logs("job-1", follow=True)
+    first = next(chunks)
     if child := os.fork():
         assert os.waitpid(child, 0)[1] == 0
-    assert read + b"".join(pieces) == bytes(1 << 18)
+    assert first + b"".join(chunks) == bytes(1 << 18)
 """
 
 
-def run_script(script: str, kind: Kind, server: Lasting) -> None:
-    words = [sys.executable, "-W", "error", "-c", script, kind.__name__, server.home.directory]
-    assert subprocess.run(words, capture_output=True, text=True, timeout=60, check=False).stderr == ""
+def run_script(script: str, client_type: ClientType, server: KeepAliveServer) -> None:
+    command = [sys.executable, "-W", "error", "-c", script, client_type.__name__, server.home.directory]
+    assert subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stderr == ""
 
 
-def test_a_child_does_not_use_the_connections_of_its_parent(server: Lasting, kind: Kind) -> None:
-    run_script(FORKS, kind, server)
-    assert server.over == [0, 1, 0]
+def test_forked_child_does_not_use_connections_of_its_parent(server: KeepAliveServer, client_type: ClientType) -> None:
+    run_script(FORK_SCRIPT, client_type, server)
+    assert server.connection_numbers == [0, 1, 0]
 
 
-def test_a_child_does_not_read_the_answer_of_its_parent(server: Lasting) -> None:
-    """It asks for the rest itself."""
+def test_forked_child_does_not_read_response_of_its_parent(server: KeepAliveServer) -> None:
+    """The child requests the rest of the log itself."""
 
-    def rest(request: Request) -> bytes:
+    def respond_with_rest(request: RecordedRequest) -> bytes:
         offset = int(request.target.partition("offset=")[2].partition("&")[0])
         return chunked(bytes((1 << 18) - offset), b"")
 
-    server.reply = rest
-    run_script(FORKS_WHILE_READING, Client, server)
-    assert server.over == [0, 1]
+    server.reply = respond_with_rest
+    run_script(FORK_WHILE_READING_SCRIPT, Client, server)
+    assert server.connection_numbers == [0, 1]
 
 
-def test_a_client_that_nobody_closes_leaves_nothing(server: Lasting) -> None:
-    """Warnings are errors here: a socket that is left to the garbage collector gives one."""
+def test_unclosed_client_leaks_no_socket(server: KeepAliveServer) -> None:
+    """Warnings are errors: a socket that the garbage collector closes raises a ResourceWarning."""
     Client(home=server.home.root).health()
     gc.collect()
 
-    async def forgetful() -> None:
+    async def leave_open() -> None:
         await AsyncClient(home=server.home.root).health()
 
-    asyncio.run(forgetful())
+    asyncio.run(leave_open())
     gc.collect()
 
 
-def test_a_closed_client_keeps_nothing(server: Lasting) -> None:
+def test_closed_client_sends_without_reuse(server: KeepAliveServer) -> None:
     client = Client(home=server.home.root)
     client.close()
     client.health()
     client.health()
-    assert server.over == [0, 1]
+    assert server.connection_numbers == [0, 1]
 
 
-def test_only_so_many_are_kept(server: Lasting) -> None:
-    """For a moment there may be any number."""
+def test_idle_connections_are_limited(server: KeepAliveServer) -> None:
+    """The number of connections in use is unlimited."""
 
     async def steps() -> None:
         async with AsyncClient(home=server.home.root) as client:
             await asyncio.gather(*(client.health() for _ in range(40)))
-            assert len(client._pool._kept) == 16
+            assert len(client._pool._idle) == 16
 
-    def slowly(request: Request) -> bytes:
-        while len(server.came) < 40:
+    def respond_slowly(request: RecordedRequest) -> bytes:
+        while len(server.requests) < 40:
             time.sleep(0.001)
-        return healthy(request)
+        return respond_healthy(request)
 
-    server.reply = slowly
+    server.reply = respond_slowly
     asyncio.run(steps())
-    assert len(set(server.over)) == 40
+    assert len(set(server.connection_numbers)) == 40

@@ -1,2 +1,5 @@
-"""A night of work in a second: the real core, engine and SQLite store under a virtual clock, with a supervisor and
-children that are simulated, and with faults. What happens is decided by a seed: a failure is a number to run again."""
+"""Deterministic simulation: a night of work in a second.
+
+The real core, engine and SQLite store run under a virtual clock, with a simulated supervisor, simulated jobs, and
+faults. A seed decides everything, so that a failure can be repeated by its number.
+"""

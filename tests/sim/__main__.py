@@ -1,7 +1,7 @@
-"""`python -m sim 1-100`: these seeds; one that fails is made small and shown.
+"""`python -m sim 1-100`: run these seeds; shrink and show the first that fails.
 
-PYTHONPATH=tests python -m sim 4711           one
-PYTHONPATH=tests python -m sim 0-9999 -j 4    many, by four processes
+PYTHONPATH=tests python -m sim 4711           one seed
+PYTHONPATH=tests python -m sim 0-9999 -j 4    many seeds, in four processes
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Two clocks: the wall's, which somebody may set, and the one that only goes forward."""
+"""Two clocks: the wall clock, which can be set, and the monotonic clock."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from harness import FakeClock
 class SimClock(FakeClock):
     def __init__(self) -> None:
         super().__init__()
-        self.passed = 1000.0
+        self.elapsed = 1000.0
 
     def monotonic(self) -> float:
-        return self.passed
+        return self.elapsed
 
     def advance(self, **duration: float) -> None:
         step = timedelta(**duration)
         self.moment += step
-        self.passed += step.total_seconds()
+        self.elapsed += step.total_seconds()
 
-    def jump(self, seconds: float) -> None:
+    def adjust(self, seconds: float) -> None:
+        """Set the wall clock by so many seconds, without time passing."""
         self.moment += timedelta(seconds=seconds)

@@ -1,4 +1,4 @@
-"""What can go wrong between any two operations of the scheduler: it is killed, the disk is full, the store is busy."""
+"""Faults between any two operations of the scheduler: it is killed, the disk is full, or the store is busy."""
 
 from __future__ import annotations
 
@@ -13,60 +13,60 @@ from rota.store.database import Database
 from rota.store.port import Store
 from rota.store.session import Reader, Session
 
-Kind = Literal["crash", "full", "busy"]
+FaultKind = Literal["crash", "full", "busy"]
 
 
 class Crash(BaseException):
-    """The scheduler is killed here: nothing catches it, nothing is told, and what was not committed is gone."""
+    """The scheduler is killed: the exception is not caught, no response is sent, and uncommitted changes are lost."""
 
 
 class Fault(msgspec.Struct, frozen=True):
-    kind: Kind
+    kind: FaultKind
     after: int
-    """How many operations still go well."""
+    """Number of operations that succeed before the fault."""
 
 
-class Faults:
-    """Counts the operations, and is the fault when its time has come."""
+class FaultInjector:
+    """Counts the operations, and injects the armed fault."""
 
     def __init__(self) -> None:
         self._fault: Fault | None = None
-        self._left = 0
+        self._remaining = 0
         self.crashes = 0
-        self.committed: Callable[[], None] = lambda: None
-        """Told of each commit, before anything can go wrong after it."""
+        self.on_commit: Callable[[], None] = lambda: None
+        """Called after each commit, before a fault can follow it."""
 
     @contextmanager
     def armed(self, fault: Fault | None) -> Iterator[None]:
-        self._fault, self._left = fault, 0 if fault is None else fault.after
+        self._fault, self._remaining = fault, 0 if fault is None else fault.after
         try:
             yield
         finally:
             self._fault = None
 
-    def pass_by(self, *, writes: bool) -> None:
-        """An operation is about to be done, or was just done."""
-        if self._fault is None or (self._fault.kind != "crash" and not writes):
+    def count_operation(self, *, is_write: bool) -> None:
+        """Count an operation that is about to be executed, or was just executed, and raise the fault if it is due."""
+        if self._fault is None or (self._fault.kind != "crash" and not is_write):
             return
-        if self._left:
-            self._left -= 1
+        if self._remaining:
+            self._remaining -= 1
             return
         match self._fault.kind:
             case "crash":
                 self._fault = None
                 self.crashes += 1
                 raise Crash
-            case "full":
-                raise StorageFull("the disk is full; nothing was stored")  # and stays so
+            case "full":  # The disk stays full.
+                raise StorageFull("the disk is full; nothing was stored")
             case "busy":
                 self._fault = None
                 raise StoreError("the database is locked")
 
 
 class FaultyDatabase:
-    """The same verbs, with a fault before each, and after a commit."""
+    """A database with a possible fault before each operation, and after a commit."""
 
-    def __init__(self, inner: Database, faults: Faults) -> None:
+    def __init__(self, inner: Database, faults: FaultInjector) -> None:
         self._inner = inner
         self._faults = faults
 
@@ -74,38 +74,38 @@ class FaultyDatabase:
         return getattr(self._inner, name)
 
     def rows(self, name: str, /, **values: Any) -> Any:
-        self._faults.pass_by(writes=False)
+        self._faults.count_operation(is_write=False)
         return self._inner.rows(name, **values)
 
     def run(self, name: str, /, **values: Any) -> int:
-        self._faults.pass_by(writes=True)
+        self._faults.count_operation(is_write=True)
         return self._inner.run(name, **values)
 
     def run_many(self, name: str, values: Any, /) -> int:
-        self._faults.pass_by(writes=True)
+        self._faults.count_operation(is_write=True)
         return self._inner.run_many(name, values)
 
-    def put_off(self, name: str, values: Any, /) -> None:
-        self._faults.pass_by(writes=True)
-        self._inner.put_off(name, values)
+    def buffer(self, name: str, values: Any, /) -> None:
+        self._faults.count_operation(is_write=True)
+        self._inner.buffer(name, values)
 
-    def catch_up(self) -> None:
-        self._faults.pass_by(writes=True)
-        self._inner.catch_up()
+    def flush(self) -> None:
+        self._faults.count_operation(is_write=True)
+        self._inner.flush()
 
     def begin(self) -> bool:
-        self._faults.pass_by(writes=True)
+        self._faults.count_operation(is_write=True)
         return self._inner.begin()
 
     def commit(self) -> None:
-        self._faults.pass_by(writes=True)
+        self._faults.count_operation(is_write=True)
         self._inner.commit()
-        self._faults.committed()
-        self._faults.pass_by(writes=False)
+        self._faults.on_commit()
+        self._faults.count_operation(is_write=False)
 
 
 class FaultyStore:
-    def __init__(self, inner: Store, faults: Faults) -> None:
+    def __init__(self, inner: Store, faults: FaultInjector) -> None:
         self._inner = inner
         self._faults = faults
         self.name = inner.name

@@ -1,39 +1,45 @@
-"""What is true after every step, whatever happened in it.
+"""Invariants after every step.
 
-The store is asked in SQL past its own verbs, the children in the supervisor's memory are the truth about what ran, and
-the referee works out the slow way who may start and why the others wait.
+The judge reads the store with its own SQL. The processes in the memory of the simulated supervisor are the truth about
+runs, and the referee computes independently which jobs may start and why the others wait.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.referee import Party, Referee, of_job, of_slot, used
+from engine.referee import Party, Referee, party_of_job, party_of_reservation, sum_demand
 from rota.core.event import Event
 from rota.core.job import Job
-from rota.core.pool import Limits
-from rota.core.slot import SlotState, owner_of
-from rota.core.status import STARTED, TERMINAL, WAITING, Status
-from rota.executor.port import Acknowledge, Ahead, Order, Start, Stop
-from rota.ids import JobId, RunId, SlotId, parse_slot, show_job
-from rota.view import slot as view_slot
-from rota.view.job import forms
-from sim.accepted import Accepted
-from sim.ends import Ends
-from sim.order import Order as QueueOrder
-from sim.outside import Outside
-from sim.schedule import Fires
-from sim.template import Snapshots
-from sim.webhook import Deliveries
+from rota.core.pool import PoolSizes
+from rota.core.reservation import ReservationState, lock_owner
+from rota.core.status import STARTED, TERMINAL, WAITING, Status, parse_status
+from rota.executor.port import AcknowledgeOrder, ExecutorOrder, PrefetchOrder, StartOrder, StopOrder
+from rota.ids import JobId, ReservationId, RunId, format_job_id, parse_reservation_id
+from rota.store.timestamp import to_micros
+from rota.view import reservation as reservation_view
+from rota.view.job import render_jobs
+from rota.wire.job import WaitReason
+from sim.accepted import SubmitChecker
+from sim.endings import EndChecker
+from sim.environment import ExternalFactChecker
+from sim.order import StartOrderChecker
+from sim.schedule import FireChecker
+from sim.template import TemplateChecker
+from sim.webhook import DeliveryChecker
 from store.invariants import check_store
 
 if TYPE_CHECKING:
     from sim.simulation import Simulation
 
-_GONE = {f"job.{status.lower()}" for status in (*TERMINAL, Status.QUEUED)} | {"slot.ended", "slot.returned"}
-_WAITS = {
+_END_EVENTS = {f"job.{status.lower()}" for status in (*TERMINAL, Status.QUEUED)} | {
+    "reservation.ended",
+    "reservation.requeued",
+}
+_STATUS_BY_WAIT = {
     "dependencies": Status.WAITING_ON_DEPS,
     "pinned_head": Status.WAITING_ON_DEPS,
     "locks": Status.WAITING_ON_LOCKS,
@@ -46,23 +52,23 @@ class Judge:
         self._path = path
         self.paused: set[str] = set()
         self.running: dict[JobId, Party] = {}
-        """What has started and is not over, by the events."""
+        """Jobs and reservations that have started and not ended, by the events."""
         self.new: list[Party] = []
-        self._seen = 0
+        self._last_checked = 0
         self._stopped: set[RunId] = set()
         self._was_held = False
-        self._waited: set[JobId] = set()
-        self._fixed: dict[int, list[Any]] = {}
-        self._ended: dict[int, list[Any]] = {}
-        self._order = QueueOrder(simulation, self)
-        self.snapshots = Snapshots(self.raw)
-        self._deliveries = Deliveries(self.raw)
-        self.accepted = Accepted(self.raw)
-        self._outside = Outside(simulation, self.raw)
-        self.ends = Ends(simulation, self.raw, self._outside)
-        self._fires = Fires(simulation, self.raw)
-        self._committed = 0
-        self._fault: Exception | None = None
+        self._waiting_before: set[JobId] = set()
+        self._run_records: dict[int, list[Any]] = {}
+        self._run_ends: dict[int, list[Any]] = {}
+        self._start_order = StartOrderChecker(simulation, self)
+        self.templates = TemplateChecker(self.run_sql)
+        self._deliveries = DeliveryChecker(self.run_sql)
+        self.submits = SubmitChecker(self.run_sql)
+        self._external_facts = ExternalFactChecker(simulation, self.run_sql)
+        self.ends = EndChecker(simulation, self.run_sql, self._external_facts)
+        self.fires = FireChecker(simulation, self.run_sql)
+        self._last_committed = 0
+        self._failure: Exception | None = None
 
     def open(self) -> None:
         self._connection = sqlite3.connect(self._path, isolation_level=None)
@@ -70,116 +76,137 @@ class Judge:
     def close(self) -> None:
         self._connection.close()
 
-    def raw(self, sql: str) -> list[tuple[Any, ...]]:
+    def run_sql(self, sql: str) -> list[tuple[Any, ...]]:
         return self._connection.execute(sql).fetchall()
 
-    # While it happens.
+    def damage(self, update: str) -> None:
+        """Change a record past the constraints of the schema."""
+        self._connection.execute("PRAGMA ignore_check_constraints = ON")
+        self._connection.execute(update)
+        self._connection.execute("PRAGMA ignore_check_constraints = OFF")
 
-    def at_order(self, order: Order) -> None:
-        """What leaves the scheduler is on disk by then."""
+    # Checks during a step.
+
+    def at_order(self, order: ExecutorOrder) -> None:
+        """Each order that leaves the scheduler is on disk before."""
         match order:
-            case Start():
+            case StartOrder():
+                assert self._sim.engine.silence is None, f"run-{order.run} is ordered from a silent supervisor"
+                unread = [start.run for start in self._sim.connection.unread_starts if start.job == order.job]
+                assert not unread, f"run-{order.run} is ordered although {unread} of the same job may still start"
                 rows = (
-                    self.raw(f"SELECT status FROM job WHERE id = {order.job}")
+                    self.run_sql(f"SELECT status FROM job WHERE id = {order.job}")
                     if order.job > 0
-                    else self.raw(f"SELECT 'RUNNING' FROM slot WHERE id = {-order.job} AND run = {order.run}")
+                    else self.run_sql(
+                        f"SELECT 'RUNNING' FROM reservation WHERE id = {-order.job} AND run = {order.run}"
+                    )
                 )
-                assert rows, f"{order.run} is started, and nobody knows it"
+                assert rows, f"run-{order.run} is started without a record"
                 if order.job > 0:
-                    runs = self.raw(f"SELECT job FROM run WHERE id = {order.run} AND status IS NULL")
+                    runs = self.run_sql(f"SELECT job FROM run WHERE id = {order.run} AND finished_at IS NULL")
                     assert runs == [(order.job,)], f"run-{order.run} is started before its claim is on disk"
                     assert Status(rows[0][0]) in STARTED
-            case Ahead():
+            case PrefetchOrder():
                 for start in order.starts:
-                    rows = self.raw(f"SELECT status FROM ahead JOIN job ON job.id = job WHERE run = {start.run}")
-                    assert rows == [("QUEUED",)], f"run-{start.run} is given ahead before that is on disk: {rows}"
-            case Stop():
+                    rows = self.run_sql(f"SELECT status FROM prefetch JOIN job ON job.id = job WHERE run = {start.run}")
+                    assert rows == [("QUEUED",)], f"run-{start.run} is offered before that is on disk: {rows}"
+            case StopOrder():
                 self._stopped.add(order.run)
-            case Acknowledge():
-                rows = self.raw(f"SELECT 1 FROM run WHERE id = {order.run} AND status IS NULL")
+            case AcknowledgeOrder():
+                rows = self.run_sql(f"SELECT 1 FROM run WHERE id = {order.run} AND finished_at IS NULL")
                 assert not rows, f"the end of run-{order.run} is acknowledged before it is on disk"
 
-    def at_spawn(self, order: Start) -> None:
-        """A process begins: nothing that lives may be in its way, whatever the store believes."""
+    def at_spawn(self, order: StartOrder) -> None:
+        """A process that starts conflicts with no running process, whatever the store contains."""
         party, chain = self._party(order.job), self._chain(order.job)
-        for child in self._sim.supervisor.alive():
+        for child in self._sim.supervisor.running_children():
             other = child.order.job
-            assert self._chain(other) != chain, f"two of chain {chain} at once: {order.job} and {other}"
-            assert not party.clashes(self._party(other)), f"{order.job} and {other} hold one key"
-        for child in self._sim.supervisor.of_job(order.job):
+            assert self._chain(other) != chain, f"two processes of chain {chain}: {order.job} and {other}"
+            assert not party.conflicting_keys(self._party(other)), f"{order.job} and {other} hold the same key"
+        for child in self._sim.supervisor.children_of(order.job):
             assert child.end is not None
-            is_done = child.end.code is not None and child.order.run not in self._stopped
-            since = self.raw(f"SELECT rewound_run FROM job WHERE id = {order.job}")[0][0] or 0 if order.job > 0 else 0
-            assert not is_done or child.order.run <= since, f"{show_job(order.job)} runs again though nobody asked"
+            has_result = child.end.code is not None and child.order.run not in self._stopped
+            since = (
+                self.run_sql(f"SELECT rewound_run FROM job WHERE id = {order.job}")[0][0] or 0 if order.job > 0 else 0
+            )
+            assert not has_result or child.order.run <= since, f"{format_job_id(order.job)} runs again without a rewind"
 
     def at_commit(self) -> None:
-        """The engine takes whatever fails in a turn for a defect of its own: what is found is told later."""
+        """Check the commit, and keep a failure for `check`: the engine would handle it as an error of the turn."""
         try:
-            news = list(self._sim.reader.events_since(self._committed, 100_000))
-            self._committed = news[-1][0] if news else self._committed
-            events = [event for _, event in news]
-            self._order.at_commit(events)
-            self.snapshots.at_commit(events)
+            new = list(self._sim.reader.events_since(self._last_committed, 100_000))
+            self._last_committed = new[-1][0] if new else self._last_committed
+            events = [event for _, event in new]
+            self._start_order.at_commit(events)
+            self.templates.at_commit(events)
             self._deliveries.at_commit(events)
-            self.accepted.at_commit(events)
-            self._outside.at_commit(events)
+            self.submits.at_commit(events)
+            self._external_facts.at_commit(events)
             self.ends.at_commit(events)
-            self._fires.at_commit(events)
+            self.fires.at_commit(events)
         except Exception as error:  # noqa: BLE001 - raised by `check`
-            self._fault = self._fault or error
+            self._failure = self._failure or error
 
     def _party(self, owner: JobId) -> Party:
         if owner > 0:
-            return of_job(self._sim.job(owner))
-        slot = self._sim.reader.slot(SlotId(-owner))
-        assert slot is not None
-        return of_slot(slot)
+            return party_of_job(self._sim.job(owner))
+        reservation = self._sim.reader.reservation(ReservationId(-owner))
+        assert reservation is not None
+        return party_of_reservation(reservation)
 
     def _chain(self, owner: JobId) -> JobId:
         return self._sim.job(owner).chain if owner > 0 else owner
 
     def begin(self) -> None:
         self.new = []
-        self._was_held = self._sim.engine.held is not None
-        slots = self._sim.reader.open_slots()
-        self._waited = {owner_of(slot.id) for slot in slots if slot.state is SlotState.WAITING}
+        self._was_held = self._sim.engine.hold_text is not None
+        reservations = self._sim.reader.open_reservations()
+        self._waiting_before = {
+            lock_owner(reservation.id) for reservation in reservations if reservation.state is ReservationState.WAITING
+        }
 
-    # Afterwards.
+    # Checks after a step.
 
     def check(self) -> None:
-        if self._fault is not None:
-            raise self._fault
-        assert self._sim.engine.trouble is None, self._sim.engine.trouble
-        check_store(self.raw)
-        self._meet()
-        self.accepted.check()
-        self._check_frozen()
-        self.snapshots.check()
+        if self._failure is not None:
+            raise self._failure
+        assert self._sim.engine.store_error is None, self._sim.engine.store_error
+        check_store(self.run_sql)
+        self._replay_events()
+        self.submits.check()
+        self._check_run_records()
+        self._check_due_times()
+        self.templates.check()
         self._deliveries.check()
-        self._fires.check()
-        self._check_truth()
-        if self._sim.wire.is_idle and self._sim.engine.held_by is None:
-            self._check_rest()
+        self.fires.check()
+        self._check_run_ends()
+        self._check_silence()
+        if self._sim.connection.is_idle and self._sim.engine.first_blocker is None:
+            self._check_idle_state()
 
-    def _meet(self) -> None:
-        """What was booked, in its order."""
-        news = list(self._sim.reader.events_since(self._seen, 100_000))
-        for n, (seq, event) in enumerate(news):
-            self._seen = seq
-            if event.cause == "ahead":
-                self._forget_ended([later for _, later in news[n + 1 :]])
-            self._meet_event(event)
+    def _replay_events(self) -> None:
+        """Replay the new events in order."""
+        new = list(self._sim.reader.events_since(self._last_checked, 100_000))
+        for n, (seq, event) in enumerate(new):
+            self._last_checked = seq
+            if event.cause == "prefetch":
+                self._remove_recovered([later for _, later in new[n + 1 :]])
+            self._replay_event(event)
 
-    def _forget_ended(self, later: list[Event]) -> None:
-        """What was started ahead of a lost connection is booked with the accounts, the ends before it right after."""
-        if any(event.kind == "scheduler.recovered" for event in later[:2]):
+    def _remove_recovered(self, later: list[Event]) -> None:
+        """Remove runs that end later in the same recovery.
+
+        A prefetched run that started while the connection was lost is recorded with the run inventory, before the ends
+        that freed its capacity. Only events of the recovery are between it and the report of the recovery."""
+        recovery_events = takewhile(lambda event: event.cause in ("prefetch", "recovery"), later)
+        if any(event.kind == "scheduler.recovered" for event in recovery_events):
             for event in later:
-                if event.job is not None and event.kind in _GONE:
+                if event.job is not None and event.kind in _END_EVENTS:
                     self.running.pop(event.job, None)
 
-    def _meet_event(self, event: Event) -> None:
+    def _replay_event(self, event: Event) -> None:
         job = event.job
-        slot = parse_slot(str(event.data["slot"])) if "slot" in event.data else None
+        reservation = parse_reservation_id(str(event.data["reservation"])) if "reservation" in event.data else None
         match event.kind:
             case "scheduler.paused":
                 self.paused.add(str(event.data["scope"]))
@@ -188,121 +215,159 @@ class Judge:
             case "job.rewound" if job is not None:
                 self.running.pop(job, None)
             case "job.dispatched" if job is not None:
-                self._check_start(of_job(self._sim.job(job)))
-            case "slot.started" if slot is not None:
-                found = self._sim.reader.slot(slot)
-                assert found is not None
-                self._check_start(of_slot(found))
-            case kind if kind in _GONE:
-                owner = job if slot is None else owner_of(slot)
+                self._check_start(party_of_job(self._sim.job(job)))
+            case "reservation.started" if reservation is not None:
+                record = self._sim.reader.reservation(reservation)
+                assert record is not None
+                self._check_start(party_of_reservation(record))
+            case kind if kind in _END_EVENTS:
+                owner = job if reservation is None else lock_owner(reservation)
                 assert owner is not None
                 self.running.pop(owner, None)
 
-    def _check_start(self, one: Party) -> None:
-        assert one.owner not in self.running, f"{one.owner} has started twice"
-        assert not (self._was_held and self._sim.engine.held), "the file holds everything"
-        assert not self.paused & set(one.scopes), f"{one.owner} is paused"
+    def _check_start(self, party: Party) -> None:
+        assert party.owner not in self.running, f"{party.owner} has started twice"
+        assert not (self._was_held and self._sim.engine.hold_text), f"{party.owner} starts despite the hold file"
+        assert not self.paused & set(party.scopes), f"{party.owner} is paused"
         for other in self.running.values():
-            assert not one.clashes(other), f"{one.owner} and {other.owner} hold one key"
-        self.running[one.owner] = one
-        self.new.append(one)
-        total, limits = used(self.running.values()), Limits(self._sim.sizes)
-        for pool in one.draws:
+            assert not party.conflicting_keys(other), f"{party.owner} and {other.owner} hold the same key"
+        self.running[party.owner] = party
+        self.new.append(party)
+        total, limits = sum_demand(self.running.values()), PoolSizes(self._sim.sizes)
+        for pool in party.pool_demand:
             size = limits.size(pool)
-            assert size is None or total[pool] <= size, f"{one.owner} takes {pool} to {total[pool]}/{size}"
+            assert size is None or total[pool] <= size, f"{party.owner} fills {pool} to {total[pool]}/{size}"
 
-    def _check_frozen(self) -> None:
-        """What a job that has run is, and what its runs were, does not change any more (INV-001, INV-002)."""
-        for run, *fixed in self.raw(
+    def _check_due_times(self) -> None:
+        """No due time is further away than its delay, however the clock was set."""
+        now = to_micros(self._sim.clock.now())
+        for due, delay in (
+            ("job.not_before", "delay FROM job WHERE finished_at IS NULL AND not_before"),
+            ("breaker.until", "until - opened_at FROM breaker WHERE state = 'open' AND until"),
+            ("delivery.next_at", "delay FROM delivery WHERE next_at"),
+            ("webhook.held_until", "hold_duration FROM webhook WHERE held_until"),
+        ):
+            for due_at, max_delay in self.run_sql(f"SELECT {due}, {delay} IS NOT NULL"):
+                assert due_at - now <= max_delay, f"{due} is {due_at - now} µs away, expected at most {max_delay} µs"
+
+    def _check_run_records(self) -> None:
+        """Runs, and the specs of jobs that have run, never change (INV-001, INV-002)."""
+        for run, *record in self.run_sql(
             "SELECT run.id, run.job, run.worker, run.started_at, spec.command, spec.params"
             " FROM run JOIN job ON job.id = run.job JOIN spec ON spec.id = job.spec"
         ):
-            assert self._fixed.setdefault(run, fixed) == fixed, f"run-{run} was {self._fixed[run]}, and is {fixed}"
+            earlier = self._run_records.setdefault(run, record)
+            assert earlier == record, f"run-{run} changed from {earlier} to {record}"
 
-    def _check_truth(self) -> None:
-        """What the store says of a run is what became of its process, and stays so."""
-        for run, *end in self.raw("SELECT id, status, exit_code, error FROM run WHERE status IS NOT NULL"):
-            status, exit_code, error = self._ended.setdefault(run, end)
-            assert end == [status, exit_code, error], f"run-{run} was {self._ended[run]}, and is {end}"
+    def _check_run_ends(self) -> None:
+        """The recorded end of a run matches the end of its process, and never changes."""
+        for run, *end in self.run_sql("SELECT id, status, exit_code, error FROM run WHERE finished_at IS NOT NULL"):
+            status, exit_code, error = self._run_ends.setdefault(run, end)
+            assert parse_status(status) is not Status.UNREADABLE, f"run-{run} ended as {status}"
+            assert end == [status, exit_code, error], f"run-{run} changed from {self._run_ends[run]} to {end}"
             child = self._sim.supervisor.children.get(RunId(run))
-            assert child is not None, f"run-{run} is {status}, and never was"
-            assert child.end is not None, f"run-{run} is {status}, and lives"
+            assert child is not None, f"run-{run} is {status} without a process"
+            assert child.end is not None, f"run-{run} is {status} and its process is alive"
             if child.end.code is not None:
-                wanted = ("COMPLETED" if child.end.code == 0 else "FAILED", child.end.code)
-                assert (status, exit_code) == wanted, (run, status, child.end)
-            assert child.end.watched or status != Status.COMPLETED, f"run-{run} is {status}, and nobody saw its end"
+                expected = ("COMPLETED" if child.end.code == 0 else "FAILED", child.end.code)
+                assert (status, exit_code) == expected, (run, status, child.end)
+            assert child.end.is_observed or status != Status.COMPLETED, f"run-{run} is {status} with an unobserved end"
             is_unknown = "crash recovery" in str(error).lower()
-            assert child.end.watched is not is_unknown, f"run-{run}: {error}, and its end was seen: {child.end.watched}"
+            assert (exit_code is None) is is_unknown, f"run-{run}: {error}, exit code {exit_code}"
+            assert child.end.is_observed is not is_unknown, f"run-{run}: {error}, end observed: {child.end.is_observed}"
 
-    # When nothing is under way.
+    def _check_silence(self) -> None:
+        """Check that a supervisor is reported as silent only if it does not answer, and always if it left a start
+        unread for too long."""
+        silence, connection = self._sim.engine.silence, self._sim.connection
+        assert silence is None or self._sim.supervisor.is_suspended or not connection.is_idle, silence
+        since = connection.oldest_unread_start
+        is_late = since is not None and since + 300 <= self._sim.clock.monotonic()
+        assert silence is not None or not is_late, (
+            f"a start is unread since {since}, and the supervisor is not reported as silent"
+        )
 
-    def _check_rest(self) -> None:
-        jobs, slots = self._sim.reader.jobs(self._sim.ids()), self._sim.reader.open_slots()
-        paused = self.paused | ({"global"} if self._sim.engine.held is not None else set())
-        referee = Referee(jobs, slots, self._sim.sizes, paused, self._sim.clock.now(), self._outside.holds)
+    # Checks of an idle scheduler.
+
+    def _check_idle_state(self) -> None:
+        jobs, reservations = self._sim.reader.jobs(self._sim.job_ids()), self._sim.reader.open_reservations()
+        paused = self.paused | ({"global"} if self._sim.engine.hold_text is not None else set())
+        referee = Referee(
+            jobs, reservations, self._sim.sizes, paused, self._sim.clock.now(), self._external_facts.find_gate
+        )
         running = {party.owner for party in referee.running}
-        assert running == self.running.keys(), f"running {running}, and by the events {set(self.running)}"
-        alive = {child.order.job for child in self._sim.supervisor.alive()}
+        assert running == self.running.keys(), f"running {running}, by the events {set(self.running)}"
+        alive = {child.order.job for child in self._sim.supervisor.running_children()}
         with_child = {party.owner for party in referee.running if party.owner > 0 or self._has_command(party.owner)}
-        assert alive == with_child, f"alive {alive}, and the store says {with_child}"
-        self._check_room_of_slots(referee)
-        self._check_slots(referee)
+        assert alive == with_child, f"alive {alive}, in the store {with_child}"
+        self._check_reserved_capacity(referee)
+        self._check_reservations(referee)
         self._check_jobs(referee, {job.id: job for job in jobs})
-        self._check_still()
+        self._check_idle_turn()
 
-    def _check_room_of_slots(self, referee: Referee) -> None:
-        """No job took what a direct execution waits for, be it in the step in which that came."""
-        waited = [slot for slot in referee.slots if slot.owner in self._waited and referee.reserves(slot)]
+    def _check_reserved_capacity(self, referee: Referee) -> None:
+        """No job took capacity that a waiting direct execution keeps, except in the step in which it was requested."""
+        waiting = [
+            reservation
+            for reservation in referee.reservations
+            if reservation.owner in self._waiting_before and referee.keeps_capacity(reservation)
+        ]
         for job in self.new:
-            for slot in waited if job.owner > 0 and job.owner in self.running else ():
-                shared = {pool for pool in job.draws.keys() & slot.draws.keys() if referee.is_limited(pool)}
-                assert not any(map(referee.is_overdrawn, shared)), f"{job.owner} went before {slot.owner}"
+            for reservation in waiting if job.owner > 0 and job.owner in self.running else ():
+                shared = {
+                    pool for pool in job.pool_demand.keys() & reservation.pool_demand.keys() if referee.is_limited(pool)
+                }
+                assert not any(map(referee.is_overdrawn, shared)), f"{job.owner} went before {reservation.owner}"
 
-    def _check_slots(self, referee: Referee) -> None:
-        shown = {form.id: form for form in view_slot.listing(self._sim.reader, self._sim.sight)[0]}
-        for slot in referee.slots:
-            wait = shown[f"slot-{-slot.owner}"].wait
-            assert wait is not None, f"{slot.owner} waits, and nothing says why"
-            assert str(wait.kind) == referee.kind(slot), (slot.owner, wait, referee.kind(slot))
-            topics = referee.topics(slot)
-            assert topics is None or list(wait.on) == topics, (slot.owner, wait, topics)
+    def _check_reservations(self, referee: Referee) -> None:
+        views = reservation_view.list_reservations(self._sim.reader, self._sim.view_context)[0]
+        shown = {view.id: view for view in views}
+        for reservation in referee.reservations:
+            wait = shown[f"reservation-{-reservation.owner}"].wait
+            assert wait is not None, f"{reservation.owner} is waiting without a reason"
+            kind = referee.wait_kind(reservation)
+            assert str(wait.kind) == kind, (reservation.owner, wait, kind)
+            topics = referee.wait_topics(reservation)
+            assert topics is None or list(wait.topics) == topics, (reservation.owner, wait, topics)
 
     def _has_command(self, owner: JobId) -> bool:
-        slot = self._sim.reader.slot(SlotId(-owner))
-        return slot is not None and slot.command is not None
+        reservation = self._sim.reader.reservation(ReservationId(-owner))
+        return reservation is not None and reservation.command is not None
 
     def _check_jobs(self, referee: Referee, jobs: dict[JobId, Job]) -> None:
         waiting = [job for job in jobs.values() if job.status in WAITING]
-        shown = {form.id: form for form in forms(self._sim.reader, waiting, self._sim.sight)}
-        is_paced = bool(referee.able)
+        shown = {view.id: view for view in render_jobs(self._sim.reader, waiting, self._sim.view_context)}
+        is_paced = bool(referee.startable)
         if is_paced and not self._has_open_breaker():
-            assert self._sim.engine.outlook.is_for_later(self._sim.clock.now()), (
-                f"{[(party.owner, shown[show_job(party.owner)].wait) for party in referee.able]} could start now"
-            )
+            startable = [(party.owner, shown[format_job_id(party.owner)].wait) for party in referee.startable]
+            assert self._sim.engine.outlook.is_delayed(self._sim.clock.now()), f"{startable} could start now"
         for party in referee.jobs:
-            assert not referee.is_decided(party), f"{party.owner} waits for what cannot come any more"
-            kind, wait = referee.kind(party), shown[show_job(party.owner)].wait
-            said = None if wait is None else str(wait.kind)
-            if wait is not None and "breaker" in str(wait.on):
+            assert not referee.has_unmeetable_edge(party), f"{party.owner} has an edge that cannot be met"
+            kind, wait = referee.wait_kind(party), shown[format_job_id(party.owner)].wait
+            shown_kind = None if wait is None else str(wait.kind)
+            if wait is not None and "breaker" in str(wait.topics):
                 continue
-            if self._has_open_breaker() or (is_paced and kind in (None, "slot", "capacity")):
-                assert said in (None, "delay", "slot", "capacity", "locks", "paused", kind), (party.owner, said, kind)
+            if self._has_open_breaker() or (is_paced and kind in (None, "reservation", "capacity")):
+                assert shown_kind in (None, "delay", "reservation", "capacity", "locks", "paused", kind), (
+                    party.owner,
+                    shown_kind,
+                    kind,
+                )
             else:
-                assert said == kind, (party.owner, said, kind, wait)
-                assert jobs[party.owner].status is _WAITS.get(str(kind), Status.QUEUED), (party.owner, kind)
-                topics = self._topics(referee, party, jobs[party.owner])
-                assert wait is None or list(wait.on) == topics, (party.owner, wait, topics)
-        self._check_words([party.owner for party in referee.jobs if shown[show_job(party.owner)].wait is None])
+                assert shown_kind == kind, (party.owner, shown_kind, kind, wait)
+                assert jobs[party.owner].status is _STATUS_BY_WAIT.get(str(kind), Status.QUEUED), (party.owner, kind)
+                topics = self._expected_topics(referee, party, jobs[party.owner])
+                assert wait is None or list(wait.topics) == topics, (party.owner, wait, topics)
+        self._check_tick_explanations({party.owner: shown[format_job_id(party.owner)].wait for party in referee.jobs})
 
-    def _topics(self, referee: Referee, party: Party, job: Job) -> list[str]:
-        """What it waits for."""
-        inside = referee.topics(party)
-        if inside is not None:
-            return inside
+    def _expected_topics(self, referee: Referee, party: Party, job: Job) -> list[str]:
+        topics = referee.wait_topics(party)
+        if topics is not None:
+            return topics
         pin = job.spec.pinned_head
-        match referee.kind(party):
+        match referee.wait_kind(party):
             case "dependencies":
-                return [f"artifact:{self._outside.missing(job)}"]
+                return [f"artifact:{self._external_facts.find_missing(job)}"]
             case "pinned_head" if pin is not None:
                 return [f"head:/repo/.git:{pin.branch}"]
             case _:
@@ -311,16 +376,19 @@ class Judge:
     def _has_open_breaker(self) -> bool:
         return bool(self._sim.reader.breakers())
 
-    def _check_words(self, free: list[JobId]) -> None:
-        """Whoever is said to start with the next tick does."""
-        if free:
-            would = self._sim.dry_run()["would_dispatch"]
-            for job in free:
-                text = self._sim.why(job)["text"]
-                assert ("it starts with the next" in text) == (show_job(job) in would), text
+    def _check_tick_explanations(self, waits: dict[JobId, WaitReason | None]) -> None:
+        """The explanation of a job says that it starts with the next tick if and only if it does."""
+        by_tick = [
+            job for job, wait in waits.items() if wait is None or " tick" in wait.detail or "`rota" in wait.detail
+        ]
+        if by_tick:
+            would_dispatch = self._sim.dry_run_tick()["would_dispatch"]
+            for job in by_tick:
+                text = self._sim.explain_wait(job)["text"]
+                assert ("starts with the next" in text) == (format_job_id(job) in would_dispatch), text
 
-    def _check_still(self) -> None:
-        """When nothing happens, another turn changes nothing."""
-        before = (self.raw("PRAGMA data_version"), len(self._sim.wire.orders))
-        self._sim.turn()
-        assert (self.raw("PRAGMA data_version"), len(self._sim.wire.orders)) == before
+    def _check_idle_turn(self) -> None:
+        """Another turn of an idle scheduler changes nothing."""
+        before = (self.run_sql("PRAGMA data_version"), len(self._sim.connection.orders))
+        self._sim.run_turns()
+        assert (self.run_sql("PRAGMA data_version"), len(self._sim.connection.orders)) == before

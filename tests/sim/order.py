@@ -1,10 +1,9 @@
-"""Who starts in a turn, and who is left behind in it: judged at its commit, from the records of all (INV-004).
+"""Order of starts: which jobs start in a turn and which do not, checked at each commit from the store (INV-004).
 
-The referee is shown everything as it was before anybody of this turn started. Whoever started is among those that he
-lets start. Whoever is left behind while somebody further down the queue started is not, or is still being looked at
-outside. And nobody is passed: who stands first for a pool that has no room for him keeps it from all behind him, and
-so does who waits for a key that another wants too (DESIGN 4). So the number of later ones that take what an earlier one
-waits for is not only bounded, it is nought.
+The referee gets the state before the starts of the turn. Each job that starts is startable for the referee. A job that
+does not start although a later job does is not startable, or its facts are still being probed. No job is overtaken: the
+first job that does not fit into a pool closes it for all later jobs, and a job that waits for a key is before all later
+jobs with that key (DESIGN 4). So the number of later jobs that take what an earlier job waits for is zero.
 """
 
 from __future__ import annotations
@@ -14,131 +13,136 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from engine.referee import Party, Referee, used
+from engine.referee import Party, Referee, sum_demand
 from rota.core.event import Event
 from rota.core.job import Job
-from rota.core.pool import Limits
-from rota.core.slot import Slot, SlotState, owner_of
+from rota.core.pool import PoolSizes
+from rota.core.reservation import Reservation, ReservationState, lock_owner
 from rota.core.status import Status
-from rota.ids import JobId, parse_slot
+from rota.ids import JobId, parse_reservation_id
 
 if TYPE_CHECKING:
     from sim.judge import Judge
     from sim.simulation import Simulation
 
 
-class Order:
+class StartOrderChecker:
     def __init__(self, simulation: Simulation, judge: Judge) -> None:
         self._sim = simulation
-        self._raw = judge.raw
+        self._run_sql = judge.run_sql
         self._started: set[JobId] = set()
-        self._later: set[JobId | None] = set()
-        """Who starts now or after that."""
-        self._passed: set[JobId] = set()
+        self._not_started: set[JobId | None] = set()
+        """Jobs that start at this point of the commit or after it."""
+        self._ready: set[JobId] = set()
+        """Jobs that are ready or contend for locks."""
         self._undecided: set[JobId] = set()
-        self._now = simulation.hands.now()
+        self._now = simulation.sim_clock.now()
         self._is_held = False
         self._sizes: dict[str, int] = {}
 
     def at_commit(self, events: Sequence[Event]) -> None:
-        """What the executor took by itself it took before anything of this turn: it goes by what was so at the commit
-        before it."""
-        causes = {event.cause for event in events if _started(event) is not None}
-        if causes != {"ahead"}:
-            self._see()
-        self._judge_all(events)
-        self._see()
+        """Check the starts of the commit. Prefetched jobs started before this turn, so the state of the previous commit
+        applies to them."""
+        causes = {event.cause for event in events if _started_owner(event) is not None}
+        if causes != {"prefetch"}:
+            self._read_state()
+        self._check_starts(events)
+        self._read_state()
 
-    def _see(self) -> None:
-        self._now, self._is_held = self._sim.clock.now(), self._sim.engine.held is not None
+    def _read_state(self) -> None:
+        self._now, self._is_held = self._sim.clock.now(), self._sim.engine.hold_text is not None
         self._sizes = dict(self._sim.sizes)
 
-    def _judge_all(self, events: Sequence[Event]) -> None:
-        """What was taken one after the other is judged so, what was claimed together together."""
-        starts = [n for n, event in enumerate(events) if _started(event) is not None]
-        alone = [n for n in starts if events[n].cause == "ahead"]
-        together = [n for n in starts if events[n].cause != "ahead"]
-        for numbers in (*([n] for n in alone), together):
-            if numbers and not self._is_unclear():
-                self._started = {owner for n in numbers if (owner := _started(events[n])) is not None}
-                self._later = {event.job for event in events[numbers[0] :] if event.kind == "job.dispatched"}
-                self._judge_some()
+    def _check_starts(self, events: Sequence[Event]) -> None:
+        """Check prefetched starts one by one, and claimed starts together."""
+        starts = [n for n, event in enumerate(events) if _started_owner(event) is not None]
+        prefetched = [n for n in starts if events[n].cause == "prefetch"]
+        claimed = [n for n in starts if events[n].cause != "prefetch"]
+        for numbers in (*([n] for n in prefetched), claimed):
+            if numbers and not self._is_undetermined():
+                self._started = {owner for n in numbers if (owner := _started_owner(events[n])) is not None}
+                self._not_started = {event.job for event in events[numbers[0] :] if event.kind == "job.dispatched"}
+                self._check_batch()
 
-    def _judge_some(self) -> None:
-        ready = {JobId(job) for (job,) in self._raw("SELECT id FROM job WHERE ready = 1")}
-        contending = {JobId(job) for (job,) in self._raw("SELECT job FROM lock WHERE state = 'contending'")}
-        self._passed, self._undecided = ready | contending, contending - ready
-        self._judge(self._referee())
+    def _check_batch(self) -> None:
+        ready = {JobId(job) for (job,) in self._run_sql("SELECT id FROM job WHERE ready = 1")}
+        contending = {JobId(job) for (job,) in self._run_sql("SELECT job FROM lock WHERE state = 'contending'")}
+        self._ready, self._undecided = ready | contending, contending - ready
+        self._check(self._make_referee())
 
-    def _is_unclear(self) -> bool:
-        """A breaker lets one through, and a clearing ends jobs bit by bit: who may start then is theirs to say."""
-        clearing = self._raw("SELECT 1 FROM meta WHERE key = 'clearing' AND value NOT IN ('', '[]')")
-        return bool(self._sim.reader.breakers() or self._sim.engine.clearings or clearing)
+    def _is_undetermined(self) -> bool:
+        """Return whether the referee cannot decide: a half-open breaker lets one job through, and a clear in progress
+        cancels jobs over several turns."""
+        clearing = self._run_sql("SELECT 1 FROM meta WHERE key = 'clear_operations' AND value NOT IN ('', '[]')")
+        return bool(self._sim.reader.breakers() or self._sim.engine.clear_operations or clearing)
 
-    def _referee(self) -> Referee:
-        paused = {scope for (scope,) in self._raw("SELECT scope FROM pause")}
+    def _make_referee(self) -> Referee:
+        paused = {scope for (scope,) in self._run_sql("SELECT scope FROM pause")}
         if self._is_held:
             paused.add("global")
-        jobs = [self._before(job) for job in self._sim.reader.jobs(self._sim.ids())]
-        slots = [self._slot_before(slot) for slot in self._sim.reader.open_slots()]
-        self._undecided &= {job.id for job in jobs if self._asks(job)}
-        return Referee(jobs, slots, self._sizes, paused, self._now, self._outside, self._undecided)
+        jobs = [self._job_before(job) for job in self._sim.reader.jobs(self._sim.job_ids())]
+        reservations = [self._reservation_before(reservation) for reservation in self._sim.reader.open_reservations()]
+        self._undecided &= {job.id for job in jobs if _needs_facts(job)}
+        return Referee(jobs, reservations, self._sizes, paused, self._now, self._find_wait, self._undecided)
 
-    def _before(self, job: Job) -> Job:
-        """One that could not be started is put off by that, and not before."""
-        if job.id not in self._later:
+    def _job_before(self, job: Job) -> Job:
+        """Return the job as it was before its start. A failed start delays the job only after it."""
+        if job.id not in self._not_started:
             return job
-        is_put_off = job.status is Status.QUEUED
-        return msgspec.structs.replace(job, status=Status.QUEUED, not_before=None if is_put_off else job.not_before)
+        has_failed_start = job.status is Status.QUEUED
+        return msgspec.structs.replace(
+            job, status=Status.QUEUED, not_before=None if has_failed_start else job.not_before
+        )
 
-    def _slot_before(self, slot: Slot) -> Slot:
-        is_new = owner_of(slot.id) in self._started
-        return msgspec.structs.replace(slot, state=SlotState.WAITING) if is_new else slot
+    def _reservation_before(self, reservation: Reservation) -> Reservation:
+        is_new = lock_owner(reservation.id) in self._started
+        return msgspec.structs.replace(reservation, state=ReservationState.WAITING) if is_new else reservation
 
-    def _outside(self, job: Job) -> str | None:
-        """Who hangs on the world outside goes by what was last seen of it, which the store knows. After a restart
-        nothing is: who waited for a key keeps its turn there, and for a pool it counts when it has been looked at."""
-        return "dependencies" if self._asks(job) and job.id not in self._passed | self._started else None
+    def _find_wait(self, job: Job) -> str | None:
+        """Return the wait for external facts, as last observed according to the store. After a restart no fact is
+        observed: a job that waited for a key keeps its place for it, and counts for pools only after a probe."""
+        return "dependencies" if _needs_facts(job) and job.id not in self._ready | self._started else None
 
-    def _asks(self, job: Job) -> bool:
-        return bool(job.spec.needs) or job.spec.pinned_head is not None
+    def _check(self, referee: Referee) -> None:
+        parties = {party.owner: party for party in (*referee.reservations, *referee.jobs)}
+        started = sorted((parties[owner] for owner in self._started), key=lambda party: party.rank)
+        remaining = [party for party in referee.contenders if party.owner not in self._started]
+        for party in remaining:
+            self._check_not_overtaken(party, referee, [other for other in started if other.rank > party.rank])
+        for party in started:
+            assert party in referee.startable, f"{party.owner} starts although {referee.wait_kind(party)} holds it"
+        for party in referee.startable:
+            is_overtaken = party.rank < started[-1].rank and party.owner not in self._started
+            assert not is_overtaken or self._is_probing(party), f"{started[-1].owner} starts before {party.owner}"
 
-    def _judge(self, referee: Referee) -> None:
-        everybody = {party.owner: party for party in (*referee.slots, *referee.jobs)}
-        begun = sorted((everybody[owner] for owner in self._started), key=lambda party: party.rank)
-        left = [party for party in referee.contenders if party.owner not in self._started]
-        for party in left:
-            self._check_not_passed(party, referee, [other for other in begun if other.rank > party.rank])
-        for party in begun:
-            assert party in referee.able, f"{party.owner} starts, though {referee.kind(party)} keeps it"
-        for party in referee.able:
-            is_passed = party.rank < begun[-1].rank and party.owner not in self._started
-            assert not is_passed or self._is_asking(party), f"{begun[-1].owner} starts before {party.owner}"
+    def _is_probing(self, party: Party) -> bool:
+        """Return whether the facts of the job are probed again before its start. Its capacity is kept meanwhile."""
+        return party.owner > 0 and _needs_facts(self._sim.job(party.owner))
 
-    def _is_asking(self, party: Party) -> bool:
-        """What it hangs on is looked at once more before it starts, and its room is kept."""
-        return party.owner > 0 and self._asks(self._sim.job(party.owner))
-
-    def _check_not_passed(self, party: Party, referee: Referee, later: list[Party]) -> None:
+    def _check_not_overtaken(self, party: Party, referee: Referee, later: list[Party]) -> None:
         for other in later:
-            assert not party.clashes(other), f"{other.owner} passes {party.owner}, which waits for its key"
-        if not later or party.owner < 0 or party.owner in self._undecided or referee.barred(party):
+            assert not party.conflicting_keys(other), f"{other.owner} overtakes {party.owner}, which waits for its key"
+        if not later or party.owner < 0 or party.owner in self._undecided or referee.blocked_keys(party):
             return
-        limits = Limits(self._sizes)
-        limited = {pool for pool in party.draws if limits.size(pool) is not None}
+        limits = PoolSizes(self._sizes)
+        limited = {pool for pool in party.pool_demand if limits.size(pool) is not None}
         earlier = [other for other in referee.contenders if other.rank < party.rank]
         before = [other for other in earlier if other.owner not in self._undecided]
-        if any(limited & other.draws.keys() for other in before if other.owner not in self._started):
-            return  # it is not its turn in one of them
-        total = used([*referee.running, *(other for other in before if other.owner in self._started)])
+        if any(limited & other.pool_demand.keys() for other in before if other.owner not in self._started):
+            return  # an earlier job is before it in one of its pools
+        total = sum_demand([*referee.running, *(other for other in before if other.owner in self._started)])
         for pool in limited:
             size = limits.size(pool) or 0
-            if total.get(pool, 0) + party.draws[pool] > size:
-                passing = [other.owner for other in later if pool in other.draws]
-                assert not passing, f"{passing} pass {party.owner}, which waits for {pool}"
+            if total.get(pool, 0) + party.pool_demand[pool] > size:
+                overtaking = [other.owner for other in later if pool in other.pool_demand]
+                assert not overtaking, f"{overtaking} overtake {party.owner}, which waits for {pool}"
 
 
-def _started(event: Event) -> JobId | None:
-    if event.kind == "slot.started":
-        return owner_of(parse_slot(str(event.data["slot"])))
+def _needs_facts(job: Job) -> bool:
+    return bool(job.spec.needs) or job.spec.pinned_head is not None
+
+
+def _started_owner(event: Event) -> JobId | None:
+    if event.kind == "reservation.started":
+        return lock_owner(parse_reservation_id(str(event.data["reservation"])))
     return event.job if event.kind == "job.dispatched" else None

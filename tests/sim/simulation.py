@@ -1,4 +1,4 @@
-"""One seed, carried out."""
+"""Simulation of one plan."""
 
 from __future__ import annotations
 
@@ -17,496 +17,619 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from rota.api.alarm import Alarm
-from rota.clock import SET_BACK
+from harness import START_DELAYS
+from rota.api.schedule_timer import ScheduleTimer
+from rota.clock import SET_BACK_THRESHOLD
 from rota.command import group
 from rota.command import schedule as schedules
-from rota.command.edit import Edit, edit
-from rota.command.move import Move, move, reorder
+from rota.command.edit import EditRequest, edit
+from rota.command.move import MoveRequest, move, reorder
+from rota.command.preflight import EMPTY_PREFLIGHT, Preflight, needs_probe, run_preflight
 from rota.command.retry import retry
-from rota.command.submission import GroupWanted, Submission
-from rota.command.survey import NOTHING, Survey, names_something, survey
-from rota.core import ahead
+from rota.command.submission import GroupRequest, Submission
+from rota.core import prefetch
 from rota.core.breaker import BreakerPolicy
-from rota.core.fact import Fact, File, Head
-from rota.core.pool import Limits
+from rota.core.fact import BranchHead, Fact, FileExists
+from rota.core.pool import PoolSizes
+from rota.core.reservation import ReservationState
 from rota.core.retry import RetryPolicies, RetryPolicy
-from rota.core.slot import SlotState
 from rota.core.status import ACTIVE, TERMINAL, WAITING, Status
-from rota.core.workspace import Workspace
+from rota.core.workspace import WorkspaceSpec
 from rota.engine import breaker, control, dispatch
-from rota.engine.outside import look_at, observe
-from rota.engine.work import Request, Work
-from rota.errors import Conflict, Deferred, InvalidInput, NotFound, StorageFull, StoreError
-from rota.ids import JobId, parse_group, show_group, show_job
+from rota.engine.facts import probe_facts, record_observation
+from rota.engine.transaction import Transaction, TurnRequest
+from rota.errors import Conflict, InvalidInput, NotFound, QueueFull, StorageFull, StoreError
+from rota.ids import JobId, format_group_id, format_job_id, parse_group_id
 from rota.store.session import Reader
 from rota.store.sqlite.store import SqliteStore
 from sim.clock import SimClock
-from sim.fault import Crash, Faults, FaultyStore
+from sim.fault import Crash, FaultInjector, FaultyStore
 from sim.judge import Judge
 from sim.plan import Plan, Step
-from sim.schedule import NAMES, ScheduleVerbs
-from sim.supervisor import Supervisor, Wire
-from sim.template import AROUND
-from sim.webhook import OWN, WebhookVerbs
+from sim.schedule import NAMES, ScheduleSteps
+from sim.supervisor import SimConnection, Supervisor
+from sim.template import ENVIRONMENT
+from sim.webhook import JOB_WEBHOOK_URL, WebhookSteps
 
 T = TypeVar("T")
 MEMORY = Path("/dev/shm")
 REPOSITORY = "/repo/.git"
-MAIN = Head(REPOSITORY, "main")
+MAIN = BranchHead(REPOSITORY, "main")
 FACTS: dict[str, Fact] = {
-    "file:/a": File("/a"),
-    "file:/b": File("/b"),
-    "plan_branch:c (c)": Head(REPOSITORY, "c"),
+    "file:/a": FileExists("/a"),
+    "file:/b": FileExists("/b"),
+    "plan_branch:c (c)": BranchHead(REPOSITORY, "c"),
 }
 OIDS = ("1" * 40, "2".ljust(8, "2").ljust(40, "0"))
 SIZES = (-1, 0, 1, 1, 2, 2, 3)
+WEIGHTS = (("resource/gpu", 1), ("resource/gpu", 2), ("resource/gpu", 9), ("global", 2), ("global", 9))
 SCOPES = ("global", "flow/a", "resource/gpu")
-REFUSED = (Conflict, InvalidInput, NotFound, Deferred, StorageFull, StoreError)
-BOUNDS = (
-    (dispatch, "LOOK"),
-    (dispatch, "LOOKS"),
-    (dispatch, "LANES"),
-    (control, "AT_ONCE"),
-    (breaker, "PROBES"),
-    (ahead, "DEPTH"),
+REFUSED = (Conflict, InvalidInput, NotFound, QueueFull, StorageFull, StoreError)
+TURN_LIMITS = (
+    (dispatch, "EVALUATE_BATCH_SIZE"),
+    (dispatch, "MAX_EVALUATE_BATCHES"),
+    (dispatch, "MAX_LANES"),
+    (control, "MAX_CLEARED_PER_TURN"),
+    (breaker, "MAX_PROBE_CANDIDATES"),
+    (prefetch, "PREFETCH_DEPTH"),
 )
-"""How much is seen or done in one go: where it is little, everything takes many turns."""
-_RESTS = 3000
-"""Turns after which it should have come to rest."""
+"""Limits of a single turn. With low limits, everything takes many turns."""
+_MAX_ROUNDS = 3000
+"""Maximum number of turns until the scheduler is idle."""
 
 
-class Simulation(ScheduleVerbs, WebhookVerbs):
+class Simulation(ScheduleSteps, WebhookSteps):
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.random = random.Random(f"set-up {plan.seed}")
-        self.done: Counter[str] = Counter()
-        """Steps that were not refused, by verb."""
-        self._is_dead = False
-        self.story: list[str] = []
-        """What became of each step."""
-        self._bounds = pytest.MonkeyPatch()
+        self.completed_steps: Counter[str] = Counter()
+        """Number of steps of each kind that were not refused."""
+        self._has_crashed = False
+        self.step_results: list[str] = []
+        """Result of each step."""
+        self._monkeypatch = pytest.MonkeyPatch()
         if self.random.random() < 0.3:
-            for module, name in BOUNDS:
-                self._bounds.setattr(module, name, 1)
+            for module, name in TURN_LIMITS:
+                self._monkeypatch.setattr(module, name, 1)
         self.directory = Path(tempfile.mkdtemp(prefix="rota-sim-", dir=MEMORY if MEMORY.is_dir() else None))
-        self.faults = Faults()
+        self.faults = FaultInjector()
         self.sizes = {"global": self.random.choice(SIZES), "flow/*": 1, "resource/ollama": 1, "resource/gpu": 2}
         self._latency = self.random.choice((0.0, 0.0, 3.0))
         self.schedules_changed = asyncio.Event()
-        self.around = AROUND
-        clock = self.hands = SimClock()
+        self.default_environment = ENVIRONMENT
+        clock = self.sim_clock = SimClock()
         store = SqliteStore(self.directory / "rota.db")
         self.judge = Judge(self, self.directory / "rota.db")
         self.supervisor = Supervisor(clock, plan.seed, self.judge.at_spawn)
         super().__init__(
-            FaultyStore(store, self.faults), self.directory, self.sizes, clock=clock, executor=self._connected()
+            FaultyStore(store, self.faults), self.directory, self.sizes, clock=clock, executor=self._connect()
         )
         self.judge.open()
-        self.faults.committed = self.judge.at_commit
-        self.alarm = Alarm(self, self._outside)
+        self.faults.on_commit = self.judge.at_commit
+        self.schedule_timer = ScheduleTimer(self, self._prepare_jobs)
         policy = RetryPolicy(base=timedelta(seconds=1))
         failures = self.random.choice((None, None, 3))
-        self.configure(retry=RetryPolicies(default=policy), breaker=BreakerPolicy(failures=failures))
-        self.probe.world[MAIN] = OIDS[0]
+        self.configure(
+            retry=RetryPolicies(default=policy),
+            breaker=BreakerPolicy(failures=failures, start_delays=START_DELAYS),
+            start_timeout=timedelta(minutes=5),
+        )
+        self.probe.values[MAIN] = OIDS[0]
 
-    def _connected(self) -> Wire:
-        wire = Wire(self.supervisor, self._latency)
-        wire.inbox.clear()
-        wire.sent = self.judge.at_order
-        self.supervisor.connect(wire)
-        return wire
+    def _connect(self) -> SimConnection:
+        connection = SimConnection(self.supervisor, self._latency)
+        connection.inbox.clear()
+        connection.on_send = self.judge.at_order
+        self.supervisor.connect(connection)
+        return connection
 
     @property
-    def wire(self) -> Wire:
-        assert isinstance(self.executor, Wire)
+    def connection(self) -> SimConnection:
+        assert isinstance(self.executor, SimConnection)
         return self.executor
 
-    # The course of it.
+    # Run.
 
     def run(self) -> None:
         for step in self.plan.steps:
             self.step(step)
-        self.let_go()
+        self.finish_all()
 
     def step(self, step: Step) -> None:
         self.judge.begin()
         with self.faults.armed(step.fault):
             try:
-                getattr(self, f"do_{step.verb}")(random.Random(step.number))
-                self.done[step.verb] += 1
-                self.story.append("done")
+                getattr(self, f"do_{step.kind}")(random.Random(step.number))
+                self.completed_steps[step.kind] += 1
+                self.step_results.append("done")
             except REFUSED as error:
-                self.story.append(f"refused: {error}")
+                self.step_results.append(f"refused: {error}")
             except Crash:
-                self.story.append("killed")
-                self.reboot()
-        if self.engine.trouble is not None:
+                self.step_results.append("killed")
+                self.restart_after_crash()
+        if self.engine.store_error is not None:
             self.clock.advance(seconds=1)
-            self.turn()
-        self.settle_outside()
+            self.run_turns()
+        self.process_external_changes()
         self.judge.check()
 
-    def reboot(self) -> None:
-        """The next scheduler, which may be killed too."""
-        held = self.engine.held
+    def restart_after_crash(self) -> None:
+        """Start the next scheduler, which may be killed too."""
+        hold_text = self.engine.hold_text
         while True:
-            self._is_dead = False
+            self._has_crashed = False
             self.session.close()
-            self.questions.clear()
-            self.executor = self._connected()
+            self.probe_requests.clear()
+            self.executor = self._connect()
             try:
-                self.boot(held)
-                self.alarm = Alarm(self, self._outside)
+                self.start_engine(hold_text)
+                self.schedule_timer = ScheduleTimer(self, self._prepare_jobs)
                 return
             except Crash:
                 continue
 
-    def turn(self) -> None:
-        self.engine.turn(self._answers())
-        self._settle()
+    def run_turns(self) -> None:
+        self.engine.turn(self._answer_probes())
+        self._run_until_idle()
 
-    def _settle(self) -> None:
-        for _ in range(_RESTS):
-            self.wire.pump()
-            if self.engine.trouble is not None:
+    def _run_until_idle(self) -> None:
+        for _ in range(_MAX_ROUNDS):
+            self.connection.execute_due_orders()
+            if self.engine.store_error is not None:
                 return
-            if not (self.wire.is_ready or self.engine.has_more or self.questions or self._is_due()):
+            if not (self.connection.is_ready or self.engine.has_more or self.probe_requests or self._is_due()):
                 return
-            self.engine.turn(self._answers())
-        raise AssertionError("it does not come to rest")
+            self.engine.turn(self._answer_probes())
+        raise AssertionError("the scheduler does not become idle")
 
-    def _answers(self) -> list[Request[None]]:
-        """What cannot be stored is asked again, as the prober does."""
-        questions, self.questions[:] = list(self.questions), []
-        if not questions:
+    def _answer_probes(self) -> list[TurnRequest[None]]:
+        """Return the requests that answer the open probe requests. If an answer cannot be stored, its requests stay
+        open."""
+        probe_requests, self.probe_requests[:] = list(self.probe_requests), []
+        if not probe_requests:
             return []
-        facts = {fact for question in questions for fact in question.facts}
-        sighting = look_at(facts, self.probe, self.engine.known, questions)
+        facts = {fact for probe_request in probe_requests for fact in probe_request.facts}
+        observation = probe_facts(facts, self.probe, self.engine.fact_cache, probe_requests)
 
-        def done(result: object) -> None:
+        def on_done(result: object) -> None:
             if isinstance(result, Exception):
-                self.questions.extend(questions)
+                self.probe_requests.extend(probe_requests)
 
-        return [Request(lambda work: observe(work, sighting), done)]
+        return [TurnRequest(lambda tx: record_observation(tx, observation), on_done)]
 
     def _is_due(self) -> bool:
         engine = self.engine
-        by_wall = engine.next_due is not None and engine.next_due <= self.clock.now()
-        return by_wall or (engine.next_deadline is not None and engine.next_deadline <= self.clock.monotonic())
+        is_due = engine.next_due is not None and engine.next_due <= self.clock.now()
+        return is_due or (engine.next_deadline is not None and engine.next_deadline <= self.clock.monotonic())
 
-    def settle_outside(self) -> None:
-        """What has changed outside is seen, and what is due fires."""
+    def process_external_changes(self) -> None:
+        """Record changed facts, and fire due schedules."""
         with suppress(*REFUSED):
-            self.look_outside()
-        self.ring()
+            self.record_changed_facts()
+        self.fire_due_schedules()
 
-    def ring(self) -> None:
-        async def rounds() -> None:
-            for _ in range(_RESTS):
-                if await self.alarm.round() != 0.0:
+    def fire_due_schedules(self) -> None:
+        async def fire_until_idle() -> None:
+            for _ in range(_MAX_ROUNDS):
+                if await self.schedule_timer.fire_due() != 0.0:
                     return
-            raise AssertionError("the alarm does not come to rest")
+            raise AssertionError("the schedule timer does not become idle")
 
-        if self.judge.raw("SELECT 1 FROM schedule LIMIT 1"):
+        if self.judge.run_sql("SELECT 1 FROM schedule LIMIT 1"):
             try:
-                asyncio.run(rounds())
+                asyncio.run(fire_until_idle())
             except REFUSED:
-                self.alarm = Alarm(self, self._outside)  # what is late when it is tried again is late
+                self.schedule_timer = ScheduleTimer(self, self._prepare_jobs)  # decide again which times are late
                 raise
 
-    async def look(self, view: Callable[[Reader], T]) -> T:
-        with self.reader.reading():
+    async def read(self, view: Callable[[Reader], T]) -> T:
+        with self.reader.read_transaction():
             return view(self.reader)
 
-    async def perform(self, act: Callable[[Work], T]) -> T:
-        """Schedules fire side by side: whoever comes after a crash is dead as well."""
-        if self._is_dead:
+    async def run_in_turn(self, operation: Callable[[Transaction], T]) -> T:
+        """Run a request. Schedules fire concurrently: after a crash, every other request crashes too."""
+        if self._has_crashed:
             raise Crash
         try:
-            result: T = self.do(act)
+            result: T = self.run_request(operation)
         except Crash:
-            self._is_dead = True
+            self._has_crashed = True
             raise
         return result
 
-    async def _outside(self, jobs: Sequence[Submission]) -> tuple[Survey, Sequence[Workspace | None]]:
-        if not any(map(names_something, jobs)):
-            return NOTHING, ()
-        return survey(jobs, AROUND, self.probe, self.settings.places, began=self.engine.known.begin()), ()
+    async def _prepare_jobs(self, jobs: Sequence[Submission]) -> tuple[Preflight, Sequence[WorkspaceSpec | None]]:
+        if not any(map(needs_probe, jobs)):
+            return EMPTY_PREFLIGHT, ()
+        return run_preflight(
+            jobs,
+            ENVIRONMENT,
+            self.probe,
+            self.settings.artifact_paths,
+            probe_number=self.engine.fact_cache.begin_probe(),
+        ), ()
 
-    # Who is there.
+    # Selection of objects.
 
-    def ids(self) -> list[JobId]:
-        return [JobId(job) for (job,) in self.judge.raw("SELECT id FROM job ORDER BY id")]
+    def job_ids(self) -> list[JobId]:
+        return [JobId(job) for (job,) in self.judge.run_sql("SELECT id FROM job ORDER BY id")]
 
-    def waiting(self) -> list[JobId]:
-        return [job.id for job in self.reader.jobs(self.ids()) if job.status in WAITING]
+    def waiting_jobs(self) -> list[JobId]:
+        return [job.id for job in self.reader.jobs(self.job_ids()) if job.status in WAITING]
 
-    def one_of(self, jobs: Sequence[JobId], chance: random.Random) -> JobId:
+    def choose_job(self, jobs: Sequence[JobId], rng: random.Random) -> JobId:
         if not jobs:
-            raise Conflict("there is none")
-        return jobs[chance.randrange(len(jobs))]
+            raise Conflict("there is no such job")
+        return jobs[rng.randrange(len(jobs))]
 
-    def some_group(self, chance: random.Random, *, with_ended: bool = False) -> str:
-        """One that there is; if there is none, it is made, and stays open for members."""
+    def choose_group(self, rng: random.Random, *, with_ended: bool = False) -> str:
+        """Return the id of an existing group. Create an open one if there is none."""
         groups = self.reader.list_groups(limit=99, with_ended=with_ended)
         if not groups:
-            wanted = msgspec.convert({"mode": chance.choice(("parallel", "sequential"))}, GroupWanted)
-            groups = [self.do(lambda work: group.add(work, wanted, actor="tester"))]
-        return show_group(groups[chance.randrange(len(groups))])
+            request = msgspec.convert({"mode": rng.choice(("parallel", "sequential"))}, GroupRequest)
+            groups = [self.run_request(lambda tx: group.create_group(tx, request, actor="tester"))]
+        return format_group_id(groups[rng.randrange(len(groups))])
 
-    # What people do.
+    # Steps of users.
 
-    def shares(self, chance: random.Random) -> dict[str, Any]:
-        """What a job and a direct execution can both ask for: few of each, so that they meet."""
+    def random_demand(self, rng: random.Random) -> dict[str, Any]:
+        """Return fields of jobs and direct executions, with few different values so that they conflict."""
         return {
-            "flow": chance.choice((None, None, None, "a", "b")),
-            "pools": chance.choice(({}, {}, {"resource/gpu": 1}, {"resource/gpu": 2}, {"global": 2})),
-            "locks": chance.choice(((), (), ("k",), ("k:shared",), ("k", "l:shared"))),
+            "flow": rng.choice((None, None, None, "a", "b")),
+            # 9 is above every size: refused, or never started once a closed or unlimited pool gets a size.
+            "pools": rng.choice(({}, {}, *({pool: weight} for pool, weight in WEIGHTS))),
+            "locks": rng.choice(((), (), ("k",), ("k:shared",), ("k", "l:shared"))),
         }
 
-    def wish(self, chance: random.Random) -> dict[str, Any]:
+    def random_fields(self, rng: random.Random) -> dict[str, Any]:
         names = list(FACTS)
-        needs = chance.sample(names, chance.choice((0, 0, 0, 1)))
-        produces = [name for name in chance.sample(names, chance.choice((0, 0, 0, 1))) if name not in needs]
+        needs = rng.sample(names, rng.choice((0, 0, 0, 1)))
+        produces = [name for name in rng.sample(names, rng.choice((0, 0, 0, 1))) if name not in needs]
         return {
-            "needs": needs, "produces": produces, "missing_producer": chance.choice(("wait", "block")),
-            "pin": chance.choice((None, None, None, None, "main", f"main@{'2' * 8}")),
-            "unique": chance.choice((None, None, None, "u")), "priority": chance.choice((0, 0, 0, 5)),
-            "delay": chance.choice(("0s", "0s", "0s", "1s", "7s")), "retries": chance.choice((0, 0, 1, 2)),
-            "timeout": chance.choice((None, None, "10s")), "type": chance.choice((None, "x", "y")),
-            "webhooks": chance.choice(([], [OWN])),
-        }  # fmt: skip
+            "needs": needs,
+            "produces": produces,
+            "missing_producer": rng.choice(("wait", "block", None, None)),
+            "pin": rng.choice((None, None, None, None, "main", f"main@{'2' * 8}")),
+            "unique": rng.choice((None, None, None, "u")),
+            "priority": rng.choice((0, 0, 0, 5)),
+            "delay": rng.choice(("0s", "0s", "0s", "1s", "7s")),
+            "retries": rng.choice((0, 0, 1, 2)),
+            "timeout": rng.choice((None, None, "10s")),
+            "type": rng.choice((None, "x", "y")),
+            "webhooks": rng.choice(([], [JOB_WEBHOOK_URL])),
+        }
 
-    def edges(self, chance: random.Random) -> list[str]:
-        jobs = self.ids()
-        count = min(len(jobs), chance.choice((0, 0, 1, 2)))
-        return [f"job-{job}:{chance.choice(('success', 'finished', 'failed'))}" for job in chance.sample(jobs, count)]
+    def random_edges(self, rng: random.Random) -> list[str]:
+        jobs = self.job_ids()
+        count = min(len(jobs), rng.choice((0, 0, 1, 2)))
+        return [f"job-{job}:{rng.choice(('success', 'finished', 'failed'))}" for job in rng.sample(jobs, count)]
 
-    def do_submit(self, chance: random.Random) -> None:
-        for _ in range(chance.choice((1, 1, 2, 4))):
-            shares = self.shares(chance)
-            phase: dict[str, Any] = {"phase": "p", "parallelizable": chance.random() < 0.5} if shares["flow"] else {}
-            wanted = {"after": self.edges(chance), **shares, **self.wish(chance), **phase}
+    def do_submit(self, rng: random.Random) -> None:
+        for _ in range(rng.choice((1, 1, 2, 4))):
+            demand = self.random_demand(rng)
+            phase: dict[str, Any] = {"phase": "p", "parallelizable": rng.random() < 0.5} if demand["flow"] else {}
+            fields = {"after": self.random_edges(rng), **demand, **self.random_fields(rng), **phase}
             with suppress(InvalidInput):
-                self.judge.accepted.told(self.answer(**wanted), wanted)
+                self.judge.submits.record_response(self.try_submit(**fields), fields)
 
-    def do_flood(self, chance: random.Random) -> None:
-        """Many of a kind, of which nobody waits for any."""
-        wish: dict[str, Any] = {"retries": chance.choice((0, 1)), "priority": chance.choice((0, 0, 5))}
-        for _ in range(chance.choice((3, 6, 12))):
-            self.judge.accepted.told(self.answer(**wish), wish)
+    def do_flood(self, rng: random.Random) -> None:
+        """Submit many jobs of one kind without dependencies."""
+        fields: dict[str, Any] = {"retries": rng.choice((0, 1)), "priority": rng.choice((0, 0, 5))}
+        for _ in range(rng.choice((3, 6, 12))):
+            self.judge.submits.record_response(self.try_submit(**fields), fields)
 
-    def do_group(self, chance: random.Random) -> None:
-        count = chance.choice((1, 2, 3, 5))
+    def do_group(self, rng: random.Random) -> None:
+        count = rng.choice((1, 2, 3, 5))
         members = []
         for n in range(count):
-            after = [
-                f"m{other}:{chance.choice(('success', 'finished'))}" for other in range(n) if chance.random() < 0.3
-            ]
-            member = self.wish(chance) | {"local": f"m{n}", "after": after, "unique": None}
-            members.append({**member, "flow": chance.choice((None, "a"))})
-        with self.judge.accepted.asking(count):
-            told = self.answer_group(
+            after = [f"m{other}:{rng.choice(('success', 'finished'))}" for other in range(n) if rng.random() < 0.3]
+            member = self.random_fields(rng) | {"local": f"m{n}", "after": after, "unique": None}
+            members.append({**member, "flow": rng.choice((None, "a"))})
+        with self.judge.submits.expecting_members(count):
+            outcome = self.try_submit_group(
                 *members,
-                mode=chance.choice(("parallel", "sequential")),
-                on_failure=chance.choice(("stop", "continue", "skip")),
+                mode=rng.choice(("parallel", "sequential")),
+                on_failure=rng.choice(("stop", "continue", "skip")),
             )
-        self.judge.accepted.told(told, *members)
+        self.judge.submits.record_response(outcome, *members)
 
-    def do_join_group(self, chance: random.Random) -> None:
-        if chance.random() < 0.4:
-            wanted = msgspec.convert({"mode": chance.choice(("parallel", "sequential"))}, GroupWanted)
-            self.do(lambda work: group.add(work, wanted, actor="tester"))
-        wish: dict[str, Any] = {"group": self.some_group(chance, with_ended=chance.random() < 0.2), "retries": 1}
-        with self.judge.accepted.asking(1):
-            told = self.answer(**wish)
-        self.judge.accepted.told(told, wish)
+    def do_join_group(self, rng: random.Random) -> None:
+        if rng.random() < 0.4:
+            request = msgspec.convert({"mode": rng.choice(("parallel", "sequential"))}, GroupRequest)
+            self.run_request(lambda tx: group.create_group(tx, request, actor="tester"))
+        fields: dict[str, Any] = {"group": self.choose_group(rng, with_ended=rng.random() < 0.2), "retries": 1}
+        with self.judge.submits.expecting_members(1):
+            outcome = self.try_submit(**fields)
+        self.judge.submits.record_response(outcome, fields)
 
-    def do_close_group(self, chance: random.Random) -> None:
-        name = self.some_group(chance)
-        self.do(lambda work: group.close(work, name, actor="tester"))
+    def do_close_group(self, rng: random.Random) -> None:
+        name = self.choose_group(rng)
+        self.run_request(lambda tx: group.close(tx, name, actor="tester"))
 
-    def do_cancel_group(self, chance: random.Random) -> None:
-        name = self.some_group(chance, with_ended=chance.random() < 0.2)
-        with self.judge.ends.cancelling(self.judge.ends.chains_of(parse_group(name))):
-            self.do(lambda work: group.cancel(work, name, actor="tester"))
+    def do_cancel_group(self, rng: random.Random) -> None:
+        name = self.choose_group(rng, with_ended=rng.random() < 0.2)
+        with self.judge.ends.expecting_cancel(self.judge.ends.chains_of(parse_group_id(name))):
+            self.run_request(lambda tx: group.cancel(tx, name, actor="tester"))
 
-    def do_reserve(self, chance: random.Random) -> None:
-        self.reserve(*(["true"] if chance.random() < 0.7 else []), **self.shares(chance))
+    def do_reserve(self, rng: random.Random) -> None:
+        self.reserve(*(["true"] if rng.random() < 0.7 else []), **self.random_demand(rng))
 
-    def do_leave(self, chance: random.Random) -> None:
-        """Where nobody is there, somebody comes who does the work himself."""
-        slots = [slot.id for slot in self.reader.open_slots()] or [self.reserve(**self.shares(chance))]
-        slot = slots[chance.randrange(len(slots))]
-        self.release(slot) if chance.random() < 0.5 else self.withdraw(slot)
+    def do_finish_reservation(self, rng: random.Random) -> None:
+        """Release or withdraw a reservation. Create one without a command if there is none."""
+        reservations = [reservation.id for reservation in self.reader.open_reservations()] or [
+            self.reserve(**self.random_demand(rng))
+        ]
+        reservation = reservations[rng.randrange(len(reservations))]
+        self.release(reservation) if rng.random() < 0.5 else self.withdraw(reservation)
 
-    def do_cancel(self, chance: random.Random) -> None:
-        """Mostly of what is under way, and often just when it is being started."""
-        kind = chance.choice((TERMINAL, ACTIVE, ACTIVE, frozenset({Status.DISPATCHED}), frozenset({Status.DISPATCHED})))
-        found = [job.id for job in self.reader.jobs(self.ids()) if job.status in kind]
-        job = self.one_of(found or self.ids(), chance)
-        with self.judge.ends.cancelling([self.job(job).chain]):
+    def do_cancel(self, rng: random.Random) -> None:
+        """Cancel a job: mostly an active one, and often while it is being started."""
+        statuses = rng.choice(
+            (TERMINAL, ACTIVE, ACTIVE, frozenset({Status.DISPATCHED}), frozenset({Status.DISPATCHED}))
+        )
+        candidates = [job.id for job in self.reader.jobs(self.job_ids()) if job.status in statuses]
+        job = self.choose_job(candidates or self.job_ids(), rng)
+        with self.judge.ends.expecting_cancel([self.job(job).chain]):
             self.cancel(job)
 
-    def do_retry(self, chance: random.Random) -> None:
-        job = self.one_of(self.ids(), chance)
-        self.do(lambda work: retry(work, show_job(job), actor="tester"))
+    def do_damage_record(self, rng: random.Random) -> None:
+        damage = rng.choice((self._damage_job, self._damage_run, self._damage_edges, self._damage_lock))
+        damage(rng)
 
-    def do_rewind(self, chance: random.Random) -> None:
-        self.rewind(self.one_of(self.ids(), chance))
+    def _damage_run(self, rng: random.Random) -> None:
+        """Give an open run an unknown status, which its end replaces."""
+        runs = self.judge.run_sql("SELECT id FROM run WHERE finished_at IS NULL")
+        run = self.choose_job([JobId(run) for (run,) in runs], rng)
+        self.judge.damage(f"UPDATE run SET status = 'ODD' WHERE id = {run}")
+        if rng.random() < 0.5:
+            self.restart_after_crash()
+        self.run_turns()
 
-    def do_move(self, chance: random.Random) -> None:
-        job, other = self.one_of(self.waiting(), chance), self.one_of(self.waiting(), chance)
-        where = chance.choice(({"first": True}, {"last": True}, {"to": 2}, None))
-        if where is None:
-            order = list(dict.fromkeys([show_job(job), show_job(other)]))
-            self.do(lambda work: reorder(work, order, actor="tester"))
+    def _damage_edges(self, rng: random.Random) -> None:
+        """Give the edges of a waiting job an unknown state. They follow their predecessors nevertheless, and are
+        repaired when a chain ends or the scheduler starts."""
+        active = self.judge.run_sql("SELECT id FROM job WHERE finished_at IS NULL")
+        predecessor = self.choose_job([JobId(job) for (job,) in active], rng)
+        fields: dict[str, Any] = {"after": [f"job-{predecessor}:finished", *self.random_edges(rng)]}
+        self.judge.submits.record_response(self.try_submit(**fields), fields)
+        job = self.job_ids()[-1]
+        with self.faults.armed(None):  # The checks after the step expect valid edges.
+            if rng.random() < 0.5:
+                self.judge.damage(f"UPDATE edge SET state = 'odd' WHERE job = {job} AND state = 'open'")
+                self.run_turns()
+                self.pass_time(rng.choice((3, 60, 600)))
+                unresolved = self.judge.run_sql(
+                    "SELECT edge.job FROM edge JOIN job ON job.chain = edge.chain WHERE edge.state = 'odd'"
+                    " AND edge.chain NOT IN (SELECT chain FROM job WHERE finished_at IS NULL)"
+                )
+                assert unresolved == [], f"job-{job} still waits for a chain that has ended"
+            else:
+                self.judge.damage(f"UPDATE edge SET state = 'odd' WHERE job = {job}")
+            self.restart_after_crash()
+            self.run_turns()
+        assert self.judge.run_sql("SELECT 1 FROM edge WHERE state = 'odd'") == []
+
+    def _damage_lock(self, rng: random.Random) -> None:
+        """Give a lock an unknown state while the scheduler is down. Its start repairs it."""
+        owners = self.judge.run_sql("SELECT DISTINCT job FROM lock")
+        owner = self.choose_job([JobId(owner) for (owner,) in owners], rng)
+        with self.faults.armed(None):
+            self.judge.damage(f"UPDATE lock SET state = 'odd' WHERE job = {owner}")
+            self.restart_after_crash()
+            self.run_turns()
+        assert self.judge.run_sql("SELECT 1 FROM lock WHERE state = 'odd'") == []
+
+    def _damage_job(self, rng: random.Random) -> None:
+        """Give a waiting job an unknown status. All other jobs continue, and a cancel ends the damaged one."""
+        independent = self.judge.run_sql(
+            "SELECT id FROM job WHERE finished_at IS NULL AND started_at IS NULL AND job_group IS NULL"
+            " AND id NOT IN (SELECT job FROM prefetch) AND chain NOT IN (SELECT chain FROM edge)"
+            " AND chain NOT IN (SELECT chain FROM product)"
+        )
+        damaged = self.choose_job([JobId(job) for (job,) in independent], rng)
+        with self.faults.armed(None):  # The step crashes by itself, and the record is valid again at its end.
+            update = f"UPDATE job SET status = 'PARKED', dirty = (ready = 0) WHERE id = {damaged}"
+            self.judge.damage(f"{update} AND finished_at IS NULL")  # dirty, as a start of the scheduler marks it
+            if rng.random() < 0.3:
+                self.restart_after_crash()
+            self.run_turns()
+            self.pass_time(rng.choice((0, 10, 600)))  # long enough for the job to start otherwise
+            for _ in range(rng.choice((1, 3))):
+                with suppress(*REFUSED):
+                    self.judge.submits.record_response(self.try_submit(), {})
+            assert damaged in self.reader.list_jobs(list(ACTIVE), limit=10_000)
+            assert "PARKED" in str(self.show_job(damaged).unreadable)
+            assert self.engine.store_error is None, self.engine.store_error
+            with self.judge.ends.expecting_cancel([self.job(damaged).chain]):
+                self.cancel(damaged)
+
+    def do_retry(self, rng: random.Random) -> None:
+        job = self.choose_job(self.job_ids(), rng)
+        self.run_request(lambda tx: retry(tx, format_job_id(job), actor="tester"))
+
+    def do_rewind(self, rng: random.Random) -> None:
+        self.rewind(self.choose_job(self.job_ids(), rng))
+
+    def do_move(self, rng: random.Random) -> None:
+        job, other = self.choose_job(self.waiting_jobs(), rng), self.choose_job(self.waiting_jobs(), rng)
+        target = rng.choice(({"first": True}, {"last": True}, {"to": 2}, None))
+        if target is None:
+            order = list(dict.fromkeys([format_job_id(job), format_job_id(other)]))
+            self.run_request(lambda tx: reorder(tx, order, actor="tester"))
         else:
-            self.do(lambda work: move(work, job, Move(**where), actor="tester"))
+            self.run_request(lambda tx: move(tx, job, MoveRequest(**target), actor="tester"))
 
-    def do_edit(self, chance: random.Random) -> None:
-        """Also of one that has run: then what it is, is fixed."""
-        job = self.one_of(self.ids() if chance.random() < 0.3 else self.waiting(), chance)
+    def do_edit(self, rng: random.Random) -> None:
+        """Edit a job. The command and the params of a job that has run are fixed."""
+        job = self.choose_job(self.job_ids() if rng.random() < 0.3 else self.waiting_jobs(), rng)
         changes: list[dict[str, Any]] = [
-            {"priority": 5}, {"priority": 0}, {"delay": "4s"}, {"delay": None},
-            {"params": {"n": f"{chance.random():.3f}"}}, {"command": ["echo", str(chance.random())]},
-            *[{"set_params": self.params(chance)}] * 3,
-        ]  # fmt: skip
-        wanted = Edit(**chance.choice(changes))
-        with self.judge.snapshots.editing(wanted):
-            self.do(lambda work: edit(work, job, wanted, actor="tester"))
+            {"priority": 5},
+            {"priority": 0},
+            {"delay": "4s"},
+            {"delay": None},
+            {"params": {"n": f"{rng.random():.3f}"}},
+            {"command": ["echo", str(rng.random())]},
+            *[{"set_params": self.random_params(rng)}] * 3,
+        ]
+        request = EditRequest(**rng.choice(changes))
+        with self.judge.templates.expecting_edit(request):
+            self.run_request(lambda tx: edit(tx, job, request, actor="tester"))
 
-    def do_pause(self, chance: random.Random) -> None:
-        self.pause(chance.choice(SCOPES))
+    def do_pause(self, rng: random.Random) -> None:
+        self.pause(rng.choice(SCOPES))
 
-    def do_resume(self, chance: random.Random) -> None:
-        self.resume(min(self.judge.paused, default=chance.choice(SCOPES)))
+    def do_resume(self, rng: random.Random) -> None:
+        self.resume(min(self.judge.paused, default=rng.choice(SCOPES)))
 
-    def do_hold(self, chance: random.Random) -> None:
-        self.hold(chance.choice(("backup", None, None)))
+    def do_set_hold_file(self, rng: random.Random) -> None:
+        self.set_hold_text(rng.choice(("backup", None, None)))
 
-    def do_clear(self, chance: random.Random) -> None:
-        scope = chance.choice(SCOPES)
-        with suppress(TimeoutError), self.judge.ends.clearing(scope):  # carried on when the store can be used again
+    def do_clear(self, rng: random.Random) -> None:
+        scope = rng.choice(SCOPES)
+        with suppress(TimeoutError), self.judge.ends.expecting_clear(scope):  # continues when the store is usable again
             self.clear(scope)
 
-    def do_limit(self, chance: random.Random) -> None:
-        pool = chance.choice(("global", "global", "flow/a", "flow/*", "resource/gpu"))
-        self.sizes[pool] = chance.choice(SIZES)
-        self.configure(limits=Limits(dict(self.sizes)))
+    def do_resize_pool(self, rng: random.Random) -> None:
+        pool = rng.choice(("global", "global", "flow/a", "flow/*", "resource/gpu"))
+        self.sizes[pool] = rng.choice(SIZES)
+        self.configure(pool_sizes=PoolSizes(dict(self.sizes)))
 
-    def do_pace(self, chance: random.Random) -> None:
+    def do_set_pacing(self, rng: random.Random) -> None:
         self.configure(
-            heartbeat=chance.choice((None, None, "manual")), batch_size=chance.choice((None, 1, 2)),
-            spawn_delay=timedelta(seconds=chance.choice((0, 0, 3))),
-        )  # fmt: skip
+            dispatch_interval=rng.choice((None, None, "manual")),
+            batch_size=rng.choice((None, 1, 2)),
+            spawn_delay=timedelta(seconds=rng.choice((0, 0, 3))),
+        )
 
-    def do_tick(self, chance: random.Random) -> None:
-        """What it would do is what it does."""
-        batch = chance.choice((None, 1, 3))
-        would = self.dry_run(batch)
-        said = self.tick(batch)
-        assert said["dispatched"] + said["would_dispatch"] == would["would_dispatch"]
-        assert (said["skipped"], said["reason"]) == (would["skipped"], would["reason"])
+    def do_tick(self, rng: random.Random) -> None:
+        """Run a tick, and compare it with its dry run."""
+        batch = rng.choice((None, 1, 3))
+        dry_run = self.dry_run_tick(batch)
+        result = self.tick(batch)
+        assert result["dispatched"] + result["would_dispatch"] == dry_run["would_dispatch"]
+        assert (result["skipped"], result["reason"]) == (dry_run["skipped"], dry_run["reason"])
 
-    # What the world does.
+    # Steps of the environment.
 
-    def do_world(self, chance: random.Random) -> None:
-        if chance.random() < 0.4:
-            self.probe.world[MAIN] = chance.choice((*OIDS, None))
+    def do_change_facts(self, rng: random.Random) -> None:
+        if rng.random() < 0.4:
+            self.probe.values[MAIN] = rng.choice((*OIDS, None))
             return
-        fact = FACTS[chance.choice(list(FACTS))]
-        self.probe.world[fact] = not self.probe.world.get(fact)
+        fact = FACTS[rng.choice(list(FACTS))]
+        self.probe.values[fact] = not self.probe.values.get(fact)
 
-    def do_time(self, chance: random.Random) -> None:
-        self.pass_time(chance.choice((0.5, 1, 3, 10, 60, 600)))
+    def do_pass_time(self, rng: random.Random) -> None:
+        self.pass_time(rng.choice((0.5, 1, 3, 10, 60, 600)))
 
-    def do_jump(self, chance: random.Random) -> None:
-        """Somebody sets the wall clock."""
-        self.hands.jump(chance.choice((-7200, -60, -2 * SET_BACK, 1, 60, 7200)))  # less is not looked at
-        self.turn()
+    def do_set_clock(self, rng: random.Random) -> None:
+        """Set the wall clock. Smaller changes back than the threshold are not detected."""
+        self.set_clock(rng.choice((-86_400, -7200, -60, -2 * SET_BACK_THRESHOLD, 1, 60, 7200)))
+        self.run_turns()
 
-    def do_latency(self, chance: random.Random) -> None:
-        self.wire.latency = chance.choice((0.0, 0.0, 0.5, 3.0))
+    def set_clock(self, seconds: float) -> None:
+        self.sim_clock.adjust(seconds)
+        if seconds < 0:
+            self.judge.fires.set_clock_back(timedelta(seconds=-seconds))
 
-    def do_repeat(self, chance: random.Random) -> None:
-        self.wire.is_repeating = chance.random() < 0.5
+    def do_set_latency(self, rng: random.Random) -> None:
+        self.connection.latency = rng.choice((0.0, 0.0, 0.5, 3.0))
 
-    def do_break_off(self, _chance: random.Random) -> None:
-        self.wire.break_off()
-        self.turn()
+    def do_repeat_messages(self, rng: random.Random) -> None:
+        self.connection.repeats_messages = rng.random() < 0.5
 
-    def do_kill_supervisor(self, _chance: random.Random) -> None:
-        self.supervisor.die()
-        self.do_break_off(_chance)
+    def do_disconnect(self, _rng: random.Random) -> None:
+        self.connection.disconnect()
+        self.run_turns()
 
-    def do_crash(self, chance: random.Random) -> None:
-        """It may take a while until the next one comes: what ends or is due meanwhile, nobody sees."""
-        self.clock.advance(seconds=chance.choice((0, 0, 5, 600)))
-        self.reboot()
+    def do_kill_supervisor(self, _rng: random.Random) -> None:
+        self.supervisor.kill()
+        self.do_disconnect(_rng)
+
+    def do_suspend(self, rng: random.Random) -> None:
+        """Suspend the supervisor, mostly long enough to be detected."""
+        self.supervisor.suspend()
+        self.pass_time(rng.choice((0.5, 10, 200, 400, 700)))
+
+    def do_continue(self, _rng: random.Random) -> None:
+        if not self.supervisor.is_suspended:
+            raise Conflict("it is not suspended")
+        self.supervisor.resume()
+        self.run_turns()
+
+    def do_crash(self, rng: random.Random) -> None:
+        """Crash and restart, possibly after a while. Meanwhile no process observes ends, due times and clock
+        changes."""
+        self.clock.advance(seconds=rng.choice((0, 0, 5, 600)))
+        self.set_clock(rng.choice((0, 0, 0, -3600, -60)))
+        self.restart_after_crash()
 
     def pass_time(self, seconds: float) -> None:
-        """Up to then, stopping wherever something is due."""
+        """Let time pass, and stop at each due time."""
         end = self.clock.monotonic() + seconds
-        for _ in range(_RESTS):
+        for _ in range(_MAX_ROUNDS):
             now = self.clock.monotonic()
             if now >= end:
                 return
-            self.clock.advance(seconds=max(0.001, min(self._next(now), end) - now))
-            if self.engine.trouble is not None:
+            self.clock.advance(seconds=max(0.001, min(self._next_due_time(now), end) - now))
+            if self.engine.store_error is not None:
                 self.clock.advance(seconds=1)
-                self.turn()
-            self._settle()
-            self.ring()
-        raise AssertionError("time does not pass")
+                self.run_turns()
+            self._run_until_idle()
+            self.fire_due_schedules()
+        raise AssertionError("too many due times")
 
-    def _next(self, now: float) -> float:
+    def _next_due_time(self, now: float) -> float:
         engine = self.engine
-        due = [self.supervisor.next_end, self.wire.next_due, engine.next_deadline]
+        due_times = [self.supervisor.next_end, self.connection.next_due, engine.next_deadline]
         if engine.next_due is not None:
-            due.append(now + (engine.next_due - self.clock.now()).total_seconds())
+            due_times.append(now + (engine.next_due - self.clock.now()).total_seconds())
         first = self.reader.first_due_schedule()
         if first is not None:
-            due.append(now + (first[2] - self.clock.now()).total_seconds())
-        return min((at for at in due if at is not None), default=now + 1e9)
+            due_times.append(now + (first[2] - self.clock.now()).total_seconds())
+        return min((at for at in due_times if at is not None), default=now + 1e9)
 
     # The end.
 
-    def let_go(self) -> None:
-        """Nothing is stuck: with room for all, and the world as everybody wants it, all that waits runs to its end."""
+    def finish_all(self) -> None:
+        """Check that no job is stuck: with unlimited capacity and all facts true, every waiting job runs to its end."""
         for name in NAMES:
             with suppress(NotFound, Conflict):
-                self.do(partial(schedules.remove, name=name, actor="tester"))
+                self.run_request(partial(schedules.remove, name=name, actor="tester"))
         for scope in sorted(self.judge.paused):
             self.resume(scope)
-        self.hold(None)
-        self.wire.latency, self.wire.is_repeating = 0.0, False
+        self.set_hold_text(None)
+        self.supervisor.resume()
+        self.connection.latency, self.connection.repeats_messages = 0.0, False
         self.sizes = dict.fromkeys(self.sizes, -1)
         self.configure(
-            limits=Limits(dict(self.sizes)), heartbeat=None, batch_size=None, spawn_delay=timedelta(),
-            breaker=BreakerPolicy(failures=None),
-        )  # fmt: skip
+            pool_sizes=PoolSizes(dict(self.sizes)),
+            dispatch_interval=None,
+            batch_size=None,
+            spawn_delay=timedelta(),
+            breaker=BreakerPolicy(failures=None, start_delays=START_DELAYS),
+        )
         for round_ in range(60):
             self.judge.begin()
             for fact in FACTS.values():
-                self.probe.world[fact] = True
-            self.probe.world[MAIN] = OIDS[round_ % 2]
-            self.settle_outside()
-            for slot in self.reader.open_slots():
-                if slot.command is None and slot.state is SlotState.RUNNING:
-                    self.release(slot.id)
+                self.probe.values[fact] = True
+            self.probe.values[MAIN] = OIDS[round_ % 2]
+            self.process_external_changes()
+            for reservation in self.reader.open_reservations():
+                if reservation.command is None and reservation.state is ReservationState.RUNNING:
+                    self.release(reservation.id)
             self.pass_time(1000)
-            self.settle_outside()  # who came back meanwhile hangs on what was seen long ago
+            self.process_external_changes()  # requeued jobs need a recent observation
             self.judge.check()
-            if not self.waiting() and not self.reader.open_slots() and not self.supervisor.alive():
+            if (
+                not self.waiting_jobs()
+                and not self.reader.open_reservations()
+                and not self.supervisor.running_children()
+            ):
                 break
-        stuck = {show_job(job): self.detail(job) for job in self.waiting()}
-        assert (stuck, self.reader.open_slots(), self.supervisor.alive()) == ({}, [], [])
+        stuck = {format_job_id(job): self.wait_detail(job) for job in self.waiting_jobs()}
+        assert (stuck, self.reader.open_reservations(), self.supervisor.running_children()) == ({}, [], [])
 
     def close(self) -> None:
-        self._bounds.undo()
+        self._monkeypatch.undo()
         super().close()
         self.judge.close()
         shutil.rmtree(self.directory)

@@ -1,9 +1,12 @@
-"""A supervisor and its children, as the port promises them: messages come in order, late, again after each new
-connection until they are acknowledged, and not at all when the connection breaks under them. It outlives the scheduler;
-when it is killed itself, its children go on, and the next one knows them by its journal.
+"""Simulated supervisor and its children, with the guarantees of the executor port.
 
-What becomes of a child is decided by the seed and the number of its run, so it is the same when other steps are left
-out. Everything that ever lived is remembered: what the store says is compared with it.
+Messages arrive in order, possibly late. After each new connection they arrive again until they are acknowledged, and a
+broken connection loses them. The supervisor outlives the scheduler. When the supervisor is killed, its children
+continue, and the next supervisor knows them from its journal. While it is suspended, it reads and sends nothing and
+answers no hello, and its children continue.
+
+The seed and the run id decide the end of a child, so that it does not change when other steps are removed. All children
+are remembered and compared with the store.
 """
 
 from __future__ import annotations
@@ -16,266 +19,324 @@ import msgspec
 
 from harness import FakeExecutor
 from rota.executor.port import (
-    Account,
-    Accounts,
-    Acknowledge,
-    Ahead,
-    Exited,
-    FailedToStart,
-    Lost,
-    Message,
-    Order,
-    Start,
-    Started,
-    Stop,
-    Taken,
-    Withdraw,
-    Withdrawn,
+    AcknowledgeOrder,
+    ConnectionLoss,
+    ExecutorMessage,
+    ExecutorNotAnswering,
+    ExecutorOrder,
+    ExitReport,
+    PingOrder,
+    Pong,
+    PrefetchOrder,
+    PrefetchStart,
+    RunInventory,
+    RunReport,
+    StartConfirmation,
+    StartFailure,
+    StartOrder,
+    StopOrder,
+    WithdrawConfirmation,
+    WithdrawOrder,
 )
 from rota.ids import JobId, RunId
 from sim.clock import SimClock
 
 DURATIONS = (0.0, 0.0, 1.0, 5.0, 30.0, 400.0)
-BRIEF = (0.0, 0.01, 0.01, 0.05, 0.05, 0.05, 5.0)
+SHORT_DURATIONS = (0.0, 0.01, 0.01, 0.05, 0.05, 0.05, 5.0)
 
 
 class Child(msgspec.Struct, kw_only=True):
-    """A process, and in the end the truth about it."""
+    """A process with its true end."""
 
-    order: Start
-    begun: float
+    order: StartOrder
+    started_at: float
     ends_at: float
-    end: Exited | None = None
+    end: ExitReport | None = None
     is_stopped: bool = False
-    is_watched: bool = True
-    """The supervisor that started it lives."""
+    has_parent: bool = True
+    """Whether the supervisor that started the process is alive."""
     is_acknowledged: bool = False
 
     @property
-    def lives(self) -> bool:
+    def is_alive(self) -> bool:
         return self.end is None
 
 
 class Supervisor:
-    def __init__(self, clock: SimClock, seed: int, at_spawn: Callable[[Start], None]) -> None:
+    def __init__(self, clock: SimClock, seed: int, at_spawn: Callable[[StartOrder], None]) -> None:
         self.clock = clock
         self._seed = seed
         self._at_spawn = at_spawn
         self._is_lucky = random.Random(f"luck {seed}").random() < 0.4
-        """Nearly all of its children are soon over, and succeed."""
-        clumsiness = random.Random(f"{seed} clumsiness").choice((0.08, 0.08, 0.5))
-        self._clumsiness = 0.015 if self._is_lucky else clumsiness
-        """How many of the starts fail; of those, a third for the machine's sake."""
+        """Whether nearly all children end quickly and succeed."""
+        failure_rate = random.Random(f"{seed} clumsiness").choice((0.08, 0.08, 0.5))
+        self._start_failure_rate = 0.015 if self._is_lucky else failure_rate
+        """Fraction of starts that fail. A third of them fail because of the machine."""
         self.children: dict[RunId, Child] = {}
-        """All that ever were."""
-        self._failed: dict[RunId, FailedToStart] = {}
-        """Starts that failed, until they are acknowledged."""
-        self._misses: Counter[JobId] = Counter()
-        """Starts that failed, and not for the machine's sake."""
+        """All children, including those that have ended."""
+        self._failed: dict[RunId, StartFailure] = {}
+        """Failed starts that are not acknowledged."""
+        self._failed_start_counts: Counter[JobId] = Counter()
+        """Number of failed starts of each job, except those because of the machine."""
         self._ordered: set[RunId] = set()
-        self._ahead: deque[Start] = deque()
-        """What it may start by itself, while their series lasts."""
-        self._series, self._is_over, self._width = 0, True, 0
-        self.wire = Wire(self)
+        self._prefetched: deque[StartOrder] = deque()
+        """Offered starts of the current series."""
+        self._series, self._has_series_ended, self._max_running = 0, True, 0
+        self.is_suspended = False
+        self.never_started: Counter[JobId] = Counter()
+        """Number of starts of each job that were lost unread: a suspended supervisor was killed, or its connection was
+        replaced."""
+        self.connection = SimConnection(self)
 
-    def connect(self, wire: Wire) -> None:
-        """A new scheduler, or a new connection of the same: it begins with the accounts, and with every end that was
-        not acknowledged."""
-        self.wire = wire
-        self._ahead.clear()
-        self._series, self._is_over = 0, True
-        known = [
-            Account(
-                run=run, pid=None if child.end else 1000 + run, start_time=1, has_ended=child.end is not None,
-                is_lost=child.end is not None and not child.end.watched,
+    def suspend(self) -> None:
+        self.is_suspended = True
+
+    def resume(self) -> None:
+        """Resume a suspended supervisor. It answers a waiting hello."""
+        self.is_suspended = False
+
+    def connect(self, connection: SimConnection) -> None:
+        """Accept a connection. It begins with the run inventory and all unacknowledged ends."""
+        if self.is_suspended:
+            self.never_started.update(start.job for start in self.connection.unread_starts)
+        self.connection = connection
+        self._prefetched.clear()
+        self._series, self._has_series_ended = 0, True
+        connection.is_established = not self.is_suspended
+        if self.is_suspended:
+            return
+        reports = [
+            RunReport(
+                run=run,
+                pid=None if child.end else 1000 + run,
+                start_time=1,
+                has_ended=child.end is not None,
+                is_lost=child.end is not None and not child.end.is_observed,
             )
-            for run, child in self.children.items() if not child.is_acknowledged
-        ]  # fmt: skip
-        wire.tell(Accounts(runs=[*known, *(Account(run=run, pid=None, has_ended=True) for run in self._failed)]))
+            for run, child in self.children.items()
+            if not child.is_acknowledged
+        ]
+        failed = [RunReport(run=run, pid=None, has_ended=True) for run in self._failed]
+        connection.deliver(RunInventory(runs=[*reports, *failed]))
         for child in self.children.values():
             if child.end is not None and not child.is_acknowledged:
-                wire.tell(child.end)
+                connection.deliver(child.end)
         for failure in self._failed.values():
-            wire.tell(failure)
+            connection.deliver(failure)
 
-    def die(self) -> None:
-        """Killed: nobody sees how its children end from now on; the next one takes over at once."""
+    def kill(self) -> None:
+        """Kill the supervisor. The ends of its children are not observed, and the next supervisor takes over
+        immediately."""
         for child in self.children.values():
-            child.is_watched = False
+            child.has_parent = False
         self._failed.clear()
+        if self.is_suspended:
+            self.never_started.update(start.job for start in self.connection.unread_starts)
+        self.is_suspended = False
 
-    def chance(self, run: RunId, what: str) -> random.Random:
-        return random.Random(f"{self._seed} {run} {what}")
+    def rng_for(self, run: RunId, purpose: str) -> random.Random:
+        return random.Random(f"{self._seed} {run} {purpose}")
 
-    def obey(self, order: Order) -> None:
+    def execute(self, order: ExecutorOrder) -> None:
         match order:
-            case Start():
-                self._freeze()
+            case StartOrder():
+                self._withdraw_series()
                 self._start(order)
-            case Ahead():
-                self._take_in(order)
-            case Withdraw():
+            case PrefetchOrder():
+                self._accept_offer(order)
+            case WithdrawOrder():
                 self._end_series()
-                self.wire.tell(Withdrawn(series=order.series))
-            case Stop():
-                self._freeze()
+                self.connection.deliver(WithdrawConfirmation(series=order.series))
+            case PingOrder():
+                self.connection.deliver(Pong())
+            case StopOrder():
+                self._withdraw_series()
                 child = self.children.get(order.run)
-                if child is not None and child.lives and not child.is_stopped:
+                if child is not None and child.is_alive and not child.is_stopped:
                     child.is_stopped = True
-                    delay = self.chance(order.run, "stop").choice((0.0, 0.0, 1.0, 5.0))
+                    delay = self.rng_for(order.run, "stop").choice((0.0, 0.0, 1.0, 5.0))
                     child.ends_at = min(child.ends_at, self.clock.monotonic() + delay)
-            case Acknowledge():
+            case AcknowledgeOrder():
                 self._failed.pop(order.run, None)
                 child = self.children.get(order.run)
                 if child is not None:
-                    assert child.end is not None, f"run-{order.run} lives, and its end was acknowledged"
+                    assert child.end is not None, f"run-{order.run} is alive, and its end was acknowledged"
                     child.is_acknowledged = True
             case _:
                 pass
 
-    def _take_in(self, order: Ahead) -> None:
+    def _accept_offer(self, order: PrefetchOrder) -> None:
         if order.series > self._series:
-            self._ahead.clear()
-            self._series, self._is_over = order.series, False
-        if order.series == self._series and not self._is_over:
-            if not all(map(self._goes_well, order.runs)):
-                self._freeze()
+            self._prefetched.clear()
+            self._series, self._has_series_ended = order.series, False
+        if order.series == self._series and not self._has_series_ended:
+            if not all(map(self._is_running_or_successful, order.known_runs)):
+                self._withdraw_series()
                 return
-            self._ahead.extend(order.starts)
-            self._width = order.width
-            self._advance()
+            self._prefetched.extend(order.starts)
+            self._max_running = order.max_running
+            self._start_prefetched()
 
-    def _goes_well(self, run: RunId) -> bool:
+    def _is_running_or_successful(self, run: RunId) -> bool:
         child = self.children.get(run)
-        return child is not None and (child.lives or (child.end is not None and child.end.code == 0))
+        return child is not None and (child.is_alive or (child.end is not None and child.end.code == 0))
 
-    def _advance(self) -> None:
-        while self._ahead and len(self.alive()) < self._width:
-            start = self._ahead.popleft()
-            self.wire.tell(Taken(run=start.run, at=self.clock.now().timestamp()))
+    def _start_prefetched(self) -> None:
+        while self._prefetched and len(self.running_children()) < self._max_running:
+            start = self._prefetched.popleft()
+            self.connection.deliver(PrefetchStart(run=start.run, at=self.clock.now().timestamp()))
             self._start(start)
 
-    def _freeze(self) -> None:
-        """Something else has happened than a success."""
-        if not self._is_over:
+    def _withdraw_series(self) -> None:
+        """End the series, after anything but a success."""
+        if not self._has_series_ended:
             self._end_series()
-            self.wire.tell(Withdrawn(series=self._series))
+            self.connection.deliver(WithdrawConfirmation(series=self._series))
 
     def _end_series(self) -> None:
-        self._ahead.clear()
-        self._is_over = True
+        self._prefetched.clear()
+        self._has_series_ended = True
 
-    def _start(self, order: Start) -> None:
+    def _start(self, order: StartOrder) -> None:
         assert order.run not in self._ordered, f"run-{order.run} was ordered twice"
         self._ordered.add(order.run)
-        chance = self.chance(order.run, "start")
-        luck = chance.random()
-        if luck < self._clumsiness:
-            is_machine = luck < self._clumsiness / 3
-            failure = FailedToStart(run=order.run, error="no such program", is_machine=is_machine)
+        rng = self.rng_for(order.run, "start")
+        value = rng.random()
+        if value < self._start_failure_rate:
+            is_machine = value < self._start_failure_rate / 3
+            failure = StartFailure(run=order.run, error="no such program", is_machine_failure=is_machine)
             self._failed[order.run] = failure
-            self._misses[order.job] += not failure.is_machine
-            self.wire.tell(failure)
-            self._freeze()
+            self._failed_start_counts[order.job] += not failure.is_machine_failure
+            self.connection.deliver(failure)
+            self._withdraw_series()
             return
         self._at_spawn(order)
-        duration = chance.choice(BRIEF if self._is_lucky else DURATIONS)
+        duration = rng.choice(SHORT_DURATIONS if self._is_lucky else DURATIONS)
         now = self.clock.monotonic()
-        self.children[order.run] = Child(order=order, begun=now, ends_at=now + duration)
-        self.wire.tell(Started(run=order.run, pid=1000 + order.run, start_time=1))
+        self.children[order.run] = Child(order=order, started_at=now, ends_at=now + duration)
+        self.connection.deliver(StartConfirmation(run=order.run, pid=1000 + order.run, start_time=1))
 
     def pass_time(self) -> None:
-        """Children whose time has come end."""
+        """End the children that are due. A suspended supervisor does not reap them."""
+        if self.is_suspended:
+            return
         for run, child in list(self.children.items()):
-            if child.lives and child.ends_at <= self.clock.monotonic():
-                child.end = self._end(run, child)
-                self.wire.tell(child.end)
-                self._advance() if child.end.code == 0 else self._freeze()
+            if child.is_alive and child.ends_at <= self.clock.monotonic():
+                child.end = self._make_end(run, child)
+                self.connection.deliver(child.end)
+                self._start_prefetched() if child.end.code == 0 else self._withdraw_series()
 
-    def _end(self, run: RunId, child: Child) -> Exited:
+    def _make_end(self, run: RunId, child: Child) -> ExitReport:
         at = self.clock.now().timestamp()
-        if not child.is_watched:
-            return Exited(run=run, at=at, watched=False)
-        chance = self.chance(run, "end")
-        if child.is_stopped and chance.random() < 0.8:
-            return Exited(run=run, at=at, signal=15, ended_by="stop")
+        if not child.has_parent:
+            return ExitReport(run=run, at=at, is_observed=False)
+        rng = self.rng_for(run, "end")
+        if child.is_stopped and rng.random() < 0.8:
+            return ExitReport(run=run, at=at, signal=15, ended_by="stop")
         limit = child.order.timeout
-        if limit is not None and child.ends_at - child.begun >= limit:
-            return Exited(run=run, at=at, signal=15, ended_by="timeout")
-        return Exited(run=run, at=at, code=chance.choice((0,) * 19 + (1,) if self._is_lucky else (0, 0, 0, 1, 2)))
+        if limit is not None and child.ends_at - child.started_at >= limit:
+            return ExitReport(run=run, at=at, signal=15, ended_by="timeout")
+        return ExitReport(run=run, at=at, code=rng.choice((0,) * 19 + (1,) if self._is_lucky else (0, 0, 0, 1, 2)))
 
     @property
     def next_end(self) -> float | None:
-        return min((child.ends_at for child in self.children.values() if child.lives), default=None)
+        if self.is_suspended:
+            return None
+        return min((child.ends_at for child in self.children.values() if child.is_alive), default=None)
 
-    def alive(self) -> list[Child]:
-        return [child for child in self.children.values() if child.lives]
+    def running_children(self) -> list[Child]:
+        return [child for child in self.children.values() if child.is_alive]
 
     def failed_starts(self, job: JobId) -> int:
-        """Also those that were ended because nobody had confirmed them in time."""
-        unconfirmed = [child for child in self.of_job(job) if child.end is not None and child.end.ended_by == "stop"]
-        return self._misses[job] + len(unconfirmed)
+        """Return the number of failed starts of a job, including those that a silent supervisor never read."""
+        return self._failed_start_counts[job] + self.never_started[job]
 
-    def of_job(self, job: JobId) -> list[Child]:
+    def children_of(self, job: JobId) -> list[Child]:
         return [child for child in self.children.values() if child.order.job == job]
 
 
-class Wire(FakeExecutor):
-    """One connection, as the scheduler sees it."""
+class SimConnection(FakeExecutor):
+    """A connection to the supervisor, as the scheduler sees it."""
 
     def __init__(self, supervisor: Supervisor, latency: float = 0.0) -> None:
         super().__init__()
         self._supervisor = supervisor
-        self._orders: deque[tuple[float, Order]] = deque()
-        self._messages: deque[tuple[float, Message]] = deque()
+        self._orders: deque[tuple[float, ExecutorOrder]] = deque()
+        self._messages: deque[tuple[float, ExecutorMessage]] = deque()
         self.latency = latency
-        self.is_repeating = False
-        self.sent: Callable[[Order], None] = lambda _: None
+        self.repeats_messages = False
+        self.is_established = True
+        """Whether the hello was answered."""
+        self.on_send: Callable[[ExecutorOrder], None] = lambda _: None
 
     @property
     def _now(self) -> float:
         return self._supervisor.clock.monotonic()
 
-    def send(self, orders: Sequence[Order]) -> None:
-        super().send(orders)
-        for order in orders:
-            self.sent(order)
+    @property
+    def unread_starts(self) -> list[StartOrder]:
+        return [order for _, order in self._orders if isinstance(order, StartOrder)]
+
+    @property
+    def oldest_unread_start(self) -> float | None:
+        due = (due for due, order in self._orders if isinstance(order, StartOrder))
+        return min(due, default=None)
+
+    def send(self, orders: Sequence[ExecutorOrder]) -> None:
+        self.orders.extend(orders)
+        for order in orders if self.is_established else ():
+            self.on_send(order)
             self._orders.append((self._now + self.latency, order))
 
-    goes_ahead = True
+    supports_prefetch = True
 
-    def withdraw(self, series: int, patience: float) -> None:
-        """Whatever is under way arrives first."""
+    def withdraw(self, series: int, timeout: float) -> None:
+        """Withdraw the series. Orders that are in transit arrive first."""
+        if self._supervisor.is_suspended:
+            self._orders.append((self._now, WithdrawOrder(series=series)))
+            return
         for _, order in self._orders:
-            self._supervisor.obey(order)
+            self._supervisor.execute(order)
         self._orders.clear()
-        self._supervisor.obey(Withdraw(series=series))
+        self._supervisor.execute(WithdrawOrder(series=series))
         self._messages = deque((self._now, message) for _, message in self._messages)
 
-    def tell(self, message: Message) -> None:
-        if self._supervisor.wire is not self:
+    def deliver(self, message: ExecutorMessage) -> None:
+        if self._supervisor.connection is not self or not self.is_established:
             return
-        times = 2 if self.is_repeating and isinstance(message, Exited | Started | Taken) else 1
-        self._messages.extend([(self._now + self.latency, message)] * times)
+        count = (
+            2 if self.repeats_messages and isinstance(message, ExitReport | StartConfirmation | PrefetchStart) else 1
+        )
+        self._messages.extend([(self._now + self.latency, message)] * count)
 
-    def pump(self) -> None:
-        """Orders that have arrived are carried out."""
+    def execute_due_orders(self) -> None:
+        """Execute the orders that have arrived."""
+        if self._supervisor.is_suspended:
+            return
         while self._orders and self._orders[0][0] <= self._now:
-            self._supervisor.obey(self._orders.popleft()[1])
+            self._supervisor.execute(self._orders.popleft()[1])
         self._supervisor.pass_time()
 
-    def receive(self) -> list[Message]:
-        found = []
+    def receive(self) -> list[ExecutorMessage]:
+        messages = []
         while self._messages and self._messages[0][0] <= self._now:
-            found.append(self._messages.popleft()[1])
-        return found
-
-    def break_off(self) -> None:
-        """Everything under way is lost, and a new connection begins."""
-        self._orders.clear()
-        self._messages.clear()
-        self._messages.append((self._now, Lost(reason="the connection broke")))
+            messages.append(self._messages.popleft()[1])
+        if messages or self.is_established:
+            return messages
+        if self._supervisor.is_suspended:
+            raise ExecutorNotAnswering("the supervisor does not answer")
         self._supervisor.connect(self)
+        return self.receive()
+
+    def disconnect(self) -> None:
+        """Lose everything in transit and reconnect. Without an established connection, the next `receive` tries
+        again."""
+        if not self.is_established:
+            return
+        self._messages.clear()
+        self._messages.append((self._now, ConnectionLoss(reason="the connection broke")))
+        self._supervisor.connect(self)
+        self._orders.clear()
 
     @property
     def is_ready(self) -> bool:
@@ -283,9 +344,10 @@ class Wire(FakeExecutor):
 
     @property
     def next_due(self) -> float | None:
-        due = [queue[0][0] for queue in (self._orders, self._messages) if queue]
+        queues = (self._messages,) if self._supervisor.is_suspended else (self._orders, self._messages)
+        due = [queue[0][0] for queue in queues if queue]
         return min(due, default=None)
 
     @property
     def is_idle(self) -> bool:
-        return not self._orders and not self._messages
+        return self.is_established and not self._orders and not self._messages

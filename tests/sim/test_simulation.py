@@ -1,4 +1,4 @@
-"""A sample of the seeds; `make soak SEEDS=10000` runs more of them."""
+"""A sample of the seeds; `make soak SEEDS=10000` runs more."""
 
 from __future__ import annotations
 
@@ -7,56 +7,56 @@ from collections import Counter
 import pytest
 
 from sample import SOAK
-from sim.plan import VERBS, Plan, Step, plan_of
-from sim.search import fault_of, show, shrink
+from sim.plan import STEP_WEIGHTS, Plan, Step, make_plan
+from sim.search import find_failure, format_plan, shrink
 from sim.simulation import Simulation
 
-_FIXED = 30
-"""Of these the steps are counted, at the same time as they are judged."""
-FIRST = SOAK * 100_000 or _FIXED
-"""More of them are others."""
-_A_FEW = 5
+_COUNTED_SEEDS = 30
+"""Seeds whose successful steps are counted."""
+FIRST_SEED = SOAK * 100_000 or _COUNTED_SEEDS
+"""First of the other seeds."""
+_MIN_STEPS = 3
 
 
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + (40 * SOAK or 10)))
-def test_whatever_happens_the_promises_hold(seed: int) -> None:
-    plan = plan_of(seed)
-    fault = fault_of(plan)
-    if fault is not None:
-        small, fault = shrink(plan, fault)
-        pytest.fail(f"`PYTHONPATH=tests python -m sim {seed}` comes down to\n{show(small)}\n\n{fault}")
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + (40 * SOAK or 10)))
+def test_seed_violates_no_invariant(seed: int) -> None:
+    plan = make_plan(seed)
+    failure = find_failure(plan)
+    if failure is not None:
+        small, failure = shrink(plan, failure)
+        pytest.fail(f"`PYTHONPATH=tests python -m sim {seed}` shrinks to\n{format_plan(small)}\n\n{failure}")
 
 
-def test_of_each_verb_some_steps_are_not_refused() -> None:
-    """A step that is always refused proves nothing. The promises hold here too: the last seed that is named is the one
-    that fails, and `PYTHONPATH=tests python -m sim SEED` makes it small."""
-    done: Counter[str] = Counter()
-    for seed in range(_FIXED):
+def test_each_kind_of_step_succeeds_sometimes() -> None:
+    """A step that is always refused tests nothing. These seeds must not violate an invariant either: the last printed
+    seed is the one that fails, and `PYTHONPATH=tests python -m sim SEED` shrinks it."""
+    completed: Counter[str] = Counter()
+    for seed in range(_COUNTED_SEEDS):
         print(f"seed {seed}")
-        simulation = Simulation(plan_of(seed))
+        simulation = Simulation(make_plan(seed))
         try:
             simulation.run()
         finally:
             simulation.close()
-        done += simulation.done
-    rare = {verb: done[verb] for verb in VERBS if done[verb] < _A_FEW}
+        completed += simulation.completed_steps
+    rare = {kind: completed[kind] for kind in STEP_WEIGHTS if completed[kind] < _MIN_STEPS}
     assert not rare
 
 
-def test_a_seed_is_the_same_every_time() -> None:
-    assert plan_of(7) == plan_of(7)
-    assert plan_of(7) != plan_of(8)
+def test_plan_of_a_seed_is_deterministic() -> None:
+    assert make_plan(7) == make_plan(7)
+    assert make_plan(7) != make_plan(8)
 
 
-def test_what_fails_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of many steps those are left without which it would not fail."""
-
-    def judged(plan: Plan) -> str | None:
-        verbs = [step.verb for step in plan.steps]
-        fails = "pause" in verbs and "crash" in verbs[verbs.index("pause") :]
+def test_shrink_keeps_only_necessary_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find_failure(plan: Plan) -> str | None:
+        kinds = [step.kind for step in plan.steps]
+        fails = "pause" in kinds and "crash" in kinds[kinds.index("pause") :]
         return '  File "judge.py", line 1\nAssertionError' if fails else None
 
-    monkeypatch.setattr("sim.search.fault_of", judged)
-    steps = tuple(Step(verb, 0) for verb in ("submit", "time", "pause", "submit", "limit", "crash", "time"))
-    small, _ = shrink(Plan(seed=0, steps=steps), str(judged(Plan(seed=0, steps=steps))))
-    assert [step.verb for step in small.steps] == ["pause", "crash"]
+    monkeypatch.setattr("sim.search.find_failure", find_failure)
+    steps = tuple(
+        Step(kind, 0) for kind in ("submit", "pass_time", "pause", "submit", "resize_pool", "crash", "pass_time")
+    )
+    small, _ = shrink(Plan(seed=0, steps=steps), str(find_failure(Plan(seed=0, steps=steps))))
+    assert [step.kind for step in small.steps] == ["pause", "crash"]

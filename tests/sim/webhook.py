@@ -1,6 +1,6 @@
-"""Webhooks in the simulation: who is to be told, and that the outbox has it with what it tells of (DEC-009).
+"""Webhook steps, and a check that each event has its messages in the same commit (DEC-009).
 
-No message is sent: what a receiver says to a try is decided by the step.
+No message is sent: the step decides the result of each attempt.
 """
 
 from __future__ import annotations
@@ -13,84 +13,93 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from harness import Raw, Scheduler
+from harness import Scheduler, SqlRunner
 from rota.command import webhook as webhooks
-from rota.command.webhook import WebhookWanted
+from rota.command.webhook import WebhookRequest
 from rota.core.event import Event
-from rota.core.webhook import MESSAGES, USUAL_OF_JOBS, DeliveryState, Try
-from rota.engine.webhook import book_try
+from rota.core.webhook import DEFAULT_JOB_MESSAGES, MESSAGES, DeliveryAttempt, DeliveryState
+from rota.engine.webhook_outbox import record_attempt
 from rota.errors import Conflict
-from rota.ids import parse_group
+from rota.ids import parse_group_id
 
-OWN = "http://127.0.0.1:9/own"
+JOB_WEBHOOK_URL = "http://127.0.0.1:9/own"
 EVENTS: tuple[list[str], ...] = ([], ["job.run.cancelled", "group.finished"], list(MESSAGES.values()))
-_MOST_TRIES = 4
+_MAX_ATTEMPTS = 4
 
 
-class Deliveries:
-    def __init__(self, raw: Raw) -> None:
-        self._raw = raw
+class DeliveryChecker:
+    def __init__(self, run_sql: SqlRunner) -> None:
+        self._run_sql = run_sql
         self._last = 0
 
     def at_commit(self, events: Sequence[Event]) -> None:
-        """With each end, one message to everybody who is to be told of it, and no other."""
-        wanted = Counter(one for event in events if event.kind in MESSAGES for one in self._wanted(event))
-        stored = self._raw(
+        """Each event has one message to each subscribed receiver, and no other."""
+        expected = Counter(
+            message for event in events if event.kind in MESSAGES for message in self._expected_messages(event)
+        )
+        stored = self._run_sql(
             "SELECT id, webhook, url, kind, job, run, job_group, payload FROM delivery"
             f" WHERE id > {self._last} ORDER BY id"
         )
-        told = Counter(row[1:7] for row in stored)
-        assert told == wanted, f"told {told - wanted}, and not {wanted - told}"
-        for number, _webhook, _url, kind, *_about, payload in stored:
+        actual = Counter(row[1:7] for row in stored)
+        assert actual == expected, f"unexpected messages {actual - expected}, missing messages {expected - actual}"
+        for number, _webhook, _url, kind, *_subject, payload in stored:
             self._last = number
             assert json.loads(payload)["type"] == kind
 
-    def _wanted(self, event: Event) -> Iterator[tuple[Any, ...]]:
+    def _expected_messages(self, event: Event) -> Iterator[tuple[Any, ...]]:
         kind = MESSAGES[event.kind]
-        group = parse_group(str(event.data["group"])) if kind == "group.finished" else None
-        about = (kind, event.job, event.run, group)
-        for number, url, events in self._raw("SELECT id, url, events FROM webhook WHERE disabled_at IS NULL"):
+        group = parse_group_id(str(event.data["group"])) if kind == "group.finished" else None
+        subject = (kind, event.job, event.run, group)
+        for number, url, events in self._run_sql("SELECT id, url, events FROM webhook WHERE disabled_at IS NULL"):
             if kind in json.loads(events):
-                yield (number, url, *about)
-        for (hook,) in self._raw(
+                yield (number, url, *subject)
+        for (text,) in self._run_sql(
             f"SELECT webhook FROM job JOIN spec ON spec.id = job.spec WHERE job.id = {event.job or 0} AND webhook <> ''"
         ):
-            own = json.loads(hook)
-            if kind in (own.get("events") or USUAL_OF_JOBS):
-                yield from ((None, url, *about) for url in own["urls"])
+            job_webhook = json.loads(text)
+            if kind in (job_webhook.get("events") or DEFAULT_JOB_MESSAGES):
+                yield from ((None, url, *subject) for url in job_webhook["urls"])
 
     def check(self) -> None:
-        """Nothing is tried more often than was promised, and each try is in the log."""
-        for number, tries, tried, logged in self._raw(
-            "SELECT id, tries, tried, (SELECT count(*) FROM delivery_try WHERE delivery = delivery.id) FROM delivery"
+        """No delivery has too many attempts, and each attempt is recorded."""
+        for number, attempts, recent_attempts, recorded in self._run_sql(
+            "SELECT id, attempts, attempts_since_resend,"
+            " (SELECT count(*) FROM delivery_attempt WHERE delivery = delivery.id) FROM delivery"
         ):
-            assert tries == logged, f"delivery-{number} was tried {tries} times, and {logged} are known"
-            assert tried <= _MOST_TRIES, f"delivery-{number} was tried {tried} times"
+            assert attempts == recorded, f"delivery-{number} has {attempts} attempts, {recorded} are recorded"
+            assert recent_attempts <= _MAX_ATTEMPTS, f"delivery-{number} has {recent_attempts} attempts"
 
 
-class WebhookVerbs(Scheduler):
-    def do_webhook(self, chance: random.Random) -> None:
-        known = self.reader.webhooks()
-        verb = chance.choice(("add", "add", "remove", "enable", "disable"))
-        if verb == "add" or not known:
-            url, events = f"http://127.0.0.1:9/{chance.choice('ab')}", chance.choice(EVENTS)
-            self.do(partial(webhooks.add, wanted=WebhookWanted(url=url, events=events), actor="tester"))
+class WebhookSteps(Scheduler):
+    def do_webhook(self, rng: random.Random) -> None:
+        existing = self.reader.webhooks()
+        action = rng.choice(("add", "add", "remove", "enable", "disable"))
+        if action == "add" or not existing:
+            url, events = f"http://127.0.0.1:9/{rng.choice('ab')}", rng.choice(EVENTS)
+            self.run_request(
+                partial(webhooks.add_webhook, request=WebhookRequest(url=url, events=events), actor="tester")
+            )
         else:
-            self.do(partial(getattr(webhooks, verb), webhook=chance.choice(known).id, actor="tester"))
+            self.run_request(
+                partial(getattr(webhooks, f"{action}_webhook"), webhook=rng.choice(existing).id, actor="tester")
+            )
 
-    def do_deliver(self, chance: random.Random) -> None:
-        """What receivers say to a few tries; or somebody has one sent again."""
-        for _ in range(chance.choice((1, 3, 9))):
-            found = self.reader.deliveries(job=None, webhook=None, state=None, below=2**62, limit=50)
-            if not found:
-                raise Conflict("there is none")
-            one = chance.choice(found)
-            if one.state is not DeliveryState.PENDING:
+    def do_attempt_deliveries(self, rng: random.Random) -> None:
+        """Attempt a few pending deliveries, or send finished ones again."""
+        for _ in range(rng.choice((1, 3, 9))):
+            deliveries = self.reader.deliveries(job=None, webhook=None, state=None, before_id=2**62, limit=50)
+            if not deliveries:
+                raise Conflict("there is no delivery")
+            delivery = rng.choice(deliveries)
+            if delivery.state is not DeliveryState.PENDING:
                 try:
-                    self.do(partial(webhooks.redeliver, delivery=one.id, actor="tester"))
+                    self.run_request(partial(webhooks.redeliver, delivery=delivery.id, actor="tester"))
                 except Conflict:
-                    continue  # nobody is there any more to have it
-            status = chance.choice((204, 204, 500, 500, 500, None, 410))
+                    continue  # the endpoint was removed
+            status = rng.choice((204, 204, 500, 500, 500, None, 410))
             error = None if status == 204 else f"answered {status}"
-            done = Try(at=self.clock.now(), duration=timedelta(milliseconds=3), status=status, error=error)
-            self.do(partial(book_try, delivery=one.id, done=done))
+            attempt = DeliveryAttempt(
+                at=self.clock.now(), duration=timedelta(milliseconds=3), status=status, error=error
+            )
+            self.run_request(partial(record_attempt, delivery=delivery.id, attempt=attempt))

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness import Raw
+from harness import SqlRunner
 from rota.store.port import Store
-from store.desk import Desk
+from store.harness import StoreHarness
 
 
 @pytest.fixture
-def desk(store: Store, raw: Raw) -> Iterator[Desk]:
-    desk = Desk(store, raw)
-    yield desk
-    desk.close()
+def harness(store: Store, run_sql: SqlRunner) -> Iterator[StoreHarness]:
+    harness = StoreHarness(store, run_sql)
+    yield harness
+    harness.close()

@@ -1,4 +1,4 @@
-"""What each process of a race does; in a module of its own, so that a fresh interpreter can import it."""
+"""Workloads for the processes of a race. They have their own module so that a fresh interpreter can import them."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
 
 from rota.store.port import Store
-from store.desk import add_job, claim_all
+from store.harness import add_job, claim_all
 
 
-def claims(number: int, store: Store, barrier: Barrier, answers: Queue[tuple[int, list[int]]]) -> None:
-    """Two turns of a scheduler that thinks it is alone."""
+def claim_jobs(number: int, store: Store, barrier: Barrier, responses: Queue[tuple[int, list[int]]]) -> None:
+    """Run two claim turns of a scheduler that does not know of the others."""
     session = store.session()
     barrier.wait(60)
-    won: list[int] = []
+    claimed: list[int] = []
     for _ in range(2):
         session.begin()
-        won += [dispatch.job for dispatch in claim_all(session, {"global": 4})]
+        claimed += [dispatch.job for dispatch in claim_all(session, {"global": 4})]
         session.commit()
     session.close()
-    answers.put((number, won))
+    responses.put((number, claimed))
 
 
-def submits(number: int, store: Store, barrier: Barrier, answers: Queue[tuple[int, list[int]]]) -> None:
-    """Fifty submits, a transaction each."""
+def submit_jobs(number: int, store: Store, barrier: Barrier, responses: Queue[tuple[int, list[int]]]) -> None:
+    """Submit fifty jobs, each in its own transaction."""
     barrier.wait(60)
     session = store.session()
     stored: list[int] = []
@@ -32,4 +32,4 @@ def submits(number: int, store: Store, barrier: Barrier, answers: Queue[tuple[in
         stored.append(add_job(session, locks=[f"k{number}"]))
         session.commit()
     session.close()
-    answers.put((number, stored))
+    responses.put((number, stored))

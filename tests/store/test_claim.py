@@ -1,4 +1,4 @@
-"""Claims, and what becomes of them: each is a compare-and-set, and what comes late changes nothing."""
+"""Claims and their outcomes: each write is a compare-and-set, and late messages change nothing."""
 
 from __future__ import annotations
 
@@ -6,247 +6,268 @@ from datetime import timedelta
 
 import pytest
 
-from rota.core.control import NOTHING_HELD
-from rota.core.pool import Limits
-from rota.core.run import Conclusion
+from rota.core.control import NO_HOLDS
+from rota.core.pool import PoolSizes
+from rota.core.run import RunResult
 from rota.core.snapshot import Claim
 from rota.core.status import Status
 from rota.errors import StoreError
 from rota.ids import JobId, LaneId, RunId
-from store.desk import BROKEN, DONE, NOW, Desk, add_job, claim_all
+from store.harness import COMPLETED_RESULT, FAILED_RESULT, NOW, StoreHarness, add_job, claim_all
 
 LATER = NOW + timedelta(seconds=9)
 
 
-def test_a_claim_has_all_that_is_needed_to_start_the_job(desk: Desk) -> None:
-    job = desk.add()
-    with desk.writing() as session:
+def test_claim_returns_everything_needed_to_start(harness: StoreHarness) -> None:
+    job = harness.add()
+    with harness.transaction() as session:
         (dispatch,) = claim_all(session)
     assert (dispatch.job, dispatch.command, dispatch.cwd, dispatch.params) == (job, '["true"]', "/", "{}")
     assert (dispatch.timeout, dispatch.idle_timeout, dispatch.skip_if) == (None, None, None)
-    found = desk.reader.job(job)
-    assert found is not None
-    assert found.run is not None
-    assert (found.status, found.started_at, found.pid) == (Status.DISPATCHED, NOW, None)
-    assert (found.run.id, found.run.worker, found.run.status, found.run.started_at) == (
+    record = harness.reader.job(job)
+    assert record is not None
+    assert record.run is not None
+    assert (record.status, record.started_at, record.pid) == (Status.DISPATCHED, NOW, None)
+    assert (record.run.id, record.run.worker, record.run.status, record.run.started_at) == (
         dispatch.run,
         "local/1",
         None,
         NOW,
     )
-    assert desk.ready() == []
-    assert [(event.kind, event.run) for event in desk.events] == [("job.dispatched", dispatch.run)]
+    assert harness.ready_jobs() == []
+    assert [(event.kind, event.run) for event in harness.events] == [("job.dispatched", dispatch.run)]
 
 
-def test_a_snapshot_shows_what_draws_and_which_workers_are_taken(desk: Desk) -> None:
-    for draws in ({"global": 1, "resource/gpu": 2}, {"global": 3}, {"global": 1}):
-        desk.add(draws=draws)
-    desk.claim(**{"global": 4})
-    assert desk.session.used() == ({"global": 4, "resource/gpu": 2}, frozenset({1, 2}))
-    desk.finish(JobId(1))
-    assert desk.session.used() == ({"global": 3}, frozenset({2}))
-    desk.claim(**{"global": 4})  # the worker that is free again is used again
-    assert desk.session.used()[1] == frozenset({1, 2})
+def test_pool_usage_shows_demand_and_busy_workers(harness: StoreHarness) -> None:
+    for demand in ({"global": 1, "resource/gpu": 2}, {"global": 3}, {"global": 1}):
+        harness.add(demand=demand)
+    harness.claim(**{"global": 4})
+    assert harness.session.pool_usage() == ({"global": 4, "resource/gpu": 2}, frozenset({1, 2}))
+    harness.finish(JobId(1))
+    assert harness.session.pool_usage() == ({"global": 3}, frozenset({2}))
+    harness.claim(**{"global": 4})  # the freed worker is used again
+    assert harness.session.pool_usage()[1] == frozenset({1, 2})
 
 
-def test_a_job_is_claimed_once(desk: Desk) -> None:
-    job = desk.add()
+def test_job_is_claimed_once(harness: StoreHarness) -> None:
+    job = harness.add()
     claim = Claim(job=job, lane=LaneId(1), worker=1)
-    with desk.writing() as session:
+    with harness.transaction() as session:
         session.claim([claim], "local", NOW, "tick")
-    with pytest.raises(StoreError, match="second scheduler"), desk.writing() as session:
+    with pytest.raises(StoreError, match="second scheduler"), harness.transaction() as session:
         session.claim([Claim(job=job, lane=LaneId(1), worker=2)], "local", NOW, "tick")
-    assert desk.raw("SELECT count(*) FROM run") == [(1,)]
+    assert harness.run_sql("SELECT count(*) FROM run") == [(1,)]
 
 
-def test_of_a_batch_with_one_job_that_is_gone_nothing_is_claimed(desk: Desk) -> None:
-    good, gone = desk.add(), desk.add()
-    with desk.writing() as session:
-        session.end_waiting(gone, Status.CANCELLED, exit_code=143, reason="no", now=NOW, cause="cancel", actor=None)
-    claims = [Claim(job=job, lane=LaneId(1), worker=n) for n, job in enumerate([good, gone], 1)]
-    with pytest.raises(StoreError), desk.writing() as session:
+def test_batch_with_an_ended_job_claims_nothing(harness: StoreHarness) -> None:
+    waiting, ended = harness.add(), harness.add()
+    with harness.transaction() as session:
+        session.end_waiting(ended, Status.CANCELLED, exit_code=143, reason="no", now=NOW, cause="cancel", actor=None)
+    claims = [Claim(job=job, lane=LaneId(1), worker=n) for n, job in enumerate([waiting, ended], 1)]
+    with pytest.raises(StoreError), harness.transaction() as session:
         session.claim(claims, "local", NOW, "tick")
-    assert desk.status(good) is Status.QUEUED
-    assert desk.ready() == [good]
+    assert harness.status(waiting) is Status.QUEUED
+    assert harness.ready_jobs() == [waiting]
 
 
-def test_a_confirmed_start_is_running_and_a_second_word_of_it_is_no_second_event(desk: Desk) -> None:
-    job = desk.add()
-    desk.claim()
-    desk.confirm(job, pid=11)
-    assert [event.kind for event in desk.events] == ["job.running"]
-    desk.confirm(job, pid=11)
-    assert desk.events == []
-    found = desk.reader.job(job)
-    assert found is not None
-    assert (found.status, found.pid) == (Status.RUNNING, 11)
+def test_repeated_start_confirmation_emits_no_second_event(harness: StoreHarness) -> None:
+    job = harness.add()
+    harness.claim()
+    harness.confirm(job, pid=11)
+    assert [event.kind for event in harness.events] == ["job.running"]
+    harness.confirm(job, pid=11)
+    assert harness.events == []
+    record = harness.reader.job(job)
+    assert record is not None
+    assert (record.status, record.pid) == (Status.RUNNING, 11)
 
 
-def test_a_start_that_worked_takes_back_the_count_of_those_that_did_not(desk: Desk) -> None:
-    """DESIGN §5: a successful start sets `dispatch_failures` to 0, not only a finished run."""
-    job = desk.add()
-    desk.claim()
-    with desk.writing() as session:
-        session.requeue(desk.run_of(job), failures=1, error="no", not_before=None, now=NOW, cause="executor")
-    desk.look()
-    desk.claim()
-    desk.confirm(job)
-    found = desk.reader.job(job)
-    assert found is not None
-    assert (found.dispatch_failures, found.last_failure) == (0, "no")
+def test_successful_start_resets_dispatch_failures(harness: StoreHarness) -> None:
+    """A successful start resets `dispatch_failures`, not only a finished run."""
+    job = harness.add()
+    harness.claim()
+    with harness.transaction() as session:
+        session.requeue(
+            harness.run_of(job), dispatch_failures=1, error="no", not_before=None, now=NOW, cause="executor"
+        )
+    harness.evaluate()
+    harness.claim()
+    harness.confirm(job)
+    record = harness.reader.job(job)
+    assert record is not None
+    assert (record.dispatch_failures, record.last_failure) == (0, "no")
 
 
 @pytest.mark.parametrize("is_confirmed", [True, False], ids=["running", "dispatched"])
-@pytest.mark.parametrize("end", [DONE, BROKEN], ids=["completed", "failed"])
-def test_an_end_is_booked_on_run_and_job(desk: Desk, end: Conclusion, is_confirmed: bool) -> None:
-    job = desk.add(locks=["k"])
-    desk.look()
-    desk.claim()
+@pytest.mark.parametrize("end", [COMPLETED_RESULT, FAILED_RESULT], ids=["completed", "failed"])
+def test_end_is_recorded_on_run_and_job(harness: StoreHarness, end: RunResult, is_confirmed: bool) -> None:
+    job = harness.add(locks=["k"])
+    harness.evaluate()
+    harness.claim()
     if is_confirmed:
-        desk.confirm(job)
-    run = desk.run_of(job)
-    with desk.writing() as session:
-        assert session.finish(run, end, at=LATER, now=LATER, cause="executor")
-    found = desk.reader.job(job)
-    assert found is not None
-    assert found.run is not None
-    assert (found.status, found.exit_code, found.reason, found.finished_at) == (
+        harness.confirm(job)
+    run = harness.run_of(job)
+    with harness.transaction() as session:
+        assert session.finish(run, end, finished_at=LATER, now=LATER, cause="executor")
+    record = harness.reader.job(job)
+    assert record is not None
+    assert record.run is not None
+    assert (record.status, record.exit_code, record.reason, record.finished_at) == (
         end.status,
         end.exit_code,
         end.reason,
         LATER,
     )
-    assert (found.run.status, found.run.exit_code, found.run.error, found.run.finished_at) == (
+    assert (record.run.status, record.run.exit_code, record.run.error, record.run.finished_at) == (
         end.status,
         end.exit_code,
         end.error,
         LATER,
     )
-    assert [(event.kind, event.data["from"]) for event in desk.events] == [
+    assert [(event.kind, event.data["from"]) for event in harness.events] == [
         (f"job.{end.status.lower()}", "RUNNING" if is_confirmed else "DISPATCHED")
     ]
-    assert desk.session.open_run(run.run) is None
-    assert desk.session.open_runs() == []
+    assert harness.session.open_run(run.run) is None
+    assert harness.session.open_runs() == []
 
 
-def test_a_completed_run_never_becomes_failed(desk: Desk) -> None:
-    job = desk.add()
-    desk.claim()
-    run = desk.run_of(job)
-    desk.finish(job, DONE)
-    before = desk.reader.job(job)
-    with desk.writing() as session:
-        assert not session.finish(run, BROKEN, at=LATER, now=LATER, cause="executor")
-        session.confirm(run, 99, 99, LATER, "executor")
+def test_completed_run_never_becomes_failed(harness: StoreHarness) -> None:
+    job = harness.add()
+    harness.claim()
+    run = harness.run_of(job)
+    harness.finish(job, COMPLETED_RESULT)
+    before = harness.reader.job(job)
+    with harness.transaction() as session:
+        assert not session.finish(run, FAILED_RESULT, finished_at=LATER, now=LATER, cause="executor")
+        session.confirm_start(run, 99, 99, LATER, "executor")
         assert not session.request_stop(job, "late", LATER, None)
         assert not session.end_waiting(
             job, Status.CANCELLED, exit_code=143, reason="late", now=LATER, cause="cancel", actor=None
         )
-    assert desk.events == []
-    assert desk.reader.job(job) == before
+    assert harness.events == []
+    assert harness.reader.job(job) == before
 
 
 @pytest.mark.parametrize("verb", ["requeue", "abandon"])
-def test_a_claim_that_has_ended_is_not_taken_back(desk: Desk, verb: str) -> None:
-    """The run row is an audit row (INV-002): only one that never came about is forgotten."""
-    job = desk.add()
-    desk.claim()
-    run = desk.run_of(job)
-    desk.finish(job, DONE)
-    before = desk.reader.job(job)
-    with desk.writing() as session:
+def test_ended_claim_is_not_requeued(harness: StoreHarness, verb: str) -> None:
+    """The run is an audit row (INV-002): only a run that never started may be deleted."""
+    job = harness.add()
+    harness.claim()
+    run = harness.run_of(job)
+    harness.finish(job, COMPLETED_RESULT)
+    before = harness.reader.job(job)
+    with harness.transaction() as session:
         if verb == "requeue":
-            session.requeue(run, failures=1, error="late", not_before=None, now=LATER, cause="executor")
+            session.requeue(run, dispatch_failures=1, error="late", not_before=None, now=LATER, cause="executor")
         else:
-            session.abandon(run, failures=3, error="late", reason="late", now=LATER, cause="executor")
-    assert desk.reader.job(job) == before
-    assert desk.events == []
+            session.abandon(run, dispatch_failures=3, error="late", reason="late", now=LATER, cause="executor")
+    assert harness.reader.job(job) == before
+    assert harness.events == []
 
 
 @pytest.mark.parametrize("verb", ["requeue", "abandon"])
-def test_a_run_that_was_confirmed_does_not_lose_its_row(desk: Desk, verb: str) -> None:
-    """A job that is RUNNING always has a run, else nobody would ever end it."""
-    job = desk.add()
-    desk.claim()
-    run = desk.run_of(job)
-    desk.confirm(job)
-    with desk.writing() as session:  # and the desk checks the store behind it
+def test_confirmed_run_keeps_its_row(harness: StoreHarness, verb: str) -> None:
+    """A RUNNING job without a run would never end."""
+    job = harness.add()
+    harness.claim()
+    run = harness.run_of(job)
+    harness.confirm(job)
+    with harness.transaction() as session:  # also checks the invariants
         if verb == "requeue":
-            session.requeue(run, failures=1, error="late", not_before=None, now=LATER, cause="executor")
+            session.requeue(run, dispatch_failures=1, error="late", not_before=None, now=LATER, cause="executor")
         else:
-            session.abandon(run, failures=3, error="late", reason="late", now=LATER, cause="executor")
+            session.abandon(run, dispatch_failures=3, error="late", reason="late", now=LATER, cause="executor")
 
 
-def test_a_claim_that_came_to_nothing_puts_the_job_back_at_its_place(desk: Desk) -> None:
-    job, behind = desk.add(locks=["k"]), desk.add(locks=["k"])
-    desk.look()
-    assert desk.claim() == [job]
-    before = desk.reader.job(job)
+def test_requeued_job_returns_to_its_position(harness: StoreHarness) -> None:
+    job, behind = harness.add(locks=["k"]), harness.add(locks=["k"])
+    harness.evaluate()
+    assert harness.claim() == [job]
+    before = harness.reader.job(job)
     assert before is not None
-    with desk.writing() as session:
+    with harness.transaction() as session:
         session.requeue(
-            desk.run_of(job), failures=2, error="no such program", not_before=LATER, now=NOW, cause="executor"
+            harness.run_of(job),
+            dispatch_failures=2,
+            error="no such program",
+            not_before=LATER,
+            now=NOW,
+            cause="executor",
         )
-    found = desk.reader.job(job)
-    assert found is not None
-    assert (found.status, found.position, found.run, found.started_at, found.pid) == (
+    record = harness.reader.job(job)
+    assert record is not None
+    assert (record.status, record.position, record.run, record.started_at, record.pid) == (
         Status.QUEUED,
         before.position,
         None,
         None,
         None,
     )
-    assert (found.dispatch_failures, found.last_failure, found.not_before) == (2, "no such program", LATER)
-    assert desk.raw("SELECT count(*) FROM run") == [(0,)]
-    assert desk.stirred() == [job, behind]  # the lock came free
-    desk.look()
-    assert desk.claim() == [behind]
+    assert (record.dispatch_failures, record.last_failure, record.not_before) == (2, "no such program", LATER)
+    assert harness.run_sql("SELECT count(*) FROM run") == [(0,)]
+    assert harness.dirty_jobs() == [job, behind]  # the lock is free
+    harness.evaluate()
+    assert harness.claim() == [behind]
 
 
-def test_a_claim_given_back_keeps_what_was_known_of_earlier_failures(desk: Desk) -> None:
-    job = desk.add()
-    desk.claim()
-    with desk.writing() as session:
-        session.requeue(desk.run_of(job), failures=1, error="first", not_before=LATER, now=NOW, cause="executor")
-    desk.look(LATER)
-    desk.claim()
-    with desk.writing() as session:
-        session.requeue(desk.run_of(job), failures=1, error=None, not_before=None, now=LATER, cause="recovery")
-    found = desk.reader.job(job)
-    assert found is not None
-    assert (found.dispatch_failures, found.last_failure, found.not_before) == (1, "first", LATER)
-
-
-def test_an_abandoned_claim_is_failed_without_a_run(desk: Desk) -> None:
-    job = desk.add(locks=["k"])
-    desk.look()
-    desk.claim()
-    with desk.writing() as session:
-        session.abandon(
-            desk.run_of(job), failures=3, error="no", reason="circuit-broken: no", now=LATER, cause="executor"
+def test_requeue_without_error_keeps_earlier_failure(harness: StoreHarness) -> None:
+    job = harness.add()
+    harness.claim()
+    with harness.transaction() as session:
+        session.requeue(
+            harness.run_of(job), dispatch_failures=1, error="first", not_before=LATER, now=NOW, cause="executor"
         )
-    found = desk.reader.job(job)
-    assert found is not None
-    assert (found.status, found.exit_code, found.reason, found.run) == (Status.FAILED, 1, "circuit-broken: no", None)
-    assert (found.dispatch_failures, found.last_failure, found.permanently_failed) == (3, "no", True)
-    assert desk.raw("SELECT state FROM lock") == [("idle",)]
+    harness.evaluate(LATER)
+    harness.claim()
+    with harness.transaction() as session:
+        session.requeue(
+            harness.run_of(job), dispatch_failures=1, error=None, not_before=None, now=LATER, cause="recovery"
+        )
+    record = harness.reader.job(job)
+    assert record is not None
+    assert (record.dispatch_failures, record.last_failure, record.not_before) == (1, "first", LATER)
+
+
+def test_abandoned_claim_fails_the_job_without_a_run(harness: StoreHarness) -> None:
+    job = harness.add(locks=["k"])
+    harness.evaluate()
+    harness.claim()
+    with harness.transaction() as session:
+        session.abandon(
+            harness.run_of(job),
+            dispatch_failures=3,
+            error="no",
+            reason="circuit-broken: no",
+            now=LATER,
+            cause="executor",
+        )
+    record = harness.reader.job(job)
+    assert record is not None
+    assert (record.status, record.exit_code, record.reason, record.run) == (
+        Status.FAILED,
+        1,
+        "circuit-broken: no",
+        None,
+    )
+    assert (record.dispatch_failures, record.last_failure, record.permanently_failed) == (3, "no", True)
+    assert harness.run_sql("SELECT state FROM lock") == [("idle",)]
 
 
 @pytest.mark.parametrize("status", [Status.CANCELLED, Status.SKIPPED, Status.BLOCKED_BY_DEPENDENCY, Status.FAILED])
-def test_a_waiting_job_is_ended_without_a_run(desk: Desk, status: Status) -> None:
-    ready, locked, waiting = desk.add(), desk.add(locks=["k"]), desk.add(locks=["k"])
-    desk.look()
+def test_waiting_job_ends_without_a_run(harness: StoreHarness, status: Status) -> None:
+    ready, locked, waiting = harness.add(), harness.add(locks=["k"]), harness.add(locks=["k"])
+    harness.evaluate()
     for job in (ready, locked, waiting):
-        with desk.writing() as session:
+        with harness.transaction() as session:
             assert session.end_waiting(
                 job, status, exit_code=143, reason="why not", now=LATER, cause="cancel", actor="me"
             )
-        assert [(event.kind, event.actor, event.cause) for event in desk.events] == [
+        assert [(event.kind, event.actor, event.cause) for event in harness.events] == [
             (f"job.{status.lower()}", "me", "cancel")
         ]
-        found = desk.reader.job(job)
-        assert found is not None
-        assert (found.status, found.exit_code, found.reason, found.finished_at, found.run, found.wait_kind) == (
+        record = harness.reader.job(job)
+        assert record is not None
+        assert (record.status, record.exit_code, record.reason, record.finished_at, record.run, record.wait_kind) == (
             status,
             143,
             "why not",
@@ -254,71 +275,71 @@ def test_a_waiting_job_is_ended_without_a_run(desk: Desk, status: Status) -> Non
             None,
             None,
         )
-    assert desk.ready() == []
+    assert harness.ready_jobs() == []
 
 
-def test_the_event_of_a_cancelled_waiting_job_says_what_it_was(desk: Desk) -> None:
-    """As every other change of status does."""
-    job = desk.add(locks=["k"])
-    with desk.writing() as session:
+def test_cancel_event_of_waiting_job_has_its_old_status(harness: StoreHarness) -> None:
+    """Every other status change has it too."""
+    job = harness.add(locks=["k"])
+    with harness.transaction() as session:
         session.end_waiting(job, Status.CANCELLED, exit_code=143, reason="no", now=NOW, cause="cancel", actor=None)
-    assert desk.events[0].data.get("from") == "QUEUED"
+    assert harness.events[0].data.get("from") == "QUEUED"
 
 
-def test_a_started_job_is_not_ended_as_a_waiting_one(desk: Desk) -> None:
-    job = desk.add()
-    desk.claim()
-    with desk.writing() as session:
+def test_end_waiting_ignores_started_job(harness: StoreHarness) -> None:
+    job = harness.add()
+    harness.claim()
+    with harness.transaction() as session:
         assert not session.end_waiting(
             job, Status.CANCELLED, exit_code=143, reason="no", now=NOW, cause="cancel", actor=None
         )
-    assert desk.status(job) is Status.DISPATCHED
+    assert harness.status(job) is Status.DISPATCHED
 
 
-def test_a_stop_is_asked_for_once_and_only_of_what_runs(desk: Desk) -> None:
-    job, waiting = desk.add(), desk.add()
-    desk.claim(**{"global": 1})
-    with desk.writing() as session:
+def test_stop_is_requested_once_and_only_for_running_jobs(harness: StoreHarness) -> None:
+    job, waiting = harness.add(), harness.add()
+    harness.claim(**{"global": 1})
+    with harness.transaction() as session:
         assert session.request_stop(job, "cancelled by me", NOW, "me")
         assert not session.request_stop(job, "cancelled by you", NOW, "you")
         assert not session.request_stop(waiting, "cancelled by me", NOW, "me")
-    assert [(event.kind, event.job) for event in desk.events] == [("job.stop_requested", job)]
-    assert desk.run_of(job).stop_requested == "cancelled by me"
+    assert [(event.kind, event.job) for event in harness.events] == [("job.stop_requested", job)]
+    assert harness.run_of(job).stop_requested == "cancelled by me"
 
 
-def test_open_runs_are_found_by_run_by_job_and_all_at_once(desk: Desk) -> None:
-    one, two = desk.add(), desk.add()
-    desk.claim()
-    desk.confirm(two)
-    runs = desk.session.open_runs()
+def test_open_runs_are_read_by_run_by_job_and_all_at_once(harness: StoreHarness) -> None:
+    first, second = harness.add(), harness.add()
+    harness.claim()
+    harness.confirm(second)
+    runs = harness.session.open_runs()
     assert [(run.job, run.chain, run.status) for run in runs] == [
-        (one, one, Status.DISPATCHED),
-        (two, two, Status.RUNNING),
+        (first, first, Status.DISPATCHED),
+        (second, second, Status.RUNNING),
     ]
-    assert [desk.session.open_run(run.run) for run in runs] == runs
-    assert desk.session.open_run(RunId(99)) is None
-    assert desk.session.open_run_of(JobId(99)) is None
+    assert [harness.session.open_run(run.run) for run in runs] == runs
+    assert harness.session.open_run(RunId(99)) is None
+    assert harness.session.open_run_of(JobId(99)) is None
 
 
-def test_a_lost_environment_is_named(desk: Desk) -> None:
-    """And is not trouble with the store: it is one job's, and must not stop the others."""
+def test_missing_environment_is_a_lookup_error(harness: StoreHarness) -> None:
+    """A missing environment is a failure of one job, not of the store, and must not stop the others."""
     with pytest.raises(LookupError, match=r"environment \(77\) is gone from the store"):
-        desk.session.variables(77)
+        harness.session.environment_variables(77)
 
 
-def test_no_claims_write_nothing(desk: Desk) -> None:
-    desk.add()
-    with desk.writing() as session:
+def test_empty_claim_writes_nothing(harness: StoreHarness) -> None:
+    harness.add()
+    with harness.transaction() as session:
         assert session.claim([], "local", NOW, "tick") == []
-    assert desk.events == []
+    assert harness.events == []
 
 
-def test_a_lane_shows_as_many_heads_as_could_start_and_says_if_there_are_more(desk: Desk) -> None:
-    with desk.writing() as session:
+def test_lane_heads_are_limited_by_room_and_report_more(harness: StoreHarness) -> None:
+    with harness.transaction() as session:
         jobs = [add_job(session) for _ in range(100)]
-    (few,) = desk.session.snapshot(Limits({"global": 3}), None, holds=NOTHING_HELD).lanes
-    assert [head.job for head in few.heads] == jobs[:4]
-    assert few.has_more
-    (many,) = desk.session.snapshot(Limits({}), None, holds=NOTHING_HELD).lanes
-    assert [head.job for head in many.heads] == jobs[:64]
-    assert desk.session.snapshot(Limits({"global": 0}), None, holds=NOTHING_HELD).lanes == ()
+    (limited,) = harness.session.snapshot(PoolSizes({"global": 3}), None, holds=NO_HOLDS).lanes
+    assert [head.job for head in limited.heads] == jobs[:4]
+    assert limited.has_more
+    (unlimited,) = harness.session.snapshot(PoolSizes({}), None, holds=NO_HOLDS).lanes
+    assert [head.job for head in unlimited.heads] == jobs[:64]
+    assert harness.session.snapshot(PoolSizes({"global": 0}), None, holds=NO_HOLDS).lanes == ()

@@ -1,4 +1,4 @@
-"""Whose a store is: no other home gets it while something of it may run."""
+"""Store ownership: no other home gets a store that may have running jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness import Scheduler
 from rota.errors import Conflict
 from rota.home import Home
 from rota.ids import RunId
-from rota.store.owner import adopt, claim
+from rota.store.owner import adopt_store, claim_ownership
 
 
 @pytest.fixture
@@ -23,50 +23,50 @@ def make_home(tmp_path: Path) -> Callable[[str], Home]:
     return make
 
 
-def a_run(scheduler: Scheduler) -> None:
+def start_run(scheduler: Scheduler) -> None:
     scheduler.submit()
     assert scheduler.session.open_runs()
 
 
-def given_ahead(scheduler: Scheduler) -> None:
+def offer_run(scheduler: Scheduler) -> None:
     job = scheduler.submit(delay="1h")
     scheduler.session.begin()
-    scheduler.session.give_ahead({job: RunId(1)}, scheduler.clock.now())
+    scheduler.session.offer_prefetch({job: RunId(1)}, scheduler.clock.now())
     scheduler.session.commit()
 
 
-@pytest.mark.parametrize("use", [a_run, given_ahead])
-def test_what_may_run_keeps_another_home_out(
+@pytest.mark.parametrize("use", [start_run, offer_run])
+def test_store_with_possible_runs_refuses_another_home(
     scheduler: Scheduler, make_home: Callable[[str], Home], use: Callable[[Scheduler], None]
 ) -> None:
     first, second, session = make_home("first"), make_home("second"), scheduler.session
     use(scheduler)
     session.begin()
-    claim(session, first, "it")  # it was nobody's
-    claim(session, first, "it")
-    with pytest.raises(Conflict, match=f"it is the store of the home {first.directory} on .*`rota store adopt`"):
-        claim(session, second, "it")
-    adopt(session, second)
-    claim(session, second, "it")
+    claim_ownership(session, first, "the store")  # the store has no owner yet
+    claim_ownership(session, first, "the store")
+    with pytest.raises(Conflict, match=f"the store is the store of the home {first.directory} on .*`rota store adopt`"):
+        claim_ownership(session, second, "the store")
+    adopt_store(session, second)
+    claim_ownership(session, second, "the store")
     with pytest.raises(Conflict, match=f"the home {second.directory} on "):
-        claim(session, first, "it")
+        claim_ownership(session, first, "the store")
     session.rollback()
 
 
-def test_where_nothing_runs_it_changes_hands(scheduler: Scheduler, make_home: Callable[[str], Home]) -> None:
+def test_idle_store_can_change_its_home(scheduler: Scheduler, make_home: Callable[[str], Home]) -> None:
     scheduler.session.begin()
     for name in ("first", "second"):
-        claim(scheduler.session, make_home(name), "it")
+        claim_ownership(scheduler.session, make_home(name), "the store")
     scheduler.session.rollback()
 
 
-def test_a_home_that_is_moved_is_the_same(scheduler: Scheduler, make_home: Callable[[str], Home]) -> None:
-    a_run(scheduler)
+def test_moved_home_keeps_its_identity(scheduler: Scheduler, make_home: Callable[[str], Home]) -> None:
+    start_run(scheduler)
     home = make_home("first")
     scheduler.session.begin()
-    claim(scheduler.session, home, "it")
+    claim_ownership(scheduler.session, home, "the store")
     moved = Home(str(home.root.rename(home.root.with_name("moved"))))
-    claim(scheduler.session, moved, "it")
-    assert str(scheduler.session.meta("home_place")).startswith(f"{moved.directory} on ")
+    claim_ownership(scheduler.session, moved, "the store")
+    assert str(scheduler.session.meta("home_location")).startswith(f"{moved.directory} on ")
     assert moved.identity.stat().st_mode & 0o777 == 0o600
     scheduler.session.rollback()

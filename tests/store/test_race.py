@@ -1,4 +1,4 @@
-"""Separate processes on one store. LESSONS: 17 workers for 4 items; half of the writes of 20 writers lost."""
+"""Concurrent processes on one store. LESSONS: 17 workers for 4 items; half of the writes of 20 writers lost."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness import sqlite_raw
+from harness import make_sqlite_runner
 from rota.store.port import Store
 from rota.store.sqlite.store import SqliteStore
 from store import racer
-from store.desk import Desk, add_job
+from store.harness import StoreHarness, add_job
 from store.invariants import check_store
 
 RACERS = 8
@@ -19,39 +19,39 @@ WAIT = 60
 
 
 def race(target: Callable[..., None], store: Store) -> list[list[int]]:
-    """Start them all, let them go at one moment, and gather what each says it got."""
-    fresh = multiprocessing.get_context("spawn")
-    barrier = fresh.Barrier(RACERS)
-    answers: Any = fresh.Queue()
-    processes = [fresh.Process(target=target, args=(n, store, barrier, answers)) for n in range(RACERS)]
+    """Start all processes, release them at one moment, and return the result of each."""
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(RACERS)
+    responses: Any = context.Queue()
+    processes = [context.Process(target=target, args=(n, store, barrier, responses)) for n in range(RACERS)]
     for process in processes:
         process.start()
-    got = dict(answers.get(timeout=WAIT) for _ in processes)
+    results = dict(responses.get(timeout=WAIT) for _ in processes)
     for process in processes:
         process.join(WAIT)
     assert [process.exitcode for process in processes] == [0] * RACERS
-    return [got[n] for n in range(RACERS)]
+    return [results[n] for n in range(RACERS)]
 
 
-def test_eight_schedulers_claim_four_jobs_between_them_where_the_limit_is_four(tmp_path: Path) -> None:
-    """LESSONS Dispatch: 17 workers for 4 items. A server refuses the second scheduler outright; on a file the claim
-    itself has to be safe."""
-    store, raw = SqliteStore(tmp_path / "rota.db"), sqlite_raw(tmp_path / "rota.db")
-    desk = Desk(store, raw)
-    with desk.writing() as session:
+def test_concurrent_schedulers_claim_no_more_than_the_limit(tmp_path: Path) -> None:
+    """LESSONS Dispatch: 17 workers for 4 items. A server refuses a second scheduler; on a file the claim itself must be
+    safe."""
+    store, run_sql = SqliteStore(tmp_path / "rota.db"), make_sqlite_runner(tmp_path / "rota.db")
+    harness = StoreHarness(store, run_sql)
+    with harness.transaction() as session:
         jobs = [add_job(session) for _ in range(40)]
-    desk.close()
-    won = [job for claims in race(racer.claims, store) for job in claims]
-    assert sorted(won) == jobs[:4]
-    assert raw("SELECT count(*) FROM run") == [(4,)]
-    check_store(raw)
+    harness.close()
+    claimed = [job for jobs in race(racer.claim_jobs, store) for job in jobs]
+    assert sorted(claimed) == jobs[:4]
+    assert run_sql("SELECT count(*) FROM run") == [(4,)]
+    check_store(run_sql)
 
 
-def test_eight_writers_of_fifty_jobs_each_lose_none(tmp_path: Path) -> None:
-    """They open the store at one moment too: the schema is made once."""
-    store, raw = SqliteStore(tmp_path / "rota.db"), sqlite_raw(tmp_path / "rota.db")
-    stored = [job for jobs in race(racer.submits, store) for job in jobs]
+def test_concurrent_submits_lose_no_job(tmp_path: Path) -> None:
+    """All processes also open the store at one moment, and the schema is created once."""
+    store, run_sql = SqliteStore(tmp_path / "rota.db"), make_sqlite_runner(tmp_path / "rota.db")
+    stored = [job for jobs in race(racer.submit_jobs, store) for job in jobs]
     assert len(set(stored)) == RACERS * 50
-    assert [job for (job,) in raw("SELECT id FROM job ORDER BY id")] == sorted(stored)
-    assert raw("SELECT count(*) FROM event") == [(RACERS * 50,)]
-    check_store(raw)
+    assert [job for (job,) in run_sql("SELECT id FROM job ORDER BY id")] == sorted(stored)
+    assert run_sql("SELECT count(*) FROM event") == [(RACERS * 50,)]
+    check_store(run_sql)

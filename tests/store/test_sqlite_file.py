@@ -1,4 +1,4 @@
-"""The file: its schema, its version, its mode, what happens when it is damaged or full. SQLite only."""
+"""The SQLite file: schema, version, permissions, damage and full disks."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from pathlib import Path
 
 import pytest
 
-from harness import Scheduler, sqlite_raw
+from harness import Scheduler, make_sqlite_runner
 from rota.command.cancel import cancel
 from rota.core.status import Status
-from rota.engine.work import Request
-from rota.errors import StorageFull, StoreAway, StoreError
-from rota.executor.port import Exited
+from rota.engine.transaction import TurnRequest
+from rota.errors import StorageFull, StoreError, StoreUnavailable
+from rota.executor.port import ExitReport
+from rota.store.database import SupersededError
+from rota.store.open import check_schema_version
 from rota.store.session import Session
 from rota.store.sqlite import checkpoint, database, schema
-from rota.store.sqlite.checkpoint import LARGE
+from rota.store.sqlite.checkpoint import AUTOCHECKPOINT_PAGES
 from rota.store.sqlite.database import SqliteDatabase, translate
 from rota.store.sqlite.store import SqliteStore
-from rota.store.statement import migrations
+from rota.store.statement import load_migrations
 from store.invariants import check_store
 
 
 @pytest.fixture(autouse=True)
-def unsynced() -> None:
-    """Here a file is as everybody has it."""
+def unsynced_sqlite() -> None:
+    """Disable the shared fixture: these tests need real file settings."""
 
 
 @pytest.fixture
@@ -48,41 +50,42 @@ def schema_of(path: Path) -> list[tuple[str, str, str]]:
         return connection.execute("SELECT type, name, sql FROM sqlite_master ORDER BY type, name").fetchall()
 
 
-def test_a_migrated_schema_is_the_fresh_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_migrated_schema_equals_fresh_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     SqliteStore(tmp_path / "fresh.db").session().close()
-    scripts = migrations(translate)
-    for known in range(1, len(scripts) + 1):
-        monkeypatch.setattr(schema, "migrations", lambda _, known=known: scripts[:known])
+    for count in range(1, len(load_migrations(translate)) + 1):
+        monkeypatch.setattr(
+            schema, "load_migrations", lambda translate, count=count: load_migrations(translate)[:count]
+        )
         SqliteStore(tmp_path / "migrated.db").session().close()
     assert schema_of(tmp_path / "migrated.db") == schema_of(tmp_path / "fresh.db")
 
 
-def test_a_later_script_keeps_what_is_there(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_later_migration_keeps_existing_data(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler = Scheduler(SqliteStore(path), path.parent)
     job = scheduler.submit()
     scheduler.close()
-    scripts = [*migrations(translate), "ALTER TABLE job ADD COLUMN later TEXT;"]
-    monkeypatch.setattr(schema, "migrations", lambda _: scripts)
-    for _ in range(2):  # the second opening applies nothing again
+    later = "ALTER TABLE job ADD COLUMN later TEXT;"
+    monkeypatch.setattr(schema, "load_migrations", lambda translate: [*load_migrations(translate), later])
+    for _ in range(2):  # the second opening applies no migration again
         session = SqliteStore(path).session()
         assert session.job(job) is not None
-        assert session.meta("schema_version") == str(len(scripts))
+        assert session.meta("schema_version") == str(len(load_migrations(str)) + 1)
         session.close()
 
 
-def test_a_migration_that_fails_half_way_leaves_the_old_schema(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_migration_leaves_the_old_schema(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     SqliteStore(path).session().close()
     before = schema_of(path)
-    scripts = [*migrations(translate), "CREATE TABLE half (way INTEGER);\nSELECT nonsense;\n"]
-    monkeypatch.setattr(schema, "migrations", lambda _: scripts)
+    broken = "CREATE TABLE partial (id INTEGER);\nSELECT nonsense;\n"
+    monkeypatch.setattr(schema, "load_migrations", lambda translate: [*load_migrations(translate), broken])
     with pytest.raises(StoreError, match="nonsense"):
         SqliteStore(path).session()
     assert schema_of(path) == before
 
 
-def test_a_database_of_a_newer_version_is_refused_and_left_as_it_is(path: Path) -> None:
+def test_newer_database_is_refused_and_unchanged(path: Path) -> None:
     SqliteStore(path).session().close()
-    sqlite_raw(path)("UPDATE meta SET value = '999' WHERE key = 'schema_version'")
+    make_sqlite_runner(path)("UPDATE meta SET value = '999' WHERE key = 'schema_version'")
     before = path.read_bytes()
     with pytest.raises(
         StoreError, match=r"newer version of Rota \(schema 999, .*\); upgrade Rota, or use another home"
@@ -91,7 +94,18 @@ def test_a_database_of_a_newer_version_is_refused_and_left_as_it_is(path: Path) 
     assert path.read_bytes() == before
 
 
-def test_what_was_accepted_is_on_disk(path: Path) -> None:
+def test_different_schema_with_same_version_is_refused(path: Path) -> None:
+    SqliteStore(path).session().close()
+    make_sqlite_runner(path)("UPDATE meta SET value = 'other' WHERE key = 'schema_digest'")
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=r"written by another version of Rota .*; use the version that wrote it"):
+        SqliteStore(path).session()
+    with pytest.raises(StoreError, match="written by another version of Rota"):
+        check_schema_version(SqliteStore(path))
+    assert path.read_bytes() == before
+
+
+def test_writes_are_durable(path: Path) -> None:
     session = SqliteStore(path).session()
     connection = connection_of(session)
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
@@ -100,7 +114,7 @@ def test_what_was_accepted_is_on_disk(path: Path) -> None:
     session.close()
 
 
-def test_a_reader_cannot_write(path: Path) -> None:
+def test_reader_cannot_write(path: Path) -> None:
     store = SqliteStore(path)
     session, reader = store.session(), store.reader()
     database = reader._db
@@ -112,7 +126,7 @@ def test_a_reader_cannot_write(path: Path) -> None:
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
-def test_the_file_and_its_companions_are_the_owners_only(path: Path, mask: int) -> None:
+def test_database_files_are_private(path: Path, mask: int) -> None:
     before = os.umask(mask)
     try:
         session = SqliteStore(path).session()
@@ -126,14 +140,14 @@ def test_the_file_and_its_companions_are_the_owners_only(path: Path, mask: int) 
     assert modes == {"rota.db": 0o600, "rota.db-wal": 0o600, "rota.db-shm": 0o600}
 
 
-def test_a_path_with_signs_that_mean_something_in_a_uri_works(tmp_path: Path) -> None:
-    folder = tmp_path / "100% odd? #1 ä"
-    folder.mkdir()
-    SqliteStore(folder / "rota.db").session().close()
-    assert [file.name for file in folder.iterdir()] == ["rota.db"]
+def test_path_with_uri_metacharacters_works(tmp_path: Path) -> None:
+    directory = tmp_path / "100% odd? #1 ä"
+    directory.mkdir()
+    SqliteStore(directory / "rota.db").session().close()
+    assert [file.name for file in directory.iterdir()] == ["rota.db"]
 
 
-def test_a_file_that_is_no_database_is_named_and_not_touched(path: Path) -> None:
+def test_non_database_file_is_refused_and_unchanged(path: Path) -> None:
     path.write_bytes(b"this is not a database" * 1000)
     before = path.read_bytes()
     with pytest.raises(StoreError, match=r"rota\.db is damaged or not a Rota database .*restore it from a backup"):
@@ -141,7 +155,7 @@ def test_a_file_that_is_no_database_is_named_and_not_touched(path: Path) -> None
     assert path.read_bytes() == before
 
 
-def test_damage_inside_the_file_is_said_by_session_and_reader(path: Path) -> None:
+def test_session_and_reader_report_damaged_file(path: Path) -> None:
     store = SqliteStore(path)
     scheduler = Scheduler(store, path.parent)
     for _ in range(50):
@@ -154,39 +168,39 @@ def test_damage_inside_the_file_is_said_by_session_and_reader(path: Path) -> Non
         store.session()
     reader = store.reader()
     with pytest.raises(StoreError, match="damaged or not a Rota database") as damaged:
-        reader.counts()
-    assert not isinstance(damaged.value, StoreAway), "it does not come back by itself"
+        reader.status_counts()
+    assert not isinstance(damaged.value, StoreUnavailable), "a damaged file is not a temporary failure"
     reader.close()
 
 
-def test_a_file_that_another_program_keeps_locked_is_only_away(path: Path) -> None:
+def test_locked_file_is_temporarily_unavailable(path: Path) -> None:
     with closing(SqliteStore(path).session()) as session, closing(sqlite3.connect(path, isolation_level=None)) as other:
         connection_of(session).execute("PRAGMA busy_timeout = 0")
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StoreAway, match=r"another program keeps .*rota\.db locked"):
+        with pytest.raises(StoreUnavailable, match=r"another program has locked .*rota\.db"):
             session.begin()
         other.execute("ROLLBACK")
         session.begin()
         session.commit()
 
 
-def test_a_directory_in_the_place_of_the_file_is_an_error_with_its_name(path: Path) -> None:
+def test_directory_instead_of_file_is_refused_by_name(path: Path) -> None:
     path.mkdir()
     with pytest.raises(StoreError, match=r"rota\.db"):
         SqliteStore(path).session()
 
 
-def test_a_missing_folder_is_an_error_of_the_store(tmp_path: Path) -> None:
+def test_missing_directory_is_a_store_error(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="nowhere"):
         SqliteStore(tmp_path / "nowhere" / "rota.db").session()
 
 
-# A full disk: `max_page_count` makes SQLite answer as it does on one.
+# Full disk: `max_page_count` makes SQLite report the same error.
 
 
 @pytest.fixture
-def tight(path: Path) -> Iterator[Scheduler]:
-    """One job runs, one is queued behind it."""
+def busy(path: Path) -> Iterator[Scheduler]:
+    """Scheduler with one running and one queued job."""
     scheduler = Scheduler(SqliteStore(path), path.parent)
     scheduler.submit("first")
     scheduler.submit("second")
@@ -194,93 +208,93 @@ def tight(path: Path) -> Iterator[Scheduler]:
     scheduler.close()
 
 
-def fill(scheduler: Scheduler) -> None:
-    connection_of(scheduler.session).execute("PRAGMA max_page_count = 1")  # taken as: what there is, and no more
+def fill_disk(scheduler: Scheduler) -> None:
+    connection_of(scheduler.session).execute("PRAGMA max_page_count = 1")  # SQLite rounds this up to the current size
 
 
-def make_room(scheduler: Scheduler) -> None:
+def free_disk(scheduler: Scheduler) -> None:
     connection_of(scheduler.session).execute("PRAGMA max_page_count = 1000000")
 
 
-def is_in_trouble(scheduler: Scheduler) -> bool:
-    return isinstance(scheduler.engine.trouble, StorageFull)
+def is_disk_full(scheduler: Scheduler) -> bool:
+    return isinstance(scheduler.engine.store_error, StorageFull)
 
 
-BIG = "x" * 200_000
-MUCH = (BIG[:100_000],) * (len(BIG) // 100_000 + 1)
-"""A command of that size: no single argument can have it."""
+BIG_TEXT = "x" * 200_000
+BIG_COMMAND = (BIG_TEXT[:100_000],) * (len(BIG_TEXT) // 100_000 + 1)
+"""Command of that size in several arguments, because a single argument cannot be so long."""
 
 
-def test_a_submit_on_a_full_disk_is_refused_and_nothing_is_stored(tight: Scheduler, path: Path) -> None:
-    fill(tight)
+def test_submit_on_full_disk_is_refused_and_stores_nothing(busy: Scheduler, path: Path) -> None:
+    fill_disk(busy)
     with pytest.raises(StorageFull, match=r"is full; nothing was stored: free some space"):
-        tight.submit(*MUCH)
-    assert is_in_trouble(tight)
-    raw = sqlite_raw(path)
-    assert raw("SELECT count(*) FROM job") == [(2,)]
-    assert raw("SELECT count(*) FROM spec") == [(2,)]
-    check_store(raw)
-    make_room(tight)
-    job = tight.submit(*MUCH)
-    assert not is_in_trouble(tight)
-    assert tight.job(job).spec.command == MUCH
+        busy.submit(*BIG_COMMAND)
+    assert is_disk_full(busy)
+    run_sql = make_sqlite_runner(path)
+    assert run_sql("SELECT count(*) FROM job") == [(2,)]
+    assert run_sql("SELECT count(*) FROM spec") == [(2,)]
+    check_store(run_sql)
+    free_disk(busy)
+    job = busy.submit(*BIG_COMMAND)
+    assert not is_disk_full(busy)
+    assert busy.job(job).spec.command == BIG_COMMAND
 
 
-def test_an_end_that_cannot_be_stored_is_kept_and_booked_when_there_is_room(tight: Scheduler, path: Path) -> None:
-    first, second = tight.started()[0], max(tight.reader.list_jobs(Status, limit=9))
-    run = tight.run_of(first)
-    fill(tight)
-    tight.say(Exited(run=run, at=tight.clock.moment.timestamp(), code=1, tail=BIG))
-    assert is_in_trouble(tight)
-    assert tight.status(first) is Status.DISPATCHED
-    assert tight.executor.acknowledged == []  # so the executor keeps it too
-    assert tight.started() == [first]  # and nothing was spawned for a claim that is not stored
-    check_store(sqlite_raw(path))
-    tight.turn()
-    assert is_in_trouble(tight)
-    make_room(tight)
-    tight.turn()
-    assert not is_in_trouble(tight)
-    assert tight.status(first) is Status.FAILED
-    assert tight.executor.acknowledged == [run]
-    assert tight.started() == [first, second]
-    check_store(sqlite_raw(path))
+def test_end_on_full_disk_is_recorded_once_there_is_room(busy: Scheduler, path: Path) -> None:
+    first, second = busy.started_jobs()[0], max(busy.reader.list_jobs(Status, limit=9))
+    run = busy.find_run(first)
+    fill_disk(busy)
+    busy.receive(ExitReport(run=run, at=busy.clock.moment.timestamp(), code=1, tail=BIG_TEXT))
+    assert is_disk_full(busy)
+    assert busy.status(first) is Status.DISPATCHED
+    assert busy.executor.acknowledged == []  # so the executor keeps the report
+    assert busy.started_jobs() == [first]  # nothing starts for a claim that is not stored
+    check_store(make_sqlite_runner(path))
+    busy.run_turns()
+    assert is_disk_full(busy)
+    free_disk(busy)
+    busy.run_turns()
+    assert not is_disk_full(busy)
+    assert busy.status(first) is Status.FAILED
+    assert busy.executor.acknowledged == [run]
+    assert busy.started_jobs() == [first, second]
+    check_store(make_sqlite_runner(path))
 
 
-def test_everybody_in_a_turn_that_could_not_be_stored_is_told(tight: Scheduler, path: Path) -> None:
-    fill(tight)
-    answers: list[object] = []
-    first, second = tight.started()[0], max(tight.reader.list_jobs(Status, limit=9))
-    tight.engine.turn(
+def test_failed_turn_refuses_all_its_requests(busy: Scheduler, path: Path) -> None:
+    fill_disk(busy)
+    responses: list[object] = []
+    first, second = busy.started_jobs()[0], max(busy.reader.list_jobs(Status, limit=9))
+    busy.engine.turn(
         [
-            Request(lambda work: cancel(work, second, actor="me"), answers.append),
-            Request(lambda work: work.session.set_meta("k", BIG), answers.append),
+            TurnRequest(lambda tx: cancel(tx, second, actor="me"), responses.append),
+            TurnRequest(lambda tx: tx.session.set_meta("k", BIG_TEXT), responses.append),
         ]
     )
-    assert [type(answer) for answer in answers] == [StorageFull, StorageFull]
-    assert tight.status(second) is Status.QUEUED
-    assert tight.status(first) is Status.DISPATCHED
-    assert tight.executor.stops == []
-    check_store(sqlite_raw(path))
+    assert [type(response) for response in responses] == [StorageFull, StorageFull]
+    assert busy.status(second) is Status.QUEUED
+    assert busy.status(first) is Status.DISPATCHED
+    assert busy.executor.stops == []
+    check_store(make_sqlite_runner(path))
 
 
-def test_the_log_is_copied_back_beside_the_writer(tmp_path: Path) -> None:
-    """And stays small while the writer goes on, without a commit that has to wait for it."""
+def test_checkpoints_run_while_the_writer_commits(tmp_path: Path) -> None:
+    """The log stays small while the writer commits, and no commit waits for a checkpoint."""
     path = tmp_path / "rota.db"
     with closing(SqliteStore(path).session()) as session:
         before = path.stat().st_size
-        until = time.monotonic() + 60
+        deadline = time.monotonic() + 60
         while path.stat().st_size == before:
-            assert time.monotonic() < until
+            assert time.monotonic() < deadline
             session.begin()
             session.set_meta(str(time.monotonic_ns()), "x" * 2000)
             session.commit()
-        assert (tmp_path / "rota.db-wal").stat().st_size < 2 * LARGE * 4096
+        assert (tmp_path / "rota.db-wal").stat().st_size < 2 * AUTOCHECKPOINT_PAGES * 4096
 
 
-def test_a_writer_that_never_rests_sees_to_its_log_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "EVERY", 1 << 60)
-    monkeypatch.setattr(database, "LARGE", 20)
+def test_writer_checkpoints_a_large_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "COMMITS_PER_CHECKPOINT", 1 << 60)
+    monkeypatch.setattr(database, "AUTOCHECKPOINT_PAGES", 20)
     with closing(SqliteStore(tmp_path / "rota.db").session()) as session:
         for n in range(100):
             session.begin()
@@ -289,12 +303,12 @@ def test_a_writer_that_never_rests_sees_to_its_log_itself(tmp_path: Path, monkey
         assert (tmp_path / "rota.db").stat().st_size > 80 * 4096
 
 
-def test_a_commit_finds_room_in_the_log_and_what_lies_behind_it_is_never_read(path: Path) -> None:
-    """Also by whoever comes after a crash: nothing but what was committed is there."""
+def test_preallocated_log_space_is_never_read(path: Path) -> None:
+    """After a crash a reader finds only what was committed."""
     with closing(SqliteStore(path).session()) as session:
         log = path.with_name("rota.db-wal")
         length = log.stat().st_size
-        assert length > LARGE * 4096
+        assert length > AUTOCHECKPOINT_PAGES * 4096
         for n in range(20):
             session.begin()
             session.set_meta(f"k{n}", "x" * 1000)
@@ -302,7 +316,36 @@ def test_a_commit_finds_room_in_the_log_and_what_lies_behind_it_is_never_read(pa
         assert log.stat().st_size == length
         copy = path.with_name("copy.db")
         copy.write_bytes(path.read_bytes())
-        copy.with_name("copy.db-wal").write_bytes(log.read_bytes())  # as `kill -9` leaves it
+        copy.with_name("copy.db-wal").write_bytes(log.read_bytes())  # the files as `kill -9` leaves them
     with closing(SqliteStore(copy).session()) as session:
         assert [session.meta(f"k{n}") for n in range(21)] == ["x" * 1000] * 20 + [None]
         assert connection_of(session).execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+@pytest.mark.parametrize("change", ["job SET status", "spec SET params", "spec SET name"])
+def test_non_utf8_text_blocks_no_other_job(path: Path, change: str) -> None:
+    scheduler = Scheduler(SqliteStore(path), path.parent)
+    running, damaged, intact = (scheduler.submit() for _ in range(3))
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        connection.execute(f"UPDATE {change} = CAST(X'7BFF7D' AS TEXT) WHERE id = {damaged}")
+        connection.commit()
+    scheduler.end_run(running)
+    if scheduler.started_jobs()[-1] == damaged:
+        scheduler.end_run(damaged)
+    assert scheduler.started_jobs()[-1] == intact
+    assert scheduler.engine.errors == []
+    shown = scheduler.show_job(damaged)
+    assert shown.unreadable is not None or shown.name == "{\ufffd}"
+
+
+def test_transaction_is_refused_once_another_scheduler_has_raised_the_epoch(path: Path) -> None:
+    with closing(SqliteStore(path).session()) as session, closing(SqliteStore(path).session()) as other:
+        for opened in (session, other):
+            opened.begin()
+            opened.raise_epoch()
+            opened.commit()
+        with pytest.raises(SupersededError, match="another scheduler has taken over"):
+            session.begin()
+        other.begin()
+        other.commit()

@@ -1,4 +1,4 @@
-"""Submit, ids, environments, idempotency: what is stored, and what is never used twice."""
+"""Submits, ids, environments and idempotency keys."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from datetime import timedelta
 
 import pytest
 
-from rota.core.after import AfterPolicy, EdgeState
+from rota.core.edges import DependencyPolicy, EdgeState
 from rota.core.job import Spec
 from rota.core.lock import Lock, LockMode
 from rota.core.status import Status
 from rota.ids import JobId
-from store.desk import NOW, Desk, add_job
+from store.harness import NOW, StoreHarness, add_job
 
 
-def test_a_job_is_read_back_as_it_was_stored(desk: Desk) -> None:
-    before = desk.add()
-    with desk.writing() as session:
+def test_stored_job_is_read_back_unchanged(harness: StoreHarness) -> None:
+    predecessor = harness.add()
+    with harness.transaction() as session:
         spec = Spec(
             command=("sh", "-c", "echo 'ä\n€' \"$1\""),
             cwd="/tmp/ä",
-            surroundings=session.surroundings({"A": "1"}),
+            environment=session.environment_id({"A": "1"}),
             name="a name",
             type="story",
             params={"n": 1, "deep": {"list": [1, None, "x"]}},
@@ -33,129 +33,136 @@ def test_a_job_is_read_back_as_it_was_stored(desk: Desk) -> None:
             idle_timeout=timedelta(seconds=3),
             skip_if="test -e done",
         )
-        draws = {"global": 1, "resource/gpu": 2}
+        demand = {"global": 1, "resource/gpu": 2}
         not_before = NOW + timedelta(seconds=5, microseconds=7)
         job = add_job(
             session,
-            after=[(before, AfterPolicy.FINISHED)],
+            after=[(predecessor, DependencyPolicy.FINISHED)],
             spec=spec,
-            draws=draws,
+            demand=demand,
             priority=-7,
             not_before=not_before,
             locks=("a", "b:shared"),
         )
-    found = desk.reader.job(job)
-    assert found is not None
-    assert found.spec == spec
-    assert (found.id, found.chain, found.retry_of, found.attempt) == (job, job, None, 1)
-    assert (found.status, found.priority, found.position) == (Status.QUEUED, -7, job * 100)
-    assert (found.created_at, found.queued_at, found.not_before) == (NOW, NOW, not_before)
-    assert (found.started_at, found.finished_at, found.exit_code, found.reason, found.run) == (None,) * 5
-    assert found.draws == draws
-    assert [(edge.predecessor, edge.chain, edge.policy) for edge in found.after] == [
-        (before, before, AfterPolicy.FINISHED)
+    record = harness.reader.job(job)
+    assert record is not None
+    assert record.spec == spec
+    assert (record.id, record.chain, record.retry_of, record.attempt) == (job, job, None, 1)
+    assert (record.status, record.priority, record.position) == (Status.QUEUED, -7, job * 100)
+    assert (record.created_at, record.queued_at, record.not_before) == (NOW, NOW, not_before)
+    assert (record.started_at, record.finished_at, record.exit_code, record.reason, record.run) == (None,) * 5
+    assert record.demand == demand
+    assert [(edge.predecessor, edge.chain, edge.policy) for edge in record.after] == [
+        (predecessor, predecessor, DependencyPolicy.FINISHED)
     ]
 
 
-def test_only_a_job_that_no_gate_asks_anything_of_goes_straight_to_its_lane(desk: Desk) -> None:
-    free = desk.add()
-    edge = desk.add(after=[(free, AfterPolicy.SUCCESS)])
-    lock = desk.add(locks=["k"])
-    late = desk.add(not_before=NOW + timedelta(seconds=1))
-    assert desk.ready() == [free]
-    assert desk.stirred() == [edge, lock, late]
+def test_only_unblocked_job_enters_its_lane_at_submit(harness: StoreHarness) -> None:
+    unblocked = harness.add()
+    dependent = harness.add(after=[(unblocked, DependencyPolicy.SUCCESS)])
+    locked = harness.add(locks=["k"])
+    delayed = harness.add(not_before=NOW + timedelta(seconds=1))
+    assert harness.ready_jobs() == [unblocked]
+    assert harness.dirty_jobs() == [dependent, locked, delayed]
 
 
-def test_jobs_with_the_same_draws_stand_in_one_lane(desk: Desk) -> None:
-    for draws in ({"global": 1}, {"global": 1, "flow/a": 1}, {"global": 1}, {"global": 2}):
-        desk.add(draws=draws)
-    assert sorted((ready, draws["global"]) for draws, ready in desk.reader.lanes()) == [(1, 1), (1, 2), (2, 1)]
+def test_jobs_with_the_same_demand_share_a_lane(harness: StoreHarness) -> None:
+    for demand in ({"global": 1}, {"global": 1, "flow/a": 1}, {"global": 1}, {"global": 2}):
+        harness.add(demand=demand)
+    assert sorted((ready, demand["global"]) for demand, ready in harness.reader.lane_depths()) == [
+        (1, 1),
+        (1, 2),
+        (2, 1),
+    ]
 
 
-def test_one_batch_counts_each_lane_once(desk: Desk) -> None:
-    with desk.writing() as session:
+def test_batch_updates_every_lane(harness: StoreHarness) -> None:
+    with harness.transaction() as session:
         for n in range(10):
-            add_job(session, draws={"global": 1 + n % 2})
-    assert sorted(ready for _, ready in desk.reader.lanes()) == [5, 5]
+            add_job(session, demand={"global": 1 + n % 2})
+    assert sorted(ready for _, ready in harness.reader.lane_depths()) == [5, 5]
 
 
-def test_an_environment_is_stored_once_for_each_content(desk: Desk) -> None:
-    with desk.writing() as session:
-        one = session.surroundings({"A": "1", "B": "2"})
-        same = session.surroundings({"B": "2", "A": "1"})
-        other = session.surroundings({"A": "1"})
-    assert one == same != other
-    assert desk.session.variables(one) == {"A": "1", "B": "2"}
-    assert desk.raw("SELECT count(*) FROM surroundings") == [(2,)]
+def test_equal_environments_share_one_row(harness: StoreHarness) -> None:
+    with harness.transaction() as session:
+        first = session.environment_id({"A": "1", "B": "2"})
+        same = session.environment_id({"B": "2", "A": "1"})
+        other = session.environment_id({"A": "1"})
+    assert first == same != other
+    assert harness.session.environment_variables(first) == {"A": "1", "B": "2"}
+    assert harness.run_sql("SELECT count(*) FROM environment") == [(2,)]
 
 
-def test_chains_know_what_each_has_come_to_and_leave_out_what_is_not_there(desk: Desk) -> None:
-    one, two = desk.add(), desk.add()
-    desk.claim(**{"global": 1})
-    found = desk.session.chains([one, two, JobId(99)])
-    assert {job: (state.chain, state.last, state.status) for job, state in found.items()} == {
-        one: (one, one, Status.DISPATCHED),
-        two: (two, two, Status.QUEUED),
+def test_chain_states_skip_missing_jobs(harness: StoreHarness) -> None:
+    dispatched, queued = harness.add(), harness.add()
+    harness.claim(**{"global": 1})
+    states = harness.session.chain_states([dispatched, queued, JobId(99)])
+    assert {job: (state.chain, state.last, state.status) for job, state in states.items()} == {
+        dispatched: (dispatched, dispatched, Status.DISPATCHED),
+        queued: (queued, queued, Status.QUEUED),
     }
 
 
-def test_an_edge_to_what_has_ended_is_decided_when_it_is_stored(desk: Desk) -> None:
-    done = desk.add()
-    desk.claim()
-    desk.finish(done)
-    good = desk.add(after=[(done, AfterPolicy.SUCCESS)])
-    bad = desk.add(after=[(done, AfterPolicy.FAILED)])
-    assert desk.ready() == [good]
-    assert desk.raw("SELECT job, state FROM edge ORDER BY job") == [
-        (good, EdgeState.MET.value),
-        (bad, EdgeState.UNMEETABLE.value),
+def test_edge_to_ended_chain_is_resolved_at_submit(harness: StoreHarness) -> None:
+    ended = harness.add()
+    harness.claim()
+    harness.finish(ended)
+    met = harness.add(after=[(ended, DependencyPolicy.SUCCESS)])
+    unmeetable = harness.add(after=[(ended, DependencyPolicy.FAILED)])
+    assert harness.ready_jobs() == [met]
+    assert harness.run_sql("SELECT job, state FROM edge ORDER BY job") == [
+        (met, EdgeState.MET.value),
+        (unmeetable, EdgeState.UNMEETABLE.value),
     ]
 
 
-def test_an_answer_is_remembered_under_its_key_once(desk: Desk) -> None:
-    assert desk.session.answer("k") is None
-    with desk.writing() as session:
-        session.remember_answer("k", "digest", 201, '{"job": 1}', NOW)
-    assert desk.session.answer("k") == ("digest", 201, '{"job": 1}')
-    with pytest.raises(Exception, match=r"(?i)unique|duplicate"), desk.writing() as session:
-        session.remember_answer("k", "other", 201, "{}", NOW)
-    assert desk.session.answer("k") == ("digest", 201, '{"job": 1}')
+def test_response_is_stored_once_per_key(harness: StoreHarness) -> None:
+    assert harness.session.stored_response("k") is None
+    with harness.transaction() as session:
+        session.store_response("k", "digest", 201, '{"job": 1}', NOW)
+    assert harness.session.stored_response("k") == ("digest", 201, '{"job": 1}')
+    with pytest.raises(Exception, match=r"(?i)unique|duplicate"), harness.transaction() as session:
+        session.store_response("k", "other", 201, "{}", NOW)
+    assert harness.session.stored_response("k") == ("digest", 201, '{"job": 1}')
 
 
-def test_ids_come_in_blocks_that_only_grow(desk: Desk) -> None:
-    with desk.writing() as session:
-        assert session.next_job_ids(3) == [1, 2, 3]
-        assert session.next_job_ids(1) == [4]
-    assert [desk.add(), desk.add()] == [1, 2], "nobody has seen those"
+def test_ids_are_allocated_in_ascending_blocks(harness: StoreHarness) -> None:
+    with harness.transaction() as session:
+        assert session.allocate_job_ids(3) == [1, 2, 3]
+        assert session.allocate_job_ids(1) == [4]
+    assert [harness.add(), harness.add()] == [1, 2], "the ids were not committed"
 
 
-def test_an_id_that_anybody_may_have_seen_is_never_used_again(desk: Desk) -> None:
-    """What was rolled back nobody saw; what was committed and then deleted somebody did."""
-    first = desk.add()
-    desk.claim()
-    forgotten = desk.run_of(first)
-    with desk.writing() as session:
-        session.requeue(forgotten, failures=1, error="no", not_before=None, now=NOW, cause="executor")
-    desk.look()
-    desk.claim()
-    assert desk.run_of(first).run > forgotten.run
+def test_committed_id_is_never_reused(harness: StoreHarness) -> None:
+    """An id that was rolled back can be reused, because no client has seen it. A committed id cannot, even after its
+    row is deleted."""
+    first = harness.add()
+    harness.claim()
+    old_run = harness.run_of(first)
+    with harness.transaction() as session:
+        session.requeue(old_run, dispatch_failures=1, error="no", not_before=None, now=NOW, cause="executor")
+    harness.evaluate()
+    harness.claim()
+    assert harness.run_of(first).run > old_run.run
 
-    second = desk.add()
-    with desk.writing() as session:
-        session.spend("job", second)
-        session.spend("job", first)  # the lower one changes nothing
-    desk.raw(f"DELETE FROM event WHERE job = {second}")
-    desk.raw(f"DELETE FROM job WHERE id = {second}")
-    desk.raw("UPDATE lane SET ready = 0, precedence = NULL, position = NULL, created_at = NULL, job = NULL")
-    assert desk.add() > second
+    second = harness.add()
+    with harness.transaction() as session:
+        session.retire_ids("job", second)
+        session.retire_ids("job", first)  # a lower id changes nothing
+    harness.run_sql(f"DELETE FROM event WHERE job = {second}")
+    harness.run_sql(f"DELETE FROM job WHERE id = {second}")
+    harness.run_sql(
+        "UPDATE lane SET ready_count = 0, precedence = NULL, position = NULL, created_at = NULL, job = NULL"
+    )
+    assert harness.add() > second
 
 
-def test_ids_taken_by_a_refused_request_leave_those_of_its_neighbours_distinct(desk: Desk) -> None:
-    with desk.writing() as session:
-        one = add_job(session)
+def test_refused_request_leaves_other_ids_distinct(harness: StoreHarness) -> None:
+    with harness.transaction() as session:
+        first = add_job(session)
         with suppress(ZeroDivisionError), session.savepoint():
             add_job(session)
             raise ZeroDivisionError
-        two = add_job(session)
-    assert [job for (job,) in desk.raw("SELECT id FROM job ORDER BY id")] == [one, two]
-    assert two > one
+        second = add_job(session)
+    assert [job for (job,) in harness.run_sql("SELECT id FROM job ORDER BY id")] == [first, second]
+    assert second > first

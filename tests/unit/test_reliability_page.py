@@ -1,4 +1,4 @@
-"""docs/reliability.md names its proofs: each of them is there."""
+"""Tests and tables in docs/dev/reliability.md exist and are current."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from crash.judge import KINDS
 from crash.point import POINTS
 
 _ROOT = Path(__file__).parents[2]
-_PAGE = (_ROOT / "docs/reliability.md").read_text()
+_PAGE = (_ROOT / "docs/dev/reliability.md").read_text()
 _NAMED = sorted(set(re.findall(r"`((?:tests/[\w/.]+)?(?:(?:::)?test_\w+)?)`", _PAGE)) - {""})
 
 
-def _tables(head: str) -> list[str]:
-    """The rows of every table that begins so."""
-    tables = re.findall(rf"^\| {head} .*\n\|-.*\n((?:\|.*\n)+)", _PAGE, re.MULTILINE)
+def _table_rows(header: str) -> list[str]:
+    """Return the rows of every table whose header starts with this cell."""
+    tables = re.findall(rf"^\| {header} .*\n\|-.*\n((?:\|.*\n)+)", _PAGE, re.MULTILINE)
     return [row for table in tables for row in table.splitlines()]
 
 
-def test_every_promise_names_a_proof() -> None:
-    rows = _tables("promise")
+def test_every_promise_names_a_test() -> None:
+    rows = _table_rows("promise")
     assert len(rows) > 20
     assert [row for row in rows if "test_" not in row.rsplit("|", 2)[1]] == []
 
 
-def test_the_points_of_the_crash_matrix_are_those_that_are_struck() -> None:
-    rows = [tuple(cell.strip() for cell in row.split("|")[1:4]) for row in _tables("point")]
-    assert rows == [(f"`{point.name}`", point.text, point.becomes) for point in POINTS]
+def test_page_lists_the_crash_points() -> None:
+    rows = [tuple(cell.strip() for cell in row.split("|")[1:4]) for row in _table_rows("point")]
+    assert rows == [(f"`{point.name}`", point.state, point.outcome) for point in POINTS]
 
 
-def test_the_counts_of_the_crash_matrix_are_those_of_the_judge() -> None:
-    assert [row.split("|")[1].strip() for row in _tables("count")] == list(KINDS)
+def test_page_lists_the_counts_of_the_judge() -> None:
+    assert [row.split("|")[1].strip() for row in _table_rows("count")] == list(KINDS)
 
 
 @pytest.mark.parametrize("named", _NAMED)
-def test_the_proof_is_there(named: str) -> None:
+def test_named_test_exists(named: str) -> None:
     file, _, name = named.rpartition("::") if "::" in named else ("", "", named)
     if named.startswith("tests/") and not file:
         assert (_ROOT / named).exists()

@@ -1,15 +1,15 @@
-"""What can be said of a template, what is stored of it and what is shown have the same fields."""
+"""Request, stored record and view of a template have the same fields."""
 
 from __future__ import annotations
 
-from rota.command.template_wanted import TemplateFields
+from rota.command.template_request import TemplateFields
 from rota.core.template import TemplateBody
-from rota.wire.template import TemplateForm
+from rota.wire.template import TemplateView
 
 _OWN = {"id", "name", "created_at", "changed_at", "archived_at"}
 
 
-def test_no_field_is_forgotten() -> None:
+def test_request_record_and_view_have_the_same_fields() -> None:
     stored = TemplateBody.__struct_fields__
     assert TemplateFields.__struct_fields__ == stored
-    assert {*TemplateForm.__struct_fields__} == {*stored, *_OWN}
+    assert {*TemplateView.__struct_fields__} == {*stored, *_OWN}

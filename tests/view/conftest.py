@@ -8,6 +8,6 @@ from harness import Scheduler
 
 
 @pytest.fixture
-def wide(make_scheduler: Callable[..., Scheduler]) -> Scheduler:
-    """One without limits."""
+def unlimited_scheduler(make_scheduler: Callable[..., Scheduler]) -> Scheduler:
+    """Scheduler without limits of pools."""
     return make_scheduler(**{"global": -1, "flow__*": -1})

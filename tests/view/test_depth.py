@@ -1,4 +1,4 @@
-"""The line that is logged while anything waits."""
+"""Line in the log with the depth of the queue."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from harness import Scheduler
 from rota.view.depth import depth_line
 
 
-def line(scheduler: Scheduler) -> str | None:
-    return depth_line(scheduler.reader, scheduler.sight)
+def read_depth_line(scheduler: Scheduler) -> str | None:
+    return depth_line(scheduler.reader, scheduler.view_context)
 
 
-def test_nothing_waits(scheduler: Scheduler) -> None:
-    assert line(scheduler) is None
+def test_depth_line_is_none_without_waiting_jobs(scheduler: Scheduler) -> None:
+    assert read_depth_line(scheduler) is None
     scheduler.submit()
-    assert line(scheduler) is None  # it runs
+    assert read_depth_line(scheduler) is None  # the job is running
 
 
-def test_what_waits_by_flow_and_by_what_for(make_scheduler: Callable[..., Scheduler]) -> None:
+def test_depth_line_counts_jobs_by_flow_and_reason(make_scheduler: Callable[..., Scheduler]) -> None:
     scheduler = make_scheduler(**{"global": 1})
     first = scheduler.submit(locks=["repo"])
     for flow in ("review", "implement", "implement", None):
@@ -26,23 +26,23 @@ def test_what_waits_by_flow_and_by_what_for(make_scheduler: Callable[..., Schedu
     scheduler.submit(after=[first])
     scheduler.submit(delay="1h")
     scheduler.submit(locks=["repo"])
-    assert line(scheduler) == (
+    assert read_depth_line(scheduler) == (
         "depth: 4 ready (flow implement 2, flow review 1), 1 waiting on dependencies, 1 waiting on locks, 1 delayed, "
         "1 running"
     )
 
 
-def test_what_is_held_is_not_called_ready(scheduler: Scheduler) -> None:
+def test_paused_jobs_do_not_count_as_ready(scheduler: Scheduler) -> None:
     scheduler.pause("flow/a")
     for fields in ({"flow": "a"}, {"flow": "a", "locks": ["repo"]}):
         scheduler.submit(**fields)
-    assert line(scheduler) == "depth: 0 ready, 2 paused (flow a 1), 0 running"
+    assert read_depth_line(scheduler) == "depth: 0 ready, 2 paused (flow a 1), 0 running"
 
 
-def test_many_flows_do_not_make_a_long_line(make_scheduler: Callable[..., Scheduler]) -> None:
+def test_depth_line_limits_the_number_of_flows(make_scheduler: Callable[..., Scheduler]) -> None:
     scheduler = make_scheduler(**{"global": 0})
     for number in range(12):
         scheduler.submit(flow=f"f{number:02}")
-    said = line(scheduler)
-    assert said is not None
-    assert said.endswith("flow f09 1, 2 flows more), 0 running")
+    line = read_depth_line(scheduler)
+    assert line is not None
+    assert line.endswith("flow f09 1, 2 more flows), 0 running")

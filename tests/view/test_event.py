@@ -1,4 +1,4 @@
-"""Events read from the table, a piece at a time, on both databases."""
+"""Events read in slices, on both databases."""
 
 from __future__ import annotations
 
@@ -6,148 +6,160 @@ from datetime import timedelta
 
 import pytest
 
-from engine.test_gc import ALL, collect, collector_of
+from engine.test_retention import ALL, collect, collector_of
 from harness import Scheduler
-from rota.core.event import Entry, Wanted
+from rota.core.event import EventEntry, EventFilter
 from rota.errors import InvalidInput, NotFound
 from rota.ids import JobId
 from rota.store import event as store_event
-from rota.view.event import piece, wanted_of
-from rota.wire.event import event_form
+from rota.view.event import make_event_filter, read_events
+from rota.wire.event import render_event
+
+pytestmark = pytest.mark.both_databases
 
 
-def read(scheduler: Scheduler, wanted: Wanted, *, since: int = 0, limit: int = 100) -> list[Entry]:
-    """All of it, in pieces that leave nothing out and say nothing twice."""
-    found: list[Entry] = []
+def read_all_events(
+    scheduler: Scheduler, event_filter: EventFilter, *, since: int = 0, limit: int = 100
+) -> list[EventEntry]:
+    """Read all events in slices, and check that the slices have no gap and do not overlap."""
+    entries: list[EventEntry] = []
     while True:
-        each = piece(scheduler.reader, wanted, since=since, limit=limit)
-        assert since <= each.position
-        assert len(each.entries) <= limit
-        found += each.entries
-        if each.is_end:
-            assert each.position == scheduler.reader.head()
-            return found
-        assert each.position > since
-        since = each.position
+        part = read_events(scheduler.reader, event_filter, since=since, limit=limit)
+        assert since <= part.position
+        assert len(part.entries) <= limit
+        entries += part.entries
+        if part.is_end:
+            assert part.position == scheduler.reader.head_seq()
+            return entries
+        assert part.position > since
+        since = part.position
 
 
-def kinds(entries: list[Entry]) -> list[str]:
+def kinds_of(entries: list[EventEntry]) -> list[str]:
     return [entry.event.kind for entry in entries]
 
 
 @pytest.fixture
-def busy(scheduler: Scheduler) -> Scheduler:
-    """Eight jobs, some retried, some in a group, a slot, a pause."""
+def busy_scheduler(scheduler: Scheduler) -> Scheduler:
+    """Scheduler with jobs, a retry, a group, a reservation and a pause."""
     scheduler.submit(type="story", flow="write", retries=0)
-    scheduler.end(JobId(1), 1)
+    scheduler.end_run(JobId(1), 1)
     retried = scheduler.submit(retries=1, type="story")
-    scheduler.end(retried, 1)
+    scheduler.end_run(retried, 1)
     scheduler.clock.advance(minutes=1)
-    scheduler.turn()
-    scheduler.end(JobId(3))
+    scheduler.run_turns()
+    scheduler.end_run(JobId(3))
     scheduler.submit_group({}, {}, name="both")
-    scheduler.end(JobId(4))
-    scheduler.end(JobId(5))
-    slot = scheduler.reserve("true")
-    scheduler.end_slot(slot)
+    scheduler.end_run(JobId(4))
+    scheduler.end_run(JobId(5))
+    reservation = scheduler.reserve("true")
+    scheduler.end_reservation(reservation)
     scheduler.pause()
     return scheduler
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 100])
 @pytest.mark.parametrize("span", [1, 5, 20_000])
-def test_whatever_is_wanted_is_the_table_without_the_rest(
-    busy: Scheduler, monkeypatch: pytest.MonkeyPatch, limit: int, span: int
+def test_filtered_read_returns_the_matching_events(
+    busy_scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch, limit: int, span: int
 ) -> None:
-    monkeypatch.setattr(store_event, "_SPAN", span)
-    monkeypatch.setattr(store_event, "_ROWS", 2)
-    table = read(busy, Wanted())
-    assert [entry.seq for entry in table] == [seq for seq, _ in busy.reader.events_since(0, 1000)]
+    monkeypatch.setattr(store_event, "_MAX_SEQ_SPAN", span)
+    monkeypatch.setattr(store_event, "_MIN_ROWS", 2)
+    table = read_all_events(busy_scheduler, EventFilter())
+    assert [entry.seq for entry in table] == [seq for seq, _ in busy_scheduler.reader.events_since(0, 1000)]
     (group,) = {entry.event.group for entry in table if entry.event.group is not None}
-    for wanted in (
-        Wanted(kinds=frozenset({"job.failed", "slot.ended"})),
-        Wanted(chains=frozenset({JobId(2)})),
-        Wanted(chains=frozenset({JobId(1), JobId(2)}), kinds=frozenset({"job.failed"})),
-        Wanted(group=group),
-        Wanted(group=group, kinds=frozenset({"job.completed"})),
-        Wanted(type="story"),
-        Wanted(flow="write"),
+    for event_filter in (
+        EventFilter(kinds=frozenset({"job.failed", "reservation.ended"})),
+        EventFilter(chains=frozenset({JobId(2)})),
+        EventFilter(chains=frozenset({JobId(1), JobId(2)}), kinds=frozenset({"job.failed"})),
+        EventFilter(group=group),
+        EventFilter(group=group, kinds=frozenset({"job.completed"})),
+        EventFilter(type="story"),
+        EventFilter(flow="write"),
     ):
-        expected = [entry for entry in table if wanted.wants(entry)]
+        expected = [entry for entry in table if event_filter.matches(entry)]
         assert expected
-        assert read(busy, wanted, limit=limit) == expected
+        assert read_all_events(busy_scheduler, event_filter, limit=limit) == expected
         middle = expected[0].seq
-        assert read(busy, wanted, since=middle, limit=limit) == expected[1:]
+        assert read_all_events(busy_scheduler, event_filter, since=middle, limit=limit) == expected[1:]
 
 
-def test_a_job_stands_for_its_chain_and_a_group_for_its_members(busy: Scheduler) -> None:
-    retry = wanted_of(busy.reader, jobs=[JobId(3)])
-    assert {entry.event.job for entry in read(busy, retry)} == {2, 3}
-    group = read(busy, wanted_of(busy.reader, group="both"))
+def test_job_filter_covers_chain_and_group_filter_covers_members(busy_scheduler: Scheduler) -> None:
+    retry = make_event_filter(busy_scheduler.reader, jobs=[JobId(3)])
+    assert {entry.event.job for entry in read_all_events(busy_scheduler, retry)} == {2, 3}
+    group = read_all_events(busy_scheduler, make_event_filter(busy_scheduler.reader, group="both"))
     assert {entry.event.job for entry in group} == {None, 4, 5}
-    assert kinds(group)[0] == "group.submitted"
-    assert kinds(group)[-1] == "group.finished"
+    assert kinds_of(group)[0] == "group.submitted"
+    assert kinds_of(group)[-1] == "group.finished"
     assert all(entry.event.group == group[0].event.group for entry in group)
 
 
-def test_what_is_not_there_cannot_be_wanted(busy: Scheduler) -> None:
+def test_filter_refuses_unknown_job_group_and_kind(busy_scheduler: Scheduler) -> None:
     with pytest.raises(NotFound, match="job-99"):
-        wanted_of(busy.reader, jobs=[JobId(99)])
-    with pytest.raises(NotFound, match="nobody"):
-        wanted_of(busy.reader, group="nobody")
+        make_event_filter(busy_scheduler.reader, jobs=[JobId(99)])
+    with pytest.raises(NotFound, match="unknown"):
+        make_event_filter(busy_scheduler.reader, group="unknown")
     with pytest.raises(InvalidInput):
-        wanted_of(busy.reader, kinds=["nothing"])
+        make_event_filter(busy_scheduler.reader, kinds=["nothing"])
 
 
-def test_as_json_ids_and_times_have_their_forms(busy: Scheduler) -> None:
-    forms = [event_form(entry) for entry in read(busy, Wanted())]
-    retried = next(form for form in forms if form.kind == "job.retried")
-    assert (retried.job, retried.data["as"]) == ("job-2", "job-3")
-    again = next(form for form in forms if form.job == "job-3")
-    assert (again.kind, again.data["retry_of"], again.data["chain"]) == ("job.submitted", "job-2", "job-2")
-    slot = next(form for form in forms if form.kind == "slot.ended")
-    assert (slot.slot, slot.job, "slot" in slot.data) == ("slot-1", None, False)
-    finished = next(form for form in forms if form.kind == "group.finished")
+def test_rendered_events_have_public_ids_and_times(busy_scheduler: Scheduler) -> None:
+    views = [render_event(entry) for entry in read_all_events(busy_scheduler, EventFilter())]
+    retried = next(view for view in views if view.kind == "job.retried")
+    assert (retried.job, retried.data["retried_as"]) == ("job-2", "job-3")
+    retry = next(view for view in views if view.job == "job-3")
+    assert (retry.kind, retry.data["retry_of"], retry.data["chain"]) == ("job.submitted", "job-2", "job-2")
+    reservation = next(view for view in views if view.kind == "reservation.ended")
+    assert (reservation.reservation, reservation.job) == ("reservation-1", None)
+    assert "reservation" not in reservation.data
+    finished = next(view for view in views if view.kind == "group.finished")
     assert (finished.group, "group" in finished.data) == ("group-1", False)
-    assert {form.group for form in forms if form.job == "job-4"} == {"group-1"}
-    assert not any(form.data.get("from") == "DISPATCHED" for form in forms), "that status is internal"
-    assert all(form.at.tzinfo is not None for form in forms)
+    assert {view.group for view in views if view.job == "job-4"} == {"group-1"}
+    assert not any(view.data.get("from") == "DISPATCHED" for view in views), "DISPATCHED is internal"
+    assert all(view.at.tzinfo is not None for view in views)
 
 
-def test_what_was_collected_is_said_to_be_missing(busy: Scheduler) -> None:
-    kept = busy.submit()
-    first = read(busy, Wanted())[0].seq
-    assert piece(busy.reader, Wanted(), since=0, limit=9).complete_from is None
-    collect(collector_of(busy), ALL)
-    complete = busy.reader.events_from()
+def test_removed_events_are_reported_as_a_gap(busy_scheduler: Scheduler) -> None:
+    kept = busy_scheduler.submit()
+    first = read_all_events(busy_scheduler, EventFilter())[0].seq
+    assert read_events(busy_scheduler.reader, EventFilter(), since=0, limit=9).complete_from is None
+    collect(collector_of(busy_scheduler), ALL)
+    complete = busy_scheduler.reader.first_event_seq()
     assert complete > first
-    found = piece(busy.reader, Wanted(), since=first, limit=1000)
-    assert found.complete_from == complete
-    assert found.entries == [entry for entry in read(busy, Wanted(), since=first) if entry.event.job in (kept, None)], (
-        "what is there is told all the same"
+    result = read_events(busy_scheduler.reader, EventFilter(), since=first, limit=1000)
+    assert result.complete_from == complete
+    assert result.entries == [
+        entry
+        for entry in read_all_events(busy_scheduler, EventFilter(), since=first)
+        if entry.event.job in (kept, None)
+    ], "remaining events are still returned"
+    assert read_events(busy_scheduler.reader, EventFilter(), since=complete - 1, limit=9).complete_from is None
+    assert (
+        read_events(busy_scheduler.reader, EventFilter(), since=first, limit=9, complete_from=complete).complete_from
+        is None
+    ), "a known gap is not reported again"
+    of_kept_job = make_event_filter(busy_scheduler.reader, jobs=[kept])
+    assert read_events(busy_scheduler.reader, of_kept_job, since=0, limit=9).complete_from is None, (
+        "an existing job has all its events"
     )
-    assert piece(busy.reader, Wanted(), since=complete - 1, limit=9).complete_from is None
-    assert piece(busy.reader, Wanted(), since=first, limit=9, complete_from=complete).complete_from is None, "said once"
-    own = wanted_of(busy.reader, jobs=[kept])
-    assert piece(busy.reader, own, since=0, limit=9).complete_from is None, "a job that is there has all its events"
-    gone = Wanted(chains=frozenset({JobId(1), kept}))
-    assert piece(busy.reader, gone, since=0, limit=9).complete_from == complete
+    with_removed_job = EventFilter(chains=frozenset({JobId(1), kept}))
+    assert read_events(busy_scheduler.reader, with_removed_job, since=0, limit=9).complete_from == complete
 
 
-def test_a_number_that_was_never_given_out_is_of_another_history(busy: Scheduler) -> None:
-    head = busy.reader.head()
-    found = piece(busy.reader, Wanted(), since=head + 1, limit=9)
-    assert (found.entries, found.position, found.is_end, found.complete_from) == ([], head, True, head + 1)
-    found = piece(busy.reader, Wanted(), since=head, limit=9)
-    assert (found.entries, found.position, found.is_end, found.complete_from) == ([], head, True, None)
+def test_unknown_future_number_is_reported_as_a_gap(busy_scheduler: Scheduler) -> None:
+    head = busy_scheduler.reader.head_seq()
+    result = read_events(busy_scheduler.reader, EventFilter(), since=head + 1, limit=9)
+    assert (result.entries, result.position, result.is_end, result.complete_from) == ([], head, True, head + 1)
+    result = read_events(busy_scheduler.reader, EventFilter(), since=head, limit=9)
+    assert (result.entries, result.position, result.is_end, result.complete_from) == ([], head, True, None)
 
 
-def test_numbers_go_on_where_the_last_events_were_collected(scheduler: Scheduler) -> None:
-    scheduler.end(scheduler.submit())
-    head = scheduler.reader.head()
+def test_event_numbers_continue_after_all_events_are_removed(scheduler: Scheduler) -> None:
+    scheduler.end_run(scheduler.submit())
+    head = scheduler.reader.head_seq()
     scheduler.clock.advance(days=1)
     collect(collector_of(scheduler), timedelta())
-    assert scheduler.reader.head() > head, "what was collected is itself an event"
-    found = piece(scheduler.reader, Wanted(), since=head, limit=9)
-    assert kinds(found.entries) == ["gc.removed"]
-    assert found.complete_from is None
+    assert scheduler.reader.head_seq() > head, "the removal is an event itself"
+    result = read_events(scheduler.reader, EventFilter(), since=head, limit=9)
+    assert kinds_of(result.entries) == ["gc.removed"]
+    assert result.complete_from is None

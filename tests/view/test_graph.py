@@ -1,4 +1,4 @@
-"""`graph` over real stores: what is selected, where edges lead, what is said of artifacts, and what it costs."""
+"""The dependency graph over real stores: selection of jobs, edges, artifacts, and number of statements."""
 
 from __future__ import annotations
 
@@ -10,81 +10,87 @@ import msgspec
 import pytest
 
 from harness import Scheduler
-from rota.command.submission import Submission, Surroundings
+from rota.command.submission import DefaultEnvironment, Submission
 from rota.command.submit import submit
-from rota.core.fact import File, Head
+from rota.core.fact import BranchHead, FileExists
 from rota.core.status import Status
 from rota.errors import NotFound
-from rota.ids import JobId, show_job
+from rota.ids import JobId, format_job_id
 from rota.store.postgres.store import PostgresStore
 from rota.store.session import Reader
 from rota.view import graph as view
-from rota.view.graph import Adjacency, Picture, Wanted, adjacency, picture
-from rota.view.job import Sight
+from rota.view.graph import DrawingDraft, GraphDraft, GraphOptions, draft_drawing, draft_graph
+from rota.view.job import ViewContext
 
 OID = "a" * 40
 
 
-def _said(scheduler: Scheduler, read: Callable[[Reader, Wanted, Sight], Picture | Adjacency], wanted: Any) -> Any:
-    """As the API does it: read, look outside, say."""
-    with scheduler.reader.reading():
-        seen = read(scheduler.reader, Wanted(**wanted), scheduler.sight)
-    outside = scheduler.sight.outside
-    found = scheduler.probe.look(seen.leaves.unseen(outside))
-    return msgspec.to_builtins(seen.said(msgspec.structs.replace(outside, seen={**outside.seen, **found})))
+def _render(
+    scheduler: Scheduler, read: Callable[[Reader, GraphOptions, ViewContext], DrawingDraft | GraphDraft], options: Any
+) -> Any:
+    """Read, probe and render the graph, as the API does."""
+    with scheduler.reader.read_transaction():
+        draft = read(scheduler.reader, GraphOptions(**options), scheduler.view_context)
+    known = scheduler.view_context.observations
+    probed = scheduler.probe.observe(draft.unproduced.facts_to_probe(known))
+    return msgspec.to_builtins(draft.render(msgspec.structs.replace(known, observed={**known.observed, **probed})))
 
 
-def drawn(scheduler: Scheduler, **wanted: Any) -> list[str]:
-    said = _said(scheduler, picture, wanted)
-    assert said["left_out"] == 0
-    return said["text"].split("\n")  # type: ignore[no-any-return]
+def draw_lines(scheduler: Scheduler, **options: Any) -> list[str]:
+    drawing = _render(scheduler, draft_drawing, options)
+    assert drawing["skipped"] == 0
+    return drawing["text"].split("\n")  # type: ignore[no-any-return]
 
 
-def listed(scheduler: Scheduler, **wanted: Any) -> Any:
-    return _said(scheduler, adjacency, wanted)
+def render_graph(scheduler: Scheduler, **options: Any) -> Any:
+    return _render(scheduler, draft_graph, options)
 
 
-def test_nothing_is_said_as_the_seed_says_it(scheduler: Scheduler) -> None:
-    assert drawn(scheduler) == ["Outcome: No scheduled jobs"]
-    assert listed(scheduler) == {"nodes": [], "edges": []}
-    scheduler.end(scheduler.submit())
-    assert drawn(scheduler) == ["Outcome: No scheduled jobs"]
+def test_empty_graph_has_the_specified_text(scheduler: Scheduler) -> None:
+    assert draw_lines(scheduler) == ["Outcome: No scheduled jobs"]
+    assert render_graph(scheduler) == {"nodes": [], "edges": []}
+    scheduler.end_run(scheduler.submit())
+    assert draw_lines(scheduler) == ["Outcome: No scheduled jobs"]
 
 
-def test_a_node_says_all_there_is_to_say(scheduler: Scheduler) -> None:
-    scheduler.probe.world[Head("/repo/.git", "main")] = OID
+def test_lines_show_labels_waits_locks_and_pins(scheduler: Scheduler) -> None:
+    scheduler.probe.values[BranchHead("/repo/.git", "main")] = OID
     scheduler.submit("sleep", "9", name="plan", type="story", target="web", locks=["repo"])
     scheduler.submit(after=[JobId(1)], name="build", locks=["repo:shared"], pin="main")
-    assert drawn(scheduler) == [
+    assert draw_lines(scheduler) == [
         "job-2 WAITING_ON_DEPS [build] [wait: waiting on job job-1] [locks: repo:shared] [pinned: main@aaaaaaaa]",
         "`-- after:success -> job-1 RUNNING [story/plan/web] [locks: repo]",
     ]
 
 
-def test_each_gate_speaks_as_it_does_elsewhere(wide: Scheduler) -> None:
+def test_waits_in_graph_match_waits_of_the_gates(unlimited_scheduler: Scheduler) -> None:
     """DESIGN §3: the same functions serve dispatch, `why` and `graph`."""
-    wide.probe.world[Head("/repo/.git", "main")] = OID
-    wide.submit(locks=["k"])
-    wide.submit(locks=["k"])
-    wide.submit(delay="1h")
-    wide.submit(pin=f"main@{'b' * 40}")
-    wide.submit(needs=["file:/x"], missing_producer="wait")
-    wide.submit(needs=["file:/x"])
-    said = [node["wait"] for node in listed(wide)["nodes"]]
-    assert said == [wide.detail(JobId(number)) for number in range(1, 7)]
-    assert said == [
-        None, "waiting on locks", "not before 2026-01-01T01:00:00Z", "pinned head mismatch on main",
-        "awaiting producer for file:/x", "missing file:/x",
-    ]  # fmt: skip
+    unlimited_scheduler.probe.values[BranchHead("/repo/.git", "main")] = OID
+    unlimited_scheduler.submit(locks=["k"])
+    unlimited_scheduler.submit(locks=["k"])
+    unlimited_scheduler.submit(delay="1h")
+    unlimited_scheduler.submit(pin=f"main@{'b' * 40}")
+    unlimited_scheduler.submit(needs=["file:/x"], missing_producer="wait")
+    unlimited_scheduler.submit(needs=["file:/x"], missing_producer="block")
+    waits = [node["wait"] for node in render_graph(unlimited_scheduler)["nodes"]]
+    assert waits == [unlimited_scheduler.wait_detail(JobId(number)) for number in range(1, 7)]
+    assert waits == [
+        None,
+        "waiting on locks",
+        "not before 2026-01-01T01:00:00Z",
+        "pinned head mismatch on main",
+        "awaiting producer for file:/x",
+        "missing file:/x",
+    ]
 
 
-def test_edges_have_the_form_of_the_seed(scheduler: Scheduler) -> None:
-    scheduler.probe.world[Head("/repo/.git", "draft/foo")] = OID
-    maker = scheduler.submit("make", "it all", produces=["plan_doc:foo"])
+def test_nodes_and_edges_have_the_specified_format(scheduler: Scheduler) -> None:
+    scheduler.probe.values[BranchHead("/repo/.git", "draft/foo")] = OID
+    producer = scheduler.submit("make", "it all", produces=["plan_doc:foo"])
     scheduler.submit(
-        "sh", "-c", "x > y", after=[f"{show_job(maker)}:finished"], needs=["plan_doc:foo", "plan_branch:foo"]
+        "sh", "-c", "x > y", after=[f"{format_job_id(producer)}:finished"], needs=["plan_doc:foo", "plan_branch:foo"]
     )
-    assert listed(scheduler) == {
+    assert render_graph(scheduler) == {
         "nodes": [
             {"id": "job-1", "status": "RUNNING", "command": "make 'it all'", "wait": None},
             {"id": "job-2", "status": "WAITING_ON_DEPS", "command": "sh -c 'x > y'", "wait": "waiting on job job-1"},
@@ -102,12 +108,12 @@ def test_edges_have_the_form_of_the_seed(scheduler: Scheduler) -> None:
     }
 
 
-def test_artifacts_with_one_maker_with_several_and_with_none(scheduler: Scheduler) -> None:
-    scheduler.probe.world[File("/there")] = True
+def test_artifacts_with_one_producer_several_and_none(scheduler: Scheduler) -> None:
+    scheduler.probe.values[FileExists("/there")] = True
     scheduler.submit(produces=["file:/one", "file:/two"])
     scheduler.submit(produces=["file:/two"])
     scheduler.submit(needs=["file:/one", "file:/two", "file:/there", "custom:report:weekly"], missing_producer="wait")
-    assert drawn(scheduler) == [
+    assert draw_lines(scheduler) == [
         "job-3 WAITING_ON_DEPS [wait: waiting on file:/one]",
         "|-- file:/one -> job-1 RUNNING",
         "|-- file:/two -> job-1 RUNNING (see above)",
@@ -117,47 +123,47 @@ def test_artifacts_with_one_maker_with_several_and_with_none(scheduler: Schedule
     ]
 
 
-def test_a_job_does_not_hang_on_itself(wide: Scheduler) -> None:
-    wide.probe.world[File("/x")] = True
-    wide.submit(needs=["file:/x"], produces=["file:/x"])
-    assert drawn(wide) == ["job-1 RUNNING", "`-- file:/x [present]"]
+def test_job_does_not_depend_on_itself(unlimited_scheduler: Scheduler) -> None:
+    unlimited_scheduler.probe.values[FileExists("/x")] = True
+    unlimited_scheduler.submit(needs=["file:/x"], produces=["file:/x"])
+    assert draw_lines(unlimited_scheduler) == ["job-1 RUNNING", "`-- file:/x [present]"]
 
 
-def test_what_nobody_waits_for_is_looked_at_when_it_is_asked_for(wide: Scheduler) -> None:
-    """The prober looks only at what waiting jobs need: what it saw before the job began is of before."""
-    wide.probe.world[File("/x")] = True
-    job = wide.submit(needs=["file:/x"])
-    assert wide.status(job) is Status.DISPATCHED
-    del wide.probe.world[File("/x")]
-    assert drawn(wide) == ["job-1 RUNNING", "`-- file:/x [missing]"]
+def test_unwatched_artifact_is_probed_for_the_graph(unlimited_scheduler: Scheduler) -> None:
+    """The engine probes only the needs of waiting jobs, so its observation may be older than the start of the job."""
+    unlimited_scheduler.probe.values[FileExists("/x")] = True
+    job = unlimited_scheduler.submit(needs=["file:/x"])
+    assert unlimited_scheduler.status(job) is Status.DISPATCHED
+    del unlimited_scheduler.probe.values[FileExists("/x")]
+    assert draw_lines(unlimited_scheduler) == ["job-1 RUNNING", "`-- file:/x [missing]"]
 
 
-def test_what_the_prober_has_seen_is_not_looked_at_again(scheduler: Scheduler) -> None:
+def test_watched_artifact_is_not_probed_again(scheduler: Scheduler) -> None:
     scheduler.submit(needs=["file:/x"], missing_producer="wait")
-    looks = scheduler.probe.looks
-    with scheduler.reader.reading():
-        seen = picture(scheduler.reader, Wanted(), scheduler.sight)
-    assert seen.leaves.unseen(scheduler.sight.outside) == set()
-    assert scheduler.probe.looks == looks
-    unseen = msgspec.structs.replace(scheduler.sight.outside, seen={})
-    assert seen.leaves.unseen(unseen) == {File("/x")}, "nobody has looked yet"
-    assert seen.said(unseen).text.endswith("`-- file:/x [unknown]")
+    probe_count = scheduler.probe.probe_count
+    with scheduler.reader.read_transaction():
+        draft = draft_drawing(scheduler.reader, GraphOptions(), scheduler.view_context)
+    assert draft.unproduced.facts_to_probe(scheduler.view_context.observations) == set()
+    assert scheduler.probe.probe_count == probe_count
+    unprobed = msgspec.structs.replace(scheduler.view_context.observations, observed={})
+    assert draft.unproduced.facts_to_probe(unprobed) == {FileExists("/x")}
+    assert draft.render(unprobed).text.endswith("`-- file:/x [unknown]")
 
 
-def test_what_has_ended_is_shown_only_where_something_hangs_on_it(wide: Scheduler) -> None:
-    first = wide.submit(name="first")
-    second = wide.submit(after=[first], name="second")
-    third = wide.submit(after=[second], name="third")
-    wide.end(first)
-    wide.end(second, 3)
-    lonely = wide.submit()
-    wide.end(lonely)
-    assert wide.status(third) is Status.BLOCKED_BY_DEPENDENCY
-    assert drawn(wide) == [
+def test_ended_job_is_shown_only_with_dependents(unlimited_scheduler: Scheduler) -> None:
+    first = unlimited_scheduler.submit(name="first")
+    second = unlimited_scheduler.submit(after=[first], name="second")
+    third = unlimited_scheduler.submit(after=[second], name="third")
+    unlimited_scheduler.end_run(first)
+    unlimited_scheduler.end_run(second, 3)
+    lonely = unlimited_scheduler.submit()
+    unlimited_scheduler.end_run(lonely)
+    assert unlimited_scheduler.status(third) is Status.BLOCKED_BY_DEPENDENCY
+    assert draw_lines(unlimited_scheduler) == [
         "job-3 BLOCKED_BY_DEPENDENCY [third] [wait: dependency failed for job job-2 (FAILED)]",
         "`-- after:success -> job-2 FAILED [second]",
     ]
-    assert listed(wide) == {
+    assert render_graph(unlimited_scheduler) == {
         "nodes": [
             {
                 "id": "job-3",
@@ -168,8 +174,8 @@ def test_what_has_ended_is_shown_only_where_something_hangs_on_it(wide: Schedule
         ],
         "edges": [{"from": "job-3", "to": "job-2", "after": {"policy": "success"}}],
     }
-    assert [node["id"] for node in listed(wide, focus=second)["nodes"]] == ["job-2", "job-3"]
-    assert drawn(wide, with_ended=True) == [
+    assert [node["id"] for node in render_graph(unlimited_scheduler, focus=second)["nodes"]] == ["job-2", "job-3"]
+    assert draw_lines(unlimited_scheduler, with_ended=True) == [
         "job-3 BLOCKED_BY_DEPENDENCY [third] [wait: dependency failed for job job-2 (FAILED)]",
         "`-- after:success -> job-2 FAILED [second]",
         "    `-- after:success -> job-1 COMPLETED [first]",
@@ -177,62 +183,70 @@ def test_what_has_ended_is_shown_only_where_something_hangs_on_it(wide: Schedule
     ]
 
 
-def test_edges_lead_to_the_last_job_of_a_chain(wide: Scheduler) -> None:
-    flaky = wide.submit(name="flaky", retries=2, produces=["file:/x"])
-    wide.end(flaky, 7)
-    wide.submit(after=[flaky], needs=["file:/x"])
-    assert drawn(wide) == [
-        "job-3 WAITING_ON_DEPS [wait: waiting on job job-1]",
+def test_edges_lead_to_last_job_of_chain(unlimited_scheduler: Scheduler) -> None:
+    flaky = unlimited_scheduler.submit(name="flaky", retries=2, produces=["file:/x"])
+    unlimited_scheduler.end_run(flaky, 7)
+    unlimited_scheduler.submit(after=[flaky], needs=["file:/x"])
+    assert draw_lines(unlimited_scheduler) == [
+        "job-3 WAITING_ON_DEPS [wait: waiting on job job-2]",
         "|-- after:success -> job-2 QUEUED [flaky] [wait: not before 2026-01-01T00:00:10Z]",
         "`-- file:/x -> job-2 QUEUED (see above)",
     ]
-    assert drawn(wide, with_ended=True)[-1] == "job-1 FAILED [flaky]"
-    assert [node["id"] for node in listed(wide)["nodes"]] == ["job-2", "job-3"]
-    assert drawn(wide, focus=flaky)[0].startswith("job-2 QUEUED"), "what became of it is what is looked at"
+    assert draw_lines(unlimited_scheduler, with_ended=True)[-1] == "job-1 FAILED [flaky]"
+    assert [node["id"] for node in render_graph(unlimited_scheduler)["nodes"]] == ["job-2", "job-3"]
+    assert draw_lines(unlimited_scheduler, focus=flaky)[0].startswith("job-2 QUEUED"), (
+        "the focus is the last job of the chain"
+    )
 
 
-def test_of_a_consumer_that_was_retried_the_last_is_around_the_focus(wide: Scheduler) -> None:
-    base = wide.submit()
-    wide.end(base)
-    wide.end(wide.submit(after=[base], retries=1), 7)
-    assert [node["id"] for node in listed(wide, focus=base)["nodes"]] == ["job-1", "job-3"]
-    assert [node["id"] for node in listed(wide, focus=base, with_ended=True)["nodes"]] == ["job-1", "job-2", "job-3"]
+def test_focus_shows_last_retry_of_consumer(unlimited_scheduler: Scheduler) -> None:
+    base = unlimited_scheduler.submit()
+    unlimited_scheduler.end_run(base)
+    unlimited_scheduler.end_run(unlimited_scheduler.submit(after=[base], retries=1), 7)
+    assert [node["id"] for node in render_graph(unlimited_scheduler, focus=base)["nodes"]] == ["job-1", "job-3"]
+    assert [node["id"] for node in render_graph(unlimited_scheduler, focus=base, with_ended=True)["nodes"]] == [
+        "job-1",
+        "job-2",
+        "job-3",
+    ]
 
 
-def test_edges_stand_in_the_order_in_which_they_were_named(scheduler: Scheduler) -> None:
+def test_edges_keep_the_order_of_the_submit(scheduler: Scheduler) -> None:
     one, two = scheduler.submit(), scheduler.submit()
     scheduler.submit(after=[two, one])
-    assert [edge["to"] for edge in listed(scheduler)["edges"]] == ["job-2", "job-1"]
+    assert [edge["to"] for edge in render_graph(scheduler)["edges"]] == ["job-2", "job-1"]
 
 
-def test_what_was_put_is_present(scheduler: Scheduler) -> None:
+def test_put_artifact_is_present(scheduler: Scheduler) -> None:
     scheduler.submit(needs=["custom:report:weekly"], missing_producer="wait")
-    assert drawn(scheduler)[1] == "`-- custom:report:weekly [missing]"
+    assert draw_lines(scheduler)[1] == "`-- custom:report:weekly [missing]"
     (report,) = scheduler.reader.watched_artifacts()
-    scheduler.do(lambda work: work.session.put(report.id, None, None, work.now))
-    assert drawn(scheduler)[1] == "`-- custom:report:weekly [present]"
+    scheduler.run_request(lambda tx: tx.session.put_artifact(report.id, None, None, tx.now))
+    assert draw_lines(scheduler)[1] == "`-- custom:report:weekly [present]"
 
 
-def test_a_blocked_job_that_was_tried_again_gives_way(wide: Scheduler, raw: Any) -> None:
-    bad = wide.submit()
-    blocked = wide.submit(after=[bad])
-    wide.end(bad, 1)
-    raw(f"UPDATE job SET retried_as = 9 WHERE id = {blocked}")
-    assert drawn(wide) == ["Outcome: No scheduled jobs"]
-    assert len(drawn(wide, with_ended=True)) == 2
+def test_retried_blocked_job_is_not_shown(unlimited_scheduler: Scheduler, run_sql: Any) -> None:
+    bad = unlimited_scheduler.submit()
+    blocked = unlimited_scheduler.submit(after=[bad])
+    unlimited_scheduler.end_run(bad, 1)
+    run_sql(f"UPDATE job SET retried_as = 9 WHERE id = {blocked}")
+    assert draw_lines(unlimited_scheduler) == ["Outcome: No scheduled jobs"]
+    assert len(draw_lines(unlimited_scheduler, with_ended=True)) == 2
 
 
-def _row(scheduler: Scheduler, length: int) -> None:
+def _submit_row(scheduler: Scheduler, length: int) -> None:
     scheduler.submit()
     for number in range(2, length + 1):
         scheduler.submit(after=[JobId(number - 1)])
 
 
-def test_the_focus_has_around_it_what_is_few_steps_away(scheduler: Scheduler) -> None:
-    _row(scheduler, 9)
+def test_focus_shows_jobs_up_to_max_depth(scheduler: Scheduler) -> None:
+    _submit_row(scheduler, 9)
     scheduler.submit()
-    assert [node["id"] for node in listed(scheduler, focus=JobId(5))["nodes"]] == [f"job-{n}" for n in range(2, 9)]
-    assert [line.split(" [")[0] for line in drawn(scheduler, focus=JobId(5))] == [
+    assert [node["id"] for node in render_graph(scheduler, focus=JobId(5))["nodes"]] == [
+        f"job-{n}" for n in range(2, 9)
+    ]
+    assert [line.split(" [")[0] for line in draw_lines(scheduler, focus=JobId(5))] == [
         "job-5 WAITING_ON_DEPS",
         "`-- after:success -> job-4 WAITING_ON_DEPS",
         "    `-- after:success -> job-3 WAITING_ON_DEPS",
@@ -242,44 +256,46 @@ def test_the_focus_has_around_it_what_is_few_steps_away(scheduler: Scheduler) ->
         "    `-- after:success -> job-6 WAITING_ON_DEPS",
         "        `-- after:success -> job-5 WAITING_ON_DEPS (see above)",
     ]
-    near = listed(scheduler, focus=JobId(5), max_depth=1)
+    near = render_graph(scheduler, focus=JobId(5), max_depth=1)
     assert [node["id"] for node in near["nodes"]] == ["job-4", "job-5", "job-6"]
     assert [(edge["from"], edge["to"]) for edge in near["edges"]] == [("job-5", "job-4"), ("job-6", "job-5")]
-    assert drawn(scheduler, focus=JobId(5), max_depth=1)[1].endswith("[wait: waiting on job job-3] ...")
-    assert [node["id"] for node in listed(scheduler, focus=JobId(5), max_depth=0)["nodes"]] == ["job-5"]
+    assert draw_lines(scheduler, focus=JobId(5), max_depth=1)[1].endswith("[wait: waiting on job job-3] ...")
+    assert [node["id"] for node in render_graph(scheduler, focus=JobId(5), max_depth=0)["nodes"]] == ["job-5"]
 
 
-def test_the_focus_finds_those_who_need_what_it_makes(scheduler: Scheduler) -> None:
-    maker = scheduler.submit(produces=["file:/x"])
+def test_focus_shows_consumers_of_its_artifacts(scheduler: Scheduler) -> None:
+    producer = scheduler.submit(produces=["file:/x"])
     user = scheduler.submit(needs=["file:/x", "file:/y"], missing_producer="wait", name="user")
-    assert drawn(scheduler, focus=maker) == [
+    assert draw_lines(scheduler, focus=producer) == [
         "job-1 RUNNING",
         "job-2 WAITING_ON_DEPS [user] [wait: waiting on file:/x] ...",
         "`-- file:/x -> job-1 RUNNING (see above)",
     ]
-    assert drawn(scheduler, focus=user) == [
+    assert draw_lines(scheduler, focus=user) == [
         "job-2 WAITING_ON_DEPS [user] [wait: waiting on file:/x]",
         "|-- file:/x -> job-1 RUNNING",
         "`-- file:/y [missing]",
     ]
 
 
-def test_the_focus_leaves_out_what_its_neighbours_hang_on_besides(scheduler: Scheduler) -> None:
+def test_focus_omits_other_predecessors_of_its_consumers(scheduler: Scheduler) -> None:
     one, other = scheduler.submit(), scheduler.submit()
     scheduler.submit(after=[one, other])
-    assert [node["id"] for node in listed(scheduler, focus=one)["nodes"]] == ["job-1", "job-3"]
-    assert listed(scheduler, focus=one)["edges"] == [{"from": "job-3", "to": "job-1", "after": {"policy": "success"}}]
+    assert [node["id"] for node in render_graph(scheduler, focus=one)["nodes"]] == ["job-1", "job-3"]
+    assert render_graph(scheduler, focus=one)["edges"] == [
+        {"from": "job-3", "to": "job-1", "after": {"policy": "success"}}
+    ]
 
 
-def test_a_focus_that_has_ended_is_there_and_its_past_only_when_asked_for(wide: Scheduler) -> None:
-    first = wide.submit()
-    middle = wide.submit(after=[first])
-    last = wide.submit(after=[middle])
+def test_ended_focus_is_shown_and_other_ended_jobs_on_request(unlimited_scheduler: Scheduler) -> None:
+    first = unlimited_scheduler.submit()
+    middle = unlimited_scheduler.submit(after=[first])
+    last = unlimited_scheduler.submit(after=[middle])
     for job in (first, middle, last):
-        wide.end(job)
-    assert drawn(wide, focus=middle) == ["job-2 COMPLETED", "`-- after:success -> job-1 COMPLETED"]
-    assert [node["id"] for node in listed(wide, focus=middle)["nodes"]] == ["job-2"]
-    assert drawn(wide, focus=middle, with_ended=True) == [
+        unlimited_scheduler.end_run(job)
+    assert draw_lines(unlimited_scheduler, focus=middle) == ["job-2 COMPLETED", "`-- after:success -> job-1 COMPLETED"]
+    assert [node["id"] for node in render_graph(unlimited_scheduler, focus=middle)["nodes"]] == ["job-2"]
+    assert draw_lines(unlimited_scheduler, focus=middle, with_ended=True) == [
         "job-2 COMPLETED",
         "`-- after:success -> job-1 COMPLETED",
         "job-3 COMPLETED",
@@ -287,34 +303,36 @@ def test_a_focus_that_has_ended_is_there_and_its_past_only_when_asked_for(wide: 
     ]
 
 
-def test_a_focus_that_is_not_there(scheduler: Scheduler) -> None:
-    with pytest.raises(NotFound, match="no such job: job-7; `rota list --all` shows what there is"):
-        drawn(scheduler, focus=JobId(7))
+def test_unknown_focus_is_refused(scheduler: Scheduler) -> None:
+    with pytest.raises(NotFound, match="no such job: job-7; `rota list --all` lists all jobs"):
+        draw_lines(scheduler, focus=JobId(7))
 
 
-def test_a_record_that_cannot_be_read_hides_nothing(scheduler: Scheduler, raw: Any) -> None:
+def test_unreadable_record_does_not_hide_its_job(scheduler: Scheduler, run_sql: Any) -> None:
     scheduler.submit()
     scheduler.submit()
-    raw("UPDATE spec SET command = 'no json' WHERE id = 2")
-    assert [node["command"] for node in listed(scheduler)["nodes"]] == ["true", ""]
+    run_sql("UPDATE spec SET command = 'no json' WHERE id = 2")
+    assert [node["command"] for node in render_graph(scheduler)["nodes"]] == ["true", ""]
 
 
-def test_what_is_not_read_is_counted(wide: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(view, "MOST_DRAWN", 3)
-    monkeypatch.setattr(view, "MOST_LISTED", 2)
+def test_jobs_beyond_the_limit_are_counted_as_skipped(
+    unlimited_scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "MAX_DRAWN_JOBS", 3)
+    monkeypatch.setattr(view, "MAX_LISTED_JOBS", 2)
     for _ in range(5):
-        wide.submit()
-    said = _said(wide, picture, {})
-    assert (said["text"], said["left_out"]) == ("job-1 RUNNING\njob-2 RUNNING\njob-3 RUNNING", 2)
-    assert (len(listed(wide)["nodes"]), listed(wide)["left_out"]) == (2, 3)
+        unlimited_scheduler.submit()
+    drawing = _render(unlimited_scheduler, draft_drawing, {})
+    assert (drawing["text"], drawing["skipped"]) == ("job-1 RUNNING\njob-2 RUNNING\njob-3 RUNNING", 2)
+    assert (len(render_graph(unlimited_scheduler)["nodes"]), render_graph(unlimited_scheduler)["skipped"]) == (2, 3)
     for _ in range(3):
-        wide.submit(after=[JobId(1)])
-    around = listed(wide, focus=JobId(1))
-    assert ([node["id"] for node in around["nodes"]], around["left_out"]) == (["job-1", "job-6"], 2)
+        unlimited_scheduler.submit(after=[JobId(1)])
+    neighborhood = render_graph(unlimited_scheduler, focus=JobId(1))
+    assert ([node["id"] for node in neighborhood["nodes"]], neighborhood["skipped"]) == (["job-1", "job-6"], 2)
 
 
-class Counted:
-    """A database that counts what it is asked."""
+class CountingDatabase:
+    """A database that counts its statements."""
 
     def __init__(self, database: Any) -> None:
         self._database = database
@@ -328,43 +346,44 @@ class Counted:
         return getattr(self._database, name)
 
 
-def _statements(scheduler: Scheduler, read: Any, **wanted: Any) -> tuple[int, Any]:
-    counted = Counted(scheduler.reader._db)
-    scheduler.reader._db = counted
+def _count_statements(scheduler: Scheduler, read: Any, **options: Any) -> tuple[int, Any]:
+    database = CountingDatabase(scheduler.reader._db)
+    scheduler.reader._db = database
     try:
-        said = _said(scheduler, read, wanted)
+        rendered = _render(scheduler, read, options)
     finally:
-        scheduler.reader._db = counted._database
-    return counted.statements, said
+        scheduler.reader._db = database._database
+    return database.statements, rendered
 
 
 def _submit_many(scheduler: Scheduler, bodies: list[dict[str, Any]]) -> None:
-    wanted = msgspec.convert(bodies, list[Submission])
-    around = Surroundings(cwd="/", variables={"PATH": "/usr/bin:/bin"})
-    scheduler.do(lambda work: submit(work, wanted, around, actor="tester"))
+    submissions = msgspec.convert(bodies, list[Submission])
+    environment = DefaultEnvironment(cwd="/", variables={"PATH": "/usr/bin:/bin"})
+    scheduler.run_request(lambda tx: submit(tx, submissions, environment, actor="tester"))
 
 
-def test_thousands_of_jobs_are_read_in_a_few_statements(scheduler: Scheduler) -> None:
-    """DESIGN §12: with its default limits it answers in under a second, which no number of statements that grows with
-    the jobs would allow."""
-    most = 1000 if isinstance(scheduler.store, PostgresStore) else 3000
-    few = 25
+def test_thousands_of_jobs_need_few_statements(scheduler: Scheduler) -> None:
+    """DESIGN §12: with the default limits the graph takes less than a second, so the number of statements must not grow
+    with the number of jobs."""
+    limit = 1000 if isinstance(scheduler.store, PostgresStore) else 3000
+    max_statements = 25
     scheduler.submit(locks=["hold"])
     _submit_many(
         scheduler,
         [
-            {"command": ["true"], "locks": [{"key": f"k{number}"}, {"key": "hold"}]} if number % 10 == 0 else
-            {"command": ["true"], "after": [{"job": f"job-{number - 1}"}]}
-            for number in range(2, most + 1)
+            {"command": ["true"], "locks": [{"key": f"k{number}"}, {"key": "hold"}]}
+            if number % 10 == 0
+            else {"command": ["true"], "after": [{"job": f"job-{number - 1}"}]}
+            for number in range(2, limit + 1)
         ],
-    )  # fmt: skip
-    count, said = _statements(scheduler, adjacency)
-    assert (count <= few, len(said["nodes"]), len(said["edges"])) == (True, most, most * 9 // 10 - 1)
-    assert said["nodes"][9]["wait"] == "waiting on locks"
-    assert said["nodes"][most - 2]["wait"] == f"waiting on job job-{most - 2}"
-    count, said = _statements(scheduler, picture)
-    lines = said["text"].split("\n")
-    assert (count <= few, len(lines)) == (True, 500)
-    assert said["left_out"] == most - len({job for line in lines for job in re.findall(r"(job-\d+) [A-Z]", line)})
-    count, said = _statements(scheduler, picture, focus=JobId(most // 2 + 5))
-    assert (count <= few, said["left_out"]) == (True, 0)
+    )
+    count, output = _count_statements(scheduler, draft_graph)
+    assert (count <= max_statements, len(output["nodes"]), len(output["edges"])) == (True, limit, limit * 9 // 10 - 1)
+    assert output["nodes"][9]["wait"] == "waiting on locks"
+    assert output["nodes"][limit - 2]["wait"] == f"waiting on job job-{limit - 2}"
+    count, output = _count_statements(scheduler, draft_drawing)
+    lines = output["text"].split("\n")
+    assert (count <= max_statements, len(lines)) == (True, 500)
+    assert output["skipped"] == limit - len({job for line in lines for job in re.findall(r"(job-\d+) [A-Z]", line)})
+    count, output = _count_statements(scheduler, draft_drawing, focus=JobId(limit // 2 + 5))
+    assert (count <= max_statements, output["skipped"]) == (True, 0)

@@ -1,75 +1,101 @@
-"""What `why` and `show` say of a chain: which try it is, what is to come, and what became of the ones before."""
+"""Chains in `why` and `show`: the number of the retry, its wait, and the earlier attempts."""
 
 from __future__ import annotations
 
+import pytest
+
 from harness import Scheduler
+from rota.command.retry import retry
 from rota.core.status import Status
+from rota.errors import Conflict
 from rota.ids import JobId
 
 
-def test_a_chain_that_waits_to_try_again(wide: Scheduler) -> None:
-    job = wide.submit(retries=3)
-    wide.end(job, 7)
-    dependant = wide.submit(after=[job])
+def test_why_explains_waiting_retry(unlimited_scheduler: Scheduler) -> None:
+    job = unlimited_scheduler.submit(retries=3)
+    unlimited_scheduler.end_run(job, 7)
+    dependent = unlimited_scheduler.submit(after=[job])
     waiting = "job-2 is QUEUED: retry 1 of 3, not before 2026-01-01T00:00:10Z; job-1 FAILED: exit code 7"
-    assert wide.why(JobId(2))["text"] == waiting
-    assert wide.why(job)["text"].splitlines() == [
-        "job-1 is FAILED: exit code 7; retried, and its chain has come to job-2",
+    assert unlimited_scheduler.explain_wait(JobId(2))["text"] == waiting
+    assert unlimited_scheduler.explain_wait(job)["text"].splitlines() == [
+        "job-1 is FAILED: exit code 7; its last retry is job-2",
         f"  {waiting}",
     ]
-    assert wide.why(dependant)["text"].splitlines() == [
-        "job-3 is WAITING_ON_DEPS: waiting on job job-1",
+    assert unlimited_scheduler.explain_wait(dependent)["text"].splitlines() == [
+        "job-3 is WAITING_ON_DEPS: waiting on job job-2",
         f"  {waiting}",
     ]
+    assert unlimited_scheduler.explain_wait(dependent)["wait"]["topics"] == ["job:2"]
 
 
-def test_a_retry_that_runs_and_one_that_was_the_last(wide: Scheduler) -> None:
-    job = wide.submit(retries=1)
-    wide.end(job, 7)
-    wide.clock.advance(seconds=10)
-    wide.turn()
-    wide.start(JobId(2), pid=9)
+def test_blocked_job_names_the_attempt_whose_status_it_prints(unlimited_scheduler: Scheduler) -> None:
+    job = unlimited_scheduler.submit(retries=3)
+    dependent = unlimited_scheduler.submit(after=[job])
+    unlimited_scheduler.end_run(job, 7)
+    unlimited_scheduler.cancel(JobId(3))
+    assert [unlimited_scheduler.status(JobId(n)) for n in (1, 3)] == [Status.FAILED, Status.CANCELLED]
+    assert unlimited_scheduler.job(dependent).reason == "dependency failed for job job-3 (CANCELLED)"
+    with pytest.raises(Conflict, match=r"dependency failed for job job-3 \(CANCELLED\); `rota retry job-3` first"):
+        unlimited_scheduler.run_request(lambda tx: retry(tx, "job-2", actor="tester"))
+
+
+def test_why_explains_running_and_last_retry(unlimited_scheduler: Scheduler) -> None:
+    job = unlimited_scheduler.submit(retries=1)
+    unlimited_scheduler.end_run(job, 7)
+    unlimited_scheduler.clock.advance(seconds=10)
+    unlimited_scheduler.run_turns()
+    unlimited_scheduler.confirm_start(JobId(2), pid=9)
     assert (
-        wide.why(JobId(2))["text"] == "job-2 is RUNNING: retry 1 of 1, it runs as pid 9 since 2026-01-01 00:00:10 UTC"
+        unlimited_scheduler.explain_wait(JobId(2))["text"]
+        == "job-2 is RUNNING: retry 1 of 1, it runs as pid 9 since 2026-01-01 00:00:10 UTC"
     )
-    wide.end(JobId(2), 7)
-    assert wide.why(JobId(2))["text"] == "job-2 is FAILED: exit code 7; retry 1 of 1 was the last"
+    unlimited_scheduler.end_run(JobId(2), 7)
+    assert (
+        unlimited_scheduler.explain_wait(JobId(2))["text"] == "job-2 is FAILED: exit code 7; retry 1 of 1 was the last"
+    )
 
 
-def test_a_failure_that_a_cancel_met(wide: Scheduler) -> None:
-    job = wide.submit(retries=3)
-    wide.start(job)
-    wide.cancel(job)
-    wide.end(job, 7)
-    assert wide.why(job)["text"] == "job-1 is FAILED: exit code 7; not retried"
+def test_failure_during_cancel_is_not_retried(unlimited_scheduler: Scheduler) -> None:
+    job = unlimited_scheduler.submit(retries=3)
+    unlimited_scheduler.confirm_start(job)
+    unlimited_scheduler.cancel(job)
+    unlimited_scheduler.end_run(job, 7)
+    assert unlimited_scheduler.explain_wait(job)["text"] == "job-1 is FAILED: exit code 7; not retried"
 
 
-def test_a_plain_failure_says_no_more_than_before(wide: Scheduler) -> None:
-    job = wide.submit()
-    wide.end(job, 7)
-    assert wide.why(job)["text"] == "job-1 is FAILED: exit code 7"
-    assert wide.show(job).permanently_failed
+def test_failure_without_retries_shows_only_exit_code(unlimited_scheduler: Scheduler) -> None:
+    job = unlimited_scheduler.submit()
+    unlimited_scheduler.end_run(job, 7)
+    assert unlimited_scheduler.explain_wait(job)["text"] == "job-1 is FAILED: exit code 7"
+    assert unlimited_scheduler.show_job(job).permanently_failed
 
 
-def test_show_shows_that_member(wide: Scheduler) -> None:
-    job = wide.submit(retries=3)
-    wide.end(job, 7)
-    first, second = wide.show(job), wide.show(JobId(2))
+def test_show_returns_the_requested_attempt(unlimited_scheduler: Scheduler) -> None:
+    job = unlimited_scheduler.submit(retries=3)
+    unlimited_scheduler.end_run(job, 7)
+    first, second = unlimited_scheduler.show_job(job), unlimited_scheduler.show_job(JobId(2))
     assert (first.id, first.status, first.attempt, first.retry_of, first.chain) == ("job-1", "FAILED", 1, None, "job-1")
     assert (first.permanently_failed, first.reason, first.not_before) == (False, "exit code 7", None)
     assert (second.id, second.status, second.attempt, second.retry_of, second.chain) == (
-        "job-2", "QUEUED", 2, "job-1", "job-1",
-    )  # fmt: skip
+        "job-2",
+        "QUEUED",
+        2,
+        "job-1",
+        "job-1",
+    )
     assert second.reason == "retry 1 of 3"
     assert second.wait is not None
     assert second.wait.detail == "not before 2026-01-01T00:00:10Z"
     assert second.not_before is not None
 
 
-def test_the_place_in_the_chain_is_no_reason_once_it_has_ended(wide: Scheduler) -> None:
-    job = wide.submit(retries=3)
-    wide.end(job, 7)
-    wide.clock.advance(seconds=10)
-    wide.turn()
-    wide.end(JobId(2), 0)
-    assert (wide.status(JobId(2)), wide.show(JobId(2)).reason) == (Status.COMPLETED, None)
+def test_retry_number_is_no_reason_after_success(unlimited_scheduler: Scheduler) -> None:
+    job = unlimited_scheduler.submit(retries=3)
+    unlimited_scheduler.end_run(job, 7)
+    unlimited_scheduler.clock.advance(seconds=10)
+    unlimited_scheduler.run_turns()
+    unlimited_scheduler.end_run(JobId(2), 0)
+    assert (unlimited_scheduler.status(JobId(2)), unlimited_scheduler.show_job(JobId(2)).reason) == (
+        Status.COMPLETED,
+        None,
+    )

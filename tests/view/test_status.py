@@ -1,4 +1,4 @@
-"""`status`: the fields of DESIGN §12, and why nothing runs while something waits (LESSONS: 4 h 27 m in silence)."""
+"""`status`: the fields of DESIGN §12, and the idle reason (LESSONS: idle for 4 h 27 m without a message)."""
 
 from __future__ import annotations
 
@@ -9,46 +9,48 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness import Raw, Scheduler
+from harness import Scheduler, SqlRunner
 from rota.core.backpressure import QueueLimit
 from rota.core.status import Status
 from rota.errors import StorageFull
-from rota.executor.port import FailedToStart, Lost
-from rota.view.job import forms
-from rota.view.status import pools, status
+from rota.executor.port import ConnectionLoss, StartFailure
+from rota.view.job import render_jobs
+from rota.view.status import read_pools, show_status
 
 
-def look(scheduler: Scheduler) -> dict[str, Any]:
-    said: dict[str, Any] = msgspec.to_builtins(status(scheduler.reader, scheduler.sight), builtin_types=(datetime,))
-    return said
+def read_status(scheduler: Scheduler) -> dict[str, Any]:
+    status: dict[str, Any] = msgspec.to_builtins(
+        show_status(scheduler.reader, scheduler.view_context), builtin_types=(datetime,)
+    )
+    return status
 
 
-def test_an_empty_scheduler(scheduler: Scheduler) -> None:
-    assert look(scheduler) == {
+def test_status_of_empty_scheduler(scheduler: Scheduler) -> None:
+    assert read_status(scheduler) == {
         "mode": "deferred",
         "paused": False,
         "paused_by": None,
         "paused_at": None,
         "pauses": [],
-        "held": None,
+        "hold_reason": None,
         "depth": {"total": 0, "soft": None, "hard": None, "by_flow": {}},
         "queued": 0,
         "ready": 0,
         "waiting": {},
         "breakers": [],
         "running": 0,
-        "slots": {"waiting": 0, "running": 0},
+        "reservations": {"waiting": 0, "running": 0},
         "webhooks": {"held": [], "disabled": [], "pending": 0},
         "finished": 0,
         "pools": {"global": {"size": 1, "used": 0}, "resource/ollama": {"size": 1, "used": 0}},
         "last_dispatch_at": None,
         "last_gc": None,
         "schedules": {"total": 0, "enabled": 0, "next": None, "missed": 0, "failed": 0},
-        "idle_because": None,
+        "idle_reason": None,
     }
 
 
-def test_a_busy_one(scheduler: Scheduler) -> None:
+def test_status_counts_jobs_and_pools(scheduler: Scheduler) -> None:
     done = scheduler.submit(flow="a")
     for fields in (
         {"flow": "a", "locks": ["k"]},
@@ -59,8 +61,8 @@ def test_a_busy_one(scheduler: Scheduler) -> None:
         {"delay": "1h"},
     ):
         scheduler.submit(**fields)
-    scheduler.end(done)
-    shown = look(scheduler)
+    scheduler.end_run(done)
+    shown = read_status(scheduler)
     assert {name: shown[name] for name in ("queued", "ready", "waiting", "running", "finished")} == {
         "queued": 3,
         "ready": 2,
@@ -77,150 +79,140 @@ def test_a_busy_one(scheduler: Scheduler) -> None:
         "type/t": {"size": -1, "used": 0},
     }
     assert shown["last_dispatch_at"] == datetime(2026, 1, 1, tzinfo=UTC)
-    assert shown["idle_because"] is None  # something runs
+    assert shown["idle_reason"] is None  # a job is running
 
 
-def test_the_depth_is_shown_with_its_limits_as_they_stand_now(make_scheduler: Callable[..., Scheduler]) -> None:
+def test_depth_has_current_limits(make_scheduler: Callable[..., Scheduler]) -> None:
     scheduler = make_scheduler(**{"global": 3})
-    scheduler.set_queue(QueueLimit(soft="auto", hard=50), a=QueueLimit(hard=1))
+    scheduler.set_queue_limits(QueueLimit(soft="auto", hard=50), a=QueueLimit(hard=1))
     for flow in ("a", "a", "b", "b", "b"):
-        scheduler.answer(flow=flow)
-    shown = look(scheduler)["depth"]
+        scheduler.try_submit(flow=flow)
+    shown = read_status(scheduler)["depth"]
     assert shown == {"total": 3, "soft": 12, "hard": 50, "by_flow": {"a": 1, "b": 2}}
     scheduler.set_pools(**{"global": -1})
-    assert look(scheduler)["depth"]["soft"] is None
+    assert read_status(scheduler)["depth"]["soft"] is None
 
 
 def test_mode_is_direct_without_a_global_limit(make_scheduler: Callable[..., Scheduler]) -> None:
-    assert look(make_scheduler(**{"global": -1}))["mode"] == "direct"
+    assert read_status(make_scheduler(**{"global": -1}))["mode"] == "direct"
 
 
-def test_paused_by_whom_and_when(scheduler: Scheduler, raw: Raw) -> None:
-    raw("INSERT INTO pause (scope, paused_by, paused_at) VALUES ('global', 'ada', 1000000)")
+def test_status_shows_actor_and_time_of_pause(scheduler: Scheduler, run_sql: SqlRunner) -> None:
+    run_sql("INSERT INTO pause (scope, paused_by, paused_at) VALUES ('global', 'ada', 1000000)")
     scheduler.submit()
-    shown = look(scheduler)
+    shown = read_status(scheduler)
     assert (shown["paused"], shown["paused_by"]) == (True, "ada")
     assert shown["paused_at"] == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
-    assert shown["idle_because"] == "job-1: paused by ada"
+    assert shown["idle_reason"] == "job-1: paused by ada"
 
 
-@pytest.mark.parametrize(
-    ("fields", "because"),
-    [
-        ({"delay": "1h"}, "job-1: not before 2026-01-01T01:00:00Z"),
-        (
-            {"pools": {"resource/ollama": 2}},
-            "job-1: waiting on pool resource/ollama (0/1); it draws 2, and cannot start until the pool grows",
-        ),
-    ],
-)
-def test_nothing_runs_because(scheduler: Scheduler, fields: dict[str, object], because: str) -> None:
+@pytest.mark.parametrize(("fields", "reason"), [({"delay": "1h"}, "job-1: not before 2026-01-01T01:00:00Z")])
+def test_idle_reason_is_the_wait_of_the_job(scheduler: Scheduler, fields: dict[str, object], reason: str) -> None:
     scheduler.submit(**fields)  # type: ignore[arg-type]
-    assert look(scheduler)["idle_because"] == because
+    assert read_status(scheduler)["idle_reason"] == reason
 
 
-def test_nothing_runs_because_the_limit_is_nought(make_scheduler: Callable[..., Scheduler]) -> None:
+def test_idle_reason_names_pool_of_size_zero(make_scheduler: Callable[..., Scheduler]) -> None:
     scheduler = make_scheduler(**{"global": 0})
     scheduler.submit()
-    assert look(scheduler)["idle_because"] == "job-1: waiting on pool global (0/0)"
+    assert read_status(scheduler)["idle_reason"] == "job-1: waiting on pool global (0/0)"
 
 
-def test_nothing_runs_because_of_a_failed_start(scheduler: Scheduler) -> None:
+def test_idle_reason_names_failed_start(scheduler: Scheduler) -> None:
     job = scheduler.submit()
-    scheduler.say(FailedToStart(run=scheduler.run_of(job), error="no"))
-    assert look(scheduler)["idle_because"] == "job-1: not before 2026-01-01T00:00:01Z"
+    scheduler.receive(StartFailure(run=scheduler.find_run(job), error="no"))
+    detail = "could not be started: no; next try at 2026-01-01T00:00:01Z"
+    assert read_status(scheduler)["idle_reason"] == f"job-1: {detail}"
 
 
-def test_nothing_runs_while_the_supervisor_is_away_and_no_pool_is_blamed(scheduler: Scheduler) -> None:
-    scheduler.say(Lost(reason="killed"))
+def test_idle_reason_is_missing_supervisor_before_pools(scheduler: Scheduler) -> None:
+    scheduler.receive(ConnectionLoss(reason="killed"))
     scheduler.submit()
-    assert look(scheduler)["idle_because"] == "there is no supervisor; it is being started"
+    assert read_status(scheduler)["idle_reason"] == "there is no supervisor; it is being started"
 
 
-def test_nothing_runs_because_the_scheduler_stops(scheduler: Scheduler) -> None:
+def test_idle_reason_is_shutdown(scheduler: Scheduler) -> None:
     scheduler.engine.is_draining = True
     scheduler.submit()
-    assert look(scheduler)["idle_because"] == "the scheduler is stopping"
+    assert read_status(scheduler)["idle_reason"] == "the scheduler is stopping"
 
 
-def test_nothing_runs_because_the_store_cannot_be_written(
-    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_idle_reason_is_full_disk(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler.pause()
     scheduler.submit()
     monkeypatch.setattr(scheduler.session, "commit", lambda: _raise(StorageFull("the disk is full")))
     scheduler.engine.turn()
-    assert look(scheduler)["idle_because"] == "the disk is full"
+    assert read_status(scheduler)["idle_reason"] == "the disk is full"
 
 
 def _raise(error: Exception) -> None:
     raise error
 
 
-def test_nothing_runs_because_of_a_file(scheduler: Scheduler) -> None:
-    """LESSONS Dispatch: nothing ran for 4 h 27 m and nothing was logged."""
-    scheduler.hold("disk swap until noon")
+def test_idle_reason_is_hold_file(scheduler: Scheduler) -> None:
+    """LESSONS Dispatch: idle for 4 h 27 m without a message."""
+    scheduler.set_hold_text("disk swap until noon")
     scheduler.submit()
-    shown = look(scheduler)
-    assert (shown["idle_because"], shown["held"]) == ("job-1: held: disk swap until noon", "disk swap until noon")
+    shown = read_status(scheduler)
+    assert (shown["idle_reason"], shown["hold_reason"]) == ("job-1: held: disk swap until noon", "disk swap until noon")
     assert (shown["paused"], shown["ready"], shown["waiting"]) == (False, 0, {"paused": 1})
 
 
-def test_nothing_runs_because_a_scope_is_paused_and_every_pause_is_listed(scheduler: Scheduler) -> None:
+def test_idle_reason_is_pause_of_scope_and_pauses_are_listed(scheduler: Scheduler) -> None:
     scheduler.pause("target/web", by="bob")
     scheduler.pause("flow/plan", by="ann")
     scheduler.submit(delay="1h")
     scheduler.submit(flow="plan", locks=["repo"])
     scheduler.submit(flow="plan", target="web")
-    shown = look(scheduler)
+    shown = read_status(scheduler)
     at = datetime(2026, 1, 1, tzinfo=UTC)
-    assert shown["idle_because"] == "job-2: paused by ann"
+    assert shown["idle_reason"] == "job-2: paused by ann"
     assert shown["pauses"] == [
         {"scope": "flow/plan", "by": "ann", "at": at},
         {"scope": "target/web", "by": "bob", "at": at},
     ]
     assert (shown["paused"], shown["paused_by"], shown["waiting"]) == (False, None, {"paused": 2, "delay": 1})
-    assert shown["depth"]["by_flow"] == {"plan": 1}  # the other is not in its lane: it has locks
+    assert shown["depth"]["by_flow"] == {"plan": 1}  # the other job has locks, so it is not in the lane
 
 
-def test_nothing_runs_because_everything_is_delayed_and_the_next_time_is_named(scheduler: Scheduler) -> None:
+def test_idle_reason_is_earliest_delay(scheduler: Scheduler) -> None:
     scheduler.submit(delay="2h", priority=9)
     scheduler.submit(delay="1h")
     scheduler.submit(after=["job-1"], priority=99)
-    assert look(scheduler)["idle_because"] == "job-2: not before 2026-01-01T01:00:00Z"
+    assert read_status(scheduler)["idle_reason"] == "job-2: not before 2026-01-01T01:00:00Z"
 
 
-def test_nothing_runs_because_of_what_the_first_one_hangs_on(scheduler: Scheduler) -> None:
-    """All wait on dependencies: who is at their root says why."""
+def test_idle_reason_comes_from_root_of_dependencies(scheduler: Scheduler) -> None:
+    """All jobs wait for dependencies: the job at their root gives the reason."""
     root = scheduler.submit(needs=["custom:approval:x"], missing_producer="wait")
     middle = scheduler.submit(after=[root], priority=5)
     scheduler.submit(after=[middle], priority=9)
-    assert look(scheduler)["idle_because"] == f"job-{root}: awaiting producer for custom:approval:x"
+    assert read_status(scheduler)["idle_reason"] == f"job-{root}: awaiting producer for custom:approval:x"
 
 
-def test_nothing_runs_because_a_breaker_is_open(scheduler: Scheduler) -> None:
-    scheduler.set_breaker(failures=1)
-    scheduler.end(scheduler.submit(type="x"), code=1)
+def test_idle_reason_is_open_breaker(scheduler: Scheduler) -> None:
+    scheduler.set_breaker_policy(failures=1)
+    scheduler.end_run(scheduler.submit(type="x"), code=1)
     scheduler.submit(type="x")
-    assert look(scheduler)["idle_because"] == "job-2: breaker open for type/x until 2026-01-01T00:10:00Z"
+    assert read_status(scheduler)["idle_reason"] == "job-2: breaker open for type/x until 2026-01-01T00:10:00Z"
 
 
-def test_depths_are_by_the_jobs_own_flow(make_scheduler: Callable[..., Scheduler]) -> None:
+def test_depth_counts_jobs_by_their_own_flow(make_scheduler: Callable[..., Scheduler]) -> None:
     scheduler = make_scheduler(**{"global": 0})
     for flow in ("b", "a", "b", None):
         scheduler.submit(flow=flow, pools={"flow/other": 1})
-    assert look(scheduler)["depth"]["by_flow"] == {"a": 1, "b": 2}
+    assert read_status(scheduler)["depth"]["by_flow"] == {"a": 1, "b": 2}
 
 
-def test_nothing_to_do_is_no_reason(scheduler: Scheduler) -> None:
-    scheduler.end(scheduler.submit())
-    assert look(scheduler)["idle_because"] is None
+def test_idle_reason_is_none_without_waiting_jobs(scheduler: Scheduler) -> None:
+    scheduler.end_run(scheduler.submit())
+    assert read_status(scheduler)["idle_reason"] is None
 
 
-def test_pools_show_what_is_configured_in_use_or_waited_for(make_scheduler: Callable[..., Scheduler]) -> None:
+def test_pools_are_listed_if_configured_used_or_awaited(make_scheduler: Callable[..., Scheduler]) -> None:
     scheduler = make_scheduler(**{"global": -1, "resource__gpu": 4})
     scheduler.submit(pools={"resource/gpu": 3}, flow="x")
-    assert msgspec.to_builtins(pools(scheduler.reader, scheduler.settings.limits)) == {
+    assert msgspec.to_builtins(read_pools(scheduler.reader, scheduler.settings.pool_sizes)) == {
         "global": {"size": -1, "used": 1},
         "resource/ollama": {"size": 1, "used": 0},
         "resource/gpu": {"size": 4, "used": 3},
@@ -228,15 +220,15 @@ def test_pools_show_what_is_configured_in_use_or_waited_for(make_scheduler: Call
     }
 
 
-def test_a_list_has_each_job_with_its_reason_in_order(scheduler: Scheduler) -> None:
+def test_list_shows_waits_in_queue_order(scheduler: Scheduler) -> None:
     ended = scheduler.submit()
     running = scheduler.submit()
     late = scheduler.submit(delay="1h")
     urgent = scheduler.submit(priority=9)
-    scheduler.end(ended)
+    scheduler.end_run(ended)
     ids = scheduler.reader.list_jobs(Status, limit=100)
-    shown = forms(scheduler.reader, scheduler.reader.jobs(ids), scheduler.sight)
-    details = [(form.id, form.status, form.wait and form.wait.detail) for form in shown]
+    shown = render_jobs(scheduler.reader, scheduler.reader.jobs(ids), scheduler.view_context)
+    details = [(view.id, view.status, view.wait and view.wait.detail) for view in shown]
     assert details == [
         (f"job-{urgent}", "RUNNING", None),
         (f"job-{running}", "QUEUED", "waiting on pool global (1/1)"),

@@ -1,4 +1,4 @@
-"""The same workflow as YAML, TOML and JSON is the same request; and no text at all makes the reader fall over."""
+"""Property tests: YAML, TOML and JSON give the same request, and no text crashes the reader."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rota.names import is_name
-from rota.workflow.document import Document, guess
-from rota.workflow.fault import Fault, Unusable, show_faults
+from rota.naming import is_name
+from rota.workflow.document import WorkflowDocument, guess_syntax
+from rota.workflow.fault import Fault, InvalidWorkflow, format_faults
 from rota.workflow.workflow import Workflow
 from sample import sample
 
 WORDS = st.text(st.characters(exclude_categories=("Cs", "Cc", "Co", "Cn")), min_size=1, max_size=12)
 NAMES = WORDS.filter(lambda name: is_name(name) and ":" not in name and not name.startswith("job-"))
 NUMBERS = st.integers(-(2**53), 2**53)
-ONLY_NEW = re.compile(r"(?<![\w\"'])[-+]?(?:0[ox\d]|\.?\d[\d.]*[eE])")
+ONLY_YAML_1_2 = re.compile(r"(?<![\w\"'])[-+]?(?:0[ox\d]|\.?\d[\d.]*[eE])")
 VALUES = st.recursive(
     st.booleans() | NUMBERS | WORDS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
@@ -49,29 +49,29 @@ def workflows(draw: st.DrawFn) -> dict[str, Any]:
     for name in names:
         after = draw(st.lists(st.sampled_from(names), max_size=2))
         if after:
-            jobs[name]["after"] = [draw(st.sampled_from([each, f"{each}:finished"])) for each in after]
+            jobs[name]["after"] = [draw(st.sampled_from([job, f"{job}:finished"])) for job in after]
     group = draw(
         st.fixed_dictionaries({}, optional={"name": WORDS, "mode": st.sampled_from(["parallel", "sequential"])})
     )
     return {"group": group, "jobs": jobs}
 
 
-def request(text: str, form: str) -> tuple[object, object]:
-    flow = Workflow(Document(text, form).data, "/desk")
-    return flow.group, flow.jobs
+def build_request(text: str, syntax: str) -> tuple[object, object]:
+    workflow = Workflow(WorkflowDocument(text, syntax).data, "/desk")
+    return workflow.group, workflow.jobs
 
 
 @given(workflows())
-def test_three_forms_one_request(flow: dict[str, Any]) -> None:
-    """Written by three libraries, none of which is ours."""
-    as_json = request(json.dumps(flow), "yaml")
-    assert request(json.dumps(flow, ensure_ascii=False, indent=2), "yaml") == as_json
+def test_yaml_toml_and_json_give_the_same_request(workflow: dict[str, Any]) -> None:
+    """Serialize with three libraries that Rota does not use for reading."""
+    from_json = build_request(json.dumps(workflow), "yaml")
+    assert build_request(json.dumps(workflow, ensure_ascii=False, indent=2), "yaml") == from_json
     for style in (True, False):
-        text = yaml.safe_dump(flow, allow_unicode=True, sort_keys=False, default_flow_style=style)
-        # PyYAML quotes what YAML 1.1 would take for something else, and not what only 1.2 does.
-        if not ONLY_NEW.search(text):
-            assert request(text, "yaml") == as_json
-    assert request(tomlkit.dumps(flow), "toml") == as_json
+        text = yaml.safe_dump(workflow, allow_unicode=True, sort_keys=False, default_flow_style=style)
+        # PyYAML quotes text that is not text in YAML 1.1, but not text that is a number only in YAML 1.2.
+        if not ONLY_YAML_1_2.search(text):
+            assert build_request(text, "yaml") == from_json
+    assert build_request(tomlkit.dumps(workflow), "toml") == from_json
 
 
 VALID = """\
@@ -100,10 +100,10 @@ locks = ["repo:shared", {key = "x", mode = "shared"}]
 
 
 @st.composite
-def spoilt(draw: st.DrawFn) -> tuple[str, str]:
-    """A good file in which something was cut out, put twice, or put in."""
-    form = draw(st.sampled_from(["yaml", "toml"]))
-    text = VALID if form == "yaml" else VALID_TOML
+def damaged_files(draw: st.DrawFn) -> tuple[str, str]:
+    """Generate a valid file with parts that are removed, duplicated or inserted."""
+    syntax = draw(st.sampled_from(["yaml", "toml"]))
+    text = VALID if syntax == "yaml" else VALID_TOML
     for _ in range(draw(st.integers(1, 4))):
         begin = draw(st.integers(0, len(text)))
         end = draw(st.integers(begin, min(len(text), begin + 12)))
@@ -111,32 +111,32 @@ def spoilt(draw: st.DrawFn) -> tuple[str, str]:
             st.sampled_from(["", text[begin:end] * 2, "\n", " ", "{", "]", ":", "*d", "&x ", '"', "- ", "# "]) | WORDS
         )
         text = text[:begin] + new + text[end:]
-    return text, form
+    return text, syntax
 
 
-def judged(text: str, form: str) -> str:
-    """Either a workflow, or words about it."""
-    document: Document | None = None
+def read_or_format_faults(text: str, syntax: str) -> str:
+    """Return the faults of the file, or an empty text for a valid workflow."""
+    document: WorkflowDocument | None = None
     try:
-        document = Document(text, form)
+        document = WorkflowDocument(text, syntax)
         Workflow(document.data, "/desk")
     except Fault as fault:
-        return show_faults("f", [fault], {})
-    except Unusable as error:
-        return show_faults("f", error.faults, {} if document is None else document.marks())
-    document.marks()
+        return format_faults("f", [fault], {})
+    except InvalidWorkflow as error:
+        return format_faults("f", error.faults, {} if document is None else document.positions())
+    document.positions()
     return ""
 
 
 @settings(max_examples=sample(100))
-@given(spoilt())
-def test_a_spoilt_file_is_read_or_refused_in_words(case: tuple[str, str]) -> None:
-    said = judged(*case)
-    assert all(line.startswith(("f:", "… and")) for line in said.split("\n") if said)
+@given(damaged_files())
+def test_damaged_file_is_read_or_refused_with_faults(case: tuple[str, str]) -> None:
+    output = read_or_format_faults(*case)
+    assert all(line.startswith(("f:", "… and")) for line in output.split("\n") if output)
 
 
 @settings(max_examples=sample(100))
 @given(st.text(), st.sampled_from(["yaml", "toml", "guess"]))
-def test_any_text_is_read_or_refused_in_words(text: str, form: str) -> None:
-    said = judged(text, guess(text) if form == "guess" else form)
-    assert said.startswith("f:") or not said
+def test_any_text_is_read_or_refused_with_faults(text: str, syntax: str) -> None:
+    output = read_or_format_faults(text, guess_syntax(text) if syntax == "guess" else syntax)
+    assert output.startswith("f:") or not output

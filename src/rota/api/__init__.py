@@ -1,1 +1,1 @@
-"""HTTP: what programs speak, and the CLI with them."""
+"""HTTP API: the interface of all clients, including the CLI."""

@@ -1,4 +1,4 @@
-"""The application: from a request to its endpoint's handler, and from what comes of it to an answer."""
+"""ASGI application: dispatches a request to the handler of its endpoint and turns the result into a response."""
 
 from __future__ import annotations
 
@@ -32,119 +32,158 @@ from rota.api import (
     metrics,
     progress,
     queue,
+    reservation,
     retry,
     rewind,
     run,
     schedule,
     scheduler,
-    slot,
     submit,
     template,
     tick,
     webhook,
 )
-from rota.api.about import About
+from rota.api.api_docs import ApiDocs
 from rota.api.context import Context
-from rota.api.decode import body_of, query_of, unasked
-from rota.api.deprecation import Notes, headers_of
-from rota.api.endpoint import Call, Endpoint, Key, Reply
+from rota.api.decode import decode_body, decode_query, empty_query
+from rota.api.deprecation import DeprecationLog, deprecation_headers
+from rota.api.endpoint import Endpoint, Invocation, JsonReply, RequestKey
 from rota.api.nul import refuse_in_texts
-from rota.api.problem import NOBODY, Json, defect, not_with, nowhere, refusal
+from rota.api.problem import (
+    CLIENT_CLOSED_REQUEST,
+    JsonResponse,
+    internal_error_response,
+    method_not_allowed_response,
+    no_route_response,
+    refusal_response,
+)
 from rota.api.router import Router
-from rota.api.trace import traced
-from rota.engine.meter import OTHER
-from rota.engine.once import told_before
-from rota.errors import Conflict, InFlight, InvalidInput, NotFound, RotaError, UnsupportedMedia
+from rota.api.trace import TraceScope
+from rota.engine.idempotency import find_response
+from rota.engine.metrics import OTHER
+from rota.errors import Conflict, InvalidInput, NotFound, RequestInProgress, RotaError, UnsupportedMediaType
 
 _MODULES = (
-    submit, job, edit, retry, rewind, run, log, queue, lock, graph, artifact, group, progress, template, schedule,
-    webhook, delivery, slot, direct, scheduler, control, tick, breaker, gc, display, event, health, metrics, legacy,
-)  # fmt: skip
+    submit,
+    job,
+    edit,
+    retry,
+    rewind,
+    run,
+    log,
+    queue,
+    lock,
+    graph,
+    artifact,
+    group,
+    progress,
+    template,
+    schedule,
+    webhook,
+    delivery,
+    reservation,
+    direct,
+    scheduler,
+    control,
+    tick,
+    breaker,
+    gc,
+    display,
+    event,
+    health,
+    metrics,
+    legacy,
+)
 
 _ENDPOINTS = tuple(endpoint for module in _MODULES for endpoint in module.ENDPOINTS)
-ENDPOINTS: tuple[Endpoint, ...] = (*_ENDPOINTS, *About(_ENDPOINTS).endpoints)
+ENDPOINTS: tuple[Endpoint, ...] = (*_ENDPOINTS, *ApiDocs(_ENDPOINTS).endpoints)
 ROUTER = Router(ENDPOINTS)
 
-_LONGEST_KEY = 255
-_MOST_OF_NOTHING = 1024
+_MAX_KEY_LENGTH = 255
+_MAX_EMPTY_BODY_BYTES = 1024
 
 
 class Application:
+    """ASGI application of the scheduler, on the socket and over TCP."""
+
     def __init__(self, context: Context) -> None:
         self._context = context
         self._router = ROUTER
-        self._notes = Notes()
+        self._deprecation_log = DeprecationLog()
         self._in_flight: set[str] = set()
-        """The idempotency keys of requests that are being carried out."""
+        """Idempotency keys of the requests in progress."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with traced(scope["headers"]):
-            response, endpoint = await self._ask(Request(scope, receive, send))
-            asked = (OTHER, OTHER) if endpoint is None else (endpoint.method, endpoint.path)
-            self._context.meter.answered(*asked, response.status_code)
+        with TraceScope(scope["headers"]):
+            response, endpoint = await self._dispatch(Request(scope, receive, send))
+            request = (OTHER, OTHER) if endpoint is None else (endpoint.method, endpoint.path)
+            self._context.metrics.record_response(*request, response.status_code)
             await response(scope, receive, send)
 
-    async def _ask(self, request: Request) -> tuple[Response, Endpoint | None]:
-        """The answer, and who gave it: none where nobody did, for anybody can think up paths."""
+    async def _dispatch(self, request: Request) -> tuple[Response, Endpoint | None]:
+        """Return the response and the endpoint that sent it. The endpoint is None for an unknown path or method, so
+        that metrics have no label for each path that a client invents."""
         method, path = request.scope["method"], request.scope["path"]
-        found = self._router.find(path) or direct.find_route(self._context, path)
-        if found is None:
-            return nowhere(path), None
-        endpoint = found.at(method)
+        match = self._router.find(path) or direct.find_route(self._context, path)
+        if match is None:
+            return no_route_response(path), None
+        endpoint = match.endpoint_for(method)
         if endpoint is None:
-            response = not_with(method, path, allowed=found.allowed)
+            response = method_not_allowed_response(method, path, allowed_methods=match.allowed_methods)
         else:
-            response = await self._answer(endpoint, request, endpoint.path_of(found.values))
-        meant = endpoint or next(iter(found.endpoints.values()))
-        if meant.is_deprecated:
-            self._notes.take(meant)
-            response.headers.update(headers_of(meant, meant.path_of(found.values)))
+            response = await self._handle(endpoint, request, endpoint.path_values(match.values))
+        path_endpoint = endpoint or next(iter(match.endpoints.values()))
+        if path_endpoint.is_deprecated:
+            self._deprecation_log.warn_once(path_endpoint)
+            response.headers.update(deprecation_headers(path_endpoint, path_endpoint.path_values(match.values)))
         return response, endpoint
 
-    async def _answer(self, endpoint: Endpoint, request: Request, path: dict[str, str]) -> Response:
+    async def _handle(self, endpoint: Endpoint, request: Request, path_values: dict[str, str]) -> Response:
         try:
-            body = await _body(request) if endpoint.takes is not NoneType else await _no_body(request)
-            key = _key(endpoint, request, body)
+            body = await _read_body(request) if endpoint.body_type is not NoneType else await _read_empty_body(request)
+            key = _parse_idempotency_key(endpoint, request, body)
             if key is None:
-                return await self._called(endpoint, request, path, body, key)
-            with self._flying(key):
-                return await self._called(endpoint, request, path, body, key)
+                return await self._call_endpoint(endpoint, request, path_values, body, key)
+            with self._track_in_flight(key):
+                return await self._call_endpoint(endpoint, request, path_values, body, key)
         except RotaError as error:
-            return refusal(error)
+            return refusal_response(error)
         except ClientDisconnect:
-            return Response(status_code=NOBODY)
-        except Exception as error:  # noqa: BLE001 - it is said, and logged with all there is to say
-            return defect(error)
+            return Response(status_code=CLIENT_CLOSED_REQUEST)
+        except Exception as error:  # noqa: BLE001 - it is logged and answered with 500
+            return internal_error_response(error)
 
-    async def _called(
-        self, endpoint: Endpoint, request: Request, path: dict[str, str], body: bytes, key: Key | None
+    async def _call_endpoint(
+        self, endpoint: Endpoint, request: Request, path_values: dict[str, str], body: bytes, key: RequestKey | None
     ) -> Response:
         try:
-            refuse_in_texts(path)
-            call: Call[Any, Any] = Call(
+            refuse_in_texts(path_values)
+            call: Invocation[Any, Any] = Invocation(
                 request,
                 self._context,
-                path=path,
-                query=query_of(endpoint, request.query_params) if request.scope["query_string"] else unasked(endpoint),
-                body=body_of(endpoint, body),
+                path_values=path_values,
+                query=decode_query(endpoint, request.query_params)
+                if request.scope["query_string"]
+                else empty_query(endpoint),
+                body=decode_body(endpoint, body),
                 key=key,
             )
-            reply = await endpoint.handle(call)
+            reply = await endpoint.handler(call)
         except RotaError as error:
-            # What has been done is answered as it was, though it could not be done again now.
-            told = None if key is None else await self._context.look(lambda reader: told_before(reader, *key))
-            if told is None:
-                _say_where(error, endpoint)
+            # A request that was carried out before gets its stored response, even if it would be refused now.
+            stored = None if key is None else await self._context.read(lambda reader: find_response(reader, *key))
+            if stored is None:
+                _add_error_path(error, endpoint)
                 raise
-            reply = Reply.repeated(told)
+            reply = JsonReply.replay(stored)
         if isinstance(reply, Response):
             return reply
-        return Json(reply.form, reply.status, reply.headers)
+        return JsonResponse(reply.body, reply.status, reply.headers)
 
     @contextmanager
-    def _flying(self, key: Key) -> Iterator[None]:
+    def _track_in_flight(self, key: RequestKey) -> Iterator[None]:
         if key.key in self._in_flight:
-            raise InFlight("a request with this Idempotency-Key is being carried out; ask again in a moment")
+            raise RequestInProgress("a request with this Idempotency-Key is in progress; try again in a moment")
         self._in_flight.add(key.key)
         try:
             yield
@@ -152,59 +191,61 @@ class Application:
             self._in_flight.discard(key.key)
 
 
-def _say_where(error: RotaError, endpoint: Endpoint) -> None:
-    """What is not there, or not in a state for it, is what the address names, unless another place is said."""
-    if type(error) in (NotFound, Conflict) and not error.path and endpoint.names is not None:
-        error.path = f".{endpoint.names}"
+def _add_error_path(error: RotaError, endpoint: Endpoint) -> None:
+    """Set the path of a NotFound or Conflict without a path to the path parameter that names the subject."""
+    if type(error) in (NotFound, Conflict) and not error.path and endpoint.subject_parameter is not None:
+        error.path = f".{endpoint.subject_parameter}"
 
 
-async def _body(request: Request) -> bytes:
-    """Taken as it is: what is compressed could be any size, and is not read. By hand, for most bodies come in one piece
-    and Starlette's two generators around that cost as much as all the rest of it."""
-    for coding in _said(request, b"content-encoding"):
+async def _read_body(request: Request) -> bytes:
+    """Read the request body. A compressed body is refused, because its size after decompression is unbounded. The ASGI
+    messages are read directly: most bodies arrive in one message, and Starlette's two generators would cost as much as
+    the rest of the request's handling."""
+    for coding in _header_values(request, b"content-encoding"):
         if coding.lower() not in ("", "identity"):
-            raise UnsupportedMedia(f"the request's body is said to be {coding!r}; send it uncompressed, as JSON")
-    pieces: list[bytes] = []
+            raise UnsupportedMediaType(f"Content-Encoding {coding!r} is not supported; send uncompressed JSON")
+    chunks: list[bytes] = []
     while True:
         message = await request.receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
-        pieces.append(message.get("body", b""))
+        chunks.append(message.get("body", b""))
         if not message.get("more_body", False):
-            return b"".join(pieces)
+            return b"".join(chunks)
 
 
-async def _no_body(request: Request) -> bytes:
-    """Of an endpoint that takes none: an empty object is taken for that, and all else is refused, unread."""
+async def _read_empty_body(request: Request) -> bytes:
+    """Read the body of an endpoint that takes none. An empty object counts as no body. Anything else is refused without
+    being read to its end."""
     body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > _MOST_OF_NOTHING:
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MAX_EMPTY_BODY_BYTES:
             break
     if body.strip() not in (b"", b"{}"):
         raise InvalidInput(f"{request.method} {request.url.path} takes no body; nothing was done")
     return body
 
 
-def _said(request: Request, header: bytes) -> list[str]:
-    """Each time that it stands there; nearly always it does not."""
+def _header_values(request: Request, header: bytes) -> list[str]:
+    """Return all values of a header."""
     return [value.decode("latin-1").strip() for name, value in request.scope["headers"] if name == header]
 
 
-def _key(endpoint: Endpoint, request: Request, body: bytes) -> Key | None:
-    keys = _said(request, b"idempotency-key") if endpoint.is_keyed else []
+def _parse_idempotency_key(endpoint: Endpoint, request: Request, body: bytes) -> RequestKey | None:
+    keys = _header_values(request, b"idempotency-key") if endpoint.accepts_key else []
     if not keys:
         return None
     if len(keys) > 1:
         raise InvalidInput(f"the request has {len(keys)} Idempotency-Key headers; send one, a new one for each request")
-    (given,) = keys
-    if not 1 <= len(given) <= _LONGEST_KEY:
-        raise InvalidInput(f"an Idempotency-Key has 1 to {_LONGEST_KEY} characters; a UUID is a good one")
-    if not (given.isascii() and given.isprintable()):
+    (key,) = keys
+    if not 1 <= len(key) <= _MAX_KEY_LENGTH:
+        raise InvalidInput(f"an Idempotency-Key has 1 to {_MAX_KEY_LENGTH} characters; a UUID is a good one")
+    if not (key.isascii() and key.isprintable()):
         raise InvalidInput("an Idempotency-Key has printable ASCII characters only; a UUID is a good one")
     scope = request.scope
     digest = blake2b(digest_size=32)
     for part in (scope["method"].encode(), scope["path"].encode(), scope["query_string"], body):
         digest.update(part)
         digest.update(b"\0")
-    return Key(given, digest.hexdigest())
+    return RequestKey(key, digest.hexdigest())

@@ -1,4 +1,4 @@
-"""Artifacts that jobs and people put, over HTTP."""
+"""Artifacts over HTTP that were put by jobs or users."""
 
 from __future__ import annotations
 
@@ -10,135 +10,155 @@ from typing import TypeVar
 import msgspec
 
 from rota.api.context import Context
-from rota.api.endpoint import Call, Endpoint, Nothing, Reply
-from rota.api.once import as_it_is, carry_out
-from rota.api.page import PageSize, begins_at, parsed
-from rota.command.artifact import PutWanted, parse_putable, put, put_form, remove
+from rota.api.endpoint import Endpoint, Invocation, JsonReply, NoQuery
+from rota.api.idempotent_call import render_unchanged, run_call
+from rota.api.page import PageSize, parse_cursor, parse_field
+from rota.command.artifact import PutRequest, declare_artifact, parse_put_artifact, render_put, withdraw_artifact
+from rota.command.preflight import check_repository
 from rota.core.artifact import Artifact, parse_artifact
-from rota.core.fact import File
-from rota.errors import InvalidInput, NotFound, Unavailable, within
-from rota.ids import JobId, parse_job
-from rota.store.artifact import Put
+from rota.core.fact import FileExists
+from rota.errors import InvalidInput, NotFound, ServiceUnavailable, error_path
+from rota.ids import JobId, parse_job_id
+from rota.store.artifact import PutArtifact
 from rota.view import job as view
-from rota.wire.artifact import PutForm, PutsForm
-from rota.wire.text import AbsolutePath, ArtifactsCursor
+from rota.wire.artifact import ArtifactPage, ArtifactView
+from rota.wire.schema_types import AbsolutePath, ArtifactsCursor
 
 T = TypeVar("T")
 
-_LOOK_OUTSIDE = 20.0
-"""Seconds."""
+_PROBE_TIMEOUT = 20.0
+"""Seconds to probe the file system."""
 
 
-async def _repository(context: Context, cwd: str) -> str | None:
-    return await _seen(context, cwd, partial(context.probe.repository_of, cwd))
+async def _find_repository(context: Context, cwd: str) -> str | None:
+    repository = await _probe(context, cwd, partial(context.probe.find_repository, cwd))
+    check_repository(repository)
+    return repository
 
 
-async def _seen(context: Context, place: str, look: Callable[[], T]) -> T:
+async def _probe(context: Context, directory: str, probe: Callable[[], T]) -> T:
     try:
-        return await context.asides.ask([("artifact", place)], _LOOK_OUTSIDE, look)
+        return await context.blocking_calls.run([("artifact", directory)], _PROBE_TIMEOUT, probe)
     except TimeoutError:
-        raise Unavailable(f"the file system of {place} does not answer; try again later") from None
+        raise ServiceUnavailable(f"the file system of {directory} does not answer; try again later") from None
 
 
-async def _place(context: Context, job: JobId | None, cwd: str | None) -> str:
-    """The directory that an artifact is of: the job's, else the caller's."""
+async def _resolve_directory(context: Context, job: JobId | None, cwd: str | None) -> str:
+    """Return the directory of an artifact: the job's, or the caller's."""
     if job is not None:
-        with within(".job"):
-            return await context.look(lambda reader: view.find(reader, job).spec.cwd)
+        with error_path(".job"):
+            return await context.read(lambda reader: view.find_job(reader, job).spec.cwd)
     if cwd is not None and not cwd.startswith("/"):
-        raise InvalidInput(f"cwd must be an absolute path, not {cwd!r}").under(".cwd")
-    return cwd or context.around.cwd
+        raise InvalidInput(f"cwd must be an absolute path, not {cwd!r}").at_path(".cwd")
+    return cwd or context.default_environment.cwd
 
 
-async def put_artifact(call: Call[Nothing, PutWanted]) -> Reply[PutForm]:
-    """Declare that something is there. What a running job declares counts when the job is over, and is taken back if it
-    fails."""
-    context, wanted = call.context, call.body
-    job = parsed("job", wanted.job, parse_job)
-    place = await _place(context, job, wanted.cwd)
-    artifact = parse_putable(wanted, wanted.cwd or place)
+async def put_artifact(call: Invocation[NoQuery, PutRequest]) -> JsonReply[ArtifactView]:
+    """Declare that an artifact exists. An artifact of a running job counts when the job has ended, and is withdrawn if
+    the job fails."""
+    context, request = call.context, call.body
+    job = parse_field("job", request.job, parse_job_id)
+    directory = await _resolve_directory(context, job, request.cwd)
+    artifact = parse_put_artifact(request, request.cwd or directory)
     if artifact.type == "file":
-        there = File(artifact.name)
-        seen = await _seen(context, posixpath.dirname(artifact.name), partial(context.probe.look, [there]))
-        if seen[there] is not True:
-            raise InvalidInput(f"{artifact} is not there; write the file first, then put it").under(".artifact")
-    act = partial(
-        put, artifact=artifact, payload=wanted.payload, job=job, repository=await _repository(context, place),
+        fact = FileExists(artifact.name)
+        observed = await _probe(context, posixpath.dirname(artifact.name), partial(context.probe.observe, [fact]))
+        if observed[fact] is not True:
+            raise InvalidInput(f"{artifact} does not exist; write the file first, then put it").at_path(".artifact")
+    operation = partial(
+        declare_artifact,
+        artifact=artifact,
+        payload=request.payload,
+        job=job,
+        repository=await _find_repository(context, directory),
         actor=context.actor,
-    )  # fmt: skip
-    return (await carry_out(call, act, as_it_is, _tell)).reply
+    )
+    return (await run_call(call, operation, render_unchanged, _created_reply)).reply
 
 
-def _tell(form: PutForm) -> Reply[PutForm]:
-    return Reply(form, 201)
+def _created_reply(artifact: ArtifactView) -> JsonReply[ArtifactView]:
+    return JsonReply(artifact, 201)
 
 
 class ArtifactsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: PageSize = 100
     cursor: ArtifactsCursor | None = None
-    """The `next` of the page before."""
+    """Cursor of the page: the `next` of the previous page."""
 
 
-def _mark(put: Put) -> str:
-    """Where the next page begins. Both may hold any character, so the first says how long it is."""
+def _format_artifacts_cursor(put: PutArtifact) -> str:
+    """Return the cursor of the next page. Scope and artifact can contain any character, so the length of the scope
+    comes first."""
     return f"{len(put.scope)}.{put.scope}{put.artifact}"
 
 
-def _parse_mark(mark: str) -> tuple[str, str]:
-    size, dot, rest = mark.partition(".")
+def _parse_artifacts_cursor(cursor: str) -> tuple[str, str]:
+    size, dot, rest = cursor.partition(".")
     if not (size.isascii() and size.isdecimal() and len(size) <= 5 and dot):
-        raise ValueError(mark)
+        raise ValueError(cursor)
     return rest[int(size) :], rest[: int(size)]
 
 
-async def list_artifacts(call: Call[ArtifactsQuery, None]) -> Reply[PutsForm]:
-    """List what was put, by name, without the payloads."""
-    behind, limit = begins_at(call.query.cursor, _parse_mark, ("", "")), call.query.limit
-    puts = await call.context.look(lambda reader: reader.artifacts_put(behind=behind, limit=limit + 1))
-    mark = _mark(puts[limit - 1]) if len(puts) > limit else None
-    return Reply(PutsForm(artifacts=[put_form(each) for each in puts[:limit]], next=mark))
+async def list_artifacts(call: Invocation[ArtifactsQuery, None]) -> JsonReply[ArtifactPage]:
+    """List the artifacts that were put, by name, without their payloads."""
+    after, limit = parse_cursor(call.query.cursor, _parse_artifacts_cursor, ("", "")), call.query.limit
+    puts = await call.context.read(lambda reader: reader.list_put_artifacts(after=after, limit=limit + 1))
+    next_cursor = _format_artifacts_cursor(puts[limit - 1]) if len(puts) > limit else None
+    return JsonReply(ArtifactPage(artifacts=[render_put(put) for put in puts[:limit]], next=next_cursor))
 
 
 class ArtifactQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cwd: AbsolutePath | None = None
-    """The directory that its path is relative to, and whose repository it belongs to."""
+    """Directory that the artifact's path is relative to, and that selects its repository."""
 
 
-async def _named(call: Call[ArtifactQuery, None]) -> tuple[Artifact, str | None]:
-    place = await _place(call.context, None, call.query.cwd)
-    return call.place("artifact", partial(parse_artifact, cwd=place)), await _repository(call.context, place)
+async def _resolve_artifact(call: Invocation[ArtifactQuery, None]) -> tuple[Artifact, str | None]:
+    directory = await _resolve_directory(call.context, None, call.query.cwd)
+    artifact = call.path_parameter("artifact", partial(parse_artifact, cwd=directory))
+    return artifact, await _find_repository(call.context, directory)
 
 
-async def get_artifact(call: Call[ArtifactQuery, None]) -> Reply[PutForm]:
-    """Show what was put, with its payload."""
-    artifact, repository = await _named(call)
-    found = await call.context.look(lambda reader: reader.artifact_put(artifact, repository))
-    if found is None:
-        raise NotFound(f"nobody has put {artifact}; `rota artifact list` shows what was put")
-    return Reply(put_form(found))
+async def get_artifact(call: Invocation[ArtifactQuery, None]) -> JsonReply[ArtifactView]:
+    """Show an artifact that was put, with its payload."""
+    artifact, repository = await _resolve_artifact(call)
+    put = await call.context.read(lambda reader: reader.find_put_artifact(artifact, repository))
+    if put is None:
+        raise NotFound(f"{artifact} was not put; `rota artifact list` shows the artifacts that were put")
+    return JsonReply(render_put(put))
 
 
-async def remove_artifact(call: Call[ArtifactQuery, None]) -> Reply[PutForm]:
-    """Take back what was put. Who needs it waits again."""
-    artifact, repository = await _named(call)
-    act = partial(remove, artifact=artifact, repository=repository, actor=call.context.actor)
-    return Reply(await call.context.perform(act))
+async def remove_artifact(call: Invocation[ArtifactQuery, None]) -> JsonReply[ArtifactView]:
+    """Withdraw an artifact. Jobs that need it wait again."""
+    artifact, repository = await _resolve_artifact(call)
+    operation = partial(withdraw_artifact, artifact=artifact, repository=repository, actor=call.context.actor)
+    return JsonReply(await call.context.run_in_turn(operation))
 
 
-_PUT = {
+_EXAMPLE = {
     "artifact": "custom:review:chapter-7",
     "scope": "/srv/web/.git",
     "payload": '{"verdict": "good"}',
-    "put_at": "2026-11-16T08:21:33Z",
+    "created_at": "2026-11-16T08:21:33Z",
     "job": "job-21",
 }
 
 ENDPOINTS = [
     Endpoint(
-        "POST", "/api/artifacts", put_artifact, statuses=(201,), refuses=(404, 409), is_keyed=True,
-        sends={"artifact": "custom:review:chapter-7", "payload": '{"verdict": "good"}', "job": "job-21"}, shows=_PUT,
+        "POST",
+        "/api/artifacts",
+        put_artifact,
+        statuses=(201,),
+        errors=(404, 409),
+        accepts_key=True,
+        request_example={"artifact": "custom:review:chapter-7", "payload": '{"verdict": "good"}', "job": "job-21"},
+        response_example=_EXAMPLE,
     ),
-    Endpoint("GET", "/api/artifacts", list_artifacts, shows={"artifacts": [{**_PUT, "payload": None}], "next": None}),
-    Endpoint("GET", "/api/artifacts/{artifact:path}", get_artifact, shows=_PUT),
-    Endpoint("DELETE", "/api/artifacts/{artifact:path}", remove_artifact, shows=_PUT),
-]  # fmt: skip
+    Endpoint(
+        "GET",
+        "/api/artifacts",
+        list_artifacts,
+        response_example={"artifacts": [{**_EXAMPLE, "payload": None}], "next": None},
+    ),
+    Endpoint("GET", "/api/artifacts/{artifact:path}", get_artifact, response_example=_EXAMPLE),
+    Endpoint("DELETE", "/api/artifacts/{artifact:path}", remove_artifact, response_example=_EXAMPLE),
+]

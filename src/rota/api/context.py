@@ -1,4 +1,4 @@
-"""What the handlers share: the way into the engine, readers, and who is told when a job changes."""
+"""Shared context of the handlers: access to the engine, readers of the store, and notification of changes."""
 
 from __future__ import annotations
 
@@ -14,59 +14,60 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
-from rota.api.feed import Feed
-from rota.api.gather import Gathered
-from rota.api.presence import Presence
-from rota.api.sse import Streams
+from rota.api.batching import RequestBatcher
+from rota.api.client_leases import LeaseMonitor
+from rota.api.feed import EventFeed
+from rota.api.sse import StreamLimit
 from rota.api.trace import current_trace
-from rota.aside import Asides
+from rota.blocking import BlockingCalls
 from rota.clock import Clock
-from rota.command.backpressure import Deferred, Delayed
-from rota.command.submission import Surroundings
-from rota.command.submit import Answer, Submitted, delays_of
+from rota.command.backpressure import DeferredSubmit, DelayWarning
+from rota.command.submission import DefaultEnvironment
+from rota.command.submit import AcceptedSubmit, SubmitOutcome, find_delays, warn_of_ended
 from rota.config import Config
-from rota.core.artifact import Outside
+from rota.core.artifact import Observations
 from rota.core.control import Holds
 from rota.core.event import Event
-from rota.core.pace import Outlook, batch_of
-from rota.engine.act import unless_told
-from rota.engine.gc import Collector
-from rota.engine.known import Known
-from rota.engine.loop import Loop
-from rota.engine.meter import Meter
-from rota.engine.once import Once, Told
-from rota.engine.sender import Sender
-from rota.engine.work import Request, Settings, Work
+from rota.core.pacing import StartOutlook, effective_batch_size
+from rota.engine.fact_cache import FactCache
+from rota.engine.idempotency import IdempotentRequest, StoredResponse
+from rota.engine.loop import EngineLoop
+from rota.engine.metrics import EngineMetrics
+from rota.engine.requests import run_once
+from rota.engine.retention import RetentionCollector
+from rota.engine.transaction import Settings, Transaction, TurnRequest
+from rota.engine.webhook_sender import WebhookSender
 from rota.home import Home
-from rota.ids import GroupId, JobId, SlotId
+from rota.ids import GroupId, JobId, ReservationId
 from rota.probe.port import Probe
-from rota.receiver.http import HttpPost
+from rota.receiver.http import HttpMessagePoster
 from rota.store.port import Store
 from rota.store.session import Reader
-from rota.view.job import Sight, just_stored
-from rota.wire.job import JobForm
-from rota.wire.scheduler import AboutForm
+from rota.view.job import ViewContext, add_policies, render_stored_jobs
+from rota.wire.job import JobView
+from rota.wire.scheduler import SchedulerProcess
 
 T = TypeVar("T")
 U = TypeVar("U")
-Topic = JobId | tuple[Literal["slot"], SlotId] | tuple[Literal["group"], GroupId]
-"""Who is listened to."""
+Topic = JobId | tuple[Literal["reservation"], ReservationId] | tuple[Literal["group"], GroupId]
+"""Subject of a subscription: a job, a reservation or a group."""
 
-_READERS = 2
+_READER_THREADS = 2
 
 
 class Hub:
-    """Wakes who waits for a job or slot. `publish` comes from the engine's thread, all else is on the event loop."""
+    """Wakes tasks that wait for a change of a job, reservation or group. The engine's thread calls `publish`;
+    everything else runs on the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self._waiters: dict[Topic | None, set[asyncio.Event]] = {}
         self.is_closed = False
-        """The scheduler ends."""
+        """Whether the scheduler is stopping."""
 
     def publish(self, events: Sequence[Event]) -> None:
-        """Only what somebody listens to crosses to the event loop. Who listens looks after he began to listen, so what
-        is left out here he has seen."""
+        """Wake the subscribers of these events. Only topics with a subscriber cross to the event loop: a subscriber
+        reads the store after it has subscribed, so it sees a change that was not announced to it."""
         if not self._waiters:
             return
         topics = {topic for event in events if (topic := _topic(event)) is not None and topic in self._waiters}
@@ -74,11 +75,12 @@ class Hub:
             self.loop.call_soon_threadsafe(self._notify, topics)
 
     def wake(self) -> None:
-        """Let those who listen to everything look again."""
+        """Wake the tasks that are subscribed to everything."""
         self._notify(set())
 
     def close(self) -> None:
-        """The scheduler ends: whoever waits is answered with what there is now."""
+        """Wake all subscribers because the scheduler is stopping. Waiting requests are answered with the current
+        state."""
         self.is_closed = True
         self._notify({topic for topic in self._waiters if topic is not None})
 
@@ -88,8 +90,8 @@ class Hub:
                 waiter.set()
 
     @contextmanager
-    def listening(self, topic: Topic | None) -> Iterator[asyncio.Event]:
-        """Set whenever the job or slot changes; none listens to everything."""
+    def subscribe(self, topic: Topic | None) -> Iterator[asyncio.Event]:
+        """Yield an event that is set whenever the topic changes. None subscribes to everything."""
         waiter = asyncio.Event()
         self._waiters.setdefault(topic, set()).add(waiter)
         try:
@@ -99,30 +101,35 @@ class Hub:
             if not self._waiters[topic]:
                 del self._waiters[topic]
 
-    async def until(
-        self, topic: Topic | None, seconds: float, look: Callable[[], Awaitable[T]], is_enough: Callable[[T], bool],
-        *, breath: float = 0.0,
-    ) -> T:  # fmt: skip
-        """What `look` sees as soon as it is enough, or when the time is over. `breath` are the seconds between two
-        looks, however much happens."""
+    async def wait_until(
+        self,
+        topic: Topic | None,
+        seconds: float,
+        read: Callable[[], Awaitable[T]],
+        is_done: Callable[[T], bool],
+        *,
+        min_interval: float = 0.0,
+    ) -> T:
+        """Return the first result of `read` that is done, or the last result after `seconds`. Two reads are at least
+        `min_interval` seconds apart."""
         deadline = self.loop.time() + seconds
-        with self.listening(topic) as changed:
+        with self.subscribe(topic) as changed:
             while True:
                 changed.clear()
-                seen = await look()
-                if is_enough(seen) or self.is_closed or not await wait_for(changed, deadline - self.loop.time()):
-                    return seen
-                await asyncio.sleep(breath)
+                result = await read()
+                if is_done(result) or self.is_closed or not await wait_for(changed, deadline - self.loop.time()):
+                    return result
+                await asyncio.sleep(min_interval)
 
 
 def _topic(event: Event) -> Topic | None:
     if event.group is not None:
         return "group", event.group
-    return event.job if event.slot is None else ("slot", event.slot)
+    return event.job if event.reservation is None else ("reservation", event.reservation)
 
 
 async def wait_for(event: asyncio.Event, seconds: float) -> bool:
-    """Whether it was set in time."""
+    """Return whether the event is set within `seconds`."""
     try:
         async with asyncio.timeout(max(0.0, seconds)):
             return await event.wait()
@@ -130,186 +137,230 @@ async def wait_for(event: asyncio.Event, seconds: float) -> bool:
         return False
 
 
-class Control(Protocol):
-    """What the API asks of the process it lives in."""
+class DaemonControl(Protocol):
+    """Interface of the daemon process to the API."""
 
     @property
     def config(self) -> Config: ...
     @property
     def settings(self) -> Settings: ...
     @property
-    def held_by(self) -> str | None:
-        """Why nothing at all starts."""
+    def first_blocker(self) -> str | None:
+        """First reason why no job starts; None if jobs start."""
         ...
 
     @property
-    def obstacles(self) -> list[str]:
-        """All that keeps anything at all from being started."""
+    def blockers(self) -> list[str]:
+        """All reasons why no job starts."""
         ...
 
     @property
-    def outlook(self) -> Outlook:
-        """When a job can start that nothing else holds."""
+    def executor_silence(self) -> str | None:
+        """Notice that the supervisor does not answer, with advice; None if it does."""
+        ...
+
+    @property
+    def start_outlook(self) -> StartOutlook:
+        """Earliest start of a job that nothing else holds."""
         ...
 
     @property
     def holds(self) -> Holds: ...
 
     @property
-    def collector(self) -> Collector: ...
+    def collector(self) -> RetentionCollector: ...
 
-    def look_at_config(self) -> None:
-        """Take up the configuration if somebody has edited the file since; what cannot be used is left, and said."""
+    def check_config(self) -> None:
+        """Reload the configuration if the file has changed. An invalid file is reported and otherwise ignored."""
         ...
 
-    async def look_at_hold_file(self, *, wakes: bool = True) -> None:
-        """The same of the hold file, where there is to be one; whether a change brings about a turn of its own."""
+    async def check_hold_file(self, *, wakes_engine: bool = True) -> None:
+        """Read the hold file, if one is configured. `wakes_engine`: a change triggers a turn."""
         ...
 
     def reload(self) -> None:
-        """Take up the configuration as it is on disk; raises when it cannot be used."""
+        """Reload the configuration from disk. Raises if it is invalid."""
         ...
 
     def set_pool(self, name: str, size: int) -> None: ...
-    def stop(self, grace: timedelta | None, *, kills: bool) -> None:
-        """Begin to stop; whether what still runs after the grace period is ended."""
+    def stop(self, grace: timedelta | None, *, kills: bool) -> timedelta:
+        """Begin to stop, and return the grace period of running jobs. `kills`: kill the jobs that still run after
+        it."""
         ...
 
-    def about(self) -> AboutForm:
-        """What `status` says of the process itself."""
+    def process_status(self) -> SchedulerProcess:
+        """Return the part of the status that describes the process."""
         ...
 
 
 class Context:
+    """Everything that handlers share."""
+
     def __init__(
-        self, *, home: Home, store: Store, clock: Clock, engine: Loop, hub: Hub, control: Control, actor: str,
-        around: Surroundings, probe: Probe, known: Known, meter: Meter, most_streams: int,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        home: Home,
+        store: Store,
+        clock: Clock,
+        engine: EngineLoop,
+        hub: Hub,
+        control: DaemonControl,
+        actor: str,
+        default_environment: DefaultEnvironment,
+        probe: Probe,
+        fact_cache: FactCache,
+        metrics: EngineMetrics,
+        max_streams: int,
+    ) -> None:
         self.home = home
         self.clock = clock
         self.hub = hub
         self.control = control
         self.actor = actor
-        self._around = around
+        self._default_environment = default_environment
         self.probe = probe
-        self.known = known
-        self.meter = meter
-        self.feed = Feed(hub.loop, self.look)
-        self.streams = Streams(most_streams)
-        self.presence = Presence(self.perform, lambda: control.config.direct)
-        self.sender = Sender(
+        self.fact_cache = fact_cache
+        self.metrics = metrics
+        self.feed = EventFeed(hub.loop, self.read)
+        self.stream_limit = StreamLimit(max_streams)
+        self.leases = LeaseMonitor(self.run_in_turn, lambda: control.config.direct)
+        self.sender = WebhookSender(
             clock=clock,
-            look=self.look,
-            perform=self.perform,
-            post=HttpPost(),
+            read_store=self.read,
+            run_in_turn=self.run_in_turn,
+            post=HttpMessagePoster(),
             policy=lambda: control.settings.webhooks,
         )
-        self.asides = Asides()
-        """Who looks outside, where a file system may not answer."""
+        self.blocking_calls = BlockingCalls()
+        """Calls to a file system, which may not answer."""
         self.schedules_changed = asyncio.Event()
-        """Set when a schedule may be due at another time than before."""
+        """Set when a schedule may have become due at a different time."""
         self._jobs = home.jobs
         self._store = store
         self._engine = engine
-        self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="rota-reader")
+        self._threads = ThreadPoolExecutor(_READER_THREADS, thread_name_prefix="rota-reader")
         self._local = threading.local()
         self._readers: list[Reader] = []
-        self._settled: deque[tuple[asyncio.Future[Any], Any]] = deque()
-        self._is_waking = False
-        self._outbox: Gathered[Request[Any]] = Gathered(hub.loop, engine.submit)
+        self._results: deque[tuple[asyncio.Future[Any], Any]] = deque()
+        self._is_wakeup_scheduled = False
+        self._batcher: RequestBatcher[TurnRequest[Any]] = RequestBatcher(hub.loop, engine.submit)
 
     @property
-    def around(self) -> Surroundings:
-        """What a job gets that does not bring its own; asked while a request is answered, its trace is among it."""
+    def default_environment(self) -> DefaultEnvironment:
+        """Default environment of a job. While a request is handled, it includes the trace of the request."""
         trace = current_trace()
-        return msgspec.structs.replace(self._around, trace=trace) if trace else self._around
+        return msgspec.structs.replace(self._default_environment, trace=trace) if trace else self._default_environment
 
-    def sight(self) -> Sight:
+    def view_context(self) -> ViewContext:
         settings = self.control.settings
-        return Sight(
-            limits=settings.limits,
-            batch_size=batch_of(settings.batch_size, settings.heartbeat),
-            breaker=settings.breaker,
+        return ViewContext(
+            limits=settings.pool_sizes,
+            batch_size=effective_batch_size(settings.batch_size, settings.dispatch_interval),
+            breaker_policy=settings.breaker,
             now=self.clock.now(),
-            jobs=self._jobs,
-            held_by=self.control.held_by,
-            outlook=self.control.outlook,
+            jobs_directory=self._jobs,
+            hold_reason=self.control.first_blocker,
+            executor_silence=self.control.executor_silence,
+            start_outlook=self.control.start_outlook,
             holds=self.control.holds,
-            outside=Outside(seen=self.known.seen, places=settings.places),
-            queue=settings.queue,
+            observations=Observations(observed=self.fact_cache.observed, paths=settings.artifact_paths),
+            queue_limits=settings.queue,
         )
 
-    async def perform(self, act: Callable[[Work], T]) -> T:
-        """Do it in the engine's next transaction; answered after its commit."""
-        done: T = await self._asked(act, None)
-        return done
+    async def run_in_turn(self, operation: Callable[[Transaction], T]) -> T:
+        """Run `operation` in the engine's next transaction, and return its result after the commit."""
+        result: T = await self._submit_request(operation, None)
+        return result
 
-    async def perform_and_see(self, act: Callable[[Work], T], see: Callable[[Work, Sequence[T]], Sequence[U]]) -> U:
-        """The same, answered with what `see` makes of the result."""
-        seen: U = await self._asked(act, see)
-        return seen
+    async def run_and_render(
+        self, operation: Callable[[Transaction], T], render: Callable[[Transaction, Sequence[T]], Sequence[U]]
+    ) -> U:
+        """Run `operation` like `run_in_turn`, and return its result as `render` shows it at the end of the turn."""
+        rendered: U = await self._submit_request(operation, render)
+        return rendered
 
-    async def rehearse(self, act: Callable[[Work], T], see: Callable[[Work, Sequence[T]], Sequence[U]]) -> U:
-        """What would come of it, and nothing does."""
-        seen: U = await self._asked(act, see, is_rehearsal=True)
-        return seen
+    async def dry_run(
+        self, operation: Callable[[Transaction], T], render: Callable[[Transaction, Sequence[T]], Sequence[U]]
+    ) -> U:
+        """Run and render `operation`, then roll it back."""
+        rendered: U = await self._submit_request(operation, render, is_dry_run=True)
+        return rendered
 
-    async def perform_once(
-        self, once: Once, act: Callable[[Work], T], see: Callable[[Work, Sequence[T]], Sequence[U]]
-    ) -> U | Told:
-        """The same, for a request that has a key: what it was told, if it came before."""
-        return await self._asked(partial(unless_told, once=once, act=act), see, once=once)  # type: ignore[no-any-return]
+    async def run_once(
+        self,
+        idempotency: IdempotentRequest,
+        operation: Callable[[Transaction], T],
+        render: Callable[[Transaction, Sequence[T]], Sequence[U]],
+    ) -> U | StoredResponse:
+        """Run and render `operation` at most once for an idempotency key. A repeated request gets the stored
+        response."""
+        return await self._submit_request(  # type: ignore[no-any-return]
+            partial(run_once, idempotency=idempotency, operation=operation), render, idempotency=idempotency
+        )
 
-    async def _asked(
-        self, act: Callable[[Work], T], see: Callable[[Work, Sequence[T]], Sequence[Any]] | None, *,
-        is_rehearsal: bool = False, once: Once | None = None,
-    ) -> Any:  # fmt: skip
+    async def _submit_request(
+        self,
+        operation: Callable[[Transaction], T],
+        render: Callable[[Transaction, Sequence[T]], Sequence[Any]] | None,
+        *,
+        is_dry_run: bool = False,
+        idempotency: IdempotentRequest | None = None,
+    ) -> Any:
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Any] = loop.create_future()
+        response: asyncio.Future[Any] = loop.create_future()
 
-        def done(result: Any) -> None:
-            self._settled.append((answer, result))
-            if not self._is_waking:  # one call for all that a turn has done
-                self._is_waking = True
-                loop.call_soon_threadsafe(self._settle)
+        def on_done(result: Any) -> None:
+            self._results.append((response, result))
+            if not self._is_wakeup_scheduled:  # one wake-up for all results of a turn
+                self._is_wakeup_scheduled = True
+                loop.call_soon_threadsafe(self._deliver_results)
 
-        self._outbox.add(Request(act, done, see, is_rehearsal=is_rehearsal, once=once))
-        return await answer
+        self._batcher.add(TurnRequest(operation, on_done, render, is_dry_run=is_dry_run, idempotency=idempotency))
+        return await response
 
-    def _settle(self) -> None:
-        self._is_waking = False
-        while self._settled:
-            answer, result = self._settled.popleft()
-            if answer.done():
+    def _deliver_results(self) -> None:
+        self._is_wakeup_scheduled = False
+        while self._results:
+            response, result = self._results.popleft()
+            if response.done():
                 continue
             if isinstance(result, Exception):
-                answer.set_exception(result)
+                response.set_exception(result)
             else:
-                answer.set_result(result)
+                response.set_result(result)
 
-    def see_submitted(self, work: Work, told: Sequence[Answer]) -> list[tuple[Answer, JobForm | None, Delayed | None]]:
-        """Each with the form of its job, or of the one that has its key, and with what it is to be warned of."""
-        new = {job.id: job for one in told if isinstance(one, Submitted) for job in one.new}
-        named = [one.jobs[0] for one in told if not isinstance(one, Deferred)]
-        shown = just_stored(work, named, new, self.sight()) if named else {}
+    def render_submitted(
+        self, tx: Transaction, results: Sequence[SubmitOutcome]
+    ) -> list[tuple[SubmitOutcome, JobView | None, DelayWarning | None]]:
+        """Return each outcome with its job, or with the job that has its unique key, and the warning about a deep
+        queue."""
+        new = {job.id: job for outcome in results if isinstance(outcome, AcceptedSubmit) for job in outcome.new_jobs}
+        first_jobs = [outcome.jobs[0] for outcome in results if not isinstance(outcome, DeferredSubmit)]
+        view_context = self.view_context()
+        job_views = dict(render_stored_jobs(tx, first_jobs, new, view_context)) if first_jobs else {}
+        for job in new.keys() & job_views.keys():
+            job_views[job] = add_policies(tx.session, job_views[job], new[job].to_job(tx.now), view_context)
         return [
-            (one, None if isinstance(one, Deferred) else shown[one.jobs[0]], delayed)
-            for one, delayed in self.see_batch(work, told)
+            (outcome, None if isinstance(outcome, DeferredSubmit) else job_views[outcome.jobs[0]], delayed)
+            for outcome, delayed in self.render_batch(tx, results)
         ]
 
-    def see_batch(self, work: Work, told: Sequence[Answer]) -> list[tuple[Answer, Delayed | None]]:
-        return list(zip(told, delays_of(work, told), strict=True))
+    def render_batch(
+        self, tx: Transaction, results: Sequence[SubmitOutcome]
+    ) -> list[tuple[SubmitOutcome, DelayWarning | None]]:
+        delayed = find_delays(tx, results)
+        return list(zip([warn_of_ended(tx, outcome) for outcome in results], delayed, strict=True))
 
-    async def look(self, view: Callable[[Reader], T]) -> T:
-        """Run a view on a reader of its thread, at one moment of the store."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._look, view)
+    async def read(self, view: Callable[[Reader], T]) -> T:
+        """Run a view in a reader thread, in one read transaction."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._read, view)
 
-    def _look(self, view: Callable[[Reader], T]) -> T:
+    def _read(self, view: Callable[[Reader], T]) -> T:
         reader: Reader | None = getattr(self._local, "reader", None)
         if reader is None:
             reader = self._local.reader = self._store.reader()
             self._readers.append(reader)
-        with reader.reading():
+        with reader.read_transaction():
             return view(reader)
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
-"""Query and body of a request, decoded by the types of its endpoint; what cannot be used is named by its path."""
+"""Decoders of queries and bodies by the types of an endpoint. An error has the path of the invalid value."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from types import NoneType
 from typing import Any
@@ -10,56 +10,67 @@ from typing import Any
 import msgspec
 from starlette.datastructures import QueryParams
 
-from rota.api import spoilt
+from rota.api import invalid_body
+from rota.api.duplicate import refuse_duplicate_keys
 from rota.api.endpoint import Endpoint
 from rota.api.nul import refuse_in_body, refuse_in_texts
 from rota.errors import InvalidInput
-from rota.wire.misfit import misfit
+from rota.suggest import find_nearest
+from rota.wire.validation_error import make_validation_error
 
 
-def query_of(endpoint: Endpoint, given: QueryParams) -> Any:
-    asked: dict[str, Any] = {}
-    for name in given:
-        values = given.getlist(name)
-        if name not in endpoint.known:
-            known = f"known are {', '.join(endpoint.known)}" if endpoint.known else "there is nothing to ask for"
-            raise InvalidInput(f"nothing is asked by {name!r} here; {known}").under(f".{name}")
-        if name not in endpoint.listed and len(values) > 1:
-            raise InvalidInput(f"{name} can be said once only").under(f".{name}")
-        if values[0].lower() == "null" and name not in endpoint.texts | endpoint.listed:
-            # To msgspec this would be none at all; in a query, what is not wanted is left out.
-            raise InvalidInput(f"{name} cannot be null; leave it out instead").under(f".{name}")
+def decode_query(endpoint: Endpoint, raw_query: QueryParams) -> Any:
+    query: dict[str, Any] = {}
+    for name in raw_query:
+        values = raw_query.getlist(name)
+        if name not in endpoint.query_parameters:
+            raise _unknown_parameter(name, endpoint.query_parameters).at_path(f".{name}")
+        if name not in endpoint.repeatable_parameters and len(values) > 1:
+            raise InvalidInput(f"{name} cannot be repeated; send it once").at_path(f".{name}")
+        if values[0].lower() == "null" and name not in endpoint.text_parameters | endpoint.repeatable_parameters:
+            # msgspec would take the text for None. A query leaves a parameter out instead.
+            raise InvalidInput(f"{name} cannot be null; leave it out instead").at_path(f".{name}")
         refuse_in_texts({name: "".join(values)})
-        asked[name] = values if name in endpoint.listed else values[0]
-    return _converted(endpoint, asked)
+        query[name] = values if name in endpoint.repeatable_parameters else values[0]
+    return _convert_query(endpoint, query)
+
+
+def _unknown_parameter(name: str, known: Sequence[str]) -> InvalidInput:
+    near = find_nearest(name, known)
+    if near is not None:
+        hint = f"did you mean {near}?"
+    else:
+        hint = f"known parameters: {', '.join(known)}" if known else "this endpoint takes none"
+    return InvalidInput(f"unknown query parameter {name!r}; {hint}")
 
 
 @cache
-def unasked(endpoint: Endpoint) -> Any:
-    """The query of who asks for nothing."""
-    return _converted(endpoint, {})
+def empty_query(endpoint: Endpoint) -> Any:
+    """Return the query of a request without parameters."""
+    return _convert_query(endpoint, {})
 
 
-def _converted(endpoint: Endpoint, asked: Mapping[str, Any]) -> Any:
+def _convert_query(endpoint: Endpoint, values: Mapping[str, Any]) -> Any:
     try:
-        return msgspec.convert(asked, type=endpoint.asks, strict=False)
+        return msgspec.convert(values, type=endpoint.query_type, strict=False)
     except msgspec.ValidationError as error:
-        raise misfit("the query", error) from None
+        raise make_validation_error("the query", error) from None
 
 
-def body_of(endpoint: Endpoint, given: bytes) -> Any:
-    if endpoint.takes is NoneType or (not given and endpoint.may_be_empty):
+def decode_body(endpoint: Endpoint, raw_body: bytes) -> Any:
+    if endpoint.body_type is NoneType or (not raw_body and endpoint.is_body_optional):
         return None
-    if not given or given.isspace():
+    if not raw_body or raw_body.isspace():
         raise InvalidInput("the request body is empty; send a JSON object")
     try:
-        body = endpoint.read(given)
-        if not endpoint.is_free:
-            refuse_in_body(given)
+        body = endpoint.body_decoder(raw_body)
+        refuse_duplicate_keys(raw_body)
+        if not endpoint.has_free_form_body:
+            refuse_in_body(raw_body)
         return body
     except msgspec.ValidationError as error:
-        raise misfit("the request body", error, of=spoilt.readable(given)) from None
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:  # the latter where a text is no UTF-8
-        raise spoilt.half_character(given) or misfit("the request body", error) from None
+        raise make_validation_error("the request body", error, value=invalid_body.decode_or_none(raw_body)) from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:  # UnicodeDecodeError: a string is not UTF-8
+        raise invalid_body.find_lone_surrogate(raw_body) or make_validation_error("the request body", error) from None
     except RecursionError:
-        raise spoilt.too_deep(given) from None
+        raise invalid_body.make_too_deep_error(raw_body) from None

@@ -1,8 +1,8 @@
-"""Endpoints that are going away say so with every answer, refusals too (CON-004).
+"""Deprecation headers in every response of a deprecated endpoint, refusals included (CON-004).
 
-Deprecation: @1794787200                                  since when (RFC 9745)
-Sunset: Fri, 31 Dec 2027 23:59:59 GMT                     until when they are there at least (RFC 8594)
-Link: </api/jobs/job-24>; rel="successor-version"         what to ask instead
+Deprecation: @1794787200                                  time of the deprecation (RFC 9745)
+Sunset: Fri, 31 Dec 2027 23:59:59 GMT                     earliest time of the removal (RFC 8594)
+Link: </api/jobs/job-24>; rel="successor-version"         replacement
 """
 
 from __future__ import annotations
@@ -14,29 +14,32 @@ from email.utils import format_datetime
 from typing import Any
 from urllib.parse import quote
 
-from rota.api.endpoint import Endpoint, Handle
+from rota.api.endpoint import Endpoint, Handler
 
 log = logging.getLogger("rota.api")
 
 DEPRECATED = datetime(2026, 11, 16, tzinfo=UTC)
 SUNSET = datetime(2027, 12, 31, 23, 59, 59, tzinfo=UTC)
-_KINDS = {"job_id": "job", "batch_id": "group"}
-"""Places in which a bare number may stand, and what it is the number of."""
+_ID_PREFIXES = {"job_id": "job", "batch_id": "group"}
+"""Path parameters that can be a bare number, with the prefix of their ids."""
 
-
-_TELLS = {
-    "Deprecation": f"`@{DEPRECATED.timestamp():.0f}`: since when there is something better (RFC 9745).",
-    "Sunset": f"`{format_datetime(SUNSET, usegmt=True)}`: until when this is there at least (RFC 8594).",
-    "Link": "The path to ask instead, as `successor-version`.",
+_RESPONSE_HEADERS = {
+    "Deprecation": f"`@{DEPRECATED.timestamp():.0f}`: time of the deprecation (RFC 9745).",
+    "Sunset": f"`{format_datetime(SUNSET, usegmt=True)}`: earliest time of the removal (RFC 8594).",
+    "Link": "Path of the replacement, as `successor-version`.",
 }
 
 
-def deprecated(method: str, path: str, handle: Handle, successor: str, **more: Any) -> Endpoint:
-    return Endpoint(method, path, handle, is_deprecated=True, successor=successor, tells=_TELLS, **more)
+def deprecated_endpoint(method: str, path: str, handler: Handler, successor: str, **options: Any) -> Endpoint:
+    return Endpoint(
+        method, path, handler, is_deprecated=True, successor=successor, response_headers=_RESPONSE_HEADERS, **options
+    )
 
 
-def headers_of(endpoint: Endpoint, path: Mapping[str, str]) -> dict[str, str]:
-    successor = (endpoint.successor or "/").format_map({name: _place(name, value) for name, value in path.items()})
+def deprecation_headers(endpoint: Endpoint, path_values: Mapping[str, str]) -> dict[str, str]:
+    successor = (endpoint.successor or "/").format_map(
+        {name: _format_path_value(name, value) for name, value in path_values.items()}
+    )
     return {
         "Deprecation": f"@{DEPRECATED.timestamp():.0f}",
         "Sunset": format_datetime(SUNSET, usegmt=True),
@@ -44,23 +47,23 @@ def headers_of(endpoint: Endpoint, path: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _place(name: str, value: str) -> str:
-    full = f"{_KINDS[name]}-{value}" if name in _KINDS and value.isascii() and value.isdigit() else value
+def _format_path_value(name: str, value: str) -> str:
+    full = f"{_ID_PREFIXES[name]}-{value}" if name in _ID_PREFIXES and value.isascii() and value.isdigit() else value
     return quote(full, safe="")
 
 
-class Notes:
-    """Says once of each deprecated endpoint that it is asked: who runs Rota need not be who wrote the client."""
+class DeprecationLog:
+    """Logs the first use of each deprecated endpoint, because the operator of Rota may not be the author of the
+    client."""
 
     def __init__(self) -> None:
-        self._said: set[tuple[str, str]] = set()
+        self._logged: set[tuple[str, str]] = set()
 
-    def take(self, endpoint: Endpoint) -> None:
+    def warn_once(self, endpoint: Endpoint) -> None:
         name = (endpoint.method, endpoint.path)
-        if name in self._said:
+        if name in self._logged:
             return
-        self._said.add(name)
+        self._logged.add(name)
         log.warning(
-            "%s %s is deprecated and goes after %s; its client is to ask %s",
-            *name, SUNSET.date(), endpoint.successor,
-        )  # fmt: skip
+            "%s %s is deprecated and can be removed after %s; use %s instead", *name, SUNSET.date(), endpoint.successor
+        )

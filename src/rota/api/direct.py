@@ -1,13 +1,15 @@
-"""`POST /api/direct`: one request that waits for its turn, runs, and has the result as its answer (DEC-004).
+"""`POST /api/direct`: one request that waits to start, runs a command and responds with the result (DEC-004).
 
-With an `Idempotency-Key` it runs once, however often it is sent. The key is noted with the slot when that is reserved:
+With an `Idempotency-Key`, the command runs once, however often the request is sent. The key is stored together with the
+reservation. A repeated request gets:
 
-    it comes again while the first is open    409 in flight, by who keeps the connections
-    … after the scheduler was started anew    it is the client that comes back: it waits for the same slot
-    … after it has run                        the answer of then; where nobody could be told, what the slot came to
-    … after its turn did not come             nothing of it ran: its turn is waited for anew
+    while the first one is open            409, request in progress
+    after a restart of the scheduler       the reservation: the client has reconnected and waits for it
+    after the command has run              the stored response, or the outcome of the reservation if there is none
+    after it did not start in time         a new reservation, because nothing of the first one ran
 
-A client that goes away withdraws it all the same. Sent again, it says what became of it.
+A client that disconnects withdraws its reservation even if the request has a key. A repeated request then returns the
+outcome.
 """
 
 from __future__ import annotations
@@ -23,216 +25,251 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
+from rota.api.client_leases import CLIENT_GONE, ClientLease
 from rota.api.context import Context
-from rota.api.endpoint import Call, Endpoint, Key, Nothing, Reply
-from rota.api.once import as_it_is
-from rota.api.presence import GONE, Hold
-from rota.api.problem import NOBODY, problem
-from rota.api.reserve import Prepared, SlotAsked, prepare
-from rota.api.router import Found
-from rota.api.slot import SLOT, until_ended, while_there
-from rota.command.slot import Reserved, come_back
+from rota.api.endpoint import Endpoint, Invocation, JsonReply, NoQuery, RequestKey
+from rota.api.idempotent_call import render_unchanged
+from rota.api.problem import CLIENT_CLOSED_REQUEST, problem_response
+from rota.api.reservation import RESERVATION, wait_until_ended, wait_while_connected
+from rota.api.reservation_request import DirectExecutionRequest, PreparedReservation, prepare_reservation
+from rota.api.router import RouteMatch
+from rota.command.reservation import ReserveOutcome, reattach_client
 from rota.config.section import is_route
-from rota.engine.act import settle
-from rota.engine.once import Note, Once, Told, note, noted_before
-from rota.engine.work import Work
-from rota.errors import Conflict, InvalidInput, NotFound, RotaError, Unavailable, WaitOver, within
-from rota.ids import SlotId, show_slot
-from rota.view.log import STREAMS, path_in, pieces, size_of
-from rota.wire.slot import CutForm, DirectForm, SlotForm
+from rota.engine.idempotency import IdempotentRequest, PendingResponse, StoredResponse, encode_pending, find_pending
+from rota.engine.requests import store_response
+from rota.engine.transaction import Transaction
+from rota.errors import Conflict, InvalidInput, NotFound, ReservationTimeout, RotaError, ServiceUnavailable, error_path
+from rota.ids import ReservationId, format_reservation_id
+from rota.view.log import STREAMS, log_path_in, log_size, read_chunks
+from rota.wire.reservation import DirectResult, ReservationView, Truncation
 
 log = logging.getLogger("rota.api")
 
-MOST = 64 * 1024
-"""Bytes of each stream in an answer: its end, which says what came of it."""
-RETRY_AFTER = 10
-"""Seconds after which it may be worth another try."""
+MAX_STREAM_BYTES = 64 * 1024
+"""Maximum bytes of each stream in a response. They are the end of the stream, which shows the result."""
+RETRY_AFTER_SECONDS = 10
+"""Seconds after which a request that did not start may be repeated."""
 
-Answer = Reply[DirectForm] | Response
+DirectReply = JsonReply[DirectResult] | Response
 
 
-async def direct(call: Call[Nothing, SlotAsked]) -> Reply[DirectForm] | Response:
-    """Run a command at the next free place. Or what a template says; the answer is the result.
+async def run_direct(call: Invocation[NoQuery, DirectExecutionRequest]) -> JsonReply[DirectResult] | Response:
+    """Run a command before the queue, and return its result. The request has the command, or a template with it.
 
-    Answered when it has ended, with 200 however it ended, and with the end of what it wrote. When the connection closes
-    it is cancelled. 503 `wait-over` says that its turn did not come in time, and that nothing of it ran.
+    The response is sent when the command has ended: 200 with any exit code, and with the end of its output. The command
+    is cancelled when the connection closes. 503 `reservation-timeout` means that it did not start in time, and
+    that nothing of it ran.
     """
     if call.body.command is None and call.body.template is None:
         raise InvalidInput(
-            "a direct execution needs a command or a template; to do the work yourself reserve with POST /api/slots"
-        ).under(".command")
+            "a direct execution needs a command or a template;"
+            " for work of the client itself, reserve with POST /api/reservations"
+        ).at_path(".command")
     return await _run(call, call.body)
 
 
-async def run_by_route(call: Call[Nothing, dict[str, Any] | None]) -> Reply[DirectForm] | Response:
-    """Run what `[direct.routes]` says: the body has the params of the template that the path stands for."""
-    path, name = f"/{call.path['route']}", call.path["template"]
+async def run_route(call: Invocation[NoQuery, dict[str, Any] | None]) -> JsonReply[DirectResult] | Response:
+    """Run the template of a path in `[direct.routes]`. The body has the params of the template."""
+    path, name = f"/{call.path_values['route']}", call.path_values["template"]
     try:
-        with within("", instead_of=".params"):  # they are the body; all else is the template's
-            return await _run(call, SlotAsked(template=name, params=call.body or {}))
-    except (NotFound, Conflict) as refused:
-        refused.args = (f"{path} runs the template {name}: {refused.message}",)
+        with error_path("", replaced_prefix=".params"):  # the body has the params only
+            return await _run(call, DirectExecutionRequest(template=name, params=call.body or {}))
+    except (NotFound, Conflict) as error:
+        error.args = (f"{path} runs the template {name}: {error.message}",)
         raise
 
 
-class _ByRoute(Endpoint):
-    """Its template is that of the moment when the path was found: what is configured may change while a body comes."""
+class _RouteEndpoint(Endpoint):
+    """Endpoint of a route. Its template is the one at the moment when the path was matched, because the configuration
+    can change while the body arrives."""
 
-    def path_of(self, values: Sequence[str]) -> dict[str, str]:
+    def path_values(self, values: Sequence[str]) -> dict[str, str]:
         route, template = values
         return {"route": route, "template": template}
 
     @property
-    def names(self) -> None:
-        """What its path stands for is not the request's to say, but the configuration's."""
+    def subject_parameter(self) -> None:
+        """None, because the configuration selects the template, not the request."""
 
 
-_BY_ROUTE = {"POST": _ByRoute("POST", "/{route:path}", run_by_route, is_keyed=True)}
+_ROUTE_ENDPOINTS = {"POST": _RouteEndpoint("POST", "/{route:path}", run_route, accepts_key=True)}
 
 
-def find_route(context: Context, path: str) -> Found | None:
-    """The paths of `[direct.routes]`, as they are at this moment."""
+def find_route(context: Context, path: str) -> RouteMatch | None:
+    """Return the endpoint of a path in the current `[direct.routes]`."""
     if not is_route(path):
         return None
-    context.control.look_at_config()
+    context.control.check_config()
     template = context.control.config.routes.get(path)
-    return None if template is None else Found(_BY_ROUTE, (path.removeprefix("/"), template))
+    return None if template is None else RouteMatch(_ROUTE_ENDPOINTS, (path.removeprefix("/"), template))
 
 
-async def _run(call: Call[Any, Any], asked: SlotAsked) -> Answer:
+async def _run(call: Invocation[Any, Any], request: DirectExecutionRequest) -> DirectReply:
     context = call.context
     while True:
-        begun = await _begin(call, asked)
-        if isinstance(begun, Told):
-            return Reply.repeated(begun)
-        form = await _ended(call, begun.slot)
-        if form is None:
-            return Response(status_code=NOBODY)
-        if form.reason != GONE or form.started_at is not None:
+        started = await _reserve(call, request)
+        if isinstance(started, StoredResponse):
+            return JsonReply.replay(started)
+        reservation = await _wait_until_ended(call, started.reservation)
+        if reservation is None:
+            return Response(status_code=CLIENT_CLOSED_REQUEST)
+        if reservation.reason != CLIENT_GONE or reservation.started_at is not None:
             break
-        # It was about to be withdrawn, for its client of before had gone; this one is there, and nothing of it ran.
-    if form.finished_at is None:
-        with_key = "send this again with its key" if call.key else f"POST /api/slots/{form.id}/renew"
-        raise Unavailable(
-            f"the scheduler is stopping; {form.id} goes on when it is back, if you say within 30 s of that that you are"
-            f" there: {with_key}"
+        # It was withdrawn because its previous client had disconnected. Nothing ran, so this client reserves again.
+    if reservation.finished_at is None:
+        advice = (
+            "repeat this request with its key" if call.key else f"send POST /api/reservations/{reservation.id}/renew"
         )
-    if form.exit_code == WaitOver.exit_code and form.started_at is None:
-        return _wait_over(form)
-    directory = context.home.slots / str(begun.slot)
-    return await _told(call, await asyncio.to_thread(_result, form, directory, begun.warnings))
+        raise ServiceUnavailable(
+            f"the scheduler is stopping; to continue {reservation.id} after its restart, {advice} within 30 s"
+        )
+    if reservation.exit_code == ReservationTimeout.exit_code and reservation.started_at is None:
+        return _reservation_timeout_response(reservation)
+    directory = context.home.reservations / str(started.reservation)
+    return await _store_reply(call, await asyncio.to_thread(_build_result, reservation, directory, started.warnings))
 
 
-async def _begin(call: Call[Any, Any], asked: SlotAsked) -> Reserved | Told:
+async def _reserve(call: Invocation[Any, Any], request: DirectExecutionRequest) -> ReserveOutcome | StoredResponse:
     context, key = call.context, call.key
     if key is None:
-        prepared = await prepare(context, asked, is_attended=True)
-        reserved = await context.perform(prepared.act)
-        context.presence.expect(reserved.slot, prepared.wait)
+        prepared = await prepare_reservation(context, request, has_client=True)
+        reserved = await context.run_in_turn(prepared.operation)
+        context.leases.start_wait(reserved.reservation, prepared.wait)
         return reserved
-    prepared = await _prepare_if_possible(context, asked)
-    once = Once(key=key.key, digest=key.digest, tell=_note)
-    begun = await context.perform_once(once, partial(_reserve_once, key=key, reserve=prepared.act), as_it_is)
-    if isinstance(begun, Told):
-        return begun
-    reserved, is_new = begun
+    prepared = await _prepare_if_possible(context, request)
+    idempotency = IdempotentRequest(key=key.key, digest=key.digest, render=_pending_response)
+    reserve = partial(_reserve_once, key=key, reserve=prepared.operation)
+    started = await context.run_once(idempotency, reserve, render_unchanged)
+    if isinstance(started, StoredResponse):
+        return started
+    reserved, is_new = started
     if is_new:
-        context.presence.expect(reserved.slot, prepared.wait)
+        context.leases.start_wait(reserved.reservation, prepared.wait)
     return reserved
 
 
-async def _prepare_if_possible(context: Context, asked: SlotAsked) -> Prepared:
-    """What could not be reserved now may have been before: then it is not refused."""
+async def _prepare_if_possible(context: Context, request: DirectExecutionRequest) -> PreparedReservation:
+    """Prepare a reservation. The refusal of a request that cannot be reserved now is postponed, because an earlier
+    request with its key may have been reserved."""
 
-    def refuse(_work: Work, error: RotaError) -> Reserved:
+    def refuse(_tx: Transaction, error: RotaError) -> ReserveOutcome:
         raise error
 
     try:
-        return await prepare(context, asked, is_attended=True)
+        return await prepare_reservation(context, request, has_client=True)
     except RotaError as error:
-        return Prepared(partial(refuse, error=error), None)
+        return PreparedReservation(partial(refuse, error=error), None)
 
 
-def _reserve_once(work: Work, key: Key, reserve: Callable[[Work], Reserved]) -> tuple[Reserved, bool]:
-    """A place, and whether it is a new one. One that ended before its turn came is nobody's: nothing of it ran."""
-    noted = noted_before(work.session, *key)
-    if noted is None:
-        return reserve(work), True
-    before = Reserved(slot=noted.slot, warnings=noted.warnings)
-    found = work.session.slot(before.slot)
-    if found is None:
+def _reserve_once(
+    tx: Transaction, key: RequestKey, reserve: Callable[[Transaction], ReserveOutcome]
+) -> tuple[ReserveOutcome, bool]:
+    """Return the reservation of the key, and whether it is new. One that ended before its start is replaced, because
+    nothing of it ran."""
+    pending = find_pending(tx.session, *key)
+    if pending is None:
+        return reserve(tx), True
+    earlier = ReserveOutcome(reservation=pending.reservation, warnings=pending.warnings)
+    record = tx.session.reservation(earlier.reservation)
+    if record is None:
         raise Conflict(
-            f"this came with its Idempotency-Key before, as {show_slot(before.slot)}, of which nothing is stored any"
-            " more: it may have run; if it is to run again, send it with a new key"
+            f"this Idempotency-Key belongs to {format_reservation_id(earlier.reservation)}, whose record is lost:"
+            " the command may have run; to run it again, use a new key"
         )
-    if found.finished_at is not None and found.started_at is None:
-        work.session.remove_answers([key.key])
-        return reserve(work), True
-    come_back(work, before.slot)
-    return before, False
+    if record.finished_at is not None and record.started_at is None:
+        tx.session.remove_responses([key.key])
+        return reserve(tx), True
+    reattach_client(tx, earlier.reservation)
+    return earlier, False
 
 
-def _note(begun: tuple[Reserved, bool]) -> Told | None:
-    reserved, is_new = begun
-    return note(Note(slot=reserved.slot, warnings=reserved.warnings)) if is_new else None
+def _pending_response(result: tuple[ReserveOutcome, bool]) -> StoredResponse | None:
+    reserved, is_new = result
+    return (
+        encode_pending(PendingResponse(reservation=reserved.reservation, warnings=reserved.warnings))
+        if is_new
+        else None
+    )
 
 
-async def _ended(call: Call[Any, Any], slot: SlotId) -> SlotForm | None:
-    """The slot when it has ended or the scheduler ends; none when the client has gone."""
-    context, hold = call.context, Hold()
-    with context.presence.attending(slot, hold):
-        form = await while_there(call.request, until_ended(context, slot, math.inf))
-        hold.is_over = form is not None and form.finished_at is not None
-    return form
+async def _wait_until_ended(call: Invocation[Any, Any], reservation: ReservationId) -> ReservationView | None:
+    """Return the reservation when it has ended or the scheduler stops; None if the client disconnected."""
+    context, lease = call.context, ClientLease()
+    with context.leases.hold_connection(reservation, lease):
+        current = await wait_while_connected(call.request, wait_until_ended(context, reservation, math.inf))
+        lease.has_ended = current is not None and current.finished_at is not None
+    return current
 
 
-def _wait_over(form: SlotForm) -> Response:
-    text = f"{form.id}: {form.reason}; nothing of it ran"
-    return problem(WaitOver.code, WaitOver.http_status, text, headers={"Retry-After": str(RETRY_AFTER)})
+def _reservation_timeout_response(reservation: ReservationView) -> Response:
+    return problem_response(
+        ReservationTimeout.code,
+        ReservationTimeout.http_status,
+        f"{reservation.id}: {reservation.reason}; nothing of it ran",
+        headers={"Retry-After": str(RETRY_AFTER_SECONDS)},
+    )
 
 
-async def _told(call: Call[Any, Any], form: DirectForm) -> Reply[Any]:
-    """What is told is kept for the key. Where that cannot be, who asks again is told what the slot came to."""
-    told = Reply(form).told()
+async def _store_reply(call: Invocation[Any, Any], result: DirectResult) -> JsonReply[Any]:
+    """Store the reply for the key. If this fails, a repeated request gets the outcome of the reservation."""
+    response = JsonReply(result).to_stored()
     if call.key is not None:
         try:
-            await call.context.perform(partial(settle, key=call.key.key, digest=call.key.digest, told=told))
+            await call.context.run_in_turn(
+                partial(store_response, key=call.key.key, digest=call.key.digest, response=response)
+            )
         except RotaError as error:
-            log.warning("the answer to %s could not be kept: %s", form.slot.id, error.message)
-    return Reply(msgspec.Raw(told.body))
+            log.warning("cannot store the response for %s: %s", result.reservation.id, error.message)
+    return JsonReply(msgspec.Raw(response.body))
 
 
-def _result(form: SlotForm, directory: Path, warnings: list[str]) -> DirectForm:
-    """What is not UTF-8 is replaced here; the files have it as it was written."""
-    sizes = {name: size_of(path_in(directory, name)) for name in STREAMS}
+def _build_result(reservation: ReservationView, directory: Path, warnings: list[str]) -> DirectResult:
+    """Build the result. Bytes that are not UTF-8 are replaced here, but not in the log files."""
+    sizes = {name: log_size(log_path_in(directory, name)) for name in STREAMS}
     ends = {
-        name: b"".join(pieces(path_in(directory, name), max(0, size - MOST), MOST)).decode("utf-8", "replace")
+        name: b"".join(
+            read_chunks(log_path_in(directory, name), max(0, size - MAX_STREAM_BYTES), MAX_STREAM_BYTES)
+        ).decode("utf-8", "replace")
         for name, size in sizes.items()
     }
-    return DirectForm(
-        slot=form,
+    return DirectResult(
+        reservation=reservation,
         stdout=ends["stdout"],
         stderr=ends["stderr"],
-        truncated=CutForm(stdout=sizes["stdout"] > MOST, stderr=sizes["stderr"] > MOST),
+        truncated=Truncation(stdout=sizes["stdout"] > MAX_STREAM_BYTES, stderr=sizes["stderr"] > MAX_STREAM_BYTES),
         warning="; ".join(warnings) or None,
     )
 
 
-_SHOWN = {
-    "slot": {
-        **SLOT, "status": "COMPLETED", "ready": False, "command": ["echo", "hi"], "attended": True, "exit_code": 0,
-        "finished_at": "2026-11-16T08:20:04.110325Z", "pid": 4711,
-        "log_paths": {"stdout": "/srv/web/.rota/slots/5/stdout.log", "stderr": "/srv/web/.rota/slots/5/stderr.log"},
+_EXAMPLE = {
+    "reservation": {
+        **RESERVATION,
+        "status": "COMPLETED",
+        "ready": False,
+        "command": ["echo", "hi"],
+        "has_client": True,
+        "exit_code": 0,
+        "finished_at": "2026-11-16T08:20:04.110325Z",
+        "pid": 4711,
+        "log_paths": {
+            "stdout": "/srv/web/.rota/reservations/5/stdout.log",
+            "stderr": "/srv/web/.rota/reservations/5/stderr.log",
+        },
     },
     "stdout": "hi\n",
     "stderr": "",
     "truncated": {"stdout": False, "stderr": False},
     "warning": None,
-}  # fmt: skip
+}
 
 ENDPOINTS = [
     Endpoint(
-        "POST", "/api/direct", direct, is_keyed=True, refuses=(404, 409, WaitOver), sends={"command": ["echo", "hi"]},
-        shows=_SHOWN,
-    ),
-]  # fmt: skip
+        "POST",
+        "/api/direct",
+        run_direct,
+        accepts_key=True,
+        errors=(404, 409, ReservationTimeout),
+        request_example={"command": ["echo", "hi"]},
+        response_example=_EXAMPLE,
+    )
+]

@@ -1,16 +1,16 @@
-"""What `[display]` says, for commands: reading the file themselves would take them longer than asking."""
+"""Display settings over HTTP. A request is faster for a command than reading the configuration itself."""
 
 from __future__ import annotations
 
-from rota.api.endpoint import Call, Endpoint, Nothing, Reply
-from rota.config.section import Display
+from rota.api.endpoint import Endpoint, Invocation, JsonReply, NoQuery
+from rota.config.section import DisplayConfig
 
 
-async def get_display(call: Call[Nothing, None]) -> Reply[Display]:
-    """Say how commands are to show jobs. That is `[display]` of the configuration."""
+async def get_display(call: Invocation[NoQuery, None]) -> JsonReply[DisplayConfig]:
+    """Show how commands display jobs: `[display]` of the configuration."""
     control = call.context.control
-    control.look_at_config()  # what was just written holds for what is shown after it
-    return Reply(control.config.display)
+    control.check_config()  # a change of the file applies to the next command
+    return JsonReply(control.config.display)
 
 
-ENDPOINTS = [Endpoint("GET", "/api/display", get_display, shows=Display())]
+ENDPOINTS = [Endpoint("GET", "/api/display", get_display, response_example=DisplayConfig())]

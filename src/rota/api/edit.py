@@ -1,4 +1,4 @@
-"""Edits over HTTP."""
+"""Edits of waiting jobs over HTTP."""
 
 from __future__ import annotations
 
@@ -6,42 +6,46 @@ from collections.abc import Sequence
 from functools import partial
 
 from rota.api.context import Context
-from rota.api.endpoint import Call, Endpoint, Nothing, Reply
+from rota.api.endpoint import Endpoint, Invocation, JsonReply, NoQuery
 from rota.api.example import WAITING_JOB
-from rota.command.edit import Edit, Edited, edit, parse
-from rota.engine.work import Work
-from rota.ids import JobId, parse_job
+from rota.command.edit import EditOutcome, EditRequest, edit, parse_edit
+from rota.engine.transaction import Transaction
+from rota.ids import JobId, parse_job_id
 from rota.view import job as view
-from rota.wire.edit import EditForm
+from rota.wire.edit import EditResult
 
 
-async def edit_job(call: Call[Nothing, Edit]) -> Reply[EditForm]:
-    """Change what a job that waits was asked for, whole or not at all. Command and params are fixed once it has been
-    dispatched (409); what it waits for and what it makes are fixed at submit."""
-    return Reply(await edited(call.context, call.place("job", parse_job), call.body))
+async def edit_job(call: Invocation[NoQuery, EditRequest]) -> JsonReply[EditResult]:
+    """Change a waiting job, completely or not at all. Command and params are fixed once the job is dispatched (409).
+    Dependencies and artifacts are fixed at submit."""
+    return JsonReply(await apply_edit(call.context, call.path_parameter("job", parse_job_id), call.body))
 
 
-async def edited(context: Context, job: JobId, wanted: Edit) -> EditForm:
-    context.control.look_at_config()  # a retry policy that was just written can be chosen
-    act = partial(edit, job=job, wanted=wanted, actor=context.actor)
-    return await context.perform_and_see(act, partial(_see, context))
+async def apply_edit(context: Context, job: JobId, changes: EditRequest) -> EditResult:
+    context.control.check_config()  # the edit can name a retry policy that was just added to the file
+    operation = partial(edit, job=job, request=changes, actor=context.actor)
+    return await context.run_and_render(operation, partial(_render, context))
 
 
-def _see(context: Context, work: Work, results: Sequence[Edited]) -> list[EditForm]:
+def _render(context: Context, tx: Transaction, results: Sequence[EditOutcome]) -> list[EditResult]:
     return [
-        EditForm(
-            job=view.show(work.session, told.job, context.sight()),
-            fields=told.fields,
-            warning="; ".join(told.warnings) or None,
+        EditResult(
+            job=view.show(tx.session, outcome.job, context.view_context()),
+            fields=outcome.fields,
+            warning="; ".join(outcome.warnings) or None,
         )
-        for told in results
+        for outcome in results
     ]
 
 
 ENDPOINTS = [
     Endpoint(
-        "PATCH", "/api/jobs/{job}", edit_job, refuses=(409,), reads=parse,
-        sends={"set_params": {"chapter": 8}, "priority": 5, "delay": None},
-        shows={"job": WAITING_JOB, "fields": ["params", "priority"], "warning": None},
-    ),
-]  # fmt: skip
+        "PATCH",
+        "/api/jobs/{job}",
+        edit_job,
+        errors=(409,),
+        body_decoder=parse_edit,
+        request_example={"set_params": {"chapter": 8}, "priority": 5, "delay": None},
+        response_example={"job": WAITING_JOB, "fields": ["params", "priority"], "warning": None},
+    )
+]

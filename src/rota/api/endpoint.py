@@ -1,16 +1,16 @@
-"""An endpoint: method, path, and a handler whose signature says what it takes and what it gives.
+"""Endpoint: a method, a path, and a handler whose signature defines the request and the response.
 
-    async def get_job(call: Call[JobQuery, None]) -> Reply[JobForm]: ...
-    async def submit_job(call: Call[Nothing, Submission]) -> Reply[SubmitForm]: ...
+    async def get_job(call: Invocation[JobQuery, None]) -> JsonReply[JobView]: ...
+    async def submit_job(call: Invocation[NoQuery, Submission]) -> JsonReply[SubmitResult]: ...
 
     ENDPOINTS = [
         Endpoint("GET", "/api/jobs/{job}", get_job),
-        Endpoint("POST", "/api/jobs", submit_job, statuses=(201,), is_keyed=True),
+        Endpoint("POST", "/api/jobs", submit_job, statuses=(201,), accepts_key=True),
     ]
 
-The first type is the query, the second the body: None for no body, `T | None` for one that may be left out. Requests
-are decoded by these types before the handler is called, and the OpenAPI document is made from them, so that the three
-cannot differ. The handler's docstring is the endpoint's description; its first sentence is the summary.
+The first type is the query, the second the body: None for no body, `T | None` for one that can be left out. Requests
+are decoded by these types before the handler is called, and the OpenAPI document is generated from them, so the three
+cannot differ. The handler's docstring is the description of the operation; its first sentence is the summary.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rota.api.context import Context
-from rota.engine.once import Told
-from rota.errors import RotaError, within
+from rota.engine.idempotency import StoredResponse
+from rota.errors import RotaError, error_path
 from rota.wire import encode
 
 Q = TypeVar("Q")
@@ -35,218 +35,241 @@ B = TypeVar("B")
 F = TypeVar("F")
 T = TypeVar("T")
 
-_PLACE = re.compile(r"\{(\w+)(:path)?\}")
+_PATH_PARAMETER = re.compile(r"\{(\w+)(:path)?\}")
 
 
-class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Nothing can be asked for in the query."""
+class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Query without parameters."""
 
 
-class Key(NamedTuple):
-    """An `Idempotency-Key`, and the digest of the request that it stands for."""
+class DryRunQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    dry_run: bool = False
+    """Return what would be done, without doing it."""
+
+
+class RequestKey(NamedTuple):
+    """`Idempotency-Key` of a request, and the digest of the request."""
 
     key: str
     digest: str
 
 
 class Header(NamedTuple):
-    """A header that a request may have."""
+    """Header that an endpoint reads."""
 
     description: str
     example: str
     pattern: str
 
 
-class Call(Generic[Q, B]):
-    """One request, decoded."""
+class Invocation(Generic[Q, B]):
+    """Decoded request to an endpoint."""
 
     def __init__(
-        self, request: Request, context: Context, *, path: Mapping[str, str], query: Q, body: B, key: Key | None
+        self,
+        request: Request,
+        context: Context,
+        *,
+        path_values: Mapping[str, str],
+        query: Q,
+        body: B,
+        key: RequestKey | None,
     ) -> None:
         self.request = request
         self.context = context
-        self.path = path
-        """What stands in the places of the endpoint's path."""
+        self.path_values = path_values
+        """Path parameters by name."""
         self.query = query
         self.body = body
         self.key = key
 
-    def place(self, name: str, parse: Callable[[str], T]) -> T:
-        """What stands in a place of the path, as what it means."""
-        with within(f".{name}"):
-            return parse(self.path[name])
+    def path_parameter(self, name: str, parse: Callable[[str], T]) -> T:
+        """Parse a path parameter. Errors get its name as their path."""
+        with error_path(f".{name}"):
+            return parse(self.path_values[name])
 
 
-class Reply(Generic[F]):
-    """An answer in JSON."""
+class JsonReply(Generic[F]):
+    """JSON response of a handler."""
 
-    def __init__(self, form: F, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
-        self.form = form
+    def __init__(self, body: F, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+        self.body = body
         self.status = status
         self.headers = headers
 
-    def told(self) -> Told:
-        return Told(status=self.status, body=encode(self.form))
+    def to_stored(self) -> StoredResponse:
+        return StoredResponse(status=self.status, body=encode(self.body))
 
     @classmethod
-    def repeated(cls, told: Told) -> Reply[Any]:
-        """What was told before, to the byte."""
-        return Reply(msgspec.Raw(told.body), told.status, {"Idempotent-Replayed": "true"})
+    def replay(cls, response: StoredResponse) -> JsonReply[Any]:
+        """Return a stored response, byte for byte."""
+        return JsonReply(msgspec.Raw(response.body), response.status, {"Idempotent-Replayed": "true"})
 
 
-Handle = Callable[[Call[Any, Any]], Awaitable[Reply[Any] | Response]]
+Handler = Callable[[Invocation[Any, Any]], Awaitable[JsonReply[Any] | Response]]
 
 
 class Endpoint:
+    """HTTP operation."""
+
     def __init__(
         self,
         method: str,
         path: str,
-        handle: Handle,
+        handler: Handler,
         *,
         statuses: Sequence[int] = (200,),
         media: str | Sequence[str] | None = None,
-        or_gives: Mapping[int, Any] = {},
-        is_keyed: bool = False,
+        other_response_types: Mapping[int, Any] = {},
+        accepts_key: bool = False,
         is_public: bool = False,
-        refuses: Sequence[int | type[RotaError]] = (),
-        hears: Mapping[str, Header] = {},
-        tells: Mapping[str, str] = {},
+        errors: Sequence[int | type[RotaError]] = (),
+        request_headers: Mapping[str, Header] = {},
+        response_headers: Mapping[str, str] = {},
         is_deprecated: bool = False,
         successor: str | None = None,
-        sends: Any = msgspec.UNSET,
-        shows: Any = msgspec.UNSET,
-        also_shows: Mapping[int, Any] = {},
-        reads: Callable[[bytes], Any] | None = None,
+        request_example: Any = msgspec.UNSET,
+        response_example: Any = msgspec.UNSET,
+        other_response_examples: Mapping[int, Any] = {},
+        body_decoder: Callable[[bytes], Any] | None = None,
     ) -> None:
-        """`statuses` are those of its answers, of the type that its handler says or as `or_gives` says, which is None
-        for one without a body; `media` is what they are in, where that is not JSON; `refuses` are refusals beside those
-        that any endpoint may have, or their statuses; `hears` are headers that it goes by, `tells` says what is in
-        headers of its answers. `sends` and `shows` are an example of body and answer, of all statuses but those that
-        `also_shows` has one for. `reads` decodes the body where its type alone would say too little of what is wrong
-        with it. A public one needs no token.
-        `successor` is the path to ask instead of a deprecated one, with the same places."""
+        """Create an endpoint.
+
+        `statuses` are the success statuses. Responses have the type in the handler's signature, or the one that
+        `other_response_types` gives for their status, where None is a response without a body. `media` is their media
+        type if it is not JSON. `errors` are refusals, as classes or statuses, in addition to those that every endpoint
+        can send. `request_headers` are the headers that the endpoint reads; `response_headers` describes the headers
+        that it sends. `request_example` and `response_example` go into the OpenAPI document; `other_response_examples`
+        has examples for statuses that need their own. `body_decoder` replaces the decoder of the body type where that
+        would not describe errors well enough. A public endpoint (`is_public`) needs no token. `successor` is the path
+        that replaces a deprecated endpoint; it has the same path parameters.
+        """
         self.method = method
-        self.path = _PLACE.sub(r"{\1}", path)
+        self.path = _PATH_PARAMETER.sub(r"{\1}", path)
         self.segments = tuple(path.strip("/").split("/"))
-        self.places = tuple(name for name, _ in _PLACE.findall(path))
-        self.handle = handle
+        self.path_parameters = tuple(name for name, _ in _PATH_PARAMETER.findall(path))
+        self.handler = handler
         self.statuses = tuple(statuses)
         self.media = media
-        self._or_gives = or_gives
-        self.is_keyed = is_keyed
+        self._other_response_types = other_response_types
+        self.accepts_key = accepts_key
         self.is_public = is_public
-        self.hears = hears
-        self.tells = tells
-        self.refuses = tuple(refuses)
+        self.request_headers = request_headers
+        self.response_headers = response_headers
+        self.errors = tuple(errors)
         self.is_deprecated = is_deprecated
         self.successor = successor
-        self.sends = sends
-        self.shows = shows
-        self.also_shows = also_shows
-        self._reads = reads
+        self.request_example = request_example
+        self.response_example = response_example
+        self.other_response_examples = other_response_examples
+        self._custom_body_decoder = body_decoder
 
-    # What its handler's signature says: read when it is first asked, since at a start nobody has asked for anything.
+    # Types from the handler's signature. They are resolved at their first use, which keeps the scheduler's start fast.
 
     @cached_property
     def _hints(self) -> dict[str, Any]:
-        return get_type_hints(self.handle, include_extras=True)
+        return get_type_hints(self.handler, include_extras=True)
 
     @cached_property
-    def asks(self) -> Any:
-        """The type of its query."""
+    def query_type(self) -> Any:
+        """Type of the query."""
         return get_args(next(iter(self._hints.values())))[0]
 
     @cached_property
-    def takes(self) -> Any:
-        """The type of its body."""
+    def body_type(self) -> Any:
+        """Type of the body."""
         return get_args(next(iter(self._hints.values())))[1]
 
     @cached_property
-    def gives(self) -> Any:
-        """The type of its answers; none where they are not JSON."""
-        return _forms_of(self._hints["return"])[0]
+    def response_type(self) -> Any:
+        """Type of the responses; None if they are not JSON."""
+        return _response_types(self._hints["return"])[0]
 
     @cached_property
-    def or_gives(self) -> dict[int, Any]:
-        """Other types of its answers, by status."""
-        _, *others = _forms_of(self._hints["return"])
-        return {**{status: form for form in others for status in self.statuses}, **self._or_gives}
+    def other_response_types(self) -> dict[int, Any]:
+        """Other types of responses, by status."""
+        _, *others = _response_types(self._hints["return"])
+        return {**{status: kind for kind in others for status in self.statuses}, **self._other_response_types}
 
     @cached_property
-    def may_be_empty(self) -> bool:
-        return get_origin(self.takes) in (Union, UnionType) and NoneType in get_args(self.takes)
+    def is_body_optional(self) -> bool:
+        return get_origin(self.body_type) in (Union, UnionType) and NoneType in get_args(self.body_type)
 
     @cached_property
-    def form(self) -> Any:
-        """Of a body that is there: what may be left out is not said to be null instead."""
-        return _without_none(self.takes)
+    def required_body_type(self) -> Any:
+        """Type of a body that is present. A body that can be left out cannot be null."""
+        return _without_none(self.body_type)
 
     @cached_property
-    def read(self) -> Callable[[bytes], Any]:
-        """Of a body that is there, what it says."""
-        return msgspec.json.Decoder(self.form).decode if self._reads is None else self._reads
+    def body_decoder(self) -> Callable[[bytes], Any]:
+        """Decoder of a body that is present."""
+        return (
+            msgspec.json.Decoder(self.required_body_type).decode
+            if self._custom_body_decoder is None
+            else self._custom_body_decoder
+        )
 
     @cached_property
-    def is_free(self) -> bool:
-        """Whether its body is anybody's JSON."""
-        return get_origin(self.form) is dict
+    def has_free_form_body(self) -> bool:
+        """Whether the body is an arbitrary JSON object."""
+        return get_origin(self.required_body_type) is dict
 
     @cached_property
     def _fields(self) -> tuple[msgspec.structs.FieldInfo, ...]:
-        return msgspec.structs.fields(self.asks)
+        return msgspec.structs.fields(self.query_type)
 
     @cached_property
-    def listed(self) -> frozenset[str]:
-        """What may stand in the query more than once."""
-        return frozenset(field.name for field in self._fields if get_origin(_bare(field.type)) in (list, tuple))
+    def repeatable_parameters(self) -> frozenset[str]:
+        """Query parameters that can be repeated."""
+        return frozenset(field.name for field in self._fields if get_origin(_unwrap_type(field.type)) in (list, tuple))
 
     @cached_property
-    def texts(self) -> frozenset[str]:
-        """What may be any text in the query, also one that looks like something else."""
-        return frozenset(field.encode_name for field in self._fields if _bare(field.type) is str)
+    def text_parameters(self) -> frozenset[str]:
+        """Query parameters that take any text, even `null`."""
+        return frozenset(field.encode_name for field in self._fields if _unwrap_type(field.type) is str)
 
     @cached_property
-    def known(self) -> tuple[str, ...]:
+    def query_parameters(self) -> tuple[str, ...]:
         return tuple(field.encode_name for field in self._fields)
 
-    def path_of(self, values: Sequence[str]) -> dict[str, str]:
-        """What stands in which place."""
-        return dict(zip(self.places, values, strict=True)) if self.places else {}
+    def path_values(self, values: Sequence[str]) -> dict[str, str]:
+        """Return the path parameters by name."""
+        return dict(zip(self.path_parameters, values, strict=True)) if self.path_parameters else {}
 
     @property
-    def names(self) -> str | None:
-        """The place of its path that names what it is about; none where that is no single thing."""
-        return self.places[0] if self.places else None
+    def subject_parameter(self) -> str | None:
+        """Path parameter that names the subject of the request; None if there is no single subject."""
+        return self.path_parameters[0] if self.path_parameters else None
 
     @property
-    def name(self) -> str:
-        """Of the operation, in the OpenAPI document."""
-        return str(getattr(self.handle, "__name__", self.path))
+    def operation_id(self) -> str:
+        """Operation id in the OpenAPI document."""
+        return str(getattr(self.handler, "__name__", self.path))
 
     @property
     def module(self) -> str:
-        return self.handle.__module__.rpartition(".")[2]
+        return self.handler.__module__.rpartition(".")[2]
 
 
-def _forms_of(answer: Any) -> list[Any]:
-    """`F` of `Reply[F]`, or of `Reply[F] | Response`, or both of `Reply[F | G]`; none of them where it is not JSON."""
-    for each in (answer, *get_args(answer)):
-        if get_origin(each) is Reply:
-            (form,) = get_args(each)
-            return list(get_args(form)) if get_origin(form) in (Union, UnionType) else [form]
+def _response_types(annotation: Any) -> list[Any]:
+    """Return the types of a JSON reply: `[F]` for `JsonReply[F]` and `JsonReply[F] | Response`, `[F, G]` for
+    `JsonReply[F | G]`, `[None]` for a response that is not JSON."""
+    for part in (annotation, *get_args(annotation)):
+        if get_origin(part) is JsonReply:
+            (kind,) = get_args(part)
+            return list(get_args(kind)) if get_origin(kind) in (Union, UnionType) else [kind]
     return [None]
 
 
 def _without_none(kind: Any) -> Any:
     parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else ()
-    return Union[tuple(each for each in parts if each is not NoneType)] if NoneType in parts else kind  # noqa: UP007
+    return Union[tuple(part for part in parts if part is not NoneType)] if NoneType in parts else kind  # noqa: UP007
 
 
-def _bare(kind: Any) -> Any:
-    """Without its annotations, and without None."""
+def _unwrap_type(kind: Any) -> Any:
+    """Return the type without annotations and without None."""
     while hasattr(kind, "__metadata__"):
         kind = get_args(kind)[0]
     if get_origin(kind) in (Union, UnionType):
-        (kind, *_) = [_bare(each) for each in get_args(kind) if each is not NoneType]
+        (kind, *_) = [_unwrap_type(part) for part in get_args(kind) if part is not NoneType]
     return kind

@@ -1,4 +1,4 @@
-"""What happens, over HTTP: as a stream of server-sent events, or a page of history at a time."""
+"""Events over HTTP: a stream of server-sent events, or pages of history."""
 
 from __future__ import annotations
 
@@ -14,180 +14,209 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rota.api.accept import JSON, best_of
+from rota.api.content_negotiation import JSON, negotiate_media_type
 from rota.api.context import Context
-from rota.api.endpoint import Call, Endpoint, Header, Reply
-from rota.api.feed import Feed, Listener, event_message
-from rota.api.page import PageSize, Seconds, parsed
-from rota.api.sse import BEAT, MEDIA, EventStream, message
-from rota.core.event import NAMED, Entry, Wanted
+from rota.api.endpoint import Endpoint, Header, Invocation, JsonReply
+from rota.api.feed import EventFeed, EventListener, event_message
+from rota.api.page import PageSize, WaitSeconds, parse_field
+from rota.api.sse import KEEPALIVE, MEDIA, EventStream, format_message
+from rota.core.event import KIND_PATTERNS, EventEntry, EventFilter
 from rota.errors import InvalidInput
-from rota.ids import parse_job
+from rota.ids import parse_job_id
 from rota.store.session import Reader
-from rota.view.event import Piece, piece, wanted_of
-from rota.wire.event import BeginForm, EventForm, EventsForm, ResetForm, event_form
-from rota.wire.text import JobText
+from rota.view.event import EventSlice, make_event_filter, read_events
+from rota.wire.event import EventPage, EventView, StreamReset, StreamStart, render_event
+from rota.wire.schema_types import JobIdText
 
-Number = Annotated[int, Meta(ge=0, le=2**62)]
-_LONGEST_NUMBER = 19
-_MOST_READS = 20
-"""Of one page. Each goes through so many numbers; where they find little, whoever asks goes on himself."""
+EventNumber = Annotated[int, Meta(ge=0, le=2**62)]
+_MAX_NUMBER_DIGITS = 19
+_MAX_READS_PER_PAGE = 20
+"""Maximum number of reads for one page. Each read covers a range of numbers. If few events match, the client continues
+with the next page."""
 
 
 class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    since: Number | None = None
-    """Only what happened after the event of this number; 0 for all there is. A stream begins with what happens from now
-    on where neither this nor `Last-Event-ID` is given, a page with the oldest event."""
-    job: list[JobText] = []
-    """Only events of these jobs, and of others in their chains."""
+    since: EventNumber | None = None
+    """Number of the last event that the client has; 0 for all events. Without it and without `Last-Event-ID`, a stream
+    starts with new events, and a page with the oldest event."""
+    job: list[JobIdText] = []
+    """Only events of these jobs, and of other jobs in their chains."""
     group: str | None = None
-    """Only events of this group and of its members, by id or name."""
-    kind: list[Annotated[str, Meta(extra_json_schema={"enum": list(NAMED)})]] = []
-    """Only events of these kinds; `job.*` stands for all that begin like that."""
+    """Only events of this group and of its members. The value is an id or a name."""
+    kind: list[Annotated[str, Meta(extra_json_schema={"enum": list(KIND_PATTERNS)})]] = []
+    """Only events of these kinds. `job.*` selects all kinds that begin with `job.`."""
     type: str | None = None
     """Only events of jobs of this type."""
     flow: str | None = None
     """Only events of jobs of this flow."""
     format: Literal["sse", "json"] | None = None
-    """A stream or a page, whatever the `Accept` header says."""
+    """Format of the response: a stream or a page. It overrides the `Accept` header."""
     limit: PageSize = 100
-    """Of a page: how many at most."""
-    wait: Seconds = 0
-    """Of a page: where nothing has happened yet, answer when something does or when so many seconds are over."""
+    """Maximum number of events on a page."""
+    wait: WaitSeconds = 0
+    """Maximum seconds to wait for an event if the page would be empty."""
 
 
-async def list_events(call: Call[EventsQuery, None]) -> Reply[EventsForm] | Response:
-    """Tell what happens. As a stream of server-sent events, or as a page of history where `Accept` asks for JSON.
+async def list_events(call: Invocation[EventsQuery, None]) -> JsonReply[EventPage] | Response:
+    """Stream events as server-sent events. If `Accept` prefers JSON, the response is a page of history instead.
 
-    In a stream each message has the event's number as `id`, its kind as `event` and its JSON form as `data`. Whoever
-    comes back with the last number in `Last-Event-ID` goes on where he was, without gap or repeat. A message `reset`
-    says that events after the number asked for are not there any more; a message `begin` says where a stream begins
-    that was asked for without a number.
+    Each message of a stream has the number of the event as `id`, its kind as `event` and its JSON form as `data`. A
+    client that reconnects with the last number in `Last-Event-ID` resumes without a gap or a repeat. A message `reset`
+    means that events after the requested number have been removed. A message `begin` gives the number at which a stream
+    begins if the request has none.
     """
     query, context = call.query, call.context
-    wanted = await context.look(lambda reader: _wanted(reader, query))
-    since = last_seen(call.request)
+    event_filter = await context.read(lambda reader: _make_event_filter(reader, query))
+    since = parse_last_event_id(call.request)
     since = query.since if since is None else since
-    if _is_page(call.request, query.format):
-        form = await _page(context, wanted, since or 0, query)
-        return Reply(_behind_gap(form) if since is not None else msgspec.structs.replace(form, reset=None))
-    return EventStream(_stream(context, wanted, since), context.streams)
+    if _prefers_page(call.request, query.format):
+        page = await _read_page_or_wait(context, event_filter, since or 0, query)
+        return JsonReply(_skip_gap(page) if since is not None else msgspec.structs.replace(page, reset=None))
+    return EventStream(_stream(context, event_filter, since), context.stream_limit)
 
 
-def _wanted(reader: Reader, query: EventsQuery) -> Wanted:
-    jobs = [one for n, job in enumerate(query.job) if (one := parsed(f"job[{n}]", job, parse_job)) is not None]
-    return wanted_of(reader, jobs=jobs, group=query.group, kinds=query.kind, job_type=query.type, flow=query.flow)
+def _make_event_filter(reader: Reader, query: EventsQuery) -> EventFilter:
+    jobs = [
+        job for n, text in enumerate(query.job) if (job := parse_field(f"job[{n}]", text, parse_job_id)) is not None
+    ]
+    return make_event_filter(
+        reader, jobs=jobs, group=query.group, kinds=query.kind, job_type=query.type, flow=query.flow
+    )
 
 
-def last_seen(request: Request) -> int | None:
-    """The number in `Last-Event-ID`; a client that has none yet may send it empty."""
-    given = request.headers.get("last-event-id", "").strip()
-    if not given:
+def parse_last_event_id(request: Request) -> int | None:
+    """Return the number in `Last-Event-ID`. A client that has no number can send an empty header."""
+    text = request.headers.get("last-event-id", "").strip()
+    if not text:
         return None
-    if not given.isascii() or not given.isdecimal() or len(given) > _LONGEST_NUMBER:
-        raise InvalidInput(f"Last-Event-ID is the id of a message of this stream, a number, not {given[:40]!r}")
-    return int(given)
+    if not text.isascii() or not text.isdecimal() or len(text) > _MAX_NUMBER_DIGITS:
+        raise InvalidInput(f"invalid Last-Event-ID {text[:40]!r}; send the id of a message of this stream, a number")
+    return int(text)
 
 
-def _is_page(request: Request, asked: str | None) -> bool:
-    if asked is not None:
-        return asked == "json"
-    return best_of(request, (MEDIA, JSON)) == JSON
+def _prefers_page(request: Request, requested_format: str | None) -> bool:
+    if requested_format is not None:
+        return requested_format == "json"
+    return negotiate_media_type(request, (MEDIA, JSON)) == JSON
 
 
-async def _stream(context: Context, wanted: Wanted, since: int | None) -> AsyncGenerator[bytes, None]:
-    feed, listener, complete_from = context.feed, Listener(wanted, since or 0), 0
-    with feed.listening(listener):
+async def _stream(context: Context, event_filter: EventFilter, since: int | None) -> AsyncGenerator[bytes, None]:
+    feed, listener, complete_from = context.feed, EventListener(event_filter, since or 0), 0
+    with feed.subscribe(listener):
         if since is None:
-            listener.has_read(await context.look(lambda reader: reader.head()))
-            yield message(BeginForm(since=listener.position), event="begin", number=listener.position)
+            listener.mark_read(await context.read(lambda reader: reader.head_seq()))
+            yield format_message(StreamStart(since=listener.position), event="begin", event_id=listener.position)
         while not feed.is_closed:
             if listener.is_live:
-                told = await listener.take()
+                messages = await listener.wait_for_messages()
             else:
-                asked = listener.position
-                found = await feed.catch_up(listener, complete_from=complete_from)
-                complete_from = found.complete_from or complete_from
-                told = b"".join((_told_reset(found, asked), *map(event_message, found.entries)))
-                told += _passed(found, asked, complete_from)
-            if told:
-                yield told
+                messages, complete_from = await _catch_up(feed, listener, complete_from)
+            if messages:
+                yield messages
 
 
-def _told_reset(found: Piece, since: int) -> bytes:
-    """Whoever comes back with its number has been told, and is not told again."""
-    form = _reset(found, since)
-    return b"" if form is None else message(form, event="reset", number=form.complete_from - 1)
+async def _catch_up(feed: EventFeed, listener: EventListener, complete_from: int) -> tuple[bytes, int]:
+    """Return the next messages and the new `complete_from`. The events are released before the client reads the
+    messages."""
+    since = listener.position
+    page = await feed.catch_up(listener, complete_from=complete_from)
+    complete_from = page.complete_from or complete_from
+    messages = b"".join((_reset_message(page, since), *map(event_message, page.entries)))
+    return messages + _gap_marker(page, since, complete_from), complete_from
 
 
-def _passed(found: Piece, since: int, complete_from: int) -> bytes:
-    """Behind the last event from before `complete_from`, where no later one follows: a number alone, which no client
-    shows, so that whoever comes back is not told again either."""
-    last = found.entries[-1].seq if found.entries else 0
-    is_passed = since < complete_from <= found.position + 1
+def _reset_message(page: EventSlice, since: int) -> bytes:
+    """Return the reset message of a page, if any. Its id keeps it from being repeated after a reconnect."""
+    reset = _find_reset(page, since)
+    return b"" if reset is None else format_message(reset, event="reset", event_id=reset.complete_from - 1)
+
+
+def _gap_marker(page: EventSlice, since: int, complete_from: int) -> bytes:
+    """Return a message with only a number if no event follows `complete_from` yet. No client shows it, but it keeps the
+    reset from being repeated after a reconnect."""
+    last = page.entries[-1].seq if page.entries else 0
+    is_passed = since < complete_from <= page.position + 1
     return b"id: %d\n\n" % (complete_from - 1) if is_passed and last < complete_from else b""
 
 
-def _reset(found: Piece, since: int) -> ResetForm | None:
-    return None if found.complete_from is None else ResetForm(since=since, complete_from=found.complete_from)
+def _find_reset(page: EventSlice, since: int) -> StreamReset | None:
+    return None if page.complete_from is None else StreamReset(since=since, complete_from=page.complete_from)
 
 
-def _behind_gap(form: EventsForm) -> EventsForm:
-    """Whoever goes on with `next` has been told, and is not told again."""
-    if form.reset is None or form.next is None:
-        return form
-    return msgspec.structs.replace(form, next=max(form.next, form.reset.complete_from - 1))
+def _skip_gap(page: EventPage) -> EventPage:
+    """Move `next` behind the gap, so that the next page does not report the reset again."""
+    if page.reset is None or page.next is None:
+        return page
+    return msgspec.structs.replace(page, next=max(page.next, page.reset.complete_from - 1))
 
 
-async def _page(context: Context, wanted: Wanted, since: int, query: EventsQuery) -> EventsForm:
-    form = await _read_page(context, wanted, since, query.limit)
-    if form.events or form.next is not None or not query.wait:
-        return form
+async def _read_page_or_wait(context: Context, event_filter: EventFilter, since: int, query: EventsQuery) -> EventPage:
+    page = await _read_page(context, event_filter, since, query.limit)
+    if page.events or page.next is not None or not query.wait:
+        return page
     with suppress(TimeoutError):
         async with asyncio.timeout(query.wait):
-            await _until_any(context.feed, Listener(wanted, form.position))
-    later = await _read_page(context, wanted, form.position, query.limit)
-    return msgspec.structs.replace(later, reset=form.reset or later.reset)
+            await _wait_for_any(context.feed, EventListener(event_filter, page.position))
+    later = await _read_page(context, event_filter, page.position, query.limit)
+    return msgspec.structs.replace(later, reset=page.reset or later.reset)
 
 
-async def _until_any(feed: Feed, listener: Listener) -> None:
-    """Until there is something for it, or the scheduler ends."""
-    with feed.listening(listener):
+async def _wait_for_any(feed: EventFeed, listener: EventListener) -> None:
+    """Wait until an event matches, or the scheduler stops."""
+    with feed.subscribe(listener):
         while not feed.is_closed:
-            if listener.is_live and await listener.take() not in (b"", BEAT):
+            if listener.is_live and await listener.wait_for_messages() not in (b"", KEEPALIVE):
                 return
             if not listener.is_live and (await feed.catch_up(listener)).entries:
                 return
 
 
-async def _read_page(context: Context, wanted: Wanted, since: int, limit: int) -> EventsForm:
-    """One read goes through so many numbers; where it finds little there is another, up to a bound."""
-    entries: list[Entry] = []
+async def _read_page(context: Context, event_filter: EventFilter, since: int, limit: int) -> EventPage:
+    """Read a page. Each read covers a limited range of numbers, so a page with few matches takes several reads, up to a
+    maximum."""
+    entries: list[EventEntry] = []
     reset, position, is_end = None, since, False
-    for _ in range(_MOST_READS):
-        found = await context.look(partial(piece, wanted=wanted, since=position, limit=limit - len(entries)))
-        reset = reset or _reset(found, since)
-        entries += found.entries
-        position, is_end = found.position, found.is_end
+    for _ in range(_MAX_READS_PER_PAGE):
+        page = await context.read(
+            partial(read_events, event_filter=event_filter, since=position, limit=limit - len(entries))
+        )
+        reset = reset or _find_reset(page, since)
+        entries += page.entries
+        position, is_end = page.position, page.is_end
         if is_end or len(entries) >= limit:
             break
-    return EventsForm(
-        events=[event_form(entry) for entry in entries],
+    return EventPage(
+        events=[render_event(entry) for entry in entries],
         next=None if is_end else position,
         position=position,
         reset=reset,
     )
 
 
-_ENDED = EventForm(
-    seq=1042, at=datetime(2026, 11, 16, 8, 21, 33, 763984, UTC), kind="job.completed", cause="finish", actor=None,
-    job="job-21", run="run-21", slot=None, group=None, data={"from": "RUNNING", "exit_code": 0},
-)  # fmt: skip
-_HEARD = Header("The number of the last event that was seen: the stream goes on behind it.", "1042", "^[0-9]{1,19}$")
+_EVENT_EXAMPLE = EventView(
+    seq=1042,
+    at=datetime(2026, 11, 16, 8, 21, 33, 763984, UTC),
+    kind="job.completed",
+    cause="finish",
+    actor=None,
+    job="job-21",
+    run="run-21",
+    reservation=None,
+    group=None,
+    data={"from": "RUNNING", "exit_code": 0},
+)
+_LAST_EVENT_ID = Header(
+    "Number of the last event received. The stream resumes after this event.", "1042", "^[0-9]{1,19}$"
+)
 
 ENDPOINTS = [
     Endpoint(
-        "GET", "/api/events", list_events, media=MEDIA, refuses=(404,), hears={"Last-Event-ID": _HEARD},
-        shows=EventsForm(events=[_ENDED], next=None, position=1042, reset=None),
-    ),
-]  # fmt: skip
+        "GET",
+        "/api/events",
+        list_events,
+        media=MEDIA,
+        errors=(404,),
+        request_headers={"Last-Event-ID": _LAST_EVENT_ID},
+        response_example=EventPage(events=[_EVENT_EXAMPLE], next=None, position=1042, reset=None),
+    )
+]

@@ -1,4 +1,4 @@
-"""Examples that several endpoints show: one job as it waits, and one as it has ended."""
+"""Examples in the OpenAPI document that several endpoints share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from rota.wire.job import JobForm, RunForm
+from rota.wire.job import JobView, RunView
 
 RUN: dict[str, Any] = {
     "id": "run-21",
@@ -41,10 +41,11 @@ WAITING_JOB: dict[str, Any] = {
     "after": [],
     "needs": [],
     "produces": [],
+    "missing_products": [],
     "locks": [],
     "pools": {"global": 1},
     "pinned_head": None,
-    "wait": {"kind": "capacity", "detail": "waiting on pool global (1/1), used by job-23", "on": ["pool:global"]},
+    "wait": {"kind": "capacity", "detail": "waiting on pool global (1/1), used by job-23", "topics": ["pool:global"]},
     "waited_on": [],
     "flow": None,
     "phase": None,
@@ -68,6 +69,8 @@ WAITING_JOB: dict[str, Any] = {
     "session_path": None,
     "outcome_path": None,
     "run": None,
+    "unreadable": None,
+    "policies": None,
 }
 
 ENDED_JOB: dict[str, Any] = {
@@ -84,6 +87,7 @@ ENDED_JOB: dict[str, Any] = {
     "chain": "job-21",
     "outcome_path": "/srv/web/.rota/jobs/21/outcome.json",
     "run": RUN,
+    "unreadable": None,
 }
 
 CANCELLED_JOB: dict[str, Any] = {
@@ -95,6 +99,6 @@ CANCELLED_JOB: dict[str, Any] = {
     "wait": None,
 }
 
-SUBMITTED = datetime(2026, 11, 16, 8, 20, tzinfo=UTC)
-JOB = msgspec.convert(WAITING_JOB, JobForm)
-JOB_RUN = msgspec.convert(RUN, RunForm)
+SUBMITTED_AT = datetime(2026, 11, 16, 8, 20, tzinfo=UTC)
+JOB = msgspec.convert(WAITING_JOB, JobView)
+JOB_RUN = msgspec.convert(RUN, RunView)

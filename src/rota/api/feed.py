@@ -1,13 +1,13 @@
-"""Events passed on to who listens, as they happen.
+"""Event feed: passes events on to listeners as they happen.
 
-    engine's thread      what was committed; only what somebody may want crosses over
-    one task             reads it from the table, once for all, and only while somebody listens
-    each listener        a few messages that wait to be sent; a slow one has none, and reads the table for itself
+    engine's thread      announces committed events; only those that a listener may want cross over
+    one task             reads them from the table, once for all listeners, and only while there are listeners
+    each listener        has a few pending messages; a slow one has none, and reads the table itself
 
-A listener begins behind: it reads the table from where it was, until nothing is left that the task has passed on
-before. From then on it is live. When more waits for it than it may keep, it is behind again. Nothing is missed
-between the two, because who listens is known to the engine before he looks at the table: what is committed after that
-look is passed on, and what was passed on before it is in the table.
+A listener starts behind: it reads the table from its position until it has read everything that the task has passed on
+before. From then on it is live. If it has too many pending messages, it is behind again. No event is lost between the
+two states, because the engine knows a listener before the listener reads the table: events that are committed after
+this read are passed on, and events that were passed on before it are in the table.
 """
 
 from __future__ import annotations
@@ -16,272 +16,274 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Protocol, TypeVar
 
-from rota.api.audience import Audience
-from rota.api.sse import BEAT, BEAT_EVERY, message
-from rota.core.event import Entry, Event, Wanted
+from rota.api.sse import KEEPALIVE, KEEPALIVE_INTERVAL, format_message
+from rota.api.subscribers import Subscribers
+from rota.core.event import Event, EventEntry, EventFilter
+from rota.engine.webhook_sender import ReadStore
 from rota.errors import RotaError
 from rota.ids import JobId
 from rota.store.session import Reader
-from rota.view.event import Piece, piece
-from rota.wire.event import event_form
+from rota.view.event import EventSlice, read_events
+from rota.wire.event import render_event
 
 log = logging.getLogger("rota.api")
 
-T = TypeVar("T")
-
-PIECE = 500
-"""Events read at a time."""
-MOST_WAITING = 256
-"""Messages that wait for one listener."""
-_BREATH = 0.02
-"""Seconds between two reads of the task, however much happens."""
-_RETRY_AFTER = 1.0
-"""Seconds until the table is read again when it could not be."""
-_SPOKES = 15
-"""A period of heartbeats has so many parts, and each listener's beat falls into one of them."""
+BATCH_SIZE = 500
+"""Maximum number of events in one read."""
+MAX_PENDING_MESSAGES = 256
+"""Maximum number of pending messages of a listener."""
+_MIN_READ_INTERVAL = 0.02
+"""Minimum seconds between two reads of the task."""
+_RETRY_DELAY = 1.0
+"""Seconds before a failed read is repeated."""
+_BUCKET_COUNT = 15
+"""Number of buckets. The keep-alive interval is divided among them."""
 
 
-class Look(Protocol):
-    def __call__(self, view: Callable[[Reader], T], /) -> Awaitable[T]: ...
+class EventListener:
+    """Position and pending messages of one listener."""
 
-
-class Listener:
-    def __init__(self, wanted: Wanted, since: int = 0) -> None:
-        self.wanted = wanted
+    def __init__(self, event_filter: EventFilter, since: int = 0) -> None:
+        self.event_filter = event_filter
         self.position = since
-        """It has been given all that it wants up to this number."""
+        """Number up to which all matching events have been passed to the listener or read by it."""
         self.is_live = False
-        self._sent = since
-        """What it wants up to this number has been taken."""
-        self._waiting: list[bytes] = []
-        self._beats = False
+        self._delivered_position = since
+        """Number up to which all matching events have been taken by `wait_for_messages`."""
+        self._pending: list[bytes] = []
+        self._is_keepalive_due = False
         self._has_news = asyncio.Event()
 
-    def give(self, seq: int, told: bytes) -> None:
-        if not self._waiting:
-            self._sent = seq - 1
-        elif len(self._waiting) >= MOST_WAITING:
-            self.fall_behind(self._sent)
+    def push(self, seq: int, data: bytes) -> None:
+        if not self._pending:
+            self._delivered_position = seq - 1
+        elif len(self._pending) >= MAX_PENDING_MESSAGES:
+            self.fall_behind(self._delivered_position)
             return
-        self._waiting.append(told)
+        self._pending.append(data)
         self.position = seq
         self._has_news.set()
 
     def fall_behind(self, position: int) -> None:
-        """What it has not taken, and what comes after this number, it reads for itself."""
+        """Drop the pending messages. The listener reads them, and the events after `position`, from the table."""
         self.is_live = False
-        self.position = self._sent if self._waiting else max(self.position, position)
-        self._waiting = []
+        self.position = self._delivered_position if self._pending else max(self.position, position)
+        self._pending = []
         self._has_news.set()
 
-    def has_read(self, position: int) -> None:
+    def mark_read(self, position: int) -> None:
         self.position = position
 
-    def beat(self) -> None:
-        self._beats = True
+    def request_keepalive(self) -> None:
+        self._is_keepalive_due = True
         self._has_news.set()
 
     def end(self) -> None:
         self._has_news.set()
 
-    async def take(self) -> bytes:
-        """What there is to be sent next; nothing where the listener is not live any more, or has been ended."""
+    async def wait_for_messages(self) -> bytes:
+        """Return the next messages to send; empty if the listener is not live or has ended."""
         await self._has_news.wait()
         self._has_news.clear()
-        told, beats = self._waiting, self._beats
-        self._waiting, self._beats = [], False
-        return b"".join(told) if told else BEAT if beats else b""
+        messages, is_keepalive_due = self._pending, self._is_keepalive_due
+        self._pending, self._is_keepalive_due = [], False
+        return b"".join(messages) if messages else KEEPALIVE if is_keepalive_due else b""
 
 
-class Feed:
-    """`publish` comes from the engine's thread, all else is on the event loop."""
+class EventFeed:
+    """Feed of events to listeners. The engine's thread calls `publish`; everything else runs on the event loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, look: Look, *, beat_every: float = BEAT_EVERY) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, read: ReadStore, *, keepalive_interval: float = KEEPALIVE_INTERVAL
+    ) -> None:
         self.is_closed = False
-        """The scheduler ends."""
+        """Whether the scheduler is stopping."""
         self._loop = loop
-        self._look = look
-        self._audience: Audience[Listener] = Audience()
-        self._wheel = Wheel(loop, beat_every)
+        self._read = read
+        self._subscribers: Subscribers[EventListener] = Subscribers()
+        self._keepalive_timer = KeepAliveTimer(loop, keepalive_interval)
         self._position = 0
-        """All that anybody wants up to this number has been passed on."""
-        self._upto = 0
-        """The number of the last event that was published. Only the engine sets it."""
-        self._starts: deque[int] = deque()
-        """Numbers behind which there is something to be passed on."""
-        self._is_waking = False
+        """Number up to which all events have been distributed."""
+        self._published_position = 0
+        """Number of the last published event. Only the engine sets it."""
+        self._pending_starts: deque[int] = deque()
+        """Numbers after which there are events to distribute."""
+        self._is_wakeup_scheduled = False
         self._has_news = asyncio.Event()
-        self._catching_up = asyncio.Lock()
-        """Who reads the table for himself does so by turns."""
+        self._catch_up_lock = asyncio.Lock()
+        """Lock that lets one listener at a time read the table."""
         self._task: asyncio.Task[None] | None = None
 
-    def publish(self, events: Sequence[Event], upto: int) -> None:
-        """`upto` is the number of the last of them. What nobody wants is left out: who begins to listen later reads it
-        in the table. What was never published, for whatever reason, is taken along."""
-        first, before = upto - len(events), self._upto
-        self._upto = upto
-        if not self._audience.is_any:
+    def publish(self, events: Sequence[Event], max_seq: int) -> None:
+        """Announce committed events, the last of which has the number `max_seq`. Events that no listener wants are
+        skipped, because a later listener reads them from the table. Events that were never published are included."""
+        start, previous = max_seq - len(events), self._published_position
+        self._published_position = max_seq
+        if not self._subscribers.has_any:
             return
-        if 0 < before < first or any(map(self._audience.may_want, events)):
-            self._starts.append(min(first, before or first))
-            if not self._is_waking:
-                self._is_waking = True
+        if 0 < previous < start or any(map(self._subscribers.may_match, events)):
+            self._pending_starts.append(min(start, previous or start))
+            if not self._is_wakeup_scheduled:
+                self._is_wakeup_scheduled = True
                 self._loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
-        self._is_waking = False
+        self._is_wakeup_scheduled = False
         self._has_news.set()
 
     @contextmanager
-    def listening(self, listener: Listener) -> Iterator[None]:
+    def subscribe(self, listener: EventListener) -> Iterator[None]:
         if self._task is None:
-            self._task = self._loop.create_task(self._pass_on_all())
-        self._audience.add(listener)
+            self._task = self._loop.create_task(self._run())
+        self._subscribers.add(listener)
         try:
-            with self._wheel.turning(listener):
+            with self._keepalive_timer.register(listener):
                 yield
         finally:
-            self._audience.remove(listener)
+            self._subscribers.remove(listener)
 
-    async def catch_up(self, listener: Listener, *, complete_from: int = 0, limit: int = PIECE) -> Piece:
-        """The next piece that it reads for itself; it is live when there is no more. A job that is new to the chain
-        may have had more happen to it than was passed on: then there is another look."""
-        wanted, since = listener.wanted, listener.position
+    async def catch_up(self, listener: EventListener, *, complete_from: int = 0) -> EventSlice:
+        """Read the next page for a listener from the table, and make it live if there is no more. If a job is new to
+        the listener's chains, it may have had events that were not passed on, so there is another read."""
+        event_filter, since = listener.event_filter, listener.position
 
-        def read(reader: Reader) -> tuple[Piece, list[tuple[JobId, JobId]]]:
-            found = piece(reader, wanted, since=since, limit=limit, complete_from=complete_from)
-            return found, reader.members_of(wanted.chains)
+        def read(reader: Reader) -> tuple[EventSlice, list[tuple[JobId, JobId]]]:
+            page = read_events(reader, event_filter, since=since, limit=BATCH_SIZE, complete_from=complete_from)
+            return page, reader.jobs_of_chains(event_filter.chains)
 
-        async with self._catching_up:
-            begun = time.monotonic()
-            found, members = await self._look(read)
-            are_new = [self._audience.meet(job, chain) for job, chain in members]
-            listener.has_read(found.position)
-            if found.is_end and found.position >= self._position and not any(are_new):
+        async with self._catch_up_lock:
+            started = time.monotonic()
+            page, members = await self._read(read)
+            are_new = [self._subscribers.track_job(job, chain) for job, chain in members]
+            listener.mark_read(page.position)
+            if page.is_end and page.position >= self._position and not any(are_new):
                 listener.is_live = True
-            elif not found.is_end:  # a hundred that come back with a day of history leave half of the time to the work
-                await asyncio.sleep(time.monotonic() - begun)
-        return found
+            elif not page.is_end:  # a hundred listeners with a day of history take at most half of the time
+                await asyncio.sleep(time.monotonic() - started)
+        return page
 
-    async def _pass_on_all(self) -> None:
+    async def _run(self) -> None:
         has_failed = False
         while not self.is_closed:
             await self._has_news.wait()
             self._has_news.clear()
             try:
-                await self._pass_on()
+                await self._distribute()
                 has_failed = False
             except RotaError as error:
                 if not has_failed:
-                    log.warning("events cannot be read, which is tried again: %s", error.message)
+                    log.warning("cannot read events, retrying: %s", error.message)
                 has_failed = True
                 self._has_news.set()
             except Exception:
-                log.exception("events cannot be passed on; each stream reads them for itself")
+                log.exception("internal error: cannot distribute events; each stream reads them itself")
                 has_failed = True
-                self._leave_to_each()
-            await asyncio.sleep(_RETRY_AFTER if has_failed else _BREATH)
+                self._detach_live_listeners()
+            await asyncio.sleep(_RETRY_DELAY if has_failed else _MIN_READ_INTERVAL)
 
-    async def _pass_on(self) -> None:
-        if not self._wheel.has_live:
-            self._pass_over()
+    async def _distribute(self) -> None:
+        if not self._keepalive_timer.has_live_listeners:
+            self._skip_published()
             return
-        starts = self._taken()
+        starts = self._drain_starts()
         position = max(self._position, min(starts, default=0))
         has_more = bool(starts)
         try:
             while has_more:
-                found = await self._look(partial(piece, wanted=Wanted(), since=position, limit=PIECE))
-                has_more = self._give_all(found, position) or not found.is_end
-                position = self._position = found.position
+                page = await self._read(
+                    partial(read_events, event_filter=EventFilter(), since=position, limit=BATCH_SIZE)
+                )
+                has_more = self._distribute_page(page, position) or not page.is_end
+                position = self._position = page.position
         except BaseException:
-            self._starts.appendleft(position)
+            self._pending_starts.appendleft(position)
             raise
 
-    def _taken(self) -> list[int]:
-        return [self._starts.popleft() for _ in range(len(self._starts))]
+    def _drain_starts(self) -> list[int]:
+        return [self._pending_starts.popleft() for _ in range(len(self._pending_starts))]
 
-    def _pass_over(self) -> None:
-        """For when nobody is live. The engine sets the number before it appends, so it is read after these are taken:
-        the other way round, one that comes in between would be forgotten and not be behind the position either."""
-        self._taken()
-        self._position = max(self._position, self._upto)
+    def _skip_published(self) -> None:
+        """Skip all published events, because no listener is live. The engine sets the number before it appends a start,
+        so the number is read after the starts are drained. In the other order, an event published in between would be
+        lost."""
+        self._drain_starts()
+        self._position = max(self._position, self._published_position)
 
-    def _leave_to_each(self) -> None:
-        """Something in them is not as it should be. Who wants that ends over it, and nobody else does."""
-        for listener in self._wheel.live:
+    def _detach_live_listeners(self) -> None:
+        """Let every live listener read the table itself, because the events cannot be distributed. A stream that wants
+        the faulty event fails; the others continue."""
+        for listener in self._keepalive_timer.live_listeners:
             listener.fall_behind(self._position)
-        self._pass_over()
+        self._skip_published()
 
-    def _give_all(self, found: Piece, since: int) -> bool:
-        """Whether there was a job that nobody knew of."""
-        if found.complete_from is not None:  # collected before it could be passed on: each says so for itself
-            for listener in self._wheel.live:
+    def _distribute_page(self, page: EventSlice, since: int) -> bool:
+        """Pass a page of events on to the live listeners, and return whether it has jobs that are new to the chains."""
+        if page.complete_from is not None:  # gc removed events before they were distributed: each listener reports it
+            for listener in self._keepalive_timer.live_listeners:
                 listener.fall_behind(since)
-        are_new = [self._audience.meet(entry.event.job, entry.chain) for entry in found.entries]
-        for entry in found.entries:
-            told = b""
-            for listener in self._audience.who_want(entry):
+        are_new = [self._subscribers.track_job(entry.event.job, entry.chain) for entry in page.entries]
+        for entry in page.entries:
+            message = b""
+            for listener in self._subscribers.find_matching(entry):
                 if listener.is_live and entry.seq > listener.position:
-                    told = told or event_message(entry)
-                    listener.give(entry.seq, told)
+                    message = message or event_message(entry)
+                    listener.push(entry.seq, message)
         return any(are_new)
 
     def close(self) -> None:
-        """The scheduler ends: every stream does."""
+        """End every stream, because the scheduler is stopping."""
         self.is_closed = True
         self._has_news.set()
-        self._wheel.stop()
+        self._keepalive_timer.stop()
 
 
-class Wheel:
-    """All listeners, each on one of its spokes; a spoke's heartbeats are sent together, so a thousand listeners do not
-    wake all at once."""
+class KeepAliveTimer:
+    """Timer of the keep-alives. Each listener is in one bucket, and one bucket is served at a time, so that a thousand
+    listeners do not wake up together."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, period: float) -> None:
         self._loop = loop
-        self._step = period / _SPOKES
-        self._spokes: list[set[Listener]] = [set() for _ in range(_SPOKES)]
+        self._bucket_interval = period / _BUCKET_COUNT
+        self._buckets: list[set[EventListener]] = [set() for _ in range(_BUCKET_COUNT)]
         self._timer: asyncio.TimerHandle | None = None
 
     @property
-    def live(self) -> Iterator[Listener]:
-        return (listener for spoke in self._spokes for listener in spoke if listener.is_live)
+    def live_listeners(self) -> Iterator[EventListener]:
+        return (listener for bucket in self._buckets for listener in bucket if listener.is_live)
 
     @property
-    def has_live(self) -> bool:
-        return any(True for _ in self.live)
+    def has_live_listeners(self) -> bool:
+        return any(True for _ in self.live_listeners)
 
     @contextmanager
-    def turning(self, listener: Listener) -> Iterator[None]:
-        spoke = min(self._spokes, key=len)
-        spoke.add(listener)
+    def register(self, listener: EventListener) -> Iterator[None]:
+        bucket = min(self._buckets, key=len)
+        bucket.add(listener)
         if self._timer is None:
-            self._timer = self._loop.call_later(self._step, self._turn)
+            self._timer = self._loop.call_later(self._bucket_interval, self._tick)
         try:
             yield
         finally:
-            spoke.discard(listener)
+            bucket.discard(listener)
 
-    def _turn(self) -> None:
-        first, *others = self._spokes
-        self._spokes = [*others, first]
+    def _tick(self) -> None:
+        first, *others = self._buckets
+        self._buckets = [*others, first]
         for listener in first:
-            listener.beat()
-        self._timer = self._loop.call_later(self._step, self._turn) if any(self._spokes) else None
+            listener.request_keepalive()
+        self._timer = self._loop.call_later(self._bucket_interval, self._tick) if any(self._buckets) else None
 
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        for spoke in self._spokes:
-            for listener in spoke:
+        for bucket in self._buckets:
+            for listener in bucket:
                 listener.end()
 
 
-def event_message(entry: Entry) -> bytes:
-    return message(event_form(entry), event=entry.event.kind, number=entry.seq)
+def event_message(entry: EventEntry) -> bytes:
+    return format_message(render_event(entry), event=entry.event.kind, event_id=entry.seq)

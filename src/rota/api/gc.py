@@ -1,4 +1,4 @@
-"""Collection over HTTP."""
+"""Retention over HTTP."""
 
 from __future__ import annotations
 
@@ -8,53 +8,65 @@ from typing import Annotated
 
 import msgspec
 
-from rota.api.endpoint import Call, Endpoint, Nothing, Reply
-from rota.command.gc import AGE, collect
-from rota.view.gc import last_gc, progress, report
-from rota.wire.gc import CollectionForm, GcForm
+from rota.api.endpoint import Endpoint, Invocation, JsonReply, NoQuery
+from rota.command.gc import DAYS_SCHEMA, collect_garbage
+from rota.view.gc import last_retention, render_progress, render_result
+from rota.wire.gc import RetentionResultView, RetentionStatus
 
 
-class GcWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to collect."""
+class RetentionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of a retention run."""
 
-    days: Annotated[int, msgspec.Meta(extra_json_schema=AGE)] | None = None
-    """What ended longer ago goes; 0 is all that has ended. Null or left out, as `[gc] days` says."""
+    days: Annotated[int, msgspec.Meta(extra_json_schema=DAYS_SCHEMA)] | None = None
+    """Remove records that ended at least this many days ago. 0 removes all ended records. `[gc] days` by default."""
     dry_run: bool = False
-    """Only say what would go."""
+    """Return what would be removed, without removing it."""
 
 
-async def post_gc(call: Call[Nothing, GcWanted | None]) -> Reply[CollectionForm]:
-    """Remove what ended long ago, unless something that stays refers to it. Answered when it is done. Asked again, it
-    finds nothing more to remove."""
-    context, wanted = call.context, call.body or GcWanted()
-    days = context.control.config.gc.days if wanted.days is None else wanted.days
-    work = partial(collect, context.control.collector, days, is_dry=wanted.dry_run, actor=context.actor)
-    return Reply(report(await asyncio.to_thread(work)))
+async def run_gc(call: Invocation[NoQuery, RetentionRequest | None]) -> JsonReply[RetentionResultView]:
+    """Remove records that ended long ago, unless a record that is kept refers to them. The response is sent when the
+    run is done. A repeated request has nothing left to remove."""
+    context, request = call.context, call.body or RetentionRequest()
+    days = context.control.config.gc.days if request.days is None else request.days
+    run = partial(collect_garbage, context.control.collector, days, is_dry_run=request.dry_run, actor=context.actor)
+    return JsonReply(render_result(await asyncio.to_thread(run)))
 
 
-async def get_gc(call: Call[Nothing, None]) -> Reply[GcForm]:
-    """Say how far a collection has come that is under way, and what came of the last."""
-    under_way = progress(call.context.control.collector.under_way)
-    return Reply(GcForm(under_way=under_way, last=await call.context.look(last_gc)))
+async def get_gc(call: Invocation[NoQuery, None]) -> JsonReply[RetentionStatus]:
+    """Show the progress of the current retention run, and the result of the last one."""
+    in_progress = render_progress(call.context.control.collector.in_progress)
+    return JsonReply(RetentionStatus(in_progress=in_progress, last=await call.context.read(last_retention)))
 
 
 _REMOVED = {
-    "jobs": 12, "runs": 13, "events": 96, "idempotency_keys": 12, "surroundings": 1, "lanes": 2, "slots": 0,
-    "groups": 1, "templates": 0, "deliveries": 4, "fires": 7, "bytes": 48_231,
-}  # fmt: skip
-_COLLECTED = {
+    "jobs": 12,
+    "runs": 13,
+    "events": 96,
+    "idempotency_keys": 12,
+    "environments": 1,
+    "lanes": 2,
+    "reservations": 0,
+    "groups": 1,
+    "templates": 0,
+    "deliveries": 4,
+    "fires": 7,
+    "bytes": 48_231,
+}
+_EXAMPLE = {
     "dry_run": False,
     "older_than": "2026-11-09T08:00:00Z",
     "removed": _REMOVED,
-    "given_up": 0,
-    "kept": {"referenced": 1, "worktree": 1, "files": 0},
+    "abandoned": 0,
+    "kept_counts": {"referenced": 1, "worktree": 1, "files": 0},
     "jobs": ["job-2", "job-3"],
-    "stays": [{"job": "job-7", "why": "worktree", "detail": "/srv/web/.rota/worktrees/7 is still there"}],
-    "left": [],
+    "kept": [{"job": "job-7", "reason": "worktree", "detail": "/srv/web/.rota/worktrees/7 is still there"}],
+    "remaining": [],
 }
-_LAST = {"at": "2026-11-16T08:00:00Z", **_REMOVED, "kept": 2, "given_up": 0}
+_LAST = {"at": "2026-11-16T08:00:00Z", **_REMOVED, "kept": 2, "abandoned": 0}
 
 ENDPOINTS = [
-    Endpoint("POST", "/api/scheduler/gc", post_gc, sends={"days": 7, "dry_run": False}, shows=_COLLECTED),
-    Endpoint("GET", "/api/scheduler/gc", get_gc, shows={"under_way": None, "last": _LAST}),
+    Endpoint(
+        "POST", "/api/scheduler/gc", run_gc, request_example={"days": 7, "dry_run": False}, response_example=_EXAMPLE
+    ),
+    Endpoint("GET", "/api/scheduler/gc", get_gc, response_example={"in_progress": None, "last": _LAST}),
 ]

@@ -1,4 +1,4 @@
-"""The graph over HTTP: nodes and edges, or the text; with `wait`, as soon as it is not the one that was seen."""
+"""Graph over HTTP: nodes and edges, or text. With `wait`, the response is sent when the graph has changed."""
 
 from __future__ import annotations
 
@@ -14,95 +14,101 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from rota.api.context import Context
-from rota.api.endpoint import Call, Endpoint, Reply
-from rota.api.page import Seconds, parsed
-from rota.core.artifact import Outside
-from rota.core.fact import Fact, Seen
-from rota.errors import within
-from rota.ids import parse_job
+from rota.api.endpoint import Endpoint, Invocation, JsonReply
+from rota.api.page import WaitSeconds, parse_field
+from rota.core.artifact import Observations
+from rota.core.fact import Fact, FactValue
+from rota.errors import error_path
+from rota.ids import parse_job_id
 from rota.store.session import Reader
-from rota.view.graph import Adjacency, Picture, Wanted, adjacency, picture
-from rota.view.job import Sight
+from rota.view.graph import DrawingDraft, GraphDraft, GraphOptions, draft_drawing, draft_graph
+from rota.view.job import ViewContext
 from rota.wire import encode
-from rota.wire.graph import GraphForm, PictureForm
-from rota.wire.text import JobText
+from rota.wire.graph import GraphDrawing, GraphView
+from rota.wire.schema_types import JobIdText
 
-_VIEWS: Mapping[str, Callable[[Reader, Wanted, Sight], Picture | Adjacency]] = {"dag": picture, "json": adjacency}
-_BREATH = 0.25
-"""Seconds between two looks for somebody who watches, however much happens."""
-_LOOK_OUTSIDE = 2.0
+_VIEWS: Mapping[str, Callable[[Reader, GraphOptions, ViewContext], DrawingDraft | GraphDraft]] = {
+    "dag": draft_drawing,
+    "json": draft_graph,
+}
+_MIN_READ_INTERVAL = 0.25
+"""Minimum seconds between two reads for a request that waits."""
+_PROBE_TIMEOUT = 2.0
 
 
 class GraphQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     format: Literal["json", "dag"] = "json"
-    """`json` is nodes and edges, `dag` the text."""
+    """Format: `json` for nodes and edges, `dag` for text."""
     all: bool = False
-    """Also what has ended; else what is active or blocked."""
-    job: JobText | None = None
-    """Only this job, what it hangs on and what hangs on it."""
-    max_depth: Annotated[int, Meta(ge=0, le=1000)] = Wanted().max_depth
-    """How many steps away."""
-    wait: Seconds = 0
-    """With `If-None-Match`, answer as soon as the graph is another, or with 304 when so many seconds are over."""
+    """Include ended jobs. By default, only active and blocked jobs are included."""
+    job: JobIdText | None = None
+    """Only this job, its dependencies and its dependents."""
+    max_depth: Annotated[int, Meta(ge=0, le=1000)] = GraphOptions().max_depth
+    """Maximum number of steps from `job`."""
+    wait: WaitSeconds = 0
+    """With `If-None-Match`, maximum seconds to wait until the graph has changed; then the response is 304."""
 
 
-async def get_graph(call: Call[GraphQuery, None]) -> Reply[GraphForm] | Reply[PictureForm] | Response:
-    """Show who waits for what. The answer has an `ETag`; asked with it as `If-None-Match`, a graph that has not changed
-    is answered with 304."""
-    context, query, seen = call.context, call.query, call.request.headers.get("if-none-match")
-    wanted = Wanted(with_ended=query.all, focus=parsed("job", query.job, parse_job), max_depth=query.max_depth)
+async def get_graph(call: Invocation[GraphQuery, None]) -> JsonReply[GraphView] | JsonReply[GraphDrawing] | Response:
+    """Show which jobs wait for which. The response has an `ETag`. A request that sends it as `If-None-Match` gets 304
+    if the graph has not changed."""
+    context, query, known_etag = call.context, call.query, call.request.headers.get("if-none-match")
+    options = GraphOptions(
+        with_ended=query.all, focus=parse_field("job", query.job, parse_job_id), max_depth=query.max_depth
+    )
     due = 0.0
 
-    async def look() -> bytes:
+    async def read_graph() -> bytes:
         nonlocal due
         await asyncio.sleep(max(0.0, due - time.monotonic()))
-        due = time.monotonic() + _BREATH
-        return await _body(context, wanted, query.format)
+        due = time.monotonic() + _MIN_READ_INTERVAL
+        return await _render_body(context, options, query.format)
 
-    body = await context.hub.until(None, query.wait, look, lambda body: _tag(body) != seen)
-    headers = {"ETag": _tag(body)}
-    if headers["ETag"] == seen:
+    body = await context.hub.wait_until(None, query.wait, read_graph, lambda body: _make_etag(body) != known_etag)
+    headers = {"ETag": _make_etag(body)}
+    if headers["ETag"] == known_etag:
         return Response(status_code=304, headers=headers)
-    return Reply[Any](msgspec.Raw(body), headers=headers)  # encoded already, away from the event loop
+    return JsonReply[Any](msgspec.Raw(body), headers=headers)
 
 
-def _tag(body: bytes) -> str:
+def _make_etag(body: bytes) -> str:
     return f'"{blake2b(body, digest_size=12).hexdigest()}"'
 
 
-async def _body(context: Context, wanted: Wanted, form: str) -> bytes:
-    sight = context.sight()
-    with within(".job"):
-        view = await context.look(lambda reader: _VIEWS[form](reader, wanted, sight))
-    outside = msgspec.structs.replace(sight.outside, seen=dict(sight.outside.seen))  # the engine goes on with its own
-    return await asyncio.to_thread(_encoded, view, await look_further(context, view, outside))
+async def _render_body(context: Context, options: GraphOptions, view_format: str) -> bytes:
+    view_context = context.view_context()
+    with error_path(".job"):
+        draft = await context.read(lambda reader: _VIEWS[view_format](reader, options, view_context))
+    observed = dict(view_context.observations.observed)  # a copy: the engine changes its own
+    observations = msgspec.structs.replace(view_context.observations, observed=observed)
+    return await asyncio.to_thread(_encode_graph, draft, await probe_leaves(context, draft, observations))
 
 
-async def look_further(context: Context, view: Picture | Adjacency, outside: Outside) -> Outside:
-    """With all that the view is going to ask."""
-    seen = await _look_outside(context, view.leaves.unseen(outside))
-    return msgspec.structs.replace(outside, seen={**outside.seen, **seen})
+async def probe_leaves(context: Context, draft: DrawingDraft | GraphDraft, observations: Observations) -> Observations:
+    """Return the observations with all facts that the draft needs."""
+    observed = await _probe_facts(context, draft.unproduced.facts_to_probe(observations))
+    return msgspec.structs.replace(observations, observed={**observations.observed, **observed})
 
 
-def said_of(view: Picture | Adjacency, outside: Outside) -> GraphForm | PictureForm:
-    return view.said(outside)
+def render_graph(draft: DrawingDraft | GraphDraft, observations: Observations) -> GraphView | GraphDrawing:
+    return draft.render(observations)
 
 
-def _encoded(view: Picture | Adjacency, outside: Outside) -> bytes:
-    return encode(view.said(outside))
+def _encode_graph(draft: DrawingDraft | GraphDraft, observations: Observations) -> bytes:
+    return encode(draft.render(observations))
 
 
-async def _look_outside(context: Context, facts: Collection[Fact]) -> dict[Fact, Seen]:
-    """A file system that does not answer leaves it unknown, and holds up nobody."""
+async def _probe_facts(context: Context, facts: Collection[Fact]) -> dict[Fact, FactValue]:
+    """Probe facts. If the file system does not answer, they stay unknown, and the request continues."""
     if not facts:
         return {}
     try:
-        return await context.asides.ask(["graph"], _LOOK_OUTSIDE, partial(context.probe.look, facts))
+        return await context.blocking_calls.run(["graph"], _PROBE_TIMEOUT, partial(context.probe.observe, facts))
     except TimeoutError:
         return {}
 
 
-_GRAPH = {
+_EXAMPLE = {
     "nodes": [
         {"id": "job-21", "status": "RUNNING", "command": "./plan.sh", "wait": None},
         {"id": "job-24", "status": "WAITING_ON_DEPS", "command": "./build.sh", "wait": "waiting on job-21"},
@@ -112,8 +118,13 @@ _GRAPH = {
 
 ENDPOINTS = [
     Endpoint(
-        "GET", "/api/graph", get_graph, statuses=(200, 304), or_gives={200: PictureForm, 304: None}, refuses=(404,),
-        shows=_GRAPH,
-        tells={"ETag": "Another one as soon as something of the graph has changed."},
-    ),
-]  # fmt: skip
+        "GET",
+        "/api/graph",
+        get_graph,
+        statuses=(200, 304),
+        other_response_types={200: GraphDrawing, 304: None},
+        errors=(404,),
+        response_example=_EXAMPLE,
+        response_headers={"ETag": "Version of the graph: it changes whenever the graph changes."},
+    )
+]

@@ -8,91 +8,110 @@ from functools import partial
 import msgspec
 
 from rota.api.context import Context, Topic
-from rota.api.endpoint import Call, Endpoint, Nothing, Reply
-from rota.api.once import carry_out
-from rota.api.page import LONGEST_WAIT, PageSize, Seconds, begins_at
-from rota.command.group import add, cancel, close
-from rota.command.submission import GroupWanted
-from rota.engine.work import Work
-from rota.errors import within
-from rota.ids import GroupId, parse_group, show_group
+from rota.api.endpoint import Endpoint, Invocation, JsonReply, NoQuery
+from rota.api.idempotent_call import run_call
+from rota.api.page import CancelQuery, PageSize, WaitSeconds, parse_cursor
+from rota.command.group import cancel, close, create_group
+from rota.command.submission import GroupRequest
+from rota.engine.transaction import Transaction
+from rota.errors import error_path
+from rota.ids import GroupId, format_group_id, parse_group_id
 from rota.view import group as view
-from rota.wire.group import GroupForm, GroupsForm
-from rota.wire.text import GroupText
+from rota.view.cancel import plan_cancel
+from rota.wire.cancel import CancelPlan
+from rota.wire.group import GroupPage, GroupView
+from rota.wire.schema_types import GroupIdText
 
-_BREATH = 0.1
-"""Seconds between two looks at a group, however much happens to its members."""
+_MIN_READ_INTERVAL = 0.1
+"""Minimum seconds between two reads of a group, however often its members change."""
 
 
 class GroupsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     open: bool = False
-    """Only those that are not over."""
+    """Only groups that have not finished."""
     limit: PageSize = 100
-    cursor: GroupText | None = None
-    """The `next` of the page before."""
+    cursor: GroupIdText | None = None
+    """Cursor of the page: the `next` of the previous page."""
 
 
-async def list_groups(call: Call[GroupsQuery, None]) -> Reply[GroupsForm]:
-    """List groups, the newest first. Which jobs they have is said where one is looked at alone."""
+async def list_groups(call: Invocation[GroupsQuery, None]) -> JsonReply[GroupPage]:
+    """List groups, newest first. The list does not have the jobs of the groups."""
     query = call.query
-    below = begins_at(query.cursor, parse_group, None)
-    return Reply(
-        await call.context.look(partial(view.groups, limit=query.limit, below=below, with_ended=not query.open))
+    before_id = parse_cursor(query.cursor, parse_group_id, None)
+    return JsonReply(
+        await call.context.read(
+            partial(view.list_groups, limit=query.limit, before_id=before_id, with_ended=not query.open)
+        )
     )
 
 
-async def add_group(call: Call[Nothing, GroupWanted]) -> Reply[GroupForm]:
-    """Add a group without members, which stays open until it is closed. Jobs join it by the `group` of their submit."""
-    act = partial(add, wanted=call.body, actor=call.context.actor)
-    with within("", instead_of=".group"):  # here it is the request itself
-        return (await carry_out(call, act, _see, partial(Reply, status=201))).reply
+async def add_group(call: Invocation[NoQuery, GroupRequest]) -> JsonReply[GroupView]:
+    """Add a group without members. It stays open until it is closed. Jobs join it by the `group` of their submit."""
+    operation = partial(create_group, request=call.body, actor=call.context.actor)
+    with error_path("", replaced_prefix=".group"):  # the group is the request itself
+        return (await run_call(call, operation, _render, partial(JsonReply, status=201))).reply
 
 
-def _see(work: Work, results: Sequence[GroupId]) -> list[GroupForm]:
-    return [view.show(work.session, show_group(group)) for group in results]
+def _render(tx: Transaction, results: Sequence[GroupId]) -> list[GroupView]:
+    return [view.show(tx.session, format_group_id(group)) for group in results]
 
 
 class GroupQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    wait: Seconds = 0
-    """Answer when it is over, or when so many seconds are."""
-    seen: str | None = None
-    """With `wait`, answer as soon as its tag is another than this."""
+    wait: WaitSeconds = 0
+    """Maximum seconds to wait until the group has finished."""
+    last_seen: str | None = None
+    """With `wait`, the last known `etag`. A different one ends the wait."""
 
 
-async def get_group(call: Call[GroupQuery, None]) -> Reply[GroupForm]:
-    """Show a group with its jobs, by id or name. A name that several have is that of the one that is not over, else of
-    the newest; of several that are not over each has to be named by its id (409)."""
-    return Reply(await _awaited(call.context, call.path["group"], call.query.wait, call.query.seen))
+async def get_group(call: Invocation[GroupQuery, None]) -> JsonReply[GroupView]:
+    """Show a group with its jobs, by id or name. A name that several groups have selects the one that has not finished,
+    or else the newest. If several have not finished, only an id selects one (409)."""
+    return JsonReply(
+        await _wait_for_group(call.context, call.path_values["group"], call.query.wait, call.query.last_seen)
+    )
 
 
-async def _awaited(context: Context, group: str, seconds: float, seen: str | None) -> GroupForm:
-    form = await context.look(partial(view.show, group=group))
+async def _wait_for_group(context: Context, group: str, seconds: float, last_seen: str | None) -> GroupView:
+    group_view = await context.read(partial(view.show, group=group))
 
-    def is_enough(form: GroupForm) -> bool:
-        return form.is_over or (seen is not None and form.tag != seen)
+    def is_done(group_view: GroupView) -> bool:
+        return group_view.is_finished or (last_seen is not None and group_view.etag != last_seen)
 
-    if seconds == 0 or is_enough(form):
-        return form
-    # Its own events tell of its end; of what happens to its members only theirs do.
-    topic: Topic | None = ("group", parse_group(form.id)) if seen is None else None
-    look = partial(view.show, group=form.id)
-    return await context.hub.until(topic, seconds, lambda: context.look(look), is_enough, breath=_BREATH)
-
-
-async def close_group(call: Call[Nothing, None]) -> Reply[GroupForm]:
-    """Close a group: from now on it ends with its members. To close it again changes nothing."""
-    act = partial(close, text=call.path["group"], actor=call.context.actor)
-    return Reply(await call.context.perform_and_see(act, _see))
+    if seconds == 0 or is_done(group_view):
+        return group_view
+    # The events of a group announce its end, but not the changes of its members.
+    topic: Topic | None = ("group", parse_group_id(group_view.id)) if last_seen is None else None
+    read_group = partial(view.show, group=group_view.id)
+    return await context.hub.wait_until(
+        topic, seconds, lambda: context.read(read_group), is_done, min_interval=_MIN_READ_INTERVAL
+    )
 
 
-async def cancel_group(call: Call[Nothing, None]) -> Reply[GroupForm]:
-    """Cancel all of a group. Answered when its members are gone; a tree that needs SIGKILL takes a while."""
+async def close_group(call: Invocation[NoQuery, None]) -> JsonReply[GroupView]:
+    """Close a group: it finishes when its members have ended. To close a closed group has no effect."""
+    operation = partial(close, reference=call.path_values["group"], actor=call.context.actor)
+    return JsonReply(await call.context.run_and_render(operation, _render))
+
+
+async def cancel_group(call: Invocation[CancelQuery, None]) -> JsonReply[GroupView | CancelPlan]:
+    """Cancel all members of a group. The response is sent when their processes are gone. A process tree that needs
+    SIGKILL takes longer."""
     context = call.context
-    group = await context.perform(partial(cancel, text=call.path["group"], actor=context.actor))
-    return Reply(await _awaited(context, show_group(group), LONGEST_WAIT, None))
+    if call.query.dry_run:
+        operation = partial(_plan_cancel, text=call.path_values["group"], actor=context.actor)
+        return JsonReply(await context.dry_run(operation, lambda _, plans: plans))
+    group = await context.run_in_turn(partial(cancel, reference=call.path_values["group"], actor=context.actor))
+    return JsonReply(await _wait_for_group(context, format_group_id(group), call.query.wait, None))
 
 
-_LISTED = {
+def _plan_cancel(tx: Transaction, text: str, actor: str) -> CancelPlan:
+    members = tx.session.members(tx.session.find_group(text).id)
+    plan = plan_cancel(tx.session, [member.job for member in members])
+    cancel(tx, text, actor=actor)
+    return plan
+
+
+_LIST_EXAMPLE = {
     "id": "group-3",
     "name": "release",
     "mode": "sequential",
@@ -104,33 +123,39 @@ _LISTED = {
     "closed_at": "2026-11-16T09:30:00.125480Z",
     "cancelled_at": None,
     "finished_at": None,
+    "unreadable": None,
 }
-_SHOWN = {**_LISTED, "jobs": ["job-24", "job-25"], "tag": "5f0c1ea2b7d94c36"}
-_NEW = {
-    **_LISTED,
+_EXAMPLE = {**_LIST_EXAMPLE, "jobs": ["job-24", "job-25"], "etag": "5f0c1ea2b7d94c36"}
+_NEW_EXAMPLE = {
+    **_LIST_EXAMPLE,
     "status": "QUEUED",
     "counts": {},
     "total": 0,
     "closed_at": None,
     "jobs": [],
-    "tag": "0b9a6c2f81d3e745",
+    "etag": "0b9a6c2f81d3e745",
 }
-_CANCELLED = {
-    **_SHOWN,
+_CANCELLED_EXAMPLE = {
+    **_EXAMPLE,
     "status": "CANCELLED",
     "counts": {"CANCELLED": 2},
     "cancelled_at": "2026-11-16T09:41:07.031200Z",
     "finished_at": "2026-11-16T09:41:08.004172Z",
 }
 
-_ONE = "/api/job-groups/{group}"
+_PATH = "/api/job-groups/{group}"
 ENDPOINTS = [
-    Endpoint("GET", "/api/job-groups", list_groups, shows={"groups": [_LISTED], "next": None}),
+    Endpoint("GET", "/api/job-groups", list_groups, response_example={"groups": [_LIST_EXAMPLE], "next": None}),
     Endpoint(
-        "POST", "/api/job-groups", add_group, statuses=(201,), is_keyed=True,
-        sends={"name": "release", "mode": "sequential", "on_failure": "stop"}, shows=_NEW,
+        "POST",
+        "/api/job-groups",
+        add_group,
+        statuses=(201,),
+        accepts_key=True,
+        request_example={"name": "release", "mode": "sequential", "on_failure": "stop"},
+        response_example=_NEW_EXAMPLE,
     ),
-    Endpoint("GET", _ONE, get_group, refuses=(409,), shows=_SHOWN),
-    Endpoint("POST", f"{_ONE}/cancel", cancel_group, refuses=(409,), shows=_CANCELLED),
-    Endpoint("POST", f"{_ONE}/close", close_group, refuses=(409,), shows=_SHOWN),
-]  # fmt: skip
+    Endpoint("GET", _PATH, get_group, errors=(409,), response_example=_EXAMPLE),
+    Endpoint("POST", f"{_PATH}/cancel", cancel_group, errors=(409,), response_example=_CANCELLED_EXAMPLE),
+    Endpoint("POST", f"{_PATH}/close", close_group, errors=(409,), response_example=_EXAMPLE),
+]

@@ -1,9 +1,9 @@
-"""Health and readiness: for who starts, watches and restarts the scheduler, or sends work to it.
+"""Health and readiness, for tools that start, monitor and restart the scheduler, or send work to it.
 
-    /health    the process answers; if not, restart it
-    /ready     jobs can be started; if not, send work elsewhere, or wait: a restart changes nothing
+    /health    the process answers; if it does not, restart it
+    /ready     jobs can start; if they cannot, send work elsewhere or wait: a restart changes nothing
 
-What people have decided is no fault: a scheduler that is paused, held or out of room is ready.
+Decisions of users are not failures: a scheduler that is paused, held or at capacity is ready.
 """
 
 from __future__ import annotations
@@ -15,45 +15,47 @@ from functools import partial
 from starlette.responses import Response
 
 from rota.api.context import Context
-from rota.api.endpoint import Call, Endpoint, Nothing, Reply
-from rota.api.problem import problem
-from rota.errors import StorageFull, StoreError, Unavailable
-from rota.wire.health import HealthForm, ReadyForm
+from rota.api.endpoint import Endpoint, Invocation, JsonReply, NoQuery
+from rota.api.problem import problem_response
+from rota.errors import ServiceUnavailable, StorageFull, StoreError
+from rota.wire.health import Health, Readiness
 
-_PATIENCE = 2.0
-"""Seconds for the store, and for the disk, to answer."""
-_LEAST_ROOM = 1024 * 1024
-"""Bytes on the disk of the home without which nothing can be stored or logged."""
+_PROBE_TIMEOUT = 2.0
+"""Seconds for the store and the disk to answer."""
+_MIN_FREE_BYTES = 1024 * 1024
+"""Minimum free bytes on the disk of the home to store and log anything."""
 _RETRY_AFTER = "5"
 
 
-async def get_health(call: Call[Nothing, None]) -> Reply[HealthForm]:  # noqa: ARG001 - its type says what it takes
-    """Say that the scheduler answers. It looks at nothing else."""
-    return Reply(HealthForm(pid=os.getpid()))
+async def get_health(call: Invocation[NoQuery, None]) -> JsonReply[Health]:  # noqa: ARG001 - its type is the contract
+    """Report that the scheduler answers. Nothing else is checked."""
+    return JsonReply(Health(pid=os.getpid()))
 
 
-async def get_ready(call: Call[Nothing, None]) -> Reply[ReadyForm] | Response:
-    """Say whether jobs can be started. Refused with all the reasons while they cannot: the store does not answer, the
-    disk is full, there is no supervisor, the scheduler stops."""
-    found = await obstacles(call.context)
-    if not found:
-        return Reply(ReadyForm())
+async def get_ready(call: Invocation[NoQuery, None]) -> JsonReply[Readiness] | Response:
+    """Report whether jobs can start. While they cannot, the response is 503 with all reasons: the store does not
+    answer, the disk is full, there is no supervisor, or the scheduler is stopping."""
+    blockers = await find_blockers(call.context)
+    if not blockers:
+        return JsonReply(Readiness())
     headers = {"Retry-After": _RETRY_AFTER}
-    detail = f"not ready: {'; '.join(found)}"
-    return problem(Unavailable.code, Unavailable.http_status, detail, more={"reasons": found}, headers=headers)
+    detail = f"not ready: {'; '.join(blockers)}"
+    return problem_response(
+        ServiceUnavailable.code, ServiceUnavailable.http_status, detail, extra={"reasons": blockers}, headers=headers
+    )
 
 
-async def obstacles(context: Context) -> list[str]:
-    """Why nothing can be started, each once."""
-    store, room = await asyncio.gather(_store(context), disk(context))
-    return list(dict.fromkeys([*context.control.obstacles, *store, *room]))
+async def find_blockers(context: Context) -> list[str]:
+    """Return all reasons why no job can start, each once."""
+    store, disk = await asyncio.gather(_check_store(context), check_disk(context))
+    return list(dict.fromkeys([*context.control.blockers, *store, *disk]))
 
 
-async def _store(context: Context) -> list[str]:
-    """Asked itself, since an engine with nothing to do learns of no trouble."""
+async def _check_store(context: Context) -> list[str]:
+    """Read from the store, because an idle engine does not notice its failure."""
     try:
-        async with asyncio.timeout(_PATIENCE):
-            await context.look(lambda reader: reader.meta("epoch"))
+        async with asyncio.timeout(_PROBE_TIMEOUT):
+            await context.read(lambda reader: reader.meta("epoch"))
     except TimeoutError:
         return ["the store does not answer in time"]
     except (StorageFull, StoreError) as error:
@@ -61,24 +63,26 @@ async def _store(context: Context) -> list[str]:
     return []
 
 
-async def disk(context: Context) -> list[str]:
-    """What keeps anything from being written to the home, also where nobody tries to at the moment."""
+async def check_disk(context: Context) -> list[str]:
+    """Return the reason why the home cannot be written, even if nothing is written at the moment."""
     home = context.home
     try:
-        room = await context.asides.ask([("room", home.root)], _PATIENCE, partial(_room, home.directory))
+        free_bytes = await context.blocking_calls.run(
+            [("disk", home.root)], _PROBE_TIMEOUT, partial(_free_bytes, home.directory)
+        )
     except TimeoutError:
         return [f"the file system of {home.root} does not answer"]
     except OSError as error:
-        return [f"the home {home.root} cannot be looked at: {error.strerror}"]
-    return [f"the disk is full: there is no room left for {home.root}"] if room < _LEAST_ROOM else []
+        return [f"cannot read the home {home.root}: {error.strerror}"]
+    return [f"the disk is full: there is no room left for {home.root}"] if free_bytes < _MIN_FREE_BYTES else []
 
 
-def _room(directory: str) -> int:
-    seen = os.statvfs(directory)
-    return seen.f_bavail * seen.f_frsize
+def _free_bytes(directory: str) -> int:
+    status = os.statvfs(directory)
+    return status.f_bavail * status.f_frsize
 
 
 ENDPOINTS = [
-    Endpoint("GET", "/health", get_health, is_public=True, shows=HealthForm(pid=4711)),
-    Endpoint("GET", "/ready", get_ready, refuses=(Unavailable,), shows=ReadyForm()),
+    Endpoint("GET", "/health", get_health, is_public=True, response_example=Health(pid=4711)),
+    Endpoint("GET", "/ready", get_ready, errors=(ServiceUnavailable,), response_example=Readiness()),
 ]

@@ -1,5 +1,5 @@
-"""Looks at the hold file for the scheduler. A file cannot tell that it was made or removed, and a file system that
-does not answer must hold up nobody: each look has its thread, and there is one at a time."""
+"""Reads of the hold file. A file does not report that it was created or removed, and a file system that does not answer
+must not block the scheduler, so each read runs in a thread, one at a time."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from rota.probe.hold import look_for_hold
+from rota.probe.hold_file import read_hold_file
 
-_PATIENCE = 2.0
-"""Seconds after which a file of which nothing can be known counts as being there."""
+_PROBE_TIMEOUT = 2.0
+"""Seconds after which a file in an unknown state counts as present."""
 
 
 class HoldFile:
     def __init__(self, path: Callable[[], Path | None]) -> None:
         self._path = path
-        self._looking: tuple[Path, asyncio.Future[str | None]] | None = None
+        self._probe: tuple[Path, asyncio.Future[str | None]] | None = None
 
-    async def look(self) -> str | None:
-        """What it says now; none while there is no such file."""
+    async def read(self) -> str | None:
+        """Return the reason in the file; None if there is no file."""
         path = self._path()
         if path is None:
             return None
-        if self._looking is None or self._looking[1].done() or self._looking[0] != path:
-            self._looking = path, asyncio.ensure_future(asyncio.to_thread(look_for_hold, path))
+        if self._probe is None or self._probe[1].done() or self._probe[0] != path:
+            self._probe = path, asyncio.ensure_future(asyncio.to_thread(read_hold_file, path))
         try:
-            return await asyncio.wait_for(asyncio.shield(self._looking[1]), _PATIENCE)
+            return await asyncio.wait_for(asyncio.shield(self._probe[1]), _PROBE_TIMEOUT)
         except TimeoutError:
             return f"the file system of {path} does not answer"

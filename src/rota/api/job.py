@@ -6,34 +6,37 @@ import re
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import msgspec
 
 from rota.api.context import Context
-from rota.api.endpoint import Call, Endpoint, Nothing, Reply
+from rota.api.endpoint import Endpoint, Invocation, JsonReply, NoQuery
 from rota.api.example import CANCELLED_JOB, ENDED_JOB, WAITING_JOB
-from rota.api.page import LONGEST_WAIT, PageSize, Seconds, begins_at
+from rota.api.page import MAX_WAIT_SECONDS, CancelQuery, PageSize, WaitSeconds, parse_cursor
 from rota.command.cancel import cancel
 from rota.core.job import Job
 from rota.core.status import TERMINAL, Status
-from rota.errors import InvalidInput, StorageFull, StoreError, within
-from rota.ids import JobId, parse_job, show_job
-from rota.store.record import FIRST_RANK, LISTED_BY
+from rota.engine.transaction import Transaction
+from rota.errors import InvalidInput, StorageFull, StoreError, error_path
+from rota.ids import JobId, format_job_id, parse_job_id
+from rota.store.job_record import ENDED_PART, FILTER_COLUMNS, FIRST_RANK, LAST_RANK, ListCursor
 from rota.store.session import Reader
 from rota.view import job as view
-from rota.view.why import why
-from rota.wire.job import JobForm, JobsForm, JobStatus, WhyForm
-from rota.wire.text import JobsCursor
+from rota.view.cancel import plan_cancel
+from rota.view.why import explain_wait
+from rota.wire.cancel import CancelPlan
+from rota.wire.job import JobPage, JobStatusText, JobView, WaitExplanation
+from rota.wire.schema_types import JobsCursor
 
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
+_ACTIVE_PARTS = ("started", "waiting")
 
 
 class JobsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    status: list[JobStatus] = []
-    """Only jobs of these statuses; said more than once, of any of them."""
+    status: list[JobStatusText] = []
+    """Only jobs with this status. Repeat the parameter for several."""
     name: str | None = None
-    """Only jobs of this name."""
+    """Only jobs with this name."""
     type: str | None = None
     """Only jobs of this type."""
     flow: str | None = None
@@ -46,59 +49,71 @@ class JobsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Only members of this group, by id or name."""
     limit: PageSize = 100
     cursor: JobsCursor | None = None
-    """The `next` of the page before."""
+    """Cursor of the page: the `next` of the previous page."""
+    total: bool = False
+    """Also count the jobs on all pages. With a filter, this reads all jobs of the statuses."""
 
 
-def _statuses(named: Sequence[str]) -> list[Status]:
-    shown = {status.value: status for status in Status if status is status.shown}
-    for n, name in enumerate(named):
-        if name.upper() not in shown:
-            said = f"unknown status in {', '.join(named)}; the statuses are {', '.join(shown)}"
-            raise InvalidInput(said).under(f".status[{n}]")
-    statuses = [shown[name.upper()] for name in named] or list(Status)
+def _parse_statuses(names: Sequence[str]) -> list[Status]:
+    public = {status.value: status for status in Status if status is status.public}
+    for n, name in enumerate(names):
+        if name.upper() not in public:
+            message = f"unknown status in {', '.join(names)}; the statuses are {', '.join(public)}"
+            raise InvalidInput(message).at_path(f".status[{n}]")
+    statuses = [public[name.upper()] for name in names] or list(Status)
     return [*statuses, Status.DISPATCHED] if Status.RUNNING in statuses else statuses
 
 
-def _page_mark(reader: Reader, job: Job) -> str:
-    """Where the next page begins: behind a place, for the job that stands there may move, end or go meanwhile."""
-    if job.status in TERMINAL:
-        return f"ended.{show_job(job.id)}"
-    return ".".join(("active", *map(str, reader.stands_at(job.id))))
+def _format_jobs_cursor(reader: Reader, job: Job) -> str:
+    """Return the cursor of the page after this job. It is a position, because the job itself may move, end or be
+    removed."""
+    part, rank = reader.list_cursor_of(job.id)
+    if part == ENDED_PART:
+        return f"ended.{format_job_id(job.id)}"
+    return ".".join((_ACTIVE_PARTS[part], *map(str, rank)))
 
 
-def _parse_mark(mark: str) -> dict[str, Any]:
-    """As the store's list takes it."""
-    part, *numbers = mark.split(".")
+def _parse_jobs_cursor(cursor: str) -> ListCursor:
+    part, *numbers = cursor.split(".")
     if part == "ended" and len(numbers) == 1:
-        return {"after": parse_job(numbers[0]), "is_past_active": True}
-    if part == "active" and len(numbers) == len(FIRST_RANK) and all(map(_NUMBER.fullmatch, numbers)):
-        return {"behind": tuple(map(int, numbers))}
-    raise ValueError(mark)
+        return ENDED_PART, (*LAST_RANK[:-1], int(parse_job_id(numbers[0])))
+    if part in _ACTIVE_PARTS and len(numbers) == len(FIRST_RANK) and all(map(_NUMBER.fullmatch, numbers)):
+        return _ACTIVE_PARTS.index(part), tuple(map(int, numbers))
+    raise ValueError(cursor)
 
 
-async def list_jobs(call: Call[JobsQuery, None]) -> Reply[JobsForm]:
-    """List jobs. Of every status unless some are named: first those that are active, in queue order, then those that
-    have ended, the latest first."""
+async def list_jobs(call: Invocation[JobsQuery, None]) -> JsonReply[JobPage]:
+    """List jobs. Running jobs come first, then waiting jobs in queue order, then ended jobs, newest first. All statuses
+    are listed unless the query names some.
+
+    Each page is read at one moment. A job that keeps its place while the pages are read is listed once; a job that
+    moves, starts or ends in the meantime can be listed again, or not at all.
+    """
     context, query = call.context, call.query
-    statuses, limit, named = _statuses(query.status), query.limit, query.group
-    begins = begins_at(query.cursor, _parse_mark, {})
-    only = {name: said for name in LISTED_BY if (said := getattr(query, name)) is not None}
+    statuses, limit, group_name = _parse_statuses(query.status), query.limit, query.group
+    cursor = parse_cursor(query.cursor, _parse_jobs_cursor, None)
+    filters = {name: value for name in FILTER_COLUMNS if (value := getattr(query, name)) is not None}
 
-    def look(reader: Reader) -> JobsForm:
-        with within(".group"):
-            group = None if named is None else reader.group_called(named).id
-        ids = reader.list_jobs(statuses, limit=limit + 1, only=only, group=group, **begins)
+    def read_page(reader: Reader) -> JobPage:
+        with error_path(".group"):
+            group = None if group_name is None else reader.find_group(group_name).id
+        ids = reader.list_jobs(statuses, limit=limit + 1, filters=filters, group=group, cursor=cursor)
         jobs = reader.jobs(ids[:limit])
-        counts: dict[str, int] = {}
-        for status, count in reader.counts().items():
-            counts[status.shown] = counts.get(status.shown, 0) + count
-        return JobsForm(
-            jobs=view.forms(reader, jobs, context.sight()),
-            next=_page_mark(reader, jobs[-1]) if len(ids) > limit else None,
-            counts=counts,
+        return JobPage(
+            jobs=view.render_jobs(reader, jobs, context.view_context()),
+            next=_format_jobs_cursor(reader, jobs[-1]) if len(ids) > limit else None,
+            counts=_count_by_status(reader) if cursor is None else None,
+            total=reader.count_listed(statuses, filters=filters, group=group) if query.total else None,
         )
 
-    return Reply(await context.look(look))
+    return JsonReply(await context.read(read_page))
+
+
+def _count_by_status(reader: Reader) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for status, count in reader.status_counts().items():
+        counts[status.public] = counts.get(status.public, 0) + count
+    return counts
 
 
 def _last_of_chain(reader: Reader, job: JobId) -> JobId:
@@ -107,72 +122,97 @@ def _last_of_chain(reader: Reader, job: JobId) -> JobId:
 
 
 class JobQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    wait: Seconds | None = None
-    """Answer with the last job of its chain, when that has ended or when so many seconds are over."""
-    seen: str | None = None
-    """With `wait`, answer as soon as the status is another than this."""
+    wait: WaitSeconds | None = None
+    """Maximum seconds to wait until the chain of the job has ended. The response has the last job of the chain."""
+    last_seen: str | None = None
+    """With `wait`, the last known status. A different status ends the wait."""
 
 
-async def get_job(call: Call[JobQuery, None]) -> Reply[JobForm]:
-    """Show a job, with why it waits."""
-    context, job = call.context, call.place("job", parse_job)
+async def get_job(call: Invocation[JobQuery, None]) -> JsonReply[JobView]:
+    """Show a job, and why it waits."""
+    context, job = call.context, call.path_parameter("job", parse_job_id)
     if call.query.wait is None:
-        return Reply(await context.look(partial(view.show, job=job, sight=context.sight())))
-    return Reply(await _await_end(context, job, call.query.wait, call.query.seen))
+        return JsonReply(await context.read(partial(view.show_with_policies, job=job, context=context.view_context())))
+    return JsonReply(await _wait_until_ended(context, job, call.query.wait, call.query.last_seen))
 
 
-async def _await_end(context: Context, job: JobId, seconds: float, seen: str | None) -> JobForm:
-    def look(reader: Reader) -> JobForm:
-        return view.show(reader, _last_of_chain(reader, job), context.sight())
+async def _wait_until_ended(context: Context, job: JobId, seconds: float, last_seen: str | None) -> JobView:
+    def read_last(reader: Reader) -> JobView:
+        return view.show_with_policies(reader, _last_of_chain(reader, job), context.view_context())
 
-    def is_enough(form: JobForm) -> bool:
+    def is_done(last: JobView) -> bool:
         return (
-            Status(form.status) in TERMINAL if seen is None else form.status != seen or Status(form.status) in TERMINAL
+            Status(last.status) in TERMINAL
+            if last_seen is None
+            else last.status != last_seen or Status(last.status) in TERMINAL
         )
 
-    def is_news(form: JobForm) -> bool:
-        return is_enough(form) or form.id != show_job(member)
+    def has_changed(last: JobView) -> bool:
+        return is_done(last) or last.id != format_job_id(member)
 
-    # A retry is announced on the job it follows: then this one is listened to, and looked at once more.
+    # A retry is announced by an event of the job before it. Then the wait continues with events of the retry.
     member, deadline = job, time.monotonic() + seconds
     while True:
-        form = await context.hub.until(member, deadline - time.monotonic(), lambda: context.look(look), is_news)
-        if is_enough(form) or form.id == show_job(member):
-            return form
-        member = parse_job(form.id)
+        last = await context.hub.wait_until(
+            member, deadline - time.monotonic(), lambda: context.read(read_last), has_changed
+        )
+        if is_done(last) or last.id == format_job_id(member):
+            return last
+        member = parse_job_id(last.id)
 
 
-def _by_hand(reader: Reader, job: JobId) -> str:
-    """What nobody can write down nobody may do; but a job that fills the disk must be stopped all the same."""
-    found = reader.job(_last_of_chain(reader, job))
-    if found is None or found.pid is None or found.status in TERMINAL:
+def _manual_kill_hint(reader: Reader, job: JobId) -> str:
+    """Return advice to kill the job by hand. A cancel that cannot be stored is refused, but a job that fills the disk
+    must be stopped anyway."""
+    last = reader.job(_last_of_chain(reader, job))
+    if last is None or last.pid is None or last.status in TERMINAL:
         return ""
-    return f"; to end it without a record: kill -- -{found.pid}"
+    return f"; to end it without a record: kill -- -{last.pid}"
 
 
-async def cancel_job(call: Call[Nothing, None]) -> Reply[JobForm]:
-    """Cancel a job's chain. Answered when its processes are gone; a tree that needs SIGKILL takes a while."""
-    return Reply(await cancelled(call.context, call.place("job", parse_job)))
+async def cancel_job(call: Invocation[CancelQuery, None]) -> JsonReply[JobView | CancelPlan]:
+    """Cancel a job and its retries. The response is sent when the processes of the job are gone. A process tree that
+    needs SIGKILL takes longer."""
+    context, job = call.context, call.path_parameter("job", parse_job_id)
+    if call.query.dry_run:
+        return JsonReply(
+            await context.dry_run(partial(_plan_cancel, job=job, actor=context.actor), lambda _, plans: plans)
+        )
+    return JsonReply(await cancel_and_wait(context, job, seconds=call.query.wait))
 
 
-async def cancelled(context: Context, job: JobId, *, spares_running: bool = False) -> JobForm:
-    """The job as it is when its processes are gone."""
+def _plan_cancel(tx: Transaction, job: JobId, actor: str) -> CancelPlan:
+    last = tx.session.last_of_chain(job)
+    plan = plan_cancel(tx.session, [] if last is None else [last[0]])
+    cancel(tx, job, actor=actor)
+    return plan
+
+
+async def cancel_and_wait(
+    context: Context, job: JobId, *, spares_running: bool = False, seconds: float = MAX_WAIT_SECONDS
+) -> JobView:
+    """Cancel a job, and return it when its processes are gone."""
     try:
-        act = partial(cancel, job=job, actor=context.actor, spares_running=spares_running)
-        member = await context.perform(act)
+        operation = partial(cancel, job=job, actor=context.actor, only_waiting=spares_running)
+        member = await context.run_in_turn(operation)
     except (StorageFull, StoreError) as error:
-        raise type(error)(f"{error.message}{await context.look(partial(_by_hand, job=job))}") from error
-    return await _await_end(context, member, LONGEST_WAIT, None)
+        raise type(error)(f"{error.message}{await context.read(partial(_manual_kill_hint, job=job))}") from error
+    return await _wait_until_ended(context, member, seconds, None)
 
 
-async def why_job(call: Call[Nothing, None]) -> Reply[WhyForm]:
-    """Say why a job has not started, down to what holds up what it waits for."""
-    context, job = call.context, call.place("job", parse_job)
-    return Reply(await context.look(partial(why, job=job, sight=context.sight())))
+async def explain_job(call: Invocation[NoQuery, None]) -> JsonReply[WaitExplanation]:
+    """Explain why a job has not started. The explanation includes the jobs upstream that delay it."""
+    context, job = call.context, call.path_parameter("job", parse_job_id)
+    return JsonReply(await context.read(partial(explain_wait, job=job, context=context.view_context())))
 
 
-_PAGE = {"jobs": [WAITING_JOB, ENDED_JOB], "next": "ended.job-21", "counts": {"QUEUED": 1, "COMPLETED": 23}}
-_WHY = {
+_PAGE_EXAMPLE = {
+    "jobs": [WAITING_JOB, ENDED_JOB],
+    "next": "ended.job-21",
+    "counts": {"QUEUED": 1, "COMPLETED": 23},
+    "total": None,
+}
+_WHY_EXAMPLE = {
     "job": "job-24",
     "status": "QUEUED",
     "wait": WAITING_JOB["wait"],
@@ -181,8 +221,8 @@ _WHY = {
 }
 
 ENDPOINTS = [
-    Endpoint("GET", "/api/jobs", list_jobs, refuses=(404,), shows=_PAGE),
-    Endpoint("GET", "/api/jobs/{job}", get_job, shows=WAITING_JOB),
-    Endpoint("POST", "/api/jobs/{job}/cancel", cancel_job, refuses=(409,), shows=CANCELLED_JOB),
-    Endpoint("GET", "/api/jobs/{job}/why", why_job, shows=_WHY),
+    Endpoint("GET", "/api/jobs", list_jobs, errors=(404,), response_example=_PAGE_EXAMPLE),
+    Endpoint("GET", "/api/jobs/{job}", get_job, response_example=WAITING_JOB),
+    Endpoint("POST", "/api/jobs/{job}/cancel", cancel_job, errors=(409,), response_example=CANCELLED_JOB),
+    Endpoint("GET", "/api/jobs/{job}/why", explain_job, response_example=_WHY_EXAMPLE),
 ]

@@ -1,67 +1,85 @@
-"""How much there may be: of a request, on every way in, and of what is open at once.
+"""Limits on the size of requests, and on the number of open connections and streams.
 
-A body is refused when it says that it is too large, and nobody reads it. One that does not say is counted as it comes.
+A body that declares too large a size is refused without being read. Otherwise its bytes are counted as they arrive.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Sequence
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rota.errors import TooLarge
+from rota.errors import BodyTooLarge
 
-MOST_BODY = 64 << 20
-"""Bytes. Ten thousand jobs, the most of a batch, have 6 KiB each in it."""
-_MOST_CONNECTIONS = 4000
-_MOST_STREAMS = 2000
+MAX_BODY_BYTES = 64 << 20
+"""Maximum bytes of a body. The 10,000 jobs of the largest batch have 6 KiB each."""
+_MAX_CONNECTIONS = 4000
+_MAX_STREAMS = 2000
+_QUIET_PERIOD = 60.0
+"""Seconds without a refusal after which the next one is logged again."""
 
-
-LEAST_DESCRIPTORS = 128
-"""Of a process: with fewer there would be no room for connections beside what is kept back."""
-_KEPT_BACK = 32
-
-
-def highest_connection(descriptors: int) -> int:
-    """The last descriptor that a connection may have, for a process that may have so many. The others are for the
-    store, the supervisor, and the logs that streams read: two for each at most."""
-    return descriptors - descriptors // 4 - _KEPT_BACK
+MIN_DESCRIPTORS = 128
+"""Minimum number of descriptors of the process. With fewer, the reserved ones would leave no room for connections."""
+_RESERVED_DESCRIPTORS = 32
 
 
-def most_connections(descriptors: int) -> int:
-    """Over TCP, where anybody may connect, for a process that may have so many descriptors."""
-    return min(_MOST_CONNECTIONS, descriptors // 2)
+def max_connection_descriptor(descriptors: int) -> int:
+    """Return the highest descriptor that a connection may have, if the process has this number of descriptors. The
+    others are for the store, the supervisor and logs: a stream reads at most two."""
+    return descriptors - descriptors // 4 - _RESERVED_DESCRIPTORS
 
 
-def most_streams(descriptors: int) -> int:
-    """On all ways in together: half as many as connections, so that there is room for who asks for something else."""
-    return min(_MOST_STREAMS, descriptors // 4)
+def max_connections(descriptors: int) -> int:
+    """Return the maximum number of TCP connections, if the process has this number of descriptors."""
+    return min(_MAX_CONNECTIONS, descriptors // 2)
 
 
-class Limited:
-    """The application, and no body larger than there may be. What it raises while the body is read, the application
-    answers."""
+def max_streams(descriptors: int) -> int:
+    """Return the maximum number of streams on the socket and over TCP. It is half of the maximum number of connections,
+    so that other requests are possible."""
+    return min(_MAX_STREAMS, descriptors // 4)
 
-    def __init__(self, app: ASGIApp, most: int = MOST_BODY) -> None:
+
+class LimitNotice:
+    """Warning about a limit that is reached repeatedly. It is logged when this begins, not for every client."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._last_refusal = float("-inf")
+
+    def log(self, text: str) -> None:
+        now = time.monotonic()
+        if now - self._last_refusal >= _QUIET_PERIOD:
+            self._log.warning(text)
+        self._last_refusal = now
+
+
+class BodyLimit:
+    """ASGI middleware that limits the size of bodies. The application answers the error that it raises while the body
+    is read."""
+
+    def __init__(self, app: ASGIApp, max_bytes: int = MAX_BODY_BYTES) -> None:
         self._app = app
-        self._most = most
+        self._max_bytes = max_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, self._limited(scope["headers"], receive), send)
+        await self._app(scope, self._limit_receive(scope["headers"], receive), send)
 
-    def _limited(self, headers: Sequence[tuple[bytes, bytes]], receive: Receive) -> Receive:
+    def _limit_receive(self, headers: Sequence[tuple[bytes, bytes]], receive: Receive) -> Receive:
         for name, value in headers:
-            if name == b"content-length":  # the HTTP parser takes no more than it says, and no two that differ
-                return receive if int(value) <= self._most else self._refused
+            if name == b"content-length":  # the HTTP parser enforces it, and refuses a second one that differs
+                return receive if int(value) <= self._max_bytes else self._refuse
         count = 0
 
-        async def counted() -> Message:
+        async def receive_counted() -> Message:
             nonlocal count
             message = await receive()
             count += len(message.get("body", b""))
-            return message if count <= self._most else await self._refused()
+            return message if count <= self._max_bytes else await self._refuse()
 
-        return counted
+        return receive_counted
 
-    async def _refused(self) -> Message:
-        raise TooLarge(f"a request body has at most {self._most:,} bytes; submit in several parts")
+    async def _refuse(self) -> Message:
+        raise BodyTooLarge(f"the request body exceeds {self._max_bytes:,} bytes; submit in several parts")

@@ -6,32 +6,35 @@ from functools import partial
 
 import msgspec
 
-from rota.api.endpoint import Call, Endpoint, Reply
+from rota.api.endpoint import Endpoint, Invocation, JsonReply
 from rota.api.page import PageSize
 from rota.view import lock as view
-from rota.wire.lock import LockKeyForm, LocksForm, OwnerForm
+from rota.wire.lock import LockOwner, LockPage, LockStatus
 
 
 class LocksQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key: str | None = None
-    """Only this one, also where nobody wants it."""
+    """Only the lock with this key, even if no job holds or requests it."""
     limit: PageSize = 100
     cursor: str | None = None
-    """The `next` of the page before."""
+    """Cursor of the page: the `next` of the previous page."""
 
 
-async def list_locks(call: Call[LocksQuery, None]) -> Reply[LocksForm]:
-    """List the locks that are held or wanted. By key: who holds each, and who stands in line for it."""
+async def list_locks(call: Invocation[LocksQuery, None]) -> JsonReply[LockPage]:
+    """List the locks that are held or requested, by key. Each has its holders, and its waiters in order."""
     context, query = call.context, call.query
     if query.key is not None:
-        return Reply(LocksForm(locks=[await context.look(partial(view.lock, key=query.key))], next=None))
-    locks, following = await context.look(partial(view.locks, after=query.cursor or "", limit=query.limit))
-    return Reply(LocksForm(locks=locks, next=following))
+        return JsonReply(LockPage(locks=[await context.read(partial(view.show_lock, key=query.key))], next=None))
+    locks, next_cursor = await context.read(partial(view.list_locks, after=query.cursor or "", limit=query.limit))
+    return JsonReply(LockPage(locks=locks, next=next_cursor))
 
 
-_SHOWN = LockKeyForm(
-    key="branch/main", mode="exclusive", holders=[OwnerForm(id="job-24", mode="exclusive")],
-    waiters=[OwnerForm(id="job-25", mode="exclusive")], waiting=1,
-)  # fmt: skip
+_EXAMPLE = LockStatus(
+    key="branch/main",
+    mode="exclusive",
+    holders=[LockOwner(id="job-24", mode="exclusive")],
+    waiters=[LockOwner(id="job-25", mode="exclusive")],
+    waiting=1,
+)
 
-ENDPOINTS = [Endpoint("GET", "/api/locks", list_locks, shows=LocksForm(locks=[_SHOWN], next=None))]
+ENDPOINTS = [Endpoint("GET", "/api/locks", list_locks, response_example=LockPage(locks=[_EXAMPLE], next=None))]

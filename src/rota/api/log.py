@@ -1,7 +1,7 @@
-"""A job's output over HTTP: ranged reads, and a stream that follows until the job ends.
+"""Job output over HTTP: ranges of bytes, and streams that follow the output until the job ends.
 
-A file cannot tell when it grows, so a follower looks at it on a timer, the more seldom the longer it is quiet, and at
-once when the job changes. Nothing is ever read whole.
+A file does not report that it has grown, so a follower polls it: less and less often while it is quiet, and immediately
+when the job changes. No file is ever read as a whole.
 """
 
 from __future__ import annotations
@@ -17,222 +17,245 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response, StreamingResponse
 
-from rota.api.accept import JSON, best_of
+from rota.api.content_negotiation import JSON, negotiate_media_type
 from rota.api.context import Context
-from rota.api.endpoint import Call, Endpoint, Header, Reply
-from rota.api.log_follow import Pace, Place, follow, last_offsets
-from rota.api.page import parsed
-from rota.api.problem import problem
+from rota.api.endpoint import Endpoint, Header, Invocation, JsonReply
+from rota.api.log_follow import LogLocation, PollBackoff, follow_log, parse_last_offsets
+from rota.api.page import parse_field
+from rota.api.problem import problem_response
 from rota.api.sse import MEDIA, EventStream
 from rota.core.job import Job
 from rota.core.status import TERMINAL
-from rota.errors import InvalidInput, StoreAway, within
-from rota.ids import JobId, parse_job, parse_run, show_job
+from rota.errors import InvalidInput, StoreUnavailable, error_path
+from rota.ids import JobId, format_job_id, parse_job_id, parse_run_id
 from rota.store.session import Reader
 from rota.view import job as view
 from rota.view import run as run_view
-from rota.view.log import STREAMS, Output, oversize, path_in, pieces, size_of
-from rota.view.workspace import workspace
-from rota.wire.log import LogForm, LogsForm, WorkspaceForm
-from rota.wire.text import RunText
+from rota.view.log import STREAMS, LogReader, log_path_in, log_size, oversize_warnings, read_chunks
+from rota.view.workspace import show_workspace
+from rota.wire.log import JobLogs, JobWorkspace, LogFile
+from rota.wire.schema_types import RunIdText
 
 _BYTES = "application/octet-stream"
-_MOST = 2**62
-_LONGEST_NUMBER = 18
-_LOOK_AGAIN = 0.5
+_MAX_OFFSET = 2**62
+_MAX_NUMBER_DIGITS = 18
+_STORE_RETRY_DELAY = 0.5
 _RANGE = re.compile(r"(?i:bytes)=([0-9]*)-([0-9]*)")
-Offset = Annotated[int, Meta(ge=-_MOST, le=_MOST)]
-Limit = Annotated[int, Meta(ge=0, le=_MOST)]
+SignedOffset = Annotated[int, Meta(ge=-_MAX_OFFSET, le=_MAX_OFFSET)]
+ByteLimit = Annotated[int, Meta(ge=0, le=_MAX_OFFSET)]
 
 
 class LogsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    run: RunText | None = None
-    """Of this run of the job: one that was rewound has earlier ones."""
+    run: RunIdText | None = None
+    """Run of the job, if not the current one. A rewound job has earlier runs."""
     follow: bool = False
-    """Tell both streams as they are written, as server-sent events; unless the request prefers JSON."""
+    """Send both streams as server-sent events as they are written, unless the request prefers JSON."""
 
 
 class LogQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    run: RunText | None = None
-    """Of this run of the job: one that was rewound has earlier ones."""
-    offset: Offset = 0
-    """From this byte on; negative counts from the end."""
-    limit: Limit = _MOST
-    """So many bytes at most; without effect on what is followed."""
+    run: RunIdText | None = None
+    """Run of the job, if not the current one. A rewound job has earlier runs."""
+    offset: SignedOffset = 0
+    """Offset of the first byte. A negative offset counts from the end."""
+    limit: ByteLimit = _MAX_OFFSET
+    """Maximum number of bytes. No effect with `follow`."""
     follow: bool = False
-    """Go on until the job has ended."""
+    """Continue until the job has ended."""
 
 
-class Part(NamedTuple):
+class ByteRange(NamedTuple):
     offset: int
     limit: int
 
 
-async def _threaded(content: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """Each piece when the one before is on its way: a reader that does not read costs one piece."""
-    while piece := await asyncio.to_thread(next, content, b""):
-        yield piece
+async def _read_in_thread(content: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield chunks, each read in a thread once the previous one is sent. A client that does not read costs one chunk of
+    memory."""
+    while chunk := await asyncio.to_thread(next, content, b""):
+        yield chunk
 
 
-async def _place(context: Context, job: JobId, named: str | None) -> Place:
-    """Where the logs are that are asked for: of the job as it is now, or of one of its runs."""
-    run = parsed("run", named, parse_run)
+async def _locate_log(context: Context, job: JobId, run_id: str | None) -> LogLocation:
+    """Return the location of the logs of the job's current run, or of the run that is requested."""
+    run = parse_field("run", run_id, parse_run_id)
 
-    def look(reader: Reader) -> Place:
-        found = view.find(reader, job)
+    def locate(reader: Reader) -> LogLocation:
+        record = view.find_job(reader, job)
         if run is not None:
-            with within(".run"):
-                run_view.refuse_foreign(reader, job, run)
-        own = str(context.home.jobs / str(job))
-        directory = run_view.directory_of(found, run, own)
-        is_current = directory == own
-        past = None if run is None or is_current else run_view.show(reader, run, context.sight())
-        is_over = not is_current or found.status in TERMINAL
-        return Place(Path(directory), is_current, is_current and not found.has_own_logs, is_over, past)
+            with error_path(".run"):
+                run_view.check_run_of_job(reader, job, run)
+        job_directory = str(context.home.jobs / str(job))
+        directory = run_view.find_run_directory(record, run, job_directory)
+        is_current = directory == job_directory
+        past_run = None if run is None or is_current else run_view.show(reader, run, context.view_context())
+        is_over = not is_current or record.status in TERMINAL
+        return LogLocation(Path(directory), is_current, is_current and not record.has_own_logs, is_over, past_run)
 
-    return await context.look(look)
+    return await context.read(locate)
 
 
-async def _follow(context: Context, job: JobId, output: Output) -> AsyncIterator[bytes]:
-    """First whether it has ended, then what is there: in this order nothing written last is missed. Where the scheduler
-    ends first this breaks off, so that the client can tell it from the job's end."""
+async def _follow(context: Context, job: JobId, output: LogReader) -> AsyncIterator[bytes]:
+    """Yield output until the job has ended. The status is read before the output, so that the last bytes are not
+    missed. If the scheduler stops first, the stream breaks off, so that the client can tell this from the job's end."""
     try:
-        with context.streams.another(), context.hub.listening(job) as changed:
-            pace, is_over = Pace(), False
+        with context.stream_limit.track(), context.hub.subscribe(job) as changed:
+            backoff, is_over = PollBackoff(), False
             while not is_over:
                 changed.clear()
-                found = await _found(context, job)
-                is_over = found.status in TERMINAL
-                while found.has_own_logs and (piece := await asyncio.to_thread(output.read)):
-                    yield piece
+                record = await _read_job_with_retry(context, job)
+                is_over = record.status in TERMINAL
+                while record.has_own_logs and (chunk := await asyncio.to_thread(output.read)):
+                    yield chunk
                 if not is_over:
-                    await pace.is_worth_a_look(changed, output.has_more)
+                    await backoff.wait_for_change(changed, output.has_more)
     finally:
         output.close()
 
 
-async def _found(context: Context, job: JobId) -> Job:
-    """A store that is away for a while is no end of the log."""
+async def _read_job_with_retry(context: Context, job: JobId) -> Job:
+    """Return the job. A store that is temporarily unavailable does not end the stream."""
     while True:
         try:
-            return await context.look(partial(view.find, job=job))
-        except StoreAway:
-            await asyncio.sleep(_LOOK_AGAIN)
+            return await context.read(partial(view.find_job, job=job))
+        except StoreUnavailable:
+            await asyncio.sleep(_STORE_RETRY_DELAY)
 
 
-def _ranged(header: str | None, size: int) -> Part | None:
-    """What a `Range` asks for; none where there is none to obey. An empty part cannot be given."""
-    found = _RANGE.fullmatch(header or "")
-    if found is None or not any(found.groups()):
-        return None  # RFC 9110: what is not understood is passed over, and so are several ranges at once
-    first, last = found.groups()
+def _parse_range(header: str | None, size: int) -> ByteRange | None:
+    """Return the range that a `Range` header requests; None if there is none, or if it is ignored. A range outside the
+    file is empty."""
+    match = _RANGE.fullmatch(header or "")
+    if match is None or not any(match.groups()):
+        return None  # RFC 9110: an invalid header is ignored; so are multiple ranges
+    first, last = match.groups()
     if not first:
-        length = min(_number(last), size)
-        return Part(size - length, length)
-    return Part(_number(first), max(0, min(size, _number(last) + 1 if last else size) - _number(first)))
+        length = min(_parse_number(last), size)
+        return ByteRange(size - length, length)
+    return ByteRange(
+        _parse_number(first), max(0, min(size, _parse_number(last) + 1 if last else size) - _parse_number(first))
+    )
 
 
-def _number(digits: str) -> int:
-    """RFC 9110: there is no largest one. No log has so many bytes as one that is too long to be read as a number."""
+def _parse_number(digits: str) -> int:
+    """Parse a number of any length, since RFC 9110 sets no maximum. A number too long to be an offset becomes the
+    maximum offset."""
     digits = digits.lstrip("0")
-    return int(digits or "0") if len(digits) <= _LONGEST_NUMBER else _MOST
+    return int(digits or "0") if len(digits) <= _MAX_NUMBER_DIGITS else _MAX_OFFSET
 
 
-def _part(path: Path, part: Part, size: int) -> Response:
-    if part.limit <= 0:
-        refused = problem("range", 416, f"the log has {size} bytes; ask for a part of these")
-        refused.headers["Content-Range"] = f"bytes */{size}"
-        return refused
-    where = f"bytes {part.offset}-{part.offset + part.limit - 1}/{size}"
-    return _measured(path, part, 206, {"Content-Range": where})
+def _range_response(path: Path, byte_range: ByteRange, size: int) -> Response:
+    if byte_range.limit <= 0:
+        response = problem_response("range", 416, f"the log has {size} bytes; request a range within it")
+        response.headers["Content-Range"] = f"bytes */{size}"
+        return response
+    content_range = f"bytes {byte_range.offset}-{byte_range.offset + byte_range.limit - 1}/{size}"
+    return _sized_response(path, byte_range, 206, {"Content-Range": content_range})
 
 
-def _measured(path: Path, part: Part, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """So much and no more, also where the file grows meanwhile."""
-    known = {"Content-Length": str(part.limit), **(headers or {})}
-    return _stream(_threaded(pieces(path, *part)), status, known)
+def _sized_response(
+    path: Path, byte_range: ByteRange, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
+    """Return a response with exactly these bytes, even if the file grows in the meantime."""
+    all_headers = {"Content-Length": str(byte_range.limit), **(headers or {})}
+    return _stream_response(_read_in_thread(read_chunks(path, *byte_range)), status, all_headers)
 
 
-def _stream(body: AsyncIterator[bytes], status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def _stream_response(body: AsyncIterator[bytes], status: int = 200, headers: dict[str, str] | None = None) -> Response:
     headers = {"Accept-Ranges": "bytes", **(headers or {})}
     return StreamingResponse(body, status, headers, media_type=_BYTES)
 
 
-async def get_log(call: Call[LogQuery, None]) -> Response:
-    """Read what a job wrote to `stdout` or `stderr`. Byte for byte: all of it, a part, or on until the job ends.
+async def get_log(call: Invocation[LogQuery, None]) -> Response:
+    """Read the stdout or stderr of a job. The bytes are those that the job wrote.
 
-    A part is asked for by `offset` and `limit`, or by `Range`. With `follow` the bytes are sent as they are written;
-    with `follow` and `Accept: text/event-stream` they are sent as messages, each with its text in JSON and the offset
-    behind it as `id`, so that `Last-Event-ID` goes on from there. The last message is `end`.
+    `offset` and `limit`, or a `Range` header, select a part. With `follow`, bytes are sent as they are written. With
+    `follow` and `Accept: text/event-stream`, they are sent as messages: the data is JSON with the text, and the `id` is
+    the offset after it, so that `Last-Event-ID` resumes there. The last message is `end`.
     """
     context, query, request = call.context, call.query, call.request
-    job, stream = call.place("job", parse_job), call.path["stream"]
+    job, stream = call.path_parameter("job", parse_job_id), call.path_values["stream"]
     if stream not in STREAMS:
-        raise InvalidInput(f"no such stream: {stream}; the streams are stdout and stderr").under(".stream")
-    place = await _place(context, job, query.run)
-    path = path_in(place.directory, stream)
-    size = 0 if place.is_empty else size_of(path)
+        raise InvalidInput(f"no such stream: {stream}; the streams are stdout and stderr").at_path(".stream")
+    location = await _locate_log(context, job, query.run)
+    path = log_path_in(location.directory, stream)
+    size = 0 if location.is_empty else log_size(path)
     offset = max(0, size + query.offset) if query.offset < 0 else query.offset
-    begins = last_offsets(request, (stream,)) or {stream: offset}
-    if query.follow and best_of(request, (_BYTES, MEDIA)) == MEDIA:
-        return EventStream(follow(context, job, place, begins), context.streams)
-    if query.follow and not place.is_over:
+    start_offsets = parse_last_offsets(request, (stream,)) or {stream: offset}
+    if query.follow and negotiate_media_type(request, (_BYTES, MEDIA)) == MEDIA:
+        return EventStream(follow_log(context, job, location, start_offsets), context.stream_limit)
+    if query.follow and not location.is_over:
         if request.method == "HEAD":
-            return _stream(_threaded(iter(())))
-        context.streams.refuse_too_many()
-        return _stream(_follow(context, job, Output(path, offset)))
-    part = _ranged(request.headers.get("range"), size)
+            return _stream_response(_read_in_thread(iter(())))
+        context.stream_limit.refuse_too_many()
+        return _stream_response(_follow(context, job, LogReader(path, offset)))
+    byte_range = _parse_range(request.headers.get("range"), size)
     limit = size if query.follow else query.limit
-    return _measured(path, Part(offset, max(0, min(limit, size - offset)))) if part is None else _part(path, part, size)
+    return (
+        _sized_response(path, ByteRange(offset, max(0, min(limit, size - offset))))
+        if byte_range is None
+        else _range_response(path, byte_range, size)
+    )
 
 
-async def get_logs(call: Call[LogsQuery, None]) -> Reply[LogsForm] | Response:
-    """Say how much a job has written to each stream, and what else it has left.
+async def get_logs(call: Invocation[LogsQuery, None]) -> JsonReply[JobLogs] | Response:
+    """Show how much a job has written to each stream, and its worktree and patches.
 
-    With `follow`, tell both streams as they are written, as server-sent events; the `id` of a message is the offset
-    behind it in stdout and that in stderr, as `1024.80`.
+    With `follow`, both streams are sent as server-sent events as they are written. The `id` of a message has the
+    offsets after it in stdout and stderr, such as `1024.80`.
     """
-    context, job = call.context, call.place("job", parse_job)
-    place = await _place(context, job, call.query.run)
-    begins = last_offsets(call.request, STREAMS) or dict.fromkeys(STREAMS, 0)
-    if call.query.follow and best_of(call.request, (MEDIA, JSON)) == MEDIA:
-        return EventStream(follow(context, job, place, begins), context.streams)
-    stdout, stderr = (_log(place, stream) for stream in STREAMS)
-    most = context.control.config.log.max_bytes
-    warnings = [] if most is None or not place.is_current else oversize(context.home.jobs, [job], most)
-    form = LogsForm(job=show_job(job), stdout=stdout, stderr=stderr, warning="; ".join(warnings) or None)
-    found = await context.look(partial(view.find, job=job))
-    if found.spec.workspace is not None and place.is_current:
-        left = await asyncio.to_thread(workspace, found, context.home.jobs)
-        form = msgspec.structs.replace(form, workspace=msgspec.UNSET if left is None else WorkspaceForm(**left))
-    return Reply(form)
+    context, job = call.context, call.path_parameter("job", parse_job_id)
+    location = await _locate_log(context, job, call.query.run)
+    start_offsets = parse_last_offsets(call.request, STREAMS) or dict.fromkeys(STREAMS, 0)
+    if call.query.follow and negotiate_media_type(call.request, (MEDIA, JSON)) == MEDIA:
+        return EventStream(follow_log(context, job, location, start_offsets), context.stream_limit)
+    stdout, stderr = (_describe_log(location, stream) for stream in STREAMS)
+    limit = context.control.config.log.max_bytes
+    warnings = [] if limit is None or not location.is_current else oversize_warnings(context.home.jobs, [job], limit)
+    logs = JobLogs(job=format_job_id(job), stdout=stdout, stderr=stderr, warning="; ".join(warnings) or None)
+    record = await context.read(partial(view.find_job, job=job))
+    if record.spec.workspace is not None and location.is_current:
+        fields = await asyncio.to_thread(show_workspace, record, context.home.jobs)
+        logs = msgspec.structs.replace(logs, workspace=msgspec.UNSET if fields is None else JobWorkspace(**fields))
+    return JsonReply(logs)
 
 
-def _log(place: Place, stream: str) -> LogForm:
-    path = path_in(place.directory, stream)
-    return LogForm(path=str(path), size=0 if place.is_empty else size_of(path))
+def _describe_log(location: LogLocation, stream: str) -> LogFile:
+    path = log_path_in(location.directory, stream)
+    return LogFile(path=str(path), size=0 if location.is_empty else log_size(path))
 
 
-_HEARD = "The `id` of the last message that was seen: with `follow`, the stream goes on behind it."
-_LOGS = LogsForm(
+_LAST_EVENT_ID = "`id` of the last message received. With `follow`, the stream resumes after this message."
+_LOGS_EXAMPLE = JobLogs(
     job="job-21",
-    stdout=LogForm(path="/srv/web/.rota/jobs/21/stdout.log", size=1024),
-    stderr=LogForm(path="/srv/web/.rota/jobs/21/stderr.log", size=80),
+    stdout=LogFile(path="/srv/web/.rota/jobs/21/stdout.log", size=1024),
+    stderr=LogFile(path="/srv/web/.rota/jobs/21/stderr.log", size=80),
     warning=None,
 )
 
 ENDPOINTS = [
     Endpoint(
-        "GET", "/api/jobs/{job}/logs", get_logs, media=MEDIA, shows=_LOGS,
-        hears={"Last-Event-ID": Header(_HEARD, "1024.80", r"^[0-9]{1,18}\.[0-9]{1,18}$")},
+        "GET",
+        "/api/jobs/{job}/logs",
+        get_logs,
+        media=MEDIA,
+        response_example=_LOGS_EXAMPLE,
+        request_headers={"Last-Event-ID": Header(_LAST_EVENT_ID, "1024.80", r"^[0-9]{1,18}\.[0-9]{1,18}$")},
     ),
     Endpoint(
-        "GET", "/api/jobs/{job}/logs/{stream}", get_log, statuses=(200, 206), media=(_BYTES, MEDIA),
-        refuses=(416,), shows="thinking\ndone\n",
-        hears={
-            "Range": Header("A part of it, by RFC 9110.", "bytes=0-1023", "^bytes=[0-9]{1,18}-[0-9]{0,18}$"),
-            "Last-Event-ID": Header(_HEARD, "1024", "^[0-9]{1,18}$"),
+        "GET",
+        "/api/jobs/{job}/logs/{stream}",
+        get_log,
+        statuses=(200, 206),
+        media=(_BYTES, MEDIA),
+        errors=(416,),
+        response_example="thinking\ndone\n",
+        request_headers={
+            "Range": Header("Range of bytes (RFC 9110).", "bytes=0-1023", "^bytes=[0-9]{1,18}-[0-9]{0,18}$"),
+            "Last-Event-ID": Header(_LAST_EVENT_ID, "1024", "^[0-9]{1,18}$"),
         },
-        tells={"Accept-Ranges": "`bytes`.", "Content-Range": "Of a part, which one: `bytes 0-1023/4096`."},
+        response_headers={
+            "Accept-Ranges": "Always `bytes`.",
+            "Content-Range": "Range of a partial response, such as `bytes 0-1023/4096`.",
+        },
     ),
-]  # fmt: skip
+]

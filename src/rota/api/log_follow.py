@@ -1,4 +1,4 @@
-"""A job's output as server-sent events: text as it is written, and a word at the end."""
+"""Job output as server-sent events: text as it is written, and a message at the end."""
 
 from __future__ import annotations
 
@@ -14,120 +14,125 @@ from typing import NamedTuple
 from starlette.requests import Request
 
 from rota.api.context import Context, wait_for
-from rota.api.sse import BEAT, BEAT_EVERY, message
+from rota.api.sse import KEEPALIVE, KEEPALIVE_INTERVAL, format_message
 from rota.core.job import Job
 from rota.core.status import TERMINAL
 from rota.errors import InvalidInput
-from rota.ids import JobId, show_job
-from rota.view.job import find
-from rota.view.log import Output, Text, TextOutput, path_in
-from rota.wire.job import RunForm
-from rota.wire.log import EndForm, PieceForm
+from rota.ids import JobId, format_job_id
+from rota.view.job import find_job
+from rota.view.log import LogReader, TextChunk, TextLogReader, log_path_in
+from rota.wire.job import RunView
+from rota.wire.log import LogChunk, LogEnd
 
-_LOOK_OFTEN, _LOOK_SELDOM = 0.1, 1.0
-"""Seconds between looks at a file: it cannot tell that it grew. The longer it is quiet, the more."""
+_MIN_POLL_INTERVAL, _MAX_POLL_INTERVAL = 0.1, 1.0
+"""Seconds between two reads of a file, which does not report that it has grown. They increase while it is quiet."""
 _OFFSETS = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18})*")
 
 
-class Place(NamedTuple):
+class LogLocation(NamedTuple):
+    """Location of the logs of a run."""
+
     directory: Path
     is_current: bool
     is_empty: bool
-    """What is there is not the job's any more."""
+    """Whether the files there belong to an earlier run."""
     is_over: bool
-    """Nothing more is written there."""
-    past: RunForm | None = None
-    """The run that is asked for, where the job has been rewound since."""
+    """Whether nothing more is written there."""
+    past_run: RunView | None = None
+    """Requested run, if the job was rewound after it."""
 
 
-class Pace:
-    """How long to wait until the next look at what may have grown."""
+class PollBackoff:
+    """Delay until the next read of a file that may have grown."""
 
-    def __init__(self, seldom: float = _LOOK_SELDOM) -> None:
-        self._pause = _LOOK_OFTEN
-        self._seldom = seldom
+    def __init__(self, max_delay: float = _MAX_POLL_INTERVAL) -> None:
+        self._delay = _MIN_POLL_INTERVAL
+        self._max_delay = max_delay
 
-    async def is_worth_a_look(
-        self, changed: asyncio.Event, has_more: Callable[[], bool], *, within: float = math.inf
+    async def wait_for_change(
+        self, changed: asyncio.Event, has_more: Callable[[], bool], *, max_seconds: float = math.inf
     ) -> bool:
-        """Whether something was written, or the job changed, within so many seconds."""
+        """Return whether output was written, or the job changed, within `max_seconds`."""
         loop = asyncio.get_running_loop()
-        due = loop.time() + within
-        while (left := due - loop.time()) > 0:
-            if await wait_for(changed, min(left, self._pause)) or has_more():
-                self._pause = _LOOK_OFTEN
+        deadline = loop.time() + max_seconds
+        while (remaining := deadline - loop.time()) > 0:
+            if await wait_for(changed, min(remaining, self._delay)) or has_more():
+                self._delay = _MIN_POLL_INTERVAL
                 return True
-            self._pause = min(self._seldom, 2 * self._pause)
+            self._delay = min(self._max_delay, 2 * self._delay)
         return False
 
 
-def last_offsets(request: Request, streams: Sequence[str]) -> dict[str, int] | None:
-    """Where the client was, by its `Last-Event-ID`."""
-    given = request.headers.get("last-event-id", "").strip()
-    if not given:
+def parse_last_offsets(request: Request, streams: Sequence[str]) -> dict[str, int] | None:
+    """Return the position of a client from its `Last-Event-ID`."""
+    text = request.headers.get("last-event-id", "").strip()
+    if not text:
         return None
-    numbers = given.split(".")
-    if not _OFFSETS.fullmatch(given) or len(numbers) != len(streams):
-        raise InvalidInput(f"Last-Event-ID is the id of a message of this stream, not {given[:40]!r}")
+    numbers = text.split(".")
+    if not _OFFSETS.fullmatch(text) or len(numbers) != len(streams):
+        raise InvalidInput(f"invalid Last-Event-ID {text[:40]!r}; send the id of a message of this stream")
     return dict(zip(streams, map(int, numbers), strict=True))
 
 
-async def follow(
-    context: Context, job: JobId, place: Place, begins: Mapping[str, int]
-) -> AsyncGenerator[bytes, None]:  # fmt: skip
-    """First whether it has ended, then what is there: in this order nothing written last is missed."""
-    with ExitStack() as opened:
-        told = _Told(
+async def follow_log(
+    context: Context, job: JobId, location: LogLocation, start_offsets: Mapping[str, int]
+) -> AsyncGenerator[bytes, None]:
+    """Stream output until the job has ended. The status is read before the output, so that the last bytes are not
+    missed."""
+    with ExitStack() as stack:
+        progress = _LogProgress(
             {
-                stream: opened.enter_context(closing(TextOutput(Output(path_in(place.directory, stream), offset))))
-                for stream, offset in begins.items()
+                stream: stack.enter_context(
+                    closing(TextLogReader(LogReader(log_path_in(location.directory, stream), offset)))
+                )
+                for stream, offset in start_offsets.items()
             }
         )
-        changed = opened.enter_context(context.hub.listening(job))
+        changed = stack.enter_context(context.hub.subscribe(job))
         while not context.hub.is_closed:
             changed.clear()
-            found = await context.look(partial(find, job=job))
-            is_over = found.status in TERMINAL or place.past is not None
-            if found.has_own_logs or place.past is not None:
-                async for each in told.news(is_over=is_over):
-                    yield each
+            record = await context.read(partial(find_job, job=job))
+            is_over = record.status in TERMINAL or location.past_run is not None
+            if record.has_own_logs or location.past_run is not None:
+                async for message in progress.read_messages(is_over=is_over):
+                    yield message
             if is_over:
-                yield message(_end(found, place.past), event="end", number=told.number)
+                yield format_message(_make_end(record, location.past_run), event="end", event_id=progress.event_id)
                 return
-            while not await told.is_worth_a_look(changed) and not changed.is_set():
-                yield BEAT
+            while not await progress.wait_for_change(changed) and not changed.is_set():
+                yield KEEPALIVE
 
 
-def _end(job: Job, past: RunForm | None) -> EndForm:
-    if past is not None and past.status is not None:
-        return EndForm(job=past.job, status=past.status, exit_code=past.exit_code)
-    return EndForm(job=show_job(job.id), status=job.status.shown.value, exit_code=job.exit_code)
+def _make_end(job: Job, past_run: RunView | None) -> LogEnd:
+    if past_run is not None and past_run.status is not None:
+        return LogEnd(job=past_run.job, status=past_run.status, exit_code=past_run.exit_code)
+    return LogEnd(job=format_job_id(job.id), status=job.status.public.value, exit_code=job.exit_code)
 
 
-class _Told:
-    """What has been told of each stream."""
+class _LogProgress:
+    """Position in each stream, and its next messages."""
 
-    def __init__(self, streams: Mapping[str, TextOutput]) -> None:
+    def __init__(self, streams: Mapping[str, TextLogReader]) -> None:
         self._streams = streams
-        self._pace = Pace()
+        self._backoff = PollBackoff()
 
     @property
-    def number(self) -> str:
+    def event_id(self) -> str:
         return ".".join(str(text.end) for text in self._streams.values())
 
-    async def news(self, *, is_over: bool) -> AsyncGenerator[bytes, None]:
+    async def read_messages(self, *, is_over: bool) -> AsyncGenerator[bytes, None]:
         for stream, output in self._streams.items():
-            while piece := await asyncio.to_thread(output.read):
-                yield self._message(stream, piece)
-            if is_over and (rest := output.rest()) is not None:
-                yield self._message(stream, rest)
+            while chunk := await asyncio.to_thread(output.read):
+                yield self._format_message(stream, chunk)
+            if is_over and (rest := output.flush()) is not None:
+                yield self._format_message(stream, rest)
 
-    def _message(self, stream: str, piece: Text) -> bytes:
-        return message(PieceForm(stream=stream, offset=piece.begin, text=piece.text), number=self.number)
+    def _format_message(self, stream: str, chunk: TextChunk) -> bytes:
+        return format_message(LogChunk(stream=stream, offset=chunk.begin, text=chunk.text), event_id=self.event_id)
 
-    async def is_worth_a_look(self, changed: asyncio.Event) -> bool:
-        """Whether something was written, or the job changed, before a heartbeat is due."""
-        return await self._pace.is_worth_a_look(changed, self._has_more, within=BEAT_EVERY)
+    async def wait_for_change(self, changed: asyncio.Event) -> bool:
+        """Return whether output was written, or the job changed, before a keep-alive is due."""
+        return await self._backoff.wait_for_change(changed, self._has_more, max_seconds=KEEPALIVE_INTERVAL)
 
     def _has_more(self) -> bool:
         return any(text.has_more() for text in self._streams.values())

@@ -1,4 +1,4 @@
-"""`GET /metrics`: what is counted along the way, and what is so now (docs/metrics.md)."""
+"""`GET /metrics`: counters of this process, and gauges of the current state (docs/reference/metrics.md)."""
 
 from __future__ import annotations
 
@@ -7,37 +7,41 @@ from functools import partial
 
 from starlette.responses import Response
 
-from rota.api.accept import best_of
+from rota.api.content_negotiation import negotiate_media_type
 from rota.api.context import Context
-from rota.api.endpoint import Call, Endpoint, Nothing
-from rota.api.health import obstacles
+from rota.api.endpoint import Endpoint, Invocation, NoQuery
+from rota.api.health import find_blockers
 from rota.errors import StorageFull, StoreError
-from rota.metric import OPEN_METRICS, TEXT, Gauge, Metric, exposition
-from rota.view.metrics import figures
-from rota.view.process import process
+from rota.metric import OPEN_METRICS_FORMAT, TEXT_FORMAT, Gauge, Metric, render_metrics
+from rota.view.metrics import read_gauges
+from rota.view.process import read_process_metrics
 
-_MEDIA = tuple(media.partition(";")[0] for media in (TEXT, OPEN_METRICS))
-
-
-async def get_metrics(call: Call[Nothing, None]) -> Response:
-    """Give the figures of the scheduler in the form of Prometheus. In that of OpenMetrics to who accepts
-    `application/openmetrics-text`. What is counted starts from zero with the scheduler."""
-    is_open = best_of(call.request, _MEDIA) == _MEDIA[1]
-    metrics = await collected(call.context)
-    return Response(exposition(metrics, is_open=is_open), media_type=OPEN_METRICS if is_open else TEXT)
+_MEDIA = tuple(media.partition(";")[0] for media in (TEXT_FORMAT, OPEN_METRICS_FORMAT))
 
 
-async def collected(context: Context) -> list[Metric]:
-    """Where the store cannot be read its figures are missing, and the rest is there: that is when it is looked at."""
-    ready = Gauge("rota_ready", "Whether jobs can be started.", (), {(): int(not await obstacles(context))})
+async def get_metrics(call: Invocation[NoQuery, None]) -> Response:
+    """Return the metrics of the scheduler in the format of Prometheus. A client that accepts
+    `application/openmetrics-text` gets the format of OpenMetrics. Counters start from zero when the scheduler
+    starts."""
+    is_open = negotiate_media_type(call.request, _MEDIA) == _MEDIA[1]
+    metrics = await collect_metrics(call.context)
+    return Response(
+        render_metrics(metrics, is_open_metrics=is_open), media_type=OPEN_METRICS_FORMAT if is_open else TEXT_FORMAT
+    )
+
+
+async def collect_metrics(context: Context) -> list[Metric]:
+    """Collect all metrics. If the store cannot be read, only its gauges are missing, because metrics matter most at
+    such times."""
+    ready = Gauge("rota_ready", "Whether jobs can be started.", (), {(): int(not await find_blockers(context))})
     try:
-        states = await context.look(partial(figures, sight=context.sight()))
+        gauges = await context.read(partial(read_gauges, context=context.view_context()))
     except (StorageFull, StoreError):
-        states = []
-    own = await asyncio.to_thread(process)
-    return [ready, *states, *context.meter.metrics, *own]
+        gauges = []
+    process_metrics = await asyncio.to_thread(read_process_metrics)
+    return [ready, *gauges, *context.metrics.metrics, *process_metrics]
 
 
 _EXAMPLE = Gauge("rota_jobs", "Jobs that have not ended, by status.", ("status",), {("QUEUED",): 3, ("RUNNING",): 1})
 
-ENDPOINTS = [Endpoint("GET", "/metrics", get_metrics, media=_MEDIA, shows=exposition([_EXAMPLE]))]
+ENDPOINTS = [Endpoint("GET", "/metrics", get_metrics, media=_MEDIA, response_example=render_metrics([_EXAMPLE]))]

@@ -1,4 +1,4 @@
-"""Refusals as RFC 9457 problem documents, with the stable code that a client turns back into the same error."""
+"""Refusals as RFC 9457 problem documents. A client turns the stable code back into the same error."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from collections.abc import Mapping
 import msgspec
 from starlette.responses import Response
 
-from rota.errors import BY_CODE, InFlight, NotFound, RotaError, shortened
+from rota.errors import BY_CODE, NotFound, RequestInProgress, RotaError, shorten
 from rota.wire import encode
-from rota.wire.problem import MEDIA, type_of
+from rota.wire.problem import PROBLEM_MEDIA_TYPE, problem_type
 
 log = logging.getLogger("rota.api")
 
-NOBODY = 499
-"""The status of an answer that nobody is there to read."""
+CLIENT_CLOSED_REQUEST = 499
+"""Status of a response to a client that has disconnected."""
 _RETRY_AFTER = "1"
-"""Seconds, for what is over in a moment."""
-_PASSING = (429, 503)
-"""Statuses of what is over in a while: each such answer says when to ask again."""
+"""Seconds after which a temporary refusal may be over."""
+_RETRYABLE_STATUSES = (429, 503)
+"""Statuses of temporary refusals. Each of their responses has a `Retry-After` header."""
 
 
-class Json(Response):
-    """An answer in JSON, with the two headers that nearly each of them has made at once."""
+class JsonResponse(Response):
+    """JSON response. The two headers that almost every response has are built directly, which is faster."""
 
     def __init__(self, body: object, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(encode(body), status, headers, media_type="application/json")
@@ -35,37 +35,38 @@ class Json(Response):
             self.raw_headers = [(b"content-length", b"%d" % len(self.body)), (b"content-type", b"application/json")]
 
 
-def problem(
-    code: str, status: int, detail: str, *, more: Mapping[str, object] = {}, headers: Mapping[str, str] | None = None
+def problem_response(
+    code: str, status: int, detail: str, *, extra: Mapping[str, object] = {}, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """`more` is what the document says beyond what every one of them does."""
+    """Return a problem document. `extra` has members beyond the standard ones."""
     body = {
-        **more,
-        "type": type_of(code),
+        **extra,
+        "type": problem_type(code),
         "title": BY_CODE.get(code, RotaError).title,
         "status": status,
-        "detail": shortened(detail),
+        "detail": shorten(detail),
         "code": code,
     }
-    passing = {"Retry-After": _RETRY_AFTER} if status in _PASSING or code == InFlight.code else {}
-    return Response(msgspec.json.encode(body), status, {**passing, **(headers or {})}, media_type=MEDIA)
+    is_temporary = status in _RETRYABLE_STATUSES or code == RequestInProgress.code
+    all_headers = {**({"Retry-After": _RETRY_AFTER} if is_temporary else {}), **(headers or {})}
+    return Response(msgspec.json.encode(body), status, all_headers, media_type=PROBLEM_MEDIA_TYPE)
 
 
-def refusal(error: RotaError) -> Response:
-    more = {"path": shortened(f"${error.path}")} if error.path else {}
-    return problem(error.code, error.http_status, error.message, more=more)
+def refusal_response(error: RotaError) -> Response:
+    extra = {"path": shorten(f"${error.path}")} if error.path else {}
+    return problem_response(error.code, error.http_status, error.message, extra=extra)
 
 
-def nowhere(path: str) -> Response:
-    advice = "if the scheduler is an older one, `rota down` and `rota up` renew it"
-    return problem(NotFound.code, NotFound.http_status, f"nothing is at {path}; {advice}")
+def no_route_response(path: str) -> Response:
+    advice = "if the scheduler is older than the client, restart it with `rota down` and `rota up`"
+    return problem_response(NotFound.code, NotFound.http_status, f"no endpoint at {path}; {advice}")
 
 
-def not_with(method: str, path: str, *, allowed: str) -> Response:
-    text = f"{path} cannot be asked with {method}, only with {allowed}"
-    return problem("method-not-allowed", 405, text, headers={"Allow": allowed})
+def method_not_allowed_response(method: str, path: str, *, allowed_methods: str) -> Response:
+    message = f"{path} does not support {method}; use {allowed_methods}"
+    return problem_response("method-not-allowed", 405, message, headers={"Allow": allowed_methods})
 
 
-def defect(error: Exception) -> Response:
-    log.error("a defect while answering", exc_info=error)
-    return problem("error", 500, f"a defect in Rota: {type(error).__name__}; `rota.log` in the home has the details")
+def internal_error_response(error: Exception) -> Response:
+    log.error("internal error while handling a request", exc_info=error)
+    return problem_response("error", 500, f"internal error: {type(error).__name__}; see `rota.log` in the home")

@@ -1,11 +1,11 @@
-"""What problems mean, as pages for people."""
+"""HTML pages that explain the kinds of problems."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from html import escape
 
-from rota.wire.problem import Meaning
+from rota.wire.problem import ProblemKind
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -29,7 +29,7 @@ _TABLE = """<div class="scroll"><table>
 <thead><tr><th>Status</th><th>Code</th><th>Title</th><th>Meaning</th></tr></thead>
 <tbody>{rows}</tbody>
 </table></div>"""
-_ONE = """<p>{meaning}</p>
+_PROBLEM = """<p>{meaning}</p>
 <p>{remedy}</p>
 <dl>
 <dt>Code</dt><dd><code>{code}</code></dd>
@@ -38,25 +38,33 @@ _ONE = """<p>{meaning}</p>
 </dl>"""
 
 
-def page_of_all(problems: Iterable[Meaning]) -> str:
-    table = _TABLE.format(rows="".join(map(_row, problems)))
+def render_problem_list(problems: Iterable[ProblemKind]) -> str:
+    table = _TABLE.format(rows="".join(map(_render_row, problems)))
     return _PAGE.format(title="Problems", up="/docs", above="The API", content=table)
 
 
-def _row(one: Meaning) -> str:
-    cells = (one.status, f'<a href="{one.type}"><code>{one.code}</code></a>', escape(one.title), _marked(one.meaning))
+def _render_row(problem: ProblemKind) -> str:
+    cells = (
+        problem.status,
+        f'<a href="{problem.type}"><code>{problem.code}</code></a>',
+        escape(problem.title),
+        _render_code_spans(problem.meaning),
+    )
     return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>\n"
 
 
-def page_of(one: Meaning) -> str:
-    content = _ONE.format(
-        meaning=_marked(one.meaning), remedy=_marked(one.remedy), code=one.code, status=one.status,
-        exit_code=one.exit_code,
-    )  # fmt: skip
-    return _PAGE.format(title=escape(one.title), up="/problems", above="All problems", content=content)
+def render_problem(problem: ProblemKind) -> str:
+    content = _PROBLEM.format(
+        meaning=_render_code_spans(problem.meaning),
+        remedy=_render_code_spans(problem.remedy),
+        code=problem.code,
+        status=problem.status,
+        exit_code=problem.exit_code,
+    )
+    return _PAGE.format(title=escape(problem.title), up="/problems", above="All problems", content=content)
 
 
-def _marked(text: str) -> str:
-    """What stands between backticks, as code: every second part."""
+def _render_code_spans(text: str) -> str:
+    """Render the text between backticks as code."""
     parts = escape(text).split("`")
     return "".join(f"<code>{part}</code>" if n % 2 else part for n, part in enumerate(parts))

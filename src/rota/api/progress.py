@@ -1,4 +1,4 @@
-"""Following a group over HTTP."""
+"""Progress of a group over HTTP."""
 
 from __future__ import annotations
 
@@ -6,35 +6,37 @@ from functools import partial
 
 import msgspec
 
-from rota.api.endpoint import Call, Endpoint, Reply
-from rota.api.page import Seconds
-from rota.view.progress import progress
-from rota.wire.progress import ProgressForm
+from rota.api.endpoint import Endpoint, Invocation, JsonReply
+from rota.api.page import WaitSeconds
+from rota.view.progress import show_progress
+from rota.wire.progress import GroupProgress
 
-_BREATH = 0.1
-"""Seconds between two looks, however much happens."""
+_MIN_READ_INTERVAL = 0.1
+"""Minimum seconds between two reads, however often members change."""
 
 
 class ProgressQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    wait: Seconds = 0
-    """Answer as soon as something of it has ended or begun since `seen`, or when so many seconds are over."""
-    seen: str | None = None
-    """The `seen` of the answer before."""
+    wait: WaitSeconds = 0
+    """Maximum seconds to wait until a member has started or ended since `cursor`."""
+    cursor: str | None = None
+    """Position of the client: the `cursor` of the previous response."""
 
 
-async def get_progress(call: Call[ProgressQuery, None]) -> Reply[ProgressForm]:
-    """Show how a group gets on: what runs, and what has ended since the last look."""
-    context, seen = call.context, call.query.seen
-    look = partial(progress, group=call.path["group"], seen=seen)
+async def get_progress(call: Invocation[ProgressQuery, None]) -> JsonReply[GroupProgress]:
+    """Show the progress of a group. The response has the running members, and those that have ended since `cursor`."""
+    context, cursor = call.context, call.query.cursor
+    read_progress = partial(show_progress, group=call.path_values["group"], cursor=cursor)
 
-    def is_enough(form: ProgressForm) -> bool:
-        return form.is_over or form.seen != seen
+    def is_done(progress: GroupProgress) -> bool:
+        return progress.is_finished or progress.cursor != cursor
 
-    form = await context.hub.until(None, call.query.wait, lambda: context.look(look), is_enough, breath=_BREATH)
-    return Reply(form)
+    progress = await context.hub.wait_until(
+        None, call.query.wait, lambda: context.read(read_progress), is_done, min_interval=_MIN_READ_INTERVAL
+    )
+    return JsonReply(progress)
 
 
-_SHOWN = {
+_EXAMPLE = {
     "id": "group-3",
     "name": "release",
     "status": "RUNNING",
@@ -51,7 +53,9 @@ _SHOWN = {
             "retried_as": None,
         }
     ],
-    "seen": "1772443871998310.24.25",
+    "cursor": "1772443871998310.24.25",
 }
 
-ENDPOINTS = [Endpoint("GET", "/api/job-groups/{group}/progress", get_progress, refuses=(409,), shows=_SHOWN)]
+ENDPOINTS = [
+    Endpoint("GET", "/api/job-groups/{group}/progress", get_progress, errors=(409,), response_example=_EXAMPLE)
+]

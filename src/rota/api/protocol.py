@@ -1,22 +1,27 @@
-"""HTTP as it comes over a connection, with limits that hold before the application sees anything.
+"""HTTP/1.1 with limits that apply before the application sees a request.
 
-    the request line and headers    64 KiB together, 16 KiB of them for the target
-    the body, as it is sent         that of `limit`, and some for the signs between its pieces
-    what cannot be read as HTTP     a problem, and the end
+    request line and headers        64 KiB in total, 16 KiB for the target
+    body, as sent                   the limit in `limit`, plus the overhead of its chunks
+    input that is not HTTP          a problem document, then the connection closes
 
-Over TCP, where anybody may connect, a request has to come in time as well:
+Any client can connect over TCP, so a request also has to arrive in time:
 
-    connected, or begun             10 s until its headers are there
-    its body                        1 KiB a second, looked at every 30 s
+    connection or request opened    10 s until its headers are complete
+    body                            1 KiB per second, checked every 30 s
 
-A refusal goes out before all that was sent is read. To close then would make the kernel throw away the answer with the
-rest, so the connection is only closed for writing, and what still comes is dropped for a moment. That is done as well
-when the application has answered without reading a large body.
+On the socket and over TCP, a client that reads nothing of a response for 30 s while more than 64 KiB (the transport's
+write buffer) are pending is disconnected. It can repeat the request and resume where it stopped. The connection that a
+direct execution depends on is exempt: to close it would cancel the command.
+
+A refusal is sent before the whole request is read. If the connection were closed then, the kernel would discard the
+response together with the unread input. So only the write side is closed, and further input is dropped for a moment.
+The same applies when the application has responded without reading a large body.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import suppress
 from typing import Any, Literal
 
@@ -24,45 +29,64 @@ import httptools
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from rota.api.limit import MOST_BODY
-from rota.api.problem import problem
-from rota.errors import BadRequest, Busy, HeadersTooLarge, RotaError, TargetTooLong, TooLarge, TooSlow
+from rota.api.limit import MAX_BODY_BYTES, LimitNotice
+from rota.api.problem import problem_response
+from rota.errors import (
+    BadRequest,
+    BodyTooLarge,
+    HeadersTooLarge,
+    RequestTimeout,
+    RotaError,
+    TargetTooLong,
+    TooManyConnections,
+)
 
-Part = Literal["none", "head", "body"]
-"""Of a request: what comes next."""
+log = logging.getLogger("rota.api")
 
-MOST_HEAD = 64 << 10
-MOST_TARGET = 16 << 10
-_SIGNS = 16 << 20
-"""Bytes that the pieces of a body may need beside what they bring."""
-_SMALL = 64 << 10
-"""Bytes of a body that are read to its end though nobody wants it, so that the connection can be used again."""
-_LINGER = 2.0
-"""Seconds in which a client that is still sending may read why it was refused."""
+RequestPart = Literal["none", "head", "body"]
+"""Part of a request that the parser expects next."""
 
-HEAD_PATIENCE = 10.0
-BODY_PATIENCE = 30.0
-LEAST_BODY = 30 << 10
-"""Bytes of a body in that time."""
+MAX_HEAD_BYTES = 64 << 10
+MAX_TARGET_BYTES = 16 << 10
+_MAX_CHUNK_OVERHEAD_BYTES = 16 << 20
+"""Maximum overhead of the chunks of a body."""
+_MAX_DRAINED_BODY_BYTES = 64 << 10
+"""Maximum size of an unused body that is read so that the connection can be used again."""
+_LINGER_TIMEOUT = 2.0
+"""Seconds in which a client that still sends can read the refusal."""
+
+HEAD_TIMEOUT = 10.0
+BODY_CHECK_INTERVAL = 30.0
+MIN_BODY_PROGRESS_BYTES = 30 << 10
+"""Minimum number of body bytes in one `BODY_CHECK_INTERVAL`."""
+
+SEND_TIMEOUT = 30.0
+"""Seconds after which a client that reads nothing of its response is disconnected."""
+KEEP_WHEN_STALLED = "rota.keep_when_stalled"
+"""Key in an ASGI scope: keep the connection even if its client reads nothing."""
+_stall_notice = LimitNotice(log)
 
 
-class Protocol(HttpToolsProtocol):
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self._part: Part = "none"
+class HttpProtocol(HttpToolsProtocol):
+    """HTTP protocol of a connection on the socket."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._next_part: RequestPart = "none"
         self._has_begun = False
         self._has_ended = False
-        """Whether a request has begun, or ended, in what is being read."""
-        self._head = 0
-        self._body = 0
-        self._length: int | None = None
+        """Whether a request has begun, or ended, in the data that is being parsed."""
+        self._head_bytes = 0
+        self._body_bytes = 0
+        self._content_length: int | None = None
         self._refusal: RotaError | None = None
         self._is_lingering = False
         self._timer: asyncio.TimerHandle | None = None
-        self._answered: RequestResponseCycle | None = None
-        """The request that is with the application; `cycle` is the last that came, and may stand in line behind it."""
+        self._active_cycle: RequestResponseCycle | None = None
+        """Request that the application handles. `cycle` is the last request received, which may wait behind it."""
+        self._stall_timer: asyncio.TimerHandle | None = None
 
-    # What comes in.
+    # Input.
 
     def data_received(self, data: bytes) -> None:
         if self._is_lingering:
@@ -71,181 +95,213 @@ class Protocol(HttpToolsProtocol):
         self._has_begun = self._has_ended = False
         try:
             self.parser.feed_data(data)
-            self._count(len(data))
+            self._count_bytes(len(data))
         except httptools.HttpParserUpgrade:
-            pass  # it is answered as if it had not asked for another protocol
+            pass  # the request is answered without the upgrade
         except (httptools.HttpParserError, RotaError) as error:
-            self._refuse(self._refusal or (error if isinstance(error, RotaError) else _no_http()))
+            self._refuse(self._refusal or (error if isinstance(error, RotaError) else _make_not_http_error()))
 
-    def _count(self, size: int) -> None:
+    def _count_bytes(self, size: int) -> None:
         if self._has_begun or self._has_ended:
-            return  # how much of it belongs to which request, nobody says
-        if self._part == "body":
-            self._body += size
-            if self._body > MOST_BODY + _SIGNS:
-                raise TooLarge(f"a request body has at most {MOST_BODY:,} bytes")
+            return  # the parser does not tell which of the bytes belong to which request
+        if self._next_part == "body":
+            self._body_bytes += size
+            if self._body_bytes > MAX_BODY_BYTES + _MAX_CHUNK_OVERHEAD_BYTES:
+                raise BodyTooLarge(f"the request body exceeds {MAX_BODY_BYTES:,} bytes; submit in several parts")
         else:
-            self._head += size
-            if self._head > MOST_HEAD:
-                raise _head_too_large()
+            self._head_bytes += size
+            if self._head_bytes > MAX_HEAD_BYTES:
+                raise _make_head_too_large_error()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._part, self._has_begun = "head", True
-        self._head = self._body = 0
-        self._length = None
+        self._next_part, self._has_begun = "head", True
+        self._head_bytes = self._body_bytes = 0
+        self._content_length = None
 
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
-        if len(self.url) > MOST_TARGET:
-            self._stop(TargetTooLong(f"a request's target has at most {MOST_TARGET:,} bytes"))
+        if len(self.url) > MAX_TARGET_BYTES:
+            self._abort_parse(TargetTooLong(f"the request target exceeds {MAX_TARGET_BYTES:,} bytes"))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._part != "head":
-            return  # after the body: nobody looks at these, and there is no end to them
+        if self._next_part != "head":
+            return  # trailers are unused, and their number is unlimited
         super().on_header(name, value)
         if self.headers[-1][0] == b"content-length":
-            self._length = int(value)
+            self._content_length = int(value)
         if self._has_begun:
-            self._head += len(name) + len(value) + len(": \r\n")
-            if self._head > MOST_HEAD:
-                self._stop(_head_too_large())
+            self._head_bytes += len(name) + len(value) + len(": \r\n")
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self._abort_parse(_make_head_too_large_error())
 
     def on_headers_complete(self) -> None:
-        self._part = "body"
+        self._next_part = "body"
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        self._part, self._has_ended = "none", True
-        self._head = 0
+        self._next_part, self._has_ended = "none", True
+        self._head_bytes = 0
         super().on_message_complete()
-        if self.cycle.response_complete and not self._is_lingering:  # its answer did not wait for its end
+        if self.cycle.response_complete and not self._is_lingering:  # the response was sent before the request ended
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
             )
 
-    def _stop(self, refusal: RotaError) -> None:
-        """The parser raises an error of its own for what a callback raises."""
+    def _abort_parse(self, refusal: RotaError) -> None:
+        """Raise from a callback of the parser. The parser replaces the exception with its own, so the refusal is
+        stored."""
         self._refusal = refusal
         raise refusal
 
-    # What goes out.
+    # Output.
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._answered = cycle
-        cycle.transport = _Joined(cycle)
+        self._active_cycle = cycle
+        cycle.transport = _CoalescingTransport(cycle)
         is_old = cycle.scope["http_version"] == "1.0"
-        super()._start_asgi_task(cycle, _until_closed(cycle, app) if is_old else app)
+        super()._start_asgi_task(cycle, _close_delimited(cycle, app) if is_old else app)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._stall_timer is None:
+            self._watch_backlog()
+
+    def resume_writing(self) -> None:
+        self._cancel_stall_timer()
+        super().resume_writing()
+
+    def _watch_backlog(self) -> None:
+        backlog = self.transport.get_write_buffer_size()
+        self._stall_timer = self.loop.call_later(SEND_TIMEOUT, self._disconnect_if_stalled, backlog)
+
+    def _disconnect_if_stalled(self, previous_backlog: int) -> None:
+        """Disconnect a client that has read nothing. Nothing is written while the transport is paused, so a backlog
+        that did not shrink was not read."""
+        is_exempt = self._active_cycle is not None and self._active_cycle.scope.get(KEEP_WHEN_STALLED, False)
+        if is_exempt or self.transport.get_write_buffer_size() < previous_backlog:
+            self._watch_backlog()
+            return
+        _stall_notice.log(f"a client read nothing of its response for {SEND_TIMEOUT:g} s and was disconnected")
+        self._disconnect_application()
+        self.transport.abort()
+
+    def _cancel_stall_timer(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
 
     def on_response_complete(self) -> None:
-        is_read = self.cycle is not self._answered or not self.cycle.more_body
-        if is_read or (self._length or _SMALL + 1) <= _SMALL:
+        is_read = self.cycle is not self._active_cycle or not self.cycle.more_body
+        if is_read or (self._content_length or _MAX_DRAINED_BODY_BYTES + 1) <= _MAX_DRAINED_BODY_BYTES:
             super().on_response_complete()
         else:
             self.server_state.total_requests += 1
             self._linger()
 
     def _refuse(self, refusal: RotaError) -> None:
-        """A request that is being answered is not answered twice, and one behind it not before it."""
-        before = self._answered
-        is_free = before is None or before.response_complete
-        is_its_own = before is self.cycle and self._part == "body" and not is_free and not before.response_started
-        self._hang_up()
-        if is_free or is_its_own:
-            self.transport.write(raw(refusal))
+        """Refuse the request that is being received. A request that is already being answered does not get a second
+        response, and a pipelined request is not answered before its predecessor."""
+        active = self._active_cycle
+        is_idle = active is None or active.response_complete
+        is_own = active is self.cycle and self._next_part == "body" and not is_idle and not active.response_started
+        self._disconnect_application()
+        if is_idle or is_own:
+            self.transport.write(render_raw_response(refusal))
         self._linger()
 
-    def _hang_up(self) -> None:
-        """Let the application see that nobody waits for its answer."""
+    def _disconnect_application(self) -> None:
+        """Tell the application that the client has disconnected."""
         self.pipeline.clear()
-        if self._answered is not None and not self._answered.response_complete:
-            self._answered.disconnected = True
-            self._answered.message_event.set()
+        if self._active_cycle is not None and not self._active_cycle.response_complete:
+            self._active_cycle.disconnected = True
+            self._active_cycle.message_event.set()
 
     def _linger(self) -> None:
         self._is_lingering = True
-        self._disarm()
+        self._cancel_timer()
         if self.transport.is_closing():
             return
         self.flow.resume_reading()
         if self.transport.can_write_eof():
-            with suppress(OSError):  # it was reset, which the loop has not seen yet
+            with suppress(OSError):  # the client has reset the connection, and the event loop has not noticed yet
                 self.transport.write_eof()
-        self._timer = self.loop.call_later(_LINGER, self.transport.close)
+        self._timer = self.loop.call_later(_LINGER_TIMEOUT, self.transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._disarm()
-        self._hang_up()
+        self._cancel_timer()
+        self._cancel_stall_timer()
+        self._disconnect_application()
         super().connection_lost(exc)
 
-    def _disarm(self) -> None:
+    def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
 
-class TcpProtocol(Protocol):
-    """For whoever connects. No timer runs for a request that came in one piece."""
+class TcpProtocol(HttpProtocol):
+    """HTTP protocol of a TCP connection. No timer runs once a request has arrived in one piece."""
 
-    def __init__(self, *args: Any, is_surplus: bool = False, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self._is_surplus = is_surplus
-        """There are as many as there may be: it is told so."""
-        self._timed: Part = "head"
+    def __init__(self, *args: Any, exceeds_limit: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._exceeds_limit = exceeds_limit
+        """Whether there are too many connections, so that this one gets a refusal."""
+        self._timed_part: RequestPart = "head"
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._arm_head()
+        self._start_head_timer()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        part = self._awaited()
-        if self._is_lingering or (part == self._timed and not self._has_begun):
+        part = self._expected_part()
+        if self._is_lingering or (part == self._timed_part and not self._has_begun):
             return
-        self._disarm()
-        self._timed = part
+        self._cancel_timer()
+        self._timed_part = part
         if part == "head":
-            self._arm_head()
+            self._start_head_timer()
         elif part == "body":
-            self._arm_body()
+            self._start_body_timer()
 
-    def _awaited(self) -> Part:
-        """Ends of lines before a request are no request, and end the time that a connection may be idle: they begin the
-        time of the next."""
-        is_idle = self._part == "none" and (self.cycle is None or self.cycle.response_complete)
-        return "head" if is_idle and self.timeout_keep_alive_task is None else self._part
+    def _expected_part(self) -> RequestPart:
+        """Return the part of the request that has to arrive in time. Line breaks before a request are not a request,
+        but they end the keep-alive timeout and start the timeout of the next request."""
+        is_idle = self._next_part == "none" and (self.cycle is None or self.cycle.response_complete)
+        return "head" if is_idle and self.timeout_keep_alive_task is None else self._next_part
 
     def on_headers_complete(self) -> None:
-        if self._is_surplus:
-            self._stop(busy())
+        if self._exceeds_limit:
+            self._abort_parse(make_too_many_connections_error())
         super().on_headers_complete()
 
-    def _arm_head(self) -> None:
-        self._timer = self.loop.call_later(HEAD_PATIENCE, self._head_is_late)
+    def _start_head_timer(self) -> None:
+        self._timer = self.loop.call_later(HEAD_TIMEOUT, self._refuse_late_head)
 
-    def _head_is_late(self) -> None:
-        self._refuse(TooSlow(f"the request did not come within {HEAD_PATIENCE:g} s"))
+    def _refuse_late_head(self) -> None:
+        self._refuse(RequestTimeout(f"the request headers did not arrive within {HEAD_TIMEOUT:g} s"))
 
-    def _arm_body(self) -> None:
-        self._timer = self.loop.call_later(BODY_PATIENCE, self._look_at_body, self._body)
+    def _start_body_timer(self) -> None:
+        self._timer = self.loop.call_later(BODY_CHECK_INTERVAL, self._check_body_progress, self._body_bytes)
 
-    def _look_at_body(self, before: int) -> None:
-        if self.flow.read_paused or self._body - before >= LEAST_BODY:
-            self._arm_body()
+    def _check_body_progress(self, previous_bytes: int) -> None:
+        if self.flow.read_paused or self._body_bytes - previous_bytes >= MIN_BODY_PROGRESS_BYTES:
+            self._start_body_timer()
         elif self.cycle.response_complete:
             self.transport.close()
         else:
-            self._refuse(TooSlow("the request's body came to a halt; send it again"))
+            self._refuse(RequestTimeout("the request body stalled; send the request again"))
 
 
-class _Joined(asyncio.Transport):
-    """What an answer is written to: its head waits for its body where that is sure to follow, for each piece that
-    leaves by itself is a call of the kernel here and a wake-up there."""
+class _CoalescingTransport(asyncio.Transport):
+    """Transport of a response. It sends the head together with the body if a body is sure to follow, because each
+    separate write costs a system call here and a wake-up of the client."""
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
         self._cycle = cycle
         self._transport = cycle.transport
-        self._head: bytes | None = None
+        self._pending_head: bytes | None = None
         self._has_begun = False
 
     def write(self, data: Any) -> None:
@@ -253,56 +309,57 @@ class _Joined(asyncio.Transport):
         if cycle.response_started and not self._has_begun:
             self._has_begun = True
             if cycle.expected_content_length and cycle.scope["method"] != "HEAD":
-                self._head = data
+                self._pending_head = data
                 return
-        if self._head is not None:
-            data, self._head = self._head + data, None
+        if self._pending_head is not None:
+            data, self._pending_head = self._pending_head + data, None
         self._transport.write(data)
 
     def close(self) -> None:
-        if self._head is not None:
-            self._transport.write(self._head)
+        if self._pending_head is not None:
+            self._transport.write(self._pending_head)
         self._transport.close()
 
     def is_closing(self) -> bool:
         return self._transport.is_closing()
 
 
-def _until_closed(cycle: RequestResponseCycle, app: ASGIApp) -> Any:
-    """For HTTP/1.0, which has no pieces: an answer whose length is not known ends where the connection does."""
+def _close_delimited(cycle: RequestResponseCycle, app: ASGIApp) -> Any:
+    """Return the application for HTTP/1.0, which has no chunks: a response of unknown length ends with the
+    connection."""
 
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        is_measured = True
+    async def respond(scope: Scope, receive: Receive, send: Send) -> None:
+        has_length = True
 
-        async def sent(message: Message) -> None:
-            nonlocal is_measured
+        async def send_unchunked(message: Message) -> None:
+            nonlocal has_length
             if message["type"] == "http.response.start":
-                is_measured = any(name.lower() == b"content-length" for name, _ in message["headers"])
-                cycle.chunked_encoding = None if is_measured else False
-            elif not is_measured:
+                has_length = any(name.lower() == b"content-length" for name, _ in message["headers"])
+                cycle.chunked_encoding = None if has_length else False
+            elif not has_length:
                 cycle.expected_content_length = len(message.get("body", b""))
             await send(message)
 
-        await app(scope, receive, sent)
+        await app(scope, receive, send_unchunked)
 
-    return answer
-
-
-def busy() -> Busy:
-    return Busy("as many connections are open as there may be; close some, or ask again in a while")
+    return respond
 
 
-def _no_http() -> BadRequest:
-    return BadRequest("this is no HTTP request; is it meant for another port, or should it speak TLS?")
+def make_too_many_connections_error() -> TooManyConnections:
+    return TooManyConnections("the connection limit is reached; close some connections, or try again later")
 
 
-def _head_too_large() -> HeadersTooLarge:
-    return HeadersTooLarge(f"a request's target and headers have at most {MOST_HEAD:,} bytes together")
+def _make_not_http_error() -> BadRequest:
+    return BadRequest("this is not an HTTP request; check the port, and whether it expects http instead of https")
 
 
-def raw(refusal: RotaError) -> bytes:
-    """The whole answer, after which the connection ends."""
-    response = problem(refusal.code, refusal.http_status, refusal.message)
+def _make_head_too_large_error() -> HeadersTooLarge:
+    return HeadersTooLarge(f"the request target and headers exceed {MAX_HEAD_BYTES:,} bytes in total")
+
+
+def render_raw_response(refusal: RotaError) -> bytes:
+    """Return the bytes of a refusal that ends the connection."""
+    response = problem_response(refusal.code, refusal.http_status, refusal.message)
     headers = [*response.raw_headers, (b"connection", b"close")]
     lines = [name + b": " + value + b"\r\n" for name, value in headers]
     return b"".join((STATUS_LINE[refusal.http_status], *lines, b"\r\n", response.body))

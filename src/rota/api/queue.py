@@ -1,4 +1,4 @@
-"""The queue over HTTP: what waits, and other places for it."""
+"""Queue over HTTP: list and reorder waiting jobs."""
 
 from __future__ import annotations
 
@@ -9,62 +9,62 @@ from typing import Annotated
 import msgspec
 
 from rota.api.context import Context
-from rota.api.endpoint import Call, Endpoint, Nothing, Reply
+from rota.api.endpoint import Endpoint, Invocation, JsonReply, NoQuery
 from rota.api.example import WAITING_JOB
-from rota.api.page import PageSize, begins_at
-from rota.command.move import Move, Moved, move, reorder
+from rota.api.page import PageSize, parse_cursor
+from rota.command.move import MoveOutcome, MoveRequest, move, reorder
 from rota.core.queue import Rank
-from rota.engine.work import Work
-from rota.ids import parse_job, show_job
+from rota.engine.transaction import Transaction
+from rota.ids import format_job_id, parse_job_id
 from rota.view import queue as view
-from rota.wire.queue import OrderForm, PlaceForm, QueuePageForm
-from rota.wire.text import JobText, QueueCursor
+from rota.wire.queue import MoveResult, QueuePage, ReorderResult
+from rota.wire.schema_types import JobIdText, QueueCursor
 
-_NUMBERS = 4
-
-
-async def move_job(call: Call[Nothing, Move]) -> Reply[PlaceForm]:
-    """Move a job that waits to another place among those of its priority. Say where in one way."""
-    context, job = call.context, call.place("job", parse_job)
-    act = partial(move, job=job, wanted=call.body, actor=context.actor)
-    return Reply(await context.perform_and_see(act, partial(_placed, context)))
+_RANK_FIELD_COUNT = 4
 
 
-def _placed(context: Context, work: Work, results: Sequence[Moved]) -> list[PlaceForm]:
-    forms = []
-    for told in results:
-        job, place = view.placed(work.session, told.jobs[0], context.sight())
-        forms.append(PlaceForm(job=job, place=place, moved=told.has_moved))
-    return forms
+async def move_job(call: Invocation[NoQuery, MoveRequest]) -> JsonReply[MoveResult]:
+    """Move a waiting job to another place among the jobs of its priority. Set exactly one field."""
+    context, job = call.context, call.path_parameter("job", parse_job_id)
+    operation = partial(move, job=job, request=call.body, actor=context.actor)
+    return JsonReply(await context.run_and_render(operation, partial(_render_place, context)))
 
 
-class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The order that jobs are to have."""
+def _render_place(context: Context, tx: Transaction, results: Sequence[MoveOutcome]) -> list[MoveResult]:
+    rendered = []
+    for result in results:
+        job, place = view.show_with_place(tx.session, result.jobs[0], context.view_context())
+        rendered.append(MoveResult(job=job, place=place, moved=result.has_moved))
+    return rendered
 
-    order: Annotated[list[JobText], msgspec.Meta(min_length=1, max_length=10_000)]
-    """Jobs of one priority that wait, each once."""
+
+class ReorderRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """New order of waiting jobs."""
+
+    order: Annotated[list[JobIdText], msgspec.Meta(min_length=1, max_length=10_000)]
+    """Waiting jobs of one priority, each listed once."""
 
 
-async def reorder_queue(call: Call[Nothing, Order]) -> Reply[OrderForm]:
-    """Give jobs that wait another order. They share out the places they have among them; all others stay where they
-    are."""
+async def reorder_queue(call: Invocation[NoQuery, ReorderRequest]) -> JsonReply[ReorderResult]:
+    """Reorder waiting jobs. They exchange their places among each other; all other jobs keep their places."""
     context = call.context
-    told = await context.perform(partial(reorder, order=call.body.order, actor=context.actor))
-    return Reply(OrderForm(order=[show_job(job) for job in told.jobs], moved=told.has_moved))
+    result = await context.run_in_turn(partial(reorder, order=call.body.order, actor=context.actor))
+    return JsonReply(ReorderResult(order=[format_job_id(job) for job in result.jobs], moved=result.has_moved))
 
 
 class QueueQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: PageSize = 100
     cursor: QueueCursor | None = None
-    """The `next` of the page before."""
+    """Cursor of the page: the `next` of the previous page."""
 
 
 def _parse_rank(text: str) -> Rank:
-    """Where the page before ended: that job may have started or moved since."""
+    """Parse a cursor, which is the rank of the last job of the previous page. This job may have started or moved
+    since."""
     numbers = text.split(".")
-    if len(numbers) != _NUMBERS or not all(_is_number(each) for each in numbers):
+    if len(numbers) != _RANK_FIELD_COUNT or not all(map(_is_number, numbers)):
         raise ValueError(text)
-    return Rank._make(int(each) for each in numbers)
+    return Rank._make(map(int, numbers))
 
 
 def _is_number(text: str) -> bool:
@@ -72,24 +72,34 @@ def _is_number(text: str) -> bool:
     return digits.isascii() and digits.isdecimal() and len(digits) < 19
 
 
-async def list_queue(call: Call[QueueQuery, None]) -> Reply[QueuePageForm]:
-    """List what waits, in the order in which it would go."""
-    context, behind = call.context, begins_at(call.query.cursor, _parse_rank, view.FRONT)
-    page = await context.look(partial(view.queue, sight=context.sight(), behind=behind, limit=call.query.limit))
-    mark = None if page.last is None else ".".join(str(each) for each in page.last)
-    return Reply(QueuePageForm(jobs=page.jobs, next=mark))
+async def list_queue(call: Invocation[QueueQuery, None]) -> JsonReply[QueuePage]:
+    """List waiting jobs in queue order."""
+    context, after = call.context, parse_cursor(call.query.cursor, _parse_rank, view.FRONT_RANK)
+    page = await context.read(
+        partial(view.list_queue, context=context.view_context(), after=after, limit=call.query.limit)
+    )
+    next_cursor = None if page.last is None else ".".join(map(str, page.last))
+    return JsonReply(QueuePage(jobs=page.jobs, next=next_cursor))
 
 
-_SHOWN = {name: WAITING_JOB[name] for name in ("id", "name", "status", "priority", "position", "wait")}
+_EXAMPLE = {name: WAITING_JOB[name] for name in ("id", "name", "status", "priority", "position", "wait")}
 
 ENDPOINTS = [
     Endpoint(
-        "POST", "/api/jobs/{job}/move", move_job, refuses=(409,), sends={"before": "job-24"},
-        shows={"job": WAITING_JOB, "place": 1, "moved": True},
+        "POST",
+        "/api/jobs/{job}/move",
+        move_job,
+        errors=(409,),
+        request_example={"before": "job-24"},
+        response_example={"job": WAITING_JOB, "place": 1, "moved": True},
     ),
-    Endpoint("GET", "/api/queue", list_queue, shows={"jobs": [{**_SHOWN, "place": 1}], "next": None}),
+    Endpoint("GET", "/api/queue", list_queue, response_example={"jobs": [{**_EXAMPLE, "place": 1}], "next": None}),
     Endpoint(
-        "POST", "/api/queue/reorder", reorder_queue, refuses=(404, 409), sends={"order": ["job-25", "job-24"]},
-        shows=OrderForm(order=["job-25", "job-24"], moved=True),
+        "POST",
+        "/api/queue/reorder",
+        reorder_queue,
+        errors=(404, 409),
+        request_example={"order": ["job-25", "job-24"]},
+        response_example=ReorderResult(order=["job-25", "job-24"], moved=True),
     ),
-]  # fmt: skip
+]

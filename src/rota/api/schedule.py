@@ -5,209 +5,250 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import chain
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from rota.api.endpoint import Call, Endpoint, Nothing, Reply
-from rota.api.example import JOB, SUBMITTED
-from rota.api.once import carry_out
-from rota.api.page import PageSize, begins_at
-from rota.api.problem import Json
-from rota.api.submit import ALONE, Seen, foreseen, look_outside
+from rota.api.context import Context
+from rota.api.endpoint import Endpoint, Invocation, JsonReply, NoQuery
+from rota.api.example import JOB, SUBMITTED_AT
+from rota.api.idempotent_call import run_call
+from rota.api.page import PageSize, parse_cursor
+from rota.api.problem import JsonResponse
+from rota.api.submit import SINGLE_JOB_PATHS, RenderedSubmit, collect_preflight_warnings, preflight_submit
 from rota.command import fire
 from rota.command import schedule as command
-from rota.command.schedule import ScheduleChange, ScheduleWanted, find
-from rota.command.submit import AlreadyActive
+from rota.command.schedule import ScheduleChange, ScheduleRequest, find_schedule
+from rota.command.submit import DuplicateSubmit
 from rota.core.schedule import CatchUp, FireState, Overlap, Schedule
-from rota.engine.work import Work
-from rota.errors import InvalidInput, within
-from rota.ids import ScheduleId, parse_schedule
-from rota.store.session import Looking
+from rota.engine.transaction import Transaction
+from rota.errors import InvalidInput, error_path
+from rota.ids import ScheduleId, parse_schedule_id
+from rota.store.session import AnyReader, Reader
 from rota.view import schedule as view
+from rota.view.policies import effective_policies
 from rota.wire.schedule import (
-    FireForm,
-    FiresForm,
-    ScheduleAddedForm,
-    ScheduleChangedForm,
-    ScheduleForm,
-    SchedulesForm,
-    TimeForm,
-    TriggerForm,
+    FireView,
+    ScheduleAddResult,
+    ScheduleChangeResult,
+    ScheduledTime,
+    SchedulePage,
+    ScheduleView,
+    TriggerResult,
+    UpcomingFires,
 )
-from rota.wire.text import Moment, ScheduleText
+from rota.wire.schema_types import ScheduleIdText, TimestampText
 
 
 class SchedulesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: PageSize = 100
-    cursor: ScheduleText | None = None
-    """The `next` of the page before."""
+    cursor: ScheduleIdText | None = None
+    """Cursor of the page: the `next` of the previous page."""
 
 
-async def list_schedules(call: Call[SchedulesQuery, None]) -> Reply[SchedulesForm]:
-    """List schedules, the oldest first. Of what became of their times each has only the last."""
-    after = begins_at(call.query.cursor, parse_schedule, ScheduleId(0))
-    return Reply(await call.context.look(partial(view.listing, after=after, limit=call.query.limit)))
+async def list_schedules(call: Invocation[SchedulesQuery, None]) -> JsonReply[SchedulePage]:
+    """List schedules, oldest first. Each has the outcome of its last time only."""
+    after = parse_cursor(call.query.cursor, parse_schedule_id, ScheduleId(0))
+    return JsonReply(await call.context.read(partial(view.list_schedules, after=after, limit=call.query.limit)))
 
 
-async def add_schedule(call: Call[Nothing, ScheduleWanted]) -> Reply[ScheduleAddedForm]:
-    """Add a schedule. What every one of its jobs would be refused for is refused now; what may be there in time is
-    warned of."""
-    context, wanted = call.context, call.body
-    context.control.look_at_config()  # a retry policy that was just written can be chosen
-    with within(".job"):
-        job = await context.look(partial(command.made, wanted=wanted))
-        foreseen_now = await foreseen(context, wanted.job, job)
+async def add_schedule(call: Invocation[NoQuery, ScheduleRequest]) -> JsonReply[ScheduleAddResult]:
+    """Add a schedule. The schedule is refused if all of its jobs would be refused. Something that is missing now, but
+    may exist in time, gives a warning."""
+    context, request = call.context, call.body
+    context.control.check_config()  # the job can name a retry policy that was just added to the file
+    with error_path(".job"):
+        job = await context.read(partial(command.expand_request, request=request))
+        preflight_warnings = await collect_preflight_warnings(context, request.job, job)
 
-    def tell(seen: tuple[ScheduleForm, list[str]]) -> Reply[ScheduleAddedForm]:
-        form, warnings = seen
-        warning = _joined(foreseen_now, warnings)
-        return Reply(ScheduleAddedForm(**msgspec.structs.asdict(form), warning=warning), 201)
+    def make_reply(rendered: tuple[ScheduleView, list[str]]) -> JsonReply[ScheduleAddResult]:
+        schedule, warnings = rendered
+        warning = _join_warnings(preflight_warnings, warnings)
+        return JsonReply(ScheduleAddResult(**msgspec.structs.asdict(schedule), warning=warning), 201)
 
-    done = await carry_out(call, partial(command.add, wanted=wanted, actor=context.actor), _see_added, tell)
+    result = await run_call(
+        call, partial(command.add_schedule, request=request, actor=context.actor), _render_added, make_reply
+    )
     context.schedules_changed.set()
-    return done.reply
+    return result.reply
 
 
-def _see_added(work: Work, results: Sequence[tuple[Schedule, list[str]]]) -> list[tuple[ScheduleForm, list[str]]]:
-    return [(_form(work.session, schedule), warnings) for schedule, warnings in results]
+def _render_added(
+    tx: Transaction, results: Sequence[tuple[Schedule, list[str]]]
+) -> list[tuple[ScheduleView, list[str]]]:
+    return [(_render_schedule(tx.session, schedule), warnings) for schedule, warnings in results]
 
 
-def _form(look: Looking, schedule: Schedule) -> ScheduleForm:
-    return view.form(look, schedule, is_alone=True)
+def _render_schedule(reader: AnyReader, schedule: Schedule) -> ScheduleView:
+    return view.render_schedule(reader, schedule, is_detailed=True)
 
 
-def _joined(*warnings: Sequence[str]) -> str | None:
-    return "; ".join(text for each in warnings for text in each) or None
+def _join_warnings(*warnings: Sequence[str]) -> str | None:
+    return "; ".join(chain.from_iterable(warnings)) or None
 
 
-async def get_schedule(call: Call[Nothing, None]) -> Reply[ScheduleForm]:
-    """Show a schedule, by name or id. It has its next three times, and what became of the latest ten."""
-    name = call.path["schedule"]
-    return Reply(await call.context.look(lambda reader: _form(reader, find(reader, name))))
+async def get_schedule(call: Invocation[NoQuery, None]) -> JsonReply[ScheduleView]:
+    """Show a schedule, by name or id. The response has its next three times, its last ten times with their outcomes,
+    and the policies of the job that it would create now."""
+    show = partial(_show_with_policies, name=call.path_values["schedule"], context=call.context)
+    return JsonReply(await call.context.read(show))
 
 
-async def change_schedule(call: Call[Nothing, ScheduleChange]) -> Reply[ScheduleChangedForm]:
-    """Change what is named of a schedule. It holds from the next fire on; jobs that exist keep what they have."""
-    context, name, wanted = call.context, call.path["schedule"], call.body
-    context.control.look_at_config()
-    job = await context.look(partial(command.made_anew, name=name, wanted=wanted))
-    with within(".job"):
-        foreseen_now = [] if job is None else await foreseen(context, *job)
-    act = partial(command.change, name=name, wanted=wanted, actor=context.actor)
-    form, fields, warnings = await context.perform_and_see(act, _see_changed)
+def _show_with_policies(reader: Reader, *, name: str, context: Context) -> ScheduleView:
+    schedule, now = find_schedule(reader, name), context.clock.now()
+    shown, settings = _render_schedule(reader, schedule), context.control.settings
+    if shown.unreadable is not None:
+        return shown
+    preview = fire.preview_job(reader, schedule, settings, context.default_environment, now)
+    if preview is None:
+        return shown
+    job, needs = preview
+    policies = effective_policies(job, needs, limits=settings.pool_sizes, breaker=settings.breaker)
+    return msgspec.structs.replace(shown, policies=policies)
+
+
+async def change_schedule(call: Invocation[NoQuery, ScheduleChange]) -> JsonReply[ScheduleChangeResult]:
+    """Change fields of a schedule. The change applies from the next time on; existing jobs do not change."""
+    context, name, request = call.context, call.path_values["schedule"], call.body
+    context.control.check_config()
+    job = await context.read(partial(command.expand_change, name=name, change_request=request))
+    with error_path(".job"):
+        preflight_warnings = [] if job is None else await collect_preflight_warnings(context, *job)
+    operation = partial(command.change_schedule, name=name, change_request=request, actor=context.actor)
+    schedule, fields, warnings = await context.run_and_render(operation, _render_changed)
     context.schedules_changed.set()
-    return Reply(ScheduleChangedForm(schedule=form, fields=fields, warning=_joined(foreseen_now, warnings)))
+    warning = _join_warnings(preflight_warnings, warnings)
+    return JsonReply(ScheduleChangeResult(schedule=schedule, fields=fields, warning=warning))
 
 
-def _see_changed(
-    work: Work, results: Sequence[tuple[Schedule, list[str], list[str]]]
-) -> list[tuple[ScheduleForm, list[str], list[str]]]:
-    return [(_form(work.session, schedule), fields, warnings) for schedule, fields, warnings in results]
+def _render_changed(
+    tx: Transaction, results: Sequence[tuple[Schedule, list[str], list[str]]]
+) -> list[tuple[ScheduleView, list[str], list[str]]]:
+    return [(_render_schedule(tx.session, schedule), fields, warnings) for schedule, fields, warnings in results]
 
 
-async def remove_schedule(call: Call[Nothing, None]) -> Reply[ScheduleForm]:
-    """Remove a schedule, and show what it was. Its jobs stay."""
-    return await _done(call, command.remove)
+async def remove_schedule(call: Invocation[NoQuery, None]) -> JsonReply[ScheduleView]:
+    """Remove a schedule, and return it. Its jobs stay."""
+    return await _update(call, command.remove)
 
 
-async def enable_schedule(call: Call[Nothing, None]) -> Reply[ScheduleForm]:
-    """Enable a schedule. Its times count from now on; one that is enabled already stays as it is."""
-    return await _done(call, command.enable)
+async def enable_schedule(call: Invocation[NoQuery, None]) -> JsonReply[ScheduleView]:
+    """Enable a schedule. Its times count from now on. A schedule that is enabled already does not change."""
+    return await _update(call, command.enable)
 
 
-async def disable_schedule(call: Call[Nothing, None]) -> Reply[ScheduleForm]:
-    """Disable a schedule. Until it is enabled again it makes jobs by `trigger` only."""
-    return await _done(call, command.disable)
+async def disable_schedule(call: Invocation[NoQuery, None]) -> JsonReply[ScheduleView]:
+    """Disable a schedule. Until it is enabled again, only `trigger` creates jobs."""
+    return await _update(call, command.disable)
 
 
-async def _done(call: Call[Nothing, None], act: Callable[..., Schedule]) -> Reply[ScheduleForm]:
-    """Carry it out, and let who waits for the next time look again."""
+async def _update(call: Invocation[NoQuery, None], operation: Callable[..., Schedule]) -> JsonReply[ScheduleView]:
+    """Apply an operation to a schedule, and wake the schedule timer."""
     context = call.context
-    form = await context.perform_and_see(partial(act, name=call.path["schedule"], actor=context.actor), _see)
+    operation = partial(operation, name=call.path_values["schedule"], actor=context.actor)
+    schedule = await context.run_and_render(operation, _render)
     context.schedules_changed.set()
-    return Reply(form)
+    return JsonReply(schedule)
 
 
-def _see(work: Work, results: Sequence[Schedule]) -> list[ScheduleForm]:
-    return [_form(work.session, schedule) for schedule in results]
+def _render(tx: Transaction, results: Sequence[Schedule]) -> list[ScheduleView]:
+    return [_render_schedule(tx.session, schedule) for schedule in results]
 
 
-_PARAMS = within(".params", instead_of=".params")
-"""Of a job they are the request's; all else of it is the schedule's."""
+_PARAMS = error_path(".params", replaced_prefix=".params")
+"""Error paths of a triggered job: the request has only the params."""
 
 
-class TriggerWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is another this time."""
+class TriggerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Changes to a single job of a schedule."""
 
     params: dict[str, Any] = {}
-    """Over its own, by key."""
+    """Params to add or overwrite."""
 
 
-async def trigger_schedule(call: Call[Nothing, TriggerWanted | None]) -> Reply[TriggerForm] | Response:
-    """Make a job of a schedule now. Neither `overlap` nor that it is disabled is asked, and its times stay as they are.
-    While another chain has the unique key, that one is shown (200)."""
+async def trigger_schedule(call: Invocation[NoQuery, TriggerRequest | None]) -> JsonReply[TriggerResult] | Response:
+    """Create a job of a schedule now. Neither `overlap` nor a disabled state prevents it, and the times of the schedule
+    stay as they are. While another chain has the unique key, the response has the job of that chain (200)."""
     context, params = call.context, {} if call.body is None else call.body.params
     with _PARAMS:
-        schedule, job, origin = await context.look(partial(fire.triggered, name=call.path["schedule"], params=params))
-    with _PARAMS, ALONE:
-        survey, workspaces = await look_outside(context, [job])
-        act = partial(
-            fire.trigger, schedule=schedule.id, job=job, origin=origin, around=context.around, survey=survey,
-            workspace=workspaces[0] if workspaces else None, actor=context.actor,
-        )  # fmt: skip
-        return (await carry_out(call, act, context.see_submitted, _tell_triggered)).reply
+        schedule, job, origin = await context.read(
+            partial(fire.prepare_trigger, name=call.path_values["schedule"], params=params)
+        )
+    with _PARAMS, SINGLE_JOB_PATHS:
+        preflight, workspaces = await preflight_submit(context, [job])
+        operation = partial(
+            fire.trigger,
+            schedule=schedule.id,
+            job=job,
+            origin=origin,
+            default_environment=context.default_environment,
+            preflight=preflight,
+            workspace=workspaces[0] if workspaces else None,
+            actor=context.actor,
+        )
+        return (await run_call(call, operation, context.render_submitted, _trigger_reply)).reply
 
 
-def _tell_triggered(seen: Seen) -> Reply[TriggerForm] | Response:
-    told, form, _ = seen
-    assert form is not None  # noqa: S101 - a full queue puts off only what somebody submits
-    if isinstance(told, AlreadyActive):
-        return Json(TriggerForm(result="already_active", job=form))  # nothing was done: it may come again
-    return Reply(TriggerForm(result="submitted", job=form), 201)
+def _trigger_reply(rendered: RenderedSubmit) -> JsonReply[TriggerResult] | Response:
+    result, job, _ = rendered
+    assert job is not None  # noqa: S101 - a full queue defers submits, but not schedules
+    if isinstance(result, DuplicateSubmit):
+        # Not a JsonReply, which would be stored for the key: nothing was done, so a repeat may succeed.
+        return JsonResponse(TriggerResult(result="already_active", job=job))
+    return JsonReply(TriggerResult(result="submitted", job=job), 201)
 
 
-class NextQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    start: Moment | None = msgspec.field(name="from", default=None)
-    """Times after this one, `2026-11-16T01:30:00Z`, instead of after now; without an offset it is UTC."""
+class NextFiresQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    start: TimestampText | None = msgspec.field(name="from", default=None)
+    """Start of the list, such as `2026-11-16T01:30:00Z`; now by default. A time without an offset is in UTC."""
     count: Annotated[int, Meta(ge=1, le=1000)] = 10
-    """How many."""
+    """Number of times to list."""
 
 
-async def next_fires(call: Call[NextQuery, None]) -> Reply[FiresForm]:
-    """Show the times of a schedule to come, whether it is enabled or not."""
+async def list_next_fires(call: Invocation[NextFiresQuery, None]) -> JsonReply[UpcomingFires]:
+    """List the next times of a schedule, whether it is enabled or not."""
     context, query = call.context, call.query
-    start = context.clock.now() if query.start is None else _moment(query.start)
-    schedule = await context.look(partial(find, name=call.path["schedule"]))
-    return Reply(FiresForm(fires=await context.look(lambda _: view.preview(schedule, start, query.count))))
+    start = context.clock.now() if query.start is None else _parse_time(query.start)
+    schedule = await context.read(partial(find_schedule, name=call.path_values["schedule"]))
+    return JsonReply(
+        UpcomingFires(fires=await context.read(lambda _: view.upcoming_times(schedule, start, query.count)))
+    )
 
 
-def _moment(text: str) -> datetime:
+def _parse_time(text: str) -> datetime:
     try:
-        moment = datetime.fromisoformat(text)
-        return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).astimezone(UTC)
+        time = datetime.fromisoformat(text)
+        return (time if time.tzinfo is not None else time.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise InvalidInput(
-            f"from: not a time: {text!r}; write it as 2026-03-29T01:30:00Z; without an offset it is UTC"
-        ).under(".from") from None
+        message = f"from: invalid time {text!r}; write it as 2026-03-29T01:30:00Z; without an offset it is UTC"
+        raise InvalidInput(message).at_path(".from") from None
 
 
-_DUE = datetime(2026, 11, 17, 3, 30, tzinfo=UTC)
-_ADDED = datetime(2026, 11, 2, 9, 12, tzinfo=UTC)
-_TIMES = [TimeForm(utc=at, local=at) for at in (_DUE, _DUE + timedelta(days=1), _DUE + timedelta(days=2))]
-_FIRE = FireForm(
-    at=_DUE - timedelta(days=1), state=FireState.FIRED, job="job-21", status="COMPLETED", late=0.004, reason=None,
-    count=1, trigger=False,
-)  # fmt: skip
-_WANTED = {
+_DUE_AT = datetime(2026, 11, 17, 3, 30, tzinfo=UTC)
+_ADDED_AT = datetime(2026, 11, 2, 9, 12, tzinfo=UTC)
+_TIMES_EXAMPLE = [
+    ScheduledTime(utc=at, local=at) for at in (_DUE_AT, _DUE_AT + timedelta(days=1), _DUE_AT + timedelta(days=2))
+]
+_FIRE_EXAMPLE = FireView(
+    at=_DUE_AT - timedelta(days=1),
+    state=FireState.FIRED,
+    job="job-21",
+    status="COMPLETED",
+    delay_seconds=0.004,
+    reason=None,
+    count=1,
+    trigger=False,
+)
+_REQUEST_EXAMPLE = {
     "name": "nightly",
     "cron": "30 3 * * *",
     "overlap": "skip",
     "job": {"command": ["claude", "-p", "review the day"], "params": {"depth": 2}},
 }
-_LISTED = ScheduleForm(
+_LIST_EXAMPLE = ScheduleView(
     id="schedule-2",
     name="nightly",
     cron="30 3 * * *",
@@ -215,43 +256,66 @@ _LISTED = ScheduleForm(
     catch_up=CatchUp.LATEST,
     overlap=Overlap.SKIP,
     enabled=True,
-    next_at=_DUE,
-    since=_ADDED,
-    created_at=_ADDED,
-    changed_at=_ADDED,
+    next_at=_DUE_AT,
+    since=_ADDED_AT,
+    created_at=_ADDED_AT,
+    changed_at=_ADDED_AT,
     template=None,
     command=["claude", "-p", "review the day"],
     params={"depth": 2},
     priority=0,
     job={"command": ["claude", "-p", "review the day"], "params": {"depth": 2}, "name": "nightly"},
-    last_fire=_FIRE,
+    last_fire=_FIRE_EXAMPLE,
+    unreadable=None,
 )
-_SHOWN = msgspec.structs.replace(_LISTED, next=_TIMES, fires=[_FIRE])
-_NEW = {**msgspec.to_builtins(_LISTED), "last_fire": None, "next": msgspec.to_builtins(_TIMES), "warning": None}
-_DISABLED = msgspec.structs.replace(
-    _SHOWN, enabled=False, next_at=None, changed_at=SUBMITTED + timedelta(minutes=4), next=[]
+_EXAMPLE = msgspec.structs.replace(_LIST_EXAMPLE, next=_TIMES_EXAMPLE, fires=[_FIRE_EXAMPLE])
+_NEW_EXAMPLE = {
+    **msgspec.to_builtins(_LIST_EXAMPLE),
+    "last_fire": None,
+    "next": msgspec.to_builtins(_TIMES_EXAMPLE),
+    "warning": None,
+}
+_DISABLED_EXAMPLE = msgspec.structs.replace(
+    _EXAMPLE, enabled=False, next_at=None, changed_at=SUBMITTED_AT + timedelta(minutes=4), next=[]
 )
 
-_ONE = "/api/schedules/{schedule}"
+_PATH = "/api/schedules/{schedule}"
 ENDPOINTS = [
-    Endpoint("GET", "/api/schedules", list_schedules, shows=SchedulesForm(schedules=[_LISTED], next=None)),
     Endpoint(
-        "POST", "/api/schedules", add_schedule, statuses=(201,), refuses=(404, 409), is_keyed=True, sends=_WANTED,
-        shows=_NEW,
+        "GET", "/api/schedules", list_schedules, response_example=SchedulePage(schedules=[_LIST_EXAMPLE], next=None)
     ),
-    Endpoint("GET", _ONE, get_schedule, shows=_SHOWN),
     Endpoint(
-        "PATCH", _ONE, change_schedule, refuses=(409,), sends={"cron": "30 3 * * 1-5", "set_params": {"depth": 3}},
-        shows=ScheduleChangedForm(schedule=_SHOWN, fields=["cron", "job"], warning=None),
+        "POST",
+        "/api/schedules",
+        add_schedule,
+        statuses=(201,),
+        errors=(404, 409),
+        accepts_key=True,
+        request_example=_REQUEST_EXAMPLE,
+        response_example=_NEW_EXAMPLE,
     ),
-    Endpoint("DELETE", _ONE, remove_schedule, shows=_SHOWN),
-    Endpoint("POST", f"{_ONE}/enable", enable_schedule, shows=_SHOWN),
-    Endpoint("POST", f"{_ONE}/disable", disable_schedule, shows=_DISABLED),
+    Endpoint("GET", _PATH, get_schedule, response_example=_EXAMPLE),
     Endpoint(
-        "POST", f"{_ONE}/trigger", trigger_schedule, statuses=(201, 200), refuses=(409,), is_keyed=True,
-        sends={"params": {"depth": 3}},
-        shows=TriggerForm(result="submitted", job=msgspec.structs.replace(JOB, schedule="schedule-2")),
-        also_shows={200: TriggerForm(result="already_active", job=JOB)},
+        "PATCH",
+        _PATH,
+        change_schedule,
+        errors=(409,),
+        request_example={"cron": "30 3 * * 1-5", "set_params": {"depth": 3}},
+        response_example=ScheduleChangeResult(schedule=_EXAMPLE, fields=["cron", "job"], warning=None),
     ),
-    Endpoint("GET", f"{_ONE}/next", next_fires, shows=FiresForm(fires=_TIMES)),
-]  # fmt: skip
+    Endpoint("DELETE", _PATH, remove_schedule, response_example=_EXAMPLE),
+    Endpoint("POST", f"{_PATH}/enable", enable_schedule, response_example=_EXAMPLE),
+    Endpoint("POST", f"{_PATH}/disable", disable_schedule, response_example=_DISABLED_EXAMPLE),
+    Endpoint(
+        "POST",
+        f"{_PATH}/trigger",
+        trigger_schedule,
+        statuses=(201, 200),
+        errors=(409,),
+        accepts_key=True,
+        request_example={"params": {"depth": 3}},
+        response_example=TriggerResult(result="submitted", job=msgspec.structs.replace(JOB, schedule="schedule-2")),
+        other_response_examples={200: TriggerResult(result="already_active", job=JOB)},
+    ),
+    Endpoint("GET", f"{_PATH}/next", list_next_fires, response_example=UpcomingFires(fires=_TIMES_EXAMPLE)),
+]

@@ -1,4 +1,4 @@
-"""The scheduler itself over HTTP: status, pools, reload, stop."""
+"""Scheduler over HTTP: status, pools, reload and stop."""
 
 from __future__ import annotations
 
@@ -9,143 +9,175 @@ from typing import Annotated
 import msgspec
 
 from rota.api.context import Context
-from rota.api.endpoint import Call, Endpoint, Nothing, Reply
-from rota.api.health import disk
-from rota.api.page import parsed
-from rota.duration import parse_duration
-from rota.errors import ConfigError, StorageFull, StoreError, within
-from rota.names import is_pool_name
-from rota.view.log import oversize
-from rota.view.status import pools, status
-from rota.view.template import lost_routes
-from rota.wire.scheduler import AboutForm, NothingForm, PoolsForm, SchedulerForm
-from rota.wire.text import Span
+from rota.api.endpoint import Endpoint, Invocation, JsonReply, NoQuery
+from rota.api.health import check_disk
+from rota.api.page import parse_field
+from rota.duration import format_duration, parse_duration
+from rota.errors import ConfigError, StorageFull, StoreError, error_path
+from rota.naming import is_pool_name
+from rota.view.log import oversize_warnings
+from rota.view.status import list_unreadable, list_unstartable, read_pools, show_status
+from rota.view.template import find_broken_routes
+from rota.wire.scheduler import EmptyResult, PoolList, SchedulerProcess, SchedulerStatus, ShutdownResult
+from rota.wire.schema_types import DurationText
 
 
-async def get_scheduler(call: Call[Nothing, None]) -> Reply[SchedulerForm] | Reply[AboutForm]:
-    """Say what the scheduler is doing, and if nothing, why. While the store cannot be read the answer has only what
-    concerns the process itself, with the trouble there is."""
+async def get_scheduler(call: Invocation[NoQuery, None]) -> JsonReply[SchedulerStatus] | JsonReply[SchedulerProcess]:
+    """Show the status of the scheduler, and why it is idle. While the store cannot be read, the response only has the
+    part about the process, with the errors."""
     context = call.context
-    about = context.control.about()
-    trouble = list(dict.fromkeys([*about.trouble, *await disk(context)]))
+    process = context.control.process_status()
+    errors = list(dict.fromkeys([*process.errors, *await check_disk(context)]))
     try:
-        said = await context.look(partial(status, sight=context.sight()))
-        trouble += await _oversize(context)
+        status = await context.read(partial(show_status, context=context.view_context()))
+        errors += await _find_oversized_logs(context)
+        errors += await context.read(list_unreadable)
+        errors += await context.read(partial(list_unstartable, limits=context.view_context().limits))
         if routes := context.control.config.routes:
-            trouble += await context.look(partial(lost_routes, routes=routes.items()))
+            errors += await context.read(partial(find_broken_routes, routes=routes.items()))
     except (StorageFull, StoreError) as error:
-        # Whoever asks what is wrong is to be told, also when the counts cannot be.
-        return Reply(msgspec.structs.replace(about, trouble=trouble or [error.message]))
+        # The status shows the errors even if the counts cannot be read.
+        return JsonReply(msgspec.structs.replace(process, errors=errors or [error.message]))
     asdict = msgspec.structs.asdict
-    return Reply(SchedulerForm(**{**asdict(said), **asdict(about), "trouble": trouble}))
+    return JsonReply(SchedulerStatus(**{**asdict(status), **asdict(process), "errors": errors}))
 
 
-async def _oversize(context: Context) -> list[str]:
-    """Of what runs: what has ended says so itself."""
-    most = context.control.config.log.max_bytes
-    if most is None:
+async def _find_oversized_logs(context: Context) -> list[str]:
+    """Return warnings about the logs of running jobs. Logs of ended jobs have their own warning."""
+    limit = context.control.config.log.max_bytes
+    if limit is None:
         return []
-    return await context.look(lambda reader: oversize(context.home.jobs, reader.running_jobs(), most))
+    return await context.read(lambda reader: oversize_warnings(context.home.jobs, reader.running_jobs(), limit))
 
 
-async def list_pools(call: Call[Nothing, None]) -> Reply[PoolsForm]:
-    """List the pools. Every one that is configured or in use, with its size and what of it is used."""
-    return Reply(await _pools(call.context))
+async def list_pools(call: Invocation[NoQuery, None]) -> JsonReply[PoolList]:
+    """List pools. The list has every pool that is configured or in use, with its size and usage."""
+    return JsonReply(await _read_pools(call.context))
 
 
-async def _pools(context: Context) -> PoolsForm:
-    limits = context.sight().limits
-    each = {name.removesuffix("/*"): size for name, size in limits.sizes.items() if name.endswith("/*")}
-    return PoolsForm(pools=await context.look(partial(pools, limits=limits)), each=each)
+async def _read_pools(context: Context) -> PoolList:
+    limits = context.view_context().limits
+    defaults = {name.removesuffix("/*"): size for name, size in limits.sizes.items() if name.endswith("/*")}
+    return PoolList(pools=await context.read(partial(read_pools, limits=limits)), defaults=defaults)
 
 
-class PoolSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The size of a pool."""
+class PoolSizeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """New size of a pool."""
 
     size: Annotated[int, msgspec.Meta(extra_json_schema={"minimum": -1, "maximum": 2**31 - 1})]
-    """-1 is no limit, 0 lets nothing start."""
+    """Size of the pool: -1 for no limit, 0 to start nothing."""
 
 
-async def set_pool(call: Call[Nothing, PoolSize]) -> Reply[PoolsForm]:
-    """Set the size of a pool, in `rota.toml`. A pool that is made smaller drains: nothing that runs is ended."""
-    name = call.path["name"]
-    with within(".size" if is_pool_name(name, wildcard=True) else ".name"):
+async def set_pool(call: Invocation[NoQuery, PoolSizeRequest]) -> JsonReply[PoolList]:
+    """Set the size of a pool in `rota.toml`. Running jobs continue, even if the pool is now too small for them."""
+    name = call.path_values["name"]
+    with error_path(".size" if is_pool_name(name, wildcard=True) else ".name"):
         await asyncio.to_thread(call.context.control.set_pool, name, call.body.size)
-    return Reply(await _pools(call.context))
+    return JsonReply(await _read_pools(call.context))
 
 
-async def reload_config(call: Call[Nothing, None]) -> Reply[NothingForm]:
-    """Take up the configuration as it is on disk, at once. One that cannot be used is refused, and the one before stays
-    in force."""
+async def reload_config(call: Invocation[NoQuery, None]) -> JsonReply[EmptyResult]:
+    """Reload the configuration from disk. An invalid configuration is refused, and the current one stays in effect."""
     await asyncio.to_thread(call.context.control.reload)
-    return Reply(NothingForm())
+    return JsonReply(EmptyResult())
 
 
-class ShutdownWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How to stop."""
+class ShutdownRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of a shutdown."""
 
-    grace: Span | None = None
-    """How long what runs may go on before the scheduler leaves, as `30s`; null or left out, `[scheduler] grace`."""
+    grace: DurationText | None = None
+    """Time for which running jobs may continue before the scheduler exits, such as `30s`; `[scheduler] grace` by
+    default."""
     kill: bool = False
-    """End what still runs after that; else the supervisor looks after it until the next scheduler."""
+    """Kill the jobs that still run after the grace period. Otherwise the supervisor keeps them until the next scheduler
+    starts."""
 
 
-async def stop(call: Call[Nothing, ShutdownWanted | None]) -> Reply[NothingForm]:
-    """Begin to stop the scheduler. Nothing new starts from here on."""
-    wanted = call.body or ShutdownWanted()
-    grace = parsed("grace", wanted.grace, parse_duration)
-    call.context.control.stop(grace, kills=wanted.kill)
-    return Reply(NothingForm(), 202)
+async def stop(call: Invocation[NoQuery, ShutdownRequest | None]) -> JsonReply[ShutdownResult]:
+    """Begin to stop the scheduler. No new jobs start."""
+    request = call.body or ShutdownRequest()
+    grace = parse_field("grace", request.grace, parse_duration)
+    in_force = call.context.control.stop(grace, kills=request.kill)
+    return JsonReply(ShutdownResult(grace=format_duration(in_force)), 202)
 
 
-_POOLS = {"global": {"size": 1, "used": 1}, "resource/ollama": {"size": 1, "used": 0}}
-_STATUS = {
+_POOLS_EXAMPLE = {"global": {"size": 1, "used": 1}, "resource/ollama": {"size": 1, "used": 0}}
+_STATUS_EXAMPLE = {
     "mode": "deferred",
     "paused": False,
     "paused_by": None,
     "paused_at": None,
     "pauses": [],
-    "held": None,
+    "hold_reason": None,
     "depth": {"total": 2, "soft": None, "hard": None, "by_flow": {"review": 1}},
     "queued": 3,
     "ready": 2,
     "waiting": {"delay": 1, "locks": 1},
     "breakers": [],
     "running": 1,
-    "slots": {"waiting": 0, "running": 0},
+    "reservations": {"waiting": 0, "running": 0},
     "webhooks": {"held": [], "disabled": [], "pending": 0},
     "finished": 23,
-    "pools": _POOLS,
+    "pools": _POOLS_EXAMPLE,
     "last_dispatch_at": "2026-11-16T08:21:33Z",
     "last_gc": None,
     "schedules": {
-        "total": 1, "enabled": 1, "missed": 0, "failed": 0,
+        "total": 1,
+        "enabled": 1,
+        "missed": 0,
+        "failed": 0,
         "next": {"id": "schedule-1", "name": "nightly", "at": "2026-11-17T02:00:00Z"},
     },
-    "idle_because": None,
+    "idle_reason": None,
     "home": "/srv/web/.rota",
     "socket": "/srv/web/.rota/rota.sock",
-    "tcp": {"url": "http://127.0.0.1:7682", "off": None},
+    "tcp": {"url": "http://127.0.0.1:7682", "disabled_reason": None},
     "pid": 4242,
     "version": "0.1.0",
     "store": "sqlite",
     "started_at": "2026-11-16T08:00:00Z",
     "supervisor_pid": 4243,
+    "has_cgroups": True,
+    "supervisor_silent_since": None,
     "stopping": False,
-    "trouble": [],
+    "errors": [],
     "recovery": {
-        "running_jobs_adopted": 0, "running_jobs_recovered": 0, "finished_while_away": 0, "requeued": 0,
-        "slots_expired": 0, "retries_created": 0, "groups_recovered": 0, "errors": 0,
+        "running_jobs_adopted": 0,
+        "running_jobs_recovered": 0,
+        "finished_while_down": 0,
+        "requeued": 0,
+        "reservations_expired": 0,
+        "retries_created": 0,
+        "groups_recovered": 0,
+        "unknown_runs_ended": 0,
+        "errors": 0,
     },
-}  # fmt: skip
+}
 
 ENDPOINTS = [
-    Endpoint("GET", "/api/scheduler", get_scheduler, or_gives={200: AboutForm}, shows=_STATUS),
-    Endpoint("POST", "/api/scheduler/reload", reload_config, shows={}, refuses=(ConfigError,)),
-    Endpoint("POST", "/api/scheduler/stop", stop, statuses=(202,), sends={"grace": "30s", "kill": False}, shows={}),
-    Endpoint("GET", "/api/pools", list_pools, shows={"pools": _POOLS, "each": {"flow": 1}}),
     Endpoint(
-        "PUT", "/api/pools/{name:path}", set_pool, sends={"size": 2}, shows={"pools": _POOLS, "each": {"flow": 1}},
-        refuses=(ConfigError,),
+        "GET",
+        "/api/scheduler",
+        get_scheduler,
+        other_response_types={200: SchedulerProcess},
+        response_example=_STATUS_EXAMPLE,
     ),
-]  # fmt: skip
+    Endpoint("POST", "/api/scheduler/reload", reload_config, response_example={}, errors=(ConfigError,)),
+    Endpoint(
+        "POST",
+        "/api/scheduler/stop",
+        stop,
+        statuses=(202,),
+        request_example={"grace": "30s", "kill": False},
+        response_example={"grace": "30s"},
+    ),
+    Endpoint("GET", "/api/pools", list_pools, response_example={"pools": _POOLS_EXAMPLE, "defaults": {"flow": 1}}),
+    Endpoint(
+        "PUT",
+        "/api/pools/{name:path}",
+        set_pool,
+        request_example={"size": 2},
+        response_example={"pools": _POOLS_EXAMPLE, "defaults": {"flow": 1}},
+        errors=(ConfigError,),
+    ),
+]

@@ -1,7 +1,7 @@
-"""Server-sent events: messages, and the answer that they are sent in.
+"""Server-sent events: messages, and the response that streams them.
 
-An answer ends cleanly when what it tells of does, or when the scheduler stops; a client that is to go on asks again,
-with the `id` of the last message that it had. How many are open at once is bounded.
+A response ends cleanly when its subject ends or the scheduler stops. A client that wants to continue reconnects with
+the `id` of the last message. The number of open streams is limited.
 """
 
 from __future__ import annotations
@@ -15,86 +15,95 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from rota.errors import Busy, RotaError
+from rota.api.limit import LimitNotice
+from rota.errors import RotaError, TooManyConnections
 from rota.wire import encode
 
 log = logging.getLogger("rota.api")
 
 MEDIA = "text/event-stream"
-BEAT = b":\n"
-"""A comment: it says that the connection is there."""
-RETRY = b"retry: 1000\n\n"
-"""Milliseconds after which a client asks again when the connection broke."""
-BEAT_EVERY = 15.0
+KEEPALIVE = b":\n"
+"""Comment that shows that the connection is open."""
+RETRY_FIELD = b"retry: 1000\n\n"
+"""Milliseconds after which a client reconnects when the connection broke."""
+KEEPALIVE_INTERVAL = 15.0
+_MAX_WRITE_BYTES = 16 << 10
+"""Maximum bytes of one write. A client that does not read adds at most this much to the write buffer."""
 
 
-def message(form: Any, *, event: str | None = None, number: object = None) -> bytes:
-    """JSON has no line breaks, so the data is one line."""
-    named = b"" if event is None else b"event: %b\n" % event.encode()
-    numbered = b"" if number is None else b"id: %b\n" % str(number).encode()
-    return b"%b%bdata: %b\n\n" % (numbered, named, encode(form))
+def format_message(data: Any, *, event: str | None = None, event_id: object = None) -> bytes:
+    """Format a message. JSON has no line breaks, so the data is one line."""
+    event_field = b"" if event is None else b"event: %b\n" % event.encode()
+    id_field = b"" if event_id is None else b"id: %b\n" % str(event_id).encode()
+    return b"%b%bdata: %b\n\n" % (id_field, event_field, encode(data))
 
 
-class Streams:
-    """How many answers are open that have no end of their own."""
+class StreamLimit:
+    """Limit on the number of open responses that have no end of their own."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.open = 0
+    def __init__(self, max_streams: int) -> None:
+        self.max_streams = max_streams
+        self.open_count = 0
+        self._notice = LimitNotice(log)
 
     @contextmanager
-    def another(self) -> Iterator[None]:
-        self.open += 1
+    def track(self) -> Iterator[None]:
+        self.open_count += 1
         try:
             yield
         finally:
-            self.open -= 1
+            self.open_count -= 1
 
     def refuse_too_many(self) -> None:
-        if self.open >= self.most:
-            raise Busy(f"{self.open:,} streams are open, which is all there may be; close one, then ask again")
+        if self.open_count >= self.max_streams:
+            self._notice.log(f"{self.open_count:,} streams are open, the maximum; more are refused until some close")
+            raise TooManyConnections(
+                f"{self.open_count:,} streams are open, the maximum; close one, then send the request again"
+            )
 
 
 class EventStream(Response):
-    """What the iterator gives, as it gives it. The iterator is closed when the client goes."""
+    """Response that sends messages as the iterator yields them. The iterator is closed when the client disconnects."""
 
-    def __init__(self, messages: AsyncGenerator[bytes, None], streams: Streams) -> None:
-        streams.refuse_too_many()
+    def __init__(self, messages: AsyncGenerator[bytes, None], stream_limit: StreamLimit) -> None:
+        stream_limit.refuse_too_many()
         super().__init__(media_type=MEDIA, headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._messages = messages
-        self._streams = streams
+        self._stream_limit = stream_limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         if scope["method"] != "HEAD":
-            with self._streams.another():
+            with self._stream_limit.track():
                 await self._send_all(receive, send)
         await send({"type": "http.response.body", "body": b""})
 
     async def _send_all(self, receive: Receive, send: Send) -> None:
         sending = asyncio.create_task(self._send_each(send))
-        leaving = asyncio.create_task(until_gone(receive))
+        disconnecting = asyncio.create_task(wait_for_disconnect(receive))
         try:
-            await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((sending, disconnecting), return_when=asyncio.FIRST_COMPLETED)
             if sending.done():
                 await sending
         finally:
-            for task in (sending, leaving):
+            for task in (sending, disconnecting):
                 task.cancel()
-            await asyncio.gather(sending, leaving, return_exceptions=True)
+            await asyncio.gather(sending, disconnecting, return_exceptions=True)
 
     async def _send_each(self, send: Send) -> None:
         async with aclosing(self._messages) as messages:
-            await send({"type": "http.response.body", "body": RETRY, "more_body": True})
+            await send({"type": "http.response.body", "body": RETRY_FIELD, "more_body": True})
             try:
-                async for each in messages:
-                    await send({"type": "http.response.body", "body": each, "more_body": True})
-            except RotaError as error:  # the client asks again, and is told then
-                log.warning("a stream ends early: %s", error.message)
+                async for message in messages:
+                    for begin in range(0, len(message), _MAX_WRITE_BYTES):
+                        part = message[begin : begin + _MAX_WRITE_BYTES]
+                        await send({"type": "http.response.body", "body": part, "more_body": True})
+            except RotaError as error:  # the client reconnects, and then gets the error
+                log.warning("a stream ended early: %s", error.message)
 
 
-async def until_gone(receive: Receive) -> None:
-    """Until the client is gone."""
+async def wait_for_disconnect(receive: Receive) -> None:
+    """Wait until the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -1,4 +1,4 @@
-"""Submits over HTTP: one job or a batch, each answered with one of three values."""
+"""Submits over HTTP: one job, or a batch. The result is `submitted`, `already_active` or `deferred`."""
 
 from __future__ import annotations
 
@@ -12,60 +12,79 @@ import msgspec
 from starlette.responses import Response
 
 from rota.api.context import Context
-from rota.api.endpoint import Call, Endpoint, Nothing, Reply
+from rota.api.dry_run import dry_run_batch
+from rota.api.endpoint import DryRunQuery, Endpoint, Invocation, JsonReply
 from rota.api.example import WAITING_JOB
-from rota.api.once import carry_out
-from rota.api.problem import Json, problem
-from rota.api.rehearsal import rehearse
-from rota.api.webhook import unknown_names
-from rota.command.backpressure import RETRY_AFTER, Deferred, Delayed
-from rota.command.expand import Expanded, as_asked, expand_all
+from rota.api.idempotent_call import run_call
+from rota.api.problem import JsonResponse, problem_response
+from rota.api.webhook import check_webhook_hosts
+from rota.command.backpressure import RETRY_DELAY, DeferredSubmit, DelayWarning
+from rota.command.expand import ExpandedSubmit, blame_template, expand_all
 from rota.command.field import check_cwd, check_variables
-from rota.command.submission import GroupWanted, Origin, Submission, Surroundings
-from rota.command.submit import AlreadyActive, Answer, Needs, Submitted, missing_things, needs_of, submit
-from rota.command.survey import NOTHING, Survey, names_something, places_of, survey
-from rota.command.workspace import LIMIT, asks_for_one, prepare, show_inputs
-from rota.core.workspace import Workspace
-from rota.engine.work import Work
-from rota.errors import StoreAway, Unavailable, within
-from rota.ids import show_group, show_job
-from rota.wire.depth import DepthForm, depth_form
-from rota.wire.job import JobForm
-from rota.wire.submit import BatchForm, RehearsalForm, SubmitForm
-from rota.wire.text import AbsolutePath, Text
+from rota.command.preflight import EMPTY_PREFLIGHT, Preflight, needs_probe, probed_directories, run_preflight
+from rota.command.submission import DefaultEnvironment, GroupRequest, JobOrigin, Submission
+from rota.command.submit import (
+    AcceptedSubmit,
+    DuplicateSubmit,
+    Programs,
+    SubmitOutcome,
+    collect_programs,
+    find_missing_programs,
+    submit,
+)
+from rota.command.workspace import GIT_TIMEOUT, link_inputs, needs_workspace, prepare_workspaces
+from rota.core.workspace import WorkspaceSpec
+from rota.engine.transaction import Transaction
+from rota.errors import ServiceUnavailable, StoreUnavailable, error_path
+from rota.ids import format_group_id, format_job_id
+from rota.wire.depth import QueueDepthView, render_depth
+from rota.wire.job import JobView
+from rota.wire.schema_types import AbsolutePath, Text
+from rota.wire.submit import BatchDryRunResult, BatchSubmitResult, SubmitResult
 
-Workspaces = Sequence[Workspace | None]
-R = TypeVar("R", bound=Reply[Any] | Response)
+Workspaces = Sequence[WorkspaceSpec | None]
+R = TypeVar("R", bound=JsonReply[Any] | Response)
 
-ALONE = within("", instead_of=".jobs[0]")
-"""For a request that is itself the one job there is."""
-_LOOK_AROUND = 2.0
-"""Seconds for a look at the file system before a submit."""
-_LOOK_OUTSIDE = 20.0
-"""Seconds for a look at repositories and artifacts."""
-_REMEMBERED = 1.0
-_MOST_SEEN = 1000
-_seen: dict[Needs, tuple[float, list[str]]] = {}
-"""What a look found, for a moment: scripts submit the same program a thousand times."""
+SINGLE_JOB_PATHS = error_path("", replaced_prefix=".jobs[0]")
+"""Error paths for a request that is itself the only job."""
+_CHECK_TIMEOUT = 2.0
+"""Seconds to check a program and its directory before a submit."""
+_PROBE_TIMEOUT = 20.0
+"""Seconds to probe repositories and artifacts."""
+_CACHE_SECONDS = 1.0
+_MAX_CACHE_ENTRIES = 1000
+_missing_cache: dict[Programs, tuple[float, list[str]]] = {}
+"""Missing programs, kept for a moment: scripts submit the same program a thousand times."""
 
 
-async def _prepared(
-    context: Context, made: Expanded, workspaces: Workspaces, around: Surroundings, group: GroupWanted | None
-) -> Callable[[Work], Answer]:
-    members = made.wanted
-    context.control.look_at_config()  # what was just written holds for what is submitted after it
-    await context.control.look_at_hold_file()
-    warnings = [*made.warnings, *await _missing_things(context, members, around)]
-    if urls := _urls(members):
-        warnings += await unknown_names(context, urls)
+async def _prepare_submit(
+    context: Context,
+    expanded: ExpandedSubmit,
+    workspaces: Workspaces,
+    default_environment: DefaultEnvironment,
+    group: GroupRequest | None,
+) -> Callable[[Transaction], SubmitOutcome]:
+    members = expanded.submissions
+    context.control.check_config()  # a change of the file applies to every later submit
+    await context.control.check_hold_file()
+    warnings = [*expanded.warnings, *await _find_missing_programs(context, members, default_environment)]
+    if urls := _webhook_urls(members):
+        warnings += await check_webhook_hosts(context, urls)
     return partial(
-        submit, wanted=members, around=around, actor=context.actor, warnings=warnings,
-        survey=await _survey(context, members, around), workspaces=workspaces, origins=made.origins, group=group,
-    )  # fmt: skip
+        submit,
+        submissions=members,
+        default_environment=default_environment,
+        actor=context.actor,
+        warnings=warnings,
+        preflight=await _run_preflight(context, members, default_environment),
+        workspaces=workspaces,
+        origins=expanded.origins,
+        group_request=group,
+    )
 
 
-def _urls(members: Sequence[Submission]) -> dict[str, str]:
-    """Those that jobs name, each with where in the request it first stands."""
+def _webhook_urls(members: Sequence[Submission]) -> dict[str, str]:
+    """Return the webhook URLs of the jobs, each with its first path in the request."""
     urls: dict[str, str] = {}
     for n, member in enumerate(members):
         for m, url in enumerate(member.webhooks):
@@ -73,238 +92,313 @@ def _urls(members: Sequence[Submission]) -> dict[str, str]:
     return urls
 
 
-async def _expanded(context: Context, members: Sequence[Submission]) -> Expanded:
-    """What their templates make of them. Schemas are checked here, away from the engine."""
+async def _expand_templates(context: Context, members: Sequence[Submission]) -> ExpandedSubmit:
+    """Expand the templates of the jobs. Schemas are checked in a reader thread, not in the engine's."""
     if not any(member.template is not None for member in members):
-        return Expanded(wanted=members, origins=(), warnings=[])
-    return await context.look(partial(expand_all, wanted=members))
+        return ExpandedSubmit(submissions=members, origins=(), warnings=[])
+    return await context.read(partial(expand_all, submissions=members))
 
 
-def _by_legacy(made: Expanded) -> Expanded:
-    origins = made.origins or [Origin()] * len(made.wanted)
+def _mark_legacy(expanded: ExpandedSubmit) -> ExpandedSubmit:
+    origins = expanded.origins or [JobOrigin()] * len(expanded.submissions)
     legacy = [msgspec.structs.replace(origin, is_legacy=True) for origin in origins]
-    return msgspec.structs.replace(made, origins=legacy)
+    return msgspec.structs.replace(expanded, origins=legacy)
 
 
-async def _act(
-    context: Context, members: Sequence[Submission], *, around: Surroundings, group: GroupWanted | None = None,
-    keeps_inputs: bool = True, is_legacy: bool = False,
-) -> tuple[Callable[[Work], Answer], Workspaces]:  # fmt: skip
-    """What the engine is asked to do."""
-    made = await _expanded(context, members)
+async def _build_submit(
+    context: Context,
+    members: Sequence[Submission],
+    *,
+    default_environment: DefaultEnvironment,
+    group: GroupRequest | None = None,
+    keeps_inputs: bool = True,
+    is_legacy: bool = False,
+) -> tuple[Callable[[Transaction], SubmitOutcome], Workspaces]:
+    """Return the submit for the engine's transaction, and the workspaces of the jobs."""
+    expanded = await _expand_templates(context, members)
     if is_legacy:
-        made = _by_legacy(made)
-    workspaces = await _workspaces(context, made.wanted, around, keeps_inputs=keeps_inputs)
-    return await _prepared(context, made, workspaces, around, group), workspaces
+        expanded = _mark_legacy(expanded)
+    workspaces = await _prepare_workspaces(
+        context, expanded.submissions, default_environment, keeps_inputs=keeps_inputs
+    )
+    return await _prepare_submit(context, expanded, workspaces, default_environment, group), workspaces
 
 
-async def _survey(context: Context, members: Sequence[Submission], around: Surroundings) -> Survey:
-    """What the jobs name outside, if any does: here a file system that does not answer leaves nothing to go by."""
-    if not any(names_something(member) for member in members):
-        return NOTHING
-    places, began = context.control.settings.places, context.known.begin()
-    look = partial(survey, members, around, context.probe, places, began=began)
-    named = {("survey", place) for member in members for place in places_of(member, around)}
+async def _run_preflight(
+    context: Context, members: Sequence[Submission], default_environment: DefaultEnvironment
+) -> Preflight:
+    """Probe what the jobs name outside the store. The submit is refused if the file system does not answer, because
+    then nothing is known."""
+    if not any(needs_probe(member) for member in members):
+        return EMPTY_PREFLIGHT
+    paths, probe_number = context.control.settings.artifact_paths, context.fact_cache.begin_probe()
+    run = partial(run_preflight, members, default_environment, context.probe, paths, probe_number=probe_number)
+    keys = {
+        ("preflight", directory) for member in members for directory in probed_directories(member, default_environment)
+    }
     try:
-        return await context.asides.ask(named, _LOOK_OUTSIDE, look)
+        return await context.blocking_calls.run(keys, _PROBE_TIMEOUT, run)
     except TimeoutError:
-        raise Unavailable("the file system does not answer; nothing was stored, so submit it again later") from None
+        message = "the file system does not answer; nothing was stored, so submit again later"
+        raise ServiceUnavailable(message) from None
 
 
-async def _workspaces(
-    context: Context, members: Sequence[Submission], around: Surroundings, *, keeps_inputs: bool = True
-) -> Sequence[Workspace | None]:
-    """What git says to those that ask for a worktree or a patch; it is asked beside everything else."""
-    if not any(map(asks_for_one, members)):
+async def _prepare_workspaces(
+    context: Context,
+    members: Sequence[Submission],
+    default_environment: DefaultEnvironment,
+    *,
+    keeps_inputs: bool = True,
+) -> Sequence[WorkspaceSpec | None]:
+    """Query git for the jobs that request a worktree or a patch."""
+    if not any(map(needs_workspace, members)):
         return ()
-    ask = partial(prepare, members, around, context.home.directory, keeps_inputs=keeps_inputs)
-    named = {("git", member.cwd or around.cwd) for member in members if asks_for_one(member)}
+    run = partial(prepare_workspaces, members, default_environment, context.home.directory, stores_inputs=keeps_inputs)
+    keys = {("git", member.cwd or default_environment.cwd) for member in members if needs_workspace(member)}
     try:
-        return await context.asides.ask(named, LIMIT + _LOOK_AROUND, ask)
+        return await context.blocking_calls.run(keys, GIT_TIMEOUT + _CHECK_TIMEOUT, run)
     except TimeoutError:
-        raise Unavailable("git does not answer about the working directory; nothing was stored") from None
+        message = "git does not answer in the working directory; nothing was stored, so submit again later"
+        raise ServiceUnavailable(message) from None
 
 
-async def look_outside(
+async def preflight_submit(
     context: Context, members: Sequence[Submission], *, keeps_inputs: bool = True
-) -> tuple[Survey, Sequence[Workspace | None]]:
-    """All that is looked at outside before a submit that nobody has sent."""
-    around = context.around
-    workspaces = await _workspaces(context, members, around, keeps_inputs=keeps_inputs)
-    return await _survey(context, members, around), workspaces
+) -> tuple[Preflight, Sequence[WorkspaceSpec | None]]:
+    """Run all probes of a submit that does not come from a client."""
+    environment = context.default_environment
+    workspaces = await _prepare_workspaces(context, members, environment, keeps_inputs=keeps_inputs)
+    return await _run_preflight(context, members, environment), workspaces
 
 
-async def foreseen(context: Context, wanted: Submission, job: Submission) -> list[str]:
-    """What there is to warn of in a job that will be made later, of what is wanted; what could not be made now is
-    refused. What does not answer now may do so then."""
+async def collect_preflight_warnings(context: Context, request: Submission, job: Submission) -> list[str]:
+    """Return warnings about a job that is created later from the request. Refuse a job that could not be created now. A
+    file system that does not answer gives a warning, because it may answer later."""
     try:
-        with ALONE, as_asked(wanted):
-            seen, _ = await look_outside(context, [job], keeps_inputs=False)
-            if seen.refusal is not None:
-                raise seen.refusal
-    except StoreAway:
+        with SINGLE_JOB_PATHS, blame_template(request):
+            preflight, _ = await preflight_submit(context, [job], keeps_inputs=False)
+            if preflight.refusal is not None:
+                raise preflight.refusal
+    except StoreUnavailable:
         raise
-    except Unavailable:
-        return ["the file system does not answer, so what the job needs there was not looked at"]
-    return await _missing_things(context, [job], context.around)
+    except ServiceUnavailable:
+        return ["the file system does not answer, so the files and branches that the job needs were not checked"]
+    return await _find_missing_programs(context, [job], context.default_environment)
 
 
-async def _show_inputs(context: Context, told: Answer, workspaces: Sequence[Workspace | None]) -> None:
-    if workspaces and isinstance(told, Submitted):
-        await asyncio.to_thread(show_inputs, context.home.directory, told.jobs, workspaces)
+async def _link_inputs(context: Context, result: SubmitOutcome, workspaces: Sequence[WorkspaceSpec | None]) -> None:
+    if workspaces and isinstance(result, AcceptedSubmit):
+        await asyncio.to_thread(link_inputs, context.home.directory, result.jobs, workspaces)
 
 
-async def _missing_things(context: Context, members: Sequence[Submission], around: Surroundings) -> list[str]:
-    """A file system that does not answer holds up nobody, not even this request."""
-    asked = needs_of(members, around)
-    if asked not in _seen or time.monotonic() - _seen[asked][0] > _REMEMBERED:
+async def _find_missing_programs(
+    context: Context, members: Sequence[Submission], default_environment: DefaultEnvironment
+) -> list[str]:
+    """Return warnings about missing programs. A file system that does not answer does not fail the submit."""
+    programs = collect_programs(members, default_environment)
+    if programs not in _missing_cache or time.monotonic() - _missing_cache[programs][0] > _CACHE_SECONDS:
         try:
-            named = {("program", cwd) for cwd, _, _ in asked}
-            missing = await context.asides.ask(named, _LOOK_AROUND, partial(missing_things, asked))
+            keys = {("program", cwd) for cwd, _, _ in programs}
+            missing = await context.blocking_calls.run(keys, _CHECK_TIMEOUT, partial(find_missing_programs, programs))
         except TimeoutError:
-            return ["could not see in time whether the program and the working directory are there"]
-        if len(_seen) >= _MOST_SEEN:
-            _seen.clear()
-        _seen[asked] = time.monotonic(), missing
-    return _seen[asked][1]
+            return ["the file system does not answer, so the program and the working directory were not checked"]
+        if len(_missing_cache) >= _MAX_CACHE_ENTRIES:
+            _missing_cache.clear()
+        _missing_cache[programs] = time.monotonic(), missing
+    return _missing_cache[programs][1]
 
 
-Seen = tuple[Answer, JobForm | None, Delayed | None]
-SeenMany = tuple[Answer, Delayed | None]
+RenderedSubmit = tuple[SubmitOutcome, JobView | None, DelayWarning | None]
+RenderedBatch = tuple[SubmitOutcome, DelayWarning | None]
 
 
-def warned(told: Submitted, delayed: Delayed | None) -> tuple[str | None, DepthForm | msgspec.UnsetType]:
-    warnings = [*told.warnings, *(() if delayed is None else (delayed.text,))]
-    depth = msgspec.UNSET if delayed is None else depth_form(delayed.depth, delayed.figures)
+def warning_and_depth(
+    result: AcceptedSubmit, delayed: DelayWarning | None
+) -> tuple[str | None, QueueDepthView | msgspec.UnsetType]:
+    warnings = [*result.warnings, *(() if delayed is None else (delayed.message,))]
+    depth = msgspec.UNSET if delayed is None else render_depth(delayed.depth, delayed.limits)
     return "; ".join(warnings) or None, depth
 
 
-def put_off(told: Deferred, **more: object) -> Response:
-    """`more` is what an answer of this kind also has, and cannot have now."""
-    body = {"result": "deferred", **more, "warning": told.text, "depth": depth_form(told.depth, told.figures)}
-    seconds = f"{RETRY_AFTER.total_seconds():.0f}"
-    return problem("deferred", 429, told.text, more=body, headers={"Retry-After": seconds})
+def deferred_response(result: DeferredSubmit, **extra: object) -> Response:
+    """Return the response of a deferred submit. `extra` are the other fields of its kind of result, without values."""
+    body = {
+        "result": "deferred",
+        **extra,
+        "warning": result.message,
+        "depth": render_depth(result.depth, result.limits),
+    }
+    seconds = f"{RETRY_DELAY.total_seconds():.0f}"
+    return problem_response("deferred", 429, result.message, extra=body, headers={"Retry-After": seconds})
 
 
-def _tell(seen: Seen) -> Reply[SubmitForm] | Response:
-    told, form, delayed = seen
-    if isinstance(told, Deferred) or form is None:
-        assert isinstance(told, Deferred)  # noqa: S101 - all else has a job to show
-        return put_off(told, job=None)
-    if isinstance(told, AlreadyActive):
-        return Json(SubmitForm(result="already_active", job=form))  # nothing was done: it may come again
-    warning, depth = warned(told, delayed)
-    return Reply(SubmitForm(result="submitted", job=form, warning=warning, depth=depth), 201)
+def _submit_reply(rendered: RenderedSubmit) -> JsonReply[SubmitResult] | Response:
+    result, job, delayed = rendered
+    if isinstance(result, DeferredSubmit) or job is None:
+        assert isinstance(result, DeferredSubmit)  # noqa: S101 - every other outcome has a job
+        return deferred_response(result, job=None)
+    if isinstance(result, DuplicateSubmit):
+        # Not a JsonReply, which would be stored for the key: nothing was done, so a repeat may succeed.
+        return JsonResponse(SubmitResult(result="already_active", job=job))
+    warning, depth = warning_and_depth(result, delayed)
+    return JsonReply(SubmitResult(result="submitted", job=job, warning=warning, depth=depth), 201)
 
 
 async def submit_one(
-    call: Call[Any, Any], wanted: Submission, tell: Callable[[Seen], R], *, is_legacy: bool = False
-) -> R:  # fmt: skip
-    """What `tell` says to what has become of it."""
+    call: Invocation[Any, Any],
+    request: Submission,
+    make_reply: Callable[[RenderedSubmit], R],
+    *,
+    is_legacy: bool = False,
+) -> R:
+    """Submit a job, and return the reply that `make_reply` builds from the outcome."""
     context = call.context
-    with ALONE, as_asked(wanted):
-        act, workspaces = await _act(context, [wanted], around=context.around, is_legacy=is_legacy)
-        done = await carry_out(call, act, context.see_submitted, tell)
-    for told, *_ in done.seen:
-        await _show_inputs(context, told, workspaces)
-    return done.reply
+    with SINGLE_JOB_PATHS, blame_template(request):
+        operation, workspaces = await _build_submit(
+            context, [request], default_environment=context.default_environment, is_legacy=is_legacy
+        )
+        outcome = await run_call(call, operation, context.render_submitted, make_reply)
+    for result, *_ in outcome.rendered:
+        await _link_inputs(context, result, workspaces)
+    return outcome.reply
 
 
 async def submit_many(
-    call: Call[Any, Any], members: Sequence[Submission], tell: Callable[[SeenMany], R], *, around: Surroundings,
-    group: GroupWanted | None, is_legacy: bool = False,
-) -> R:  # fmt: skip
+    call: Invocation[Any, Any],
+    members: Sequence[Submission],
+    make_reply: Callable[[RenderedBatch], R],
+    *,
+    default_environment: DefaultEnvironment,
+    group: GroupRequest | None,
+    is_legacy: bool = False,
+) -> R:
     context = call.context
-    with as_asked(*members):
-        act, workspaces = await _act(context, members, around=around, group=group, is_legacy=is_legacy)
-        done = await carry_out(call, act, context.see_batch, tell)
-    for told, _ in done.seen:
-        await _show_inputs(context, told, workspaces)
-    return done.reply
+    with blame_template(*members):
+        operation, workspaces = await _build_submit(
+            context, members, default_environment=default_environment, group=group, is_legacy=is_legacy
+        )
+        outcome = await run_call(call, operation, context.render_batch, make_reply)
+    for result, _ in outcome.rendered:
+        await _link_inputs(context, result, workspaces)
+    return outcome.reply
 
 
-async def submit_job(call: Call[Nothing, Submission]) -> Reply[SubmitForm] | Response:
-    """Submit a job. It is checked whole and stored before the answer; what is refused leaves no trace."""
-    return await submit_one(call, call.body, _tell)
+async def submit_job(call: Invocation[DryRunQuery, Submission]) -> JsonReply[SubmitResult] | Response:
+    """Submit a job. The job is checked and stored before the response is sent. A refused job leaves no trace."""
+    if call.query.dry_run:
+        return await _dry_run(call.context, call.body)
+    return await submit_one(call, call.body, _submit_reply)
 
 
-class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Jobs that are submitted together, all or none."""
+async def _dry_run(context: Context, request: Submission) -> Response:
+    with SINGLE_JOB_PATHS, blame_template(request):
+        operation, _ = await _build_submit(
+            context, [request], default_environment=context.default_environment, keeps_inputs=False
+        )
+        result, job, delayed = await context.dry_run(operation, context.render_submitted)
+    if isinstance(result, AcceptedSubmit) and job is not None:
+        warning, depth = warning_and_depth(result, delayed)
+        return JsonResponse(SubmitResult(result="dry_run", job=job, warning=warning, depth=depth))
+    reply = _submit_reply((result, job, delayed))
+    assert isinstance(reply, Response)  # noqa: S101 - only an accepted submit has a JsonReply
+    return reply
+
+
+class BatchRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Jobs to submit together, all or none."""
 
     jobs: Annotated[list[Submission], msgspec.Meta(min_length=1, max_length=10_000)]
-    """In the order in which they stand in the queue."""
-    group: GroupWanted | None = None
-    """They are the members of a new one."""
+    """Jobs, in queue order."""
+    group: GroupRequest | None = None
+    """New group with the jobs as members."""
     cwd: AbsolutePath | None = None
-    """Where the jobs run that say nothing else; the scheduler's own if none is given."""
+    """Working directory of the jobs that have none; the scheduler's own by default."""
     env: dict[str, Text] = {}
-    """Environment variables of the jobs that bring none of their own."""
+    """Environment variables of the jobs that have none."""
     inherit_env: bool = True
-    """Whether `env` goes on top of the scheduler's own environment."""
+    """Whether `env` is added to the scheduler's own environment."""
 
-    def around(self, scheduler: Surroundings) -> Surroundings:
+    def default_environment(self, base: DefaultEnvironment) -> DefaultEnvironment:
         check_cwd(self.cwd)
         check_variables(self.env)
-        variables = {**scheduler.variables, **self.env} if self.inherit_env else self.env
-        cwd = scheduler.cwd if self.cwd is None else self.cwd
-        return msgspec.structs.replace(scheduler, cwd=cwd, variables=variables)
+        variables = {**base.variables, **self.env} if self.inherit_env else self.env
+        cwd = base.cwd if self.cwd is None else self.cwd
+        return msgspec.structs.replace(base, cwd=cwd, variables=variables)
 
 
 class BatchQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dry_run: bool = False
-    """Only say what would come of it."""
+    """Return the result that the submit would have, without storing anything."""
     format: Literal["dag", "json"] = "json"
-    """Of the graph, with `dry_run`."""
+    """Format of the graph in the result of a dry run."""
 
 
-async def submit_batch(call: Call[BatchQuery, Batch]) -> Reply[BatchForm] | Response:
-    """Submit jobs, all or none. They can name each other by their `local` names; the answer has the ids in the order
-    given."""
+async def submit_batch(call: Invocation[BatchQuery, BatchRequest]) -> JsonReply[BatchSubmitResult] | Response:
+    """Submit jobs, all or none. The jobs can refer to each other by their `local` names. The result has the ids in the
+    order of the request."""
     context, batch = call.context, call.body
-    around = batch.around(context.around)
+    environment = batch.default_environment(context.default_environment)
     if call.query.dry_run:
-        with as_asked(*batch.jobs):
-            act, _ = await _act(context, batch.jobs, around=around, group=batch.group, keeps_inputs=False)
-            return Json(await rehearse(context, act, batch.jobs, call.query.format))
-    tell = partial(_tell_batch, has_group=batch.group is not None)
-    return await submit_many(call, batch.jobs, tell, around=around, group=batch.group)
+        with blame_template(*batch.jobs):
+            operation, _ = await _build_submit(
+                context, batch.jobs, default_environment=environment, group=batch.group, keeps_inputs=False
+            )
+            return JsonResponse(await dry_run_batch(context, operation, batch.jobs, call.query.format))
+    make_reply = partial(_batch_reply, has_group=batch.group is not None)
+    return await submit_many(call, batch.jobs, make_reply, default_environment=environment, group=batch.group)
 
 
-def _tell_batch(seen: SeenMany, *, has_group: bool) -> Reply[BatchForm] | Response:
-    told, delayed = seen
+def _batch_reply(rendered: RenderedBatch, *, has_group: bool) -> JsonReply[BatchSubmitResult] | Response:
+    result, delayed = rendered
     no_group = {"group": None} if has_group else {}
-    if isinstance(told, Deferred):
-        return put_off(told, jobs=[], **no_group)
-    jobs = [show_job(job) for job in told.jobs]
-    group = None if has_group else msgspec.UNSET
-    if isinstance(told, AlreadyActive):
-        active = {key: show_job(job) for key, job in told.active.items()}
-        return Json(BatchForm(result="already_active", jobs=jobs, active=active, group=group))
-    made = group if told.group is None else show_group(told.group)
-    warning, depth = warned(told, delayed)
-    return Reply(BatchForm(result="submitted", jobs=jobs, group=made, warning=warning, depth=depth), 201)
+    if isinstance(result, DeferredSubmit):
+        return deferred_response(result, jobs=[], **no_group)
+    jobs = [format_job_id(job) for job in result.jobs]
+    group: str | msgspec.UnsetType | None = None if has_group else msgspec.UNSET
+    if isinstance(result, DuplicateSubmit):
+        active = {key: format_job_id(job) for key, job in result.active.items()}
+        return JsonResponse(BatchSubmitResult(result="already_active", jobs=jobs, active=active, group=group))
+    if result.created_group is not None:
+        group = format_group_id(result.created_group)
+    warning, depth = warning_and_depth(result, delayed)
+    return JsonReply(BatchSubmitResult(result="submitted", jobs=jobs, group=group, warning=warning, depth=depth), 201)
 
 
 ENDPOINTS = [
     Endpoint(
-        "POST", "/api/jobs", submit_job, statuses=(201, 200), refuses=(404, 409, 429), is_keyed=True,
-        sends={"command": ["claude", "-p", "fix the failing test"], "name": "fix", "priority": 5, "timeout": "2h"},
-        shows={"result": "submitted", "job": WAITING_JOB, "warning": None},
-        also_shows={200: {"result": "already_active", "job": WAITING_JOB, "warning": None}},
+        "POST",
+        "/api/jobs",
+        submit_job,
+        statuses=(201, 200),
+        errors=(404, 409, 429),
+        accepts_key=True,
+        request_example={
+            "command": ["claude", "-p", "fix the failing test"],
+            "name": "fix",
+            "priority": 5,
+            "timeout": "2h",
+        },
+        response_example={"result": "submitted", "job": WAITING_JOB, "warning": None},
+        other_response_examples={200: {"result": "already_active", "job": WAITING_JOB, "warning": None}},
     ),
     Endpoint(
-        "POST", "/api/jobs/batch", submit_batch, statuses=(201, 200), refuses=(404, 409, 429), is_keyed=True,
-        or_gives={200: RehearsalForm},
-        sends={
+        "POST",
+        "/api/jobs/batch",
+        submit_batch,
+        statuses=(201, 200),
+        errors=(404, 409, 429),
+        accepts_key=True,
+        other_response_types={200: BatchDryRunResult},
+        request_example={
             "jobs": [
                 {"local": "plan", "command": ["./plan.sh"]},
                 {"local": "build", "command": ["make"], "after": [{"job": "plan"}], "locks": [{"key": "repo"}]},
             ],
             "group": {"name": "release", "on_failure": "stop"},
         },
-        shows={"result": "submitted", "jobs": ["job-24", "job-25"], "group": "group-3", "warning": None},
-        also_shows={
+        response_example={"result": "submitted", "jobs": ["job-24", "job-25"], "group": "group-3", "warning": None},
+        other_response_examples={
             200: {"result": "already_active", "jobs": ["job-24"], "active": {"cards/7.md": "job-24"}, "warning": None}
         },
     ),
-]  # fmt: skip
+]

@@ -1,8 +1,8 @@
-"""The scheduler over TCP: where it listens, and if it does not, why.
+"""TCP server of the scheduler: where it listens, or why it does not.
 
-Whatever goes wrong here, the socket serves: TCP is off then, and `status` says why. A change of the configuration is
-taken up while running: another address or port, or another certificate, ends what is connected; other names in
-`allowed_hosts` do not. Nothing is looked at on a timer: what is off is tried again when the configuration is read again
+A failure here does not affect the socket: TCP is off, and `status` shows the reason. A change of the configuration
+applies while the scheduler runs: another address, port or certificate closes the existing connections; other names in
+`allowed_hosts` do not. There is no timer: a server that is off tries again when the configuration is read again
 (`kill -HUP`, `rota config set`).
 """
 
@@ -22,241 +22,263 @@ from typing import Any
 
 from starlette.types import ASGIApp, Scope
 
-from rota.api.entrance import Entrance
 from rota.api.guard import Guard, IsPublic
+from rota.api.limit import LimitNotice
+from rota.api.listener import Listener
 from rota.api.protocol import TcpProtocol
-from rota.api.server import Server, configuration
-from rota.api.tls import Door, context_of
-from rota.aside import begin
-from rota.config import Server as Settings
+from rota.api.server import HttpServer, make_config
+from rota.api.tls import TlsHandshake, make_ssl_context
+from rota.blocking import start_thread
+from rota.config import ServerConfig as Settings
 from rota.errors import ConfigError, HomeError, RotaError
 from rota.home import Home
-from rota.token import Token, ensure
-from rota.wire.scheduler import TcpForm
+from rota.token import TokenFile, ensure
+from rota.wire.scheduler import TcpStatus
 
 log = logging.getLogger("rota.api")
 
-_TOLD = 32
-"""Connections beyond the most that are told so; further ones are closed without a word."""
+_MAX_REFUSALS = 32
+"""Number of connections above the maximum that get a refusal. More are closed without one."""
 _BACKLOG = 1024
-"""All who listened come back at once when the scheduler does."""
+"""Maximum number of connections that wait: all listening clients reconnect at once after a restart."""
 _KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 4))
-"""Who is gone without a word is noticed within two minutes."""
+"""Keep-alive options, by which a dead client is noticed within two minutes."""
 
-_PATIENCE = 2.0
-"""Seconds that a start waits for it: a name server, or a file system with certificates, may never answer."""
-_BEGINS = "it is being started; a name in server.host, or the files of TLS, take their time"
+_START_TIMEOUT = 2.0
+"""Seconds that the scheduler's start waits for the server: a name server, or a file system with the certificates, may
+never answer."""
+_STARTING_REASON = "it is being started; the name in server.host or the files of TLS take a while to read"
 
-Address = tuple[Any, ...]
-"""As the family of a socket has it."""
-Wanted = tuple[Any, ...]
-"""What a listener was made for, so far as another one is needed when it changes."""
+SocketAddress = tuple[Any, ...]
+"""Address in the format of its socket's family."""
+ListenerSpec = tuple[Any, ...]
+"""Configuration of a listener. A change requires a new listener."""
 
 
-class Tcp:
-    """On the event loop."""
+class TcpServer:
+    """TCP server, on the event loop."""
 
     def __init__(
-        self, app: ASGIApp, home: Home, settings: Callable[[], Settings], *, is_public: IsPublic,
-        most_connections: int, highest: int,
-    ) -> None:  # fmt: skip
+        self,
+        app: ASGIApp,
+        home: Home,
+        settings: Callable[[], Settings],
+        *,
+        is_public: IsPublic,
+        max_connections: int,
+        max_descriptor: int,
+    ) -> None:
         self._home = home
         self._settings = settings
-        self._token = Token(home.token)
-        self._most = most_connections
-        guard = Guard(app, self._token, is_public=is_public, allowed=lambda: settings().allowed_hosts, cut=self._cut)
-        self._server = Server(configuration(guard, TcpProtocol), highest=highest)
+        self._token = TokenFile(home.token)
+        self._max_connections = max_connections
+        self._notice = LimitNotice(log)
+        guard = Guard(
+            app,
+            self._token,
+            is_public=is_public,
+            allowed_hosts=lambda: settings().allowed_hosts,
+            disconnect_others=self._disconnect_clients,
+        )
+        self._server = HttpServer(make_config(guard, TcpProtocol), max_descriptor=max_descriptor)
         self._server.config.load()
         self._server.lifespan = self._server.config.lifespan_class(self._server.config)
-        self._listener: Entrance | None = None
-        self._shaking: set[asyncio.Task[None]] = set()
-        self._wanted: Wanted | None = None
+        self._listener: Listener | None = None
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._spec: ListenerSpec | None = None
         self._url: str | None = None
-        self._off: str | None = _BEGINS
-        self._is_fault = False
+        self._disabled_reason: str | None = _STARTING_REASON
+        self._has_failed = False
         self._wake = asyncio.Event()
         self._has_tried = asyncio.Event()
 
-    def about(self) -> TcpForm:
-        self._look_at_token()
-        if self._is_locked:
-            return TcpForm(url=None, off=self._token.trouble)
-        return TcpForm(url=self._url, off=self._off)
+    def status(self) -> TcpStatus:
+        self._check_token()
+        if self._has_unusable_token:
+            return TcpStatus(url=None, disabled_reason=self._token.error)
+        return TcpStatus(url=self._url, disabled_reason=self._disabled_reason)
 
     @property
-    def trouble(self) -> str | None:
-        """What somebody has to mend; a port that another one has is nobody's fault."""
-        off = self.about().off
-        return f"TCP is off: {off}" if off and (self._is_fault or self._is_locked) else None
+    def error(self) -> str | None:
+        """Error that the user has to fix. A port in use is not an error."""
+        reason = self.status().disabled_reason
+        return f"TCP is off: {reason}" if reason and (self._has_failed or self._has_unusable_token) else None
 
     @property
-    def _is_locked(self) -> bool:
-        return self._url is not None and self._token.trouble is not None
+    def _has_unusable_token(self) -> bool:
+        return self._url is not None and self._token.error is not None
 
     def wake(self) -> None:
-        """The configuration or the token may be another."""
+        """Check the configuration and the token, which may have changed."""
         self._wake.set()
 
     async def run(self) -> None:
         while True:
             self._wake.clear()
-            self._look_at_token()
+            self._check_token()
             try:
-                await self._take_up()
+                await self._apply_config()
             except Exception:
-                log.exception("a defect; TCP is off")
-                self._url, self._off, self._is_fault = None, "a defect in Rota; rota.log has the details", True
+                log.exception("internal error: TCP is off")
+                self._url, self._disabled_reason = None, "internal error; see `rota.log` in the home"
+                self._has_failed = True
             self._has_tried.set()
             await self._wake.wait()
 
-    async def begun(self) -> None:
-        """Until it listens or has said why not, so that who waits for the scheduler's start is told; but no longer than
-        a start may take."""
+    async def wait_for_start(self) -> None:
+        """Wait until the server listens or is off, so that the start of the scheduler can report it; at most for the
+        time that a start may take."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_START_TIMEOUT):
                 await self._has_tried.wait()
 
     async def close(self) -> None:
-        """Answers under way have a moment, as on the socket."""
+        """Close the server. Responses in progress have a moment to complete, as on the socket."""
         if self._listener is not None:
             self._listener.close()
         self._server.servers = []
         await self._server.shutdown()
-        for task in self._shaking:
+        for task in self._handshakes:
             task.cancel()
 
-    async def _take_up(self) -> None:
+    async def _apply_config(self) -> None:
         settings = self._settings()
-        wanted = await begin(partial(_what, self._home.root, settings), name="rota-tcp")
-        if wanted == self._wanted and self._listener is not None:
+        spec = await start_thread(partial(_read_listener_spec, self._home.root, settings), name="rota-tcp")
+        if spec == self._spec and self._listener is not None:
             return
         self._stop_listening()
-        self._wanted, self._is_fault = wanted, False
+        self._spec, self._has_failed = spec, False
         try:
-            self._url, self._off = await self._listen(settings), None
-            log.info("serves %s", self._url)
-        except _Off as reason:
-            self._url, self._off = None, str(reason)
+            self._url, self._disabled_reason = await self._listen(settings), None
+            log.info("listening on %s", self._url)
+        except _TcpDisabled as reason:
+            self._url, self._disabled_reason = None, str(reason)
             log.info("TCP is off: %s", reason)
         except RotaError as error:
-            self._url, self._off, self._is_fault = None, error.message, True
+            self._url, self._disabled_reason, self._has_failed = None, error.message, True
             log.warning("TCP is off: %s", error.message)
 
     async def _listen(self, settings: Settings) -> str:
         if settings.port == "off":
-            raise _Off('server.port is "off"')
-        secure, family, address = await begin(partial(_prepare, self._home, settings), name="rota-tcp")
-        self._look_at_token()
-        if self._token.trouble is not None:
-            raise HomeError(self._token.trouble)
+            raise _TcpDisabled('server.port is "off"')
+        context, family, address = await start_thread(partial(_prepare, self._home, settings), name="rota-tcp")
+        self._check_token()
+        if self._token.error is not None:
+            raise HomeError(self._token.error)
         listening = _bind(family, address, settings)
-        make = self._protocol if secure is None else partial(Door, secure, self._protocol, self._shaking)
-        self._listener = Entrance(listening, make, highest=self._server.highest)
+        protocol_factory = (
+            self._make_protocol
+            if context is None
+            else partial(TlsHandshake, context, self._make_protocol, self._handshakes)
+        )
+        self._listener = Listener(listening, protocol_factory, max_descriptor=self._server.max_descriptor)
         host, port = listening.getsockname()[:2]
-        return f"{'http' if secure is None else 'https'}://{f'[{host}]' if ':' in host else host}:{port}"
+        return f"{'http' if context is None else 'https'}://{f'[{host}]' if ':' in host else host}:{port}"
 
-    def _protocol(self) -> asyncio.Protocol:
+    def _make_protocol(self) -> asyncio.Protocol:
         state = self._server.server_state
         count = len(state.connections)
-        if count >= self._most + _TOLD:
-            return _Closed()
+        if count >= self._max_connections:
+            self._notice.log(f"{count:,} TCP connections are open, the maximum; more are refused until some close")
+        if count >= self._max_connections + _MAX_REFUSALS:
+            return _ClosingProtocol()
         return TcpProtocol(
             config=self._server.config,
             server_state=state,
             app_state=self._server.lifespan.state,
-            is_surplus=count >= self._most,
+            exceeds_limit=count >= self._max_connections,
         )
 
-    def _look_at_token(self) -> None:
-        if self._token.look():
-            self._cut()
+    def _check_token(self) -> None:
+        if self._token.reload():
+            self._disconnect_clients()
 
     def _stop_listening(self) -> None:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
-            self._cut()
+            self._disconnect_clients()
 
-    def _cut(self, scope: Scope | None = None) -> None:
-        self._server.cut(scope)
-
-
-class _Off(Exception):
-    """It is off, and nobody has made a mistake."""
+    def _disconnect_clients(self, except_scope: Scope | None = None) -> None:
+        self._server.disconnect_clients(except_scope)
 
 
-class _Closed(asyncio.Protocol):
+class _TcpDisabled(Exception):
+    """TCP is off, but not because of an error."""
+
+
+class _ClosingProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()
 
 
-def _what(root: Path, settings: Settings) -> Wanted:
+def _read_listener_spec(root: Path, settings: Settings) -> ListenerSpec:
     files = [settings.tls_cert, settings.tls_key]
-    stamps = [None if each is None else _stamp(root / each) for each in files]
+    stamps = [None if file is None else _file_stamp(root / file) for file in files]
     return settings.host, settings.port, *files, *stamps
 
 
-def _prepare(home: Home, settings: Settings) -> tuple[ssl.SSLContext | None, socket.AddressFamily, Address]:
-    """All that may take a while, or for ever: files, and a resolver."""
+def _prepare(home: Home, settings: Settings) -> tuple[ssl.SSLContext | None, socket.AddressFamily, SocketAddress]:
+    """Run the steps that may take long or forever: file access and a name lookup."""
     ensure(home.token)
-    secure = _secure(home.root, settings)
+    context = _load_ssl_context(home.root, settings)
     family, address = _resolve(settings)
-    if secure is None and not ip_address(str(address[0]).partition("%")[0]).is_loopback:
+    if context is None and not ip_address(str(address[0]).partition("%")[0]).is_loopback:
         raise ConfigError(
-            f"server.host = {settings.host!r} is not a loopback address, and elsewhere only TLS is spoken;"
-            " set server.tls_cert and server.tls_key, or leave server.host at 127.0.0.1"
+            f"server.host = {settings.host!r} is not a loopback address, and others require TLS;"
+            " set server.tls_cert and server.tls_key, or set server.host to 127.0.0.1"
         )
-    return secure, family, address
+    return context, family, address
 
 
-def _secure(root: Path, settings: Settings) -> ssl.SSLContext | None:
+def _load_ssl_context(root: Path, settings: Settings) -> ssl.SSLContext | None:
     cert, key = settings.tls_cert, settings.tls_key
     if cert is None and key is None:
         return None
     if cert is None or key is None:
-        there, missing = ("tls_key", "tls_cert") if cert is None else ("tls_cert", "tls_key")
-        raise ConfigError(f"server.{there} is set and server.{missing} is not; TLS needs both")
-    return context_of(root / cert, root / key)
+        present, missing = ("tls_key", "tls_cert") if cert is None else ("tls_cert", "tls_key")
+        raise ConfigError(f"server.{present} is set and server.{missing} is not; TLS needs both")
+    return make_ssl_context(root / cert, root / key)
 
 
-def _resolve(settings: Settings) -> tuple[socket.AddressFamily, Address]:
+def _resolve(settings: Settings) -> tuple[socket.AddressFamily, SocketAddress]:
     host, port = settings.host, settings.port
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
-        said = getattr(error, "strerror", None) or "it is no name"
+        reason = getattr(error, "strerror", None) or "it is not a valid name"
         raise ConfigError(
-            f"server.host = {host!r} is not known here: {said}; set it to an address, as 127.0.0.1"
+            f"server.host = {host!r} cannot be resolved: {reason}; set it to an address such as 127.0.0.1"
         ) from None
-    family, _, _, _, address = found[0]
+    family, _, _, _, address = addresses[0]
     return family, address
 
 
-def _bind(family: socket.AddressFamily, address: Address, settings: Settings) -> socket.socket:
+def _bind(family: socket.AddressFamily, address: SocketAddress, settings: Settings) -> socket.socket:
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a connection has what its listener has
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # connections inherit it
         for option, value in _KEEP_ALIVE:
             listening.setsockopt(socket.IPPROTO_TCP, option, value)
         listening.bind(address)
         listening.listen(_BACKLOG)
     except OSError as error:
         listening.close()
-        where = f"{settings.host} port {settings.port}"
         if error.errno == errno.EADDRINUSE:
-            raise _Off(
-                f"port {settings.port} is taken on {settings.host};"
-                " `rota config set server.port 0` takes any that is free"
+            raise _TcpDisabled(
+                f"port {settings.port} is in use on {settings.host};"
+                " `rota config set server.port 0` selects any free port"
             ) from None
-        raise ConfigError(f"cannot listen on {where}: {error.strerror}; see [server] in rota.toml") from None
+        address_text = f"{settings.host} port {settings.port}"
+        raise ConfigError(f"cannot listen on {address_text}: {error.strerror}; see [server] in rota.toml") from None
     return listening
 
 
-def _stamp(path: Path) -> tuple[int, ...] | None:
-    """Who may read a file counts as what is in it: a key that others can read is no secret any more."""
+def _file_stamp(path: Path) -> tuple[int, ...] | None:
+    """Return the state of a file. Its mode and owner are part of it: a key that other users can read is not secret."""
     try:
-        seen = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return seen.st_mtime_ns, seen.st_size, seen.st_ino, seen.st_mode, seen.st_uid
+    return status.st_mtime_ns, status.st_size, status.st_ino, status.st_mode, status.st_uid

@@ -9,133 +9,139 @@ from typing import Any
 
 import msgspec
 
-from rota.api.endpoint import Call, Endpoint, Nothing, Reply
-from rota.api.once import carry_out
-from rota.api.page import PageSize, begins_at
+from rota.api.endpoint import Endpoint, Invocation, JsonReply, NoQuery
+from rota.api.idempotent_call import run_call
+from rota.api.page import PageSize, parse_cursor
 from rota.command import template as command
-from rota.command.expand import find
+from rota.command.expand import find_template
 from rota.command.schema import check_schema
-from rota.command.template_wanted import TemplateChange, TemplateWanted
+from rota.command.template_request import TemplateChange, TemplateRequest
 from rota.core.template import Template
-from rota.engine.work import Work
-from rota.errors import InvalidInput, within
-from rota.ids import TemplateId, parse_template, show_template
+from rota.engine.transaction import Transaction
+from rota.errors import InvalidInput, error_path
+from rota.ids import TemplateId, format_template_id, parse_template_id
 from rota.view import template as view
-from rota.wire.template import TemplateForm, TemplatesForm, TemplateStoredForm, template_form
-from rota.wire.text import TemplateText
+from rota.wire.schema_types import TemplateIdText
+from rota.wire.template import TemplateChangeResult, TemplatePage, TemplateView, render_template
 
 
-async def add_template(call: Call[Nothing, TemplateWanted]) -> Reply[TemplateStoredForm]:
-    """Add a template. What no job could be made of is refused; what is only strange is warned of."""
+async def add_template(call: Invocation[NoQuery, TemplateRequest]) -> JsonReply[TemplateChangeResult]:
+    """Add a template. A template that no job can be created from is refused. Questionable fields give a warning."""
     context = call.context
-    name, body = command.parse_new(msgspec.to_builtins(call.body))
-    await _look_at(body.params_schema)
-    context.control.look_at_config()  # a retry policy that was just written can be named
-    act = partial(command.add, name=name, body=body, actor=context.actor)
-    return (await carry_out(call, act, _see_stored, partial(Reply, status=201))).reply
+    name, body = command.parse_template_document(msgspec.to_builtins(call.body))
+    await _check_params_schema(body.params_schema)
+    context.control.check_config()  # the template can name a retry policy that was just added to the file
+    operation = partial(command.add_template, name=name, body=body, actor=context.actor)
+    return (await run_call(call, operation, _render_stored, partial(JsonReply, status=201))).reply
 
 
-def _read_new(given: bytes) -> TemplateWanted:
-    document = msgspec.json.decode(given, type=dict[str, Any])
-    command.refuse_strange(document)
-    command.name_of(document)
-    return msgspec.convert(document, TemplateWanted)
+def _decode_new(raw_body: bytes) -> TemplateRequest:
+    document = msgspec.json.decode(raw_body, type=dict[str, Any])
+    command.refuse_unknown_fields(document)
+    command.parse_template_name(document)
+    return msgspec.convert(document, TemplateRequest)
 
 
-async def _look_at(schema: object) -> None:
-    """What the engine would otherwise be the first to understand; one that is wrong is refused here."""
+async def _check_params_schema(schema: object) -> None:
+    """Refuse an invalid schema here, so that the check does not delay the engine."""
     if isinstance(schema, dict):
-        with within(".params_schema"):
+        with error_path(".params_schema"):
             await asyncio.to_thread(check_schema, schema)
 
 
-def _see_stored(work: Work, results: Sequence[command.Stored]) -> list[TemplateStoredForm]:
+def _render_stored(tx: Transaction, results: Sequence[command.TemplateOutcome]) -> list[TemplateChangeResult]:
     return [
-        TemplateStoredForm(
-            template=template_form(find(work.session, show_template(told.template))),
-            fields=told.fields,
-            warning="; ".join(told.warnings) or None,
+        TemplateChangeResult(
+            template=render_template(find_template(tx.session, format_template_id(outcome.template))),
+            fields=outcome.fields,
+            warning="; ".join(outcome.warnings) or None,
         )
-        for told in results
+        for outcome in results
     ]
 
 
 class TemplatesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     all: bool = False
-    """Archived ones too."""
+    """Include archived templates."""
     limit: PageSize = 100
-    cursor: TemplateText | None = None
-    """The `next` of the page before."""
+    cursor: TemplateIdText | None = None
+    """Cursor of the page: the `next` of the previous page."""
 
 
-async def list_templates(call: Call[TemplatesQuery, None]) -> Reply[TemplatesForm]:
-    """List the templates in use, the oldest first."""
+async def list_templates(call: Invocation[TemplatesQuery, None]) -> JsonReply[TemplatePage]:
+    """List templates, oldest first. Archived templates are only listed with `all`."""
     query = call.query
-    after = begins_at(query.cursor, parse_template, TemplateId(0))
-    look = partial(view.listing, after=after, limit=query.limit, with_archived=query.all)
-    return Reply(await call.context.look(look))
+    after = parse_cursor(query.cursor, parse_template_id, TemplateId(0))
+    read_page = partial(view.list_templates, after=after, limit=query.limit, with_archived=query.all)
+    return JsonReply(await call.context.read(read_page))
 
 
-async def get_template(call: Call[Nothing, None]) -> Reply[TemplateForm]:
-    """Show a template, by name or id. Of a name that several have had it is the one in use."""
-    return Reply(template_form(await call.context.look(partial(find, asked=call.path["template"]))))
+async def get_template(call: Invocation[NoQuery, None]) -> JsonReply[TemplateView]:
+    """Show a template, by name or id. A name selects the template in use, even if archived ones had the same name."""
+    return JsonReply(
+        render_template(await call.context.read(partial(find_template, reference=call.path_values["template"])))
+    )
 
 
-async def change_template(call: Call[Nothing, TemplateChange]) -> Reply[TemplateStoredForm]:
-    """Change what is named of a template; null takes a field back. Jobs that exist keep what they have."""
-    return await _changed(call, is_whole=False)
+async def change_template(call: Invocation[NoQuery, TemplateChange]) -> JsonReply[TemplateChangeResult]:
+    """Change fields of a template; null resets a field. Existing jobs do not change."""
+    return await _change(call, is_whole=False)
 
 
-async def replace_template(call: Call[Nothing, TemplateChange]) -> Reply[TemplateStoredForm]:
-    """Replace all of a template, but for its name if none is given. Jobs that exist keep what they have."""
-    return await _changed(call, is_whole=True)
+async def replace_template(call: Invocation[NoQuery, TemplateChange]) -> JsonReply[TemplateChangeResult]:
+    """Replace all fields of a template. The name stays unless the request has one. Existing jobs do not change."""
+    return await _change(call, is_whole=True)
 
 
-def _read_change(given: bytes) -> TemplateChange:
-    document = msgspec.json.decode(given, type=dict[str, Any])
-    command.refuse_strange(document, command.OF_CHANGES)
+def _decode_change(raw_body: bytes) -> TemplateChange:
+    document = msgspec.json.decode(raw_body, type=dict[str, Any])
+    command.refuse_unknown_fields(document, command.CHANGE_ONLY_FIELDS)
     return msgspec.convert(document, TemplateChange)
 
 
-async def _changed(call: Call[Nothing, TemplateChange], *, is_whole: bool) -> Reply[TemplateStoredForm]:
+async def _change(call: Invocation[NoQuery, TemplateChange], *, is_whole: bool) -> JsonReply[TemplateChangeResult]:
     context, changes = call.context, msgspec.to_builtins(call.body)
     if not changes:
-        raise InvalidInput('nothing is to be changed; name the fields, as in {"timeout": "1h"}')
-    await _look_at(changes.get("params_schema"))
-    context.control.look_at_config()
-    act = partial(
-        command.change, asked=call.path["template"], changes=changes, is_whole=is_whole, actor=context.actor
-    )  # fmt: skip
-    return Reply(await context.perform_and_see(act, _see_stored))
+        raise InvalidInput('the change has no fields; send the fields to change, such as {"timeout": "1h"}')
+    await _check_params_schema(changes.get("params_schema"))
+    context.control.check_config()
+    operation = partial(
+        command.change_template,
+        reference=call.path_values["template"],
+        changes=changes,
+        is_replacement=is_whole,
+        actor=context.actor,
+    )
+    return JsonReply(await context.run_and_render(operation, _render_stored))
 
 
-async def archive_template(call: Call[Nothing, None]) -> Reply[TemplateForm]:
-    """Archive a template. No more jobs are made of it; those that exist go on."""
-    return await _moved(call, command.archive)
+async def archive_template(call: Invocation[NoQuery, None]) -> JsonReply[TemplateView]:
+    """Archive a template. No new jobs are created from it; existing jobs continue."""
+    return await _set_archived(call, command.archive_template)
 
 
-async def unarchive_template(call: Call[Nothing, None]) -> Reply[TemplateForm]:
-    """Take an archived template back into use."""
-    return await _moved(call, command.unarchive)
+async def unarchive_template(call: Invocation[NoQuery, None]) -> JsonReply[TemplateView]:
+    """Restore an archived template, so that jobs can be created from it again."""
+    return await _set_archived(call, command.unarchive_template)
 
 
-async def _moved(call: Call[Nothing, None], move: Callable[..., Template]) -> Reply[TemplateForm]:
-    act = partial(move, asked=call.path["template"], actor=call.context.actor)
-    return Reply(await call.context.perform_and_see(act, _see))
+async def _set_archived(call: Invocation[NoQuery, None], operation: Callable[..., Template]) -> JsonReply[TemplateView]:
+    operation = partial(operation, reference=call.path_values["template"], actor=call.context.actor)
+    return JsonReply(await call.context.run_and_render(operation, _render))
 
 
-def _see(work: Work, results: Sequence[Template]) -> list[TemplateForm]:
-    return [template_form(find(work.session, show_template(each.id))) for each in results]
+def _render(tx: Transaction, results: Sequence[Template]) -> list[TemplateView]:
+    return [render_template(find_template(tx.session, format_template_id(template.id))) for template in results]
 
 
-_WANTED = {
+_REQUEST_EXAMPLE = {
     "name": "story",
     "command": ["claude", "-p", "write the story of {hero}"],
     "default_params": {"hero": "a fox"},
     "type": "story",
     "timeout": "1h",
 }
-_SHOWN = {
+_EXAMPLE = {
     "id": "template-1",
     "name": "story",
     "description": None,
@@ -170,24 +176,41 @@ _SHOWN = {
     "changed_at": "2026-11-16T09:30:00.125480Z",
     "archived_at": None,
 }
-_ARCHIVED = {**_SHOWN, "archived_at": "2026-11-23T17:00:00.512009Z"}
+_ARCHIVED_EXAMPLE = {**_EXAMPLE, "archived_at": "2026-11-23T17:00:00.512009Z"}
 
-_ONE = "/api/job-templates/{template}"
+_PATH = "/api/job-templates/{template}"
 ENDPOINTS = [
     Endpoint(
-        "POST", "/api/job-templates", add_template, statuses=(201,), refuses=(409,), is_keyed=True, reads=_read_new,
-        sends=_WANTED, shows={"template": _SHOWN, "fields": [], "warning": None},
+        "POST",
+        "/api/job-templates",
+        add_template,
+        statuses=(201,),
+        errors=(409,),
+        accepts_key=True,
+        body_decoder=_decode_new,
+        request_example=_REQUEST_EXAMPLE,
+        response_example={"template": _EXAMPLE, "fields": [], "warning": None},
     ),
-    Endpoint("GET", "/api/job-templates", list_templates, shows={"templates": [_SHOWN], "next": None}),
-    Endpoint("GET", _ONE, get_template, shows=_SHOWN),
+    Endpoint("GET", "/api/job-templates", list_templates, response_example={"templates": [_EXAMPLE], "next": None}),
+    Endpoint("GET", _PATH, get_template, response_example=_EXAMPLE),
     Endpoint(
-        "PATCH", _ONE, change_template, refuses=(409,), reads=_read_change, sends={"timeout": "1h", "env": None},
-        shows={"template": _SHOWN, "fields": ["timeout"], "warning": None},
+        "PATCH",
+        _PATH,
+        change_template,
+        errors=(409,),
+        body_decoder=_decode_change,
+        request_example={"timeout": "1h", "env": None},
+        response_example={"template": _EXAMPLE, "fields": ["timeout"], "warning": None},
     ),
     Endpoint(
-        "PUT", _ONE, replace_template, refuses=(409,), reads=_read_change, sends=_WANTED,
-        shows={"template": _SHOWN, "fields": ["timeout"], "warning": None},
+        "PUT",
+        _PATH,
+        replace_template,
+        errors=(409,),
+        body_decoder=_decode_change,
+        request_example=_REQUEST_EXAMPLE,
+        response_example={"template": _EXAMPLE, "fields": ["timeout"], "warning": None},
     ),
-    Endpoint("POST", f"{_ONE}/archive", archive_template, shows=_ARCHIVED),
-    Endpoint("POST", f"{_ONE}/unarchive", unarchive_template, refuses=(409,), shows=_SHOWN),
-]  # fmt: skip
+    Endpoint("POST", f"{_PATH}/archive", archive_template, response_example=_ARCHIVED_EXAMPLE),
+    Endpoint("POST", f"{_PATH}/unarchive", unarchive_template, errors=(409,), response_example=_EXAMPLE),
+]

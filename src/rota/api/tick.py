@@ -1,4 +1,4 @@
-"""A tick by hand over HTTP: look at all that waiting jobs hang on outside, then take a turn, or only rehearse one."""
+"""Manual tick over HTTP: probe all facts that waiting jobs depend on, then run a turn or simulate one."""
 
 from __future__ import annotations
 
@@ -8,49 +8,62 @@ from typing import Annotated
 
 import msgspec
 
-from rota.api.endpoint import Call, Endpoint, Nothing, Reply
-from rota.command.tick import tick
-from rota.engine.outside import look_at, watched
-from rota.engine.work import Work
-from rota.errors import Unavailable
-from rota.view.tick import report
-from rota.wire.tick import TickForm
+from rota.api.context import DaemonControl
+from rota.api.endpoint import Endpoint, Invocation, JsonReply, NoQuery
+from rota.command.tick import request_tick
+from rota.engine.facts import find_watched_facts, probe_facts
+from rota.engine.transaction import Transaction
+from rota.errors import ServiceUnavailable
+from rota.view.tick import render_tick
+from rota.wire.tick import TickResult
 
-_PATIENCE = 20.0
-"""Seconds for the look outside."""
+_PROBE_TIMEOUT = 20.0
+"""Maximum seconds to probe the facts."""
 
 
-class TickWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How to tick."""
+class TickRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of a tick."""
 
     dry_run: bool = False
-    """Only say what would start."""
+    """Return the jobs that would start, without starting them."""
     batch: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None
-    """The most that it starts; null or left out, as `[scheduler] batch_size` says."""
+    """Maximum number of jobs to start; `[scheduler] batch_size` by default."""
 
 
-async def post_tick(call: Call[Nothing, TickWanted | None]) -> Reply[TickForm]:
-    """Take a tick now: look at all that waiting jobs hang on, and start what can start."""
-    context, wanted = call.context, call.body or TickWanted()
-    context.control.look_at_config()
-    facts = await context.look(partial(watched, places=context.control.settings.places))
+async def run_tick(call: Invocation[NoQuery, TickRequest | None]) -> JsonReply[TickResult]:
+    """Run a tick now. It probes all facts that waiting jobs depend on, and starts the jobs that can start."""
+    context, request = call.context, call.body or TickRequest()
+    context.control.check_config()
+    facts = await context.read(partial(find_watched_facts, paths=context.control.settings.artifact_paths))
     try:
-        sighting = await context.asides.ask(["tick"], _PATIENCE, partial(look_at, facts, context.probe, context.known))
+        observation = await context.blocking_calls.run(
+            ["tick"], _PROBE_TIMEOUT, partial(probe_facts, facts, context.probe, context.fact_cache)
+        )
     except TimeoutError:
-        raise Unavailable("the file system does not answer; what hangs on it is tried again by itself") from None
-    await context.control.look_at_hold_file(wakes=False)  # the turn that follows is this one
-    act = partial(tick, sighting=sighting, batch=wanted.batch)
-    ask = context.rehearse if wanted.dry_run else context.perform_and_see
-    return Reply(await ask(act, _seen))
+        message = "the file system does not answer; jobs that depend on it are evaluated again automatically"
+        raise ServiceUnavailable(message) from None
+    await context.control.check_hold_file(wakes_engine=False)  # the tick itself is the next turn
+    operation = partial(request_tick, observation=observation, batch_size=request.batch)
+    run = context.dry_run if request.dry_run else context.run_and_render
+    return JsonReply(await run(operation, partial(_render, context.control)))
 
 
-def _seen(work: Work, asked: Sequence[None]) -> list[TickForm]:
-    return [report(work)] * len(asked)
+def _render(control: DaemonControl, tx: Transaction, results: Sequence[None]) -> list[TickResult]:
+    return [render_tick(tx, control.first_blocker)] * len(results)
 
 
 ENDPOINTS = [
     Endpoint(
-        "POST", "/api/scheduler/tick", post_tick, sends={"dry_run": False, "batch": 2},
-        shows={"dispatched": ["job-24", "job-25"], "would_dispatch": [], "skipped": 3, "reason": "batch"},
-    ),
-]  # fmt: skip
+        "POST",
+        "/api/scheduler/tick",
+        run_tick,
+        request_example={"dry_run": False, "batch": 2},
+        response_example={
+            "dispatched": ["job-24", "job-25"],
+            "would_dispatch": [],
+            "skipped": 3,
+            "reason": "batch",
+            "blocker": None,
+        },
+    )
+]

@@ -1,7 +1,7 @@
-"""The trace of the request that is being answered (W3C Trace Context), for the jobs that it makes.
+"""Trace of the current request (W3C Trace Context), for the jobs that it creates.
 
-It is kept beside the handlers and not handed through them, so that however a request comes to make a job, the job
-belongs to its trace. What the scheduler does by itself belongs to none.
+The trace is a context variable, not a parameter: a job belongs to the trace of its request, however the request creates
+it. Jobs that the scheduler creates by itself have no trace.
 """
 
 from __future__ import annotations
@@ -9,34 +9,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextvars import ContextVar, Token
 
-from rota.core.trace import Trace, trace_of
+from rota.core.trace import Trace, parse_trace
 
-_NONE: Trace = {}
-_current: ContextVar[Trace] = ContextVar("rota_trace", default=_NONE)
+_NO_TRACE: Trace = {}
+_current: ContextVar[Trace] = ContextVar("rota_trace", default=_NO_TRACE)
 
 
 def current_trace() -> Trace:
     return _current.get()
 
 
-class traced:  # noqa: N801 - used as a word: with traced(…)
-    """`with traced(headers): …` What is done there belongs to the trace that they name. A class for the
-    sake of speed: every request passes here."""
+class TraceScope:
+    """Context manager in which the trace of the headers is current. It is a class because every request uses it, and a
+    generator would be slower."""
 
     def __init__(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
         self._headers = headers
-        self._before: Token[Trace] | None = None
+        self._reset_token: Token[Trace] | None = None
 
     def __enter__(self) -> None:
-        self._before = _current.set(_trace_in(self._headers))
+        self._reset_token = _current.set(_parse_trace(self._headers))
 
     def __exit__(self, *_: object) -> None:
-        if self._before is not None:
-            _current.reset(self._before)
+        if self._reset_token is not None:
+            _current.reset(self._reset_token)
 
 
-def _trace_in(headers: Sequence[tuple[bytes, bytes]]) -> Trace:
+def _parse_trace(headers: Sequence[tuple[bytes, bytes]]) -> Trace:
     parents = [value.decode("latin-1") for name, value in headers if name == b"traceparent"]
     if not parents:
-        return _NONE
-    return trace_of(parents, [value.decode("latin-1") for name, value in headers if name == b"tracestate"])
+        return _NO_TRACE
+    return parse_trace(parents, [value.decode("latin-1") for name, value in headers if name == b"tracestate"])

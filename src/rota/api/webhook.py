@@ -1,4 +1,4 @@
-"""Webhooks over HTTP: endpoints that are told how jobs end."""
+"""Webhook endpoints over HTTP. An endpoint receives messages about the ends of jobs."""
 
 from __future__ import annotations
 
@@ -10,190 +10,241 @@ from functools import partial
 import msgspec
 
 from rota.api.context import Context
-from rota.api.endpoint import Call, Endpoint, Nothing, Reply
-from rota.api.example import SUBMITTED
-from rota.api.once import carry_out, carry_outside
-from rota.api.page import PageSize, begins_at
+from rota.api.endpoint import Endpoint, Invocation, JsonReply, NoQuery
+from rota.api.example import SUBMITTED_AT
+from rota.api.idempotent_call import run_call, run_external_call
+from rota.api.page import PageSize, parse_cursor
 from rota.command import webhook as command
-from rota.command.webhook import RotationWanted, WebhookWanted, check_target
-from rota.core.address import read_url
-from rota.core.webhook import TEST, USUAL, Webhook
-from rota.engine.webhook import new_message
-from rota.engine.work import Work
-from rota.errors import RotaError, within
-from rota.ids import WebhookId, parse_webhook, show_webhook
-from rota.receiver.name import permitted
+from rota.command.webhook import RotationRequest, WebhookRequest, check_target
+from rota.core.address import parse_url
+from rota.core.webhook import DEFAULT_MESSAGES, TEST_MESSAGE, Webhook
+from rota.engine.transaction import Transaction
+from rota.engine.webhook_outbox import make_message_id
+from rota.errors import InvalidInput, RotaError, error_path
+from rota.ids import WebhookId, format_webhook_id, parse_webhook_id
+from rota.receiver.resolution import resolve_permitted
 from rota.store.session import Reader
 from rota.view import webhook as view
 from rota.wire import encode
-from rota.wire.text import WebhookText
-from rota.wire.webhook import SecretForm, WebhookAddedForm, WebhookForm, WebhooksForm, WebhookTestForm, try_form
+from rota.wire.schema_types import WebhookIdText
+from rota.wire.webhook import WebhookPage, WebhookSecret, WebhookTestResult, WebhookView, render_attempt
 
-_LOOK_UP = 5.0
-"""Seconds for names, before their URLs are stored: at each connect they are looked up again."""
-_MOST_LOOKED_UP = 100
+_LOOKUP_TIMEOUT = 5.0
+"""Seconds to look up a host before its URL is stored. Each connection looks it up again."""
+_MAX_LOOKUPS = 100
 
 
-async def unknown_names(context: Context, urls: Mapping[str, str]) -> list[str]:
-    """What to warn of; a name that leads only where nothing is sent to is refused. `urls` says of each where in the
-    request it stands."""
+async def check_webhook_hosts(context: Context, urls: Mapping[str, str]) -> list[str]:
+    """Return warnings about hosts without an address. A host with only forbidden addresses is refused. `urls` has the
+    path of each URL in the request."""
     policy = context.control.settings.webhooks
     paths: dict[tuple[str, int], str] = {}
     for url, path in urls.items():
-        with within(path):
+        with error_path(path):
             check_target(url, policy)
-        parts = read_url(url)
+        parts = parse_url(url)
         paths.setdefault((parts.host, parts.port), path)
-    places = list(paths)[:_MOST_LOOKED_UP]
-    looking = [asyncio.wait_for(permitted(*place, policy.allow), _LOOK_UP) for place in places]
+    targets = list(paths)[:_MAX_LOOKUPS]
+    lookups = [asyncio.wait_for(resolve_permitted(*target, policy.allow), _LOOKUP_TIMEOUT) for target in targets]
     warnings = []
-    for place, found in zip(places, await asyncio.gather(*looking, return_exceptions=True), strict=True):
-        if isinstance(found, OSError):  # a time that is over is one too
-            warnings.append(f"{place[0]} has no address now; until it has one, messages to it fail")
-        elif isinstance(found, RotaError):
-            raise found.under(paths[place])
-        elif isinstance(found, BaseException):
-            raise found
+    for target, result in zip(targets, await asyncio.gather(*lookups, return_exceptions=True), strict=True):
+        if isinstance(result, OSError):
+            error = _describe_lookup_error(target[0], result)
+            warnings.append(f"{error}; messages to it fail until it has an address")
+        elif isinstance(result, RotaError):
+            raise result.at_path(paths[target])
+        elif isinstance(result, BaseException):
+            raise result
     return warnings
 
 
-async def add_webhook(call: Call[Nothing, WebhookWanted]) -> Reply[WebhookAddedForm]:
-    """Add an endpoint. The answer has its secret, as only that of a rotation has unasked; with an `Idempotency-Key`
-    it has the same one again."""
-    context, wanted = call.context, call.body
-    context.control.look_at_config()
-    warnings = await unknown_names(context, {wanted.url: ".url"})
-
-    def tell(form: WebhookForm) -> Reply[WebhookAddedForm]:
-        # The secret is kept with the answer. That shows it to nobody: who can read the store finds it beside the
-        # endpoint too, who has the key was told it once, and without it the answer would be of no use to who lost it.
-        return Reply(WebhookAddedForm(**msgspec.structs.asdict(form), warning="; ".join(warnings) or None), 201)
-
-    act = partial(command.add, wanted=wanted, actor=context.actor)
-    return (await carry_out(call, act, _see_with_secrets, tell)).reply
+async def _refuse_unresolvable_host(context: Context, url: str) -> None:
+    """Refuse a URL whose host has no address that messages may be sent to."""
+    policy = context.control.settings.webhooks
+    with error_path(".url"):
+        check_target(url, policy)
+        parts = parse_url(url)
+        try:
+            await asyncio.wait_for(resolve_permitted(parts.host, parts.port, policy.allow), _LOOKUP_TIMEOUT)
+        except OSError as error:  # TimeoutError is an OSError too
+            message = f"{_describe_lookup_error(parts.host, error)}; nothing was added"
+            raise InvalidInput(f"{message}: check the name, or try again when it resolves") from None
 
 
-def _see(work: Work, results: Sequence[Webhook]) -> list[WebhookForm]:
-    return [view.show_one(work.session, webhook, work.now) for webhook in results]
+def _describe_lookup_error(host: str, error: OSError) -> str:
+    if isinstance(error, TimeoutError):
+        return f"the resolver did not answer within {_LOOKUP_TIMEOUT:g} seconds for {host}"
+    return f"{host} has no address now ({error.strerror or error})"
 
 
-def _see_with_secrets(work: Work, results: Sequence[Webhook]) -> list[WebhookForm]:
-    return [view.show_one(work.session, webhook, work.now, with_secret=True) for webhook in results]
+async def add_webhook(call: Invocation[NoQuery, WebhookRequest]) -> JsonReply[WebhookView]:
+    """Add an endpoint. The response has its signing secret. A repeated request with the same `Idempotency-Key` gets the
+    same secret."""
+    context, request = call.context, call.body
+    context.control.check_config()
+    await _refuse_unresolvable_host(context, request.url)
+
+    def make_reply(webhook: WebhookView) -> JsonReply[WebhookView]:
+        # The secret is stored with the response. This reveals it to no other reader: the store has it in the endpoint
+        # as well, and a client with the key has received it before. Without it, a repeated request would be useless.
+        return JsonReply(webhook, 201)
+
+    operation = partial(command.add_webhook, request=request, actor=context.actor)
+    return (await run_call(call, operation, _render_with_secrets, make_reply)).reply
+
+
+def _render(tx: Transaction, results: Sequence[Webhook]) -> list[WebhookView]:
+    return [view.render_webhook_detail(tx.session, webhook, tx.now) for webhook in results]
+
+
+def _render_with_secrets(tx: Transaction, results: Sequence[Webhook]) -> list[WebhookView]:
+    return [view.render_webhook_detail(tx.session, webhook, tx.now, with_secret=True) for webhook in results]
 
 
 class WebhooksQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: PageSize = 100
-    cursor: WebhookText | None = None
+    cursor: WebhookIdText | None = None
 
 
-async def list_webhooks(call: Call[WebhooksQuery, None]) -> Reply[WebhooksForm]:
-    """List endpoints, the oldest first."""
-    after = begins_at(call.query.cursor, parse_webhook, WebhookId(0))
-    look = partial(view.webhooks, now=call.context.clock.now(), after=after, limit=call.query.limit)
-    return Reply(await call.context.look(look))
+async def list_webhooks(call: Invocation[WebhooksQuery, None]) -> JsonReply[WebhookPage]:
+    """List endpoints, oldest first."""
+    after = parse_cursor(call.query.cursor, parse_webhook_id, WebhookId(0))
+    read_page = partial(view.list_webhooks, now=call.context.clock.now(), after=after, limit=call.query.limit)
+    return JsonReply(await call.context.read(read_page))
 
 
 class WebhookQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     secret: bool = False
-    """With its secret."""
+    """Include the signing secret."""
 
 
-async def get_webhook(call: Call[WebhookQuery, None]) -> Reply[WebhookForm]:
+async def get_webhook(call: Invocation[WebhookQuery, None]) -> JsonReply[WebhookView]:
     """Show an endpoint."""
-    webhook, now, with_secret = call.place("webhook", parse_webhook), call.context.clock.now(), call.query.secret
+    webhook, now, with_secret = (
+        call.path_parameter("webhook", parse_webhook_id),
+        call.context.clock.now(),
+        call.query.secret,
+    )
 
-    def look(reader: Reader) -> WebhookForm:
-        return view.show_one(reader, view.find(reader, webhook), now, with_secret=with_secret)
+    def show(reader: Reader) -> WebhookView:
+        return view.render_webhook_detail(reader, view.find_webhook(reader, webhook), now, with_secret=with_secret)
 
-    return Reply(await call.context.look(look))
-
-
-async def remove_webhook(call: Call[Nothing, None]) -> Reply[WebhookForm]:
-    """Remove an endpoint, and show what it was. What is still to be sent to it fails."""
-    return await _done(call, command.remove)
-
-
-async def enable_webhook(call: Call[Nothing, None]) -> Reply[WebhookForm]:
-    """Enable an endpoint. It begins anew: what it had failed is forgotten, and it is not held."""
-    return await _done(call, command.enable)
+    return JsonReply(await call.context.read(show))
 
 
-async def disable_webhook(call: Call[Nothing, None]) -> Reply[WebhookForm]:
-    """Disable an endpoint. What is still to be sent to it fails, and nothing is until it is enabled again."""
-    return await _done(call, command.disable)
+async def remove_webhook(call: Invocation[NoQuery, None]) -> JsonReply[WebhookView]:
+    """Remove an endpoint, and return it. Its pending messages fail."""
+    return await _update(call, command.remove_webhook)
 
 
-async def _done(call: Call[Nothing, None], act: Callable[..., Webhook]) -> Reply[WebhookForm]:
-    act = partial(act, webhook=call.place("webhook", parse_webhook), actor=call.context.actor)
-    return Reply(await call.context.perform_and_see(act, _see))
+async def enable_webhook(call: Invocation[NoQuery, None]) -> JsonReply[WebhookView]:
+    """Enable an endpoint. Its failures are cleared, and it is not held."""
+    return await _update(call, command.enable_webhook)
 
 
-async def rotate_webhook(call: Call[Nothing, RotationWanted | None]) -> Reply[WebhookForm]:
-    """Give an endpoint another secret, and show that. The one until now goes on signing beside it for a while."""
-    wanted = RotationWanted() if call.body is None else call.body
-    act = partial(command.rotate, webhook=call.place("webhook", parse_webhook), wanted=wanted, actor=call.context.actor)
-    return (await carry_out(call, act, _see_with_secrets, Reply)).reply
+async def disable_webhook(call: Invocation[NoQuery, None]) -> JsonReply[WebhookView]:
+    """Disable an endpoint. Its pending messages fail, and it gets no messages until it is enabled again."""
+    return await _update(call, command.disable_webhook)
 
 
-async def test_webhook(call: Call[Nothing, None]) -> Reply[WebhookTestForm]:
-    """Send a test message to an endpoint. That happens once and now, also where it is disabled or held, and is in no
-    list of deliveries. Answered when the receiver has."""
-    context, webhook = call.context, call.place("webhook", parse_webhook)
-
-    async def send() -> Reply[WebhookTestForm]:
-        context.control.look_at_config()
-        found = await context.look(partial(view.find, webhook=webhook))
-        now, name = context.clock.now(), show_webhook(webhook)
-        said = encode({"type": TEST, "timestamp": now, "data": {"webhook": name}})
-        done = await context.sender.exchange(found.url, new_message(), said, found.secrets(now))
-        tried = msgspec.structs.asdict(try_form(done))
-        return Reply(WebhookTestForm(webhook=name, delivered=done.is_success, **tried))
-
-    return await carry_outside(call, send)
+async def _update(call: Invocation[NoQuery, None], operation: Callable[..., Webhook]) -> JsonReply[WebhookView]:
+    operation = partial(operation, webhook=call.path_parameter("webhook", parse_webhook_id), actor=call.context.actor)
+    return JsonReply(await call.context.run_and_render(operation, _render))
 
 
-async def get_webhook_secret(call: Call[Nothing, None]) -> Reply[SecretForm]:
-    """Show what messages to the URLs of jobs are signed with."""
-    return Reply(SecretForm(secret=await call.context.perform(command.secret_of_jobs)))
+async def rotate_webhook(call: Invocation[NoQuery, RotationRequest | None]) -> JsonReply[WebhookView]:
+    """Replace the signing secret of an endpoint, and return the new one. For a while, the old secret signs messages
+    too."""
+    request = RotationRequest() if call.body is None else call.body
+    operation = partial(
+        command.rotate_secret,
+        webhook=call.path_parameter("webhook", parse_webhook_id),
+        request=request,
+        actor=call.context.actor,
+    )
+    return (await run_call(call, operation, _render_with_secrets, JsonReply)).reply
 
 
-_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - an example
-_SHOWN = WebhookForm(
+async def test_webhook(call: Invocation[NoQuery, None]) -> JsonReply[WebhookTestResult]:
+    """Send a test message to an endpoint. It is sent once and immediately, even if the endpoint is disabled or held,
+    and is not listed as a delivery. The response is sent when the receiver has answered."""
+    context, webhook = call.context, call.path_parameter("webhook", parse_webhook_id)
+
+    async def send() -> JsonReply[WebhookTestResult]:
+        context.control.check_config()
+        endpoint = await context.read(partial(view.find_webhook, webhook=webhook))
+        now, name = context.clock.now(), format_webhook_id(webhook)
+        message = encode({"type": TEST_MESSAGE, "timestamp": now, "data": {"webhook": name}})
+        attempt = await context.sender.send(endpoint.url, make_message_id(), message, endpoint.secrets(now))
+        fields = msgspec.structs.asdict(render_attempt(attempt))
+        return JsonReply(WebhookTestResult(webhook=name, delivered=attempt.is_success, **fields))
+
+    return await run_external_call(call, send)
+
+
+async def get_webhook_secret(call: Invocation[NoQuery, None]) -> JsonReply[WebhookSecret]:
+    """Show the signing secret of messages to URLs that jobs name."""
+    return JsonReply(WebhookSecret(secret=await call.context.run_in_turn(command.job_webhook_secret)))
+
+
+_SECRET_EXAMPLE = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - an example
+_EXAMPLE = WebhookView(
     id="webhook-1",
     url="https://example.org/hooks/rota",
-    events=list(USUAL),
+    events=list(DEFAULT_MESSAGES),
     state="enabled",
-    created_at=SUBMITTED,
+    created_at=SUBMITTED_AT,
     disabled_at=None,
     disabled_reason=None,
+    unreadable=None,
     failures=0,
     held_until=None,
     old_secret_until=None,
     pending=0,
 )
-_DISABLED = msgspec.structs.replace(
-    _SHOWN, state="disabled", disabled_at=SUBMITTED + timedelta(minutes=4), disabled_reason="disabled by rota"
-)  # fmt: skip
-_ROTATED = msgspec.structs.replace(_SHOWN, old_secret_until=SUBMITTED + timedelta(days=1), secret=_SECRET)
-_ADDED = {**msgspec.to_builtins(_SHOWN), "secret": _SECRET, "warning": None}
-_TESTED = WebhookTestForm(
-    webhook="webhook-1", delivered=True, at=SUBMITTED, seconds=0.042, status=204, error=None
-)  # fmt: skip
+_DISABLED_EXAMPLE = msgspec.structs.replace(
+    _EXAMPLE, state="disabled", disabled_at=SUBMITTED_AT + timedelta(minutes=4), disabled_reason="disabled by rota"
+)
+_ROTATED_EXAMPLE = msgspec.structs.replace(
+    _EXAMPLE, old_secret_until=SUBMITTED_AT + timedelta(days=1), secret=_SECRET_EXAMPLE
+)
+_ADDED_EXAMPLE = {**msgspec.to_builtins(_EXAMPLE), "secret": _SECRET_EXAMPLE}
+_TEST_EXAMPLE = WebhookTestResult(
+    webhook="webhook-1", delivered=True, at=SUBMITTED_AT, seconds=0.042, status=204, error=None
+)
 
-_ONE = "/api/webhooks/{webhook}"
+_PATH = "/api/webhooks/{webhook}"
 ENDPOINTS = [
     Endpoint(
-        "POST", "/api/webhooks", add_webhook, statuses=(201,), refuses=(409,), is_keyed=True,
-        sends={"url": "https://example.org/hooks/rota", "events": list(USUAL)}, shows=_ADDED,
+        "POST",
+        "/api/webhooks",
+        add_webhook,
+        statuses=(201,),
+        errors=(409,),
+        accepts_key=True,
+        request_example={"url": "https://example.org/hooks/rota", "events": list(DEFAULT_MESSAGES)},
+        response_example=_ADDED_EXAMPLE,
     ),
-    Endpoint("GET", "/api/webhooks", list_webhooks, shows=WebhooksForm(webhooks=[_SHOWN], next=None)),
-    Endpoint("GET", "/api/webhooks/secret", get_webhook_secret, refuses=(507,), shows=SecretForm(secret=_SECRET)),
-    Endpoint("GET", _ONE, get_webhook, shows=_SHOWN),
-    Endpoint("DELETE", _ONE, remove_webhook, shows=_SHOWN),
-    Endpoint("POST", f"{_ONE}/enable", enable_webhook, shows=_SHOWN),
-    Endpoint("POST", f"{_ONE}/disable", disable_webhook, shows=_DISABLED),
+    Endpoint("GET", "/api/webhooks", list_webhooks, response_example=WebhookPage(webhooks=[_EXAMPLE], next=None)),
     Endpoint(
-        "POST", f"{_ONE}/rotate", rotate_webhook, refuses=(409,), is_keyed=True, sends={"keep": "1d"}, shows=_ROTATED
+        "GET",
+        "/api/webhooks/secret",
+        get_webhook_secret,
+        errors=(507,),
+        response_example=WebhookSecret(secret=_SECRET_EXAMPLE),
     ),
-    Endpoint("POST", f"{_ONE}/test", test_webhook, is_keyed=True, shows=_TESTED),
-]  # fmt: skip
+    Endpoint("GET", _PATH, get_webhook, response_example=_EXAMPLE),
+    Endpoint("DELETE", _PATH, remove_webhook, response_example=_EXAMPLE),
+    Endpoint("POST", f"{_PATH}/enable", enable_webhook, response_example=_EXAMPLE),
+    Endpoint("POST", f"{_PATH}/disable", disable_webhook, response_example=_DISABLED_EXAMPLE),
+    Endpoint(
+        "POST",
+        f"{_PATH}/rotate",
+        rotate_webhook,
+        errors=(409,),
+        accepts_key=True,
+        request_example={"keep_old_for": "1d"},
+        response_example=_ROTATED_EXAMPLE,
+    ),
+    Endpoint("POST", f"{_PATH}/test", test_webhook, accepts_key=True, response_example=_TEST_EXAMPLE),
+]

@@ -1,1 +1,1 @@
-"""The command line: one file for each verb, imported only when that verb is used."""
+"""Command line. Each verb has its own module, which is imported only when the verb is used."""

@@ -1,4 +1,4 @@
-"""`rota apply`: the jobs of a workflow file, submitted as one group, all or none."""
+"""`rota apply`: submit the jobs of a workflow file as one group, all or none."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import argparse
 import os
 import sys
 
-from rota.cli.asked import directory, environment, refuse_bytes
-from rota.cli.parser import Formatter, Usage, seconds
+from rota.cli.environment_options import caller_environment, require_utf8, working_directory
+from rota.cli.parser import Formatter, UsageError, parse_seconds
 from rota.cli.submit import deferred_json
-from rota.cli.terminal import say, say_json, talk
-from rota.client.ask.job import rehearse_batch, submit_batch
-from rota.client.session import Session
-from rota.errors import Conflict, Deferred, InvalidInput, RotaError
+from rota.cli.terminal import flush, print_json, print_notice, print_text
+from rota.client.requests.job import preview_batch, submit_batch
+from rota.client.session import SchedulerSession
+from rota.errors import Conflict, InvalidInput, QueueFull, RotaError, escape_unprintable
 from rota.home import find_home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.ask import Json
-    from rota.workflow.document import Document
+    from rota.client.requests import Json
+    from rota.workflow.document import WorkflowDocument
     from rota.workflow.workflow import Workflow
 
+_MAX_LISTED_JOBS = 5
 _EXAMPLE = """\
 example, flow.yaml:
 
@@ -31,168 +32,215 @@ example, flow.yaml:
     test:   {command: [make, test], after: [plan]}
     merge:  {command: [./merge.sh], after: [build, test], timeout: 10m}
 
-  rota apply flow.yaml --dry-run     shows what would be stored
-  rota apply flow.yaml --wait        returns 0 only if all of it succeeds
+  rota apply flow.yaml --dry-run     show the jobs without storing them
+  rota apply flow.yaml --wait        return 0 only if all jobs succeed
 """
 
 
-class _Raw(Formatter, argparse.RawDescriptionHelpFormatter):
-    """An example keeps its lines."""
+class _RawFormatter(Formatter, argparse.RawDescriptionHelpFormatter):
+    """Help formatter that keeps the line breaks of the example."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class, parser.epilog = _Raw, _EXAMPLE
-    file = parser.add_argument("file", metavar="FILE", help="YAML (and so JSON) or TOML, by its suffix; - is stdin")
+    parser.formatter_class, parser.epilog = _RawFormatter, _EXAMPLE
+    file = parser.add_argument(
+        "file", metavar="FILE", help="The workflow file: YAML, JSON or TOML, detected by suffix; - is stdin."
+    )
     file.complete = {"bash": "_shtab_compgen_files", "zsh": "_files"}  # type: ignore[attr-defined]
     parser.add_argument(
-        "--format", choices=("yaml", "toml", "json"), help="what it is written in, whatever its name says"
+        "--format", choices=("yaml", "toml", "json"), help="Set the format of the file instead of detecting it."
     )
-    parser.add_argument("--dry-run", action="store_true", help="only show the graph that would come of it")
-    parser.add_argument("--wait", action="store_true", help="follow it to its end; 0 only if all of it succeeded")
-    parser.add_argument("--timeout", metavar="D", help="with --wait: give up after so long and return 124; it goes on")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="Show the resulting graph without storing anything; needs a running scheduler.",
+    )
+    parser.add_argument(
+        "--wait", action="store_true", help="Wait for the group to end; return 0 only if all jobs succeeded."
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="DURATION",
+        help="With --wait, stop waiting after DURATION and return 124; the jobs continue.",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     if args.timeout is not None and not args.wait:
-        raise Usage("--timeout is how long to --wait: add that, or leave it out; a job's own timeout is in the file")
+        raise UsageError(
+            "--timeout limits --wait: add --wait, or remove --timeout; the timeout of a job is set in the file"
+        )
     if args.wait and args.dry_run:
-        raise Usage("--dry-run stores nothing to --wait for; choose one")
-    limit = seconds(args.timeout)
+        raise UsageError("--dry-run stores nothing, so --wait has nothing to wait for; remove one of them")
+    limit = parse_seconds(args.timeout)
     source = "<stdin>" if args.file == "-" else args.file
-    document, workflow = _read(args.file, source, args.format)
-    cwd = directory(None)
-    refuse_bytes({"cwd": cwd})
+    document, workflow = _read_workflow(args.file, source, args.format)
+    cwd = working_directory(None)
+    require_utf8({"cwd": cwd})
     request: Json = {
-        "group": workflow.group, "jobs": workflow.jobs, "cwd": cwd, "env": environment(None), "inherit_env": False,
-    }  # fmt: skip
-    session = Session(find_home(args.home))
+        "group": workflow.group,
+        "jobs": workflow.jobs,
+        "cwd": cwd,
+        "env": caller_environment(None),
+        "inherit_env": False,
+    }
+    session = SchedulerSession(find_home(args.home), is_read_only=args.dry_run)
     try:
         if args.dry_run:
-            return _rehearse(session, request, as_json=args.json)
-        answer: Json = session.ask(submit_batch(**request))
-    except Deferred as refusal:
-        return _deferred(args, refusal)
+            return _dry_run(session, request, as_json=args.json)
+        response: Json = session.request_json(submit_batch(**request))
+    except QueueFull as error:
+        return _print_deferred(args, error)
     except RotaError as error:
-        raise _located(error, source, document, workflow) from None
+        raise _with_file_location(error, source, document, workflow) from None
     except KeyboardInterrupt:
-        talk("interrupted before there was an answer; `rota group list` shows whether it was taken")
+        print_notice("interrupted before the response arrived; `rota group list` shows whether the group was stored")
         raise
-    return _told(args, session, answer, workflow.names, limit)
+    return _print_result(args, session, response, workflow.names, limit)
 
 
-def _read(file: str, source: str, form: str | None) -> tuple[Document, Workflow]:
+def _read_workflow(file: str, source: str, format_name: str | None) -> tuple[WorkflowDocument, Workflow]:
     import gc
 
-    from rota.workflow.document import Document, decode, guess
-    from rota.workflow.fault import Fault, Unusable, show_faults
+    from rota.workflow.document import WorkflowDocument, decode_text, guess_syntax
+    from rota.workflow.fault import Fault, InvalidWorkflow, format_faults
     from rota.workflow.workflow import Workflow
 
-    gc.disable()  # ten thousand jobs are a million objects that all stay
-    document: Document | None = None
+    gc.disable()  # ten thousand jobs allocate a million objects, and none of them is garbage
+    document: WorkflowDocument | None = None
     try:
-        text = decode(_bytes(file))
-        document = Document(text, form or _form(file) or guess(text))
-        return document, Workflow(document.data, directory(None))
+        text = decode_text(_read_bytes(file))
+        document = WorkflowDocument(text, format_name or _format_of(file) or guess_syntax(text))
+        return document, Workflow(document.data, working_directory(None))
     except Fault as fault:
-        raise InvalidInput(show_faults(source, [fault], {})) from None
-    except Unusable as error:
-        marks = {} if document is None else document.marks()
-        raise InvalidInput(show_faults(source, error.faults, marks)) from None
+        raise InvalidInput(format_faults(source, [fault], {})) from None
+    except InvalidWorkflow as error:
+        marks = {} if document is None else document.positions()
+        raise InvalidInput(format_faults(source, error.faults, marks)) from None
     finally:
         gc.enable()
 
 
-def _form(file: str) -> str | None:
+def _format_of(file: str) -> str | None:
     suffix = os.path.splitext(file)[1].lower()  # noqa: PTH122
     return {".yaml": "yaml", ".yml": "yaml", ".json": "yaml", ".toml": "toml"}.get(suffix)
 
 
-def _bytes(file: str) -> bytes:
-    from rota.workflow.document import MOST_BYTES
+def _read_bytes(file: str) -> bytes:
+    from rota.workflow.document import MAX_BYTES
 
     try:
         if file == "-":
-            return sys.stdin.buffer.read(MOST_BYTES + 1)
+            return sys.stdin.buffer.read(MAX_BYTES + 1)
         with open(file, "rb") as stream:  # noqa: PTH123
-            return stream.read(MOST_BYTES + 1)
+            return stream.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise Usage(f"{file} cannot be read: {reason}; name a workflow file, or - for stdin") from None
+        raise UsageError(f"{file} cannot be read: {reason}; name a workflow file, or - for stdin") from None
 
 
-def _located(error: RotaError, source: str, document: Document, workflow: Workflow) -> RotaError:
-    """What the scheduler says of a place in the request, said of the place in the file."""
+def _with_file_location(error: RotaError, source: str, document: WorkflowDocument, workflow: Workflow) -> RotaError:
+    """Return the error of the scheduler with the location in the file instead of the location in the request."""
     if not error.path:
         return error
-    from rota.workflow.fault import Fault, show_faults
+    from rota.workflow.fault import Fault, format_faults
 
-    fault = Fault(workflow.path_of(error.path), error.message.partition(" - at `$")[0])
-    return type(error)(show_faults(source, [fault], document.marks()))
+    fault = Fault(workflow.document_path(error.path), error.message.partition(" - at `$")[0])
+    return type(error)(format_faults(source, [fault], document.positions()))
 
 
-def _rehearse(session: Session, request: Json, *, as_json: bool) -> int:
-    answer = session.ask(rehearse_batch(**request, format="json" if as_json else "dag"))
+def _dry_run(session: SchedulerSession, request: Json, *, as_json: bool) -> int:
+    response = session.request_json(preview_batch(**request, format="json" if as_json else "dag"))
     if as_json:
-        say_json(answer)
-    if answer["result"] == "deferred":
-        talk(f"would be deferred: {answer['warning']}")
-        return Deferred.exit_code
-    if answer["result"] == "already_active":
-        raise _already_active(answer)
-    if answer.get("warning"):
-        talk(f"warning: {answer['warning']}")
+        print_json(response)
+    if response["result"] == "deferred":
+        print_notice(f"would be deferred: {response['warning']}")
+        return QueueFull.exit_code
+    if response["result"] == "already_active":
+        raise _already_active_error(response)
+    if response.get("warning"):
+        print_notice(f"warning: {response['warning']}")
     if not as_json:
-        say(answer["graph"]["text"])
-        left_out = answer["graph"]["left_out"]
-        more = f"; {left_out} more than are drawn, which --json has" if left_out else ""
-        count = len(answer["jobs"])
-        talk(f"{count} job{'s' * (count != 1)}{more}; nothing was stored, and the ids are those that are next now")
+        print_text(response["graph"]["text"])
+        for line in _policy_lines(response["jobs"]):
+            print_text(line)
+        skipped = response["graph"]["skipped"]
+        more = f"; {skipped} more not drawn, --json lists them" if skipped else ""
+        count = len(response["jobs"])
+        print_notice(f"{count} job{'s' * (count != 1)}{more}; nothing was stored, so the IDs can still change")
     return 0
 
 
-def _already_active(answer: Json) -> Conflict:
-    active = ", ".join(f"{job} has {key}" for key, job in answer["active"].items())
-    return Conflict(f"a unique key is in use: {active}; nothing was stored, so wait for it or cancel it first")
+def _policy_lines(jobs: list[Json]) -> list[str]:
+    """Return a line for each policy that the file does not set and that is not the same for every job, with its
+    jobs."""
+    names_by_policy: dict[tuple[str, str, str], list[str]] = {}
+    for job in jobs:
+        for policy in job["policies"]:
+            if not policy["source"].startswith(("option", "built-in")):
+                key = policy["name"], policy["value"], policy["source"]
+                names_by_policy.setdefault(key, []).append(job["local"] or job["id"])
+    width = max((len(name) for name, _, _ in names_by_policy), default=0)
+    return [
+        escape_unprintable(f"{name:<{width}} {value}  [{source}]  {_format_jobs(names, len(jobs))}")
+        for (name, value, source), names in names_by_policy.items()
+    ]
 
 
-def _deferred(args: argparse.Namespace, refusal: Deferred) -> int:
-    """An answer like the others, which HTTP says by a status of its own."""
+def _format_jobs(names: list[str], total: int) -> str:
+    if len(names) == total and total > 1:
+        return "all jobs"
+    more = f" and {len(names) - _MAX_LISTED_JOBS} more" if len(names) > _MAX_LISTED_JOBS else ""
+    return ", ".join(names[:_MAX_LISTED_JOBS]) + more
+
+
+def _already_active_error(result: Json) -> Conflict:
+    active = ", ".join(f"{job} has {key}" for key, job in result["active"].items())
+    return Conflict(f"a unique key is in use: {active}; nothing was stored; wait for that job or cancel it first")
+
+
+def _print_deferred(args: argparse.Namespace, error: QueueFull) -> int:
+    """Print a deferral as a result. Over HTTP it is an error status."""
     if args.json:
-        say_json(deferred_json(refusal, group=None, jobs=[]))
-    talk(f"deferred: {refusal.message}")
-    return Deferred.exit_code
+        print_json(deferred_json(error, group=None, jobs=[]))
+    print_notice(f"deferred: {error.message}")
+    return QueueFull.exit_code
 
 
-def _told(args: argparse.Namespace, session: Session, answer: Json, names: list[str], limit: float | None) -> int:
-    if answer["result"] == "already_active":
+def _print_result(
+    args: argparse.Namespace, session: SchedulerSession, result: Json, names: list[str], limit: float | None
+) -> int:
+    if result["result"] == "already_active":
         if args.json:
-            say_json(answer)
-        raise _already_active(answer)
-    if answer.get("warning"):
-        talk(f"warning: {answer['warning']}")
-    answer["jobs"] = [{"id": job, "local": name} for job, name in zip(answer["jobs"], names, strict=True)]
+            print_json(result)
+        raise _already_active_error(result)
+    if result.get("warning"):
+        print_notice(f"warning: {result['warning']}")
+    result["jobs"] = [{"id": job, "local": name} for job, name in zip(result["jobs"], names, strict=True)]
     if not args.json:
-        say("\n".join([answer["group"], *(f"{job['id']}\t{job['local']}" for job in answer["jobs"])]))
+        print_text("\n".join([result["group"], *(f"{job['id']}\t{job['local']}" for job in result["jobs"])]))
     code = 0
     if args.wait:
-        code, end = _follow(session, answer["group"], limit, args.timeout)
-        answer |= end
+        code, end = _follow_group(session, result["group"], limit, args.timeout)
+        result |= end
     if args.json:
-        say_json(answer)
+        print_json(result)
     return code
 
 
-def _follow(session: Session, group: str, limit: float | None, shown_limit: str | None) -> tuple[int, Json]:
-    goes_on = f"{group} goes on; `rota wait {group}` follows it again, `rota group cancel {group}` ends it"
+def _follow_group(
+    session: SchedulerSession, group: str, limit: float | None, limit_text: str | None
+) -> tuple[int, Json]:
+    continues = f"{group} continues; `rota wait {group}` follows it again, `rota group cancel {group}` cancels it"
     try:
-        sys.stdout.flush()
+        flush()
         from rota.cli.outcome import TIMED_OUT
-        from rota.cli.progress import follow
+        from rota.cli.progress import follow_group
 
-        code, end = follow(session, group, limit)
+        code, end = follow_group(session, group, limit)
     except KeyboardInterrupt:
-        talk(goes_on)
+        print_notice(continues)
         raise
     if code == TIMED_OUT:
-        talk(f"gave up after {shown_limit}; {goes_on}")
+        print_notice(f"stopped waiting after {limit_text}; {continues}")
     return code, end

@@ -1,4 +1,4 @@
-"""`rota artifact`: declare, from inside a job or by hand, that something is there; or look at what was declared."""
+"""`rota artifact`: declare artifacts, from inside a job or by hand, and inspect them."""
 
 from __future__ import annotations
 
@@ -6,100 +6,110 @@ import argparse
 import os
 import sys
 
-from rota.cli.parser import Usage, add_actions
+from rota.cli.parser import UsageError, add_actions
 from rota.cli.table import render
-from rota.cli.terminal import say, say_json, talk, width_of
-from rota.client.ask.artifact import get_artifact, list_artifacts, put_artifact, remove_artifact
-from rota.client.session import Session
+from rota.cli.terminal import print_json, print_notice, print_text, terminal_width
+from rota.client.requests.artifact import get_artifact, list_artifacts, put_artifact, remove_artifact
+from rota.client.session import SchedulerSession
 from rota.home import find_home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.ask import Json
+    from rota.client.requests import Json
     from rota.home import Home
 
-_MOST_BYTES = 1 << 20
+_MAX_PAYLOAD_BYTES = 1 << 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = add_actions(
         parser,
         {
-            "list": "what was put",
-            "put": "say that it is there; from inside a job, once the job is over",
-            "show": "print the payload it was put with",
-            "remove": "take back what was put",
+            "list": "List the declared artifacts.",
+            "put": "Declare an artifact as available. Inside a job, it becomes available when the job ends.",
+            "show": "Print the payload of an artifact.",
+            "remove": "Withdraw a declared artifact.",
         },
     )
     for action in ("put", "show", "remove"):
-        actions[action].add_argument("artifact", metavar="ARTIFACT", help="custom:<type>:<key>, or file:<path>")
-    what = actions["put"].add_mutually_exclusive_group()
-    what.add_argument("--payload", metavar="TEXT", help="kept with it, for whoever needs it")
-    what.add_argument("--from", dest="source", metavar="FILE", help="the same from a file, or from stdin with -")
+        actions[action].add_argument(
+            "artifact", metavar="ARTIFACT", help="The artifact: custom:<type>:<key>, or file:<path>."
+        )
+    payload = actions["put"].add_mutually_exclusive_group()
+    payload.add_argument("--payload", metavar="TEXT", help="Store TEXT with the artifact.")
+    payload.add_argument(
+        "--from", dest="source", metavar="FILE", help="Store the content of FILE with the artifact; - is stdin."
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     home = find_home(args.home)
-    session, cwd = Session(home), os.getcwd()  # noqa: PTH109 - as the shell names it
+    session, cwd = SchedulerSession(home, is_read_only=args.action in (None, "list", "show")), os.getcwd()  # noqa: PTH109 - keeps the path as the shell writes it
     match args.action:
         case "put":
-            answer = session.ask(put_artifact(**_wanted(args, home, cwd)))
-            say_json(answer) if args.json else say(answer["artifact"])
+            response = session.request_json(put_artifact(**_build_request(args, home, cwd)))
+            print_json(response) if args.json else print_text(response["artifact"])
         case "show":
-            answer = session.ask(get_artifact(args.artifact, cwd=cwd))
-            say_json(answer) if args.json else _say_payload(answer)
+            response = session.request_json(get_artifact(args.artifact, cwd=cwd))
+            print_json(response) if args.json else _print_payload(response)
         case "remove":
-            answer = session.ask(remove_artifact(args.artifact, cwd=cwd))
-            say_json(answer) if args.json else talk(f"removed {answer['artifact']}")
+            response = session.request_json(remove_artifact(args.artifact, cwd=cwd))
+            print_json(response) if args.json else print_notice(f"removed {response['artifact']}")
         case _:
-            _list({"artifacts": [*session.pages(list_artifacts, "artifacts")]}, as_json=args.json)
+            _print_list({"artifacts": [*session.pages(list_artifacts, "artifacts")]}, as_json=args.json)
     return 0
 
 
-def _wanted(args: argparse.Namespace, home: Home, cwd: str) -> Json:
-    payload = args.payload if args.source is None else _read(args.source)
-    # A job of another home is nobody here.
+def _build_request(args: argparse.Namespace, home: Home, cwd: str) -> Json:
+    payload = args.payload if args.source is None else _read_payload(args.source)
+    # A job of another home is unknown to this one.
     job = os.environ.get("ROTA_JOB") if os.environ.get("ROTA_HOME") == str(home.root) else None
-    wanted = {"artifact": args.artifact, "payload": payload, "job": job, "cwd": cwd}
-    return {name: value for name, value in wanted.items() if value is not None}
+    request = {"artifact": args.artifact, "payload": payload, "job": job, "cwd": cwd}
+    return {name: value for name, value in request.items() if value is not None}
 
 
-def _read(source: str) -> str:
+def _read_payload(source: str) -> str:
     try:
         if source == "-":
-            held = sys.stdin.buffer.read(_MOST_BYTES + 1)
+            content = sys.stdin.buffer.read(_MAX_PAYLOAD_BYTES + 1)
         else:
-            with open(source, "rb") as file:  # noqa: PTH123 - pathlib costs every command its import
-                held = file.read(_MOST_BYTES + 1)
+            with open(source, "rb") as file:  # noqa: PTH123 - importing pathlib slows down every command
+                content = file.read(_MAX_PAYLOAD_BYTES + 1)
     except OSError as error:
-        raise Usage(f"--from {source}: {error.strerror}") from None
-    if len(held) > _MOST_BYTES:
-        raise Usage(f"--from {source}: a payload has at most {_MOST_BYTES} bytes; put larger things as file:<path>")
+        raise UsageError(f"--from {source}: {error.strerror}") from None
+    if len(content) > _MAX_PAYLOAD_BYTES:
+        raise UsageError(
+            f"--from {source}: a payload has at most {_MAX_PAYLOAD_BYTES} bytes; put larger things as file:<path>"
+        )
     try:
-        return held.decode()
+        return content.decode()
     except UnicodeDecodeError:
-        raise Usage(f"--from {source}: a payload is text in UTF-8; put other things as file:<path>") from None
+        raise UsageError(f"--from {source}: a payload is text in UTF-8; put other things as file:<path>") from None
 
 
-def _say_payload(answer: Json) -> None:
-    if answer["payload"] is None:
-        talk(f"{answer['artifact']} was put without a payload")
+def _print_payload(artifact: Json) -> None:
+    if artifact["payload"] is None:
+        print_notice(f"{artifact['artifact']} was put without a payload")
     else:
-        say(answer["payload"].removesuffix("\n"))
+        print_text(artifact["payload"].removesuffix("\n"))
 
 
-def _list(answer: Json, *, as_json: bool) -> None:
+def _print_list(page: Json, *, as_json: bool) -> None:
     if as_json:
-        say_json(answer)
-    elif not answer["artifacts"]:
-        talk("nobody has put anything")
+        print_json(page)
+    elif not page["artifacts"]:
+        print_notice("no artifact is declared")
     else:
-        puts = answer["artifacts"]
-        rows = [[each["artifact"], each["job"] or "-", each["put_at"], each["scope"] or ""] for each in puts]
-        say(
+        rows = [
+            [artifact["artifact"], artifact["job"] or "-", artifact["created_at"], artifact["scope"] or ""]
+            for artifact in page["artifacts"]
+        ]
+        print_text(
             "\n".join(
                 render(
-                    [["ARTIFACT", "BY", "PUT", "REPOSITORY"], *rows], width=width_of(sys.stdout), flexible=[((3, 0), 8)]
+                    [["ARTIFACT", "BY", "CREATED", "REPOSITORY"], *rows],
+                    width=terminal_width(sys.stdout),
+                    flexible=[((3, 0), 8)],
                 )
             )
         )

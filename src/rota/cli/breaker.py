@@ -1,4 +1,4 @@
-"""`rota breaker`: types and targets that are held because their runs keep failing."""
+"""`rota breaker`: list and reset the circuit breakers of types and targets."""
 
 from __future__ import annotations
 
@@ -7,54 +7,56 @@ import sys
 
 from rota.cli.parser import add_actions, job_id
 from rota.cli.render import breaker_table
-from rota.cli.terminal import say, say_json, talk, width_of
-from rota.client.ask.job import TERMINAL
-from rota.client.ask.scheduler import list_breakers, reset_breaker
-from rota.client.session import Session
+from rota.cli.terminal import print_json, print_notice, print_text, terminal_width
+from rota.client.requests.job import TERMINAL_STATUSES
+from rota.client.requests.scheduler import list_breakers, reset_breaker
+from rota.client.session import SchedulerSession
 from rota.home import find_home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.ask import Json
+    from rota.client.requests import Json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = add_actions(
         parser,
         {
-            "list": "every type and target with failures that count",
-            "reset": "close a breaker, or forget a job's failed starts",
+            "list": "List every type and target with recent failures.",
+            "reset": "Close a breaker, or clear the failed starts of a job.",
         },
     )
-    actions["reset"].add_argument("key", metavar="KEY|JOB", help="type/… or target/…, or a job that could not start")
+    actions["reset"].add_argument(
+        "key", metavar="KEY|JOB", help="The breaker, type/… or target/…, or a job that could not start."
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    session = Session(find_home(args.home))
+    session = SchedulerSession(find_home(args.home), is_read_only=args.action != "reset")
     if args.action == "reset":
         key = job_id(args.key) if args.key.isdecimal() else args.key
-        answer = session.ask(reset_breaker(key))
-        say_json(answer) if args.json else _say_reset(answer)
+        response = session.request_json(reset_breaker(key))
+        print_json(response) if args.json else _print_reset(response)
         return 0
-    answer = {"breakers": [*session.pages(list_breakers, "breakers")]}
+    response = {"breakers": [*session.pages(list_breakers, "breakers")]}
     if args.json:
-        say_json(answer)
-    elif answer["breakers"]:
-        say("\n".join(breaker_table(answer["breakers"], width=width_of(sys.stdout))))
+        print_json(response)
+    elif response["breakers"]:
+        print_text("\n".join(breaker_table(response["breakers"], width=terminal_width(sys.stdout))))
     else:
-        talk("all breakers are closed, and nothing has failed lately")
+        print_notice("all breakers are closed, without recent failures")
     return 0
 
 
-def _say_reset(answer: Json) -> None:
-    """Data to stdout, what follows from it to stderr."""
-    count = answer["failures_forgotten"]
-    if "job" not in answer:
-        say(f"{answer['key']} {answer['state']}")
-        talk(f"failures forgotten: {count}; what it held goes on")
+def _print_reset(result: Json) -> None:
+    """Print the new state to stdout and its consequences to stderr."""
+    count = result["failures_cleared"]
+    if "job" not in result:
+        print_text(f"{result['key']} {result['state']}")
+        print_notice(f"failures cleared: {count}; held jobs can start again")
         return
-    say(f"{answer['job']} {answer['status']}")
-    then = "; it goes at once" if answer["goes_at_once"] else ""
-    if answer["status"] in TERMINAL:
-        then = f"; it has ended, and stays so: `rota retry {answer['job']}` tries again"
-    talk(f"failed starts forgotten: {count}{then}")
+    print_text(f"{result['job']} {result['status']}")
+    then = "; the job starts immediately" if result["starts_immediately"] else ""
+    if result["status"] in TERMINAL_STATUSES:
+        then = f"; the job has ended: `rota retry {result['job']}` retries it"
+    print_notice(f"failed starts cleared: {count}{then}")

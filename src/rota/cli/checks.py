@@ -1,4 +1,4 @@
-"""The doctor's checks: each looks at one thing and says what it found, and what to do where it is not well."""
+"""Checks of `rota doctor`. Each check inspects one thing and returns findings with advice."""
 
 from __future__ import annotations
 
@@ -10,17 +10,21 @@ from typing import Literal, NamedTuple
 
 from rota import __version__
 from rota.cli.render import tcp_text
-from rota.client.ask.scheduler import get_scheduler, health
-from rota.client.lock import is_held
-from rota.client.problem import NoAnswer, NotRunning
-from rota.client.session import Session
+from rota.client.lock import holder_pid, is_held
+from rota.client.problem import NotRunning, ResponseTimeout
+from rota.client.requests.scheduler import get_scheduler, health
+from rota.client.session import SchedulerSession
 from rota.errors import RotaError
-from rota.home import NETWORK_FILE_SYSTEMS, Home, file_system
+from rota.home import NETWORK_FILE_SYSTEMS, Home, file_system_type
 
-_OLDEST_PYTHON = (3, 11)
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from rota.config import Config
+
+_MIN_PYTHON = (3, 11)
 _MIB = 1 << 20
-_SCARCE, _TOO_LITTLE = 1024 * _MIB, 64 * _MIB
-_PATIENCE = 3.0
+_WARN_FREE_BYTES, _MIN_FREE_BYTES = 1024 * _MIB, 64 * _MIB
+_ANSWER_TIMEOUT = 3.0
 _SQLITE_MAGIC = b"SQLite format 3\0"
 
 
@@ -30,48 +34,52 @@ class Finding(NamedTuple):
     text: str
 
 
-def python(home: Home) -> list[Finding]:  # noqa: ARG001 - all checks are called alike
+def check_python(home: Home) -> list[Finding]:  # noqa: ARG001 - all checks have the same signature
     shown = f"{'.'.join(map(str, sys.version_info[:3]))} at {sys.executable}"
-    if sys.version_info >= _OLDEST_PYTHON:
+    if sys.version_info >= _MIN_PYTHON:
         return [Finding("python", "ok", shown)]
-    return [Finding("python", "fail", f"{shown}; Rota needs {'.'.join(map(str, _OLDEST_PYTHON))} or later")]
+    return [Finding("python", "fail", f"{shown}; Rota needs {'.'.join(map(str, _MIN_PYTHON))} or later")]
 
 
-def directory(home: Home) -> list[Finding]:
+def check_home(home: Home) -> list[Finding]:
     root = home.root
     if root.exists():
         if not root.is_dir():
             return [Finding("home", "fail", f"{root} is not a directory; move it, or set ROTA_HOME")]
         if not os.access(root, os.R_OK | os.W_OK | os.X_OK):
-            return [Finding("home", "fail", f"{root} cannot be written; give yourself the right, or set ROTA_HOME")]
+            return [Finding("home", "fail", f"{root} is not writable; change its permissions, or set ROTA_HOME")]
         return [Finding("home", "ok", str(root))]
-    if os.access(_existing(root), os.W_OK | os.X_OK):
-        return [Finding("home", "ok", f"{root} (made at first use)")]
+    if os.access(_nearest_existing(root), os.W_OK | os.X_OK):
+        return [Finding("home", "ok", f"{root} (created at first use)")]
     return [
-        Finding("home", "fail", f"{root} cannot be made in {_existing(root)}; set ROTA_HOME to a directory you own")
+        Finding(
+            "home",
+            "fail",
+            f"{root} cannot be created in {_nearest_existing(root)}; set ROTA_HOME to a directory you own",
+        )
     ]
 
 
-def _existing(path: Path) -> Path:
+def _nearest_existing(path: Path) -> Path:
     return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
-def disk(home: Home) -> list[Finding]:
-    kind = file_system(home.root) or "unknown"
+def check_disk(home: Home) -> list[Finding]:
+    kind = file_system_type(home.root) or "unknown"
     findings = [Finding("file system", "ok", kind)]
     if kind in NETWORK_FILE_SYSTEMS:
         findings = [Finding("file system", "fail", f"{kind} is a network file system; set ROTA_HOME to a local disk")]
-    usage = os.statvfs(_existing(home.root))
+    usage = os.statvfs(_nearest_existing(home.root))
     free = usage.f_bavail * usage.f_frsize
     text = f"{free // _MIB:,} MiB free"
-    if free < _TOO_LITTLE:
-        return [*findings, Finding("disk", "fail", f"{text}; make room, or jobs cannot be stored")]
-    if free < _SCARCE:
-        return [*findings, Finding("disk", "warn", f"{text}; make room before it runs out")]
+    if free < _MIN_FREE_BYTES:
+        return [*findings, Finding("disk", "fail", f"{text}; free disk space, or jobs cannot be stored")]
+    if free < _WARN_FREE_BYTES:
+        return [*findings, Finding("disk", "warn", f"{text}; free disk space before it runs out")]
     return [*findings, Finding("disk", "ok", text)]
 
 
-def config(home: Home) -> list[Finding]:
+def check_config(home: Home) -> list[Finding]:
     from rota.config import load
 
     try:
@@ -83,100 +91,148 @@ def config(home: Home) -> list[Finding]:
     ]
 
 
-def database(home: Home) -> list[Finding]:
-    url = _store_url(home)
-    return _file(home) if url is None else _server(url)
+def check_database(home: Home) -> list[Finding]:
+    url = _read_store_url(home)
+    findings = _check_file(home) if url is None else _check_server(url)
+    return _check_loss(home, url) or findings if findings[0].verdict == "ok" else findings
 
 
-def _store_url(home: Home) -> str | None:
-    """None as well where rota.toml cannot be read: `config` says that."""
+def _check_loss(home: Home, url: str | None) -> list[Finding]:
+    """Return a finding if the store lacks records that the home had."""
+    from rota.command.loss import check_loss
+    from rota.store.open import open_store
+
+    try:
+        check_loss(home, open_store(url or home.database))
+    except RotaError as error:
+        return [Finding("database", "fail", error.message)]
+    return []
+
+
+def _read_store_url(home: Home) -> str | None:
+    configuration = _load_config(home)
+    return None if configuration is None else configuration.store.url
+
+
+def _load_config(home: Home) -> Config | None:
+    """Return the configuration, or None if it cannot be read: `check_config` reports that."""
     from rota.config import load
 
     try:
-        return load(home.config).store.url
+        return load(home.config)
     except RotaError:
         return None
 
 
-def _server(url: str) -> list[Finding]:
-    from rota.store.open import check, open_store
+def _check_server(url: str) -> list[Finding]:
+    from rota.store.open import check_schema_version, open_store
 
     try:
         store = open_store(url)
-        version = check(store)
+        version = check_schema_version(store)
     except RotaError as error:
         return [Finding("database", "fail", error.message)]
-    found = f"schema {version}" if version else "answers, nothing there yet; made at the first start"
-    return [Finding("database", "ok", f"{store.name}, {found}")]
+    state = f"schema {version}" if version else "reachable, no schema yet; created at the first start"
+    return [Finding("database", "ok", f"{store.name}, {state}")]
 
 
-def _file(home: Home) -> list[Finding]:
-    """Read the file's own header: opening it as a database could create, lock or recover something."""
+def _check_file(home: Home) -> list[Finding]:
+    """Check the header of the file: opening it as a database could create, lock or recover something."""
     try:
         with home.database.open("rb") as file:
             header = file.read(100)
     except FileNotFoundError:
-        return [Finding("database", "ok", "none yet; made at the first start")]
+        return [Finding("database", "ok", "does not exist yet; created at the first start")]
     except OSError as error:
         return [Finding("database", "fail", f"{home.database} cannot be read: {error.strerror}")]
-    if header and not header.startswith(_SQLITE_MAGIC):
-        text = f"{home.database} is not an SQLite database; restore it from a backup, or move it away to start empty"
+    if not header:
+        return [Finding("database", "ok", f"{home.database} is empty; initialized at the first start")]
+    if not header.startswith(_SQLITE_MAGIC):
+        text = f"{home.database} is not an SQLite database; restore a backup with `rota restore FILE --force`"
         return [Finding("database", "fail", text)]
-    from rota.store.sqlite.schema import check
+    from rota.store.open import check_schema_version, open_store
 
     try:
-        version = check(home.database)
+        version = check_schema_version(open_store(home.database))
     except RotaError as error:
         return [Finding("database", "fail", error.message)]
     shown = f"{home.database}, {home.database.stat().st_size:,} bytes, schema {version}"
     return [Finding("database", "ok", shown)]
 
 
-def scheduler(home: Home) -> list[Finding]:
-    session = Session(home, starts=False)
+def check_scheduler(home: Home) -> list[Finding]:
+    session = SchedulerSession(home, autostart=False)
     try:
-        session.ask(health(patience=_PATIENCE))
-        status = session.ask(get_scheduler())
+        session.request_json(health(timeout=_ANSWER_TIMEOUT))
+        status = session.request_json(get_scheduler())
     except NotRunning as missing:
-        left = " (it left its socket behind: it crashed or was killed)" if missing.left_socket else ""
-        return [Finding("scheduler", "ok", f"not running{left}; commands start it"), _lone_supervisor(home)]
-    except NoAnswer:
-        text = f"has the home's lock but does not answer within {_PATIENCE:g} s; see {home.log}, or end it: it is pid "
-        return [Finding("scheduler", "fail", text + (_holder(home) or "unknown"))]
+        if is_held(home.lock):
+            text = f"pid {holder_pid(home.lock)} holds the lock of the home, but does not listen on {home.socket}"
+            return [Finding("scheduler", "warn", f"{text}; it recreates the socket within a second; see {home.log}")]
+        stale = " (it left a stale socket: it crashed or was killed)" if missing.has_stale_socket else ""
+        return [
+            Finding(
+                "scheduler", "ok", f"not running{stale}; `rota up` and every command that changes something start it"
+            ),
+            _check_lone_supervisor(home),
+        ]
+    except ResponseTimeout:
+        text = f"pid {holder_pid(home.lock)} holds the lock of the home but did not answer within {_ANSWER_TIMEOUT:g} s"
+        return [Finding("scheduler", "fail", f"{text}; see {home.log}, or kill it")]
     except RotaError as error:
         return [Finding("scheduler", "fail", error.message)]
     version = status.get("version")
-    findings = [Finding("scheduler", "ok", f"answers, pid {status.get('pid')}, version {version}")]
+    findings = [Finding("scheduler", "ok", f"running, pid {status.get('pid')}, version {version}")]
     if version != __version__:
-        text = f"runs version {version}, this is {__version__}; `rota down` and `rota up` bring it up to date"
+        text = f"runs version {version}, this is {__version__}; restart it with `rota down` and `rota up`"
         findings.append(Finding("scheduler", "warn", text))
-    findings += [Finding("scheduler", "warn", str(text)) for text in status.get("trouble") or ()]
+    findings += [Finding("scheduler", "warn", str(text)) for text in status.get("errors") or ()]
     findings += [Finding("tcp", "ok", text)] if (text := tcp_text(status.get("tcp") or {})) else []
-    pid = status.get("supervisor_pid")
+    pid, silent_since = status.get("supervisor_pid"), status.get("supervisor_silent_since")
+    if silent_since:
+        return [*findings, Finding("supervisor", "fail", f"pid {pid} has not answered since {silent_since}")]
     if pid:
-        return [*findings, Finding("supervisor", "ok", f"pid {pid}")]
-    return [*findings, Finding("supervisor", "warn", "not there; it is started with the first job")]
+        return [
+            *findings,
+            Finding("supervisor", "ok", f"pid {pid}"),
+            _check_cgroups(home, has_cgroups=bool(status.get("has_cgroups"))),
+        ]
+    return [*findings, Finding("supervisor", "warn", "not running; it starts with the first job")]
 
 
-def _holder(home: Home) -> str:
-    try:
-        return home.lock.read_text().strip()
-    except OSError:
-        return ""
+def _check_cgroups(home: Home, *, has_cgroups: bool) -> Finding:
+    if has_cgroups:
+        return Finding("cgroups", "ok", "each run has its own; no process can outlive a cancel")
+    text = "not available: after a crash of the supervisor, a detached process can outlive a cancel"
+    configuration = _load_config(home)
+    if configuration is not None and configuration.scheduler.cgroups == "off":
+        return Finding("cgroups", "ok", f"{text}; scheduler.cgroups is off")
+    remedy = "start Rota in a delegated cgroup: systemd-run --user --scope -p Delegate=yes rota up"
+    return Finding("cgroups", "ok", f"{text}; to prevent that, {remedy}")
 
 
-def _lone_supervisor(home: Home) -> Finding:
-    """Whether one keeps children without a scheduler: its lock says so, and it need not be spoken to."""
+def _check_lone_supervisor(home: Home) -> Finding:
+    """Report whether a supervisor runs without a scheduler. Its lock tells, without a connection."""
     if is_held(home.supervisor_lock):
-        return Finding("supervisor", "ok", "running; the next start adopts what it keeps")
+        return Finding("supervisor", "ok", "running; the next scheduler adopts its jobs")
     return Finding("supervisor", "ok", "not running")
 
 
-def completion(home: Home) -> list[Finding]:  # noqa: ARG001 - all checks are called alike
+def check_completion(home: Home) -> list[Finding]:  # noqa: ARG001 - all checks have the same signature
     shell = Path(os.environ.get("SHELL", "bash")).name
-    return [Finding("completion", "ok", f"`rota completion {shell if shell in ('zsh', 'fish') else 'bash'}` prints it")]
+    return [
+        Finding(
+            "completion", "ok", f"`rota completion {shell if shell in ('zsh', 'fish') else 'bash'}` prints the script"
+        )
+    ]
 
 
 CHECKS: tuple[Callable[[Home], list[Finding]], ...] = (
-    python, directory, disk, config, database, scheduler, completion,
-)  # fmt: skip
+    check_python,
+    check_home,
+    check_disk,
+    check_config,
+    check_database,
+    check_scheduler,
+    check_completion,
+)

@@ -1,17 +1,17 @@
-"""`rota completion`: the script that lets a shell complete Rota's words."""
+"""`rota completion`: print the completion script of a shell."""
 
 from __future__ import annotations
 
 import argparse
 
-from rota.cli.terminal import say
+from rota.cli.terminal import print_text
 
 _SHELLS = ("bash", "zsh", "fish")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "For bash: rota completion bash > ~/.local/share/bash-completion/completions/rota"
-    parser.add_argument("shell", choices=_SHELLS)
+    parser.epilog = "Example for bash: rota completion bash > ~/.local/share/bash-completion/completions/rota"
+    parser.add_argument("shell", choices=_SHELLS, help="The shell.")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -19,5 +19,5 @@ def run(args: argparse.Namespace) -> int:
 
     from rota.cli.parser import full_parser
 
-    say(shtab.complete(full_parser(), args.shell))
+    print_text(shtab.complete(full_parser(), args.shell))
     return 0

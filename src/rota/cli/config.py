@@ -1,4 +1,4 @@
-"""`rota config`: the home's `rota.toml`, read and changed; a running scheduler is told."""
+"""`rota config`: read and change `rota.toml`. A running scheduler reloads it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import json
 from contextlib import suppress
 
 from rota.cli.parser import add_actions
-from rota.cli.terminal import say, say_json
-from rota.client.ask.scheduler import reload
-from rota.client.problem import Broken, NotRunning
-from rota.client.session import Session
+from rota.cli.terminal import print_json, print_text
+from rota.client.problem import ConnectionBroken, NotRunning
+from rota.client.requests.scheduler import reload
+from rota.client.session import SchedulerSession
 from rota.home import Home, find_home
 
 
@@ -18,14 +18,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = add_actions(
         parser,
         {
-            "list": "every key with its value",
-            "get": "one key's value",
-            "set": "change one key; a running scheduler takes it up at once",
+            "list": "List every key and its value.",
+            "get": "Print the value of a key.",
+            "set": "Change the value of a key. A running scheduler applies it immediately.",
         },
     )
-    actions["get"].add_argument("key", metavar="KEY", help="as `rota config list` names it, for example pools.global")
-    actions["set"].add_argument("key", metavar="KEY")
-    actions["set"].add_argument("value", metavar="VALUE", help="`default` takes the key out of the file")
+    actions["get"].add_argument(
+        "key", metavar="KEY", help="The key, for example pools.global; `rota config list` lists all."
+    )
+    actions["set"].add_argument("key", metavar="KEY", help="The key, for example pools.global.")
+    actions["set"].add_argument(
+        "value", metavar="VALUE", help="The new value; `default` removes the key from the file."
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -38,19 +42,19 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "get":
         value = config.get(loaded, args.key)
         if args.json:
-            say_json({args.key: value})
+            print_json({args.key: value})
         else:
-            say(text(value))
+            print_text(format_value(value))
     elif args.json:
-        say_json(config.listing(loaded))
+        print_json(config.list_values(loaded))
     else:
-        for key, value in config.listing(loaded).items():
-            say(f"{key} = {text(value)}")
+        for key, value in config.list_values(loaded).items():
+            print_text(f"{key} = {format_value(value)}")
     return 0
 
 
-def text(value: object) -> str:
-    """As `config set` takes it back."""
+def format_value(value: object) -> str:
+    """Format a value in the syntax that `config set` accepts."""
     if value is None:
         return "default"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -61,8 +65,8 @@ def _set(home: Home, key: str, value: str, *, as_json: bool) -> int:
 
     home.prepare()
     changed = config.edit(home.config, key, value)
-    with suppress(NotRunning, Broken):  # Without a scheduler the next start reads the file.
-        Session(home, starts=False).ask(reload())
+    with suppress(NotRunning, ConnectionBroken):  # without a scheduler, the next start reads the file
+        SchedulerSession(home, autostart=False).request_json(reload())
     if as_json:
-        say_json({key: config.get(changed, key)})
+        print_json({key: config.get(changed, key)})
     return 0

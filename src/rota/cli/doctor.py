@@ -1,4 +1,4 @@
-"""`rota doctor`: look at everything Rota needs, change nothing and start nothing."""
+"""`rota doctor`: check the environment and the home without changing or starting anything."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import argparse
 import sys
 
 from rota.cli.checks import CHECKS
-from rota.cli.terminal import has_colour, paint, say, say_json
+from rota.cli.terminal import has_color, paint, print_json, print_text
 from rota.home import find_home
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Nothing of its own."""
+    """Add no options."""
 
 
 def run(args: argparse.Namespace) -> int:
     home = find_home(args.home)
     findings = [finding for check in CHECKS for finding in check(home)]
     if args.json:
-        say_json({"checks": [{"name": each.name, "verdict": each.verdict, "text": each.text} for each in findings]})
+        print_json({"checks": [{"name": item.name, "verdict": item.verdict, "text": item.text} for item in findings]})
     else:
-        colour = has_colour(sys.stdout)
-        for each in findings:
-            say(f"{paint(f'{each.verdict:<4}', each.verdict, colour=colour)}  {each.name:<11} {each.text}")
-    return 1 if any(each.verdict == "fail" for each in findings) else 0
+        color = has_color(sys.stdout)
+        for item in findings:
+            print_text(f"{paint(f'{item.verdict:<4}', item.verdict, color=color)}  {item.name:<11} {item.text}")
+    return 1 if any(item.verdict == "fail" for item in findings) else 0

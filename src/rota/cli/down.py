@@ -1,110 +1,344 @@
-"""`rota down`: stop the scheduler and stay until it is gone.
+"""`rota down`: stop the scheduler and wait until it and its supervisor have exited.
 
-Its process is watched by a pidfd: the one sign of its end that can neither come early nor be mistaken. Jobs that
-outlast the grace period are not killed; the supervisor keeps them, and they are named here. With `--kill` they are
-ended, and the scheduler stays until the last of them is gone.
+The lock tells whether a scheduler runs, not the socket, which may have been removed: the scheduler recreates it within
+a second. A pidfd watches the process: this signal of its exit cannot come early and cannot refer to another process.
+Jobs that outlast the grace period are not killed; the supervisor keeps them, and the command prints their names. With
+`--kill` they are killed, and the scheduler exits after the last of them.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import math
 import os
 import select
 import time
 from contextlib import suppress
 from pathlib import Path
 
-from rota.cli.field import label
-from rota.cli.parser import seconds
-from rota.cli.terminal import say_json, talk
-from rota.client.ask.job import list_jobs
-from rota.client.ask.scheduler import health, stop
-from rota.client.ask.slot import list_slots
-from rota.client.problem import Broken, NotRunning
-from rota.client.session import Session
-from rota.errors import RotaError, Unavailable
+from rota.cli.confirm import DECLINED, add_confirmation, confirm, should_confirm
+from rota.cli.end_progress import silence_notice
+from rota.cli.field import format_elapsed, label
+from rota.cli.parser import parse_seconds
+from rota.cli.terminal import print_json, print_notice, print_text
+from rota.client.lock import holder_pid, is_held
+from rota.client.problem import ConnectionBroken, NotRunning
+from rota.client.requests.job import list_jobs
+from rota.client.requests.reservation import list_reservations
+from rota.client.requests.scheduler import health, stop
+from rota.client.session import SchedulerSession
+from rota.errors import RotaError, ServiceUnavailable
 from rota.home import Home, find_home
+from rota.home_lock import await_removed_lock
+from rota.ids import parse_job_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.ask import Json
+    from rota.client.requests import Json
 
-_LOOK_EVERY = 0.5
-_SILENCE = 30.0
-"""Seconds for which it may live on without answering before we stop waiting: it may be writing its last words."""
+_POLL_INTERVAL = 0.5
+_RETRY_INTERVAL = 0.02
+_SOCKET_TIMEOUT = 10.0
+"""Seconds for which a process may hold the lock without listening."""
+_SUPERVISOR_EXIT_TIMEOUT = 15.0
+"""Seconds for which a supervisor without runs may outlive a stopped scheduler. A supervisor that waited for the lock of
+its predecessor takes ten seconds to notice that no scheduler connects."""
+_SUPERVISOR_LINGER_TIMEOUT = 3.0
+"""Seconds for which a supervisor without runs waits for the next scheduler after the last one was killed."""
+_RUN_END_TYPES = ("exited", "failed_to_start", "acknowledged")
+"""Types of journal records that end a run."""
+_KILLED_REASON = "stopped by shutdown"
+"""Reason of a job that was killed because of `--kill`."""
+_SILENCE_TIMEOUT = 30.0
+"""Seconds for which the scheduler may run without responding before the command stops progress."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--grace", metavar="D", help="how long running jobs may take to finish; 30s unless configured")
-    parser.add_argument("--kill", action="store_true", help="end what still runs then: FAILED, stopped by shutdown")
+    parser.add_argument(
+        "--grace", metavar="DURATION", help="Give running jobs DURATION to finish (default: scheduler.grace, 30s)."
+    )
+    parser.add_argument("--kill", action="store_true", help="Kill the jobs that still run after the grace period.")
+    add_confirmation(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    seconds(args.grace)  # A wrong duration is refused before anything is stopped.
+    parse_seconds(args.grace)  # refuse an invalid duration before anything is stopped
     home = find_home(args.home)
-    session = Session(home, starts=False)
+    session = SchedulerSession(home, autostart=False)
+    await_removed_lock(home)
+    was_held = is_held(home.lock)
+    if args.dry_run:
+        return _dry_run(args, session, home)
     try:
-        pid = int(session.ask(health())["pid"])
+        pid = _find_scheduler(session, home)
+        if should_confirm(args) and not _confirm(session, kill=args.kill):
+            return DECLINED
         descriptor = os.pidfd_open(pid)
     except (NotRunning, ProcessLookupError):
-        return _report(args, stopped=False, left=[])
+        return _print_result(args, home, was_running=was_held, remaining=[])
     try:
-        running = _running(session)
-        _ask_to_stop(session, args.grace, kill=args.kill)
-        running = _await_end(session, home, pid, descriptor, running)
+        running = _list_running(session) or []
+        started = time.monotonic()
+        grace = _request_stop(session, args.grace, kill=args.kill)
+        progress = _StopProgress(session, started + grace, kill=args.kill)
+        # Print immediately: a scheduler that kills the jobs can exit before the next request.
+        progress.print_changes(running)
+        running = _wait_for_exit(session, home, pid, descriptor, running, progress)
     finally:
         os.close(descriptor)
-    return _report(args, stopped=True, left=[job for job in running or () if _lives(job)])
+    remaining = _still_running(home, running)
+    progress.print_killed(home, remaining)
+    return _print_result(args, home, was_running=True, remaining=remaining, silence=progress.silence)
 
 
-def _ask_to_stop(session: Session, grace: str | None, *, kill: bool) -> None:
-    with suppress(Broken, NotRunning):  # Then it was already on its way.
-        session.ask(stop(grace=grace, kill=kill))
-
-
-def _await_end(session: Session, home: Home, pid: int, descriptor: int, running: list[Json] | None) -> list[Json]:
-    """Wait for the process to end, saying for which jobs it waits; the jobs last seen running."""
-    known = running or []
-    heard = time.monotonic()
-    told: list[str] = []
-    while not select.select([descriptor], [], [], 0 if running and not told else _LOOK_EVERY)[0]:
-        names = [f"{job['id']} ({label(job)})" for job in known]
-        if names and names != told:
-            talk(f"stopping; still running: {', '.join(names)}")
-            told = names
-        running = _running(session)
-        if running is not None:
-            known, heard = running, time.monotonic()
-        elif time.monotonic() - heard > _SILENCE:
-            raise Unavailable(
-                f"the scheduler (pid {pid}) was told to stop and is still there; see {home.log},"
-                f" then ask again or `kill -9 {pid}`: its jobs are kept"
-            )
-    return known
-
-
-def _running(session: Session) -> list[Json] | None:
-    """Jobs and direct executions that run now; None when the scheduler no longer says."""
+def _dry_run(args: argparse.Namespace, session: SchedulerSession, home: Home) -> int:
     try:
-        jobs: list[Json] = session.ask(list_jobs(status=("RUNNING",)))["jobs"]
-        slots: list[Json] = [*session.pages(list_slots, "slots")]
+        pid = _find_scheduler(session, home)
+    except NotRunning:
+        kept = list_supervised(home)
+        if args.json:
+            print_json({"dry_run": True, "pid": None, "running": kept})
+        elif kept:
+            print_notice(f"no scheduler is running; its supervisor still runs {', '.join(kept)}: `rota up` adopts them")
+        else:
+            print_notice("not running")
+        return 0
+    running = _list_running(session) or []
+    grace = _grace_seconds(args, home)
+    if args.json:
+        plan = {"dry_run": True, "pid": pid, "grace": f"{grace:g}s", "kill": args.kill}
+        print_json({**plan, "running": [job["id"] for job in running]})
+        return 0
+    print_text(f"would stop the scheduler (pid {pid})")
+    for job in running:
+        print_text(
+            f"would wait up to {format_elapsed(math.ceil(grace))} for {_job_name(job)},"
+            f" then {_last_step(kill=args.kill)}"
+        )
+    return 0
+
+
+def _grace_seconds(args: argparse.Namespace, home: Home) -> float:
+    if args.grace is not None:
+        return parse_seconds(args.grace) or 0.0
+    from rota.config import load
+
+    return load(home.config).scheduler.grace.total_seconds()
+
+
+def _last_step(*, kill: bool) -> str:
+    return "kill it" if kill else "leave it running for the next scheduler"
+
+
+def _confirm(session: SchedulerSession, *, kill: bool) -> bool:
+    """Ask before the scheduler is stopped under more than one running job."""
+    running = _list_running(session) or []
+    then = "is killed" if kill else "continues under the supervisor, and the next scheduler adopts it"
+    lines = [f"{_job_name(job)} is running; if it does not end within the grace period, it {then}" for job in running]
+    return len(running) <= 1 or confirm(f"stop the scheduler while {len(running):,} jobs run?", lines)
+
+
+def _job_name(job: Json) -> str:
+    return f"{job['id']} ({label(job)})"
+
+
+def _find_scheduler(session: SchedulerSession, home: Home) -> int:
+    """Return the pid of the scheduler. Wait for a scheduler that holds the lock but does not listen: it is starting,
+    exiting or recreating its socket."""
+    deadline = time.monotonic() + _SOCKET_TIMEOUT
+    while True:
+        try:
+            return int(session.request_json(health())["pid"])
+        except NotRunning:
+            if not is_held(home.lock):
+                raise
+        if time.monotonic() >= deadline:
+            pid = holder_pid(home.lock)
+            raise ServiceUnavailable(
+                f"pid {pid} holds {home.lock} but does not listen on {home.socket}; see {home.log}."
+                f" `kill {pid}` stops a scheduler cleanly"
+            )
+        time.sleep(_RETRY_INTERVAL)
+
+
+def _request_stop(session: SchedulerSession, grace: str | None, *, kill: bool) -> float:
+    """Request the stop and return the seconds that running jobs have to finish."""
+    with suppress(ConnectionBroken, NotRunning):  # it is already stopping
+        return parse_seconds(session.request_json(stop(grace=grace, kill=kill))["grace"]) or 0.0
+    return 0.0
+
+
+class _StopProgress:
+    """Printer of the jobs that the scheduler waits for, and for how long; one message for each change."""
+
+    def __init__(self, session: SchedulerSession, deadline: float, *, kill: bool) -> None:
+        self._session = session
+        self.silence = ""
+        """Notice of the scheduler that the supervisor does not respond."""
+        self._deadline = deadline
+        self._kill = kill
+        self._killable: dict[str, Json] = {}
+        """Jobs, by ID, that were observed running at the end of the grace period or later."""
+        self._announced_kills: list[str] = []
+        """Names of jobs whose kill has been announced."""
+        self._last_state: tuple[list[str], bool, str] = ([], False, "")
+
+    def print_changes(self, running: list[Json]) -> None:
+        names = [_job_name(job) for job in running]
+        left = self._deadline - time.monotonic()
+        if left > 0:  # what ends before the deadline is not killed
+            self._killable.clear()
+        self._killable.update((job["id"], job) for job in running)
+        silence = silence_notice(self._session)
+        self.silence = self.silence if silence is None else silence
+        if not names or (names, left <= 0, self.silence) == self._last_state:
+            return
+        self._last_state = (names, left <= 0, self.silence)
+        if self.silence:
+            print_notice(f"stopping; waiting for {', '.join(names)}; {self.silence}")
+        elif left > 0:
+            then = "killing what still runs" if self._kill else "leaving what still runs to the supervisor"
+            print_notice(
+                f"stopping; waiting up to {format_elapsed(math.ceil(left))} for {', '.join(names)}, then {then}"
+            )
+        elif self._kill:
+            print_notice(f"stopping; killing {', '.join(names)}")
+            self._announced_kills += names
+
+    def print_killed(self, home: Home, remaining: list[Json]) -> None:
+        """Print the killed jobs that were not announced: a job can end between two polls."""
+        if not self._kill or time.monotonic() < self._deadline:
+            return
+        spared = {job["id"] for job in remaining}
+        killed = [job for job in self._killable.values() if job["id"] not in spared and _was_killed(home, job)]
+        names = [name for name in map(_job_name, killed) if name not in self._announced_kills]
+        if names:
+            print_notice(f"killed {', '.join(names)}")
+
+
+def _wait_for_exit(
+    session: SchedulerSession, home: Home, pid: int, descriptor: int, last_running: list[Json], progress: _StopProgress
+) -> list[Json]:
+    """Wait for the process to exit, print the jobs it waits for, and return the jobs last observed running."""
+    received = time.monotonic()
+    while True:
+        running = _list_running(session)  # also immediately: a job may have started in the meantime
+        if running is not None:
+            last_running, received = running, time.monotonic()
+        progress.print_changes(last_running)
+        if select.select([descriptor], [], [], _POLL_INTERVAL)[0]:
+            return last_running
+        if time.monotonic() - received > _SILENCE_TIMEOUT:
+            raise ServiceUnavailable(
+                f"the scheduler (pid {pid}) has not exited yet; see {home.log},"
+                f" then retry `rota down` or run `kill -9 {pid}`: its jobs are kept"
+            )
+
+
+def _list_running(session: SchedulerSession) -> list[Json] | None:
+    """Return the running jobs and direct executions, or None if the scheduler does not respond."""
+    try:
+        jobs: list[Json] = session.request_json(list_jobs(status=("RUNNING",)))["jobs"]
+        reservations: list[Json] = [*session.pages(list_reservations, "reservations")]
     except RotaError:
         return None
-    return jobs + [slot for slot in slots if slot["status"] == "RUNNING"]
+    return jobs + [item for item in reservations if item["status"] == "RUNNING"]
 
 
-def _lives(job: Json) -> bool:
-    pid = job.get("pid")
-    return pid is not None and Path(f"/proc/{int(pid)}").exists()
+def _still_running(home: Home, running: list[Json]) -> list[Json]:
+    """Return the jobs, last observed running, that continue without the scheduler. A job with an unconfirmed start
+    belongs to the supervisor as long as a supervisor runs. A direct execution without a command has no process."""
+    has_supervisor = is_held(home.supervisor_lock)
+    latest = [_latest_record(home, job) for job in running if job.get("command")]
+    return [
+        job for job in latest if job["status"] == "RUNNING" and (_is_alive(job) if job.get("pid") else has_supervisor)
+    ]
 
 
-def _report(args: argparse.Namespace, *, stopped: bool, left: list[Json]) -> int:
+def _latest_record(home: Home, job: Json) -> Json:
+    """Return the job, or its stored record if it was last observed without a pid."""
+    return job if job.get("pid") else _stored_record(home, job)
+
+
+def _stored_record(home: Home, job: Json) -> Json:
+    """Return the job from its files if they describe the same run. A direct execution has no files."""
+    if "run" not in job:
+        return job
+    try:
+        stored: Json = json.loads((home.jobs / str(parse_job_id(job["id"])) / "job.json").read_bytes())
+    except (OSError, ValueError):
+        return job
+    return stored if (stored.get("run") or {}).get("id") == (job["run"] or {}).get("id") else job
+
+
+def _was_killed(home: Home, job: Json) -> bool:
+    """Return whether a job that ran at the end of the grace period was killed. A direct execution has no such file."""
+    return "run" not in job or _stored_record(home, job).get("reason") == _KILLED_REASON
+
+
+def _is_alive(job: Json) -> bool:
+    return Path(f"/proc/{int(job['pid'])}").exists()
+
+
+def list_supervised(home: Home) -> list[str]:
+    """Return the jobs and direct executions that a supervisor runs without a scheduler, from its journal."""
+    if not is_held(home.supervisor_lock):
+        return []
+    directories: dict[int, Path] = {}
+    with suppress(OSError):
+        for line in home.supervisor_journal.read_bytes().splitlines():
+            with suppress(ValueError, KeyError, TypeError):  # an incomplete or damaged line
+                record = json.loads(line)
+                if record["type"] == "starting":
+                    directories[record["run"]] = Path(record["directory"])
+                elif record["type"] in _RUN_END_TYPES:
+                    directories.pop(record["run"], None)
+    return [
+        f"{'reservation' if directory.parent == home.reservations else 'job'}-{directory.name}"
+        for directory in directories.values()
+    ]
+
+
+def _supervisor_outlives(home: Home, *, timeout: float) -> bool:
+    deadline = time.monotonic() + timeout
+    while is_held(home.supervisor_lock):
+        if time.monotonic() >= deadline:
+            return True
+        time.sleep(_RETRY_INTERVAL)
+    return False
+
+
+def _print_result(
+    args: argparse.Namespace, home: Home, *, was_running: bool, remaining: list[Json], silence: str = ""
+) -> int:
+    """Print `stopped` only if the scheduler and the supervisor have exited and no job was left running."""
+    remains = _supervisor_outlives(
+        home, timeout=0 if remaining else _SUPERVISOR_EXIT_TIMEOUT if was_running else _SUPERVISOR_LINGER_TIMEOUT
+    )
+    stopped = was_running and not remaining and not remains
     if args.json:
-        say_json({"stopped": stopped, "left_running": [job["id"] for job in left]})
-    elif not stopped:
-        talk("not running")
+        print_json({"stopped": stopped, "left_running": [job["id"] for job in remaining]})
+    elif not remains and not remaining:
+        print_notice("stopped" if was_running else "not running")
     else:
-        talk("stopped")
-    for job in left:
-        talk(f"left running: {job['id']} ({label(job)}), pid {job['pid']}; the next start adopts it")
-    return 0
+        print_notice("the scheduler has stopped" if was_running else "no scheduler is running")
+    for job in remaining:
+        print_notice(f"left running: {_job_name(job)}, {_describe_adoption(job)}")
+    if remains and not remaining:
+        kept = ", ".join(list_supervised(home))
+        print_notice(
+            f"its supervisor {f'still runs {kept}' if kept else 'still runs and may keep running jobs'}:"
+            f" `rota up` adopts them, then `rota down --kill` ends them; see {home.supervisor_log}"
+        )
+    if remains and silence:
+        print_notice(silence)
+    if remains and remaining:
+        return 1 if silence else 0
+    return 1 if remains and (was_running or args.kill) else 0
+
+
+def _describe_adoption(job: Json) -> str:
+    if job.get("pid"):
+        return f"pid {job['pid']}; the next scheduler adopts it"
+    return "its start is not confirmed yet; the next scheduler adopts it, or queues it again if it never started"

@@ -1,4 +1,4 @@
-"""One field of a job as text for people. Pure: the time and the time zone are given."""
+"""Text of a single field of a job. Pure functions: callers pass the time and the time zone."""
 
 from __future__ import annotations
 
@@ -6,88 +6,93 @@ import json
 import shlex
 from datetime import datetime, tzinfo
 
-from rota.cli.table import printable
-from rota.client.ask.job import TERMINAL
+from rota.client.requests.job import TERMINAL_STATUSES
+from rota.errors import escape_unprintable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from rota.client.ask import Json
+    from rota.client.requests import Json
 
 MARKS = {"*": "running", "+": "ready", "-": "not ready", ".": "ended"}
 
-_LONGEST_LABEL = 100
-_OID = 7
-_USUAL = ("success", "exclusive")
-"""What `after` and `locks` mean when they say nothing further."""
+_MAX_LABEL_LENGTH = 100
+_OID_LENGTH = 7
+_DEFAULT_KINDS = ("success", "exclusive")
+"""Default kinds in `after` and `locks`, which are not shown."""
 
 
 def mark(job: Json) -> str:
-    """Ready is what `rota status` counts as ready: it may start as soon as its pools have room."""
+    """Return the mark of a job. Ready means, as in `rota status`, that only pool capacity can hold the job."""
     if job["status"] == "RUNNING":
         return "*"
-    if job["status"] in TERMINAL:
+    if job["status"] in TERMINAL_STATUSES:
         return "."
     kind = (job.get("wait") or {}).get("kind")
     return "+" if job["status"] == "QUEUED" and kind in (None, "capacity") else "-"
 
 
 def title(job: Json) -> str:
-    """What a person calls the job."""
+    """Return the name of the job, or its command line."""
     return str(job.get("name") or shlex.join(job.get("command") or ()))
 
 
 def label(job: Json) -> str:
-    """The same within a sentence: a prompt of many pages is told by its beginning."""
-    text = printable(title(job))
-    return text if len(text) <= _LONGEST_LABEL else f"{text[: _LONGEST_LABEL - 1]}…"
+    """Return the title for use within a sentence: printable, and cut to a maximum length."""
+    text = escape_unprintable(title(job))
+    return text if len(text) <= _MAX_LABEL_LENGTH else f"{text[: _MAX_LABEL_LENGTH - 1]}…"
 
 
-def excuse(job: Json) -> str:
-    """Why it waits, or why it ended as it did; of a retry also which one it is."""
+def reason_text(job: Json) -> str:
+    """Return the reason that the job waits or ended, with the attempt number of a retry."""
     detail, reason = (job.get("wait") or {}).get("detail"), job.get("reason")
-    if job["status"] in TERMINAL:
+    if job.get("unreadable"):
+        reason = ", ".join(str(part) for part in (reason, f"unreadable: {job['unreadable']}") if part)
+    if job["status"] in TERMINAL_STATUSES:
         is_retried = job["status"] == "FAILED" and job.get("permanently_failed") is False
-        return printable(f"{detail or reason or ''}" + "; retried" * is_retried)
+        return escape_unprintable(f"{detail or reason or ''}" + "; retried" * is_retried)
     if not reason and (job.get("attempt") or 1) > 1:
         reason = f"attempt {job['attempt']}"
-    return printable(", ".join(str(each) for each in (reason, detail) if each))
+    return escape_unprintable(", ".join(str(part) for part in (reason, detail) if part))
 
 
-def time_of(job: Json, now: datetime) -> str:
-    """How long it ran, has been running, or has been waiting."""
-    started, finished = moment(job.get("started_at")), moment(job.get("finished_at"))
-    if job["status"] in TERMINAL:
-        return _took((finished - started).total_seconds()) if started and finished else ""
+def duration_text(job: Json, now: datetime) -> str:
+    """Return the time that the job ran, has been running, or has been waiting. For a group that has ended, return the
+    time from its creation to its end."""
+    started, finished = parse_time(job.get("started_at")), parse_time(job.get("finished_at"))
+    if str(job.get("id")).startswith("group-"):
+        started = parse_time(job.get("created_at"))
+    if job["status"] in (*TERMINAL_STATUSES, "PARTIAL"):
+        return _format_duration((finished - started).total_seconds()) if started and finished else ""
     since = started if job["status"] == "RUNNING" else None
-    since = since or moment(job.get("queued_at")) or moment(job.get("created_at"))
-    return elapsed((now - since).total_seconds()) if since else ""
+    since = since or parse_time(job.get("queued_at")) or parse_time(job.get("created_at"))
+    return format_elapsed((now - since).total_seconds()) if since else ""
 
 
-def _took(seconds: float) -> str:
-    return f"{max(0.0, seconds):.1f}s" if seconds < 10 else elapsed(seconds)
+def _format_duration(seconds: float) -> str:
+    return f"{max(0.0, seconds):.1f}s" if seconds < 10 else format_elapsed(seconds)
 
 
-def moment(text: str | None) -> datetime | None:
+def parse_time(text: str | None) -> datetime | None:
     return datetime.fromisoformat(text) if text else None
 
 
-def elapsed(seconds: float) -> str:
-    """Two units are enough for a glance: `4s`, `2m05s`, `1h02m`, `3d04h`."""
+def format_elapsed(seconds: float) -> str:
+    """Format a duration with at most two units: `4s`, `2m05s`, `1h02m`, `3d04h`."""
     whole = max(0, int(seconds))
-    for size, unit, below, lower in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
+    for size, unit, small_size, small_unit in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
         if whole >= size:
-            return f"{whole // size}{unit}{whole % size // below:02d}{lower}"
+            return f"{whole // size}{unit}{whole % size // small_size:02d}{small_unit}"
     return f"{whole}s"
 
 
-def is_time(field: str) -> bool:
+def is_time_field(field: str) -> bool:
     return field == "not_before" or field.endswith("_at")
 
 
-def value_of(job: Json, field: str) -> Any:
-    """As the job's JSON has it; of `run.exit_code` that part."""
+def field_value(job: Json, field: str) -> Any:
+    """Return a field from the JSON of the job, or a nested field such as `run.exit_code`."""
     name, dot, part = field.partition(".")
     value = job.get(name)
     if not dot:
@@ -95,76 +100,78 @@ def value_of(job: Json, field: str) -> Any:
     return value.get(part) if isinstance(value, dict) else None
 
 
-def made(job: Json, field: str, now: datetime) -> str | None:
-    """A field that the job's JSON does not have; none where it is not one of these."""
+def derived_value(job: Json, field: str, now: datetime) -> str | None:
+    """Return a field that is derived from the JSON of the job, or None if `field` is not derived."""
     if field == "mark":
         return mark(job)
     if field == "title":
         return title(job)
     if field == "why":
-        return excuse(job)
-    return time_of(job, now) if field == "time" else None
+        return reason_text(job)
+    return duration_text(job, now) if field == "time" else None
 
 
-def cell(job: Json, field: str, *, now: datetime, zone: tzinfo | None = None) -> str:
-    """Short, for a column of a table. Without a zone times are the machine's own."""
-    text = made(job, field, now)
-    return short(field, value_of(job, field), zone) if text is None else text
+def format_cell(job: Json, field: str, *, now: datetime, zone: tzinfo | None = None) -> str:
+    """Return the short text for a table cell. Without a zone, times are in the local time zone."""
+    text = derived_value(job, field, now)
+    return format_short(field, field_value(job, field), zone) if text is None else text
 
 
-def short(field: str, value: Any, zone: tzinfo | None) -> str:
+def format_short(field: str, value: Any, zone: tzinfo | None) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if is_time(field):
+    if is_time_field(field):
         return f"{datetime.fromisoformat(value).astimezone(zone):%Y-%m-%d %H:%M:%S}"
     if isinstance(value, str | int | float):
         return str(value)
-    return _nested(field, value) if value else ""
+    return _format_nested(field, value) if value else ""
 
 
-def _nested(field: str, value: Any) -> str:
+def _format_nested(field: str, value: Any) -> str:
     if field == "command":
         return shlex.join(value)
     if field in ("after", "locks"):
-        return ", ".join(_with_suffix(*each.values()) for each in value)
+        return ", ".join(_with_suffix(*entry.values()) for entry in value)
     if field in ("pools", "run.log_paths"):
-        return ", ".join(f"{name}={each}" for name, each in value.items())
+        return ", ".join(f"{name}={item}" for name, item in value.items())
     if field == "wait":
         return str(value.get("detail"))
     if field == "pinned_head":
-        return f"{value.get('branch')}@{str(value.get('oid'))[:_OID]}"
+        return f"{value.get('branch')}@{str(value.get('oid'))[:_OID_LENGTH]}"
     if field == "run":
-        return " ".join(str(each) for each in (value.get("id"), value.get("status")) if each)
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return " ".join(str(part) for part in (value.get("id"), value.get("status")) if part)
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return ", ".join(value)
     return json.dumps(value, ensure_ascii=False)
 
 
 def _with_suffix(name: str, kind: str) -> str:
-    return name if kind in _USUAL else f"{name}:{kind}"
+    return name if kind in _DEFAULT_KINDS else f"{name}:{kind}"
 
 
-def line(job: Json, field: str, *, now: datetime, zone: tzinfo | None = None) -> str:
-    """With all there is to say, for a line of its own."""
-    text, value = made(job, field, now), value_of(job, field)
+def format_line(job: Json, field: str, *, now: datetime, zone: tzinfo | None = None) -> str:
+    """Return the full text of a field for a line of its own."""
+    text, value = derived_value(job, field, now), field_value(job, field)
     if field == "mark":
         text = f"{text} {MARKS[str(text)]}"
-    elif text is None and value is not None and is_time(field):
-        text = _long_time(datetime.fromisoformat(value), now, zone)
+    elif text is None and value is not None and is_time_field(field):
+        text = _format_time(datetime.fromisoformat(value), now, zone)
     elif text is None and value and field == "wait":
-        text = _wait_text(value)
-    return printable(short(field, value, zone) if text is None else text)
+        text = _format_wait(value)
+    return escape_unprintable(format_short(field, value, zone) if text is None else text)
 
 
-def _long_time(at: datetime, now: datetime, zone: tzinfo | None) -> str:
+def _format_time(at: datetime, now: datetime, zone: tzinfo | None) -> str:
     seconds = (now - at).total_seconds()
-    distance = f"{elapsed(seconds)} ago" if seconds >= 0 else f"in {elapsed(-seconds)}"
+    distance = f"{format_elapsed(seconds)} ago" if seconds >= 0 else f"in {format_elapsed(-seconds)}"
     return f"{at.astimezone(zone):%Y-%m-%d %H:%M:%S %z} ({distance})"
 
 
-def _wait_text(wait: Json) -> str:
+def _format_wait(wait: Json) -> str:
     text = f"{wait.get('kind')}: {wait.get('detail')}"
-    topics = ", ".join(str(each) if isinstance(each, str) else json.dumps(each) for each in wait.get("on") or ())
+    topics = ", ".join(
+        str(topic) if isinstance(topic, str) else json.dumps(topic) for topic in wait.get("topics") or ()
+    )
     return f"{text} (on {topics})" if topics else text

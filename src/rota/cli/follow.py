@@ -1,4 +1,4 @@
-"""Copy a job's logs to the same streams of ours, as they are written."""
+"""Copy the logs of a job to stdout and stderr while they are written."""
 
 from __future__ import annotations
 
@@ -9,81 +9,86 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 from rota.cli.chain import next_in_chain
-from rota.cli.terminal import talk
-from rota.client.absence import STORE_LOOK, StoreAbsence
-from rota.client.ask.job import get_job
-from rota.client.ask.log import follow_log
-from rota.client.problem import Broken
-from rota.client.session import Session
-from rota.client.transport import Stream
-from rota.errors import StoreAway
+from rota.cli.terminal import checked_output, print_notice
+from rota.client.outage import STORE_POLL_INTERVAL, StoreOutage
+from rota.client.problem import ConnectionBroken
+from rota.client.requests.job import get_job
+from rota.client.requests.log import follow_log
+from rota.client.session import SchedulerSession
+from rota.client.transport import ResponseStream
+from rota.errors import StoreUnavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.ask import Json
+    from rota.client.requests import Json
 
 
-def follow_chain(session: Session, job: str, streams: Sequence[str], offsets: Mapping[str, int] | None = None) -> None:
-    """Go on with the chain's next run, and return when the chain has ended."""
+def follow_chain(
+    session: SchedulerSession, job: str, streams: Sequence[str], offsets: Mapping[str, int] | None = None
+) -> None:
+    """Follow the job and its retries, and return when the chain has ended."""
     while True:
         follow(session, job, streams, offsets)
         following = next_in_chain(session, job)
         if following is None:
             return
-        _announce(session.ask(get_job(job)), following)
+        _print_retry(session.request_json(get_job(job)), following)
         job, offsets = following["id"], None
 
 
-def _announce(ended: Json, following: Json) -> None:
-    from rota.cli.field import excuse
+def _print_retry(ended: Json, following: Json) -> None:
+    from rota.cli.field import reason_text
 
-    note = excuse(following)
+    note = reason_text(following)
     outcome = f"{ended['id']} {ended['status']}: {ended['reason']}" if ended["reason"] else f"{ended['id']} ended"
-    talk(f"{outcome}; going on with {following['id']}" + (f", {note}" if note else ""))
+    print_notice(f"{outcome}; following {following['id']}" + (f", {note}" if note else ""))
 
 
-def follow(session: Session, job: str, streams: Sequence[str], offsets: Mapping[str, int] | None = None) -> None:
-    """Return when the job has ended and all it wrote has been copied. Bytes stay as they are."""
+def follow(
+    session: SchedulerSession, job: str, streams: Sequence[str], offsets: Mapping[str, int] | None = None
+) -> None:
+    """Copy the logs byte for byte, and return when the job has ended and its logs are copied."""
     copied = {name: (offsets or {}).get(name, 0) for name in streams}
-    absence = StoreAbsence()
+    outage = StoreOutage()
     with selectors.DefaultSelector() as selector, ExitStack() as opened:
 
-        def begin(name: str) -> None:
-            stream = opened.enter_context(session.open(follow_log(job, name, offset=copied[name])))
+        def open_log(name: str) -> None:
+            stream = opened.enter_context(session.open_stream(follow_log(job, name, offset=copied[name])))
             selector.register(stream, selectors.EVENT_READ, (name, stream))
 
         for name in streams:
-            begin(name)
+            open_log(name)
         while selector.get_map():
             for key, _ in selector.select():
                 name, stream = key.data
-                again = _copy(stream, name, copied, absence)
-                session.answered |= not again
-                if again or stream.finished:
+                must_reopen = _copy_available(stream, name, copied, outage)
+                session.has_answered |= not must_reopen
+                if must_reopen or stream.is_finished:
                     selector.unregister(stream)
                     stream.close()
-                if again:
-                    begin(name)
+                if must_reopen:
+                    open_log(name)
 
 
-def _copy(stream: Stream, name: str, copied: dict[str, int], absence: StoreAbsence) -> bool:
-    """Copy what has come; true when the connection broke and the rest is to be asked for again."""
+def _copy_available(stream: ResponseStream, name: str, copied: dict[str, int], outage: StoreOutage) -> bool:
+    """Copy the received bytes. Return whether the connection broke and the rest must be requested again."""
     try:
         data = stream.receive()
-    except Broken:
+    except ConnectionBroken:
         return True
-    except StoreAway as error:
-        absence.bear(error)
-        time.sleep(STORE_LOOK)
+    except StoreUnavailable as error:
+        outage.raise_if_too_long(error)
+        time.sleep(STORE_POLL_INTERVAL)
         return True
-    absence.over()
-    write(name, data)
+    outage.end()
+    write_log(name, data)
     copied[name] += len(data)
     return False
 
 
-def write(name: str, data: bytes) -> None:
+def write_log(name: str, data: bytes) -> None:
     if data:
         stream = sys.stdout if name == "stdout" else sys.stderr
-        stream.buffer.write(data)
-        stream.buffer.flush()
+        with checked_output():
+            stream.buffer.write(data)
+            stream.buffer.flush()

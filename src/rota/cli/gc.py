@@ -4,118 +4,134 @@ from __future__ import annotations
 
 import argparse
 
-from rota.cli.parser import Usage
-from rota.cli.terminal import say_json, talk
-from rota.client.ask.scheduler import collect, get_collection
-from rota.client.session import Session
+from rota.cli.confirm import DECLINED, add_confirmation, confirm, format_count, should_confirm
+from rota.cli.parser import UsageError
+from rota.cli.terminal import print_json, print_notice
+from rota.client.requests.scheduler import collect_garbage, get_gc_status
+from rota.client.session import SchedulerSession
 from rota.home import find_home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.ask import Json
+    from rota.client.requests import Json
     from rota.home import Home
 
-_QUIET = 2.0
-"""Seconds without a word: what takes longer says how far it is."""
-_MOST_SAID = 20
-_KEPT = {"referenced": "that others refer to", "worktree": "with a worktree", "files": "whose files cannot be removed"}
+_PROGRESS_INTERVAL = 2.0
+"""Seconds between two progress messages."""
+_MAX_KEPT_SHOWN = 20
+_KEPT_REASONS = {
+    "referenced": "that others refer to",
+    "worktree": "with a worktree",
+    "files": "whose files cannot be removed",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--days", metavar="N", help="what ended at least N days ago; 0 is all that has ended (default: gc.days, 7)"
+        "--days",
+        metavar="N",
+        help="Remove jobs that ended at least N days ago; 0 is all ended jobs (default: gc.days, 7).",
     )
-    parser.add_argument("--dry-run", action="store_true", help="say what would be removed, and remove nothing")
+    add_confirmation(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    answer = _collect(find_home(args.home), _days(args.days), dry_run=args.dry_run)
+    home, days = find_home(args.home), _parse_days(args.days)
+    if not args.dry_run and should_confirm(args):
+        plan = _run_collection(home, days, dry_run=True, is_read_only=False)
+        count = plan["removed"]["jobs"]
+        if count > 1 and not confirm(f"remove {count:,} jobs?", [format_summary(plan)]):
+            return DECLINED
+    response = _run_collection(home, days, dry_run=args.dry_run, is_read_only=args.dry_run)
     if args.json:
-        say_json(answer)
+        print_json(response)
         return 0
-    talk(summary(answer))
-    for each in answer["stays"][:_MOST_SAID]:
-        talk(f"kept {each['job']}: {each['detail']}")
-    if len(answer["stays"]) > _MOST_SAID:
-        talk(f"and {len(answer['stays']) - _MOST_SAID} more; --json has them")
-    for text in answer["left"]:
-        talk(f"left behind: {text}")
+    print_notice(format_summary(response))
+    for job in response["kept"][:_MAX_KEPT_SHOWN]:
+        print_notice(f"kept {job['job']}: {job['detail']}")
+    if len(response["kept"]) > _MAX_KEPT_SHOWN:
+        print_notice(f"and {len(response['kept']) - _MAX_KEPT_SHOWN} more; --json lists them")
+    for text in response["remaining"]:
+        print_notice(f"not removed: {text}")
     return 0
 
 
-def _days(text: str | None) -> int | None:
+def _parse_days(text: str | None) -> int | None:
     if text is None:
         return None
     if not text.isascii() or not text.isdecimal() or len(text) > 9:
-        raise Usage(f"--days {text}: write a whole number of days; 0 is all that has ended")
+        raise UsageError(f"--days {text}: write a whole number of days; 0 is all ended jobs")
     return int(text)
 
 
-def _collect(home: Home, days: int | None, *, dry_run: bool) -> Json:
-    """Asked in a thread of its own, so that who waits can be told how far it is."""
+def _run_collection(home: Home, days: int | None, *, dry_run: bool, is_read_only: bool) -> Json:
+    """Send the request in a separate thread, so that this one can print the progress."""
     from threading import Event, Thread
 
-    answers: list[Json] = []
-    trouble: list[BaseException] = []
+    responses: list[Json] = []
+    failure: list[BaseException] = []
     done = Event()
 
-    def ask() -> None:
+    def send_request() -> None:
         try:
-            answers.append(Session(home).ask(collect(days=days, dry_run=dry_run)))
-        except BaseException as error:  # noqa: BLE001 - it is raised again where somebody hears it
-            trouble.append(error)
+            responses.append(
+                SchedulerSession(home, is_read_only=is_read_only).request_json(
+                    collect_garbage(days=days, dry_run=dry_run)
+                )
+            )
+        except BaseException as error:  # noqa: BLE001 - the main thread raises it again
+            failure.append(error)
         done.set()
 
-    Thread(target=ask, daemon=True).start()
-    while not done.wait(_QUIET):
-        _say_progress(home)
-    if trouble:
-        raise trouble[0]
-    return answers[0]
+    Thread(target=send_request, daemon=True).start()
+    while not done.wait(_PROGRESS_INTERVAL):
+        _print_progress(home)
+    if failure:
+        raise failure[0]
+    return responses[0]
 
 
-def _say_progress(home: Home) -> None:
-    """Whatever hinders this, the answer is still to come."""
+def _print_progress(home: Home) -> None:
+    """Print the progress, if it can be read. Errors are ignored: the response of the request is still to come."""
     from rota.errors import RotaError
 
     try:
-        under_way = Session(home, starts=False).ask(get_collection())["under_way"]
+        in_progress = SchedulerSession(home, autostart=False).request_json(get_gc_status())["in_progress"]
     except (RotaError, OSError):
         return
-    if under_way:
-        talk(f"removed {under_way['jobs']:,} jobs so far, {size(under_way['bytes'])} of files")
+    if in_progress:
+        print_notice(f"removed {in_progress['jobs']:,} jobs so far, {format_size(in_progress['bytes'])} of files")
 
 
-_OTHERS = {
-    "slots": "direct execution", "groups": "group", "templates": "archived template", "fires": "schedule time",
+_OTHER_NOUNS = {
+    "reservations": "direct execution",
+    "groups": "group",
+    "templates": "archived template",
+    "fires": "schedule time",
     "deliveries": "webhook message",
-}  # fmt: skip
-"""What goes besides jobs, said where there is any."""
+}
+"""Nouns of the removed objects besides jobs, which are listed only if there are any."""
 
 
-def summary(answer: Json) -> str:
-    removed, kept = answer["removed"], answer["kept"]
-    verb = "would remove" if answer["dry_run"] else "removed"
-    files = f"{size(removed['bytes'])} of files"
-    text = f"{verb} {_count(removed['jobs'], 'job')} ({_count(removed['runs'], 'run')}, "
-    text += f"{_count(removed['events'], 'event')}, {files})"
-    others = [_count(removed[name], noun) for name, noun in _OTHERS.items() if removed.get(name)]
+def format_summary(result: Json) -> str:
+    removed, kept = result["removed"], result["kept_counts"]
+    verb = "would remove" if result["dry_run"] else "removed"
+    files = f"{format_size(removed['bytes'])} of files"
+    text = f"{verb} {format_count(removed['jobs'], 'job')} ({format_count(removed['runs'], 'run')}, "
+    text += f"{format_count(removed['events'], 'event')}, {files})"
+    others = [format_count(removed[name], noun) for name, noun in _OTHER_NOUNS.items() if removed.get(name)]
     text = f"{text}, {', '.join(others)}" if others else text
-    if answer["given_up"]:
-        gave = "would give up" if answer["dry_run"] else "gave up"
-        text += f"; {gave} {_count(answer['given_up'], 'message')} that nobody took"
-    stays = [f"{kept[why]:,} {words}" for why, words in _KEPT.items() if kept.get(why)]
-    return f"{text}; kept {', '.join(stays)}" if stays else text
+    if result["abandoned"]:
+        verb = "would abandon" if result["dry_run"] else "abandoned"
+        text += f"; {verb} {format_count(result['abandoned'], 'undelivered webhook message')}"
+    parts = [f"{kept[reason]:,} {words}" for reason, words in _KEPT_REASONS.items() if kept.get(reason)]
+    return f"{text}; kept {', '.join(parts)}" if parts else text
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def size(count: int) -> str:
-    """`0 bytes`, `3.4 MB`: as much as a glance takes in."""
+def format_size(count: int) -> str:
+    """Format a number of bytes with a unit: `0 bytes`, `3.4 MB`."""
     if count < 1000:
-        return _count(count, "byte")
+        return format_count(count, "byte")
     amount, units = count / 1000, ["kB", "MB", "GB", "TB"]
     while amount >= 999.95 and len(units) > 1:
         amount /= 1000

@@ -1,15 +1,14 @@
-"""`rota graph`: which jobs wait for what, drawn in plain ASCII."""
+"""`rota graph`: draw the dependency graph in plain ASCII."""
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 
-from rota.cli.parser import Usage, job_id
-from rota.cli.terminal import height_of, say, talk, width_of
-from rota.client.ask.graph import get_graph
-from rota.client.session import Session
+from rota.cli.parser import UsageError, job_id
+from rota.cli.terminal import can_redraw, flush, print_notice, print_text, terminal_height, terminal_width
+from rota.client.requests.graph import get_graph
+from rota.client.session import SchedulerSession
 from rota.home import find_home
 
 TYPE_CHECKING = False
@@ -17,107 +16,111 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from rota.client.ask import Json
-    from rota.client.transport import Answer
+    from rota.client.requests import Json
+    from rota.client.transport import HttpResponse
 
-_POLL = 2.0
-"""Seconds. What changes outside the scheduler is announced by nobody, so it is looked at again so often."""
+_POLL_SECONDS = 2.0
+"""Seconds between two reads while nothing is announced: changes outside the scheduler cause no events."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--all", action="store_true", help="finished jobs too")
-    parser.add_argument("--job", metavar="JOB", help="only this job, what it waits for and what waits for it")
-    parser.add_argument("--format", choices=("dag", "json"), default="dag", help="a drawing, or nodes and edges")
-    parser.add_argument("--max-depth", type=int, metavar="N", help="steps of dependencies to follow from a job (3)")
-    parser.add_argument("--watch", action="store_true", help="draw it again whenever something changes, until Ctrl-C")
+    parser.add_argument("--all", action="store_true", help="Include ended jobs.")
+    parser.add_argument("--job", metavar="JOB", help="Show only this job, its dependencies and its dependents.")
+    parser.add_argument(
+        "--format", choices=("dag", "json"), default="dag", help="Print a drawing, or nodes and edges as JSON."
+    )
+    parser.add_argument(
+        "--max-depth", type=int, metavar="N", help="Follow at most N dependency steps from a job (default: 3)."
+    )
+    parser.add_argument("--watch", action="store_true", help="Redraw the graph after each change, until Ctrl-C.")
 
 
 def run(args: argparse.Namespace) -> int:
     if args.max_depth is not None and args.max_depth < 0:
-        raise Usage("--max-depth takes a number of steps, 0 or more")
-    form = "json" if args.json else args.format
-    wanted = {
-        "format": form,
+        raise UsageError("--max-depth takes a number of steps, 0 or more")
+    format_name = "json" if args.json else args.format
+    request = {
+        "format": format_name,
         "all": args.all,
         "job": None if args.job is None else job_id(args.job),
         "max_depth": args.max_depth,
     }
-    session = Session(find_home(args.home))
+    session = SchedulerSession(find_home(args.home), is_read_only=True)
     if args.watch:
-        _watch(session, wanted, _say_line if form == "json" else _easel() if _can_redraw() else _say_page)
-    answer = session.ask(get_graph(**wanted))
-    say(as_json(answer) if form == "json" else answer["text"])
-    if answer.get("left_out"):
-        talk(_rest(answer))
+        _watch_graph(
+            session,
+            request,
+            _print_line if format_name == "json" else _make_canvas_printer() if can_redraw(sys.stdout) else _print_page,
+        )
+    response = session.request_json(get_graph(**request))
+    print_text(as_json(response) if format_name == "json" else response["text"])
+    if response.get("skipped"):
+        print_notice(_hidden_text(response))
     return 0
 
 
-def as_json(answer: Json) -> str:
-    """One node and one edge a line: ten thousand of them are to be read and written at once."""
+def as_json(graph: Json) -> str:
+    """Return the graph as JSON with one node or edge a line, which is fast for ten thousand of them."""
     import json
 
-    return "{\n" + ",\n".join(f"  {json.dumps(name)}: {_lines(part)}" for name, part in answer.items()) + "\n}"
+    return "{\n" + ",\n".join(f"  {json.dumps(name)}: {_format_part(part)}" for name, part in graph.items()) + "\n}"
 
 
-def _lines(part: object) -> str:
+def _format_part(part: object) -> str:
     import json
 
     dump = json.JSONEncoder(ensure_ascii=False).encode
     if not isinstance(part, list) or not part:
         return dump(part)
-    return "[\n" + ",\n".join(f"    {dump(each)}" for each in part) + "\n  ]"
+    return "[\n" + ",\n".join(f"    {dump(item)}" for item in part) + "\n  ]"
 
 
-def _rest(answer: Json) -> str:
-    left_out = answer["left_out"]
-    if "nodes" in answer:
-        return f"{left_out} more jobs; --job JOB looks at one of them"
-    return f"{left_out} more job{'s' * (left_out != 1)}; --job JOB looks at one, --format json has all"
+def _hidden_text(graph: Json) -> str:
+    skipped = graph["skipped"]
+    if "nodes" in graph:
+        return f"{skipped} more jobs; --job JOB shows one of them"
+    return f"{skipped} more job{'s' * (skipped != 1)}; --job JOB shows one, --format json lists all"
 
 
-def _watch(session: Session, wanted: dict[str, Any], show: Callable[[Answer], None]) -> None:
-    """Until Ctrl-C, or until the scheduler is stopped."""
-    seen: str | None = None
+def _watch_graph(session: SchedulerSession, request: dict[str, Any], show: Callable[[HttpResponse], None]) -> None:
+    """Show each new version of the graph until Ctrl-C, or until the scheduler stops."""
+    last_seen: str | None = None
     while True:
-        answer = session.answer(get_graph(**wanted, wait=_POLL, seen=seen))
-        if answer.status != 304:
-            seen = answer.headers.get("etag")
-            show(answer)
+        response = session.request(get_graph(**request, wait=_POLL_SECONDS, last_seen=last_seen))
+        if response.status != 304:
+            last_seen = response.headers.get("etag")
+            show(response)
 
 
-def _say_line(answer: Answer) -> None:
-    """Each graph on a line of its own, for programs."""
-    say(answer.body.decode())
-    sys.stdout.flush()
+def _print_line(response: HttpResponse) -> None:
+    """Print a graph as one line of JSON, for programs."""
+    print_text(response.body.decode())
+    flush()
 
 
-def _say_page(answer: Answer) -> None:
-    """Where nothing can be drawn over: one below the other, an empty line between them."""
-    say(answer.json()["text"] + "\n")
-    sys.stdout.flush()
+def _print_page(response: HttpResponse) -> None:
+    """Print a graph and an empty line, for output that cannot be redrawn."""
+    print_text(response.json()["text"] + "\n")
+    flush()
 
 
-def _can_redraw() -> bool:
-    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-
-
-def _easel() -> Callable[[Answer], None]:
+def _make_canvas_printer() -> Callable[[HttpResponse], None]:
     from rota.cli.live import Canvas
 
     canvas = Canvas(sys.stdout)
 
-    def show(answer: Answer) -> None:
-        width, height = width_of(sys.stdout) or 80, height_of(sys.stdout)
-        canvas.draw(fitted(answer.json(), width=width - 1, height=height - 1))
+    def show(response: HttpResponse) -> None:
+        width, height = terminal_width(sys.stdout) or 80, terminal_height(sys.stdout)
+        canvas.draw(fit_to_screen(response.json(), width=width - 1, height=height - 1))
 
     return show
 
 
-def fitted(answer: Json, *, width: int, height: int) -> list[str]:
-    """As much of it as a terminal shows, with a word on the rest."""
-    lines = answer["text"].split("\n")
-    last = [f"... {_rest(answer)}"] if answer["left_out"] else []
+def fit_to_screen(graph: Json, *, width: int, height: int) -> list[str]:
+    """Return the lines of the graph that fit the terminal, and a line on the number of hidden ones."""
+    lines = graph["text"].split("\n")
+    last = [f"... {_hidden_text(graph)}"] if graph["skipped"] else []
     hidden = len(lines) + len(last) - height
     if hidden > 0:
-        lines, last = lines[: height - 1], [f"... {hidden + 1} more lines; without --watch they are all there"]
+        lines, last = lines[: height - 1], [f"... {hidden + 1} more lines; run without --watch to see all"]
     return [line if len(line) <= width else f"{line[: width - 3]}..." for line in (*lines, *last)]

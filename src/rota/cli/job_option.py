@@ -1,71 +1,121 @@
-"""The options by which a job is asked for, alike in `rota submit` and `rota schedule`."""
+"""Job options that `rota submit` and `rota schedule` share."""
 
 from __future__ import annotations
 
 import argparse
 
-from rota.cli.asked import draw, lock
-from rota.cli.param import PARAM_HELP, params
+from rota.cli.environment_options import parse_lock, parse_pool
+from rota.cli.param import PARAM_SYNTAX, parse_params
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.ask import Json
+    from rota.client.requests import Json
 
-_AS_GIVEN = (
-    "template", "type", "priority", "needs", "produces", "missing_producer", "pin", "flow", "phase", "unique", "target",
-    "timeout", "idle_timeout", "delay", "retries", "retry", "skip_if", "base",
-)  # fmt: skip
-_FLAGS = ("parallelizable", "worktree", "patch", "with_diff")
+_PLAIN_OPTIONS = (
+    "template",
+    "type",
+    "priority",
+    "needs",
+    "produces",
+    "missing_producer",
+    "pin",
+    "flow",
+    "phase",
+    "unique",
+    "target",
+    "timeout",
+    "idle_timeout",
+    "delay",
+    "retries",
+    "retry",
+    "skip_if",
+    "base",
+)
+_FLAG_OPTIONS = ("parallelizable", "worktree", "patch", "with_diff")
 
 
-def add_job_options(parser: argparse.ArgumentParser, *, when: str, since: str, if_taken: str, retries: int) -> None:
-    """`when` it is made, `since` when its delay runs, `if_taken` what becomes of it when its key is in use."""
+def add_job_options(
+    parser: argparse.ArgumentParser, *, time_phrase: str, delay_phrase: str, on_conflict: str, retries: int
+) -> None:
+    """Add the job options. The phrases complete the help texts: `time_phrase` says when the job is submitted,
+    `delay_phrase` when its delay starts, and `on_conflict` what happens if its unique key is in use."""
     add = parser.add_argument
-    add("--template", metavar="T", help="what else it is asked for, and its command; `rota template list` shows them")
-    add("--param", action="append", metavar="K=V", help=PARAM_HELP)
-    add("--type", help="its kind; draws from the pool type/TYPE")
-    add("--priority", type=int, metavar="N", help="higher goes first; 0 unless given")
-    add("--needs", action="append", metavar="ARTIFACT", help="wait until it is there, as file:plan.md or plan_doc:NAME")
-    add("--produces", action="append", metavar="ARTIFACT", help="what it makes; those who need it wait for it")
-    add("--missing-producer", choices=("block", "wait"), help="if nobody is to produce what it needs; block unless set")
-    add("--pin", metavar="BRANCH[@OID]", help=f"run only while the branch stands where it does {when}, or at OID")
-    add("--lock", action="append", metavar="KEY[:shared]", help="hold this key while it runs")
-    add("--pool", action="append", metavar="NAME[=W]", help="draw W (1) from this pool")
-    add("--flow", help="its flow; draws from the pool flow/FLOW")
-    add("--phase", metavar="P", help="its phase of the flow: one job of both runs at a time")
-    add("--parallelizable", action="store_true", help="it may run beside others of its phase and flow")
-    add("--unique", metavar="KEY", help=f"not while another with this key is active: then {if_taken}")
-    add("--target", help="where its work belongs; draws from the pool target/TARGET")
-    add("--timeout", metavar="D", help="end it after so long, as 90s or 1h30m")
-    add("--idle-timeout", metavar="D", help="end it when it has written nothing for so long")
-    add("--delay", metavar="D", help=f"do not start before so long {since}")
-    add("--retries", type=int, metavar="N", help=f"if it fails, try it again up to N times; {retries} unless given")
-    add("--retry", metavar="NAME", help="the retry policy: default, fleet, or one of your [retry.NAME]")
-    add("--skip-if", metavar="CMD", help="skip it if this shell command exits 0")
-    add("--worktree", action="store_true", help="run it in a git worktree and branch of its own")
-    add("--base", metavar="REF", help="what to make the worktree from; HEAD unless given")
-    add("--patch", action="store_true", help="keep what it changes in the working tree as command.patch")
-    add("--with-diff", action="store_true", help=f"give it what is not committed {when}, as $ROTA_INPUT_PATCH")
-    add("--webhook", action="append", metavar="URL", help="tell this URL how it ends")
+    add(
+        "--template",
+        metavar="T",
+        help="Use the command and the defaults of template T; `rota template list` lists templates.",
+    )
+    add("--param", action="append", metavar="K=V", help=f"Set a param: {PARAM_SYNTAX}.")
+    add("--type", help="Set the job type; the job draws from the pool type/TYPE.")
+    add("--priority", type=int, metavar="N", help="Set the priority; higher priorities start first (default: 0).")
+    add(
+        "--needs",
+        action="append",
+        metavar="ARTIFACT",
+        help="Wait for this artifact, for example file:plan.md or plan_doc:NAME.",
+    )
+    add(
+        "--produces",
+        action="append",
+        metavar="ARTIFACT",
+        help="Declare an artifact that the job produces; jobs that need it wait.",
+    )
+    add(
+        "--missing-producer",
+        choices=("block", "wait"),
+        help="Block or wait if no job produces a needed artifact (default: wait for file: and custom:, else block).",
+    )
+    add(
+        "--pin", metavar="BRANCH[@OID]", help=f"Run only while BRANCH points to OID, or to its commit at {time_phrase}."
+    )
+    add("--lock", action="append", metavar="KEY[:shared]", help="Hold this lock while the job runs.")
+    add("--pool", action="append", metavar="NAME[=W]", help="Draw W units (default: 1) from this pool.")
+    add("--flow", help="Set the flow; the job draws from the pool flow/FLOW.")
+    add("--phase", metavar="PHASE", help="Set the phase; one job of a flow and phase runs at a time.")
+    add("--parallelizable", action="store_true", help="Allow the job to run next to others of its flow and phase.")
+    add("--unique", metavar="KEY", help=f"Allow one active job with this key; if there is one, {on_conflict}.")
+    add("--target", help="Set the target; the job draws from the pool target/TARGET.")
+    add("--timeout", metavar="DURATION", help="Kill the job after DURATION, for example 90s or 1h30m.")
+    add("--idle-timeout", metavar="DURATION", help="Kill the job after DURATION without output.")
+    add("--delay", metavar="DURATION", help=f"Start the job no earlier than DURATION {delay_phrase}.")
+    add("--retries", type=int, metavar="N", help=f"Retry the job up to N times if it fails (default: {retries}).")
+    add("--retry", metavar="NAME", help="Set the retry policy: default, fleet, or a configured [retry.NAME].")
+    add("--skip-if", metavar="CMD", help="Skip the job if this shell command exits with 0.")
+    add("--worktree", action="store_true", help="Run the job in its own git worktree and branch.")
+    add("--base", metavar="REF", help="Create the worktree from REF (default: HEAD).")
+    add(
+        "--patch", action="store_true", help="Save the changes that the job makes to the working tree as command.patch."
+    )
+    add(
+        "--with-diff",
+        action="store_true",
+        help=f"Pass the uncommitted changes at {time_phrase} to the job as $ROTA_INPUT_PATCH.",
+    )
+    add("--webhook", action="append", metavar="URL", help="Notify this URL when the job ends.")
     add(
         "--webhook-event",
         action="append",
-        metavar="E",
-        help="of what; job.run.completed, .failed, .skipped unless given",
+        metavar="EVENT",
+        help="Notify of this event only (default: job.run.completed, .failed and .skipped).",
     )
-    add("--env", action="append", metavar="K=V", help="set in its environment, on top of yours")
-    add("--cwd", metavar="DIR", help="its working directory instead of yours")
+    add(
+        "--env",
+        action="append",
+        metavar="K=V",
+        help="Set an environment variable, in addition to the environment of the caller.",
+    )
+    add("--cwd", metavar="DIR", help="Run the job in DIR (default: the current directory).")
 
 
-def job_asked(args: argparse.Namespace) -> Json:
-    """As the API takes it; what was not asked for is left out, so that the server's defaults hold."""
-    asked: Json = {name: getattr(args, name) for name in _AS_GIVEN}
-    asked |= {name: getattr(args, name) or None for name in _FLAGS}
-    asked |= {
-        "params": params(args.param) or None,
-        "locks": [lock(text) for text in args.lock or ()] or None,
-        "pools": dict(draw(text) for text in args.pool or ()) or None,
+def job_options(args: argparse.Namespace) -> Json:
+    """Return the given options as fields of the request; the defaults of the server apply to the others."""
+    request: Json = {name: getattr(args, name) for name in _PLAIN_OPTIONS}
+    request |= {name: getattr(args, name) or None for name in _FLAG_OPTIONS}
+    request |= {
+        "params": parse_params(args.param) or None,
+        "locks": [parse_lock(text) for text in args.lock or ()] or None,
+        "pools": dict(parse_pool(text) for text in args.pool or ()) or None,
         "webhooks": args.webhook,
         "webhook_events": args.webhook_event,
     }
-    return {name: value for name, value in asked.items() if value is not None}
+    return {name: value for name, value in request.items() if value is not None}

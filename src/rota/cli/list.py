@@ -1,145 +1,265 @@
-"""`rota list`: jobs as a table, as blocks or as JSON, those that are not finished unless more is asked for."""
+"""`rota list`: list jobs as a table, as blocks or as JSON; by default only unfinished jobs.
+
+Jobs are read and printed page by page, so that a list of any length starts immediately and needs only the memory of a
+page. Only `--by` must read all jobs before its first heading; it stores them in a file (`cli/job_grouping.py`).
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 
-from rota.cli import by, display
+from rota.cli import display, job_grouping
 from rota.cli.field import MARKS
-from rota.cli.parser import Usage, group_id
-from rota.cli.render import job_block, job_table
-from rota.cli.terminal import has_colour, say, say_json, talk, width_of
-from rota.client.ask.job import ACTIVE, TERMINAL, list_jobs
-from rota.client.ask.scheduler import list_pools
-from rota.client.session import Session
-from rota.display import COLUMNS
+from rota.cli.live import Canvas
+from rota.cli.parser import UsageError, group_id
+from rota.cli.render import JobTable, job_block
+from rota.cli.terminal import (
+    JsonObject,
+    can_redraw,
+    flush,
+    has_color,
+    print_json_parts,
+    print_notice,
+    print_text,
+    terminal_height,
+    terminal_width,
+)
+from rota.client.requests import MAX_PAGE_SIZE
+from rota.client.requests.job import ACTIVE_STATUSES, TERMINAL_STATUSES, list_jobs
+from rota.client.requests.scheduler import list_pools
+from rota.client.session import SchedulerSession
+from rota.columns import DEFAULT_COLUMNS
 from rota.home import find_home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.ask import Json
+    from typing import Any
 
-_STATUSES = (*ACTIVE, *TERMINAL)
+    from rota.client.requests import Json
+
+_STATUSES = (*ACTIVE_STATUSES, *TERMINAL_STATUSES)
 _FILTERS = ("name", "type", "flow", "phase", "target", "group")
-_PAGE = 500
+_FIRST_PAGE_SIZE = 100
+"""Jobs on the first page: few, so that the first line is printed immediately."""
+_MIN_ROWS = 50
+"""Minimum number of jobs listed on a terminal of any size."""
+_RESERVED_ROWS = 3
+"""Terminal lines for the header, the footer and the prompt."""
+_MAX_MEMORY_BYTES = 1 << 20
+"""Maximum bytes of grouped jobs in memory; beyond that they are stored in a file."""
+_BITS_PER_WORD = 4096
 
 
-def _status(text: str) -> str:
+def _parse_status(text: str) -> str:
     return text.upper().replace("-", "_")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--all", action="store_true", help="finished jobs too")
+    parser.add_argument("--all", action="store_true", help="Include ended jobs.")
     parser.add_argument(
-        "--status", action="append", type=_status, choices=_STATUSES, metavar="S",
-        help=f"only jobs with this status; may be repeated. One of {', '.join(_STATUSES)}",
-    )  # fmt: skip
+        "--status",
+        action="append",
+        type=_parse_status,
+        choices=_STATUSES,
+        metavar="S",
+        help=f"List only jobs with this status: {', '.join(_STATUSES)}. Can be repeated.",
+    )
     for name in _FILTERS:
-        parser.add_argument(f"--{name}", metavar="X", help=f"only jobs of this {name}")
-    parser.add_argument("--limit", type=int, metavar="N", help="at most N jobs")
+        parser.add_argument(f"--{name}", metavar="X", help=f"List only jobs of this {name}.")
+    parser.add_argument("--limit", type=int, metavar="N", help="List at most N jobs.")
     parser.add_argument(
-        "--by", choices=by.KEYS,
-        help="under a heading for each, with what is not ready marked; by pool, under each one that has a limit",
-    )  # fmt: skip
+        "--by",
+        choices=job_grouping.KEYS,
+        help="Group the jobs under headings and mark jobs that are not ready; pool groups by each limited pool.",
+    )
     display.add_arguments(parser, "list")
 
 
 def run(args: argparse.Namespace) -> int:
     if args.limit is not None and args.limit < 1:
-        raise Usage("--limit takes the number of jobs to list, 1 or more")
-    display.check(args)
-    session = Session(find_home(args.home))
+        raise UsageError("--limit takes the number of jobs to list, 1 or more")
+    display.check_options(args)
+    session = SchedulerSession(find_home(args.home), is_read_only=True)
     args.group = None if args.group is None else group_id(args.group)
-    only = [(name, getattr(args, name)) for name in _FILTERS if getattr(args, name) is not None]
-    answer = collect(session, args.status or (() if args.all else ACTIVE), args.limit, only)
-    chosen, fields = display.choose(args, session, "list")
-    pools = session.ask(list_pools()) if args.by == "pool" else None
-    groups: by.Groups = [(None, answer["jobs"])]
-    groups = by.groups(answer["jobs"], args.by, pools) if args.by else groups
-    if chosen == "json":
-        _say_json(answer, groups, args.by, fields)
+    filters = [(name, getattr(args, name)) for name in _FILTERS if getattr(args, name) is not None]
+    format_name, fields = display.choose_display(args, session, "list")
+    limit = args.limit
+    if limit is None and format_name != "json" and sys.stdout.isatty():
+        limit = max(_MIN_ROWS, terminal_height(sys.stdout) - _RESERVED_ROWS)
+    listing = JobListing(session, args.status or (() if args.all else ACTIVE_STATUSES), limit, dict(filters))
+    if args.by:
+        from tempfile import SpooledTemporaryFile
+
+        pools = session.request_json(list_pools()) if args.by == "pool" else None
+        with SpooledTemporaryFile(_MAX_MEMORY_BYTES) as file:
+            _print_grouped(listing, job_grouping.JobGrouping(args.by, pools, file), format_name, fields)
+    elif format_name == "json":
+        _print_json(listing, fields)
+    else:
+        _print_pages(listing, format_name, fields)
+    if format_name == "json":
         return 0
-    heads = [by.heading(args.by, key, jobs, pools) for key, jobs in groups] if args.by else []
-    if answer["jobs"]:
-        shape = _blocks if chosen == "block" else _table
-        say("\n".join(shape([jobs for _, jobs in groups], heads, fields)))
-    if answer["jobs"] and (args.by or "mark" in (fields or ())):
-        talk(", ".join(f"{sign} {meaning}" for sign, meaning in MARKS.items()))
-    _footer(args, answer, is_filtered=bool(only))
+    if listing.count and (args.by or "mark" in (fields or ())):
+        print_notice(", ".join(f"{sign} {meaning}" for sign, meaning in MARKS.items()))
+    _print_footer(args, listing, is_filtered=bool(filters))
     return 0
 
 
-def collect(session: Session, statuses: Sequence[str], limit: int | None, only: Sequence[tuple[str, str]] = ()) -> Json:
-    """All pages as one, up to `limit` jobs."""
-    found: list[Json] = []
-    cursor: str | None = None
-    while True:
-        size = _PAGE if limit is None else min(_PAGE, limit - len(found))
-        page = session.ask(list_jobs(status=statuses, limit=size, cursor=cursor, **dict(only)))
-        known = {job["id"] for job in found}  # one that has ended meanwhile is on two pages
-        found += [job for job in page["jobs"] if job["id"] not in known]
-        cursor = page.get("next")
-        if cursor is None or (limit is not None and len(found) >= limit):
-            return {"jobs": found[:limit], "next": cursor, "counts": page.get("counts") or {}}
+class JobListing:
+    """Listing of the requested jobs, with one page in memory at a time."""
+
+    def __init__(
+        self, session: SchedulerSession, statuses: Sequence[str], limit: int | None, filters: dict[str, str]
+    ) -> None:
+        self._session = session
+        self._statuses = statuses
+        self._limit = limit
+        self._filters: dict[str, Any] = dict(filters)
+        self.count = 0
+        """Number of jobs listed so far."""
+        self.next: str | None = None
+        """Cursor of the next page, or None after the last one."""
+        self.counts: Json = {}
+        """Number of jobs of each status, among all jobs."""
+
+    def pages(self) -> Iterator[list[Json]]:
+        listed = _ListedJobs()
+        size = _FIRST_PAGE_SIZE
+        while True:
+            size = size if self._limit is None else min(size, self._limit - self.count)
+            page = self._session.request_json(
+                list_jobs(status=self._statuses, limit=size, cursor=self.next, **self._filters)
+            )
+            if self.next is None:
+                self.counts = page.get("counts") or {}
+            jobs = [job for job in page["jobs"] if listed.add(job["id"])]
+            self.count += len(jobs)
+            self.next = page.get("next")
+            yield jobs
+            if self.next is None or self.count == self._limit:
+                return
+            size = MAX_PAGE_SIZE
+
+    def count_remaining(self) -> int:
+        """Request the number of jobs that are not listed."""
+        page = self._session.request_json(list_jobs(status=self._statuses, limit=1, total=True, **self._filters))
+        total: int = page["total"]
+        return max(1, total - self.count)
 
 
-def _say_json(answer: Json, groups: by.Groups, key: str | None, fields: Sequence[str] | None) -> None:
-    now = datetime.now(UTC)
-    shown = [
-        {"key": name, "counts": by.counts(jobs), "jobs": [display.pick(job, fields, now) for job in jobs]}
-        for name, jobs in groups
-    ]
-    rest = {name: value for name, value in answer.items() if name != "jobs"}
-    say_json({"by": key, "groups": shown, **rest} if key else {"jobs": shown[0]["jobs"], **rest})
+class _ListedJobs:
+    """Bit set of the listed job numbers: a job that moves or ends between two pages appears on both."""
+
+    def __init__(self) -> None:
+        self._bits: dict[int, int] = {}
+
+    def add(self, job: str) -> bool:
+        """Add a job. Return whether it is new."""
+        word, bit = divmod(int(job.removeprefix("job-")), _BITS_PER_WORD)
+        before = self._bits.get(word, 0)
+        self._bits[word] = before | 1 << bit
+        return not before >> bit & 1
 
 
-def _table(groups: Sequence[Sequence[Json]], heads: Sequence[str], fields: Sequence[str] | None) -> list[str]:
-    """One table, so that the columns of all groups stand below each other."""
-    width, colour, now = width_of(sys.stdout), has_colour(sys.stdout), datetime.now(UTC)
-    jobs = [job for group in groups for job in group]
-    columns = _marked(fields or COLUMNS) if heads else fields or COLUMNS
-    lines = job_table(jobs, columns, now=now, width=width, colour=colour)
-    if not heads:
-        return lines
-    shown, place = lines[:1], 1
-    for head, group in zip(heads, groups, strict=True):
-        shown += ["", head, *lines[place : place + len(group)]]
-        place += len(group)
-    return shown
+def _print_pages(listing: JobListing, format_name: str, fields: Sequence[str] | None) -> None:
+    color, now = has_color(sys.stdout), datetime.now(UTC)
+    table = JobTable(fields or DEFAULT_COLUMNS, now=now, width=terminal_width(sys.stdout), color=color)
+    is_first = True
+    for jobs in listing.pages():
+        if format_name == "block":
+            for job in jobs:
+                print_text("\n".join([*([] if is_first else [""]), *job_block(job, fields, now=now, color=color)]))
+                is_first = False
+        elif jobs:
+            print_text("\n".join(table.lines(jobs)))
+        flush()
 
 
-def _blocks(groups: Sequence[Sequence[Json]], heads: Sequence[str], fields: Sequence[str] | None) -> list[str]:
-    colour, now = has_colour(sys.stdout), datetime.now(UTC)
-    shown: list[str] = []
-    for number, group in enumerate(groups):
-        shown += ["", heads[number]] if heads else []
-        for job in group:
-            block = job_block(job, _marked(fields) if heads and fields else fields, now=now, colour=colour)
-            mark = job_block(job, ("mark",), now=now) if heads and not fields else []
-            shown += ["", *mark, *block]
-    return shown[1:]
+def _print_json(listing: JobListing, fields: Sequence[str] | None) -> None:
+    now, pages = datetime.now(UTC), listing.pages()
+    first = next(pages)  # raise an error before any output
+
+    def jobs() -> Iterator[Json]:
+        for page in chain([first], pages):
+            yield from (display.select_fields(job, fields, now) for job in page)
+            flush()
+
+    def parts() -> Iterator[tuple[str, Any]]:
+        yield "jobs", jobs()
+        yield "next", listing.next
+        yield "counts", listing.counts
+
+    print_json_parts(JsonObject(parts()))
 
 
-def _marked(fields: Sequence[str]) -> Sequence[str]:
+def _print_grouped(
+    listing: JobListing, grouping: job_grouping.JobGrouping, format_name: str, fields: Sequence[str] | None
+) -> None:
+    color, now = has_color(sys.stdout), datetime.now(UTC)
+    if format_name == "json":
+        _read_grouped(listing, grouping, lambda job: display.select_fields(job, fields, now))
+        groups = (
+            JsonObject([("key", group.key), ("counts", group.counts()), ("jobs", grouping.rendered_jobs(group))])
+            for group in grouping.groups()
+        )
+        parts = [("by", grouping.key_name), ("groups", groups), ("next", listing.next), ("counts", listing.counts)]
+        print_json_parts(JsonObject(parts))
+    elif format_name == "block":
+        names = _with_mark(fields) if fields else None
+        _read_grouped(listing, grouping, lambda job: _block_with_mark(job, names, now=now, color=color))
+        for number, group in enumerate(grouping.groups()):
+            print_text(("\n" if number else "") + grouping.heading(group))
+            for lines in grouping.rendered_jobs(group):
+                print_text("\n".join(["", *lines]))
+    else:  # one table, so that the columns of all groups are aligned
+        table = JobTable(_with_mark(fields or DEFAULT_COLUMNS), now=now, width=terminal_width(sys.stdout), color=color)
+        _read_grouped(listing, grouping, table.row)
+        if listing.count:
+            print_text("\n".join(table.lines_from_cells([])))
+        for group in grouping.groups():
+            print_text(f"\n{grouping.heading(group)}")
+            for row in grouping.rendered_jobs(group):
+                print_text("\n".join(table.lines_from_cells([row])))
+
+
+def _read_grouped(listing: JobListing, grouping: job_grouping.JobGrouping, render: Callable[[Json], Any]) -> None:
+    """Read all jobs. On a terminal, a line on stderr counts them meanwhile."""
+    canvas = Canvas(sys.stderr)
+    for jobs in listing.pages():
+        for job in jobs:
+            grouping.add(job, render(job))
+        if listing.next is not None and can_redraw(sys.stderr):
+            canvas.draw([f"rota: {listing.count:,} jobs read"])
+    canvas.clear()
+
+
+def _block_with_mark(job: Json, fields: Sequence[str] | None, *, now: datetime, color: bool) -> list[str]:
+    mark = [] if fields else job_block(job, ("mark",), now=now)
+    return [*mark, *job_block(job, fields, now=now, color=color)]
+
+
+def _with_mark(fields: Sequence[str]) -> Sequence[str]:
     return fields if "mark" in fields else ("mark", *fields)
 
 
-def _footer(args: argparse.Namespace, answer: Json, *, is_filtered: bool) -> None:
-    if answer["next"] is not None:
-        talk(f"there are more; --limit {args.limit * 2} shows further ones")
+def _print_footer(args: argparse.Namespace, listing: JobListing, *, is_filtered: bool) -> None:
+    if listing.next is not None:
+        rest = listing.count_remaining()
+        print_notice(f"{rest:,} more job{'s' * (rest != 1)}; --limit N lists more, output to a pipe lists all")
     if args.all or args.status:
-        if not answer["jobs"]:
-            talk("no such jobs")
+        if not listing.count:
+            print_notice("no matching jobs")
         return
-    if not answer["jobs"]:
-        talk("no such active jobs" if is_filtered else "no active jobs")
-    if is_filtered:  # Those the scheduler counts are all that there are, not these.
-        talk("finished jobs are left out; --all lists them too")
+    if not listing.count:
+        print_notice("no matching active jobs" if is_filtered else "no active jobs")
+    if is_filtered:  # the counts are those of all jobs, not of the matching ones
+        print_notice("ended jobs are not listed; --all includes them")
         return
-    ended = {status: count for status in TERMINAL if (count := answer["counts"].get(status, 0))}
+    ended = {status: count for status in TERMINAL_STATUSES if (count := listing.counts.get(status, 0))}
     if ended:
         total, parts = sum(ended.values()), ", ".join(f"{count} {status}" for status, count in ended.items())
-        talk(f"{total} finished job{'s' * (total != 1)} hidden ({parts}); --all shows them")
+        print_notice(f"{total} ended job{'s' * (total != 1)} hidden ({parts}); --all lists them")

@@ -1,109 +1,159 @@
-"""`rota logs`: what a job wrote, byte for byte, each stream on its own."""
+"""`rota logs`: print the output of a job byte for byte, each stream to its own descriptor."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
 
-from rota.cli.follow import follow_chain, write
-from rota.cli.parser import Usage, job_id
-from rota.cli.terminal import say_json
-from rota.client.ask.log import PIECE, get_log, get_logs
-from rota.client.ask.run import get_run
-from rota.client.session import Session
+from rota.cli.follow import follow_chain, write_log
+from rota.cli.parser import UsageError, job_id
+from rota.cli.stored_job import StoredJob, StoredLog
+from rota.cli.terminal import print_json, print_notice
+from rota.client.problem import NotRunning
+from rota.client.requests.log import CHUNK_BYTES, get_log, get_logs
+from rota.client.requests.run import get_run
+from rota.client.session import SchedulerSession
 from rota.home import find_home
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from rota.home import Home
+
 _STREAMS = {"stdout": ("stdout",), "stderr": ("stderr",), "both": ("stdout", "stderr")}
-_PIECE = 1 << 16
-"""Bytes asked for at a time on the way back from the end."""
+_CHUNK_BYTES = 1 << 16
+"""Bytes per read while searching backward from the end."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("job", metavar="JOB|RUN", help="a job as it is now, or one of its runs")
-    parser.add_argument("--run", metavar="RUN", help="this run of the job: a rewound job has earlier ones")
-    parser.add_argument("--stream", choices=_STREAMS, default="both", help="which of its streams; both unless given")
-    parser.add_argument("-f", "--follow", action="store_true", help="go on until the job and its retries have ended")
+    parser.add_argument("job", metavar="JOB|RUN", help="The job, with its current run, or one of its runs.")
+    parser.add_argument("--run", metavar="RUN", help="Print this run of the job; a rewound job has earlier runs.")
+    parser.add_argument("--stream", choices=_STREAMS, default="both", help="Print only this stream (default: both).")
+    parser.add_argument(
+        "-f", "--follow", action="store_true", help="Follow the output until the job and its retries have ended."
+    )
     end = parser.add_mutually_exclusive_group()
-    end.add_argument("--tail", type=int, metavar="N", help="begin with the last N lines of each stream")
-    end.add_argument("--bytes", type=int, metavar="N", help="begin with the last N bytes of each stream")
+    end.add_argument("--tail", type=int, metavar="N", help="Start with the last N lines of each stream.")
+    end.add_argument("--bytes", type=int, metavar="N", help="Start with the last N bytes of each stream.")
 
 
 def run(args: argparse.Namespace) -> int:
     if args.follow and args.json:
-        raise Usage("--follow and --json do not go together: JSON is complete or nothing")
+        raise UsageError("--follow and --json cannot be combined, because JSON must be complete; remove one of them")
     if args.tail is not None and args.tail < 0:
-        raise Usage("--tail takes the number of lines to show, 0 or more")
+        raise UsageError("--tail takes the number of lines to show, 0 or more")
     if args.bytes is not None and args.bytes < 0:
-        raise Usage("--bytes takes the number of bytes to show, 0 or more")
-    session = Session(find_home(args.home))
-    job = _of_run(session, args) if args.job.startswith("run-") else job_id(args.job)
-    if args.follow and args.run:
-        raise Usage("--follow goes on with the job as it is now, so it takes no run")
-    streams = _STREAMS[args.stream]
-    offsets = _beginnings(session, job, streams, args)
-    if args.json:
-        whole = {
-            name: b"".join(pieces(session, job, name, offset=offsets.get(name, 0), run=args.run)) for name in streams
-        }
-        say_json({"job": job, **{name: text.decode("utf-8", "replace") for name, text in whole.items()}})
-        return 0
-    if not args.follow or offsets:
-        for name in streams:
-            offsets[name] = _print(session, job, name, offsets.get(name, 0), args.run)
-    if args.follow:
-        follow_chain(session, job, streams, offsets)
+        raise UsageError("--bytes takes the number of bytes to show, 0 or more")
+    if args.run is not None and args.job.startswith("run-"):
+        raise UsageError("--run takes a job as argument; remove --run, or name the job instead of the run")
+    session = SchedulerSession(find_home(args.home), is_read_only=True)
+    try:
+        job = _job_of_run(session, args) if args.job.startswith("run-") else job_id(args.job)
+        if args.follow and args.run:
+            raise UsageError("--follow follows the current run of a job; remove the run, or remove --follow")
+        offsets = _print_logs(ServedJob(session, job), args)
+        if args.follow:
+            follow_chain(session, job, _STREAMS[args.stream], offsets)
+    except NotRunning as error:
+        if session.has_answered:
+            raise
+        _print_stored_logs(session.home, args, error)
     return 0
 
 
-def _of_run(session: Session, args: argparse.Namespace) -> str:
-    """The job of the run that was named instead of a job."""
-    if args.run is not None:
-        raise Usage("name a job with --run, or a run without it")
+def _print_stored_logs(home: Home, args: argparse.Namespace, error: NotRunning) -> None:
+    """Print the files of a job whose scheduler is stopped."""
+    if args.job.startswith("run-"):
+        raise NotRunning(
+            f"{error.message}\nwithout a scheduler, name the job of the run: `rota logs JOB --run {args.job}`",
+            has_stale_socket=error.has_stale_socket,
+        ) from None
+    stored = StoredJob(home, job_id(args.job), error)
+    whole = argparse.Namespace(**{**vars(args), "follow": False})
+    _print_logs(stored, whole)
+    if args.follow:
+        raise error from None
+    print_notice(stored.note)
+
+
+def _print_logs(job: ServedJob | StoredJob, args: argparse.Namespace) -> dict[str, int]:
+    """Print the stored output, unless all of it is followed. Return the offset at which each stream continues."""
+    logs = {name: job.log(name, args.run) for name in _STREAMS[args.stream]}
+    offsets = {name: _start_offset(log, args) for name, log in logs.items()}
+    if args.json:
+        whole = {name: b"".join(read_chunks(log, offsets[name])) for name, log in logs.items()}
+        print_json({"job": job.id, **{name: text.decode("utf-8", "replace") for name, text in whole.items()}})
+    elif not args.follow or args.tail is not None or args.bytes is not None:
+        for name, log in logs.items():
+            for chunk in read_chunks(log, offsets[name]):
+                write_log(name, chunk)
+                offsets[name] += len(chunk)
+    return offsets
+
+
+class ServedJob:
+    """Logs of a job that the scheduler serves."""
+
+    def __init__(self, session: SchedulerSession, job: str) -> None:
+        self.id = job
+        self._session = session
+
+    def log(self, stream: str, run: str | None) -> ServedLog:
+        return ServedLog(self._session, self.id, stream, run)
+
+
+class ServedLog:
+    def __init__(self, session: SchedulerSession, job: str, stream: str, run: str | None) -> None:
+        self._session = session
+        self._job = job
+        self._stream = stream
+        self._run = run
+
+    def size(self) -> int:
+        logs = self._session.request_json(get_logs(self._job, run=self._run))
+        size: int = logs[self._stream]["size"]
+        return size
+
+    def read(self, offset: int, limit: int) -> bytes:
+        request = get_log(self._job, self._stream, offset=offset, limit=limit, run=self._run)
+        return self._session.request(request).body
+
+
+def _job_of_run(session: SchedulerSession, args: argparse.Namespace) -> str:
+    """Return the job of the run that was given instead of a job."""
+    job: str = session.request_json(get_run(args.job))["job"]
     args.run = args.job
-    job: str = session.ask(get_run(args.run))["job"]
     return job
 
 
-def _print(session: Session, job: str, name: str, offset: int, run: str | None) -> int:
-    """Print what is there from here on; where that ends."""
-    for piece in pieces(session, job, name, offset=offset, run=run):
-        write(name, piece)
-        offset += len(piece)
-    return offset
-
-
-def pieces(session: Session, job: str, name: str, *, offset: int, run: str | None) -> Iterator[bytes]:
-    """What the log holds now, from `offset`, piece by piece."""
+def read_chunks(log: ServedLog | StoredLog, offset: int) -> Iterator[bytes]:
+    """Yield the current content of the log from `offset` on, in chunks."""
     while True:
-        piece = session.answer(get_log(job, name, offset=offset, limit=PIECE, run=run)).body
-        if piece:
-            yield piece
-        offset += len(piece)
-        if len(piece) < PIECE:
+        chunk = log.read(offset, CHUNK_BYTES)
+        if chunk:
+            yield chunk
+        offset += len(chunk)
+        if len(chunk) < CHUNK_BYTES:
             return
 
 
-def _beginnings(session: Session, job: str, streams: tuple[str, ...], args: argparse.Namespace) -> dict[str, int]:
-    """Where each stream is to begin, if not at its beginning."""
-    if args.tail is None and args.bytes is None:
-        return {}
-    logs = session.ask(get_logs(job, run=args.run))
-    sizes = {name: int(logs[name]["size"]) for name in streams}
-    if args.bytes is not None:
-        return {name: max(0, size - args.bytes) for name, size in sizes.items()}
-    return {name: last_lines(session, job, name, size, args.tail, args.run) for name, size in sizes.items()}
+def _start_offset(log: ServedLog | StoredLog, args: argparse.Namespace) -> int:
+    """Return the offset of the first byte to print."""
+    last: int | None = args.bytes
+    if last is not None:
+        return max(0, log.size() - last)
+    return 0 if args.tail is None else last_lines_offset(log, log.size(), args.tail)
 
 
-def last_lines(session: Session, job: str, name: str, size: int, count: int, run: str | None = None) -> int:
-    """Where the last lines of a log of this size begin: found from its end, with one piece of it in memory."""
+def last_lines_offset(log: ServedLog | StoredLog, size: int, count: int) -> int:
+    """Return the offset of the last `count` lines, searching backward with one chunk in memory."""
     if not count:
         return size
     end = size
     while end > 0:
-        start = max(0, end - _PIECE)
-        piece = session.answer(get_log(job, name, offset=start, limit=end - start, run=run)).body
-        at = len(piece) - (end == size)  # the log's last byte ends its last line, and begins none
-        while (at := piece.rfind(b"\n", 0, at)) >= 0:
+        start = max(0, end - _CHUNK_BYTES)
+        chunk = log.read(start, end - start)
+        at = len(chunk) - (end == size)  # the last byte ends the last line and starts no other
+        while (at := chunk.rfind(b"\n", 0, at)) >= 0:
             count -= 1
             if not count:
                 return start + at + 1

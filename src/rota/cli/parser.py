@@ -1,14 +1,16 @@
-"""The verbs and their parsers. A command builds its own verb's parser only: the whole is for help and completion."""
+"""Verbs and their parsers. A command builds only the parser of its verb; the full parser is for help and completion."""
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from importlib import import_module
 
 from rota import __version__
-from rota.cli.terminal import width_of
-from rota.errors import InvalidInput
+from rota.cli.terminal import terminal_width
+from rota.errors import InvalidInput, NotFound
+from rota.suggest import find_nearest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,102 +18,173 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 VERBS = {
-    "up": "start the scheduler and say where it is",
-    "down": "stop the scheduler; what still runs then is kept and adopted at the next start, or ended with --kill",
-    "status": "what runs, what waits, and why nothing runs if nothing does",
-    "doctor": "check that everything Rota needs is in order",
-    "submit": "submit a command as a job and print its id",
-    "apply": "submit the jobs of a workflow file, all or none, as one group",
-    "run": "run a command at the next free place, before the queue, and return its exit code",
-    "list": "list jobs",
-    "show": "show everything about a job",
-    "why": "say why a job has not started, or how it ended",
-    "graph": "draw which jobs wait for what",
-    "logs": "print what a job wrote",
-    "events": "print what happened, and go on with what happens",
-    "wait": "wait for jobs to end and return their exit code",
-    "cancel": "cancel jobs; running ones are gone when this returns",
-    "retry": "try a failed or cancelled job again, as a new job in its chain",
-    "rewind": "put a job and everything downstream of it back in the queue, in place",
-    "edit": "change what a waiting job was asked for",
-    "move": "put waiting jobs at another place in the queue",
-    "group": "jobs that belong together: make, list, show, close, cancel or rewind a group",
-    "template": "add, list, change or archive templates: named defaults for jobs of one kind",
-    "lock": "list locks, with who holds them and who stands in line",
-    "artifact": "declare what is there, for the jobs that need it",
-    "tick": "look at everything now, and start what may start",
-    "pause": "start nothing new, of everything or of one pool, flow or target; what runs goes on",
-    "resume": "let start again what was paused",
-    "clear": "cancel what waits, of everything or of one pool, flow or target; what runs goes on",
-    "pool": "list pools or set a pool's size",
-    "slot": "list direct executions that wait or run, or cancel one",
-    "breaker": "list what is held because its runs fail, or let it begin anew",
-    "schedule": "make jobs by the clock: add, list, show, change, preview and trigger schedules",
-    "webhook": "tell URLs how jobs end, and see what they were told",
-    "gc": "remove jobs that ended long ago, with their files",
-    "config": "list, read or change the configuration",
-    "token": "print the token that programs need over TCP, or make another one",
-    "store": "migrate the store, or copy it to another database",
-    "backup": "write the home's records to one file, while jobs run",
-    "restore": "make a home what it was when a backup was made",
-    "completion": "print a shell's completion script",
-    "serve": "run the scheduler in the foreground (commands start it by themselves)",
-    "supervise": "run the supervisor (the scheduler starts it by itself)",
+    "up": "Start the scheduler and print its home, socket and process ID.",
+    "down": "Stop the scheduler. Jobs that outlast the grace period keep running unless --kill is given.",
+    "status": "Show the state of the scheduler and the queue, and why it is idle.",
+    "doctor": "Check the environment and the home for problems.",
+    "submit": "Submit a command as a job and print the job ID.",
+    "apply": "Submit the jobs of a workflow file as one group, all or none.",
+    "run": "Run a command directly, ahead of the queue, and return its exit code.",
+    "list": "List jobs.",
+    "show": "Show all details of a job.",
+    "why": "Explain why a job has not started, or how it ended.",
+    "graph": "Draw the dependency graph of jobs.",
+    "logs": "Print the output of a job.",
+    "events": "List events, or follow them as they happen.",
+    "wait": "Wait for jobs to end and return their exit code.",
+    "cancel": "Cancel jobs and groups, and wait until their processes have ended.",
+    "retry": "Retry a failed or cancelled job as a new job in its chain.",
+    "rewind": "Put a job and everything downstream of it back in the queue.",
+    "edit": "Change a waiting job.",
+    "move": "Move waiting jobs within the queue.",
+    "group": "Manage groups of jobs.",
+    "template": "Manage templates: named defaults for jobs of one kind.",
+    "lock": "List locks with their holders and waiters.",
+    "artifact": "Declare artifacts for the jobs that need them, and inspect them.",
+    "tick": "Evaluate all waiting jobs now and start the ready ones.",
+    "pause": "Pause everything, or one pool, flow or target. Running jobs continue; no new jobs start.",
+    "resume": "Resume paused work.",
+    "clear": "Clear the queue, or its jobs of one pool, flow or target. Running jobs continue.",
+    "pool": "List pools or set the size of a pool.",
+    "reservation": "List or cancel direct executions.",
+    "breaker": "List or reset circuit breakers.",
+    "schedule": "Manage schedules, which submit jobs at the times of a cron expression.",
+    "webhook": "Notify URLs when jobs end, and inspect the deliveries.",
+    "gc": "Remove jobs that ended long ago, with their files.",
+    "config": "List, read or change the configuration.",
+    "token": "Print or rotate the token for access over TCP.",
+    "store": "Show, migrate, copy or adopt the store.",
+    "backup": "Back up the home to one file while jobs run.",
+    "restore": "Restore a home from a backup.",
+    "completion": "Print the completion script of a shell.",
+    "serve": "Run the scheduler in the foreground. Other commands start it automatically.",
+    "supervise": "Run the supervisor. The scheduler starts it automatically.",
 }
 
 
-class Usage(InvalidInput):
-    """The command line cannot be understood."""
+_POSITIVE_INTEGER = re.compile(r"[1-9][0-9]{0,17}")
+_NEGATIVE_NUMBER = re.compile(r"-\.?\d")
+"""Start of an argument that is a value and not an option, such as `-5s`, so that its error names the real problem."""
+
+
+_MISSING_ARGUMENTS = "the following arguments are required: "
+"""Start of a message of argparse."""
+
+
+class UsageError(InvalidInput):
+    """The command line is invalid."""
 
 
 class Formatter(argparse.HelpFormatter):
-    """argparse makes one for every option it is told of, and without a width each would import `shutil`."""
+    """Help formatter with a fixed width: argparse creates one for each option and imports `shutil` to get a width."""
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=28, width=min(100, width_of(sys.stdout) or 100) - 2)
+        super().__init__(prog, max_help_position=28, width=min(100, terminal_width(sys.stdout) or 100) - 2)
 
 
 class Parser(argparse.ArgumentParser):
-    """An argparse parser whose complaint is an exception, so that every error is printed in one place."""
+    """Argument parser that raises an exception for an error, so that all errors are printed in one place."""
 
-    is_action = False
-    """It is that of the second word of a verb: what it does not know, nobody does."""
+    is_action_parser = False
+    """Whether this parser is for an action, the second word of a verb. It reports its unknown arguments itself."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"formatter_class": Formatter, "allow_abbrev": False, **options})
+        for action in self._actions:
+            if isinstance(action, argparse._HelpAction):
+                action.help = "Show this help message and exit."
+        self._negative_number_matcher = _NEGATIVE_NUMBER  # the pattern of argparse since Python 3.14
 
     def error(self, message: str) -> NoReturn:
-        raise Usage(f"{message}; see `{self.prog} --help`")
+        message = message.removeprefix("argument ")
+        if message.startswith(_MISSING_ARGUMENTS):
+            names = message.removeprefix(_MISSING_ARGUMENTS)
+            message = f"missing argument{'s' * (', ' in names)}: {names}"
+        raise UsageError(f"{message}; see `{self.prog} --help`")
+
+    def raise_unknown(self, unknown: list[str]) -> NoReturn:
+        """Raise for arguments that the parser does not know."""
+        option = next((word.partition("=")[0] for word in unknown if word.startswith("--")), None)
+        if option is None:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        names = {known.lstrip("-") for known in option_strings(self)}
+        plural = f"{option.lstrip('-').removesuffix('ys')}ies"  # --retrys means --retries, although --retry is nearer
+        suggestion = plural if plural in names else find_nearest(option.lstrip("-"), names)
+        raise UsageError(
+            f"unknown option {option}; "
+            + (f"did you mean --{suggestion}?" if suggestion else f"see `{self.prog} --help`")
+        )
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """Convert a value. Errors quote it as typed and name the values that are accepted."""
+        if action.type is int:
+            try:
+                return int(arg_string)
+            except ValueError:
+                self.error(f"{_display_name(action)} cannot be {arg_string!r}; it takes a whole number")
+        value = super()._get_value(action, arg_string)
+        is_action = isinstance(action, argparse._SubParsersAction)
+        if action.choices is not None and not is_action and value not in action.choices:
+            choices = ", ".join(map(str, action.choices))
+            self.error(f"{_display_name(action)} cannot be {arg_string!r}; it takes one of: {choices}")
+        return value
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Check an action, the second word of a verb. The choices of options are checked in `_get_value`."""
+        if action.choices is not None and value not in action.choices:
+            self.error(f"unknown action {value!r}; actions: {', '.join(action.choices)}")
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        parsed, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            self.raise_unknown(unknown)
+        return parsed
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """argparse gives a command that follows other words the options between them too: it is taken off before."""
+        """Parse the arguments before `--` and keep the rest as the command: argparse would mix up the two."""
         if self.get_default("takes_command") is None or args is None or "--" not in args:
-            found, unknown = super().parse_known_args(args, namespace)
-            if unknown and self.is_action:
-                self.error(f"unrecognized arguments: {' '.join(unknown)}")
-            return found, unknown
+            parsed, unknown = super().parse_known_args(args, namespace)
+            if unknown and self.is_action_parser:
+                self.raise_unknown(unknown)
+            return parsed, unknown
         end = args.index("--")
-        found, unknown = super().parse_known_args(args[:end], namespace)
-        found.command = args[end + 1 :]
-        return found, unknown
+        parsed, unknown = super().parse_known_args(args[:end], namespace)
+        parsed.command = args[end + 1 :]
+        return parsed, unknown
 
 
-def load(verb: str) -> ModuleType:
+def _display_name(action: argparse.Action) -> str:
+    return "/".join(action.option_strings) or str(action.metavar or action.dest)
+
+
+def option_strings(parser: argparse.ArgumentParser) -> set[str]:
+    """Return the options of a parser and of its actions."""
+    options: set[str] = set()
+    for action in parser._actions:
+        options.update(action.option_strings)
+        if isinstance(action, argparse._SubParsersAction):
+            for child in action.choices.values():
+                options |= option_strings(child)
+    return options
+
+
+def load_verb_module(verb: str) -> ModuleType:
     return import_module(f"rota.cli.{verb}")
 
 
 def add_global_options(parser: argparse.ArgumentParser) -> None:
-    # No default: on nested parsers it would undo what was said before the verb.
+    # No default: nested parsers would overwrite options given before the verb.
     parser.add_argument(
-        "--home", metavar="DIR", default=argparse.SUPPRESS, help="the home to use instead of the one found here"
+        "--home",
+        metavar="DIR",
+        default=argparse.SUPPRESS,
+        help="Use this home instead of the one found from the current directory.",
     )
-    parser.add_argument(
-        "--json", action="store_true", default=argparse.SUPPRESS, help="print the answer as JSON, for programs"
-    )
+    parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="Print the result as JSON.")
 
 
 def verb_parser(verb: str) -> tuple[Parser, ModuleType]:
-    module = load(verb)
+    module = load_verb_module(verb)
     parser = Parser(prog=f"rota {verb}", description=VERBS[verb])
     add_global_options(parser)
     module.add_arguments(parser)
@@ -119,74 +192,87 @@ def verb_parser(verb: str) -> tuple[Parser, ModuleType]:
 
 
 def full_parser() -> Parser:
-    parser = Parser(
-        prog="rota", description="A durable scheduler: it runs commands in order and says why they wait.",
-    )  # fmt: skip
-    parser.add_argument("--version", action="version", version=f"rota {__version__}")
+    parser = Parser(prog="rota", description="A durable job scheduler that explains why jobs wait.")
+    parser.add_argument("--version", action="version", version=f"rota {__version__}", help="Print the version.")
     add_global_options(parser)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for verb, text in VERBS.items():
         child = verbs.add_parser(verb, help=text, description=text)
         add_global_options(child)
-        load(verb).add_arguments(child)
+        load_verb_module(verb).add_arguments(child)
     return parser
 
 
 def add_actions(parser: argparse.ArgumentParser, actions: dict[str, str]) -> dict[str, argparse.ArgumentParser]:
-    """Parsers for the second word of `rota pool set` and its like, by that word; the first is the default."""
+    """Add parsers for the actions of a verb, such as `set` of `rota pool set`. The first action is the default."""
     group = parser.add_subparsers(dest="action", metavar="ACTION", prog=parser.prog)
     children: dict[str, argparse.ArgumentParser] = {}
     for action, text in actions.items():
         child = children[action] = group.add_parser(action, help=text, description=text)
         if isinstance(child, Parser):
-            child.is_action = True
+            child.is_action_parser = True
         add_global_options(child)
     return children
 
 
-def take_command(parser: argparse.ArgumentParser) -> None:
-    """What follows `--` is `args.command`; none where there is no `--`."""
+def add_command_argument(parser: argparse.ArgumentParser) -> None:
+    """Store the words after `--` as `args.command`, or None without `--`."""
     parser.set_defaults(takes_command=True, command=None)
 
 
-def pairs(texts: list[str] | None, option: str) -> dict[str, str]:
-    """Read repeated `K=V`."""
-    found = {}
+def parse_pairs(texts: list[str] | None, option: str) -> dict[str, str]:
+    """Parse repeated `K=V` options."""
+    pairs = {}
     for text in texts or ():
         key, equals, value = text.partition("=")
         if not key or not equals:
-            raise Usage(f"{option} {text}: write it as NAME=VALUE")
-        found[key] = value
-    return found
+            raise UsageError(f"{option} {text}: write it as NAME=VALUE")
+        pairs[key] = value
+    return pairs
+
+
+def with_id_prefix(kind: str, text: str) -> str:
+    """Return the ID for a number. Other texts are returned unchanged, so that an error quotes the argument."""
+    return f"{kind}-{text}" if _POSITIVE_INTEGER.fullmatch(text) else text
 
 
 def job_id(text: str) -> str:
-    """`job-24`, or `24` for short."""
-    from rota.ids import parse_job, show_job
+    """Parse a job ID: `job-24`, or `24` for short."""
+    from rota.ids import format_job_id, parse_job_id
 
-    return show_job(parse_job(f"job-{text}" if text.isdecimal() else text))
+    return format_job_id(parse_job_id(with_id_prefix("job", text)))
 
 
-def slot_id(text: str) -> str:
-    """`slot-3`, or `3` for short."""
-    from rota.ids import parse_slot, show_slot
+def reservation_id(text: str) -> str:
+    """Parse a reservation ID: `reservation-3`, or `3` for short."""
+    from rota.ids import format_reservation_id, parse_reservation_id
 
-    return show_slot(parse_slot(f"slot-{text}" if text.isdecimal() else text))
+    return format_reservation_id(parse_reservation_id(with_id_prefix("reservation", text)))
 
 
 def group_id(text: str) -> str:
-    """`group-3`, or `3` for short, or its name."""
-    return f"group-{text}" if text.isdecimal() else text
+    """Return the ID or name of a group; `3` is short for `group-3`."""
+    return with_id_prefix("group", text)
 
 
-def job_or_group_id(text: str) -> str:
-    from rota.ids import parse_group, show_group
+def job_or_group(text: str) -> str:
+    """Return the ID of a job, given with or without `job-`, or the ID or name of a group."""
+    return job_id(text) if text.isdecimal() or is_job(text) else text
 
-    return show_group(parse_group(text)) if text.startswith("group-") else job_id(text)
+
+def is_job(name: str) -> bool:
+    """Return whether the ID or name denotes a job and not a group."""
+    return name.startswith("job-")
 
 
-def seconds(text: str | None) -> float | None:
-    """A duration option in seconds."""
+def group_not_found(name: str, error: NotFound) -> NotFound:
+    """Return the error for an unknown group, with a hint if the name may mean a job."""
+    is_id = is_job(name) or name.startswith("group-")
+    return error if is_id else NotFound(f"{error.message}; to name a job, use its ID, for example job-24")
+
+
+def parse_seconds(text: str | None) -> float | None:
+    """Parse a duration option and return its seconds."""
     if text is None:
         return None
     from rota.duration import parse_duration

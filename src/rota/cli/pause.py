@@ -1,13 +1,13 @@
-"""`rota pause`: nothing new starts, of everything or of one pool, flow or target; what runs goes on."""
+"""`rota pause`: pause everything, or one pool, flow or target. Running jobs continue; no new jobs start."""
 
 from __future__ import annotations
 
 import argparse
 
-from rota.cli.scope import add_scope, said, scope_of
-from rota.cli.terminal import say, say_json, talk
-from rota.client.ask.scheduler import pause
-from rota.client.session import Session
+from rota.cli.scope import add_scope, scope_of, scope_text
+from rota.cli.terminal import print_json, print_notice, print_text
+from rota.client.requests.scheduler import pause
+from rota.client.session import SchedulerSession
 from rota.home import find_home
 
 
@@ -16,13 +16,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    answer = Session(find_home(args.home)).ask(pause(scope_of(args)))
+    response = SchedulerSession(find_home(args.home)).request_json(pause(scope_of(args)))
     if args.json:
-        say_json(answer)
+        print_json(response)
         return 0
-    say(f"{said(answer['scope'])} is paused by {answer['paused_by']} since {answer['paused_at']}")
-    if not answer["result"]:
-        talk("it was paused already; nothing was changed")
-    if answer.get("warning"):
-        talk(answer["warning"])
+    print_text(f"{scope_text(response['scope'])} is paused by {response['paused_by']} since {response['paused_at']}")
+    if not response["has_changed"]:
+        print_notice("nothing changed: it is already paused")
+    if response.get("warning"):
+        print_notice(response["warning"])
     return 0

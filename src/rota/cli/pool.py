@@ -1,4 +1,4 @@
-"""`rota pool`: the capacities that running jobs draw from."""
+"""`rota pool`: list pools and set their sizes."""
 
 from __future__ import annotations
 
@@ -7,28 +7,32 @@ import sys
 
 from rota.cli.parser import add_actions
 from rota.cli.render import pool_table
-from rota.cli.terminal import say, say_json, width_of
-from rota.client.ask.scheduler import list_pools, set_pool
-from rota.client.session import Session
+from rota.cli.terminal import print_json, print_text, terminal_width
+from rota.client.requests.scheduler import list_pools, set_pool
+from rota.client.session import SchedulerSession
 from rota.home import find_home
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    actions = add_actions(parser, {"list": "every pool with a limit, or in use", "set": "change a pool's size"})
-    actions["set"].add_argument("name", metavar="NAME", help="global, or type/…, flow/…, target/…, resource/…")
-    actions["set"].add_argument("size", metavar="N", type=int, help="-1 is no limit, 0 lets nothing new start")
+    actions = add_actions(
+        parser, {"list": "List every pool that has a limit or is in use.", "set": "Set the size of a pool."}
+    )
+    actions["set"].add_argument(
+        "name", metavar="NAME", help="The pool: global, type/…, flow/…, target/… or resource/…."
+    )
+    actions["set"].add_argument("size", metavar="N", type=int, help="The size; -1 is unlimited, 0 starts no new jobs.")
 
 
 def run(args: argparse.Namespace) -> int:
-    session = Session(find_home(args.home))
+    session = SchedulerSession(find_home(args.home), is_read_only=args.action != "set")
     if args.action == "set":
-        session.ask(set_pool(args.name, args.size))
+        session.request_json(set_pool(args.name, args.size))
         if args.json:
-            say_json({"name": args.name, "size": args.size})
+            print_json({"name": args.name, "size": args.size})
         return 0
-    answer = session.ask(list_pools())
+    response = session.request_json(list_pools())
     if args.json:
-        say_json(answer)
+        print_json(response)
     else:
-        say("\n".join(pool_table(answer["pools"], answer.get("each"), width=width_of(sys.stdout))))
+        print_text("\n".join(pool_table(response["pools"], response.get("defaults"), width=terminal_width(sys.stdout))))
     return 0

@@ -1,49 +1,95 @@
-"""Jobs and the scheduler's status as text for people. Pure: the time and the width are given."""
+"""Text of jobs and of the scheduler status. Pure functions: callers pass the time and the width."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, tzinfo
 
 from rota.cli import table
-from rota.cli.field import cell, elapsed, is_time, line, moment, value_of
+from rota.cli.field import field_value, format_cell, format_elapsed, format_line, is_time_field, parse_time
 from rota.cli.terminal import paint
-from rota.display import COLUMNS, FIELDS
+from rota.columns import DEFAULT_COLUMNS, FIELDS
+from rota.errors import escape_unprintable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from rota.client.ask import Json
+    from rota.client.requests import Json
 
-_IDS = ("id", "retry_of", "chain", "run.id", "run.job")
-_STATUSES = ("status", "run.status")
-_NUMBERS = ("mark", "time", "priority", "position", "exit_code", "sequence", "attempt", "dispatch_failures", "pid")
-_MANY_MESSAGES = 100
-_HEADS = {"mark": "", "title": "NAME/COMMAND", "priority": "PRIO", "why": "WAIT/REASON"}
+_ID_FIELDS = ("id", "retry_of", "chain", "run.id", "run.job")
+_STATUS_FIELDS = ("status", "run.status")
+_NUMBER_FIELDS = (
+    "mark",
+    "time",
+    "priority",
+    "position",
+    "exit_code",
+    "sequence",
+    "attempt",
+    "dispatch_failures",
+    "pid",
+)
+_MIN_PENDING_SHOWN = 100
+_HEADERS = {"mark": "", "title": "NAME/COMMAND", "priority": "PRIO", "why": "WAIT/REASON"}
+
+
+class JobTable:
+    """Table of jobs that is printed part by part. If it is too wide, texts are cut first and then statuses. IDs,
+    numbers and times are never cut."""
+
+    def __init__(
+        self,
+        fields: Sequence[str] = DEFAULT_COLUMNS,
+        *,
+        now: datetime,
+        width: int | None,
+        zone: tzinfo | None = None,
+        color: bool = False,
+    ) -> None:
+        self._fields = fields
+        self._now = now
+        self._zone = zone
+        fixed = (*_ID_FIELDS, *_STATUS_FIELDS, *_NUMBER_FIELDS, "run.exit_code")
+        texts = [index for index, field in enumerate(fields) if field not in fixed and not is_time_field(field)]
+        statuses = [index for index, field in enumerate(fields) if field in _STATUS_FIELDS]
+
+        def paint_status(column: int, text: str, padded: str) -> str:
+            return paint(padded, text, color=color and column in statuses)
+
+        flexible = ((texts, 16), (statuses, len("WAITING_ON_DEPS")), (texts, 8), (statuses, 8))
+        head = [_HEADERS.get(field, field.upper()) for field in fields]
+        self._table = table.Table(head, width=width, flexible=flexible, paint=paint_status)
+
+    def lines(self, jobs: Sequence[Json]) -> list[str]:
+        """Return the next lines; the first call also returns the header."""
+        return self.lines_from_cells([self._row(job) for job in jobs])
+
+    def row(self, job: Json) -> list[str]:
+        """Return the cells of a job that is printed later, and widen the columns for them."""
+        row = self._row(job)
+        self._table.reserve_width([row])
+        return row
+
+    def lines_from_cells(self, rows: Sequence[Sequence[str]]) -> list[str]:
+        """Return the next lines from cells."""
+        return self._table.lines(rows)
+
+    def _row(self, job: Json) -> list[str]:
+        return [format_cell(job, field, now=self._now, zone=self._zone) for field in self._fields]
 
 
 def job_table(
     jobs: Sequence[Json],
-    fields: Sequence[str] = COLUMNS,
+    fields: Sequence[str] = DEFAULT_COLUMNS,
     *,
     now: datetime,
     width: int | None,
     zone: tzinfo | None = None,
-    colour: bool = False,
+    color: bool = False,
 ) -> list[str]:
-    """Where there is not enough room texts give way, and statuses too; ids, numbers and times are never cut."""
-    rows = [[_HEADS.get(field, field.upper()) for field in fields]]
-    rows += [[cell(job, field, now=now, zone=zone) for field in fields] for job in jobs]
-    firm = (*_IDS, *_STATUSES, *_NUMBERS, "run.exit_code")
-    texts = [index for index, field in enumerate(fields) if field not in firm and not is_time(field)]
-    statuses = [index for index, field in enumerate(fields) if field in _STATUSES]
-
-    def colourful(column: int, text: str, padded: str) -> str:
-        return paint(padded, text, colour=colour and column in statuses)
-
-    ways = ((texts, 16), (statuses, len("WAITING_ON_DEPS")), (texts, 8), (statuses, 8))
-    return table.render(rows, width=width, flexible=ways, paint=colourful)
+    """Return the lines of a whole table."""
+    return JobTable(fields, now=now, width=width, zone=zone, color=color).lines(jobs)
 
 
 def job_block(
@@ -52,68 +98,75 @@ def job_block(
     *,
     now: datetime,
     zone: tzinfo | None = None,
-    colour: bool = False,
+    color: bool = False,
+    notes: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """One field a line. Unless some are named: all that is known and not empty, those of a newer server last."""
+    """Return one line for each field. Without `fields`, return all fields that are not empty, with unknown fields of a
+    newer server last. `notes` are appended to the values of their fields."""
 
     def texts(name: str) -> list[str]:
         if name == "run.error":
-            return [table.printable(each) for each in str(value_of(job, name) or "").splitlines()]
-        text = line(job, name, now=now, zone=zone)
-        return [paint(text, text, colour=colour and name in _STATUSES)]
+            return [escape_unprintable(line) for line in str(field_value(job, name) or "").splitlines()]
+        text = format_line(job, name, now=now, zone=zone)
+        shown = paint(text, text, color=color and name in _STATUS_FIELDS)
+        return [f"{shown} ({notes[name]})" if notes and name in notes else shown]
 
     lines = []
-    for name in _worth_saying(job) if fields is None else fields:
+    for name in _shown_fields(job) if fields is None else fields:
         if name == "run" and job.get("run"):
-            parts = [part for part, each in job["run"].items() if not is_empty(each)]
-            lines += ["run", *(f"  {each}" for part in parts for each in _labelled(part, texts(f"run.{part}")))]
+            parts = [part for part, value in job["run"].items() if not is_empty(value)]
+            lines += ["run", *(f"  {line}" for part in parts for line in _labeled_lines(part, texts(f"run.{part}")))]
         else:
-            lines += _labelled(name, texts(name))
+            lines += _labeled_lines(name, texts(name))
     return lines
 
 
-def _worth_saying(job: Json) -> list[str]:
+def _shown_fields(job: Json) -> list[str]:
     names = [name for name in FIELDS if name in job] + [name for name in job if name not in FIELDS]
     return [name for name in names if not is_empty(job[name]) and (name, job[name]) != ("dispatch_failures", 0)]
 
 
-def _labelled(name: str, texts: Sequence[str]) -> list[str]:
-    """A field that is asked for by name and has nothing to say says so."""
+def _labeled_lines(name: str, texts: Sequence[str]) -> list[str]:
+    """Return the lines of a field, with its name on the first line. An empty field is shown as `-`."""
     first, *rest = texts or ("",)
-    return [f"{name:<18} {first or '-'}", *(f"{'':<18} {each}" for each in rest)]
+    return [f"{name:<18} {first or '-'}", *(f"{'':<18} {text}" for text in rest)]
 
 
-def earlier_runs(runs: Sequence[Json], current: Json | None) -> list[str]:
-    """A line for each that a rewind has left behind."""
+def _exit_code_text(run: Json) -> str:
+    return "unknown" if run["exit_code"] is None else str(run["exit_code"])
+
+
+def earlier_run_lines(runs: Sequence[Json], current: Json | None) -> list[str]:
+    """Return a line for each earlier run, which a rewind has replaced."""
     past = [run for run in runs if current is None or run["id"] != current["id"]]
-    lines = [f"{run['id']} {run['status']}, exit code {run['exit_code']}, {run['finished_at']}" for run in past]
-    return [f"{'earlier runs' if not n else '':<18} {table.printable(line)}" for n, line in enumerate(lines)]
+    lines = [f"{run['id']} {run['status']}, exit code {_exit_code_text(run)}, {run['finished_at']}" for run in past]
+    return [f"{'earlier runs' if not n else '':<18} {escape_unprintable(line)}" for n, line in enumerate(lines)]
 
 
 def is_empty(value: Any) -> bool:
-    """Nothing to say. Zero is something: an exit code of 0 is the best news there is."""
+    """Return whether a value is not worth a line. Zero is not empty: an exit code of 0 is shown."""
     return value is None or value is False or (isinstance(value, str | list | dict) and not value)
 
 
 def status_block(status: Json, *, now: datetime) -> list[str]:
     waiting = ", ".join(f"{kind} {count}" for kind, count in (status.get("waiting") or {}).items() if count)
     counts = [f"{status.get('running', 0)} running, {status.get('queued', 0)} queued ({status.get('ready', 0)} ready)"]
-    counts = counts if "mode" in status else []  # a store that cannot be read was not counted
+    counts = counts if "mode" in status else []  # there are no counts if the store cannot be read
     counts += [f"{status['finished']} finished"] if status.get("finished") else []
     pairs = [
         ("mode", status.get("mode")),
         *(("paused", text) for text in _paused_texts(status)),
-        ("held", status.get("held")),
+        ("held", status.get("hold_reason")),
         ("jobs", ", ".join(counts)),
         ("waiting", waiting),
-        ("direct", _slots_text(status.get("slots") or {})),
+        ("direct", _reservations_text(status.get("reservations") or {})),
         ("webhooks", _webhooks_text(status.get("webhooks") or {})),
         ("depth", _depth_text(status.get("depth") or {})),
-        ("idle because", status.get("idle_because")),
-        ("last dispatch", _ago(status.get("last_dispatch_at"), now)),
+        ("idle because", status.get("idle_reason")),
+        ("last dispatch", _format_time_ago(status.get("last_dispatch_at"), now)),
         ("last gc", _gc_text(status.get("last_gc"), now)),
         ("schedules", _schedules_text(status.get("schedules") or {}, now)),
-        ("up since", _ago(status.get("started_at"), now)),
+        ("up since", _format_time_ago(status.get("started_at"), now)),
         ("home", status.get("home")),
         ("socket", status.get("socket")),
         ("tcp", tcp_text(status.get("tcp") or {})),
@@ -123,59 +176,63 @@ def status_block(status: Json, *, now: datetime) -> list[str]:
     lines = [f"{name:<14} {value}" for name, value in pairs if value]
     lines += [f"{'pool':<14} {line}" for line in pool_lines(status.get("pools") or {})]
     lines += [f"{'breaker':<14} {breaker_text(breaker)}" for breaker in status.get("breakers") or ()]
-    lines += [f"{'trouble':<14} {text}" for text in status.get("trouble") or ()]
+    lines += [f"{'error':<14} {text}" for text in status.get("errors") or ()]
     return lines + [f"{'recovered':<14} {line}" for line in recovery_lines(status.get("recovery") or {})]
 
 
 def _paused_texts(status: Json) -> list[str]:
-    """One for each scope; everything needs no name."""
+    """Return a text for each paused scope. The global scope is not named."""
     return [
-        f"{'' if each['scope'] == 'global' else each['scope'] + ' '}by {each['by']} since {each['at']}"
-        for each in status.get("pauses") or ()
+        f"{'' if pause['scope'] == 'global' else pause['scope'] + ' '}by {pause['by']} since {pause['at']}"
+        for pause in status.get("pauses") or ()
     ]
 
 
 def tcp_text(tcp: Json) -> str:
-    return str(tcp.get("url") or (f"off: {tcp['off']}" if tcp.get("off") else ""))
+    return str(tcp.get("url") or (f"off: {tcp['disabled_reason']}" if tcp.get("disabled_reason") else ""))
 
 
-def _slots_text(slots: Json) -> str:
-    return ", ".join(f"{count} {state}" for state, count in slots.items() if count)
+def _reservations_text(reservations: Json) -> str:
+    return ", ".join(f"{count} {state}" for state, count in reservations.items() if count)
 
 
 def _webhooks_text(webhooks: Json) -> str:
-    """What somebody may have to see to; a few that are pending are on their way."""
-    parts = [f"{', '.join(webhooks[what])} {what}" for what in ("held", "disabled") if webhooks.get(what)]
-    parts += [f"{webhooks['pending']} messages pending"] if webhooks.get("pending", 0) >= _MANY_MESSAGES else []
+    """Return the webhooks that need attention. A small number of pending messages is normal and not shown."""
+    parts = [f"{', '.join(webhooks[state])} {state}" for state in ("held", "disabled") if webhooks.get(state)]
+    parts += [f"{webhooks['pending']} messages pending"] if webhooks.get("pending", 0) >= _MIN_PENDING_SHOWN else []
     return ", ".join(parts)
 
 
 def _depth_text(depth: Json) -> str:
-    """Only where back-pressure or flows make it more than the number of jobs that are ready."""
+    """Return the queue depth, only if there are depth limits or flows: otherwise it equals the ready jobs."""
     parts = [f"{name} {depth[name]}" for name in ("soft", "hard") if depth.get(name)]
     parts += [f"flow {flow} {count}" for flow, count in (depth.get("by_flow") or {}).items()]
     return f"{depth.get('total', 0)} ({', '.join(parts)})" if parts else ""
 
 
-def _ago(text: str | None, now: datetime) -> str:
-    at = moment(text)
-    return f"{text} ({elapsed((now - at).total_seconds())} ago)" if at else ""
+def _format_time_ago(text: str | None, now: datetime) -> str:
+    at = parse_time(text)
+    return f"{text} ({format_elapsed((now - at).total_seconds())} ago)" if at else ""
 
 
-def _gc_text(last: Json | None, now: datetime) -> str:
-    return f"{_ago(last.get('at'), now)}, {last.get('jobs', 0):,} jobs removed" if last else ""
+def _gc_text(collection: Json | None, now: datetime) -> str:
+    return (
+        f"{_format_time_ago(collection.get('at'), now)}, {collection.get('jobs', 0):,} jobs removed"
+        if collection
+        else ""
+    )
 
 
 def _schedules_text(schedules: Json, now: datetime) -> str:
-    """What went wrong within a day, only where something did."""
+    """Return the number of schedules, the next fire and the missed and failed fires of the last day."""
     if not schedules.get("total"):
         return ""
-    off = schedules["total"] - schedules["enabled"]
-    parts = [f"{schedules['total']}" + (f" ({off} disabled)" if off else "")]
+    disabled = schedules["total"] - schedules["enabled"]
+    parts = [f"{schedules['total']}" + (f" ({disabled} disabled)" if disabled else "")]
     following = schedules.get("next")
-    at = moment(following["at"]) if following else None
+    at = parse_time(following["at"]) if following else None
     if following and at:
-        parts.append(f"next {following['name']} in {elapsed((at - now).total_seconds())}")
+        parts.append(f"next {following['name']} in {format_elapsed((at - now).total_seconds())}")
     parts += [f"{schedules[kind]} {kind} since yesterday" for kind in ("missed", "failed") if schedules.get(kind)]
     return ", ".join(parts)
 
@@ -195,29 +252,29 @@ def size_text(size: int | None) -> str:
     return "no limit" if size is None or size < 0 else str(size)
 
 
-def pool_table(pools: Json, each: Json | None = None, *, width: int | None) -> list[str]:
-    """`each` has the sizes of all pools of a kind that have no line of their own."""
+def pool_table(pools: Json, defaults: Json | None = None, *, width: int | None) -> list[str]:
+    """Return the lines of the pool table. `defaults` has the sizes of pools without a line of their own, by kind."""
     rows = [["POOL", "USED", "SIZE"]]
     rows += [[name, str(pool.get("used", 0)), size_text(pool.get("size"))] for name, pool in pools.items()]
-    rows += [[f"{kind}/*", "", f"{size_text(size)} each"] for kind, size in (each or {}).items()]
+    rows += [[f"{kind}/*", "", f"{size_text(size)} each"] for kind, size in (defaults or {}).items()]
     return table.render(rows, width=width, flexible=(((0,), 8),))
 
 
 def breaker_text(breaker: Json) -> str:
     if breaker["state"] == "open":
-        return f"{breaker['key']} open until {breaker['until']}"
-    return f"{breaker['key']} {breaker['state']}, {breaker.get('probe') or 'the next job'} tries"
+        return f"{breaker['key']} open until {breaker['probe_at']}"
+    return f"{breaker['key']} {breaker['state']}, {breaker.get('probe_job') or 'the next job'} is the probe"
 
 
 def breaker_table(breakers: Sequence[Json], *, width: int | None) -> list[str]:
     rows = [["BREAKER", "STATE", "FAILURES", "UNTIL/PROBE"]]
     rows += [
-        [each["key"], each["state"], str(each["failures"]), each.get("until") or each.get("probe") or ""]
-        for each in breakers
+        [item["key"], item["state"], str(item["failures"]), item.get("probe_at") or item.get("probe_job") or ""]
+        for item in breakers
     ]
     return table.render(rows, width=width, flexible=(((0,), 8),))
 
 
 def recovery_lines(recovery: Json) -> list[str]:
-    """What the last start found, without the zeros."""
+    """Return the nonzero recovery counts of the last start."""
     return [f"{name.replace('_', ' ')}: {count}" for name, count in recovery.items() if count]

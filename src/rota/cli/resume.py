@@ -1,13 +1,13 @@
-"""`rota resume`: what was paused starts again."""
+"""`rota resume`: resume paused work."""
 
 from __future__ import annotations
 
 import argparse
 
-from rota.cli.scope import add_scope, said, scope_of
-from rota.cli.terminal import say, say_json, talk
-from rota.client.ask.scheduler import resume
-from rota.client.session import Session
+from rota.cli.scope import add_scope, scope_of, scope_text
+from rota.cli.terminal import print_json, print_notice, print_text
+from rota.client.requests.scheduler import resume
+from rota.client.session import SchedulerSession
 from rota.home import find_home
 
 
@@ -16,11 +16,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    answer = Session(find_home(args.home)).ask(resume(scope_of(args)))
+    response = SchedulerSession(find_home(args.home)).request_json(resume(scope_of(args)))
     if args.json:
-        say_json(answer)
-    elif answer["result"]:
-        say(f"{said(answer['scope'])} goes on; {answer['paused_by']} had paused it at {answer['paused_at']}")
+        print_json(response)
+    elif response["has_changed"]:
+        pause = f"paused by {response['paused_by']} at {response['paused_at']}"
+        print_text(f"{scope_text(response['scope'])} resumed; it was {pause}")
     else:
-        talk(f"{said(answer['scope'])} is not paused; nothing was changed (`rota status` shows what is)")
+        print_notice(
+            f"{scope_text(response['scope'])} is not paused; nothing was changed (`rota status` lists the pauses)"
+        )
     return 0

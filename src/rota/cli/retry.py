@@ -1,27 +1,27 @@
-"""`rota retry`: try a chain again, from its count's beginning."""
+"""`rota retry`: retry the last job of a chain, with a new count of attempts."""
 
 from __future__ import annotations
 
 import argparse
 
-from rota.cli.terminal import say, say_json, talk
-from rota.client.ask.run import retry_run
-from rota.client.session import Session
+from rota.cli.terminal import print_json, print_notice, print_text
+from rota.client.requests.run import retry_run
+from rota.client.session import SchedulerSession
 from rota.home import find_home
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", metavar="JOB|RUN", help="any job of the chain, or a run of it")
+    parser.add_argument("job_or_run", metavar="JOB|RUN", help="Any job of the chain, or a run of it.")
 
 
 def run(args: argparse.Namespace) -> int:
-    what = f"job-{args.what}" if args.what.isdecimal() else args.what
-    answer = Session(find_home(args.home)).ask(retry_run(what))
+    target = f"job-{args.job_or_run}" if args.job_or_run.isdecimal() else args.job_or_run
+    response = SchedulerSession(find_home(args.home)).request_json(retry_run(target))
     if args.json:
-        say_json(answer)
+        print_json(response)
         return 0
-    talk(answer["text"])
-    if answer["warning"]:
-        talk(answer["warning"])
-    say(answer["job"]["id"])
+    print_notice(response["message"])
+    if response["warning"]:
+        print_notice(response["warning"])
+    print_text(response["job"]["id"])
     return 0

@@ -1,50 +1,78 @@
-"""`rota rewind`: put a job, and all that is downstream of it, back in the queue."""
+"""`rota rewind`: put a job and everything downstream of it back in the queue."""
 
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
+from rota.cli.confirm import DECLINED, add_confirmation, confirm, should_confirm
 from rota.cli.parser import job_id
-from rota.cli.terminal import say, say_json, talk
-from rota.client.ask.job import rewind_job
-from rota.client.session import Session
+from rota.cli.terminal import print_json, print_notice, print_text
+from rota.client.requests.job import rewind_job
+from rota.client.session import SchedulerSession
 from rota.home import find_home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.ask import Json
+    from collections.abc import Callable
 
-_MOST_NAMES = 20
+    from rota.client.requests import Json, Request
+
+_MAX_NAMES = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("job", metavar="JOB", help="the first to run again; a retried one stands for its last retry")
+    parser.add_argument(
+        "job", metavar="JOB", help="The first job to run again; a retried job stands for its last retry."
+    )
+    add_confirmation(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    report = Session(find_home(args.home)).ask(rewind_job(job_id(args.job)))
+    session, job = SchedulerSession(find_home(args.home), is_read_only=args.dry_run), job_id(args.job)
+    return rewind(args, session, partial(rewind_job, job))
+
+
+def rewind(args: argparse.Namespace, session: SchedulerSession, request: Callable[..., Request]) -> int:
+    """Rewind a job or a group. On a terminal, ask for confirmation if more than one job is reset."""
+    if not args.dry_run and should_confirm(args):
+        jobs = session.request_json(request(dry_run=True))["reset"]
+        lines = [f"would reset {job}" for job in jobs]
+        if len(jobs) > 1 and not confirm(f"rewind {len(jobs):,} jobs?", lines):
+            return DECLINED
+    report = session.request_json(request(dry_run=args.dry_run))
     if args.json:
-        say_json(report)
+        print_json(report)
+    elif args.dry_run:
+        _print_plan(report)
     else:
-        say_report(report)
+        print_report(report)
     return 0
 
 
-def say_report(report: Json) -> None:
+def _print_plan(report: Json) -> None:
+    for job in report["reset"]:
+        state = " (CANCELLED)" * (job in report["cancelled"])
+        print_text(f"would reset {job}{state}" + "; it would start immediately" * (job in report["restarted"]))
+    if report["warning"]:
+        print_notice(f"warning: {report['warning']}")
+
+
+def print_report(report: Json) -> None:
     if report["root"] != report["requested_job"]:
-        talk(f"{report['root']} is the last job of the chain of {report['requested_job']}")
-    say(f"reset: {_names(report['reset'])}")
+        print_notice(f"{report['root']} is the last job of the chain of {report['requested_job']}")
+    print_text(f"reset: {_format_names(report['reset'])}")
     if report["cancelled"]:
-        say(f"had been CANCELLED: {_names(report['cancelled'])}")
+        print_text(f"were CANCELLED: {_format_names(report['cancelled'])}")
     if report["last_successful_point"]:
-        say(f"last successful point: {_names(report['last_successful_point'])}")
-    say(f"restarted: {_names(report['restarted'])}")
+        print_text(f"last successful point: {_format_names(report['last_successful_point'])}")
+    print_text(f"restarted: {_format_names(report['restarted'])}")
     if not report["restarted"]:
-        talk(report["warning"] or f"nothing has started yet; `rota why {report['root']}` says what it waits for")
+        print_notice(report["warning"] or f"nothing has started yet; `rota why {report['root']}` explains why")
     elif report["warning"]:
-        talk(f"warning: {report['warning']}")
+        print_notice(f"warning: {report['warning']}")
 
 
-def _names(jobs: list[str]) -> str:
-    more = f" and {len(jobs) - _MOST_NAMES} more" if len(jobs) > _MOST_NAMES else ""
-    return ", ".join(jobs[:_MOST_NAMES]) + more if jobs else "none"
+def _format_names(jobs: list[str]) -> str:
+    more = f" and {len(jobs) - _MAX_NAMES} more" if len(jobs) > _MAX_NAMES else ""
+    return ", ".join(jobs[:_MAX_NAMES]) + more if jobs else "none"

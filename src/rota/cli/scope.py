@@ -1,4 +1,4 @@
-"""What `rota pause`, `resume` and `clear` are about: everything, or one pool, flow or target."""
+"""Scope of `rota pause`, `resume` and `clear`: everything, or one pool, flow or target."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ GLOBAL = "global"
 
 
 def add_scope(parser: argparse.ArgumentParser) -> None:
-    only = parser.add_mutually_exclusive_group()
-    only.add_argument("--pool", metavar="NAME", help="only jobs of one pool: type/…, flow/…, target/…, resource/…")
-    only.add_argument("--flow", metavar="F", help="only jobs of one flow")
-    only.add_argument("--target", metavar="T", help="only jobs of one target")
+    scopes = parser.add_mutually_exclusive_group()
+    scopes.add_argument(
+        "--pool", metavar="NAME", help="Apply only to this pool: type/…, flow/…, target/… or resource/…."
+    )
+    scopes.add_argument("--flow", metavar="FLOW", help="Apply only to this flow.")
+    scopes.add_argument("--target", metavar="TARGET", help="Apply only to this target.")
 
 
 def scope_of(args: argparse.Namespace) -> str:
@@ -22,5 +24,5 @@ def scope_of(args: argparse.Namespace) -> str:
     return GLOBAL if args.pool is None else args.pool
 
 
-def said(scope: str) -> str:
+def scope_text(scope: str) -> str:
     return "everything" if scope == GLOBAL else scope

@@ -1,4 +1,4 @@
-"""`rota show`: everything about one job, or the fields that were asked for."""
+"""`rota show`: show all details of a job, or selected fields."""
 
 from __future__ import annotations
 
@@ -8,66 +8,97 @@ from datetime import UTC, datetime
 
 from rota.cli import display
 from rota.cli.parser import job_id
-from rota.cli.render import earlier_runs, job_block, job_table
-from rota.cli.terminal import has_colour, say, say_json, talk, width_of
+from rota.cli.render import earlier_run_lines, job_block, job_table
+from rota.cli.stored_job import UNKNOWN_END_NOTE, StoredJob
+from rota.cli.submit import policy_lines
+from rota.cli.terminal import has_color, print_json, print_notice, print_text, terminal_width
 from rota.cli.webhook import delivery_lines
 from rota.cli.workspace import workspace_lines
-from rota.client.ask.job import get_job
-from rota.client.ask.log import get_logs
-from rota.client.ask.run import list_runs_of_job
-from rota.client.ask.webhook import list_deliveries
-from rota.client.session import Session
-from rota.display import COLUMNS
+from rota.client.problem import NotRunning
+from rota.client.requests.job import get_job
+from rota.client.requests.log import get_logs
+from rota.client.requests.run import list_runs_of_job
+from rota.client.requests.webhook import list_deliveries
+from rota.client.session import SchedulerSession
+from rota.columns import DEFAULT_COLUMNS
 from rota.errors import NotFound
 from rota.home import find_home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.ask import Json
+    from collections.abc import Mapping, Sequence
+
+    from rota.client.requests import Json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("job", metavar="JOB")
+    parser.add_argument("job", metavar="JOB", help="The job.")
     display.add_arguments(parser, "show")
 
 
-def _runs(session: Session, job: str) -> list[Json]:
-    """None where the scheduler is an older one."""
+def _list_runs(session: SchedulerSession, job: str) -> list[Json]:
+    """Return the runs of the job, or an empty list from a scheduler of an older version."""
     try:
         return list(session.pages(list_runs_of_job, "runs", job=job))
     except NotFound:
         return []
 
 
-def _deliveries(session: Session, job: str) -> list[Json]:
-    """The latest; none where the scheduler is an older one."""
+def _list_deliveries(session: SchedulerSession, job: str) -> list[Json]:
+    """Return the latest deliveries, or an empty list from a scheduler of an older version."""
     try:
-        answer: list[Json] = session.ask(list_deliveries(job=job, limit=20))["deliveries"]
+        response: list[Json] = session.request_json(list_deliveries(job=job, limit=20))["deliveries"]
     except NotFound:
         return []
-    return answer
+    return response
 
 
 def run(args: argparse.Namespace) -> int:
-    display.check(args)
-    session = Session(find_home(args.home))
-    job = session.ask(get_job(job_id(args.job)))
-    chosen, fields = display.choose(args, session, "show")
-    now, colour = datetime.now(UTC), has_colour(sys.stdout)
-    if chosen == "json":
-        say_json(display.pick(job, fields, now))
-    elif chosen == "table":
-        say("\n".join(job_table([job], fields or COLUMNS, now=now, width=width_of(sys.stdout), colour=colour)))
-    else:
-        say("\n".join(job_block(job, fields, now=now, colour=colour)))
-    left = session.ask(get_logs(job["id"])) if job.get("run") else {}
-    if chosen == "block" and not fields:
-        for line in workspace_lines(left.get("workspace")):
-            say(line)
-        for line in earlier_runs(_runs(session, job["id"]), job.get("run")):
-            say(line)
-        for line in delivery_lines(_deliveries(session, job["id"])):
-            say(line)
-    if left.get("warning"):
-        talk(f"warning: {left['warning']}")
+    display.check_options(args)
+    session = SchedulerSession(find_home(args.home), is_read_only=True)
+    name = job_id(args.job)
+    try:
+        job = session.request_json(get_job(name))
+    except NotRunning as error:
+        if session.has_answered:
+            raise
+        stored = StoredJob(session.home, name, error)
+        record = stored.record()
+        notes = {"status": UNKNOWN_END_NOTE, "run.status": UNKNOWN_END_NOTE} if stored.is_open(record) else {}
+        _print_job(record, *display.choose_display(args, None, "show"), notes=notes)
+        print_notice(stored.note)
+        if notes:
+            print_notice(stored.unknown_end_note(record))
+        return 0
+    format_name, fields = display.choose_display(args, session, "show")
+    policies = (job.pop("policies", None) or []) if format_name == "block" and not fields else []
+    _print_job(job, format_name, fields)
+    logs = session.request_json(get_logs(job["id"])) if job.get("run") else {}
+    if format_name == "block" and not fields:
+        for line in policy_lines(policies):
+            print_text(line)
+        for line in workspace_lines(logs.get("workspace")):
+            print_text(line)
+        for line in earlier_run_lines(_list_runs(session, job["id"]), job.get("run")):
+            print_text(line)
+        for line in delivery_lines(_list_deliveries(session, job["id"])):
+            print_text(line)
+    if logs.get("warning"):
+        print_notice(f"warning: {logs['warning']}")
     return 0
+
+
+def _print_job(
+    job: Json, format_name: str, fields: Sequence[str] | None, *, notes: Mapping[str, str] | None = None
+) -> None:
+    now, color = datetime.now(UTC), has_color(sys.stdout)
+    if format_name == "json":
+        print_json(display.select_fields(job, fields, now))
+    elif format_name == "table":
+        print_text(
+            "\n".join(
+                job_table([job], fields or DEFAULT_COLUMNS, now=now, width=terminal_width(sys.stdout), color=color)
+            )
+        )
+    else:
+        print_text("\n".join(job_block(job, fields, now=now, color=color, notes=notes)))

@@ -1,6 +1,6 @@
-"""`rota store`: bring a store to this version's schema, or take its content to another one.
+"""`rota store`: show, migrate, copy or adopt a store.
 
-The only verb beside `serve` that works on a store itself: it has the home to itself while it does.
+Besides `serve`, this is the only verb that opens the store directly. It holds the lock of the home while it does.
 """
 
 from __future__ import annotations
@@ -9,26 +9,29 @@ import argparse
 import os
 from contextlib import ExitStack, closing
 
-from rota.cli.parser import Usage, add_actions
-from rota.cli.terminal import say, say_json, talk
+from rota.cli.parser import UsageError, add_actions
+from rota.cli.terminal import print_json, print_notice, print_text
 from rota.home import Home, find_home
+from rota.mask import mask_store_url
 
-_SELF = "home"
+_HOME_STORE = "home"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = add_actions(
         parser,
         {
-            "show": "where the home's records are kept",
-            "migrate": "bring the home's store to this version's schema",
-            "copy": "copy a whole store into a new one, of either kind",
-            "adopt": "take over a store on a server from a home that is gone for good",
+            "show": "Print the location of the store of the home.",
+            "migrate": "Migrate the store of the home to the schema of this version.",
+            "copy": "Copy a store to a new store of the same or another kind.",
+            "adopt": "Take over a store on a server from a home that no longer exists.",
         },
     )
     for name in ("from", "to"):
         actions["copy"].add_argument(
-            f"{name}_store", metavar=name.upper(), help=f"`{_SELF}`, a database file, or postgresql://…"
+            f"{name}_store",
+            metavar=name.upper(),
+            help=f"The store: `{_HOME_STORE}`, a database file, or postgresql://….",
         )
 
 
@@ -42,93 +45,95 @@ def run(args: argparse.Namespace) -> int:
         return _adopt(home, as_json=args.json)
     from rota.store.open import open_store
 
-    where = open_store(address_of(home, _SELF)).name
+    location = open_store(address_of(home, _HOME_STORE)).name
     if args.json:
-        say_json({"store": where})
+        print_json({"store": location})
     else:
-        say(where)
+        print_text(location)
     return 0
 
 
-def address_of(home: Home, asked: str) -> str:
-    """The store that is meant: the home's own as configured, or another by file or URL."""
+def address_of(home: Home, address: str) -> str:
+    """Return the file or URL of a store: that of the home as configured, or the given one."""
     from rota import config
 
-    if asked == _SELF:
+    if address == _HOME_STORE:
         return config.load(home.config).store.url or str(home.database)
-    return asked if "://" in asked else os.path.abspath(asked)  # noqa: PTH100 - keeps the path as it is named
+    return address if "://" in address else os.path.abspath(address)  # noqa: PTH100 - keeps the path as it is written
 
 
 def _migrate(home: Home, *, as_json: bool) -> int:
-    from rota.occupancy import sole_occupant
-    from rota.store.copy import migrate
+    from rota.home_lock import acquire_home_lock
+    from rota.store.copy import migrate_store
     from rota.store.open import open_store
 
     home.prepare()
-    with sole_occupant(home):
-        version = migrate(open_store(address_of(home, _SELF)))
+    with acquire_home_lock(home):
+        version = migrate_store(open_store(address_of(home, _HOME_STORE)))
     if as_json:
-        say_json({"schema": version})
+        print_json({"schema": version})
     else:
-        talk(f"the store has schema {version}")
+        print_notice(f"the store has schema version {version}")
     return 0
 
 
 def _adopt(home: Home, *, as_json: bool) -> int:
-    from rota.occupancy import sole_occupant
+    from rota.home_lock import acquire_home_lock
     from rota.store.open import open_store
-    from rota.store.owner import adopt
+    from rota.store.owner import adopt_store
 
-    address = address_of(home, _SELF)
+    address = address_of(home, _HOME_STORE)
     if "://" not in address:
-        raise Usage(f"{address} lies in its home and is nobody else's; only a store on a server can be adopted")
+        raise UsageError(
+            f"{address} is a local file, which belongs to its home; only a store on a server can be adopted"
+        )
     home.prepare()
-    with sole_occupant(home), closing(open_store(address).session()) as session:
+    with acquire_home_lock(home), closing(open_store(address).session()) as session:
         session.begin()
-        adopt(session, home)
-        session.raise_epoch()  # a scheduler that was only cut off stops when it comes back
+        adopt_store(session, home)
+        session.raise_epoch()  # a disconnected scheduler of the old home stops when it reconnects
         session.commit()
     if as_json:
-        say_json({"store": open_store(address).name, "home": home.directory})
+        print_json({"store": open_store(address).name, "home": home.directory})
     else:
-        talk("the store is this home's now; what ran elsewhere is taken for lost at the next start")
+        print_notice("the store belongs to this home; the next start marks the runs of the old home as lost")
     return 0
 
 
 def _copy(home: Home, source: str, target: str, *, as_json: bool) -> int:
-    from rota.store.copy import copy
+    from rota.store.copy import copy_store
     from rota.store.open import open_store
 
-    addresses = [address_of(home, asked) for asked in (source, target)]
+    addresses = [address_of(home, store) for store in (source, target)]
     if addresses[0] == addresses[1]:
-        raise Usage("FROM and TO are the same store")
+        raise UsageError("FROM and TO are the same store")
     if "://" not in addresses[0] and not os.path.exists(addresses[0]):  # noqa: PTH110
-        raise Usage(f"there is no database at {addresses[0]}")
+        raise UsageError(f"there is no database at {mask_store_url(addresses[0])}")
     with ExitStack() as stack:
-        _have_to_ourselves(stack, home, addresses)
-        copied = copy(open_store(addresses[0]), open_store(addresses[1]), _tell)
+        _lock_homes(stack, home, addresses)
+        copied = copy_store(open_store(addresses[0]), open_store(addresses[1]), _print_progress)
     if as_json:
-        say_json({"copied": dict(copied)})
+        print_json({"copied": dict(copied)})
     else:
-        talk(f"copied {copied.get('job', 0):,} jobs and {copied.get('run', 0):,} runs")
-        if target != _SELF and "://" in addresses[1]:
-            talk("to use it: rota config set store.url '<that URL>', then rota up")
+        print_notice(f"copied {copied.get('job', 0):,} jobs and {copied.get('run', 0):,} runs")
+        if target != _HOME_STORE and "://" in addresses[1]:
+            print_notice("to use it, run `rota config set store.url URL` and then `rota up`")
     return 0
 
 
-def _have_to_ourselves(stack: ExitStack, home: Home, addresses: list[str]) -> None:
-    """A file's scheduler is known by the lock in its folder; a server refuses a second one by itself. No scheduler is
-    at a file of another name, and its folder is none of our business."""
-    from rota.occupancy import sole_occupant
+def _lock_homes(stack: ExitStack, home: Home, addresses: list[str]) -> None:
+    """Lock the homes of the database files. A server refuses a second scheduler by itself, and no scheduler uses a file
+    with another name."""
+    from rota.home_lock import acquire_home_lock
 
-    folders = {os.path.dirname(address) for address in addresses if "://" not in address}  # noqa: PTH120
-    homes = {folder for folder in folders if str(Home(folder).database) in addresses}
-    for folder in sorted({home.directory, *homes}):
-        occupied = Home(folder)
-        occupied.prepare()
-        stack.enter_context(sole_occupant(occupied))
+    directories = {os.path.dirname(address) for address in addresses if "://" not in address}  # noqa: PTH120
+    homes = {directory for directory in directories if str(Home(directory).database) in addresses}
+    for directory in sorted({home.directory, *homes}):
+        locked_home = Home(directory)
+        locked_home.prepare()
+        stack.enter_context(acquire_home_lock(locked_home))
 
 
-def _tell(table: str, done: int, total: int) -> None:
+def _print_progress(table: str, done: int, total: int) -> None:
     if total and done == total:
-        talk(f"{table}: {total:,}")
+        print_notice(f"{table}: {total:,}")

@@ -1,109 +1,145 @@
-"""`rota submit`: hand a command over. On the hot path of scripts, so it imports as little as it can."""
+"""`rota submit`: submit a job. Scripts run it often, so it imports as little as possible."""
 
 from __future__ import annotations
 
 import argparse
 
-from rota.cli.asked import hint_at_quoting, refuse_both, refuse_bytes, surroundings
-from rota.cli.job_option import add_job_options, job_asked
-from rota.cli.parser import Usage, group_id, job_id
-from rota.cli.terminal import say, say_json, talk
-from rota.client.ask.job import submit_job
-from rota.client.session import Session
-from rota.errors import Deferred
+from rota.cli.environment_options import environment_request, print_quoting_hint, require_one_command, require_utf8
+from rota.cli.job_option import add_job_options, job_options
+from rota.cli.parser import UsageError, group_id, job_id
+from rota.cli.terminal import print_json, print_notice, print_text
+from rota.client.requests.job import preview_submit, submit_job
+from rota.client.session import SchedulerSession
+from rota.errors import QueueFull, escape_unprintable
 from rota.home import find_home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rota.client.ask import Json
+    from rota.client.requests import Json
 
-_POLICIES = ("success", "finished", "failed")
+_DEPENDENCY_POLICIES = ("success", "finished", "failed")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "rota submit [options] -- COMMAND [ARGUMENT …] | rota submit --template T [--param K=V …] [options]"
     add = parser.add_argument
-    add("--name", help="what to call it in lists")
-    add("--after", action="append", metavar="JOB[:POLICY]", help=f"wait for JOB; POLICY is {', '.join(_POLICIES)}")
-    add("--group", metavar="G", help="join this group, by id or name; it must not be over")
-    add_job_options(parser, when="now", since="from now", if_taken="that job is the answer", retries=0)
-    add("--follow", action="store_true", help="print what it writes until it ends; return its exit code")
-    add("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the program and its arguments")
+    add("--name", help="Set the name shown in lists.")
+    add(
+        "--after",
+        action="append",
+        metavar="JOB[:POLICY]",
+        help=f"Start after JOB; POLICY is {', '.join(_DEPENDENCY_POLICIES)} (default: success).",
+    )
+    add("--group", metavar="GROUP", help="Add the job to an active group, by ID or name.")
+    add_job_options(
+        parser, time_phrase="submit time", delay_phrase="from now", on_conflict="return that job", retries=0
+    )
+    add("--follow", action="store_true", help="Print the output of the job until it ends, and return its exit code.")
+    add(
+        "--dry-run",
+        action="store_true",
+        help="Print the job and its policies without storing anything; needs a running scheduler.",
+    )
+    add("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="The program and its arguments.")
 
 
 def run(args: argparse.Namespace) -> int:
     if args.follow and args.json:
-        raise Usage("--follow and --json both want stdout; choose one")
-    request = body(args)
-    hint_at_quoting(request.get("command", []), "submit")
-    session = Session(find_home(args.home))
+        raise UsageError("--follow and --json both write to stdout; remove one of them")
+    if args.follow and args.dry_run:
+        raise UsageError("--dry-run stores nothing, so --follow has nothing to follow; remove one of them")
+    request = build_request(args)
+    print_quoting_hint(request.get("command", []), "submit")
+    session = SchedulerSession(find_home(args.home), is_read_only=args.dry_run)
     try:
-        answer: Json = session.ask(submit_job(**request))
-    except Deferred as refusal:
-        return _deferred(args, refusal)
-    if answer.get("warning"):
-        talk(f"warning: {answer['warning']}")
-    job: str = answer["job"]["id"]
-    if answer["result"] == "already_active":
-        talk(f"already active as {job}; nothing was added")
+        response: Json = session.request_json(preview_submit(**request) if args.dry_run else submit_job(**request))
+    except QueueFull as error:
+        return _print_deferred(args, error)
+    if response.get("warning"):
+        print_notice(f"warning: {response['warning']}")
+    job: str = response["job"]["id"]
+    if response["result"] == "already_active":
+        print_notice(f"already active as {job}; no job was added")
     if args.follow:
-        return _follow(session, job)
+        return _follow_job(session, job)
     if args.json:
-        say_json(answer)
+        print_json(response)
+    elif response["result"] == "dry_run":
+        _print_planned(response["job"])
     else:
-        say(job)
+        print_text(job)
     return 0
 
 
-def _deferred(args: argparse.Namespace, refusal: Deferred) -> int:
-    """An answer like the others, which HTTP says by a status of its own."""
+def _print_planned(job: Json) -> None:
+    from datetime import UTC, datetime
+
+    from rota.cli.render import job_block
+
+    policies = job.pop("policies", None) or []
+    print_text(
+        "\n".join([f"would submit {job['id']}", *job_block(job, now=datetime.now(UTC)), *policy_lines(policies)])
+    )
+
+
+def policy_lines(policies: list[Json]) -> list[str]:
+    """Return a line for each policy, with its source."""
+    width = max((len(policy["name"]) for policy in policies), default=0)
+    width = max(width, 18)
+    return [
+        escape_unprintable(f"{policy['name']:<{width}} {policy['value']}  [{policy['source']}]") for policy in policies
+    ]
+
+
+def _print_deferred(args: argparse.Namespace, error: QueueFull) -> int:
+    """Print a deferral as a result. Over HTTP it is an error status."""
     if args.json:
-        say_json(deferred_json(refusal, job=None))
-    talk(f"deferred: {refusal.message}")
-    return Deferred.exit_code
+        print_json(deferred_json(error, job=None))
+    print_notice(f"deferred: {error.message}")
+    return QueueFull.exit_code
 
 
-def deferred_json(refusal: Deferred, **more: object) -> Json:
-    """`more` is what an answer of this kind also has, and cannot have now."""
-    depth = {} if refusal.depth is None else {"depth": refusal.depth}
-    return {"result": "deferred", **more, "warning": refusal.message, **depth}
+def deferred_json(error: QueueFull, **fields: object) -> Json:
+    """Return the JSON of a deferral. `fields` are the other fields of the result, which are empty in a deferral."""
+    depth = {} if error.depth is None else {"depth": error.depth}
+    return {"result": "deferred", **fields, "warning": error.message, **depth}
 
 
-def _follow(session: Session, job: str) -> int:
-    from rota.cli.chain import ended_job
+def _follow_job(session: SchedulerSession, job: str) -> int:
+    from rota.cli.chain import wait_for_end
     from rota.cli.follow import follow_chain
     from rota.cli.outcome import exit_code
 
-    talk(job)
+    print_notice(job)
     try:
         follow_chain(session, job, ("stdout", "stderr"))
     except KeyboardInterrupt:
-        talk(f"{job} goes on; `rota logs -f {job}` follows it again, `rota cancel {job}` ends it")
+        print_notice(f"{job} continues; `rota logs -f {job}` follows it again, `rota cancel {job}` cancels it")
         raise
-    return exit_code(ended_job(session, job))
+    return exit_code(wait_for_end(session, job))
 
 
-def body(args: argparse.Namespace) -> Json:
-    """The request as the API takes it; what was not asked for is left out, so that the server's defaults hold."""
+def build_request(args: argparse.Namespace) -> Json:
+    """Return the request body with the given options; the defaults of the server apply to the others."""
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
-    refuse_both(command, args.template, "submit")
+    require_one_command(command, args.template, "submit")
     if args.base is not None and not args.worktree and args.template is None:
-        raise Usage("--base is what a worktree is made from: add --worktree, or leave it out")
-    request = job_asked(args)
+        raise UsageError("--base requires a worktree: add --worktree, or remove --base")
+    request = job_options(args)
     if args.name is not None:
         request["name"] = args.name
     if args.after:
-        request["after"] = [_edge(text) for text in args.after]
+        request["after"] = [_parse_dependency(text) for text in args.after]
     if args.group is not None:
         request["group"] = group_id(args.group)
     if command:
         request["command"] = command
-    refuse_bytes(request)
-    return {**request, **surroundings(args)}
+    require_utf8(request)
+    return {**request, **environment_request(args)}
 
 
-def _edge(text: str) -> dict[str, str]:
+def _parse_dependency(text: str) -> dict[str, str]:
     job, colon, policy = text.partition(":")
-    if colon and policy not in _POLICIES:
-        raise Usage(f"--after {text}: the policy is one of {', '.join(_POLICIES)}")
+    if colon and policy not in _DEPENDENCY_POLICIES:
+        raise UsageError(f"--after {text}: the policy is one of {', '.join(_DEPENDENCY_POLICIES)}")
     return {"job": job_id(job), "policy": policy or "success"}

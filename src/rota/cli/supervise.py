@@ -1,19 +1,24 @@
-"""`rota supervise`: the process that owns running children and outlives the scheduler."""
+"""`rota supervise`: run the process that owns running children and outlives the scheduler."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 
 from rota.home import find_home
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Nothing of its own."""
+    """Add no options."""
 
 
 def run(args: argparse.Namespace) -> int:
     home = find_home(args.home)
     home.prepare()
-    from rota.executor.supervisor.main import main
+    from rota.config import load
+    from rota.executor.supervisor import protocol
 
-    return main(home.directory)  # A string: the supervisor stays small, and `pathlib` would be a megabyte of it.
+    options = [protocol.NO_CGROUPS] if load(home.config).scheduler.cgroups == "off" else []
+    # The exec drops the modules that reading the configuration needs, so that the supervisor stays small.
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "rota.executor.supervisor", str(home.root), *options])

@@ -1,4 +1,4 @@
-"""`rota template`: named defaults for jobs of one kind."""
+"""`rota template`: manage named defaults for jobs of one kind."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import json
 import shlex
 import sys
 
-from rota.cli.asked import draw, lock, refuse_bytes
-from rota.cli.param import PARAM_HELP, params
-from rota.cli.parser import Usage, add_actions, pairs, take_command
-from rota.cli.table import printable, render
-from rota.cli.terminal import say, say_json, talk, width_of
-from rota.client.ask.template import (
+from rota.cli.environment_options import parse_lock, parse_pool, require_utf8
+from rota.cli.param import PARAM_SYNTAX, parse_params
+from rota.cli.parser import UsageError, add_actions, add_command_argument, parse_pairs
+from rota.cli.table import render
+from rota.cli.terminal import print_json, print_notice, print_text, terminal_width
+from rota.client.requests.template import (
     add_template,
     archive_template,
     change_template,
@@ -21,144 +21,178 @@ from rota.client.ask.template import (
     replace_template,
     unarchive_template,
 )
-from rota.client.session import Session
+from rota.client.session import SchedulerSession
+from rota.errors import escape_unprintable
 from rota.home import find_home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rota.client.ask import Json
+    from rota.client.requests import Json
 
 EXAMPLES = ("agent", "pipeline")
-_HEADS = ("NAME", "ID", "TYPE", "PARAMS", "COMMAND")
-_PLAIN = ("type", "retry", "retries", "priority", "flow", "phase", "unique", "target", "timeout", "idle_timeout",
-          "skip_if", "base", "job_name", "description", "parallelizable", "worktree", "patch")  # fmt: skip
+_HEADERS = ("NAME", "ID", "TYPE", "PARAMS", "COMMAND")
+_PLAIN_OPTIONS = (
+    "type",
+    "retry",
+    "retries",
+    "priority",
+    "flow",
+    "phase",
+    "unique",
+    "target",
+    "timeout",
+    "idle_timeout",
+    "skip_if",
+    "base",
+    "job_name",
+    "description",
+    "parallelizable",
+    "worktree",
+    "patch",
+)
 _ACTIONS = {
-    "list": "those in use",
-    "add": "add one, from a file (TOML, YAML or JSON; - for stdin) or as NAME [options] -- COMMAND with {param} places",
-    "show": "all of one",
-    "change": "change one, from a file as a whole, or what the options say; jobs that exist keep what they have",
-    "archive": "make no more jobs of one; those that exist go on",
-    "unarchive": "take one back into use",
-    "example": "print a complete file to start from",
+    "list": "List templates.",
+    "add": "Add a template from a file (TOML, YAML or JSON; - is stdin), or as NAME [options] -- COMMAND.",
+    "show": "Show all fields of a template.",
+    "change": "Replace a template by a file, or change the given options. Existing jobs do not change.",
+    "archive": "Archive a template, so that no new jobs use it. Existing jobs continue.",
+    "unarchive": "Restore an archived template.",
+    "example": "Print a complete example file.",
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = add_actions(parser, _ACTIONS)
-    # `rota template` by itself is the list, and has no `--all` to look at.
+    # `rota template` without an action is `list`, but its parser has no `--all`.
     parser.set_defaults(all=False)
-    actions["list"].add_argument("--all", action="store_true", help="archived ones too")
-    _add_options(actions["add"], "FILE|NAME", "a file that has the template, or the name of one made of the options")
-    _add_options(actions["change"], "NAME", "its name or id")
-    actions["change"].add_argument("file", nargs="?", metavar="FILE", help="what it is to be, as a whole")
+    actions["list"].add_argument("--all", action="store_true", help="Include archived templates.")
+    _add_options(
+        actions["add"],
+        "FILE|NAME",
+        "The file, or the name of a template from the options and a command, which can have {param} placeholders.",
+    )
+    _add_options(actions["change"], "NAME", "The template, by name or ID.")
+    actions["change"].add_argument("file", nargs="?", metavar="FILE", help="The file that replaces the template.")
     for action in ("show", "archive", "unarchive"):
-        actions[action].add_argument("name", metavar="NAME", help="its name or id")
-    what = "agent: a CLI agent in a worktree of its own; pipeline: a step that asks a model, one at a time"
-    actions["example"].add_argument("which", nargs="?", choices=EXAMPLES, default=EXAMPLES[0], help=what)
+        actions[action].add_argument("name", metavar="NAME", help="The template, by name or ID.")
+    text = "The example. agent: a CLI agent in its own worktree; pipeline: a step that calls a model, one at a time."
+    actions["example"].add_argument("which", nargs="?", choices=EXAMPLES, default=EXAMPLES[0], help=text)
 
 
 def _add_options(parser: argparse.ArgumentParser, metavar: str, text: str) -> None:
     add = parser.add_argument
     add("name", metavar=metavar, help=text)
-    add("--description", metavar="S", help="what it is for")
-    add("--param", action="append", metavar="K=V", help=f"a default of {PARAM_HELP}")
-    add("--schema", metavar="FILE", help="a JSON Schema that the params of each job must meet")
-    add("--job-name", metavar="S", help="what its jobs are called, with {param} places")
-    add("--type", help="their kind; they draw from the pool type/TYPE")
-    add("--priority", type=int, metavar="N", help="higher goes first")
-    add("--needs", action="append", metavar="ARTIFACT", help="what they wait for")
-    add("--produces", action="append", metavar="ARTIFACT", help="what they make")
-    add("--webhook", action="append", metavar="URL", help="tell this URL how they end")
-    add("--webhook-event", action="append", metavar="E", help="of what; completed, failed and skipped unless given")
-    add("--lock", action="append", metavar="KEY[:shared]", help="what they hold while they run")
-    add("--pool", action="append", metavar="NAME[=W]", help="what they draw from")
-    add("--flow", help="their flow")
-    add("--phase", metavar="P", help="their phase of the flow")
-    add("--parallelizable", action="store_true", default=None, help="they may run beside others of phase and flow")
-    add("--unique", metavar="KEY", help="one with this key at a time")
-    add("--target", help="where their work belongs")
-    add("--timeout", metavar="D", help="end them after so long")
-    add("--idle-timeout", metavar="D", help="end them when they have written nothing for so long")
-    add("--retries", type=int, metavar="N", help="try them again up to N times; 3 unless given")
-    add("--retry", metavar="NAME", help="their retry policy")
-    add("--skip-if", metavar="CMD", help="skip them if this shell command exits 0")
-    add("--worktree", action="store_true", default=None, help="run each in a git worktree and branch of its own")
-    add("--base", metavar="REF", help="what to make the worktree from")
-    add("--patch", action="store_true", default=None, help="keep what each changes as command.patch")
-    add("--env", action="append", metavar="K=V", help="set in their environment")
-    take_command(parser)
+    add("--description", metavar="TEXT", help="Set the description.")
+    add("--param", action="append", metavar="K=V", help=f"Set the default of a param: {PARAM_SYNTAX}.")
+    add("--schema", metavar="FILE", help="Validate the params of each job with the JSON Schema in FILE.")
+    add("--job-name", metavar="NAME", help="Set the name of the jobs, with {param} placeholders.")
+    add("--type", help="Set the job type; jobs draw from the pool type/TYPE.")
+    add("--priority", type=int, metavar="N", help="Set the priority; higher priorities start first.")
+    add("--needs", action="append", metavar="ARTIFACT", help="Wait for this artifact.")
+    add("--produces", action="append", metavar="ARTIFACT", help="Declare an artifact that the jobs produce.")
+    add("--webhook", action="append", metavar="URL", help="Notify this URL when a job ends.")
+    add(
+        "--webhook-event",
+        action="append",
+        metavar="EVENT",
+        help="Notify of this event only (default: completed, failed and skipped).",
+    )
+    add("--lock", action="append", metavar="KEY[:shared]", help="Hold this lock while a job runs.")
+    add("--pool", action="append", metavar="NAME[=W]", help="Draw W units (default: 1) from this pool.")
+    add("--flow", help="Set the flow.")
+    add("--phase", metavar="PHASE", help="Set the phase of the flow.")
+    add(
+        "--parallelizable",
+        action="store_true",
+        default=None,
+        help="Allow jobs to run next to others of their flow and phase.",
+    )
+    add("--unique", metavar="KEY", help="Allow one active job with this key.")
+    add("--target", help="Set the target.")
+    add("--timeout", metavar="DURATION", help="Kill a job after DURATION.")
+    add("--idle-timeout", metavar="DURATION", help="Kill a job after DURATION without output.")
+    add("--retries", type=int, metavar="N", help="Retry a job up to N times if it fails (default: 3).")
+    add("--retry", metavar="NAME", help="Set the retry policy.")
+    add("--skip-if", metavar="CMD", help="Skip a job if this shell command exits with 0.")
+    add("--worktree", action="store_true", default=None, help="Run each job in its own git worktree and branch.")
+    add("--base", metavar="REF", help="Create the worktree from REF.")
+    add("--patch", action="store_true", default=None, help="Save the changes of each job as command.patch.")
+    add("--env", action="append", metavar="K=V", help="Set an environment variable.")
+    add_command_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     if args.action == "example":
-        return _example(args)
+        return _print_example(args)
     if args.action in (None, "list"):
         return _list(args)
-    act = {"add": _add, "change": _change, "show": _show, "archive": _archive, "unarchive": _archive}[args.action]
-    return act(args, Session(find_home(args.home)))
+    handler = {"add": _add, "change": _change, "show": _show, "archive": _archive, "unarchive": _archive}[args.action]
+    return handler(args, SchedulerSession(find_home(args.home), is_read_only=args.action == "show"))
 
 
-def _example(args: argparse.Namespace) -> int:
+def _print_example(args: argparse.Namespace) -> int:
     from pathlib import Path
 
     text = (Path(__file__).parent / "example" / f"{args.which}.toml").read_text("utf-8")
     if args.json:
-        say_json({"example": args.which, "format": "toml", "text": text})
+        print_json({"example": args.which, "format": "toml", "text": text})
     else:
-        say(text.rstrip("\n"))
+        print_text(text.rstrip("\n"))
     return 0
 
 
 def _list(args: argparse.Namespace) -> int:
-    found = Session(find_home(args.home)).pages(list_templates, "templates", all=args.all)
-    answer = {"templates": _by_name(found)}
+    templates = SchedulerSession(find_home(args.home), is_read_only=True).pages(
+        list_templates, "templates", all=args.all
+    )
+    response = {"templates": _sorted_by_name(templates)}
     if args.json:
-        say_json(answer)
-    elif answer["templates"]:
-        rows = [list(_HEADS), *(_row(template) for template in answer["templates"])]
-        say("\n".join(render(rows, width=width_of(sys.stdout), flexible=(((3, 4), 12),))))
+        print_json(response)
+    elif response["templates"]:
+        rows = [list(_HEADERS), *(_row(template) for template in response["templates"])]
+        print_text("\n".join(render(rows, width=terminal_width(sys.stdout), flexible=(((3, 4), 12),))))
     else:
-        talk("there are no templates; `rota template example > agent.toml` writes one to start from")
+        print_notice("there are no templates; `rota template example > agent.toml` writes an example")
     return 0
 
 
-def _by_name(templates: Iterable[Json]) -> list[Json]:
-    """Archived ones behind the one in use that has their name now, the newest first."""
+def _sorted_by_name(templates: Iterable[Json]) -> list[Json]:
+    """Sort by name, with the active template before the archived ones, and those with the newest first."""
     newest_first = reversed(list(templates))
-    return sorted(newest_first, key=lambda each: (each["name"], each["archived_at"] is not None))
+    return sorted(newest_first, key=lambda template: (template["name"], template["archived_at"] is not None))
 
 
 def _row(template: Json) -> list[str]:
     name = template["name"] + (" (archived)" if template["archived_at"] else "")
     command = shlex.join(template["command"])
-    return [name, template["id"], template["type"] or "", ", ".join(declared(template)), command]
+    return [name, template["id"], template["type"] or "", ", ".join(param_names(template)), command]
 
 
-def declared(template: Json) -> list[str]:
-    """The params that it knows; one that has to be given stands first, and has a star."""
+def param_names(template: Json) -> list[str]:
+    """Return the names of the params. Required params come first and are marked by a star."""
     properties = (template["params_schema"] or {}).get("properties") or {}
     defaults = template["default_params"]
-    needed = [name for name in properties if name not in defaults]
-    return [*(f"{name}*" for name in needed), *defaults]
+    required = [name for name in properties if name not in defaults]
+    return [*(f"{name}*" for name in required), *defaults]
 
 
-def _show(args: argparse.Namespace, session: Session) -> int:
-    template = session.ask(get_template(args.name))
+def _show(args: argparse.Namespace, session: SchedulerSession) -> int:
+    template = session.request_json(get_template(args.name))
     if args.json:
-        say_json(template)
+        print_json(template)
     else:
-        say("\n".join(_lines(template)))
+        print_text("\n".join(_template_lines(template)))
     return 0
 
 
-def _lines(template: Json) -> list[str]:
-    filled = {name: value for name, value in template.items() if value not in (None, [], {})}
-    return [f"{name:<16} {printable(_text(name, value))}" for name, value in filled.items()]
+def _template_lines(template: Json) -> list[str]:
+    fields = {name: value for name, value in template.items() if value not in (None, [], {})}
+    return [f"{name:<16} {escape_unprintable(_format_value(name, value))}" for name, value in fields.items()]
 
 
-def _text(name: str, value: object) -> str:
+def _format_value(name: str, value: object) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, list) and name == "command":
@@ -168,99 +202,101 @@ def _text(name: str, value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _archive(args: argparse.Namespace, session: Session) -> int:
-    template = session.ask((unarchive_template if args.action == "unarchive" else archive_template)(args.name))
+def _archive(args: argparse.Namespace, session: SchedulerSession) -> int:
+    template = session.request_json((unarchive_template if args.action == "unarchive" else archive_template)(args.name))
     if args.json:
-        say_json(template)
+        print_json(template)
     else:
-        say(f"{template['id']} {template['name']} {args.action}d")
+        print_text(f"{template['id']} {template['name']} {args.action}d")
     return 0
 
 
-def _add(args: argparse.Namespace, session: Session) -> int:
-    options = _options(args)
+def _add(args: argparse.Namespace, session: SchedulerSession) -> int:
+    options = _read_options(args)
     if args.command is None:
         if options:
-            raise Usage(
-                f"options go with a command: rota template add {args.name} … -- COMMAND; a file has all it needs in it"
+            raise UsageError(
+                f"options need a command: rota template add {args.name} … -- COMMAND; a file takes no options"
             )
-        return _told(args, session.ask(add_template(read(args.name))))
-    return _told(args, session.ask(add_template({**options, "name": args.name})))
+        return _print_result(args, session.request_json(add_template(read_document(args.name))))
+    return _print_result(args, session.request_json(add_template({**options, "name": args.name})))
 
 
-def _change(args: argparse.Namespace, session: Session) -> int:
-    options = _options(args)
+def _change(args: argparse.Namespace, session: SchedulerSession) -> int:
+    options = _read_options(args)
     if args.file is not None:
         if options:
-            raise Usage("a file says all there is to say of a template: leave the options out, or the file")
-        return _told(args, session.ask(replace_template(args.name, read(args.file))))
+            raise UsageError(
+                "a file replaces the whole template, so it takes no options; remove the options or the file"
+            )
+        return _print_result(args, session.request_json(replace_template(args.name, read_document(args.file))))
     if not options:
-        raise Usage("nothing is to be changed; name a FILE, or options: `rota template change --help`")
+        raise UsageError("no change given; add a FILE or options: see `rota template change --help`")
     if "default_params" in options:
         options["set_default_params"] = options.pop("default_params")
-    return _told(args, session.ask(change_template(args.name, **options)))
+    return _print_result(args, session.request_json(change_template(args.name, **options)))
 
 
-def _told(args: argparse.Namespace, answer: Json) -> int:
-    if answer["warning"]:
-        talk(f"warning: {answer['warning']}")
-    template = answer["template"]
+def _print_result(args: argparse.Namespace, result: Json) -> int:
+    if result["warning"]:
+        print_notice(f"warning: {result['warning']}")
+    template = result["template"]
     if args.json:
-        say_json(answer)
+        print_json(result)
     elif args.action == "add":
-        say(template["id"])
-    elif answer["fields"]:
-        say(f"{template['id']} {', '.join(answer['fields'])}")
+        print_text(template["id"])
+    elif result["fields"]:
+        print_text(f"{template['id']} {', '.join(result['fields'])}")
     else:
-        talk(f"{template['name']} was so already; nothing was changed")
+        print_notice(f"nothing changed: {template['name']} already has these values")
     return 0
 
 
-def _options(args: argparse.Namespace) -> Json:
-    """What was asked for, as the API takes it."""
-    asked: Json = {name: getattr(args, name) for name in _PLAIN}
-    asked |= {
+def _read_options(args: argparse.Namespace) -> Json:
+    """Return the given options as fields of the request."""
+    request: Json = {name: getattr(args, name) for name in _PLAIN_OPTIONS}
+    request |= {
         "command": args.command,
-        "default_params": params(args.param) or None,
-        "params_schema": None if args.schema is None else read(args.schema),
-        "locks": [lock(text) for text in args.lock or ()] or None,
-        "pools": dict(draw(text) for text in args.pool or ()) or None,
+        "default_params": parse_params(args.param) or None,
+        "params_schema": None if args.schema is None else read_document(args.schema),
+        "locks": [parse_lock(text) for text in args.lock or ()] or None,
+        "pools": dict(parse_pool(text) for text in args.pool or ()) or None,
         "needs": args.needs,
         "produces": args.produces,
         "webhooks": args.webhook,
         "webhook_events": args.webhook_event,
-        "env": pairs(args.env, "--env") or None,
+        "env": parse_pairs(args.env, "--env") or None,
     }
-    options = {name: value for name, value in asked.items() if value is not None}
-    refuse_bytes(options)
+    options = {name: value for name, value in request.items() if value is not None}
+    require_utf8(options)
     return options
 
 
-def read(path: str) -> Json:
-    """A file of TOML, YAML or JSON, by its name; what comes through stdin by how it looks."""
-    from rota.workflow.document import Document, decode, guess
-    from rota.workflow.fault import Fault, show_faults
-    from rota.workflow.scalar import value_of
+def read_document(path: str) -> Json:
+    """Read a TOML, YAML or JSON file. Its suffix tells the format; for stdin, the content does."""
+    from rota.workflow.document import WorkflowDocument, decode_text, guess_syntax
+    from rota.workflow.fault import Fault, format_faults
+    from rota.workflow.scalar import as_json
 
     source = "<stdin>" if path == "-" else path
     try:
-        text = decode(_bytes(path))
-        form = {"toml": "toml", "yaml": "yaml", "yml": "yaml", "json": "yaml"}.get(path.rpartition(".")[2])
-        found = value_of(Document(text, form or guess(text)).data)
+        text = decode_text(_read_bytes(path))
+        format_name = {"toml": "toml", "yaml": "yaml", "yml": "yaml", "json": "yaml"}.get(path.rpartition(".")[2])
+        document = as_json(WorkflowDocument(text, format_name or guess_syntax(text)).data)
     except Fault as fault:
-        raise Usage(show_faults(source, [fault], {})) from None
+        raise UsageError(format_faults(source, [fault], {})) from None
     except ValueError as error:
-        raise Usage(f"{source}: {error}") from None
-    if not isinstance(found, dict):
-        raise Usage(f"{source} has no fields; `rota template example` prints a file that has")
-    return found
+        raise UsageError(f"{source}: {error}") from None
+    if not isinstance(document, dict):
+        raise UsageError(f"{source} has no fields; `rota template example` prints a valid file")
+    return document
 
 
-def _bytes(path: str) -> bytes:
+def _read_bytes(path: str) -> bytes:
     try:
         with sys.stdin.buffer if path == "-" else open(path, "rb") as file:  # noqa: PTH123
             return file.read()
     except OSError as error:
         is_file = path.endswith((".toml", ".yaml", ".yml", ".json"))
-        hint = "" if is_file else f"; to add one by options: rota template add {path} -- COMMAND"
-        raise Usage(f"{path} cannot be read: {error.strerror}{hint}") from None
+        hint = "" if is_file else f"; to add a template from options: rota template add {path} -- COMMAND"
+        raise UsageError(f"{path} cannot be read: {error.strerror}{hint}") from None

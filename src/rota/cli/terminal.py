@@ -1,15 +1,20 @@
-"""stdout is data, stderr is talk: the ways to write to either."""
+"""Output functions: data goes to stdout, messages go to stderr."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rota.errors import RotaError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any, TextIO
 
-_COLOURS = {
+_COLORS = {
     "QUEUED": "2",
     "WAITING_ON_DEPS": "33",
     "WAITING_ON_LOCKS": "33",
@@ -26,52 +31,113 @@ _COLOURS = {
 }
 
 
-def say(text: str) -> None:
-    """Data, for people and programs."""
+class OutputError(RotaError):
+    """Standard output cannot be written."""
+
+
+@contextmanager
+def checked_output() -> Iterator[None]:
+    """Raise OutputError for a failed write to stdout. A closed pipe is not an error: `rota list | head`."""
     try:
-        sys.stdout.write(text + "\n")
-    except UnicodeEncodeError:  # A terminal of another encoding sees what it has no letters for as escapes.
-        encoding = sys.stdout.encoding
-        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+        yield
+    except (BlockingIOError, BrokenPipeError):
+        raise
+    except OSError as error:
+        raise OutputError(f"cannot write the output: {error.strerror}") from None
 
 
-def say_json(value: Any) -> None:
+def flush() -> None:
+    with checked_output():
+        sys.stdout.flush()
+
+
+def print_text(text: str, end: str = "\n") -> None:
+    """Print data to stdout."""
+    with checked_output():
+        try:
+            sys.stdout.write(text + end)
+        except UnicodeEncodeError:  # print characters that the encoding lacks as escapes
+            encoding = sys.stdout.encoding
+            sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding) + end)
+
+
+def print_json(value: Any) -> None:
+    print_text(as_json(value))
+
+
+def as_json(value: Any) -> str:
+    """Return indented JSON, with ASCII escapes if stdout is not a Unicode stream."""
     import json
 
     is_unicode = (sys.stdout.encoding or "").lower().startswith("utf")
-    say(json.dumps(value, indent=2, ensure_ascii=not is_unicode))
+    return json.dumps(value, indent=2, ensure_ascii=not is_unicode)
 
 
-def talk(text: str) -> None:
-    """What a person wants to know and a program does not."""
-    sys.stdout.flush()  # In a terminal both are one: keep the order in which things were said.
+class JsonObject:
+    """JSON object whose fields are printed one after the other."""
+
+    def __init__(self, fields: Iterable[tuple[str, Any]]) -> None:
+        self.fields = fields
+
+
+def print_json_parts(value: Any) -> None:
+    """Print JSON part by part: an iterator as a list, while its values come, and a `JsonObject` field by field."""
+    for part in _json_parts(value, "\n"):
+        print_text(part, end="")
+    print_text("")
+
+
+def _json_parts(value: Any, line: str) -> Iterator[str]:
+    """Yield the JSON of a value in parts. `line` is a line break with the indentation of the value."""
+    if isinstance(value, JsonObject):
+        start, end, members = "{", "}", ((f"{as_json(name)}: ", member) for name, member in value.fields)
+    elif isinstance(value, Iterator):
+        start, end, members = "[", "]", (("", member) for member in value)
+    else:
+        yield as_json(value).replace("\n", line)
+        return
+    separator = start
+    for name, member in members:
+        yield f"{separator}{line}  {name}"
+        yield from _json_parts(member, f"{line}  ")
+        separator = ","
+    yield start + end if separator == start else line + end
+
+
+def print_notice(text: str) -> None:
+    """Print a message for the user to stderr."""
+    flush()  # a terminal shows both streams: keep their order
     print(f"rota: {text}", file=sys.stderr)
 
 
-def has_colour(stream: TextIO) -> bool:
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+def has_color(stream: TextIO) -> bool:
+    return can_redraw(stream) and not os.environ.get("NO_COLOR")
 
 
-def paint(text: str, word: str, *, colour: bool) -> str:
-    """`text` in the colour of a status or verdict."""
-    code = _COLOURS.get(word)
-    return f"\033[{code}m{text}\033[0m" if colour and code else text
+def paint(text: str, status: str, *, color: bool) -> str:
+    """Return the text in the color of a status or verdict."""
+    code = _COLORS.get(status)
+    return f"\033[{code}m{text}\033[0m" if color and code else text
 
 
-def width_of(stream: TextIO) -> int | None:
-    """Columns of the terminal, or None where there is none and nothing need be cut."""
+def can_redraw(stream: TextIO) -> bool:
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def terminal_width(stream: TextIO) -> int | None:
+    """Return the columns of the terminal, or None if the stream is not a terminal and nothing is cut."""
     if not stream.isatty():
         return None
-    return _size(stream)[0]
+    return _terminal_size(stream)[0]
 
 
-def height_of(stream: TextIO) -> int:
-    return _size(stream)[1]
+def terminal_height(stream: TextIO) -> int:
+    return _terminal_size(stream)[1]
 
 
-def _size(stream: TextIO) -> tuple[int, int]:
+def _terminal_size(stream: TextIO) -> tuple[int, int]:
     try:
         columns, lines = os.get_terminal_size(stream.fileno())
     except OSError:
         columns, lines = 0, 0
-    return columns or 80, lines or 24  # A terminal that does not know its size says 0.
+    return columns or 80, lines or 24  # a terminal of unknown size reports 0

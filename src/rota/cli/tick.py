@@ -1,49 +1,54 @@
-"""`rota tick`: look at everything now, also at what changed outside, and start what may start."""
+"""`rota tick`: evaluate all jobs now, including changes outside the scheduler, and start the ready ones."""
 
 from __future__ import annotations
 
 import argparse
 
-from rota.cli.terminal import say, say_json, talk
-from rota.client.ask.scheduler import tick
-from rota.client.session import Session
+from rota.cli.terminal import print_json, print_notice, print_text
+from rota.client.requests.scheduler import tick
+from rota.client.session import SchedulerSession
 from rota.home import find_home
 
-_WHY_NO_MORE = {
+_REASON_TEXTS = {
     "none": "nothing is ready",
-    "ready": "that is all that is ready",
-    "batch": "that is the batch",
-    "capacity": "there is no room for more",
+    "ready": "no more jobs are ready",
+    "batch": "the batch limit is reached",
+    "capacity": "there is no free capacity",
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="only say what would start; nothing is changed")
-    parser.add_argument("--batch", type=_batch, metavar="N", help="start at most so many")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="Print the jobs that would start without changing anything."
+    )
+    parser.add_argument("--batch", type=_parse_batch, metavar="N", help="Start at most N jobs.")
 
 
-def _batch(text: str) -> int:
+def _parse_batch(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) < 2**31:
-        raise argparse.ArgumentTypeError(f"{text} is no number of jobs; it is 1 or more")
+        raise argparse.ArgumentTypeError(f"{text} is not a valid number of jobs; use a number from 1 to 2147483647")
     return int(text)
 
 
 def run(args: argparse.Namespace) -> int:
-    answer = Session(find_home(args.home)).ask(tick(dry_run=args.dry_run, batch=args.batch))
+    response = SchedulerSession(find_home(args.home), is_read_only=args.dry_run).request_json(
+        tick(dry_run=args.dry_run, batch=args.batch)
+    )
     if args.json:
-        say_json(answer)
+        print_json(response)
         return 0
-    for job in answer["would_dispatch" if args.dry_run else "dispatched"]:
-        say(job)
-    talk(_sentence(answer, is_dry=args.dry_run))
+    for job in response["would_dispatch" if args.dry_run else "dispatched"]:
+        print_text(job)
+    print_notice(_format_summary(response, is_dry_run=args.dry_run))
     return 0
 
 
-def _sentence(answer: dict[str, object], *, is_dry: bool) -> str:
-    started, would = answer["dispatched"], answer["would_dispatch"]
-    assert isinstance(started, list)  # noqa: S101 - as the API says
+def _format_summary(result: dict[str, object], *, is_dry_run: bool) -> str:
+    started, would = result["dispatched"], result["would_dispatch"]
+    assert isinstance(started, list)  # noqa: S101 - the API guarantees it
     assert isinstance(would, list)  # noqa: S101
-    said = f"would start {len(would)}" if is_dry else f"started {len(started)}"
-    later = f", {len(would)} to follow" if would and not is_dry else ""
-    left = f"; ready and left: {answer['skipped']}" if answer["skipped"] else ""
-    return f"{said}{later}: {_WHY_NO_MORE[str(answer['reason'])]}{left}"
+    text = f"would start {len(would)}" if is_dry_run else f"started {len(started)}"
+    later = f", {len(would)} to follow" if would and not is_dry_run else ""
+    skipped = f"; ready but not started: {result['skipped']}" if result["skipped"] else ""
+    reason = result.get("blocker") or _REASON_TEXTS[str(result["reason"])]
+    return f"{text}{later}: {reason}{skipped}"

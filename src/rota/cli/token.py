@@ -1,20 +1,18 @@
-"""`rota token`: what a program needs to speak to the scheduler over TCP."""
+"""`rota token`: print or rotate the token for access over TCP."""
 
 from __future__ import annotations
 
 import argparse
 
-from rota.cli.terminal import say, say_json
+from rota.cli.terminal import print_json, print_text
 from rota.errors import RotaError
 from rota.home import find_home
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--path", action="store_true", help="print where it is kept instead")
+    parser.add_argument("--path", action="store_true", help="Print the path of the token file instead.")
     parser.add_argument(
-        "--rotate",
-        action="store_true",
-        help="make another one; the old one is refused from here on, also where it is in use",
+        "--rotate", action="store_true", help="Replace the token. The old token stops working immediately."
     )
 
 
@@ -26,22 +24,22 @@ def run(args: argparse.Namespace) -> int:
     token.ensure(home.token)
     if args.rotate:
         token.rotate(home.token)
-        _tell(home.directory)
-    shown = {"path": str(home.token)} if args.path else {"token": token.read(home.token), "path": str(home.token)}
+        _reload_scheduler(home.directory)
+    result = {"path": str(home.token)} if args.path else {"token": token.read(home.token), "path": str(home.token)}
     if args.json:
-        say_json(shown)
+        print_json(result)
     else:
-        say(shown["path"] if args.path else shown["token"])
+        print_text(result["path"] if args.path else result["token"])
     return 0
 
 
-def _tell(directory: str) -> None:
-    """A scheduler that runs takes it up with the next request; told, it also ends what the old one has opened."""
-    from rota.client.ask.scheduler import reload
-    from rota.client.session import Session
+def _reload_scheduler(directory: str) -> None:
+    """Tell a running scheduler to close the connections that use the old token."""
+    from rota.client.requests.scheduler import reload
+    from rota.client.session import SchedulerSession
     from rota.home import Home
 
     try:
-        Session(Home(directory), starts=False).ask(reload())
+        SchedulerSession(Home(directory), autostart=False).request_json(reload())
     except RotaError:
-        return  # none runs, or it has something to say about its configuration: that is for `rota status`
+        return  # no scheduler runs, or its configuration is invalid, which `rota status` reports

@@ -1,4 +1,4 @@
-"""`rota wait`: stay until jobs and groups have ended, and leave with their exit code."""
+"""`rota wait`: wait until jobs and groups have ended, and return their exit code."""
 
 from __future__ import annotations
 
@@ -6,55 +6,77 @@ import argparse
 import sys
 import time
 
-from rota.cli.live import Lines, Screen
+from rota.cli.live import JobLineView, JobScreenView, attempt_name
 from rota.cli.outcome import TIMED_OUT, first_failure
-from rota.cli.parser import job_or_group_id, seconds
-from rota.cli.terminal import say_json, talk
-from rota.cli.watch import Watch
-from rota.client.ask.group import get_group, is_group
-from rota.client.ask.job import get_job
-from rota.client.session import Session
+from rota.cli.parser import group_not_found, is_job, job_or_group, parse_seconds
+from rota.cli.terminal import print_json, print_notice
+from rota.cli.watch import StatusWatch
+from rota.client.requests.group import get_group
+from rota.client.requests.job import get_job
+from rota.client.session import SchedulerSession
+from rota.errors import NotFound
 from rota.home import find_home
 
-_POLL_FOR_SCREEN = 2.0
-"""A wait's detail can change while the status stays; on a screen it is looked at again so often."""
-_POLL = 30.0
+_SCREEN_POLL_SECONDS = 2.0
+"""Seconds between two reads on a screen: wait details can change without a status change."""
+_POLL_SECONDS = 30.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("jobs", nargs="+", metavar="JOB|GROUP", help="a group gives 0 only if it is COMPLETED")
-    parser.add_argument("--timeout", metavar="D", help="give up after so long and return 124; the jobs go on")
+    parser.epilog = (
+        "Exit codes: the exit code of the first job that did not succeed; 124 after the timeout; 125 if the exit code"
+        " of a failed job is unknown."
+    )
+    parser.add_argument(
+        "jobs",
+        nargs="+",
+        metavar="JOB|GROUP",
+        help="The jobs by ID, and groups by ID or name. A group returns 0 only if it is COMPLETED.",
+    )
+    parser.add_argument(
+        "--timeout", metavar="DURATION", help="Stop waiting after DURATION and return 124. The jobs continue."
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    limit = seconds(args.timeout)
-    names = list(dict.fromkeys(job_or_group_id(text) for text in args.jobs))
-    session = Session(find_home(args.home))
+    limit = parse_seconds(args.timeout)
+    names = list(dict.fromkeys(job_or_group(text) for text in args.jobs))
+    session = SchedulerSession(find_home(args.home))
     deadline = None if limit is None else time.monotonic() + limit
-    # With `wait` a retried job is answered by the last of its chain, whose end is the one that counts.
-    jobs = {
-        name: session.ask(get_group(name) if is_group(name) else get_job(name, wait=0)) for name in names
-    }  # fmt: skip
-    view = Screen(sys.stderr) if sys.stderr.isatty() else Lines()
-    with Watch(session, jobs, poll=_POLL_FOR_SCREEN if isinstance(view, Screen) else _POLL) as watch:
-        late = _watch(watch, view, deadline)
+    jobs = {}
+    for name in names:
+        if is_job(name):
+            # With `wait`, the response for a retried job is the last job of its chain, whose end counts.
+            jobs[name] = session.request_json(get_job(name, wait=0))
+        else:
+            try:
+                group = session.request_json(get_group(name))
+            except NotFound as error:
+                raise group_not_found(name, error) from None
+            jobs[group["id"]] = group
+    view = JobScreenView(sys.stderr) if sys.stderr.isatty() else JobLineView()
+    with StatusWatch(
+        session, jobs, poll_seconds=_SCREEN_POLL_SECONDS if isinstance(view, JobScreenView) else _POLL_SECONDS
+    ) as watch:
+        unfinished_names = _wait_until_ended(watch, view, deadline)
     view.close()
-    if late:
-        talk(f"gave up after {args.timeout}; still not ended: {', '.join(late)}")
+    if unfinished_names:
+        unfinished = ", ".join(attempt_name(name, jobs[name]) for name in unfinished_names)
+        print_notice(f"stopped waiting after {args.timeout}; not ended: {unfinished}")
     if args.json:
-        groups = [job for name, job in jobs.items() if is_group(name)]
-        found = [job for name, job in jobs.items() if not is_group(name)]
-        say_json({"jobs": found, "groups": groups} if groups else {"jobs": found})
-    return TIMED_OUT if late else first_failure(jobs.values())
+        groups = [job for name, job in jobs.items() if not is_job(name)]
+        single_jobs = [job for name, job in jobs.items() if is_job(name)]
+        print_json({"jobs": single_jobs, "groups": groups} if groups else {"jobs": single_jobs})
+    return TIMED_OUT if unfinished_names else first_failure(jobs.values())
 
 
-def _watch(watch: Watch, view: Lines | Screen, deadline: float | None) -> list[str]:
-    """Until all have ended, or the deadline: the jobs that then have not."""
+def _wait_until_ended(watch: StatusWatch, view: JobLineView | JobScreenView, deadline: float | None) -> list[str]:
+    """Wait until all jobs have ended or the deadline has passed. Return the jobs that have not ended."""
     view.draw(watch.jobs)
     while unfinished := watch.unfinished:
-        left = view.period if deadline is None else deadline - time.monotonic()
-        if left <= 0:
+        remaining = view.period if deadline is None else deadline - time.monotonic()
+        if remaining <= 0:
             return unfinished
-        watch.step(min(left, view.period))
+        watch.wait_for_changes(min(remaining, view.period))
         view.draw(watch.jobs)
     return []

@@ -1,14 +1,14 @@
-"""`rota webhook`: URLs that are told how jobs end, and what became of each message."""
+"""`rota webhook`: manage webhooks and their deliveries."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
-from rota.cli.parser import add_actions, job_id
-from rota.cli.table import printable, render
-from rota.cli.terminal import has_colour, paint, say, say_json, talk, width_of
-from rota.client.ask.webhook import (
+from rota.cli.parser import add_actions, job_id, with_id_prefix
+from rota.cli.table import render
+from rota.cli.terminal import has_color, paint, print_json, print_notice, print_text, terminal_width
+from rota.client.requests.webhook import (
     add_webhook,
     disable_webhook,
     enable_webhook,
@@ -19,219 +19,254 @@ from rota.client.ask.webhook import (
     redeliver,
     remove_webhook,
     rotate_webhook,
-    try_webhook,
+    send_test_webhook,
 )
-from rota.client.session import Session
+from rota.client.session import SchedulerSession
+from rota.errors import escape_unprintable
 from rota.home import find_home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rota.client.ask import Json
+    from rota.client.requests import Json
 
 _ACTIONS = {
-    "list": "the endpoints, and what holds them",
-    "add": "tell a URL how every job ends",
-    "show": "one endpoint",
-    "remove": "tell it no more; what is still to be sent to it fails",
-    "enable": "let one begin anew that is disabled or held",
-    "disable": "tell it nothing until it is enabled again",
-    "rotate": "give it a new secret; the old one signs too for a while",
-    "test": "send it a message now",
-    "deliveries": "what was sent to whom, the newest first",
-    "redeliver": "send a message once more",
-    "secret": "print what messages to the URLs of jobs are signed with",
+    "list": "List webhooks and their states.",
+    "add": "Notify a URL when any job ends.",
+    "show": "Show a webhook.",
+    "remove": "Remove a webhook. Its pending deliveries fail.",
+    "enable": "Enable a disabled or held webhook.",
+    "disable": "Disable a webhook until it is enabled again.",
+    "rotate": "Replace the signing secret. The old secret keeps signing for a while.",
+    "test": "Send a test message now.",
+    "deliveries": "List deliveries, newest first.",
+    "redeliver": "Send a message again.",
+    "secret": "Print the signing secret for the webhook URLs of jobs.",
 }
-_NAMED = ("show", "remove", "enable", "disable", "rotate", "test")
+_SINGLE_WEBHOOK_ACTIONS = ("show", "remove", "enable", "disable", "rotate", "test")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = add_actions(parser, _ACTIONS)
-    for name in _NAMED:
-        actions[name].add_argument("webhook", metavar="WEBHOOK")
+    for name in _SINGLE_WEBHOOK_ACTIONS:
+        actions[name].add_argument("webhook", metavar="WEBHOOK", help="The webhook, by ID.")
     add = actions["add"].add_argument
-    add("url", metavar="URL")
-    add("--event", action="append", metavar="E", help="only of this; repeatable (default: all but cancelled, blocked)")
-    add("--secret", metavar="S", help="the secret to sign with, whsec_…; one is made unless given")
-    actions["show"].add_argument("--secret", action="store_true", help="print its secret too")
-    actions["rotate"].add_argument("--secret", metavar="S", help="the new one; made unless given")
-    actions["rotate"].add_argument("--keep", metavar="D", help="how long the old one signs too (24h); 0s is not at all")
+    add("url", metavar="URL", help="The URL to notify.")
+    add(
+        "--event",
+        action="append",
+        metavar="EVENT",
+        help="Notify only of this event (default: all except cancelled and blocked). Can be repeated.",
+    )
+    add("--secret", metavar="SECRET", help="Set the signing secret, whsec_… (default: generated).")
+    actions["show"].add_argument("--secret", action="store_true", help="Include the signing secret.")
+    actions["rotate"].add_argument(
+        "--secret", metavar="SECRET", help="Set the new signing secret (default: generated)."
+    )
+    actions["rotate"].add_argument(
+        "--keep", metavar="DURATION", help="Sign with the old secret too for DURATION (default: 24h); 0s disables it."
+    )
     add = actions["deliveries"].add_argument
-    add("--job", metavar="JOB", help="only those that tell of this job")
-    add("--webhook", metavar="WEBHOOK", help="only those to this endpoint")
-    add("--state", metavar="S", help="only those that are pending, delivered or failed")
-    add("--limit", type=int, metavar="N", help="so many at most (100)")
-    actions["redeliver"].add_argument("delivery", metavar="DELIVERY")
+    add("--job", metavar="JOB", help="List only deliveries about this job.")
+    add("--webhook", metavar="WEBHOOK", help="List only deliveries to this webhook.")
+    add("--state", metavar="STATE", help="List only deliveries in this state: pending, delivered or failed.")
+    add("--limit", type=int, metavar="N", help="List at most N deliveries (default: 100).")
+    actions["redeliver"].add_argument("delivery", metavar="DELIVERY", help="The delivery, by ID.")
 
 
 def run(args: argparse.Namespace) -> int:
-    session = Session(find_home(args.home))
     action = args.action or "list"
+    session = SchedulerSession(find_home(args.home), is_read_only=action in ("list", "show", "deliveries", "secret"))
     if action in ("enable", "disable", "remove"):
         return _change(session, args, action)
-    return _RUN[action](session, args)
+    return _HANDLERS[action](session, args)
 
 
 def webhook_id(text: str) -> str:
-    """`webhook-3`, or `3` for short."""
-    from rota.ids import parse_webhook, show_webhook
+    """Parse a webhook ID: `webhook-3`, or `3` for short."""
+    from rota.ids import format_webhook_id, parse_webhook_id
 
-    return show_webhook(parse_webhook(f"webhook-{text}" if text.isdecimal() else text))
+    return format_webhook_id(parse_webhook_id(with_id_prefix("webhook", text)))
 
 
 def delivery_id(text: str) -> str:
-    from rota.ids import parse_delivery, show_delivery
+    from rota.ids import format_delivery_id, parse_delivery_id
 
-    return show_delivery(parse_delivery(f"delivery-{text}" if text.isdecimal() else text))
+    return format_delivery_id(parse_delivery_id(with_id_prefix("delivery", text)))
 
 
-def _list(session: Session, args: argparse.Namespace) -> int:
-    answer = {"webhooks": list(session.pages(list_webhooks, "webhooks"))}
+def _list(session: SchedulerSession, args: argparse.Namespace) -> int:
+    response = {"webhooks": list(session.pages(list_webhooks, "webhooks"))}
     if args.json:
-        say_json(answer)
-    elif answer["webhooks"]:
+        print_json(response)
+    elif response["webhooks"]:
         heads = ["ID", "STATE", "PENDING", "FAILED", "URL", "EVENTS"]
-        rows = [[each["id"], _state(each), str(each["pending"]), str(each["failures"]), each["url"],
-                 ", ".join(each["events"])] for each in answer["webhooks"]]  # fmt: skip
-        say("\n".join(render([heads, *rows], width=width_of(sys.stdout), flexible=(((4, 5), 16),))))
+        rows = [
+            [
+                webhook["id"],
+                _format_state(webhook),
+                str(webhook["pending"]),
+                str(webhook["failures"]),
+                webhook["url"],
+                ", ".join(webhook["events"]),
+            ]
+            for webhook in response["webhooks"]
+        ]
+        print_text("\n".join(render([heads, *rows], width=terminal_width(sys.stdout), flexible=(((4, 5), 16),))))
     else:
-        talk("there are no webhooks; `rota webhook add URL` adds one")
+        print_notice("there are no webhooks; `rota webhook add URL` adds one")
     return 0
 
 
-def _state(webhook: Json) -> str:
+def _format_state(webhook: Json) -> str:
     return f"held until {webhook['held_until']}" if webhook["state"] == "held" else str(webhook["state"])
 
 
-def _add(session: Session, args: argparse.Namespace) -> int:
-    answer = session.ask(add_webhook(args.url, events=args.event or (), secret=args.secret))
-    if answer.get("warning"):
-        talk(f"warning: {answer['warning']}")
+def _add(session: SchedulerSession, args: argparse.Namespace) -> int:
+    response = session.request_json(add_webhook(args.url, events=args.event or (), secret=args.secret))
     if args.json:
-        say_json(answer)
+        print_json(response)
         return 0
-    say(answer["id"])
+    print_text(response["id"])
     if args.secret is None:
-        talk(f"its secret, for who receives: {answer['secret']}")
-        talk(f"`rota webhook show {answer['id']} --secret` prints it again")
+        print_notice(f"signing secret: {response['secret']}")
+        print_notice(f"`rota webhook show {response['id']} --secret` prints it again")
     return 0
 
 
-def _show(session: Session, args: argparse.Namespace) -> int:
-    answer = session.ask(get_webhook(webhook_id(args.webhook), secret=args.secret))
+def _show(session: SchedulerSession, args: argparse.Namespace) -> int:
+    response = session.request_json(get_webhook(webhook_id(args.webhook), secret=args.secret))
     if args.json:
-        say_json(answer)
+        print_json(response)
         return 0
-    shown = {**answer, "events": ", ".join(answer["events"])}
-    for name, value in shown.items():
+    fields = {**response, "events": ", ".join(response["events"])}
+    for name, value in fields.items():
         if value not in (None, ""):
-            say(f"{name:<16} {printable(str(value))}")
+            print_text(f"{name:<16} {escape_unprintable(str(value))}")
     return 0
 
 
-_CHANGE = {"remove": remove_webhook, "enable": enable_webhook, "disable": disable_webhook}
+_CHANGE_REQUESTS = {"remove": remove_webhook, "enable": enable_webhook, "disable": disable_webhook}
 
 
-def _change(session: Session, args: argparse.Namespace, action: str) -> int:
+def _change(session: SchedulerSession, args: argparse.Namespace, action: str) -> int:
     webhook = webhook_id(args.webhook)
-    answer = session.ask(_CHANGE[action](webhook))
+    response = session.request_json(_CHANGE_REQUESTS[action](webhook))
     if args.json:
-        say_json(answer)
+        print_json(response)
     else:
-        say(f"{webhook} {'removed' if action == 'remove' else answer['state']}")
+        print_text(f"{webhook} {'removed' if action == 'remove' else response['state']}")
     return 0
 
 
-def _rotate(session: Session, args: argparse.Namespace) -> int:
+def _rotate(session: SchedulerSession, args: argparse.Namespace) -> int:
     webhook = webhook_id(args.webhook)
-    answer = session.ask(rotate_webhook(webhook, secret=args.secret, keep=args.keep))
+    response = session.request_json(rotate_webhook(webhook, secret=args.secret, keep_old_for=args.keep))
     if args.json:
-        say_json(answer)
+        print_json(response)
         return 0
-    say(answer["secret"])
-    until = answer["old_secret_until"]
-    talk(f"the secret before it signs too until {until}" if until else "the secret before it signs no more")
+    print_text(response["secret"])
+    until = response["old_secret_until"]
+    print_notice(f"the old secret signs too until {until}" if until else "the old secret no longer signs")
     return 0
 
 
-def _test(session: Session, args: argparse.Namespace) -> int:
+def _test(session: SchedulerSession, args: argparse.Namespace) -> int:
     webhook = webhook_id(args.webhook)
-    answer = session.ask(try_webhook(webhook))
+    response = session.request_json(send_test_webhook(webhook))
     if args.json:
-        say_json(answer)
+        print_json(response)
     else:
-        status = answer["status"] or "no answer"
-        say(f"{webhook} {'delivered' if answer['delivered'] else 'failed'}: {status} in {answer['seconds']:.3f} s")
-        if not answer["delivered"]:
-            talk(printable(answer["error"]))
-    return 0 if answer["delivered"] else 1
+        status = response["status"] or "no response"
+        print_text(
+            f"{webhook} {'delivered' if response['delivered'] else 'failed'}: {status} in {response['seconds']:.3f} s"
+        )
+        if not response["delivered"]:
+            print_notice(escape_unprintable(response["error"]))
+    return 0 if response["delivered"] else 1
 
 
-def _deliveries(session: Session, args: argparse.Namespace) -> int:
+def _deliveries(session: SchedulerSession, args: argparse.Namespace) -> int:
     job = None if args.job is None else job_id(args.job)
     webhook = None if args.webhook is None else webhook_id(args.webhook)
-    answer = session.ask(list_deliveries(job=job, webhook=webhook, state=args.state, limit=args.limit))
+    response = session.request_json(list_deliveries(job=job, webhook=webhook, state=args.state, limit=args.limit))
     if args.json:
-        say_json(answer)
-    elif answer["deliveries"]:
-        say("\n".join(_table(answer["deliveries"])))
-        if answer.get("next"):
-            talk("there are more; --limit shows them")
+        print_json(response)
+    elif response["deliveries"]:
+        print_text("\n".join(_delivery_table(response["deliveries"])))
+        if response.get("next"):
+            print_notice("there are more deliveries; --limit N lists them")
     else:
-        talk("nothing was sent")
+        print_notice("there are no deliveries")
     return 0
 
 
-def _table(deliveries: Sequence[Json]) -> list[str]:
-    colour = has_colour(sys.stdout)
-    rows = [["ID", "STATE", "TRIES", "LAST", "TYPE", "JOB", "URL", "REASON"]]
+def _delivery_table(deliveries: Sequence[Json]) -> list[str]:
+    color = has_color(sys.stdout)
+    rows = [["ID", "STATE", "ATTEMPTS", "LAST", "TYPE", "JOB", "URL", "REASON"]]
     rows += [
-        [each["id"], each["state"], str(len(each["tries"])), _last(each), each["type"],
-         each["job"] or each["group"] or "", each["url"], each["reason"] or ""]
-        for each in deliveries
-    ]  # fmt: skip
+        [
+            delivery["id"],
+            delivery["state"],
+            str(len(delivery["attempts"])),
+            _last_status(delivery),
+            delivery["type"],
+            delivery["job"] or delivery["group"] or "",
+            delivery["url"],
+            delivery["reason"] or "",
+        ]
+        for delivery in deliveries
+    ]
 
-    def colours(column: int, text: str, padded: str) -> str:
-        return paint(padded, text, colour=colour) if column == 1 else padded
+    def paint_cell(column: int, text: str, padded: str) -> str:
+        return paint(padded, text, color=color) if column == 1 else padded
 
-    return render(rows, width=width_of(sys.stdout), flexible=(((6, 7), 16),), paint=colours)
+    return render(rows, width=terminal_width(sys.stdout), flexible=(((6, 7), 16),), paint=paint_cell)
 
 
-def _last(delivery: Json) -> str:
-    """What the receiver said last."""
-    if not delivery["tries"]:
+def _last_status(delivery: Json) -> str:
+    """Return the status of the last attempt, `none` without a response, or an empty text without an attempt."""
+    if not delivery["attempts"]:
         return ""
-    status = delivery["tries"][-1]["status"]
+    status = delivery["attempts"][-1]["status"]
     return "none" if status is None else str(status)
 
 
 def delivery_lines(deliveries: Sequence[Json]) -> list[str]:
-    """What was told of a job, below it; the latest last."""
+    """Return the lines of `rota show` on the deliveries of a job, oldest first."""
     lines = []
-    for each in reversed(deliveries):
-        last = f" ({_last(each)})" if each["tries"] else ""
-        reason = f": {each['reason']}" if each["reason"] else ""
-        lines.append(f"{'webhook':<16} {each['id']} {each['state']}{last} {each['type']} {each['url']}{reason}")
-    return [printable(line) for line in lines]
+    for delivery in reversed(deliveries):
+        last = f" ({_last_status(delivery)})" if delivery["attempts"] else ""
+        reason = f": {delivery['reason']}" if delivery["reason"] else ""
+        lines.append(
+            f"{'webhook':<18} {delivery['id']} {delivery['state']}{last} {delivery['type']} {delivery['url']}{reason}"
+        )
+    return [escape_unprintable(line) for line in lines]
 
 
-def _redeliver(session: Session, args: argparse.Namespace) -> int:
-    answer = session.ask(redeliver(delivery_id(args.delivery)))
+def _redeliver(session: SchedulerSession, args: argparse.Namespace) -> int:
+    response = session.request_json(redeliver(delivery_id(args.delivery)))
     if args.json:
-        say_json(answer)
+        print_json(response)
     else:
-        say(f"{answer['id']} {answer['state']}")
+        print_text(f"{response['id']} {response['state']}")
     return 0
 
 
-def _secret(session: Session, args: argparse.Namespace) -> int:
-    answer = session.ask(get_webhook_secret())
-    say_json(answer) if args.json else say(answer["secret"])
+def _secret(session: SchedulerSession, args: argparse.Namespace) -> int:
+    response = session.request_json(get_webhook_secret())
+    print_json(response) if args.json else print_text(response["secret"])
     return 0
 
 
-_RUN: dict[str, Callable[[Session, argparse.Namespace], int]] = {
-    "list": _list, "add": _add, "show": _show, "rotate": _rotate, "test": _test, "deliveries": _deliveries,
-    "redeliver": _redeliver, "secret": _secret,
-}  # fmt: skip
+_HANDLERS: dict[str, Callable[[SchedulerSession, argparse.Namespace], int]] = {
+    "list": _list,
+    "add": _add,
+    "show": _show,
+    "rotate": _rotate,
+    "test": _test,
+    "deliveries": _deliveries,
+    "redeliver": _redeliver,
+    "secret": _secret,
+}

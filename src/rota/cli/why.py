@@ -1,26 +1,26 @@
-"""`rota why`: the reason a job has not started, in a sentence."""
+"""`rota why`: explain why a job has not started, or how it ended."""
 
 from __future__ import annotations
 
 import argparse
 
 from rota.cli.parser import job_id
-from rota.cli.table import printable
-from rota.cli.terminal import say, say_json
-from rota.client.ask.job import why_job
-from rota.client.session import Session
+from rota.cli.terminal import print_json, print_text
+from rota.client.requests.job import explain_job
+from rota.client.session import SchedulerSession
+from rota.errors import escape_unprintable
 from rota.home import find_home
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("job", metavar="JOB")
+    parser.add_argument("job", metavar="JOB", help="The job.")
 
 
 def run(args: argparse.Namespace) -> int:
-    answer = Session(find_home(args.home)).ask(why_job(job_id(args.job)))
+    response = SchedulerSession(find_home(args.home), is_read_only=True).request_json(explain_job(job_id(args.job)))
     if args.json:
-        say_json(answer)
+        print_json(response)
         return 0
-    for line in (*answer["text"].splitlines(), *(answer.get("warnings") or ())):
-        say(printable(line))
+    for line in (*response["text"].splitlines(), *(response.get("warnings") or ())):
+        print_text(escape_unprintable(line))
     return 0

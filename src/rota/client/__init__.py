@@ -1,1 +1,1 @@
-"""How a command speaks to the scheduler: HTTP over the home's socket, with nothing heavier than `socket` and `json`."""
+"""HTTP client of the commands: HTTP over the home's socket, with imports no heavier than `socket` and `json`."""

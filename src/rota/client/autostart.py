@@ -1,8 +1,8 @@
-"""Start the scheduler for a command that found none.
+"""Start of the scheduler by a command that found none.
 
-It becomes an exec of its own in a session of its own, without the caller's streams, so that neither closing the
-terminal nor a pipe that waits for end of file has anything to do with it. Starters race freely: the `flock` on
-`scheduler.lock` lets one win, the others' children leave with code 4, and every starter waits for the winner.
+The scheduler runs in its own process and session, without the caller's streams, so that neither a closed terminal nor a
+pipe that waits for end of file affects it. Several starters can race: the `flock` on `scheduler.lock` lets one win, the
+children of the others exit with code 4, and every starter waits for the winner.
 """
 
 from __future__ import annotations
@@ -11,64 +11,92 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from rota.client.ask.scheduler import health
-from rota.client.lock import is_held
-from rota.client.problem import Broken, NoAnswer, NotRunning
+from rota.client.lock import UNKNOWN_PID, holder_pid, is_held
+from rota.client.problem import ConnectionBroken, NotRunning, ResponseTimeout
+from rota.client.requests.scheduler import health
 from rota.client.transport import HomeSocket, send
-from rota.errors import Conflict, Unavailable
+from rota.errors import Conflict, ServiceUnavailable
 from rota.home import Home
 
-PATIENCE = 10.0
-_LOOK_EVERY = 0.02
-_TRY_AGAIN_AFTER = 1.0
-_SHOWN_LINES = 12
-_SHOWN_BYTES = 8192
+START_TIMEOUT = 10.0
+_POLL_INTERVAL = 0.02
+_RESPAWN_DELAY = 1.0
+_NOTICE_DELAY = 2.0
+_MAX_LOG_LINES = 12
+_MAX_LOG_BYTES = 8192
 
 
-def start(home: Home, *, patience: float = PATIENCE, command: Sequence[str] | None = None) -> None:
-    """Return when the home's scheduler answers; Unavailable with the end of its log if it does not."""
+def start(
+    home: Home, *, timeout: float = START_TIMEOUT, command: Sequence[str] | None = None, options: Sequence[str] = ()
+) -> bool:
+    """Start the scheduler, and return whether the one that answers is the one started here. `options` are options of
+    `rota serve`.
+
+    If no scheduler answers in time, raise ServiceUnavailable with the end of its log.
+    """
     home.prepare()
-    command = command or [sys.executable, "-m", "rota", "serve"]
-    begin = _size_of_log(home)
+    command = command or [sys.executable, "-m", "rota", "serve", *options]
+    begin = _log_size(home)
     started = spawned = time.monotonic()
     child = _spawn(home, command)
-    was_refused = False
-    """Though nobody held the home's lock: who is refused again does not get its store."""
-    while not _answers(home):
+    was_refused = (
+        False  # The child was refused although the home's lock was free. A second time it is the store's lock.
+    )
+    while not _is_responding(home):
         now = time.monotonic()
         code = child.poll()
         if code is not None and code >= 0 and (code != Conflict.exit_code or (was_refused and not is_held(home.lock))):
-            raise Unavailable(f"the scheduler could not start (exit code {code}){_end_of_log(home, begin)}")
-        if code is not None and now - spawned >= _TRY_AGAIN_AFTER:
-            # The lock's holder may be one that is just leaving, and a child that was killed can be replaced: nobody
-            # else is coming then, so try again now and then.
+            raise ServiceUnavailable(f"the scheduler could not start (exit code {code}){_log_tail(home, begin)}")
+        if code is not None and now - spawned >= _RESPAWN_DELAY:
+            # The holder of the lock may be shutting down, or the child was killed. No other scheduler is starting then,
+            # so start another child from time to time.
             was_refused = code >= 0 and not is_held(home.lock)
-            begin, spawned = _size_of_log(home), now
+            begin, spawned = _log_size(home), now
             child = _spawn(home, command)
-        if now - started >= patience:
-            _let_go(child)
-            raise Unavailable(
-                f"the scheduler does not answer after {patience:g} s; ask again, or see {home.log}"
-                f"{_end_of_log(home, begin)}"
+        if now - started >= timeout:
+            _detach(child)
+            raise ServiceUnavailable(
+                f"the scheduler does not answer after {timeout:g} s; try again, or see {home.log}"
+                f"{_log_tail(home, begin)}"
             )
-        time.sleep(_LOOK_EVERY)
-    _let_go(child)
+        time.sleep(_POLL_INTERVAL)
+    # A running scheduler may answer before the child finds its lock held.
+    is_ours = child.poll() is None and holder_pid(home.lock) in (str(child.pid), UNKNOWN_PID)
+    _detach(child)
+    return is_ours
 
 
-def comes_back(home: Home, *, patience: float = PATIENCE) -> bool:
-    """While somebody holds the scheduler's lock he is leaving or just starting: whether he answers in the end."""
-    deadline = time.monotonic() + patience
-    while time.monotonic() < deadline and is_held(home.lock):
-        if _answers(home):
+def wait_until_running(
+    home: Home, *, timeout: float = START_TIMEOUT, notify: Callable[[str], None] | None = None
+) -> bool:
+    """Return whether the process that holds the scheduler's lock, which is starting or stopping, answers in the end.
+    `notify` is called with a notice if that takes long."""
+    began = time.monotonic()
+    while time.monotonic() < began + timeout and is_held(home.lock):
+        if _is_responding(home):
             return True
-        time.sleep(_LOOK_EVERY)
-    return _answers(home)
+        if notify is not None and time.monotonic() >= began + _NOTICE_DELAY:
+            notify(f"the scheduler (pid {holder_pid(home.lock)}) does not listen on {home.socket}; waiting for it")
+            notify = None
+        time.sleep(_POLL_INTERVAL)
+    return _is_responding(home)
+
+
+def make_unreachable_error(home: Home) -> ServiceUnavailable | None:
+    """Return the error for a scheduler that holds its lock and does not listen, or `None` if there is no scheduler."""
+    if not is_held(home.lock):
+        return None
+    pid = holder_pid(home.lock)
+    return ServiceUnavailable(
+        f"the scheduler (pid {pid}) is running, but its socket {home.socket} cannot be reached; see {home.log},"
+        " and remove any other file at the path of the socket"
+    )
 
 
 def _spawn(home: Home, command: Sequence[str]) -> subprocess.Popen[bytes]:
-    # 0600 from its first moment: what jobs and errors say is nobody else's business.
+    # Created with mode 0600: the log can contain secrets from jobs and errors.
     log = os.open(home.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         return subprocess.Popen(
@@ -76,48 +104,50 @@ def _spawn(home: Home, command: Sequence[str]) -> subprocess.Popen[bytes]:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            cwd="/",  # It must not keep a file system busy, nor depend on a directory that may be removed.
-            env=_environment(home),
+            cwd="/",  # does not keep a file system busy or depend on a directory that may be removed
+            env=_scheduler_environment(home),
             start_new_session=True,
         )
     finally:
         os.close(log)
 
 
-def _environment(home: Home) -> dict[str, str]:
-    """The caller's, without what marks a job: a scheduler that a job started is no part of that job's tree."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("ROTA_")}
-    return {**kept, "ROTA_HOME": str(home.root)}
+def _scheduler_environment(home: Home) -> dict[str, str]:
+    """Return the caller's environment without the variables of a job: a scheduler that a job starts does not belong to
+    that job."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ROTA_")}
+    return {**environment, "ROTA_HOME": str(home.root)}
 
 
-def _let_go(child: subprocess.Popen[bytes]) -> None:
-    """The scheduler outlives us on purpose; without this Popen would warn about a child that was not waited for."""
+def _detach(child: subprocess.Popen[bytes]) -> None:
+    """Mark the child as finished. The scheduler outlives this process; otherwise Popen warns about a child that was not
+    waited for."""
     if child.returncode is None:
         child.returncode = 0
 
 
-def _answers(home: Home) -> bool:
+def _is_responding(home: Home) -> bool:
     try:
-        with send(HomeSocket(home), health(patience=1.0)) as stream:
+        with send(HomeSocket(home), health(timeout=1.0)) as stream:
             return stream.read().status == 200
-    except (NotRunning, Broken, NoAnswer, Unavailable):
+    except (NotRunning, ConnectionBroken, ResponseTimeout, ServiceUnavailable):
         return False
 
 
-def _size_of_log(home: Home) -> int:
+def _log_size(home: Home) -> int:
     return home.log.stat().st_size if home.log.exists() else 0
 
 
-def _end_of_log(home: Home, begin: int) -> str:
-    """What this start wrote, its last lines only."""
+def _log_tail(home: Home, start_offset: int) -> str:
+    """Return the last lines that this start wrote to the log."""
     try:
         with home.log.open("rb") as log:
             size = log.seek(0, os.SEEK_END)
-            log.seek(max(begin, size - _SHOWN_BYTES))
+            log.seek(max(start_offset, size - _MAX_LOG_BYTES))
             text = log.read().decode("utf-8", "replace")
     except OSError as error:
         return f"; {home.log} cannot be read: {error.strerror}"
-    lines = text.splitlines()[-_SHOWN_LINES:]
+    lines = text.splitlines()[-_MAX_LOG_LINES:]
     if not lines:
         return f"; it wrote nothing to {home.log}"
     return "\n".join((f"; the end of {home.log}:", *("    " + line for line in lines)))

@@ -1,140 +1,147 @@
-"""An HTTP/1.1 answer, decoded as its bytes come in.
+"""Incremental decoder of HTTP/1.1 responses.
 
-It is fed whatever the socket gives and hands out the body's bytes, so that one piece of code serves a short answer,
-a long poll watched with others by a selector, and a log followed for hours.
+It is fed with the received bytes and returns the bytes of the body. So the same code serves a short response, a long
+poll that a selector watches together with others, and a log that is followed for hours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from rota.client.problem import BadAnswer
+from rota.client.problem import InvalidResponse
 
-_LONGEST_HEAD = 65_536
-_BODILESS = (204, 304)
+_MAX_LINE_BYTES = 65_536
+_STATUSES_WITHOUT_BODY = (204, 304)
 
 
-class Decoder:
+class ResponseDecoder:
+    """An incremental decoder of one response."""
+
     def __init__(self) -> None:
         self.status = 0
-        """0 until the head is complete."""
+        """HTTP status; 0 until the head is complete."""
         self.headers: dict[str, str] = {}
-        self.finished = False
-        self._is_last = False
-        self._waiting = bytearray()
+        self.is_finished = False
+        self._closes_connection = False
+        self._buffer = bytearray()
         self._body = bytearray()
-        self._left = 0
-        self._step: Callable[[], bool] = self._head
+        self._remaining = 0
+        self._step: Callable[[], bool] = self._parse_status_line
 
     @property
-    def can_go_on(self) -> bool:
-        """Whether another answer can come over the same connection: this one is whole, nothing came after it, and
-        nobody said that it is the last."""
-        return self.finished and not self._is_last and not self._waiting
+    def is_connection_reusable(self) -> bool:
+        """Whether the connection can be used for another request: this response is complete, no data follows it, and
+        neither side announced to close the connection."""
+        return self.is_finished and not self._closes_connection and not self._buffer
 
     def feed(self, data: bytes) -> bytes:
-        """Take in what was received; return what of it is body. Empty data is the end of the connection."""
-        if not data and self._step == self._rest:
-            self.finished = self._is_last = True
-        self._waiting += data
-        # Each step says whether it got anywhere; without progress it needs more bytes.
-        while not self.finished and self._step():
+        """Decode received bytes, and return the bytes of the body among them. Empty data is the end of the
+        connection."""
+        if not data and self._step == self._parse_until_close:
+            self.is_finished = self._closes_connection = True
+        self._buffer += data
+        # Each step returns whether it made progress; without progress it needs more bytes.
+        while not self.is_finished and self._step():
             pass
         body, self._body = bytes(self._body), bytearray()
         return body
 
-    def _line(self) -> bytes | None:
-        end = self._waiting.find(b"\r\n")
+    def _take_line(self) -> bytes | None:
+        end = self._buffer.find(b"\r\n")
         if end < 0:
-            if len(self._waiting) > _LONGEST_HEAD:
-                raise BadAnswer("the answer on the socket is not HTTP; `rota doctor` says what listens there")
+            if len(self._buffer) > _MAX_LINE_BYTES:
+                raise InvalidResponse(
+                    "the response on the socket is not HTTP; `rota doctor` shows which process listens"
+                )
             return None
-        line = bytes(self._waiting[:end])
-        del self._waiting[: end + 2]
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 2]
         return line
 
-    def _head(self) -> bool:
-        line = self._line()
+    def _parse_status_line(self) -> bool:
+        line = self._take_line()
         if line is None:
             return False
         parts = line.split(b" ", 2)
         if len(parts) < 2 or not parts[0].startswith(b"HTTP/1.") or not parts[1].isdigit():
-            raise BadAnswer(f"the answer on the socket is not HTTP ({line[:40]!r}); `rota doctor` says what listens")
+            raise InvalidResponse(
+                f"the response on the socket is not HTTP ({line[:40]!r}); `rota doctor` shows which process listens"
+            )
         self.status = int(parts[1])
-        self._is_last = parts[0] == b"HTTP/1.0"
-        self._step = self._header
+        self._closes_connection = parts[0] == b"HTTP/1.0"
+        self._step = self._parse_header
         return True
 
-    def _header(self) -> bool:
-        line = self._line()
+    def _parse_header(self) -> bool:
+        line = self._take_line()
         if line is None:
             return False
         if line:
             name, _, value = line.decode("latin-1").partition(":")
             self.headers[name.strip().lower()] = value.strip()
         else:
-            self._choose_body()
+            self._choose_body_parser()
         return True
 
-    def _choose_body(self) -> None:
+    def _choose_body_parser(self) -> None:
         length = self.headers.get("content-length")
-        self._is_last |= self.headers.get("connection", "").lower() == "close"
-        if self.status < 200:  # 100 Continue and its like: the answer proper follows.
+        self._closes_connection |= self.headers.get("connection", "").lower() == "close"
+        if self.status < 200:  # An interim response, such as 100 Continue: the final one follows.
             self.headers.clear()
-            self._step = self._head
-        elif self.status in _BODILESS or length == "0":
-            self.finished = True
+            self._step = self._parse_status_line
+        elif self.status in _STATUSES_WITHOUT_BODY or length == "0":
+            self.is_finished = True
         elif self.headers.get("transfer-encoding", "").lower() == "chunked":
-            self._step = self._chunk_size
+            self._step = self._parse_chunk_size
         elif length is None:
-            self._step = self._rest
+            self._step = self._parse_until_close
         elif length.isdigit():
-            self._left = int(length)
-            self._step = self._sized
+            self._remaining = int(length)
+            self._step = self._parse_sized_body
         else:
-            raise BadAnswer(f"the scheduler sent a length that is none: {length!r}")
+            raise InvalidResponse(f"the scheduler sent an invalid Content-Length: {length!r}")
 
-    def _take(self) -> bool:
-        part = self._waiting[: self._left]
-        del self._waiting[: len(part)]
-        self._left -= len(part)
+    def _take_body(self) -> bool:
+        part = self._buffer[: self._remaining]
+        del self._buffer[: len(part)]
+        self._remaining -= len(part)
         self._body += part
         return bool(part)
 
-    def _sized(self) -> bool:
-        progress = self._take()
-        self.finished = self._left == 0
+    def _parse_sized_body(self) -> bool:
+        progress = self._take_body()
+        self.is_finished = self._remaining == 0
         return progress
 
-    def _chunk_size(self) -> bool:
-        line = self._line()
+    def _parse_chunk_size(self) -> bool:
+        line = self._take_line()
         if line is None:
             return False
         try:
-            self._left = int(line.split(b";", 1)[0], 16)
+            self._remaining = int(line.split(b";", 1)[0], 16)
         except ValueError:
-            raise BadAnswer(f"the scheduler sent a chunk without a size: {line[:40]!r}") from None
-        self._step = self._chunk if self._left else self._trailer
+            raise InvalidResponse(f"the scheduler sent an invalid chunk size: {line[:40]!r}") from None
+        self._step = self._parse_chunk if self._remaining else self._parse_trailer
         return True
 
-    def _chunk(self) -> bool:
-        progress = self._take()
-        if self._left == 0:
-            self._step = self._chunk_end
+    def _parse_chunk(self) -> bool:
+        progress = self._take_body()
+        if self._remaining == 0:
+            self._step = self._parse_chunk_end
         return progress
 
-    def _chunk_end(self) -> bool:
-        if self._line() is None:
+    def _parse_chunk_end(self) -> bool:
+        if self._take_line() is None:
             return False
-        self._step = self._chunk_size
+        self._step = self._parse_chunk_size
         return True
 
-    def _trailer(self) -> bool:
-        line = self._line()
-        self.finished = line == b""
+    def _parse_trailer(self) -> bool:
+        line = self._take_line()
+        self.is_finished = line == b""
         return line is not None
 
-    def _rest(self) -> bool:
-        self._body += self._waiting
-        self._waiting.clear()
+    def _parse_until_close(self) -> bool:
+        self._body += self._buffer
+        self._buffer.clear()
         return False

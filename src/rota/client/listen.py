@@ -1,55 +1,57 @@
-"""Listening to what happens, without end: a stream that ends or breaks is asked for again, from the last message on.
+"""Endless streams of server-sent events. After a broken connection the stream is requested again from the last message.
 
-Written once, in async form, as `carry` is.
+Written once, in async form, like `RetryingTransport`.
 """
 
 from __future__ import annotations
 
-from rota.client.absence import Absence
-from rota.client.message import Messages
-from rota.client.problem import Broken, NoAnswer
-from rota.errors import Unavailable
+from rota.client.outage import SchedulerOutage
+from rota.client.problem import ConnectionBroken, ResponseTimeout
+from rota.client.sse import SseDecoder
+from rota.errors import ServiceUnavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from rota.client.ask import Ask
-    from rota.client.carry import Carrier, Incoming
-    from rota.client.message import Message
+    from rota.client.requests import Request
+    from rota.client.retrying import IncomingResponse, RetryingTransport
+    from rota.client.sse import SseMessage
 
-PAUSE = 1.0
-"""Seconds until a stream is asked for again, as the scheduler says by `retry`."""
+RECONNECT_DELAY = 1.0
+"""Seconds before the stream is requested again, as the scheduler announces in `retry`."""
 
 
 async def listen(
-    carrier: Carrier, build: Callable[[str | None], Ask], last: str | None = None
-) -> AsyncGenerator[Message, None]:
-    """`build` makes the request from the id of the last message."""
-    absence = Absence(carrier)
+    transport: RetryingTransport, build: Callable[[str | None], Request], last: str | None = None
+) -> AsyncGenerator[SseMessage, None]:
+    """Yield messages without end. `build` makes the request from the id of the last message."""
+    outage = SchedulerOutage(transport)
     while True:
-        incoming, messages = await _opened(carrier, build(last), absence), Messages()
+        incoming, messages = await _open_with_retries(transport, build(last), outage), SseDecoder()
         try:
-            while not incoming.finished:
+            while not incoming.is_finished:
                 data = await incoming.receive()
-                carrier.answered = True
-                absence.over()
+                transport.has_answered = True
+                outage.end()
                 for message in messages.feed(data):
                     last = message.id or last
                     yield message
-        except (Broken, NoAnswer):
-            if not carrier.answered:  # who never had an answer is told at once
+        except (ConnectionBroken, ResponseTimeout):
+            if not transport.has_answered:  # without an earlier response the failure is reported immediately
                 raise
-        except Unavailable as error:
-            await absence.bear(error)
+        except ServiceUnavailable as error:
+            await outage.wait_or_raise(error)
         finally:
             incoming.close()
-        await carrier.pause(PAUSE)
+        await transport.sleep(RECONNECT_DELAY)
 
 
-async def _opened(carrier: Carrier, ask: Ask, absence: Absence) -> Incoming:
+async def _open_with_retries(
+    transport: RetryingTransport, request: Request, outage: SchedulerOutage
+) -> IncomingResponse:
     while True:
         try:
-            return await carrier.open(ask)
-        except Unavailable as error:
-            await absence.bear(error)
+            return await transport.open_stream(request)
+        except ServiceUnavailable as error:
+            await outage.wait_or_raise(error)

@@ -1,4 +1,4 @@
-"""Whether somebody holds a `flock`, asked without keeping it."""
+"""State of a `flock`: whether it is held, and by which process."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import fcntl
 import os
 from pathlib import Path
 
+UNKNOWN_PID = "unknown"
+"""Pid of a holder that could not write its pid, for example on a full disk."""
+
 
 def is_held(path: Path) -> bool:
-    """Taken shared and for a moment only: a starter that meets it all the same tries again."""
+    """Return whether the lock is held. The check takes a shared lock for a moment; a starter that collides with it
+    tries again."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -20,3 +24,11 @@ def is_held(path: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+def holder_pid(path: Path) -> str:
+    """Return the pid that the holder wrote into the lock file, or `UNKNOWN_PID`."""
+    try:
+        return path.read_text().strip() or UNKNOWN_PID
+    except OSError:
+        return UNKNOWN_PID

@@ -1,68 +1,80 @@
-"""What can go wrong between a command and the scheduler, as exceptions."""
+"""Failures between a client and the scheduler, as exceptions."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 
-from rota.errors import BY_CODE, Conflict, Deferred, InvalidInput, NotFound, RotaError, StorageFull, Unavailable
+from rota.errors import BY_CODE, Conflict, InvalidInput, NotFound, QueueFull, RotaError, ServiceUnavailable, StorageFull
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from rota.home import Home
 
 
-class NotRunning(Unavailable):
-    """Nothing listens on the home's socket."""
+class NotRunning(ServiceUnavailable):
+    """No scheduler listens on the home's socket."""
 
-    def __init__(self, message: str, *, left_socket: bool) -> None:
+    def __init__(self, message: str, *, has_stale_socket: bool) -> None:
         super().__init__(message)
-        self.left_socket = left_socket
-        """The socket file is still there: its owner did not end in good order."""
+        self.has_stale_socket = has_stale_socket
+        """Whether the socket file still exists: the scheduler did not shut down orderly."""
 
 
-class Broken(Unavailable):
-    """The connection ended before the whole answer had come."""
+def make_not_running(home: Home, *, has_stale_socket: bool = False) -> NotRunning:
+    return NotRunning(
+        f"the scheduler in {home.directory} is stopped; `rota up` starts it", has_stale_socket=has_stale_socket
+    )
 
 
-class Unheard(Broken):
-    """It ended before anything had come."""
+class ConnectionBroken(ServiceUnavailable):
+    """The connection ended before the response was complete."""
 
 
-class NoAnswer(Unavailable):
-    """The scheduler took the request and stayed silent for too long."""
+class NoResponse(ConnectionBroken):
+    """The connection ended before any byte of the response."""
 
 
-class BadAnswer(Unavailable):
-    """What answers on the socket does not speak HTTP as Rota does."""
+class ResponseTimeout(ServiceUnavailable):
+    """The scheduler received the request and did not respond in time."""
 
 
-_BY_STATUS: dict[int, type[RotaError]] = {
+class InvalidResponse(ServiceUnavailable):
+    """The process on the socket does not speak Rota's HTTP."""
+
+
+_ERROR_BY_STATUS: dict[int, type[RotaError]] = {
     400: InvalidInput,
     404: NotFound,
     409: Conflict,
     422: InvalidInput,
-    429: Deferred,
-    503: Unavailable,
+    429: QueueFull,
+    503: ServiceUnavailable,
     507: StorageFull,
 }
 
 
-def from_answer(status: int, body: bytes, headers: Mapping[str, str] | None = None) -> RotaError:
-    """The exception that a refusal stands for: by the problem's code, or by the status where it has none."""
+def error_from_response(status: int, body: bytes, headers: Mapping[str, str] | None = None) -> RotaError:
+    """Return the exception for a refusal: by the code of the problem, or by the status without a code."""
     try:
         document = json.loads(body)
     except ValueError:
         document = None
     if not isinstance(document, dict):
         if status >= 500:
-            # Not Rota's words but those of an HTTP server that was cut off in the middle, as when it is stopped.
-            return Broken(f"the scheduler broke off its answer (HTTP status {status}); see the end of its rota.log")
+            # Not a response of Rota but of its HTTP server, for example during a shutdown.
+            return ConnectionBroken(
+                f"the scheduler did not complete its response (HTTP status {status}); see the end of its rota.log"
+            )
         document = {}
     code = document.get("code")
-    kind = BY_CODE.get(str(code)) or _BY_STATUS.get(status, RotaError)
+    kind = BY_CODE.get(str(code)) or _ERROR_BY_STATUS.get(status, RotaError)
     message = document.get("detail") or document.get("title") or f"the scheduler answered with HTTP status {status}"
     refusal = kind(str(message))
-    if isinstance(refusal, Deferred):
+    if isinstance(refusal, QueueFull):
         refusal.depth = document.get("depth")
     refusal.path = str(document.get("path") or "")
-    refusal.came_with = status
-    after = (headers or {}).get("retry-after", "")
-    refusal.retry_after = float(after) if after.isdecimal() else None
+    refusal.response_status = status
+    retry_after = (headers or {}).get("retry-after", "")
+    refusal.retry_after = float(retry_after) if retry_after.isdecimal() else None
     return refusal

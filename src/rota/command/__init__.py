@@ -1,1 +1,1 @@
-"""What changes things: one file per verb, each a function of the transaction it runs in."""
+"""Operations that change state: one file per verb, each a function of the transaction it runs in."""

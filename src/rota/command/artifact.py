@@ -1,96 +1,96 @@
-"""`artifact put`: a job, or a person, declares that something is there."""
+"""`artifact put`: declare that an artifact exists, for a running job or by hand."""
 
 from __future__ import annotations
 
 import msgspec
 
 from rota.core.artifact import Artifact, parse_artifact
-from rota.core.fact import File
+from rota.core.fact import FileExists
 from rota.core.status import STARTED
-from rota.engine.work import Work
-from rota.errors import Conflict, InvalidInput, NotFound, within
-from rota.ids import JobId, RunId, show_job
-from rota.store.artifact import Put, scope_of
-from rota.wire.artifact import PutForm
-from rota.wire.text import JobText
+from rota.engine.transaction import Transaction
+from rota.errors import Conflict, InvalidInput, NotFound, error_path
+from rota.ids import JobId, RunId, format_job_id
+from rota.store.artifact import PutArtifact, artifact_scope
+from rota.wire.artifact import ArtifactView
+from rota.wire.schema_types import JobIdText
 
-MOST_BYTES = 1 << 20
+MAX_PAYLOAD_BYTES = 1 << 20
 
 
-class PutWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PutRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An artifact to put."""
 
     artifact: str
-    """As `type:name`."""
+    """The artifact as `type:name`."""
     payload: str | None = None
-    """Kept with it, for whoever needs it; only of `custom`."""
-    job: JobText | None = None
-    """The running job that says so."""
+    """Text stored with the artifact for the jobs that need it; only for `custom`."""
+    job: JobIdText | None = None
+    """The running job that produces it."""
     cwd: str | None = None
-    """The directory that its path is relative to, and whose repository it belongs to; of a job, that job's."""
+    """Directory that resolves a relative path and the repository; with `job`, the default is the job's directory."""
 
 
-def put_form(put: Put) -> PutForm:
-    return PutForm(
+def render_put(put: PutArtifact) -> ArtifactView:
+    return ArtifactView(
         artifact=put.artifact,
         scope=put.scope or None,
         payload=put.payload,
-        put_at=put.at,
-        job=None if put.job is None else show_job(put.job),
+        created_at=put.at,
+        job=None if put.job is None else format_job_id(put.job),
     )
 
 
-def parse_putable(wanted: PutWanted, cwd: str) -> Artifact:
-    """The others are seen where they are: nobody has to say so."""
-    with within(".artifact"):
-        artifact = parse_artifact(wanted.artifact, cwd=cwd)
+def parse_put_artifact(request: PutRequest, cwd: str) -> Artifact:
+    """Parse an artifact that can be put. Artifacts of other types are observed, so they need no declaration."""
+    with error_path(".artifact"):
+        artifact = parse_artifact(request.artifact, cwd=cwd)
         if artifact.type not in ("custom", "file"):
-            raise InvalidInput(
-                f"{artifact} is looked for where it is, not put; put custom:<type>:<key>, or file:<path>"
-            )
-    with within(".payload"):
-        if artifact.type == "file" and wanted.payload is not None:
+            raise InvalidInput(f"{artifact} is observed, so it cannot be put; put custom:<type>:<key> or file:<path>")
+    with error_path(".payload"):
+        if artifact.type == "file" and request.payload is not None:
             raise InvalidInput(f"{artifact} has its content in the file; only custom:<type>:<key> takes a payload")
-        if wanted.payload is not None and ("\x00" in wanted.payload or len(wanted.payload.encode()) > MOST_BYTES):
+        if request.payload is not None and (
+            "\x00" in request.payload or len(request.payload.encode()) > MAX_PAYLOAD_BYTES
+        ):
             raise InvalidInput(
-                f"the payload of {artifact} must be text of at most {MOST_BYTES} bytes; put larger things as"
+                f"the payload of {artifact} must be text of at most {MAX_PAYLOAD_BYTES} bytes; put larger things as"
                 " file:<path>"
             )
     return artifact
 
 
-def put(
-    work: Work, artifact: Artifact, *, payload: str | None, job: JobId | None, repository: str | None, actor: str
-) -> PutForm:  # fmt: skip
-    """Declared by a running job it counts when the job is over, and is taken back if the job fails."""
-    number = work.session.number_of(artifact, repository)
-    with within(".job"):
-        run = None if job is None else _note(work, job, number, artifact)
+def declare_artifact(
+    tx: Transaction, artifact: Artifact, *, payload: str | None, job: JobId | None, repository: str | None, actor: str
+) -> ArtifactView:
+    """Declare the artifact. One that a running job declares counts when the job ends, and is withdrawn if it fails."""
+    number = tx.session.artifact_id(artifact, repository)
+    with error_path(".job"):
+        run = None if job is None else _record_product(tx, job, number, artifact)
     if artifact.type == "custom":
-        work.session.put(number, payload, job, work.now)
-    work.overlook([File(artifact.name)])
-    work.session.stir_needing([number])
-    work.session.emit_put(str(artifact), job, run, work.now, actor)
-    scope = scope_of(artifact, repository)
-    return put_form(Put(artifact=str(artifact), scope=scope, payload=payload, at=work.now, job=job))
+        tx.session.put_artifact(number, payload, job, tx.now)
+    tx.invalidate_facts([FileExists(artifact.name)])
+    tx.session.wake_needing([number])
+    tx.session.emit_put(str(artifact), job, run, tx.now, actor)
+    scope = artifact_scope(artifact, repository)
+    return render_put(PutArtifact(artifact=str(artifact), scope=scope, payload=payload, at=tx.now, job=job))
 
 
-def _note(work: Work, job: JobId, number: int, artifact: Artifact) -> RunId:
-    """The job makes it, whether or not it said so before; the run that does."""
-    found = work.session.job(job)
-    if found is None:
-        raise work.session.no_such_job(job)
-    if found.status not in STARTED or found.run is None:
-        raise Conflict(f"{show_job(job)} is not running ({found.status.shown}), so it cannot put anything")
-    work.session.add_product(found.chain, number, sequence=None)
-    work.session.note_put(found.run.id, str(artifact))
-    return found.run.id
+def _record_product(tx: Transaction, job: JobId, number: int, artifact: Artifact) -> RunId:
+    """Record the artifact as a product of the job, declared at submit or not; return the job's run."""
+    producer = tx.session.job(job)
+    if producer is None:
+        raise tx.session.no_such_job(job)
+    if producer.status not in STARTED or producer.run is None:
+        raise Conflict(f"{format_job_id(job)} is not running ({producer.status.public}), so it cannot put artifacts")
+    tx.session.add_product(producer.chain, number, sequence=None)
+    tx.session.record_put(producer.run.id, str(artifact))
+    return producer.run.id
 
 
-def remove(work: Work, artifact: Artifact, *, repository: str | None, actor: str) -> PutForm:
-    """Take back what was put; who needs it waits again."""
-    taken = work.session.take_back(work.session.number_of(artifact, repository))
-    if taken is None:
-        raise NotFound(f"nobody has put {artifact}; `rota artifact list` shows what was put")
-    work.session.emit_put(str(artifact), None, None, work.now, actor, is_back=True)
-    return put_form(taken)
+def withdraw_artifact(tx: Transaction, artifact: Artifact, *, repository: str | None, actor: str) -> ArtifactView:
+    """Withdraw an artifact that was put; jobs that need it wait again."""
+    withdrawn = tx.session.withdraw_artifact(tx.session.artifact_id(artifact, repository))
+    if withdrawn is None:
+        raise NotFound(f"{artifact} was not put; `rota artifact list` shows the artifacts that were put")
+    tx.session.emit_put(str(artifact), None, None, tx.now, actor, is_removed=True)
+    return render_put(withdrawn)

@@ -1,4 +1,4 @@
-"""Back-pressure on submit. Where no limit is set, or none that concerns the jobs, nothing is looked up."""
+"""Back-pressure on submit. Without a limit that applies to the jobs, no queue depth is read."""
 
 from __future__ import annotations
 
@@ -7,66 +7,79 @@ from datetime import timedelta
 
 import msgspec
 
-from rota.core.backpressure import DELAYED, Depth, Figures, is_delayed, is_full, show_depth, show_full
-from rota.engine.dispatch import choose
-from rota.engine.work import Work
+from rota.core.backpressure import (
+    DELAYED_WARNING,
+    DepthLimits,
+    QueueDepth,
+    format_depth,
+    format_full_queue,
+    is_delayed,
+    is_full,
+)
+from rota.engine.dispatch import plan_starts
+from rota.engine.transaction import Transaction
 
-RETRY_AFTER = timedelta(seconds=5)
-"""When a submit that was put off may be tried again; nobody knows when jobs will end."""
-
-
-class Deferred(msgspec.Struct, frozen=True, kw_only=True):
-    depth: Depth
-    figures: Figures
-    """Of the queue as a whole."""
-    text: str
-    """Why, and what to do."""
-
-
-class Delayed(msgspec.Struct, frozen=True, kw_only=True):
-    depth: Depth
-    figures: Figures
-    text: str
+RETRY_DELAY = timedelta(seconds=5)
+"""Suggested delay before the retry of a deferred submit: a guess, as the ends of jobs cannot be predicted."""
 
 
-def deferred(work: Work, flows: Iterable[str]) -> Deferred | None:
-    """What a submit of jobs of these flows is answered where the queue is full before it."""
-    settings = work.settings
-    limited = settings.queue.concerning(sorted(flows), settings.limits)
-    if all(figures.hard is None for figures in limited.values()):
+class DeferredSubmit(msgspec.Struct, frozen=True, kw_only=True):
+    depth: QueueDepth
+    limits: DepthLimits
+    """Limits of the whole queue."""
+    message: str
+    """Reason and remedy."""
+
+
+class DelayWarning(msgspec.Struct, frozen=True, kw_only=True):
+    depth: QueueDepth
+    limits: DepthLimits
+    message: str
+
+
+def check_deferral(tx: Transaction, flows: Iterable[str]) -> DeferredSubmit | None:
+    """Return the deferral of a submit of jobs of these flows, or None while the queue has room."""
+    settings = tx.settings
+    limits_by_flow = settings.queue.resolve_for_flows(sorted(flows), settings.pool_sizes)
+    if all(limits.hard is None for limits in limits_by_flow.values()):
         return None
-    depth = work.session.depth()
-    for flow, figures in limited.items():
-        is_put_off = is_full(depth.of(flow), figures)
-        if is_put_off and is_full(depth.of(flow) - _about_to_start(work, flow), figures):
-            text = show_full(flow, depth, figures)
-            return Deferred(depth=depth, figures=settings.queue.of_all(settings.limits), text=text)
+    depth = tx.session.queue_depth()
+    for flow, limits in limits_by_flow.items():
+        is_over_limit = is_full(depth.of_flow(flow), limits)
+        if is_over_limit and is_full(depth.of_flow(flow) - _count_imminent_starts(tx, flow), limits):
+            message = format_full_queue(flow, depth, limits)
+            total_limits = settings.queue.resolve_total(settings.pool_sizes)
+            return DeferredSubmit(depth=depth, limits=total_limits, message=message)
     return None
 
 
-def _about_to_start(work: Work, flow: str | None) -> int:
-    """Of what is ready, what starts before this turn is over: only what was stored in it can, and the plan knows it."""
-    settings = work.settings
-    if not work.has_stored or settings.heartbeat is not None or settings.spawn_delay:
+def _count_imminent_starts(tx: Transaction, flow: str | None) -> int:
+    """Count the ready jobs that start before this turn ends. Only jobs stored in this turn can, and its plan names
+    them."""
+    settings = tx.settings
+    if not tx.has_new_jobs or settings.dispatch_interval is not None or settings.spawn_delay:
         return 0
-    claims = choose(work.session, settings.limits, settings.batch_size, holds=work.holds).claims
+    claims = plan_starts(tx.session, settings.pool_sizes, settings.batch_size, holds=tx.holds).claims
     if flow is None:
         return len(claims)
-    lanes = {place.lane for place in work.session.places() if place.flow == flow}
+    lanes = {scope.lane for scope in tx.session.lane_scopes() if scope.flow == flow}
     return sum(claim.lane in lanes for claim in claims)
 
 
-def delays(work: Work, submits: Sequence[Set[str] | None]) -> list[Delayed | None]:
-    """At the end of a turn, after its dispatch: what submits of jobs of these flows are to be warned of; none for one
-    that stored nothing."""
-    settings = work.settings
-    limited = [{} if flows is None else settings.queue.concerning(flows, settings.limits) for flows in submits]
-    if all(figures.soft is None for each in limited for figures in each.values()):
-        return [None] * len(submits)
-    depth = work.session.depth()
-    figures = settings.queue.of_all(settings.limits)
-    delayed = Delayed(depth=depth, figures=figures, text=f"{DELAYED}: {show_depth(depth)}")
+def check_delays(tx: Transaction, flows_by_submit: Sequence[Set[str] | None]) -> list[DelayWarning | None]:
+    """Return the delay warning of each submit, given the flows of its jobs; None stands for a submit that stored
+    nothing. Call it at the end of a turn, after its dispatch."""
+    settings = tx.settings
+    limits_by_submit = [
+        {} if flows is None else settings.queue.resolve_for_flows(flows, settings.pool_sizes)
+        for flows in flows_by_submit
+    ]
+    if all(limits.soft is None for limits_by_flow in limits_by_submit for limits in limits_by_flow.values()):
+        return [None] * len(flows_by_submit)
+    depth = tx.session.queue_depth()
+    total_limits = settings.queue.resolve_total(settings.pool_sizes)
+    warning = DelayWarning(depth=depth, limits=total_limits, message=f"{DELAYED_WARNING}: {format_depth(depth)}")
     return [
-        delayed if any(is_delayed(depth.of(flow), each) for flow, each in heeded.items()) else None
-        for heeded in limited
+        warning if any(is_delayed(depth.of_flow(flow), limits) for flow, limits in limits_by_flow.items()) else None
+        for limits_by_flow in limits_by_submit
     ]

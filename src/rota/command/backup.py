@@ -1,7 +1,7 @@
 """`backup`: one file with all that a restore needs, while jobs run.
 
-It reads the store by itself and asks nothing of the scheduler, so it works with one and without. The file is written
-under another name and takes its own only when it is whole and on disk.
+It reads the store directly, so it works with or without a running scheduler. The file is written under a temporary name
+and renamed only when it is complete and synced to disk.
 """
 
 from __future__ import annotations
@@ -16,80 +16,86 @@ from pathlib import Path
 import msgspec
 
 from rota import __version__, config
+from rota.command.loss import check_loss
 from rota.errors import Conflict, InvalidInput, NotFound, StorageFull, StoreError
 from rota.home import Home
 from rota.store.backup import back_up_records
-from rota.store.copy import Progress
-from rota.store.open import is_url, open_store
-from rota.store.sqlite.backup import PART, Archive, archive
+from rota.store.copy import CopyProgress
+from rota.store.open import is_postgres_url, open_store
+from rota.store.sqlite.backup import PART_BYTES, Archive, open_archive
 
-CONFIG = "rota.toml"
+CONFIG_NAME = "rota.toml"
 
 
-class Contents(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backup holds."""
+class BackupContents(msgspec.Struct, frozen=True, kw_only=True):
+    """Summary of a backup file."""
 
     file: str
     bytes: int
     jobs: int
     runs: int
     files: int
-    """Beside the records: the settings, and the jobs' own files where they were asked for."""
+    """Number of files besides the records: the configuration, and with logs the files of jobs."""
     has_logs: bool
     made_at: str | None
     home: str | None
 
 
-def back_up(home: Home, target: Path, *, with_logs: bool, force: bool, now: datetime, progress: Progress) -> Contents:
+def back_up(
+    home: Home, target: Path, *, with_logs: bool, force: bool, now: datetime, progress: CopyProgress
+) -> BackupContents:
     _check_target(home, target, force=force)
     address = config.load(home.config).store.url or str(home.database)
-    if not is_url(address) and not home.database.exists():
+    check_loss(home, open_store(address))
+    if not is_postgres_url(address) and not home.database.exists():
         raise NotFound(f"there is nothing to back up: {home.root} has no database yet")
-    about = {
+    metadata = {
         "made_at": now.isoformat(),
         "home": str(home.root),
         "version": __version__,
         "logs": "yes" if with_logs else "no",
     }
-    with _beside(target, force=force) as new:
-        back_up_records(open_store(address if is_url(address) else home.database), new, progress)
-        with archive(new, writes=True) as kept:
-            kept.make(about)
-            _add(kept, CONFIG, home.config)
+    with _temporary_target(target, force=force) as new:
+        back_up_records(open_store(address if is_postgres_url(address) else home.database), new, progress)
+        with open_archive(new, is_writable=True) as archive:
+            archive.create(metadata)
+            _add_file(archive, CONFIG_NAME, home.config)
             if with_logs:
-                _add_jobs(kept, home.jobs, progress)
-    return contents_of(target)
+                _add_job_files(archive, home.jobs, progress)
+    return read_contents(target)
 
 
-def contents_of(file: Path) -> Contents:
-    with archive(file) as kept:
-        about = kept.about()
-        return Contents(
+def read_contents(file: Path) -> BackupContents:
+    with open_archive(file) as archive:
+        metadata = archive.metadata()
+        return BackupContents(
             file=str(file),
             bytes=file.stat().st_size,
-            jobs=kept.count("job"),
-            runs=kept.count("run"),
-            files=len(kept.files()),
-            has_logs=about.get("logs") == "yes",
-            made_at=about.get("made_at"),
-            home=about.get("home"),
+            jobs=archive.count_rows("job"),
+            runs=archive.count_rows("run"),
+            files=len(archive.files()),
+            has_logs=metadata.get("logs") == "yes",
+            made_at=metadata.get("made_at"),
+            home=metadata.get("home"),
         )
 
 
 def _check_target(home: Home, target: Path, *, force: bool) -> None:
     if target.resolve().is_relative_to(home.root.resolve()):
-        raise InvalidInput(f"{target} is inside the home {home.root} and would be lost with it; name another place")
+        raise InvalidInput(
+            f"{target} is inside the home {home.root} and would be lost with it; choose a path outside of it"
+        )
     if target.is_dir():
         raise InvalidInput(f"{target} is a directory; name a file in it")
     if not target.parent.is_dir():
-        raise InvalidInput(f"there is no directory {target.parent}; make it first")
+        raise InvalidInput(f"directory {target.parent} does not exist; create it first")
     if target.exists() and not force:
-        raise Conflict(f"{target} is there already; name another file, or --force to replace it")
+        raise Conflict(f"{target} already exists; name another file, or use --force to replace it")
 
 
 @contextmanager
-def _beside(target: Path, *, force: bool) -> Iterator[Path]:
-    """A new file for its owner alone, which becomes `target` at the end or leaves no trace."""
+def _temporary_target(target: Path, *, force: bool) -> Iterator[Path]:
+    """Create a file that only its owner can read; rename it to `target` on success, remove it on failure."""
     new = target.with_name(f".{target.name}.{os.getpid()}.new")
     try:
         os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -97,29 +103,29 @@ def _beside(target: Path, *, force: bool) -> Iterator[Path]:
         raise StoreError(f"cannot write to {target.parent}: {error.strerror}") from error
     try:
         yield new
-        sync(new)
-        _place(new, target, force=force)
-        sync(target.parent)
+        sync_path(new)
+        _replace_target(new, target, force=force)
+        sync_path(target.parent)
     except StorageFull:
         raise StorageFull(f"the disk that holds {target} is full; no backup was made: free some space") from None
     finally:
-        for path in (new, *(new.with_name(f"{new.name}-{more}") for more in ("wal", "shm", "journal"))):
+        for path in (new, *(new.with_name(f"{new.name}-{suffix}") for suffix in ("wal", "shm", "journal"))):
             path.unlink(missing_ok=True)
 
 
-def _place(new: Path, target: Path, *, force: bool) -> None:
+def _replace_target(new: Path, target: Path, *, force: bool) -> None:
     if force:
         new.replace(target)
         return
     try:
-        os.link(new, target)  # unlike a rename it never replaces what came meanwhile
+        os.link(new, target)  # unlike a rename, it never replaces a file that was created in the meantime
     except FileExistsError:
-        raise Conflict(f"{target} was made by somebody else meanwhile; name another file") from None
-    except OSError:  # a file system without links
+        raise Conflict(f"{target} was created by another process in the meantime; name another file") from None
+    except OSError:  # a file system without hard links
         new.replace(target)
 
 
-def sync(path: Path) -> None:
+def sync_path(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -127,41 +133,43 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _add_jobs(kept: Archive, jobs: Path, progress: Progress) -> None:
-    directories = [entry for entry in _entries(jobs) if entry.is_dir(follow_symlinks=False) and entry.name.isdecimal()]
+def _add_job_files(archive: Archive, jobs: Path, progress: CopyProgress) -> None:
+    directories = [
+        entry for entry in _list_entries(jobs) if entry.is_dir(follow_symlinks=False) and entry.name.isdecimal()
+    ]
     for done, directory in enumerate(directories):
         progress("logs", done, len(directories))
-        for entry in _entries(Path(directory.path)):
+        for entry in _list_entries(Path(directory.path)):
             if entry.is_file(follow_symlinks=False) and not entry.name.endswith(".tmp"):
-                _add(kept, f"{jobs.name}/{directory.name}/{entry.name}", Path(entry.path))
+                _add_file(archive, f"{jobs.name}/{directory.name}/{entry.name}", Path(entry.path))
 
 
-def _entries(directory: Path) -> list[os.DirEntry[str]]:
-    """Jobs come and go meanwhile."""
+def _list_entries(directory: Path) -> list[os.DirEntry[str]]:
+    """List a directory by name. A directory that was removed is empty: jobs come and go during a backup."""
     with suppress(FileNotFoundError), os.scandir(directory) as entries:
         return sorted(entries, key=lambda entry: entry.name)
     return []
 
 
-def _add(kept: Archive, name: str, path: Path) -> None:
-    """As long as it is now, a part at a time: it may grow, and it may be larger than memory."""
+def _add_file(archive: Archive, name: str, path: Path) -> None:
+    """Add a file at its current size, one part at a time: it may grow, and it may be larger than memory."""
     with suppress(FileNotFoundError):
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode):
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
                 return
-            for part, content in enumerate(_parts(lambda size: os.read(descriptor, size), found.st_size)):
-                kept.add(name, part, content)
+            for part, content in enumerate(_read_parts(lambda size: os.read(descriptor, size), status.st_size)):
+                archive.add(name, part, content)
         finally:
             os.close(descriptor)
 
 
-def _parts(read: Callable[[int], bytes], size: int) -> Iterator[bytes]:
-    """At least one, so that an empty file is there too."""
-    content = read(min(PART, size))
+def _read_parts(read: Callable[[int], bytes], size: int) -> Iterator[bytes]:
+    """Yield at least one part, so that an empty file is stored too."""
+    content = read(min(PART_BYTES, size))
     yield content
     size -= len(content)
-    while size > 0 and (content := read(min(PART, size))):
+    while size > 0 and (content := read(min(PART_BYTES, size))):
         yield content
         size -= len(content)

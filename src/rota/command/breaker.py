@@ -1,43 +1,45 @@
-"""`breaker reset`: let a type or target, or a job that could not be started, begin anew."""
+"""`breaker reset`: close the breaker of a type or target, or clear the failed starts of a job."""
 
 from __future__ import annotations
 
 from rota.core.status import WAITING
 from rota.engine import breaker
-from rota.engine.work import Work
-from rota.errors import Conflict, InvalidInput, NotFound
-from rota.ids import JobId, parse_job, show_job
-from rota.wire.breaker import BreakerResetForm, StartsResetForm
+from rota.engine.transaction import Transaction
+from rota.errors import Conflict, InvalidInput, NotFound, escape_unprintable
+from rota.ids import JobId, format_job_id, parse_job_id
+from rota.wire.breaker import BreakerResetResult, StartFailureResetResult
 
 
-def reset(work: Work, name: str, *, actor: str) -> BreakerResetForm | StartsResetForm:
-    """What was reset, and what it had come to."""
+def reset(tx: Transaction, name: str, *, actor: str) -> BreakerResetResult | StartFailureResetResult:
+    """Reset the breaker or job of this name; return how many failures were cleared."""
     try:
-        job = parse_job(name)
+        job = parse_job_id(name)
     except InvalidInput:
-        return _reset_key(work, name, actor)
-    return _reset_job(work, job, actor)
+        return _reset_key(tx, name, actor)
+    return _reset_job(tx, job, actor)
 
 
-def _reset_key(work: Work, key: str, actor: str) -> BreakerResetForm:
-    failures = work.session.recent_failures(work.now - work.settings.breaker.window)
-    known = sorted({*failures, *(record.key for record in work.session.breakers())})
+def _reset_key(tx: Transaction, key: str, actor: str) -> BreakerResetResult:
+    failures = tx.session.recent_failures(tx.now - tx.settings.breaker.window)
+    known = sorted({*failures, *(record.key for record in tx.session.breakers())})
     if key not in known:
-        there = f"there are {', '.join(known)}" if known else "there are none: nothing has failed lately"
-        raise NotFound(f"no such breaker: {key}; {there}")
-    breaker.close(work, key, actor=actor)
-    return BreakerResetForm(key=key, state="closed", failures_forgotten=failures.get(key, 0))
+        hint = f"known breakers: {', '.join(known)}" if known else "no type or target has failed recently"
+        raise NotFound(f"no such breaker: {escape_unprintable(key)}; {hint}")
+    breaker.close(tx, key, actor=actor)
+    return BreakerResetResult(key=key, state="closed", failures_cleared=failures.get(key, 0))
 
 
-def _reset_job(work: Work, job: JobId, actor: str) -> StartsResetForm:
-    found = work.session.job(job)
-    if found is None:
-        raise work.session.no_such_job(job)
-    if not work.session.reset_starts(job, now=work.now, actor=actor):
-        raise Conflict(f"{show_job(job)} has no failed start to forget ({found.status.shown}); nothing was changed")
-    return StartsResetForm(
-        job=show_job(job),
-        status=found.status.shown.value,
-        failures_forgotten=found.dispatch_failures,
-        goes_at_once=found.status in WAITING and found.not_before is not None and found.not_before > work.now,
+def _reset_job(tx: Transaction, job: JobId, actor: str) -> StartFailureResetResult:
+    before = tx.session.job(job)
+    if before is None:
+        raise tx.session.no_such_job(job)
+    if not tx.session.reset_start_failures(job, now=tx.now, actor=actor):
+        raise Conflict(
+            f"{format_job_id(job)} has no failed starts to clear ({before.status.public}); nothing was changed"
+        )
+    return StartFailureResetResult(
+        job=format_job_id(job),
+        status=before.status.public.value,
+        failures_cleared=before.dispatch_failures,
+        starts_immediately=before.status in WAITING and before.not_before is not None and before.not_before > tx.now,
     )

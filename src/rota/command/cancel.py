@@ -1,34 +1,40 @@
-"""`cancel`: a waiting job ends at once; a running one is asked to end, and is CANCELLED when it is gone."""
+"""`cancel`: end a waiting job at once; stop a running job, which is CANCELLED when its process tree is gone."""
 
 from __future__ import annotations
 
 from rota.core.status import STARTED, WAITING, Status
-from rota.engine.finish import cancel_waiting
-from rota.engine.work import Work
+from rota.engine.finish import cancel_unreadable, cancel_waiting
+from rota.engine.transaction import Transaction
 from rota.errors import Conflict
-from rota.executor.port import Stop
-from rota.ids import JobId, show_job
+from rota.executor.port import StopOrder
+from rota.ids import JobId, format_job_id
+
+_MAY_RUN = STARTED | {Status.UNREADABLE}
 
 
-def cancel(work: Work, job: JobId, *, actor: str, spares_running: bool = False) -> JobId:
-    """Acts on the job's chain; the answer is the member it acted on. With `spares_running`, only on what waits."""
-    last = work.session.last_of_chain(job)
+def cancel(tx: Transaction, job: JobId, *, actor: str, only_waiting: bool = False) -> JobId:
+    """Cancel the last job of the job's chain, and return it. With `only_waiting`, refuse a running job."""
+    last = tx.session.last_of_chain(job)
     if last is None:
-        raise work.session.no_such_job(job)
+        raise tx.session.no_such_job(job)
     member, status = last
     reason = f"cancelled by {actor}"
     if status in WAITING:
-        chain = work.session.chains([member])[member].chain
-        cancel_waiting(work, member, chain, reason=reason, actor=actor)
-    elif status in STARTED and spares_running:
+        chain = tx.session.chain_states([member])[member].chain
+        cancel_waiting(tx, member, chain, reason=reason, actor=actor)
+    elif status is Status.UNREADABLE and tx.session.open_run_of(member) is None:
+        chain = tx.session.chain_states([member])[member].chain
+        cancel_unreadable(tx, member, chain, reason=reason, actor=actor)
+    elif status in _MAY_RUN and only_waiting:
         raise Conflict(
-            f"{show_job(member)} is {status.shown}, and only what waits is ended by this; cancel ends it too"
+            f"{format_job_id(member)} is {status.public}, and this request cancels only waiting jobs;"
+            f" `rota cancel {format_job_id(member)}` stops it"
         )
-    elif status in STARTED:
-        work.session.request_stop(member, reason, work.now, actor)
-        run = work.session.open_run_of(member)
+    elif status in _MAY_RUN:
+        tx.session.request_stop(member, reason, tx.now, actor)
+        run = tx.session.open_run_of(member)
         if run is not None:
-            work.orders.append(Stop(run=run.run, kill_after=work.settings.kill_after.total_seconds()))
+            tx.orders.append(StopOrder(run=run.run, kill_after=tx.settings.kill_after.total_seconds()))
     elif status is not Status.CANCELLED:
-        raise Conflict(f"{show_job(member)} has already ended ({status}); nothing was changed")
+        raise Conflict(f"{format_job_id(member)} has already ended ({status}); nothing was changed")
     return member

@@ -1,51 +1,72 @@
-"""`pause`, `resume`, `clear`: what is held or ended of all that waits under a scope; what runs is left alone."""
+"""`pause`, `resume`, `clear`: hold, release or end the waiting jobs of a scope; running jobs continue."""
 
 from __future__ import annotations
 
+from rota.core.pool import PoolSizes
 from rota.engine import control
-from rota.engine.clearing import Clearing, Order
-from rota.engine.work import Work
-from rota.errors import InvalidInput
+from rota.engine.clear_operation import ClearOperation, ClearOrder
+from rota.engine.transaction import Transaction
+from rota.errors import InvalidInput, NotFound, escape_unprintable
 from rota.ids import JobId
-from rota.names import GLOBAL, is_pool_name
-from rota.wire.control import PauseForm, ResumeForm
+from rota.naming import GLOBAL, is_pool_name
+from rota.store.session import AnyReader
+from rota.wire.control import PauseResult, ResumeResult
 
 
 def check_scope(scope: str | None) -> str:
-    """Everything unless something is named."""
+    """Return the scope, or global for None; refuse a malformed scope."""
     if scope is None:
         return GLOBAL
     if not is_pool_name(scope):
         raise InvalidInput(
-            f"unknown scope {scope!r}; it is global (everything), or type/…, flow/…, target/… or resource/… with a name"
-        ).under(".scope")
+            f"unknown scope {scope!r}; use global, type/NAME, flow/NAME, target/NAME or resource/NAME"
+        ).at_path(".scope")
     return scope
 
 
-def pause(work: Work, scope: str, *, actor: str) -> PauseForm:
-    """What is paused stays paused by who was first."""
-    before = work.session.pause_of(scope)
+def pause(tx: Transaction, scope: str, *, actor: str) -> PauseResult:
+    """Pause a scope. A scope that is paused already keeps the actor and time of its first pause."""
+    before = tx.session.pause_of(scope)
     if before is None:
-        work.session.pause(scope, by=actor, now=work.now)
-        control.hold(work, scope)
-    by, at = (actor, work.now) if before is None else (before.by, before.at)
-    warning = None
-    if scope != GLOBAL and scope not in work.settings.limits.sizes and not work.session.lanes_under(scope):
-        warning = f"no job has stood under {scope} so far; is that its name?"
-    return PauseForm(result=before is None, scope=scope, paused_by=by, paused_at=at, warning=warning)
+        tx.session.pause(scope, actor=actor, now=tx.now)
+        control.hold_scope(tx, scope)
+    by, at = (actor, tx.now) if before is None else (before.actor, before.at)
+    warning = (
+        None
+        if _is_known_scope(tx.session, tx.settings.pool_sizes, scope)
+        else f"no job has used {scope} so far; check the name"
+    )
+    return PauseResult(has_changed=before is None, scope=scope, paused_by=by, paused_at=at, warning=warning)
 
 
-def resume(work: Work, scope: str, *, actor: str) -> ResumeForm:
-    """Who had paused it, if anybody had; other pauses go on, and so do breakers."""
-    before = work.session.pause_of(scope)
+def resume(tx: Transaction, scope: str, *, actor: str) -> ResumeResult:
+    """Resume a scope, and report the pause that ended, if any. Other pauses and breakers stay in effect."""
+    before = tx.session.pause_of(scope)
     if before is None:
-        return ResumeForm(result=False, scope=scope, paused_by=None, paused_at=None)
-    work.session.resume(scope, by=actor, now=work.now)
-    control.let_go(work, scope)
-    return ResumeForm(result=True, scope=scope, paused_by=before.by, paused_at=before.at)
+        refuse_unknown_scope(tx.session, tx.settings.pool_sizes, scope)
+        return ResumeResult(has_changed=False, scope=scope, paused_by=None, paused_at=None)
+    tx.session.resume(scope, actor=actor, now=tx.now)
+    control.release_scope(tx, scope)
+    return ResumeResult(has_changed=True, scope=scope, paused_by=before.actor, paused_at=before.at)
 
 
-def clear(work: Work, scope: str, *, actor: str) -> Clearing:
-    """Begins it; it goes on in this turn and the next ones. The last number that was given is its end."""
-    upto = JobId(work.session.take("job", 0) - 1)
-    return control.begin_clearing(work, Order(scope=scope, upto=upto, by=actor, at=work.now))
+def clear(tx: Transaction, scope: str, *, actor: str, max_job: JobId | None = None) -> ClearOperation:
+    """Begin to clear a scope; this turn and the next ones continue. It ends with the newest job, or with `max_job`."""
+    refuse_unknown_scope(tx.session, tx.settings.pool_sizes, scope)
+    last = JobId(tx.session.allocate_ids("job", 0) - 1)
+    until = last if max_job is None else min(last, max_job)
+    return control.begin_clear(tx, ClearOrder(scope=scope, max_job=until, by=actor, at=tx.now))
+
+
+def _is_known_scope(reader: AnyReader, pool_sizes: PoolSizes, scope: str) -> bool:
+    """Return whether the configuration names the scope, or a job has ever used it."""
+    return scope == GLOBAL or scope in pool_sizes.sizes or bool(reader.lanes_under(scope))
+
+
+def refuse_unknown_scope(reader: AnyReader, pool_sizes: PoolSizes, scope: str) -> None:
+    """Refuse a scope that no job has used and that the configuration does not name."""
+    if not _is_known_scope(reader, pool_sizes, scope):
+        raise NotFound(
+            f"no such scope: {escape_unprintable(scope)}; no job has used it, and the configuration does not name it; "
+            "`rota pool list` shows the pools"
+        ).at_path(".scope")

@@ -1,28 +1,28 @@
-"""`down --kill`: what still runs is ended, and it is not the job's fault."""
+"""`down --kill`: stop all runs, with the shutdown as the recorded cause."""
 
 from __future__ import annotations
 
-from rota.core.run import CANCELLED, STOPPED_BY_SHUTDOWN, Conclusion
-from rota.core.slot import SlotState
+from rota.core.reservation import ReservationState
+from rota.core.run import EXIT_CANCELLED, STOPPED_BY_SHUTDOWN, RunResult
 from rota.core.status import Status
-from rota.engine.work import Work
-from rota.executor.port import Stop
+from rota.engine.transaction import Transaction
+from rota.executor.port import StopOrder
 from rota.ids import JobId
 
 
-def end_running(work: Work) -> list[JobId]:
-    """Ask every open run to end; each is FAILED `stopped by shutdown` when its whole tree is gone. One that somebody
-    cancelled before stays cancelled."""
-    runs = work.session.open_runs()
+def end_running(tx: Transaction) -> list[JobId]:
+    """Stop every open run; each is FAILED `stopped by shutdown` when its whole process tree is gone. A run with an
+    earlier stop request keeps it, so a cancelled job stays cancelled."""
+    runs = tx.session.open_runs()
     for run in runs:
         if run.stop_requested is None:
-            work.session.request_stop(run.job, STOPPED_BY_SHUTDOWN, work.now, None)
-        work.orders.append(Stop(run=run.run, kill_after=work.settings.kill_after.total_seconds()))
-    for slot in work.session.open_slots():
-        if slot.run is not None:
-            work.session.stop_slot(slot.id, STOPPED_BY_SHUTDOWN, work.now, None)
-            work.orders.append(Stop(run=slot.run, kill_after=work.settings.kill_after.total_seconds()))
-        elif slot.state is SlotState.RUNNING:  # a program has the place, and Rota has no hand on it
-            stopped = Conclusion(status=Status.FAILED, exit_code=CANCELLED, reason=STOPPED_BY_SHUTDOWN)
-            work.session.end_slot(slot.id, stopped, work.now)
+            tx.session.request_stop(run.job, STOPPED_BY_SHUTDOWN, tx.now, None)
+        tx.orders.append(StopOrder(run=run.run, kill_after=tx.settings.kill_after.total_seconds()))
+    for reservation in tx.session.open_reservations():
+        if reservation.run is not None:
+            tx.session.stop_reservation(reservation.id, STOPPED_BY_SHUTDOWN, tx.now, None)
+            tx.orders.append(StopOrder(run=reservation.run, kill_after=tx.settings.kill_after.total_seconds()))
+        elif reservation.state is ReservationState.RUNNING:  # a client program holds it: no run to stop
+            stopped = RunResult(status=Status.FAILED, exit_code=EXIT_CANCELLED, reason=STOPPED_BY_SHUTDOWN)
+            tx.session.end_reservation(reservation.id, stopped, tx.now)
     return [run.job for run in runs]

@@ -1,4 +1,4 @@
-"""The jobs that those of a submit name: `after` edges, by id or by local name, and patches of other jobs."""
+"""References of a submit to jobs: `after` edges, by id or by local name, and patches of other jobs."""
 
 from __future__ import annotations
 
@@ -6,128 +6,139 @@ from collections.abc import Mapping, Sequence, Set
 
 import msgspec
 
-from rota.command.group import NOWHERE, Enrolment
+from rota.command.group import NO_ENROLLMENT, Enrollment
 from rota.command.submission import Submission
-from rota.core.after import AfterPolicy, Edge, EdgeState, find_cycle, state_of
 from rota.core.artifact import parse_artifact
-from rota.engine.work import Work
-from rota.errors import InvalidInput, NotFound, RotaError, within
-from rota.ids import GroupId, JobId, parse_job, show_job
-from rota.names import is_name
+from rota.core.edges import DependencyPolicy, Edge, EdgeState, edge_state, find_cycle
+from rota.engine.transaction import Transaction
+from rota.errors import InvalidInput, NotFound, RotaError, error_path
+from rota.ids import GroupId, JobId, format_job_id, parse_job_id
+from rota.naming import is_name
 from rota.store.submit import ChainState, NewJob
 
-FINISHED = AfterPolicy.FINISHED
+FINISHED = DependencyPolicy.FINISHED
 
 
-def edges_of(
-    work: Work, ids: Sequence[JobId], wanted: Sequence[Submission], enrolment: Enrolment = NOWHERE
+def resolve_edges(
+    tx: Transaction, ids: Sequence[JobId], submissions: Sequence[Submission], enrollment: Enrollment = NO_ENROLLMENT
 ) -> dict[JobId, tuple[tuple[Edge, EdgeState], ...]]:
-    """Unknown ids, self reference and cycles are refused by name, repeats dropped, order kept. What follows from the
-    order of a group comes last."""
-    implied = enrolment.before
-    if not implied and not any(member.after or member.local is not None for member in wanted):
+    """Resolve the `after` edges of each job, without repeats and in order; edges that follow from the order of a group
+    come last. Unknown ids, self references and cycles are refused by name."""
+    implied = enrollment.predecessors
+    if not implied and not any(member.after or member.local is not None for member in submissions):
         return dict.fromkeys(ids, ())
-    local = _local_names(ids, wanted)
-    named = {job: _named(n, wanted[n], local) for n, job in enumerate(ids)}
-    names = names_of(ids, wanted)
+    local = _parse_local_names(ids, submissions)
+    named = {job: _parse_dependencies(n, submissions[n], local) for n, job in enumerate(ids)}
+    names = local_names_by_job(ids, submissions)
     new = set(ids)
     older = {predecessor for edges in named.values() for predecessor, _ in edges if predecessor not in new}
     older.update(predecessor for predecessor in implied.values() if predecessor not in new)
-    chains = work.session.chains(sorted(older)) if older else {}
+    chains = tx.session.chain_states(sorted(older)) if older else {}
     resolved = {}
     for n, (job, edges) in enumerate(named.items()):
-        group = enrolment.group_of(job)
+        group = enrollment.group_of(job)
         try:
-            resolved[job] = tuple(_edge(job, predecessor, policy, new, chains, group) for predecessor, policy in edges)
+            resolved[job] = tuple(
+                _resolve_edge(job, predecessor, policy, new, chains, group) for predecessor, policy in edges
+            )
         except RotaError as error:
-            raise _said_where(error, n, wanted[n], job, names.get(job)) from None
+            raise _locate_error(error, n, submissions[n], job, names.get(job)) from None
         if job in implied:
-            resolved[job] += _implied(resolved[job], _edge(job, implied[job], FINISHED, new, chains, group))
+            resolved[job] += _implied_edges(
+                resolved[job], _resolve_edge(job, implied[job], FINISHED, new, chains, group)
+            )
     within = {
         job: [edge.predecessor for edge, _ in edges if edge.predecessor in new] for job, edges in resolved.items()
     }
     if any(within.values()) and (cycle := find_cycle(within)) is not None:
-        said = " -> ".join(names.get(job) or show_job(job) for job in cycle)
-        raise InvalidInput(f"invalid --after cycle: {said}").under(f".jobs[{ids.index(cycle[0])}].after")
+        path = " -> ".join(names.get(job) or format_job_id(job) for job in cycle)
+        raise InvalidInput(f"invalid --after cycle: {path}").at_path(f".jobs[{ids.index(cycle[0])}].after")
     return resolved
 
 
-def names_of(ids: Sequence[JobId], wanted: Sequence[Submission]) -> Mapping[JobId, str]:
-    """What those are called that have no id yet as far as anyone knows."""
-    return {job: member.local for job, member in zip(ids, wanted, strict=True) if member.local is not None}
+def local_names_by_job(ids: Sequence[JobId], submissions: Sequence[Submission]) -> Mapping[JobId, str]:
+    """Return the local names of new jobs, whose ids their client does not know yet."""
+    return {job: member.local for job, member in zip(ids, submissions, strict=True) if member.local is not None}
 
 
-def _named(n: int, member: Submission, local: Mapping[str, JobId]) -> list[tuple[JobId, AfterPolicy]]:
-    found: dict[tuple[JobId, AfterPolicy], None] = {}
-    for m, after in enumerate(member.after):
-        with within(f".jobs[{n}].after[{m}]"):
-            found[local.get(after.job) or parse_job(after.job), after.policy] = None
-    return list(found)
+def _parse_dependencies(
+    index: int, submission: Submission, local_names: Mapping[str, JobId]
+) -> list[tuple[JobId, DependencyPolicy]]:
+    dependencies: dict[tuple[JobId, DependencyPolicy], None] = {}
+    for m, after in enumerate(submission.after):
+        with error_path(f".jobs[{index}].after[{m}]"):
+            dependencies[local_names.get(after.job) or parse_job_id(after.job), after.policy] = None
+    return list(dependencies)
 
 
-def _said_where(error: RotaError, n: int, member: Submission, job: JobId, name: str | None) -> RotaError:
-    """With the edge that it speaks of, and by the name that its writer knows."""
-    said = error.message.rpartition(" ")[2]
-    called = (show_job(job), name) if said == show_job(job) else (said,)
-    place = next((m for m, after in enumerate(member.after) if after.job in called), None)
-    if name is not None and said == show_job(job):
-        error = type(error)(error.message.removesuffix(said) + name)
-    return error.under(f".jobs[{n}].after" + ("" if place is None else f"[{place}]"))
+def _locate_error(error: RotaError, index: int, submission: Submission, job: JobId, name: str | None) -> RotaError:
+    """Return the error with the path of the edge that it names, and with the local name in place of a new id."""
+    subject = error.message.partition(": ")[2].partition(" ")[0]
+    references = (format_job_id(job), name) if subject == format_job_id(job) else (subject,)
+    position = next((m for m, after in enumerate(submission.after) if after.job in references), None)
+    if name is not None and subject == format_job_id(job):
+        error = type(error)(error.message.removesuffix(subject) + name)
+    return error.at_path(f".jobs[{index}].after" + ("" if position is None else f"[{position}]"))
 
 
-def _local_names(ids: Sequence[JobId], wanted: Sequence[Submission]) -> dict[str, JobId]:
+def _parse_local_names(ids: Sequence[JobId], submissions: Sequence[Submission]) -> dict[str, JobId]:
     names: dict[str, JobId] = {}
-    for n, (job, member) in enumerate(zip(ids, wanted, strict=True)):
+    for n, (job, member) in enumerate(zip(ids, submissions, strict=True)):
         if member.local is None:
             continue
-        with within(f".jobs[{n}].local"):
-            if not is_name(member.local) or _looks_like_an_id(member.local):
+        with error_path(f".jobs[{n}].local"):
+            if not is_name(member.local) or _is_id_like(member.local):
                 raise InvalidInput(f"not a usable local name: {member.local!r}; use a word that is not a job id")
             if member.local in names:
-                raise InvalidInput(f"two jobs are called {member.local!r}; give each its own local name")
+                raise InvalidInput(f"two jobs have the local name {member.local!r}; give each its own local name")
         names[member.local] = job
     return names
 
 
-def _looks_like_an_id(name: str) -> bool:
+def _is_id_like(name: str) -> bool:
     return name.startswith("job-")
 
 
-def _implied(
-    named: Sequence[tuple[Edge, EdgeState]], other: tuple[Edge, EdgeState]
+def _implied_edges(
+    explicit: Sequence[tuple[Edge, EdgeState]], implied: tuple[Edge, EdgeState]
 ) -> tuple[tuple[Edge, EdgeState], ...]:
-    """Who was named to come after the member before waits for its end already, whatever the policy."""
-    edge, state = other
-    if any(each.chain == edge.chain for each, _ in named):
+    """Return the edge that group order implies, or nothing if the job has an explicit edge to that chain: any policy
+    waits for the end of the chain."""
+    implied_edge, state = implied
+    if any(edge.chain == implied_edge.chain for edge, _ in explicit):
         return ()
-    return ((msgspec.structs.replace(edge, is_implied=True), state),)
+    return ((msgspec.structs.replace(implied_edge, is_implied=True), state),)
 
 
-def _edge(
-    job: JobId, predecessor: JobId, policy: AfterPolicy, new: Set[JobId], chains: Mapping[JobId, ChainState],
+def _resolve_edge(
+    job: JobId,
+    predecessor: JobId,
+    policy: DependencyPolicy,
+    new: Set[JobId],
+    chains: Mapping[JobId, ChainState],
     group: GroupId | None,
-) -> tuple[Edge, EdgeState]:  # fmt: skip
+) -> tuple[Edge, EdgeState]:
     if predecessor == job:
-        raise InvalidInput(f"invalid --after self dependency: {show_job(job)}")
+        raise InvalidInput(f"invalid --after self dependency: {format_job_id(job)}")
     if predecessor in new:
         return Edge(predecessor=predecessor, chain=predecessor, policy=policy), EdgeState.OPEN
     if predecessor not in chains:
-        raise NotFound(f"unknown --after job id: {show_job(predecessor)}")
+        raise NotFound(f"no such job: {format_job_id(predecessor)} (--after); `rota list --all` lists all jobs")
     state = chains[predecessor]
     edge = Edge(predecessor=predecessor, chain=state.chain, policy=policy)
-    return edge, state_of(policy, state.status, is_dropped=state.is_dropped_for(group))
+    return edge, edge_state(policy, state.status, is_skipped_by_group=state.is_dropped_for(group))
 
 
-def refuse_unknown_patches(work: Work, jobs: Sequence[NewJob], wanted: Sequence[Submission]) -> None:
-    """A patch is of a job that exists, or of one that comes along."""
+def refuse_unknown_patches(tx: Transaction, jobs: Sequence[NewJob], submissions: Sequence[Submission]) -> None:
+    """Refuse a patch of a job that neither exists nor is part of the submit."""
     named = {artifact.job for job in jobs for artifact in job.needs if artifact.job is not None}
     if not named:
         return
-    known = {job.id for job in jobs} | work.session.chains(sorted(named)).keys()
-    for n, (new, member) in enumerate(zip(jobs, wanted, strict=True)):
+    known = {job.id for job in jobs} | tx.session.chain_states(sorted(named)).keys()
+    for n, (new, member) in enumerate(zip(jobs, submissions, strict=True)):
         for m, artifact in enumerate(map(parse_artifact, member.needs)):
-            with within(f".jobs[{n}].needs[{m}]"):
+            with error_path(f".jobs[{n}].needs[{m}]"):
                 if artifact.job == new.id:
-                    raise InvalidInput(f"invalid `needs` self dependency: command_patch:{show_job(new.id)}")
+                    raise InvalidInput(f"invalid `needs` self dependency: command_patch:{format_job_id(new.id)}")
                 if artifact.job is not None and artifact.job not in known:
-                    raise NotFound(f"unknown job in `needs` {artifact}; `rota list --all` shows what there is")
+                    raise NotFound(f"unknown job in `needs` {artifact}; `rota list --all` shows all jobs")

@@ -1,4 +1,4 @@
-"""`edit`: what a job that waits was asked for becomes something else, whole or not at all (INV-001)."""
+"""`edit`: change the request of a waiting job, completely or not at all (INV-001)."""
 
 from __future__ import annotations
 
@@ -8,186 +8,229 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from rota.command.field import check_command, check_own_params, check_priority, check_text, limit_of, not_before_of
+from rota.command.field import check_command, check_own_params, check_priority, check_title, parse_delay, parse_limit
 from rota.command.schema import check_params
-from rota.core.job import Job, changed
-from rota.core.retry import RetryPolicy
+from rota.core.job import Job, changed_fields
+from rota.core.retry import DEFAULT_POLICY, FLEET_POLICY, RetryPolicies, RetryPolicy
 from rota.core.status import TERMINAL, WAITING, Status
-from rota.core.template import Recipe, follow
-from rota.engine.work import Work
-from rota.errors import Conflict, InvalidInput, within
-from rota.ids import JobId, show_job
-from rota.names import MOST_TITLE
-from rota.wire.text import Called, Priority, Retries, Span, Text, Title
+from rota.core.template import TemplateSnapshot, rerender_fields
+from rota.engine.transaction import Transaction
+from rota.errors import Conflict, InvalidInput, error_path
+from rota.ids import JobId, format_job_id
+from rota.wire.schema_types import DurationText, NameOrId, Priority, Retries, Text, TitleText
 
 
-class Edit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What shall be another; what is not named stays."""
+class EditRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Changes to a job; fields that are left out keep their values."""
 
     command: list[Text] | UnsetType = UNSET
     """The program and its arguments."""
     params: dict[str, Any] | UnsetType = UNSET
-    """All of them anew; `set_params` and `unset_params` change single ones."""
+    """Replacement of all params; `set_params` and `unset_params` change single params."""
     set_params: dict[str, Any] | UnsetType = UNSET
-    """Params to add to those there are, or to give another value."""
+    """Params to add or overwrite."""
     unset_params: list[str] | UnsetType = UNSET
-    """Params to take away, by name."""
-    name: Title | UnsetType | None = UNSET
+    """Names of params to remove."""
+    name: TitleText | UnsetType | None = UNSET
     priority: Priority | UnsetType = UNSET
-    timeout: Span | UnsetType | None = UNSET
-    idle_timeout: Span | UnsetType | None = UNSET
+    timeout: DurationText | UnsetType | None = UNSET
+    idle_timeout: DurationText | UnsetType | None = UNSET
     retries: Retries | UnsetType = UNSET
-    """How often it is tried again if it fails."""
-    retry: Called | UnsetType | None = UNSET
-    delay: Span | UnsetType | None = UNSET
-    """How long it waits from now on, as `10m`; null for not at all."""
+    """Maximum number of retries after a failure."""
+    retry: NameOrId | UnsetType | None = UNSET
+    delay: DurationText | UnsetType | None = UNSET
+    """Delay from now, as `10m`; null removes the delay."""
 
 
-class Edited(msgspec.Struct, frozen=True, kw_only=True):
+class EditOutcome(msgspec.Struct, frozen=True, kw_only=True):
     job: JobId
     fields: list[str]
-    """What is another than before."""
+    """Names of the fields that changed."""
     warnings: list[str] = []
 
 
-_FIELDS = ", ".join(Edit.__struct_fields__)
-_EDGES = "what a job waits for and makes is fixed at submit: cancel it and submit it anew"
-_ELSEWHERE = {
-    **dict.fromkeys(("after", "needs", "produces", "missing_producer", "pin", "pinned_head"), _EDGES),
+_FIELDS = ", ".join(EditRequest.__struct_fields__)
+_RESUBMIT_ADVICE = "it is fixed at submit; cancel the job and submit it again"
+_ADVICE = {
+    **dict.fromkeys(("after", "needs", "produces", "missing_producer", "pin", "pinned_head"), _RESUBMIT_ADVICE),
     **dict.fromkeys(
         ("type", "flow", "phase", "target", "pools", "locks", "unique", "group", "cwd", "env", "skip_if", "worktree"),
-        "that is fixed at submit: cancel it and submit it anew",
+        _RESUBMIT_ADVICE,
     ),
-    **dict.fromkeys(("webhooks", "webhook_events"), "that is fixed at submit: cancel it and submit it anew"),
-    "position": "`rota move JOB --first`, `--last`, `--to N`, `--before J` or `--after J`",
+    **dict.fromkeys(("webhooks", "webhook_events"), _RESUBMIT_ADVICE),
+    "position": "use `rota move JOB --first`, `--last`, `--to N`, `--before J` or `--after J`",
     "not_before": "use `delay`, as 10m, or null for none",
     "max_retries": "use `retries`",
     "status": "`rota cancel`, `rota retry` and `rota rewind` change it",
 }
-"""What cannot be edited, and what to do instead."""
+"""Advice for fields that cannot be edited."""
 
-_SENT_AS = {
+_REQUEST_FIELDS = {
     "params": ("set_params", "params", "unset_params"),
     "retry": ("retries", "retry"),
     "not_before": ("delay",),
 }
-"""Fields of a job that an edit has other names for."""
+"""Fields of an edit that change a job's field of another name."""
+
+_POLICY_NAMES = {name: name for name in ("timeout", "idle_timeout", "priority")} | {"not_before": "delay"}
+"""Fields of a job that are policies, with the name of each policy."""
 
 
-def parse(body: bytes) -> Edit:
-    """Fields that cannot be edited are refused by name, with what to do instead."""
-    asked = msgspec.json.decode(body, type=dict[str, Any])
-    for name in asked:
-        if name not in Edit.__struct_fields__:
-            advice = _ELSEWHERE.get(name, f"an edit takes {_FIELDS}")
-            raise InvalidInput(f"{name} cannot be edited: {advice}").under(f".{name}")
-    wanted = msgspec.convert(asked, Edit)
-    if not asked:
-        raise InvalidInput(f"nothing is to be changed; an edit takes {_FIELDS}")
-    return wanted
+def parse_edit(body: bytes) -> EditRequest:
+    """Decode an edit. Fields that cannot be edited are refused by name, with advice."""
+    fields = msgspec.json.decode(body, type=dict[str, Any])
+    for name in fields:
+        if name not in EditRequest.__struct_fields__:
+            advice = _ADVICE.get(name, f"editable fields are {_FIELDS}")
+            raise InvalidInput(f"{name} cannot be edited: {advice}").at_path(f".{name}")
+    request = msgspec.convert(fields, EditRequest)
+    if not fields:
+        raise InvalidInput(f"the edit is empty; editable fields are {_FIELDS}")
+    return request
 
 
-def edit(work: Work, job: JobId, wanted: Edit, *, actor: str) -> Edited:
-    """Acts on the job named, not on its chain: what the chain's other jobs were asked stays as it was."""
-    found = work.session.job(job)
-    if found is None:
-        raise work.session.no_such_job(job)
-    if found.status not in WAITING and not found.was_dispatched:
-        raise Conflict(f"{show_job(job)} has ended ({found.status}); {whom_to_ask(work, job, found.status)}")
+def edit(tx: Transaction, job: JobId, request: EditRequest, *, actor: str) -> EditOutcome:
+    """Edit this job alone; the other jobs of its chain keep their specs."""
+    before = tx.session.job(job)
+    if before is None:
+        raise tx.session.no_such_job(job)
+    if before.unreadable is not None:
+        raise make_unreadable_error(job, before.unreadable)
+    if before.status not in WAITING and not before.was_dispatched:
+        advice = suggest_alternative(tx, job, before.status)
+        raise Conflict(f"{format_job_id(job)} has ended ({before.status}); {advice}")
     warnings: list[str] = []
-    changes = _changes(work, found, wanted, warnings)
+    changes = _add_sources(tx, before, request, _collect_changes(tx, before, request, warnings))
     try:
-        is_edited = work.session.edit(found, changes, now=work.now, actor=actor)
-    except Conflict as refused:
-        said = f"{refused.message}: {_state(found)}; {whom_to_ask(work, job, found.status)}"
-        raise Conflict(said).under(_sent_as(wanted, refused.path)) from None
+        is_edited = tx.session.edit(before, changes, now=tx.now, actor=actor)
+    except Conflict as error:
+        message = f"{error.message}: {_describe_state(before)}; {suggest_alternative(tx, job, before.status)}"
+        raise Conflict(message).at_path(_request_path(request, error.path)) from None
     if not is_edited:
-        raise Conflict(f"{show_job(job)} was changed by somebody else meanwhile; nothing was edited, so try again")
-    now = work.session.job(job)
-    return Edited(job=job, fields=[] if now is None else changed(found, now), warnings=warnings)
+        raise Conflict(f"{format_job_id(job)} was changed by another request; nothing was edited, try again")
+    after = tx.session.job(job)
+    return EditOutcome(job=job, fields=[] if after is None else changed_fields(before, after), warnings=warnings)
 
 
-def _sent_as(wanted: Edit, path: str) -> str:
-    """Where the edit says what the job has at `path`."""
-    field = path.removeprefix(".")
-    ways = _SENT_AS.get(field, ())
-    return next((f".{way}" for way in ways if getattr(wanted, way) is not UNSET), path)
+def _request_path(request: EditRequest, path: str) -> str:
+    """Return the path of the request field that changes the job field at `path`."""
+    names = _REQUEST_FIELDS.get(path.removeprefix("."), ())
+    return next((f".{name}" for name in names if getattr(request, name) is not UNSET), path)
 
 
-def _state(job: Job) -> str:
-    name = show_job(job.id)
-    return f"{name} has run before" if job.status in WAITING else f"{name} is {job.status.shown}"
+def _describe_state(job: Job) -> str:
+    name = format_job_id(job.id)
+    return f"{name} has run before" if job.status in WAITING else f"{name} is {job.status.public}"
 
 
-def whom_to_ask(work: Work, job: JobId, status: Status) -> str:
-    """What to do with a job whose own time for changes is over."""
-    name, last = show_job(job), work.session.last_of_chain(job)
+def make_unreadable_error(job: JobId, reason: str) -> Conflict:
+    """Return the refusal to change a job whose stored record cannot be used."""
+    return Conflict(f"{format_job_id(job)} is unreadable: {reason}; `rota cancel {format_job_id(job)}` ends it")
+
+
+def suggest_alternative(tx: Transaction, job: JobId, status: Status) -> str:
+    """Return advice for a job that can no longer be changed."""
+    name, last = format_job_id(job), tx.session.last_of_chain(job)
     if last is not None and last[0] != job and last[1] not in TERMINAL:
-        then = "can be changed" if last[1] in WAITING else "can be changed no more"
-        return f"{show_job(last[0])} of its chain is {last[1].shown}, and {then}"
+        possibility = "can be changed" if last[1] in WAITING else "can no longer be changed"
+        return f"{format_job_id(last[0])} of its chain is {last[1].public}, and {possibility}"
     if status in WAITING:
-        return f"for something else `rota cancel {name}` and submit it anew"
-    return "only what waits can be changed"
+        return f"`rota cancel {name}` and submit it again with other values"
+    return "only waiting jobs can be changed"
 
 
-def _changes(work: Work, job: Job, wanted: Edit, warnings: list[str]) -> Mapping[str, Any]:
+def _collect_changes(tx: Transaction, job: Job, request: EditRequest, warnings: list[str]) -> Mapping[str, Any]:
     changes: dict[str, Any] = {}
-    if wanted.command is not UNSET:
-        check_command(wanted.command)
-        changes["command"] = tuple(wanted.command)
-    if wanted.name is not UNSET:
-        check_text("name", wanted.name, MOST_TITLE)
-        changes["name"] = wanted.name
-    if wanted.priority is not UNSET:
-        check_priority(wanted.priority)
-        changes["priority"] = wanted.priority
-    if wanted.timeout is not UNSET:
-        changes["timeout"] = limit_of("timeout", wanted.timeout)
-    if wanted.idle_timeout is not UNSET:
-        changes["idle_timeout"] = limit_of("idle_timeout", wanted.idle_timeout)
-    if wanted.delay is not UNSET:
-        changes["not_before"] = not_before_of(wanted.delay, work.now)
-    if wanted.retries is not UNSET or wanted.retry is not UNSET:
-        changes["retry"] = _policy(work, job, wanted)
-    said = next((each for each in _SENT_AS["params"] if getattr(wanted, each) is not UNSET), None)
-    if said is not None:
-        changes["params"] = _params(job, wanted, warnings)
-        check_own_params(changes["params"], said)
-    if job.spec.recipe is not None and not job.was_dispatched and changes.keys() & {"command", "params", "name"}:
-        with within("" if said is None else f".{said}"):
-            return {**_by_recipe(job, job.spec.recipe, changes, warnings), **changes}
+    if request.command is not UNSET:
+        check_command(request.command)
+        changes["command"] = tuple(request.command)
+    if request.name is not UNSET:
+        check_title("name", request.name)
+        changes["name"] = request.name
+    if request.priority is not UNSET:
+        check_priority(request.priority)
+        changes["priority"] = request.priority
+    if request.timeout is not UNSET:
+        changes["timeout"] = parse_limit("timeout", request.timeout)
+    if request.idle_timeout is not UNSET:
+        changes["idle_timeout"] = parse_limit("idle_timeout", request.idle_timeout)
+    if request.delay is not UNSET:
+        changes["not_before"] = parse_delay(request.delay, tx.now)
+    if request.retries is not UNSET or request.retry is not UNSET:
+        changes["retry"] = _choose_policy(tx, job, request)
+    params_field = next((name for name in _REQUEST_FIELDS["params"] if getattr(request, name) is not UNSET), None)
+    if params_field is not None:
+        changes["params"] = _merge_params(job, request, warnings)
+        check_own_params(changes["params"], params_field)
+    if (
+        job.spec.template_snapshot is not None
+        and not job.was_dispatched
+        and changes.keys() & {"command", "params", "name"}
+    ):
+        with error_path("" if params_field is None else f".{params_field}"):
+            return {**_apply_snapshot(job, job.spec.template_snapshot, changes, warnings), **changes}
     return changes
 
 
-def _by_recipe(job: Job, recipe: Recipe, changes: Mapping[str, Any], warnings: list[str]) -> dict[str, Any]:
-    """A job of a template: its params are checked by the schema that was in force at submit, and its command and name
-    are filled anew. What somebody writes by hand follows the params no more."""
+def _add_sources(tx: Transaction, job: Job, request: EditRequest, changes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Add the edit itself as the source of the policies that it changes."""
+    kept = {name: source for name, source in job.spec.sources.items() if name not in changes}
+    kept |= {_POLICY_NAMES[name]: "option" for name in changes if name in _POLICY_NAMES}
+    if "retry" in changes:
+        kept |= _retry_sources(job, request, changes["retry"], tx.settings.retry)
+    return changes if kept == job.spec.sources else {**changes, "sources": kept}
+
+
+def _retry_sources(
+    job: Job, request: EditRequest, chosen: RetryPolicy | None, policies: RetryPolicies
+) -> Mapping[str, str]:
+    """Return the sources of the retry policy. A number of retries alone keeps the job's delays and their sources."""
+    if chosen is None:
+        return {"retry": "option"}
+    counted_by = None if request.retries is UNSET else "option"
+    if isinstance(request.retry, str):
+        return policies.sources(request.retry, chosen_by="option", counted_by=counted_by)
+    if job.spec.retry is not None:
+        return {"retry": "option"}
+    if job.spec.flow is not None:
+        return policies.sources(FLEET_POLICY, chosen_by="flow default", counted_by=counted_by)
+    return policies.sources(DEFAULT_POLICY, chosen_by=None, counted_by=counted_by)
+
+
+def _apply_snapshot(
+    job: Job, snapshot: TemplateSnapshot, changes: Mapping[str, Any], warnings: list[str]
+) -> dict[str, Any]:
+    """Render the fields of a job of a template again. Its params are checked by the schema that was in force at submit.
+    A command or name that is set by hand is separated from the params."""
     by_hand = {field: None for field in ("command", "name") if field in changes}
-    kept = msgspec.structs.replace(recipe, **by_hand)
-    follows = {} if "params" not in changes else follow(kept, job.spec.params, changes["params"], check_params)
+    kept = msgspec.structs.replace(snapshot, **by_hand)
+    rendered = (
+        {} if "params" not in changes else rerender_fields(kept, job.spec.params, changes["params"], check_params)
+    )
+    check_title("name", rendered.get("name"))
     if "params" in changes and kept.command is None:
-        warnings.append("its command was written by hand, so its params do not change it")
-    return {**follows, "recipe": kept}
+        warnings.append("its command was set by hand, so its params do not change it")
+    return {**rendered, "template_snapshot": kept}
 
 
-def _policy(work: Work, job: Job, wanted: Edit) -> RetryPolicy | None:
-    """A number alone leaves the job the delays that it has."""
-    retries = None if wanted.retries is UNSET else wanted.retries
-    if wanted.retry is None:
+def _choose_policy(tx: Transaction, job: Job, request: EditRequest) -> RetryPolicy | None:
+    """Return the job's retry policy. A number of retries alone keeps the job's delays."""
+    retries = None if request.retries is UNSET else request.retries
+    if request.retry is None:
         if retries:
-            raise InvalidInput("retry null means no retries: leave it out, or name a policy").under(".retry")
+            raise InvalidInput("retry null means no retries: leave it out, or name a policy").at_path(".retry")
         return None
-    name = None if wanted.retry is UNSET else wanted.retry
-    chosen = work.settings.retry.choose(name=name, retries=retries, flow=None if name else job.spec.flow)
+    name = None if request.retry is UNSET else request.retry
+    chosen = tx.settings.retry.choose(name=name, retries=retries, flow=None if name else job.spec.flow)
     if name is None and job.spec.retry is not None and retries is not None:
         return msgspec.structs.replace(job.spec.retry, max_retries=retries)
     return chosen
 
 
-def _params(job: Job, wanted: Edit, warnings: list[str]) -> Mapping[str, Any]:
-    params = dict(job.spec.params if wanted.params is UNSET else wanted.params)
-    for name in () if wanted.unset_params is UNSET else wanted.unset_params:
+def _merge_params(job: Job, request: EditRequest, warnings: list[str]) -> Mapping[str, Any]:
+    params = dict(job.spec.params if request.params is UNSET else request.params)
+    for name in () if request.unset_params is UNSET else request.unset_params:
         if name not in params:
             warnings.append(f"it has no param {name!r}")
         params.pop(name, None)
-    return params | ({} if wanted.set_params is UNSET else wanted.set_params)
+    return params | ({} if request.set_params is UNSET else request.set_params)

@@ -1,4 +1,4 @@
-"""The fields of a submit, each by itself: what cannot be used is refused by name, with what to write instead."""
+"""Validation of the single fields of a submit. An unusable value is refused by name, with advice."""
 
 from __future__ import annotations
 
@@ -7,119 +7,141 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from rota.command.schema import check_params
-from rota.command.submission import LockWanted, Submission
+from rota.command.submission import LockRequest, Submission
 from rota.core.lock import Lock
-from rota.core.pool import MOST_WEIGHT
+from rota.core.pool import MAX_WEIGHT
 from rota.core.retry import RetryPolicies
-from rota.core.template import MOST_ARGUMENT
+from rota.core.template import MAX_ARGUMENT_BYTES
 from rota.duration import parse_duration
-from rota.errors import InvalidInput, within
-from rota.names import MOST_SCRIPT, MOST_TITLE, NAME_RULE, POOL_KINDS, is_name, is_pool_name
+from rota.errors import InvalidInput, error_path
+from rota.naming import (
+    KEY_RULE,
+    MAX_SCRIPT_LENGTH,
+    MAX_TITLE_LENGTH,
+    NAME_RULE,
+    POOL_KINDS,
+    has_line_break,
+    is_key,
+    is_name,
+    is_pool_name,
+)
 
-_MOST_PRIORITY = 1_000_000
+_MAX_PRIORITY = 1_000_000
 
 
-def check_fields(wanted: Submission) -> None:
-    """All that can be said of a job without knowing anything else."""
-    check_command(wanted.command)
-    check_text("name", wanted.name, MOST_TITLE)
-    check_text("skip_if", wanted.skip_if, MOST_SCRIPT)
-    if wanted.skip_if is not None and not wanted.skip_if.strip():
-        raise InvalidInput("skip_if is empty, which a shell takes for success: leave it out instead").under(".skip_if")
-    check_priority(wanted.priority or 0)
-    check_own_params(wanted.params)
-    _check_pools(wanted.pools)
+def check_fields(submission: Submission) -> None:
+    """Check the fields that need no other knowledge than the submission."""
+    check_command(submission.command)
+    check_title("name", submission.name)
+    check_text("skip_if", submission.skip_if, MAX_SCRIPT_LENGTH)
+    if submission.skip_if is not None and not submission.skip_if.strip():
+        raise InvalidInput("skip_if is empty, and an empty script always succeeds; leave it out").at_path(".skip_if")
+    check_priority(submission.priority or 0)
+    check_own_params(submission.params)
+    _check_pools(submission.pools)
     for field in ("type", "flow", "target"):
-        _check_name(field, getattr(wanted, field))
-    _check_phase(wanted.phase, wanted.flow)
+        _check_name(field, getattr(submission, field))
+    _check_phase(submission.phase, submission.flow)
 
 
-def check_rest(wanted: Submission, retry: RetryPolicies, now: datetime) -> None:
-    """What else is wrong by itself, and is otherwise found on the way: before somebody is told to try it again."""
-    limit_of("timeout", wanted.timeout)
-    limit_of("idle_timeout", wanted.idle_timeout)
-    not_before_of(wanted.delay, now)
-    locks_of(wanted.locks)
-    check_cwd(wanted.cwd)
-    check_variables(wanted.env)
-    retry.choose(name=wanted.retry, retries=wanted.retries, flow=wanted.flow)
+def check_limits(submission: Submission, retry: RetryPolicies, now: datetime) -> None:
+    """Check the fields that a full submit checks on its way. A client must not be told to retry an invalid submit."""
+    parse_limit("timeout", submission.timeout)
+    parse_limit("idle_timeout", submission.idle_timeout)
+    parse_delay(submission.delay, now)
+    merge_locks(submission.locks)
+    check_cwd(submission.cwd)
+    check_variables(submission.env)
+    retry.choose(name=submission.retry, retries=submission.retries, flow=submission.flow)
 
 
 def check_cwd(cwd: str | None) -> None:
     if cwd is not None and (not cwd.startswith("/") or "\x00" in cwd):
-        raise InvalidInput(f"cwd must be an absolute path, not {cwd!r}").under(".cwd")
+        raise InvalidInput(f"cwd must be an absolute path, not {cwd!r}").at_path(".cwd")
 
 
 def check_command(command: Sequence[str]) -> None:
     if not command or not command[0].strip():
-        raise InvalidInput("the command is empty; name a program, and then its arguments").under(".command")
+        raise InvalidInput("the command is empty; name a program and its arguments").at_path(".command")
     for n, word in enumerate(command):
-        if len(word) > MOST_ARGUMENT // 4 and len(word.encode(errors="surrogateescape")) > MOST_ARGUMENT:
-            said = f"an argument is longer than {MOST_ARGUMENT} bytes, which no program can be given"
-            raise InvalidInput(f"{said}; put the text in a file and give its path").under(f".command[{n}]")
+        if len(word) > MAX_ARGUMENT_BYTES // 4 and len(word.encode(errors="surrogateescape")) > MAX_ARGUMENT_BYTES:
+            message = f"an argument is longer than {MAX_ARGUMENT_BYTES} bytes, the maximum of the system"
+            raise InvalidInput(f"{message}; put the text in a file and pass its path").at_path(f".command[{n}]")
     if "\x00" in "".join(command):
-        said = "the command has a NUL character, which no program can be given; remove it"
-        raise InvalidInput(said).under(".command")
+        raise InvalidInput("the command contains a NUL character; remove it").at_path(".command")
 
 
 def check_own_params(params: Mapping[str, Any], field: str = "params") -> None:
-    """Whatever a schema may say of them: they are stored, shown, and reach the child in one variable."""
+    """Check params apart from a schema: they are stored, shown, and passed to the child process in one variable."""
     if not params:
         return
-    with within(f".{field}"):
+    with error_path(f".{field}"):
+        for name in params:
+            if has_line_break(name):
+                raise InvalidInput(f"the name of param {name!r} has a line break; write it on one line")
         check_params(None, params)
 
 
-def check_text(field: str, text: str | None, most: int) -> None:
+def check_text(field: str, text: str | None, max_length: int) -> None:
     if text is not None and "\x00" in text:
-        raise InvalidInput(f"{field} has a NUL character; remove it").under(f".{field}")
-    if text is not None and len(text) > most:
-        said = f"{field} has {len(text):,} characters, and may have {most:,}"
-        raise InvalidInput(f"{said}; put what is long in params, or in a file").under(f".{field}")
+        raise InvalidInput(f"{field} has a NUL character; remove it").at_path(f".{field}")
+    if text is not None and len(text) > max_length:
+        message = f"{field} has {len(text):,} characters; the maximum is {max_length:,}"
+        raise InvalidInput(f"{message}; put long text in params, or in a file").at_path(f".{field}")
+
+
+def check_title(field: str, text: str | None) -> None:
+    """Refuse a name that does not fit on one line of a list."""
+    check_text(field, text, MAX_TITLE_LENGTH)
+    if text is not None and has_line_break(text):
+        raise InvalidInput(f"{field} {text!r} has a line break; write it on one line").at_path(f".{field}")
 
 
 def check_priority(priority: int) -> None:
-    if abs(priority) > _MOST_PRIORITY:
-        span = f"it goes from -{_MOST_PRIORITY} to {_MOST_PRIORITY}"
-        raise InvalidInput(f"priority {priority} is out of range; {span}").under(".priority")
+    if abs(priority) > _MAX_PRIORITY:
+        advice = f"use -{_MAX_PRIORITY} to {_MAX_PRIORITY}"
+        raise InvalidInput(f"priority {priority} is out of range; {advice}").at_path(".priority")
 
 
 def _check_name(field: str, name: str | None) -> None:
     if name is not None and not is_name(name):
-        raise InvalidInput(f"not a usable {field}: {name!r}; use {NAME_RULE}").under(f".{field}")
+        raise InvalidInput(f"not a usable {field}: {name!r}; use {NAME_RULE}").at_path(f".{field}")
 
 
 def _check_pools(pools: Mapping[str, int]) -> None:
     for name, weight in pools.items():
         if not is_pool_name(name):
             kinds = ", ".join(f"{kind}/NAME" for kind in POOL_KINDS)
-            said = f"not a pool name: {name!r}; a pool is global or one of {kinds}"
-            raise InvalidInput(said).under(".pools")
-        if not 1 <= weight <= MOST_WEIGHT:
-            said = f"pool {name}: a job draws at least 1 and at most {MOST_WEIGHT}, not {weight}"
-            raise InvalidInput(said).under(".pools")
+            message = f"not a pool name: {name!r}; a pool is global or one of {kinds}"
+            raise InvalidInput(message).at_path(".pools")
+        if not 1 <= weight <= MAX_WEIGHT:
+            message = f"pool {name}: weight {weight} is out of range; use 1 to {MAX_WEIGHT}"
+            raise InvalidInput(message).at_path(".pools")
 
 
 def check_variables(variables: Mapping[str, str]) -> None:
     for name, value in variables.items():
         if not name or "=" in name or "\x00" in name or "\x00" in value:
-            raise InvalidInput(f"not a usable environment variable: {name!r}").under(".env")
+            raise InvalidInput(f"not a usable environment variable: {name!r}").at_path(".env")
+        if has_line_break(name):
+            message = f"the name of environment variable {name!r} has a line break; write it on one line"
+            raise InvalidInput(message).at_path(".env")
 
 
-def limit_of(field: str, text: str | None) -> timedelta | None:
+def parse_limit(field: str, text: str | None) -> timedelta | None:
     if text is None:
         return None
-    with within(f".{field}"):
+    with error_path(f".{field}"):
         limit = parse_duration(text)
         if not limit:
-            raise InvalidInput(f"{field} must be longer than nothing; leave it out for no limit")
+            raise InvalidInput(f"{field} must be longer than zero; leave it out for no limit")
     return limit
 
 
-def not_before_of(delay: str | None, now: datetime) -> datetime | None:
+def parse_delay(delay: str | None, now: datetime) -> datetime | None:
     if delay is None:
         return None
-    with within(".delay"):
+    with error_path(".delay"):
         wait = parse_duration(delay)
     return now + wait if wait else None
 
@@ -127,20 +149,20 @@ def not_before_of(delay: str | None, now: datetime) -> datetime | None:
 def _check_phase(phase: str | None, flow: str | None) -> None:
     if phase is None:
         return
-    if not is_name(phase) or "/" in phase:  # so that a lock's key tells phase and flow apart
-        raise InvalidInput(f"not a usable phase: {phase!r}; use {NAME_RULE}, and no / at all").under(".phase")
+    if not is_name(phase) or "/" in phase:  # the key of a phase lock separates phase and flow by a slash
+        raise InvalidInput(f"not a usable phase: {phase!r}; use {NAME_RULE}, and no / at all").at_path(".phase")
     if flow is None:
-        raise InvalidInput(f"phase {phase} is one of a flow: name the `flow` too").under(".phase")
+        raise InvalidInput(f"phase {phase} needs a flow; name the `flow` too").at_path(".phase")
 
 
-def locks_of(wanted: Sequence[LockWanted], phase: Lock | None = None) -> tuple[Lock, ...]:
-    """By key; a key named twice is exclusive if either says so."""
-    if not wanted and phase is None:
+def merge_locks(requests: Sequence[LockRequest], phase_lock: Lock | None = None) -> tuple[Lock, ...]:
+    """Merge locks by key. A key that is named twice is exclusive if either lock is."""
+    if not requests and phase_lock is None:
         return ()
-    locks: dict[str, Lock] = {} if phase is None else {phase.key: phase}
-    for n, lock in enumerate(wanted):
-        if not lock.key or "\x00" in lock.key or len(lock.key) > 200:
-            raise InvalidInput(f"not a usable lock key: {lock.key!r}; use 1 to 200 characters").under(f".locks[{n}]")
+    locks: dict[str, Lock] = {} if phase_lock is None else {phase_lock.key: phase_lock}
+    for n, lock in enumerate(requests):
+        if not is_key(lock.key):
+            raise InvalidInput(f"not a usable lock key: {lock.key!r}; use {KEY_RULE}").at_path(f".locks[{n}]")
         known = locks.get(lock.key)
         mode = lock.mode if known is None else min(known.mode, lock.mode)
         locks[lock.key] = Lock(key=lock.key, mode=mode)

@@ -1,184 +1,286 @@
-"""Firing: a time of a schedule, the job it makes and the next time are one transaction (INV-005, DEC-003).
+"""Firing of schedules: a time, its job and the next time are one transaction (INV-005, DEC-003).
 
-    fired      its job is stored
-    skipped    overlap says no, or another chain has the job's unique key
-    failed     there is no job to be made: its template is gone, or the submit is refused
-    missed     nobody was there in time, and it is not caught up
+    fired      the job is stored
+    skipped    the overlap policy forbids the job, or another chain has its unique key
+    failed     no job can be made: its template is gone, or the submit is refused
+    missed     no scheduler was running at the time, and `catch_up` excludes it
 
-What has become of a time stays so: (schedule, time) is unique. What has to be looked at outside is looked at before;
-if the schedule has been changed meanwhile nothing happens, and it is looked at again.
+The outcome of a time is final: (schedule, epoch, time) is unique. Git and files are probed before the transaction. If
+the schedule has changed since then, nothing happens and the schedule is evaluated again.
 """
 
 from __future__ import annotations
 
 import logging
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from rota.command.backpressure import Deferred
-from rota.command.schedule import find
-from rota.command.scheduled import expanded, job_of
-from rota.command.submission import LockWanted, Origin, Submission, Surroundings
-from rota.command.submit import AlreadyActive, Answer, submit
-from rota.command.survey import NOTHING, Survey
-from rota.core.cron import TICK, cron_of
-from rota.core.schedule import Fire, FireState, Overlap, Schedule, Step, crowded_by, line_of, step
-from rota.core.workspace import Workspace
-from rota.engine.work import Work
+from rota.command.backpressure import DeferredSubmit
+from rota.command.field import parse_delay
+from rota.command.preflight import EMPTY_PREFLIGHT, Preflight, ResolvedInputs, parse_inputs
+from rota.command.schedule import find_readable_schedule, find_schedule
+from rota.command.scheduled_job import decode_job, expand_job
+from rota.command.submission import DefaultEnvironment, JobOrigin, LockRequest, Submission
+from rota.command.submit import DuplicateSubmit, SubmitOutcome, build_spec, submit
+from rota.core.artifact import ArtifactNeed
+from rota.core.cron import MICROSECOND, parse_cron
+from rota.core.job import Job
+from rota.core.schedule import (
+    Fire,
+    FireState,
+    Overlap,
+    Schedule,
+    ScheduleStep,
+    overlap_reason,
+    plan_step,
+    schedule_lock_key,
+    should_restart_times,
+)
+from rota.core.workspace import WorkspaceSpec
+from rota.engine.transaction import Settings, Transaction
 from rota.errors import RotaError, StorageFull, StoreError
-from rota.ids import ScheduleId, show_job
+from rota.ids import JobId, ScheduleId, format_job_id
 from rota.store.session import Reader
+from rota.store.submit import NewJob
 
 log = logging.getLogger("rota.schedule")
 
 
-class Due(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule that is due, as it was when looked at."""
+class DueSchedule(msgspec.Struct, frozen=True, kw_only=True):
+    """A due schedule as of its evaluation."""
 
     schedule: Schedule
-    step: Step
+    step: ScheduleStep
     job: Submission | None = None
-    origin: Origin = Origin()
+    origin: JobOrigin = JobOrigin()
     refusal: str | None = None
-    """Why there is no job to be made."""
+    """Reason why no job can be made."""
 
 
-def due(reader: Reader, *, now: datetime, noticed: datetime, limit: int) -> list[Due]:
-    """The longest due first, each with what is to be done."""
-    return [_look(reader, schedule, now, noticed) for schedule in reader.due_schedules(now, limit)]
+def find_due_schedules(reader: Reader, *, now: datetime, noticed_at: datetime, limit: int) -> list[DueSchedule]:
+    """Return due schedules with their next step, the longest overdue first."""
+    return [_evaluate(reader, schedule, now, noticed_at) for schedule in reader.due_schedules(now, limit)]
 
 
-def _look(reader: Reader, schedule: Schedule, now: datetime, noticed: datetime) -> Due:
-    """One whose own record cannot be used fails alone, and says so once."""
+def _evaluate(reader: Reader, schedule: Schedule, now: datetime, noticed_at: datetime) -> DueSchedule:
+    """Evaluate one schedule. A damaged record fails only its own schedule, and is reported once."""
+    if schedule.unreadable is not None:
+        refusal = _format_data_error(schedule.unreadable)
+        return DueSchedule(schedule=schedule, step=ScheduleStep(at=schedule.next_at, next_at=None), refusal=refusal)
     try:
-        cron = cron_of(schedule.cron, schedule.zone)
+        cron = parse_cron(schedule.cron, schedule.zone)
         first = schedule.next_at or now
-        todo = step(cron, first, schedule.catch_up, now=now, noticed=noticed)
+        step = plan_step(cron, first, schedule.catch_up, now=now, noticed_at=noticed_at)
     except RotaError as error:
-        return Due(schedule=schedule, step=Step(at=schedule.next_at, next_at=None), refusal=_data_error(error))
-    if todo.at is None:
-        return Due(schedule=schedule, step=todo)
+        return DueSchedule(
+            schedule=schedule, step=ScheduleStep(at=schedule.next_at, next_at=None), refusal=_format_data_error(error)
+        )
+    if step.at is None:
+        return DueSchedule(schedule=schedule, step=step)
     try:
-        job, origin = expanded(reader, job_of(schedule, reader), schedule.id)
+        job, origin = expand_job(reader, decode_job(schedule, reader), schedule.id)
     except (StorageFull, StoreError):
         raise
     except RotaError as error:
-        return Due(schedule=schedule, step=todo, refusal=error.message)
-    except Exception as error:  # noqa: BLE001 - a damaged record: its own trouble
-        return Due(schedule=schedule, step=todo, refusal=_data_error(error))
-    return Due(schedule=schedule, step=todo, job=job, origin=origin)
+        return DueSchedule(schedule=schedule, step=step, refusal=error.message)
+    except Exception as error:  # noqa: BLE001 - a damaged record fails only its own schedule
+        return DueSchedule(schedule=schedule, step=step, refusal=_format_data_error(error))
+    return DueSchedule(schedule=schedule, step=step, job=job, origin=origin)
 
 
-def _data_error(error: Exception) -> str:
+def _format_data_error(error: Exception | str) -> str:
     return f"scheduler data error: {error}"
 
 
 def fire(
-    work: Work, due: Due, around: Surroundings, *, survey: Survey = NOTHING, workspace: Workspace | None = None
-) -> Answer | None:
-    """Take the step; what the submit was answered, if there was one."""
-    schedule, todo = due.schedule, due.step
-    if work.session.schedule(schedule.id) != schedule:
+    tx: Transaction,
+    due_schedule: DueSchedule,
+    default_environment: DefaultEnvironment,
+    *,
+    preflight: Preflight = EMPTY_PREFLIGHT,
+    workspace: WorkspaceSpec | None = None,
+) -> SubmitOutcome | None:
+    """Take the step of a due schedule; return the outcome of its submit, if there was one."""
+    schedule, step = due_schedule.schedule, due_schedule.step
+    if tx.session.schedule(schedule.id) != schedule:
         return None
-    if todo.missed is not None:
-        why = "the scheduler was not there in time"
-        work.session.book_missed(schedule, todo.missed, now=work.now, reason=why)
-    answer: Answer | None = None
-    if todo.at is not None and not work.session.has_fire(schedule.id, todo.at):
-        booked, answer = _fired(work, due, todo.at, around, survey, workspace)
-        work.session.book_fire(schedule, booked)
-    work.session.set_next_fire(schedule.id, todo.next_at)
-    return answer
+    if step.missed is not None:
+        reason = "the scheduler was not running at the time"
+        tx.session.record_missed(schedule, step.missed, now=tx.now, reason=reason)
+    outcome: SubmitOutcome | None = None
+    if step.at is not None and not tx.session.has_fire(schedule.id, step.at):
+        fired, outcome = _make_fire(tx, due_schedule, step.at, default_environment, preflight, workspace)
+        tx.session.record_fire(schedule, fired)
+    tx.session.set_next_fire(schedule.id, step.next_at)
+    return outcome
 
 
-def _fired(
-    work: Work, due: Due, at: datetime, around: Surroundings, survey: Survey, workspace: Workspace | None
-) -> tuple[Fire, Answer | None]:
-    fired = Fire(schedule=due.schedule.id, at=at, state=FireState.FIRED, booked_at=work.now)
-    if due.job is None:
-        return msgspec.structs.replace(fired, state=FireState.FAILED, reason=due.refusal), None
-    crowd = _crowd(work, due.schedule)
-    if crowd is not None:
-        return msgspec.structs.replace(fired, state=FireState.SKIPPED, reason=crowd), None
+def _make_fire(
+    tx: Transaction,
+    due_schedule: DueSchedule,
+    at: datetime,
+    default_environment: DefaultEnvironment,
+    preflight: Preflight,
+    workspace: WorkspaceSpec | None,
+) -> tuple[Fire, SubmitOutcome | None]:
+    fired = Fire(schedule=due_schedule.schedule.id, at=at, state=FireState.FIRED, recorded_at=tx.now)
+    if due_schedule.job is None:
+        return msgspec.structs.replace(fired, state=FireState.FAILED, reason=due_schedule.refusal), None
+    skip_reason = _overlap_reason(tx, due_schedule.schedule)
+    if skip_reason is not None:
+        return msgspec.structs.replace(fired, state=FireState.SKIPPED, reason=skip_reason), None
     try:
-        with work.session.savepoint():
-            answer = _submit(work, _in_line(due.job, due.schedule), due.origin, around, survey, workspace)
+        with tx.session.savepoint():
+            outcome = _submit(
+                tx,
+                _add_queue_lock(due_schedule.job, due_schedule.schedule),
+                due_schedule.origin,
+                default_environment,
+                preflight,
+                workspace,
+            )
     except (StorageFull, StoreError):
         raise
     except RotaError as error:
         return msgspec.structs.replace(fired, state=FireState.FAILED, reason=error.message), None
     except Exception as error:
-        log.exception("a defect: schedule %s made no job", due.schedule.name)
-        return msgspec.structs.replace(fired, state=FireState.FAILED, reason=_data_error(error)), None
-    if isinstance(answer, AlreadyActive):
-        reason = f"{show_job(answer.jobs[0])} has its unique key {due.job.unique}"
-        return msgspec.structs.replace(fired, state=FireState.SKIPPED, reason=reason), answer
-    return msgspec.structs.replace(fired, job=_first(answer)), answer
+        log.exception("internal error: schedule %s made no job", due_schedule.schedule.name)
+        return msgspec.structs.replace(fired, state=FireState.FAILED, reason=_format_data_error(error)), None
+    if isinstance(outcome, DuplicateSubmit):
+        reason = f"{format_job_id(outcome.jobs[0])} has its unique key {due_schedule.job.unique}"
+        return msgspec.structs.replace(fired, state=FireState.SKIPPED, reason=reason), outcome
+    return msgspec.structs.replace(fired, job=_first_job(outcome)), outcome
 
 
-def _first(answer: Answer) -> Any:
-    return None if isinstance(answer, Deferred) else answer.jobs[0]
+def _first_job(outcome: SubmitOutcome) -> Any:
+    return None if isinstance(outcome, DeferredSubmit) else outcome.jobs[0]
 
 
-def _crowd(work: Work, schedule: Schedule) -> str | None:
-    """Who lets them overlap does not ask what there is."""
+def _overlap_reason(tx: Transaction, schedule: Schedule) -> str | None:
+    """Return why the overlap policy skips the time, or None. With `allow` no active jobs are read."""
     if schedule.overlap is Overlap.ALLOW:
         return None
-    return crowded_by(schedule.overlap, work.session.active_of_schedule(schedule.id))
+    return overlap_reason(schedule.overlap, tx.session.active_of_schedule(schedule.id))
 
 
-def _in_line(job: Submission, schedule: Schedule) -> Submission:
-    """An edge would tie the jobs of a schedule to each other for good: a rewind would take all later ones along, and gc
-    could remove none of them."""
+def _add_queue_lock(job: Submission, schedule: Schedule) -> Submission:
+    """Add the lock that makes the jobs of a `queue_one` schedule run one by one. Edges would link these jobs forever: a
+    rewind would include all later ones, and gc could remove none of them."""
     if schedule.overlap is not Overlap.QUEUE_ONE:
         return job
-    return msgspec.structs.replace(job, locks=[*job.locks, LockWanted(key=line_of(schedule.id))])
+    return msgspec.structs.replace(job, locks=[*job.locks, LockRequest(key=schedule_lock_key(schedule.id))])
 
 
 def _submit(
-    work: Work, job: Submission, origin: Origin, around: Surroundings, survey: Survey, workspace: Workspace | None,
-    *, actor: str | None = None,
-) -> Answer:  # fmt: skip
+    tx: Transaction,
+    job: Submission,
+    origin: JobOrigin,
+    default_environment: DefaultEnvironment,
+    preflight: Preflight,
+    workspace: WorkspaceSpec | None,
+    *,
+    actor: str | None = None,
+) -> SubmitOutcome:
     workspaces = () if workspace is None else (workspace,)
-    return submit(work, [job], around, actor=actor, survey=survey, workspaces=workspaces, origins=[origin])
+    return submit(
+        tx, [job], default_environment, actor=actor, preflight=preflight, workspaces=workspaces, origins=[origin]
+    )
 
 
-def triggered(reader: Reader, name: str, params: dict[str, Any]) -> tuple[Schedule, Submission, Origin]:
-    """The job that it makes, now, with these params over its own."""
-    schedule = find(reader, name)
-    job = job_of(schedule, reader)
+def preview_job(
+    reader: Reader, schedule: Schedule, settings: Settings, default_environment: DefaultEnvironment, now: datetime
+) -> tuple[Job, list[ArtifactNeed]] | None:
+    """Return the job that the schedule would create now, and its needs, without probes. Return None if it would create
+    no job."""
+    try:
+        expanded, origin = expand_job(reader, decode_job(schedule, reader), schedule.id)
+        job = _add_queue_lock(expanded, schedule)
+        cwd = job.cwd or default_environment.cwd
+        needs, products = parse_inputs(job, cwd)
+        spec = build_spec(
+            settings,
+            job,
+            ResolvedInputs(needs=tuple(needs), products=tuple(products)),
+            _preview_workspace(job),
+            origin,
+            cwd=cwd,
+            environment=0,
+            trace={},
+        )
+        new = NewJob(
+            id=JobId(0),
+            spec=spec,
+            priority=job.priority or 0,
+            not_before=parse_delay(job.delay, now),
+            edges=(),
+            is_ready=False,
+            demand=settings.policy.pool_demand(spec),
+            unique=job.unique,
+        )
+    except (StorageFull, StoreError):
+        raise
+    except RotaError:
+        return None
+    return new.to_job(now), [
+        ArtifactNeed(artifact=need, scope="", missing_producer=job.missing_producer or need.definition.missing_producer)
+        for need in needs
+    ]
+
+
+def _preview_workspace(job: Submission) -> WorkspaceSpec | None:
+    if not job.worktree and not job.patch:
+        return None
+    base = (job.base or "HEAD") if job.worktree else None
+    return WorkspaceSpec(repository="", base=base, patch=bool(job.patch))
+
+
+def prepare_trigger(reader: Reader, name: str, params: dict[str, Any]) -> tuple[Schedule, Submission, JobOrigin]:
+    """Return the job that a manual trigger makes; these params override those of the schedule."""
+    schedule = find_readable_schedule(reader, name)
+    job = decode_job(schedule, reader)
     job = msgspec.structs.replace(job, params={**job.params, **params})
-    return schedule, *expanded(reader, job, schedule.id)
+    return schedule, *expand_job(reader, job, schedule.id)
 
 
 def trigger(
-    work: Work, schedule: ScheduleId, job: Submission, origin: Origin, around: Surroundings, *, survey: Survey,
-    workspace: Workspace | None, actor: str | None,
-) -> Answer:  # fmt: skip
-    """Who asks for it wants it now: overlap does not skip it, nor that it is disabled; its times stay as they are."""
-    found = find(work.session, f"schedule-{schedule}")
-    answer = _submit(work, _in_line(job, found), origin, around, survey, workspace, actor=actor)
-    if isinstance(answer, AlreadyActive):
-        return answer
-    at = work.now
-    while work.session.has_fire(schedule, at):
-        at += TICK
+    tx: Transaction,
+    schedule: ScheduleId,
+    job: Submission,
+    origin: JobOrigin,
+    default_environment: DefaultEnvironment,
+    *,
+    preflight: Preflight,
+    workspace: WorkspaceSpec | None,
+    actor: str | None,
+) -> SubmitOutcome:
+    """Fire a schedule by hand, even if it overlaps or is disabled. The regular times of the schedule do not change."""
+    stored = find_schedule(tx.session, f"schedule-{schedule}")
+    outcome = _submit(tx, _add_queue_lock(job, stored), origin, default_environment, preflight, workspace, actor=actor)
+    if isinstance(outcome, DuplicateSubmit):
+        return outcome
+    at = tx.now
+    while tx.session.has_fire(schedule, at):
+        at += MICROSECOND
     fired = Fire(
-        schedule=schedule, at=at, state=FireState.FIRED, job=_first(answer), booked_at=work.now, is_trigger=True
+        schedule=schedule, at=at, state=FireState.FIRED, job=_first_job(outcome), recorded_at=tx.now, is_manual=True
     )
-    work.session.book_fire(found, fired, actor=actor)
-    return answer
+    tx.session.record_fire(stored, fired, actor=actor)
+    return outcome
 
 
-def is_ahead(schedule: Schedule, now: datetime) -> datetime | None:
-    """When a schedule is due, if that is sooner than it stands there: its next time was found when the clock was ahead
-    of what it is now, or not at all, because its zone could not be read."""
-    if not schedule.is_enabled or (schedule.next_at is not None and schedule.next_at <= now):
+def earlier_next_fire(schedule: Schedule, now: datetime) -> datetime | None:
+    """Return the next time of a schedule if it is earlier than the stored one, else None. The stored time was computed
+    while the clock was ahead, or is missing because the time zone could not be read."""
+    if (
+        not schedule.is_enabled
+        or schedule.unreadable is not None
+        or (schedule.next_at is not None and schedule.next_at <= now)
+    ):
         return None
     try:
-        expected = cron_of(schedule.cron, schedule.zone).next_after(now)
+        expected = parse_cron(schedule.cron, schedule.zone).next_after(now)
     except RotaError:
         return None
     if expected is None or (schedule.next_at is not None and expected >= schedule.next_at):
@@ -186,14 +288,28 @@ def is_ahead(schedule: Schedule, now: datetime) -> datetime | None:
     return expected
 
 
-def ahead(reader: Reader, *, now: datetime, after: int, limit: int) -> tuple[list[Schedule], int | None]:
-    """Of the schedules from there on, those that stand too far ahead; the number of the last one looked at."""
+def find_misplaced_schedules(
+    reader: Reader, *, now: datetime, set_back: timedelta, after: int, limit: int
+) -> tuple[list[Schedule], int | None]:
+    """Return the schedules of one page whose times are wrong since the clock was set back, and the id of the last
+    schedule of the page."""
     page = reader.schedules(after=after, limit=limit)
-    return [each for each in page if is_ahead(each, now) is not None], page[-1].id if page else None
+    misplaced = [
+        schedule
+        for schedule in page
+        if earlier_next_fire(schedule, now) is not None
+        or should_restart_times(reader.newest_fire(schedule.id), now=now, set_back=set_back)
+    ]
+    return misplaced, page[-1].id if page else None
 
 
-def set_right(work: Work, schedule: Schedule) -> None:
-    """What has fired in the time that comes again does not fire again: what became of it is booked."""
-    found = work.session.schedule(schedule.id)
-    if found is not None and (expected := is_ahead(found, work.now)) is not None:
-        work.session.set_next_fire(found.id, expected)
+def correct_next_fire(tx: Transaction, schedule: Schedule, *, set_back: timedelta) -> None:
+    """Set the next time by the corrected clock. A time that has fired does not fire again, unless the clock was so far
+    ahead that it was wrong."""
+    current = tx.session.schedule(schedule.id)
+    if current is None:
+        return
+    if should_restart_times(tx.session.newest_fire(current.id), now=tx.now, set_back=set_back):
+        tx.session.start_schedule_epoch(current.id)
+    if (expected := earlier_next_fire(current, tx.now)) is not None:
+        tx.session.set_next_fire(current.id, expected)

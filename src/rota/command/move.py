@@ -1,4 +1,4 @@
-"""`move` and `reorder`: another place for jobs that wait, among those of their priority (DEC-005)."""
+"""`move` and `reorder`: change the places of waiting jobs among those of their priority (DEC-005)."""
 
 from __future__ import annotations
 
@@ -7,180 +7,188 @@ from typing import Annotated
 
 import msgspec
 
-from rota.command.edit import whom_to_ask
-from rota.core.queue import Rank, are_told_apart, position_behind, position_between
-from rota.core.status import STARTED, WAITING
-from rota.engine.work import Work
-from rota.errors import Conflict, InvalidInput, within
-from rota.ids import JobId, parse_job, show_job
-from rota.store.move import Queued, ends_of
-from rota.wire.text import JobText
+from rota.command.edit import make_unreadable_error, suggest_alternative
+from rota.core.queue import Rank, has_distinct_positions, position_after, position_between
+from rota.core.status import STARTED, WAITING, Status
+from rota.engine.transaction import Transaction
+from rota.errors import Conflict, InvalidInput, error_path
+from rota.ids import JobId, format_job_id, parse_job_id
+from rota.store.move import QueuedJobRank, priority_bounds
+from rota.wire.schema_types import JobIdText
 
 
-class Move(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where to: one of these."""
+class MoveRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Target of a move: exactly one of the fields."""
 
     first: bool = False
-    """Before all others of its priority."""
+    """Before all other jobs of its priority."""
     last: bool = False
-    """Behind all others of its priority."""
+    """After all other jobs of its priority."""
     to: Annotated[int, msgspec.Meta(le=2**53)] | None = None
-    """To this place among those of its priority, from 1; higher than there are is the last."""
-    before: JobText | None = None
-    """Right before this job, which waits too."""
-    after: JobText | None = None
-    """Right behind this job, which waits too."""
+    """Place among the waiting jobs of its priority, counted from 1."""
+    before: JobIdText | None = None
+    """Waiting job to place it directly before."""
+    after: JobIdText | None = None
+    """Waiting job to place it directly after."""
 
 
-class Moved(msgspec.Struct, frozen=True, kw_only=True):
+class MoveOutcome(msgspec.Struct, frozen=True, kw_only=True):
     jobs: list[JobId]
     has_moved: bool
-    """Else they stood there already."""
+    """False if the jobs were in this order already."""
 
 
-Bounds = tuple[Rank | None, Rank | None]
-"""Between whom; none where nobody waits on that side."""
+MoveBounds = tuple[Rank | None, Rank | None]
+"""Ranks before and after the new place; None if no job waits on that side."""
 
 
-def move(work: Work, job: JobId, wanted: Move, *, actor: str) -> Moved:
-    find = _finder(job, wanted)
-    mover = _waiting(work, job, "moved")
-    lower, upper = find(work, mover)
+def move(tx: Transaction, job: JobId, request: MoveRequest, *, actor: str) -> MoveOutcome:
+    find = _make_bounds_finder(job, request)
+    mover = _find_waiting(tx, job, "moved")
+    lower, upper = find(tx, mover)
     if (lower is None or lower < mover.rank) and (upper is None or mover.rank < upper):
-        return Moved(jobs=[job], has_moved=False)
-    position = _position(work, lower, upper)
+        return MoveOutcome(jobs=[job], has_moved=False)
+    position = _choose_position(tx, lower, upper)
     if position is None:
-        work.session.respace(mover.rank.precedence, now=work.now)
-        mover = work.session.queued([job])[job]
-        position = _position(work, *find(work, mover))
+        tx.session.respace(mover.rank.precedence, now=tx.now)
+        mover = tx.session.queued_ranks([job])[job]
+        position = _choose_position(tx, *find(tx, mover))
     if position is None:
-        raise Conflict(f"there is no room for {show_job(job)}; nothing was moved")
-    _store(work, [mover.rank._replace(position=position)], [mover.rank.position], actor)
-    return Moved(jobs=[job], has_moved=True)
+        raise Conflict(f"there is no room for {format_job_id(job)}; nothing was moved")
+    _store_positions(tx, [mover.rank._replace(position=position)], [mover.rank.position], actor)
+    return MoveOutcome(jobs=[job], has_moved=True)
 
 
-def reorder(work: Work, order: Sequence[str], *, actor: str) -> Moved:
-    """These share out the places they have among them, in this order; all others stay where they are."""
-    jobs = _named(order)
-    found = work.session.queued(jobs)
+def reorder(tx: Transaction, order: Sequence[str], *, actor: str) -> MoveOutcome:
+    """Put these jobs into this order, on the places that they have; all other jobs keep their places."""
+    jobs = _parse_order(order)
+    queued = tx.session.queued_ranks(jobs)
     for n, job in enumerate(jobs):
-        with within(f".order[{n}]"):
-            _refuse_unless_waiting(work, job, found, "reordered")
-            _refuse_other_priority(found[jobs[0]], found[job])
-    line = [found[job] for job in jobs]
-    ranks = [each.rank for each in line]
+        with error_path(f".order[{n}]"):
+            _refuse_unless_waiting(tx, job, queued, "reordered")
+            _refuse_other_priority(queued[jobs[0]], queued[job])
+    ranks = [queued[job].rank for job in jobs]
     if ranks == sorted(ranks):
-        return Moved(jobs=jobs, has_moved=False)
+        return MoveOutcome(jobs=jobs, has_moved=False)
     precedence, positions = ranks[0].precedence, [rank.position for rank in ranks]
-    if not are_told_apart(positions) or work.session.is_crowded(precedence, positions):
-        work.session.respace(precedence, now=work.now)
-        found = work.session.queued(jobs)
-        ranks = [found[job].rank for job in jobs]
+    if not has_distinct_positions(positions) or tx.session.has_duplicate_positions(precedence, positions):
+        tx.session.respace(precedence, now=tx.now)
+        queued = tx.session.queued_ranks(jobs)
+        ranks = [queued[job].rank for job in jobs]
         positions = [rank.position for rank in ranks]
     moved = [
         (rank._replace(position=position), rank.position)
         for rank, position in zip(ranks, sorted(positions), strict=True)
         if rank.position != position
     ]
-    _store(work, [rank for rank, _ in moved], [was for _, was in moved], actor)
-    return Moved(jobs=jobs, has_moved=True)
+    _store_positions(tx, [rank for rank, _ in moved], [previous for _, previous in moved], actor)
+    return MoveOutcome(jobs=jobs, has_moved=True)
 
 
-def _named(order: Sequence[str]) -> list[JobId]:
-    """Each once."""
+def _parse_order(order: Sequence[str]) -> list[JobId]:
+    """Parse the job ids of an order; refuse repeats."""
     jobs: dict[JobId, None] = {}
     for n, text in enumerate(order):
-        with within(f".order[{n}]"):
-            job = parse_job(text)
+        with error_path(f".order[{n}]"):
+            job = parse_job_id(text)
             if job in jobs:
-                raise InvalidInput(f"{show_job(job)} is named more than once; name each job once")
+                raise InvalidInput(f"{format_job_id(job)} is named more than once; name each job once")
         jobs[job] = None
     return list(jobs)
 
 
-def _store(work: Work, ranks: Sequence[Rank], was: Sequence[int], actor: str) -> None:
-    if not work.session.move(ranks, was, now=work.now, actor=actor):
-        raise Conflict("a job was changed by somebody else meanwhile; nothing was moved, so try again")
+def _store_positions(tx: Transaction, ranks: Sequence[Rank], previous: Sequence[int], actor: str) -> None:
+    if not tx.session.move(ranks, previous, now=tx.now, actor=actor):
+        raise Conflict("a job was changed by another request; nothing was moved, try again")
 
 
-def _waiting(work: Work, job: JobId, moved: str) -> Queued:
-    """As it stands, if it is there and waits."""
-    found = work.session.queued([job])
-    _refuse_unless_waiting(work, job, found, moved)
-    return found[job]
+def _find_waiting(tx: Transaction, job: JobId, verb: str) -> QueuedJobRank:
+    """Return the rank of a waiting job; refuse any other."""
+    queued = tx.session.queued_ranks([job])
+    _refuse_unless_waiting(tx, job, queued, verb)
+    return queued[job]
 
 
-def _refuse_unless_waiting(work: Work, job: JobId, found: Mapping[JobId, Queued], moved: str) -> None:
-    if job not in found:
-        raise work.session.no_such_job(job)
-    status = found[job].status
+def _refuse_unless_waiting(tx: Transaction, job: JobId, queued: Mapping[JobId, QueuedJobRank], verb: str) -> None:
+    if job not in queued:
+        raise tx.session.no_such_job(job)
+    status = queued[job].status
+    if status is Status.UNREADABLE:
+        raise make_unreadable_error(job, "its status is unknown")
     if status in STARTED:
-        raise Conflict(f"{show_job(job)} is {status.shown}: only what waits can be {moved}")
+        raise Conflict(f"{format_job_id(job)} is {status.public}; only waiting jobs can be {verb}")
     if status not in WAITING:
-        raise Conflict(f"{show_job(job)} has ended ({status}) and cannot be {moved}; {whom_to_ask(work, job, status)}")
-
-
-def _refuse_other_priority(one: Queued, other: Queued) -> None:
-    if other.rank.precedence != one.rank.precedence:
         raise Conflict(
-            f"{show_job(other.job)} has priority {-other.rank.precedence} and {show_job(one.job)} has"
-            f" {-one.rank.precedence}: places are within a priority;"
-            f" `rota edit {show_job(one.job)} --priority {-other.rank.precedence}` changes that first"
+            f"{format_job_id(job)} has ended ({status}) and cannot be {verb}; {suggest_alternative(tx, job, status)}"
         )
 
 
-def _position(work: Work, lower: Rank | None, upper: Rank | None) -> int | None:
+def _refuse_other_priority(expected: QueuedJobRank, other: QueuedJobRank) -> None:
+    if other.rank.precedence != expected.rank.precedence:
+        raise Conflict(
+            f"{format_job_id(other.job)} has priority {-other.rank.precedence} and {format_job_id(expected.job)} has"
+            f" {-expected.rank.precedence}, but jobs only move within a priority;"
+            f" `rota edit {format_job_id(expected.job)} --priority {-other.rank.precedence}` changes it first"
+        )
+
+
+def _choose_position(tx: Transaction, lower: Rank | None, upper: Rank | None) -> int | None:
     if upper is not None:
         return position_between(None if lower is None else lower.position, upper.position)
     if lower is None:
-        raise AssertionError("one that is alone in its priority stands where it is to stand")
-    return position_behind(lower.position, work.session.upcoming())
+        raise AssertionError("a job that is alone in its priority is in place already")
+    return position_after(lower.position, tx.session.peek_job_id())
 
 
-def _finder(job: JobId, wanted: Move) -> Callable[[Work, Queued], Bounds]:
-    """How to find between whom it is to stand."""
-    asked = [name for name, value in msgspec.structs.asdict(wanted).items() if value is not None and value is not False]
-    if len(asked) != 1:
-        said = "say where to move it, in one way: first, last, to N, before JOB or after JOB"
-        raise InvalidInput(said).under(f".{asked[1]}" if asked else "")
-    if wanted.to is not None:
-        if wanted.to < 1:
-            said = f"places are counted from 1, so there is no place {wanted.to}; `first` is place 1"
-            raise InvalidInput(said).under(".to")
-        place = wanted.to
-        return lambda work, mover: _at(work, mover, place)
-    if wanted.before is not None or wanted.after is not None:
-        is_before = wanted.before is not None
-        with within(f".{asked[0]}"):
-            other = parse_job(wanted.before or wanted.after or "")
+def _make_bounds_finder(job: JobId, request: MoveRequest) -> Callable[[Transaction, QueuedJobRank], MoveBounds]:
+    """Return a function that finds the ranks around the new place."""
+    targets = [
+        name for name, value in msgspec.structs.asdict(request).items() if value is not None and value is not False
+    ]
+    if len(targets) != 1:
+        message = "name exactly one target: first, last, to N, before JOB or after JOB"
+        raise InvalidInput(message).at_path(f".{targets[1]}" if targets else "")
+    if request.to is not None:
+        if request.to < 1:
+            message = f"places are counted from 1, so there is no place {request.to}; `first` is place 1"
+            raise InvalidInput(message).at_path(".to")
+        place = request.to
+        return lambda tx, mover: _bounds_at(tx, mover, place)
+    if request.before is not None or request.after is not None:
+        is_before = request.before is not None
+        with error_path(f".{targets[0]}"):
+            other = parse_job_id(request.before or request.after or "")
             if other == job:
-                raise InvalidInput(f"{show_job(job)} cannot stand {asked[0]} itself; name another job")
-        return lambda work, mover: _beside(work, mover, other, is_before=is_before)
-    if wanted.first:
-        return lambda work, mover: _at(work, mover, 1)
-    return lambda work, mover: (work.session.waits_before(ends_of(mover.rank.precedence)[1], but=mover.job), None)
+                raise InvalidInput(f"{format_job_id(job)} cannot move {targets[0]} itself; name another job")
+        return lambda tx, mover: _bounds_next_to(tx, mover, other, is_before=is_before)
+    if request.first:
+        return lambda tx, mover: _bounds_at(tx, mover, 1)
+    return lambda tx, mover: (
+        tx.session.previous_waiting(priority_bounds(mover.rank.precedence)[1], except_job=mover.job),
+        None,
+    )
 
 
-def _at(work: Work, mover: Queued, place: int) -> Bounds:
-    """Before the one that is at this place when the job itself is out of the way."""
-    start, end = ends_of(mover.rank.precedence)
-    upper = work.session.waits_behind(start, but=mover.job, skipped=place - 1)
+def _bounds_at(tx: Transaction, mover: QueuedJobRank, place: int) -> MoveBounds:
+    """Return the ranks around a place, counted without the moving job."""
+    start, end = priority_bounds(mover.rank.precedence)
+    upper = tx.session.next_waiting(start, except_job=mover.job, offset=place - 1)
     if upper is not None:
-        return work.session.waits_before(upper, but=mover.job), upper
-    lower = work.session.waits_before(end, but=mover.job)
-    places = 1 if lower is None else work.session.place_of(max(lower, mover.rank))
+        return tx.session.previous_waiting(upper, except_job=mover.job), upper
+    lower = tx.session.previous_waiting(end, except_job=mover.job)
+    places = 1 if lower is None else tx.session.place_of(max(lower, mover.rank))
     if place > places:
         raise Conflict(
             f"there is no place {place}: {places} {'job waits' if places == 1 else 'jobs wait'} at priority"
             f" {-mover.rank.precedence}; `last` puts it last"
-        ).under(".to")
+        ).at_path(".to")
     return lower, None
 
 
-def _beside(work: Work, mover: Queued, other: JobId, *, is_before: bool) -> Bounds:
-    with within(".before" if is_before else ".after"):
-        mark = _waiting(work, other, "a mark for others")
-        _refuse_other_priority(mover, mark)
+def _bounds_next_to(tx: Transaction, mover: QueuedJobRank, other: JobId, *, is_before: bool) -> MoveBounds:
+    with error_path(".before" if is_before else ".after"):
+        neighbor = _find_waiting(tx, other, "the target of a move")
+        _refuse_other_priority(mover, neighbor)
     if is_before:
-        return work.session.waits_before(mark.rank, but=mover.job), mark.rank
-    return mark.rank, work.session.waits_behind(mark.rank, but=mover.job)
+        return tx.session.previous_waiting(neighbor.rank, except_job=mover.job), neighbor.rank
+    return neighbor.rank, tx.session.next_waiting(neighbor.rank, except_job=mover.job)

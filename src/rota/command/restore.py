@@ -1,13 +1,13 @@
-"""`restore`: a home becomes what it was when the backup was made, and nothing that was there is lost.
+"""`restore`: return a home to the state of a backup, without losing its previous contents.
 
-    the file            checked whole, with the names of the files in it, before anything is touched
-    rota.db             the backup's; the one that was there is kept
-    rota.toml           the backup's where the home has none, without `store.url`; else the home's own stays
-    jobs/<id>           files that are there stay; those of a job that had not started then are kept aside
+    the file            validated completely, with the names of the files in it, before anything changes
+    rota.db             replaced by the backup's; the previous database is kept aside
+    rota.toml           the backup's if the home has none, without `store.url`; otherwise the home's own
+    jobs/<id>           existing files stay; those of jobs that had not started by then are moved aside
 
-Numbers that were given out since are not given out again where that can be known: from the database that was there,
-from the jobs' directories, and from the supervisor's journal, whose generation the next scheduler must exceed.
-What was running then is for recovery to settle, at the next start.
+Ids that were allocated since the backup are not allocated again, as far as they are known: from the previous database,
+from the job directories, and from the supervisor's journal, whose generation the next scheduler must exceed. Recovery
+settles the runs of that time at the next start.
 """
 
 from __future__ import annotations
@@ -23,65 +23,104 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from rota import config
-from rota.command.backup import CONFIG, Contents, contents_of, sync
+from rota.command.backup import CONFIG_NAME, BackupContents, read_contents, sync_path
+from rota.command.loss import list_numbers, read_home_numbers
 from rota.core.event import Event
-from rota.core.run import CANCELLED, Conclusion
-from rota.core.slot import SlotState
+from rota.core.reservation import ReservationState
+from rota.core.run import EXIT_CANCELLED, RunResult
 from rota.core.status import Status
-from rota.engine.mirror import META as MIRRORED
+from rota.engine.job_file_mirror import META_KEY as MIRRORED
 from rota.errors import Conflict, InvalidInput, NotFound, RotaError, StoreError
-from rota.executor.supervisor.history import History
 from rota.home import Home
+from rota.home_lock import acquire_home_lock
 from rota.ids import JobId
-from rota.occupancy import sole_occupant
-from rota.store.copy import Progress, copy
-from rota.store.moment import to_stored
+from rota.store.copy import CopyProgress, copy_store
+from rota.store.id_allocation import IdWatermarks
 from rota.store.open import open_store
 from rota.store.session import Session
-from rota.store.sqlite.backup import Numbers, archive, copy_file, fold, look_through, numbers_in
+from rota.store.sqlite.backup import checkpoint_wal, copy_file, open_archive, read_file_watermarks, validate_backup
+from rota.store.sqlite.orphaned_log import find_orphaned_log
 from rota.store.sqlite.store import SqliteStore
+from rota.store.timestamp import to_micros
 
-_NEW = "rota.db.restored"
+_NEW_DATABASE = "rota.db.restored"
 _PAGE = 500
 
 
-class Restored(msgspec.Struct, frozen=True, kw_only=True):
-    contents: Contents
+class RestoreOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    contents: BackupContents
     store: str
-    kept: str | None
-    """The directory with what was there before."""
-    config: str | None
-    """Where the backup's settings are now; none when it has none or they are the same as the home's."""
+    kept_directory: str | None
+    """Directory with the previous contents of the home."""
+    config_path: str | None
+    """Path of the backup's configuration; None if it has none or it equals the home's."""
     is_url_dropped: bool
 
 
-def restore(home: Home, file: Path, *, force: bool, now: datetime, progress: Progress) -> Restored:
+class RestorePlan(msgspec.Struct, frozen=True, kw_only=True):
+    contents: BackupContents
+    store: str
+    replaced_jobs: int | None
+    """Number of jobs in the database that would be kept aside; None without a database."""
+
+
+def plan_restore(home: Home, file: Path, *, force: bool) -> RestorePlan:
+    """Return the effects of a restore without writing anything."""
+    _check_file(file)
+    url = config.load(home.config).store.url
+    has_database = url is None and _has_database(home)
+    if has_database:
+        _refuse_database(home, force=force)
+    return RestorePlan(
+        contents=read_contents(file),
+        store=str(home.database) if url is None else open_store(url).name,
+        replaced_jobs=_count_jobs(home) if has_database else None,
+    )
+
+
+def _count_jobs(home: Home) -> int:
+    """Return zero for a database that cannot be read: a restore may be the repair of it."""
+    with suppress(RotaError), open_archive(home.database) as database:
+        return database.count_rows("job")
+    return 0
+
+
+def _has_database(home: Home) -> bool:
+    return home.database.exists() or find_orphaned_log(home.database) is not None
+
+
+def _refuse_database(home: Home, *, force: bool) -> None:
+    if not force:
+        raise Conflict(f"{home.root} already has a database; use --force to restore anyway and keep it aside")
+
+
+def restore(home: Home, file: Path, *, force: bool, now: datetime, progress: CopyProgress) -> RestoreOutcome:
     _check_file(file)
     home.prepare()
-    with sole_occupant(home):
+    with acquire_home_lock(home):
         url = config.load(home.config).store.url
-        if url is None and home.database.exists() and not force:
-            raise Conflict(f"{home.root} has a database already; --force restores all the same, and keeps it beside")
-        contents = contents_of(file)
-        new, kept = home.root / _NEW, _place_for_the_old(home, now)
-        _remove(new)
+        if url is None and _has_database(home):
+            _refuse_database(home, force=force)
+        contents = read_contents(file)
+        new, kept = home.root / _NEW_DATABASE, _choose_kept_directory(home, now)
+        _remove_database(new)
         try:
-            copy_file(file, new, lambda done, total: progress("pages", done, total), is_still=True)
-            _take_up(new, home, contents, now)
+            copy_file(file, new, lambda done, total: progress("pages", done, total), is_immutable=True)
+            _migrate(new, home, contents, now)
             if url is not None:
-                copy(SqliteStore(new), open_store(url), progress)
-            unstarted = _unstarted(new, home)
-            settings, is_url_dropped = _take_files(file, home, without=unstarted)
-            _keep_jobs(unstarted, home, kept)
+                copy_store(SqliteStore(new), open_store(url), progress)
+            unstarted = _find_unstarted(new, home)
+            config_path, is_url_dropped = _restore_files(file, home, except_jobs=unstarted)
+            _keep_job_files(unstarted, home, kept)
             if url is None:
-                _put_in_place(new, home, kept)
+                _replace_database(new, home, kept)
         finally:
-            _remove(new)
-        return Restored(
+            _remove_database(new)
+        return RestoreOutcome(
             contents=contents,
             store=str(home.database) if url is None else open_store(url).name,
-            kept=str(kept) if kept.exists() else None,
-            config=settings,
+            kept_directory=str(kept) if kept.exists() else None,
+            config_path=config_path,
             is_url_dropped=is_url_dropped,
         )
 
@@ -92,187 +131,167 @@ def _check_file(file: Path) -> None:
     if not file.is_file():
         raise InvalidInput(f"{file} is not a file")
     try:
-        look_through(file)
-        with archive(file) as backup:
+        validate_backup(file)
+        with open_archive(file) as backup:
             for name in backup.files():
-                _job_of(name)
+                _parse_job_file(name)
     except OSError as error:
         raise StoreError(f"{file} cannot be read: {error.strerror}") from error
 
 
-def _place_for_the_old(home: Home, now: datetime) -> Path:
-    place = home.root / f"before-restore-{now:%Y%m%dT%H%M%S}"
-    others = (place.with_name(f"{place.name}-{number}") for number in itertools.count(2))
-    return next(each for each in itertools.chain([place], others) if not each.exists())
+def _choose_kept_directory(home: Home, now: datetime) -> Path:
+    first = home.root / f"before-restore-{now:%Y%m%dT%H%M%S}"
+    others = (first.with_name(f"{first.name}-{number}") for number in itertools.count(2))
+    return next(directory for directory in itertools.chain([first], others) if not directory.exists())
 
 
-def _remove(new: Path) -> None:
+def _remove_database(database: Path) -> None:
     for suffix in ("", "-wal", "-shm", "-journal"):
-        new.with_name(new.name + suffix).unlink(missing_ok=True)
+        database.with_name(database.name + suffix).unlink(missing_ok=True)
 
 
-# What comes with the records.
-
-
-def _take_files(file: Path, home: Home, *, without: set[int]) -> tuple[str | None, bool]:
-    """Where the settings are now, and whether they lost a URL. What is there stays, so this may fail half-way."""
-    settings, is_url_dropped = None, False
-    with archive(file) as backup:
+def _restore_files(file: Path, home: Home, *, except_jobs: set[int]) -> tuple[str | None, bool]:
+    """Restore the configuration and job files; return the path of the configuration and whether it lost a store URL.
+    Existing files stay, so a restore that fails half-way can be repeated."""
+    config_path, is_url_dropped = None, False
+    with open_archive(file) as backup:
         for name in backup.files():
-            if name == CONFIG:
-                settings, is_url_dropped = _take_config(b"".join(backup.parts(name)), home)
-            elif _job_of(name) not in without:
-                _write(home.root / name, backup.parts(name))
-    return settings, is_url_dropped
+            if name == CONFIG_NAME:
+                config_path, is_url_dropped = _restore_config(b"".join(backup.parts(name)), home)
+            elif _parse_job_file(name) not in except_jobs:
+                _write_new(home.root / name, backup.parts(name))
+    return config_path, is_url_dropped
 
 
-def _take_config(content: bytes, home: Home) -> tuple[str | None, bool]:
+def _restore_config(content: bytes, home: Home) -> tuple[str | None, bool]:
     has_own = home.config.exists()
     if has_own and home.config.read_bytes() == content:
         return None, False
-    place = home.root / f"{CONFIG}.backup" if has_own else home.config
-    beside = home.root / f"{CONFIG}.restored"
-    _write_whole(beside, content)
+    target = home.root / f"{CONFIG_NAME}.backup" if has_own else home.config
+    temporary = home.root / f"{CONFIG_NAME}.restored"
+    _write_whole(temporary, content)
     url = None
-    with suppress(RotaError):  # settings that cannot be used are for their owner to mend
-        url = config.load(beside).store.url
+    with suppress(RotaError):  # an invalid configuration is restored too, for its owner to fix
+        url = config.load(temporary).store.url
         if url is not None and not has_own:
-            # The records are in the home now; pointed at where they were, two schedulers would share one queue.
-            config.edit(beside, "store.url", config.UNSET)
-    beside.replace(place)
-    return str(place), url is not None and not has_own
+            # The records are in the home. With the URL of their source, two schedulers would share one queue.
+            config.edit(temporary, "store.url", config.UNSET)
+    temporary.replace(target)
+    return str(target), url is not None and not has_own
 
 
-def _job_of(name: str) -> int | None:
-    """Whose file it is; none for the settings. A backup is somebody's file: it must not write outside of the jobs'
-    directories."""
-    if name == CONFIG:
+def _parse_job_file(name: str) -> int | None:
+    """Return the job that a file in a backup belongs to; None for the configuration. Other names are refused: a backup
+    is untrusted input, and must not write outside of the job directories."""
+    if name == CONFIG_NAME:
         return None
     parts = PurePosixPath(name).parts
     if len(parts) != 3 or parts[0] != "jobs" or not parts[1].isdecimal() or parts[2] in (".", "..") or "\0" in name:
-        raise InvalidInput(f"the backup holds a file that is no job's: {name!r}")
+        raise InvalidInput(f"the backup contains a file that belongs to no job: {name!r}")
     return int(parts[1])
 
 
-def _write(path: Path, parts: Iterable[bytes]) -> None:
+def _write_new(path: Path, parts: Iterable[bytes]) -> None:
     if path.exists():
         return
     for directory in (path.parent.parent, path.parent):
         directory.mkdir(mode=0o700, exist_ok=True)
-    beside = path.with_name(f"{path.name}.tmp")
-    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+    temporary = path.with_name(f"{path.name}.tmp")
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
         for part in parts:
             file.write(part)
-    beside.replace(path)
+    temporary.replace(path)
 
 
 def _write_whole(path: Path, content: bytes) -> None:
     path.unlink(missing_ok=True)
-    _write(path, [content])
+    _write_new(path, [content])
 
 
-# Numbers.
-
-
-def _take_up(new: Path, home: Home, contents: Contents, now: datetime) -> None:
-    """The restored records, in this version's schema, with all numbers beyond those that are known to be used."""
-    with archive(new, writes=True) as backup:
-        backup.drop()
-    numbers = numbers_in(new)
-    numbers.raise_to(_known_numbers(home))
-    with closing(SqliteStore(new).session()) as session:
+def _migrate(database: Path, home: Home, contents: BackupContents, now: datetime) -> None:
+    """Migrate the restored records to this version's schema, and retire all ids that are known to be used."""
+    with open_archive(database, is_writable=True) as backup:
+        backup.remove_archive_tables()
+    numbers = read_file_watermarks(database)
+    numbers.merge(_used_numbers(home))
+    with closing(SqliteStore(database).session()) as session:
         session.begin()
         for noun, last in numbers.ids.items():
-            session.spend(noun, last)
+            session.retire_ids(noun, last)
         session.set_meta("epoch", str(numbers.epoch))
-        session.set_meta(MIRRORED, "0")  # the jobs' files are written anew, behind
-        _end_slots(session, now)
-        session.drop_ahead()  # what of it was taken since, and under which number, is another store's
-        _tell(session, contents, now)
+        session.set_meta(MIRRORED, "0")  # so that the mirror writes all job files again
+        _end_reservations(session, now)
+        session.clear_prefetch()  # starts that the supervisor accepted since then are unknown to this store
+        _record_event(session, contents, now)
         session.commit()
 
 
-def _end_slots(session: Session, now: datetime) -> None:
-    """Those that had not begun: whoever asked for them has had his answer since, or has gone. What ran is recovered
-    like anything that ran."""
-    end = Conclusion(status=Status.CANCELLED, exit_code=CANCELLED, reason="restored from a backup, without its client")
-    for slot in session.open_slots():
-        if slot.state is not SlotState.RUNNING:
-            session.end_slot(slot.id, end, now)
+def _end_reservations(session: Session, now: datetime) -> None:
+    """End the reservations that had not started: their clients have had a response since then, or are gone. Recovery
+    settles those that ran."""
+    end = RunResult(
+        status=Status.CANCELLED, exit_code=EXIT_CANCELLED, reason="restored from a backup, without its client"
+    )
+    for reservation in session.open_reservations():
+        if reservation.state is not ReservationState.RUNNING:
+            session.end_reservation(reservation.id, end, now)
 
 
-def _tell(session: Session, contents: Contents, now: datetime) -> None:
+def _record_event(session: Session, contents: BackupContents, now: datetime) -> None:
     data = {"made_at": contents.made_at, "home": contents.home, "jobs": contents.jobs}
-    session.emit(Event(kind="scheduler.restored", at=to_stored(now), cause="restore", data=data))
+    session.emit(Event(kind="scheduler.restored", at=to_micros(now), cause="restore", data=data))
 
 
-def _known_numbers(home: Home) -> Numbers:
-    numbers = Numbers()
+def _used_numbers(home: Home) -> IdWatermarks:
+    numbers = IdWatermarks()
     if home.database.exists():
-        with suppress(StoreError):  # damaged, perhaps: that may be why it is restored
-            numbers = numbers_in(home.database)
-    for job in _numbered(home.jobs):
-        numbers.have("job", job)
-    for slot in _numbered(home.slots):
-        numbers.have("slot", slot)
-    history = History()
-    with suppress(OSError):
-        history.replay(home.supervisor_journal.read_bytes())
-    for run in history.runs:
-        numbers.have("run", run)
-    numbers.epoch = max(numbers.epoch, history.generation)
+        with suppress(StoreError):  # a damaged database may be the reason for the restore
+            numbers = read_file_watermarks(home.database)
+    numbers.merge(read_home_numbers(home))
     return numbers
 
 
-def _numbered(directory: Path) -> list[int]:
-    if not directory.exists():
-        return []
-    return sorted(int(entry.name) for entry in directory.iterdir() if entry.name.isdecimal())
-
-
-# What was there.
-
-
-def _unstarted(new: Path, home: Home) -> set[int]:
-    """Those that have a directory and had not started when the backup was made."""
-    directories = _numbered(home.jobs)
-    found: set[int] = set()
-    with closing(SqliteStore(new).reader()) as reader:
+def _find_unstarted(database: Path, home: Home) -> set[int]:
+    """Return the jobs that have a directory but had not started when the backup was made."""
+    directories = list_numbers(home.jobs)
+    unstarted: set[int] = set()
+    with closing(SqliteStore(database).reader()) as reader:
         for first in range(0, len(directories), _PAGE):
             page = [JobId(number) for number in directories[first : first + _PAGE]]
-            found.update(job.id for job in reader.jobs(page) if job.run is None)
-    return found
+            unstarted.update(job.id for job in reader.jobs(page) if job.run is None)
+    return unstarted
 
 
-def _keep_jobs(unstarted: set[int], home: Home, kept: Path) -> None:
-    """They start with empty logs, not behind what they wrote since."""
+def _keep_job_files(unstarted: set[int], home: Home, kept: Path) -> None:
+    """Move the directories of these jobs aside: they start with empty logs, not after output of a later time."""
     for job in sorted(unstarted):
         (kept / "jobs").mkdir(mode=0o700, parents=True, exist_ok=True)
         (home.jobs / str(job)).rename(kept / "jobs" / str(job))
 
 
-def _put_in_place(new: Path, home: Home, kept: Path) -> None:
-    """There is a database at every moment: the old one, or the new one."""
+def _replace_database(database: Path, home: Home, kept: Path) -> None:
+    """Replace the database. At every moment, either the old or the new database is in place."""
     old = home.database
     if old.exists():
         with suppress(StoreError):
-            numbers_in(old)  # SQLite would throw away the journal of what it cannot read
-            fold(old)
+            read_file_watermarks(old)  # SQLite would delete the journal of a database that it cannot read
+            checkpoint_wal(old)
         kept.mkdir(mode=0o700, exist_ok=True)
         _keep_database(old, kept / old.name)
-        wal = old.with_name(f"{old.name}-wal")
-        if wal.exists():  # it could not be taken in: it belongs to the old one
-            wal.rename(kept / wal.name)
+    wal = old.with_name(f"{old.name}-wal")
+    if wal.exists():  # a log that could not be checkpointed belongs to the old database, which may be gone
+        kept.mkdir(mode=0o700, exist_ok=True)
+        wal.rename(kept / wal.name)
     old.with_name(f"{old.name}-shm").unlink(missing_ok=True)
-    fold(new)
-    sync(new)
-    new.replace(old)
-    sync(home.root)
+    checkpoint_wal(database)
+    sync_path(database)
+    database.replace(old)
+    sync_path(home.root)
 
 
-def _keep_database(old: Path, place: Path) -> None:
+def _keep_database(old: Path, target: Path) -> None:
     try:
-        os.link(old, place)
-    except OSError:  # a file system without links; moved away, it would be missing for a moment
-        shutil.copy(old, place)
-        sync(place)
+        os.link(old, target)
+    except OSError:  # a file system without hard links; a rename would leave no database for a moment
+        shutil.copy(old, target)
+        sync_path(target)

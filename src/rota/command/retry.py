@@ -1,129 +1,169 @@
-"""`retry`: a chain that ended, or waits to try again, tries again now, and its count begins anew."""
+"""`retry`: queue an ended chain again, or end its backoff; its count of retries is reset."""
 
 from __future__ import annotations
 
 import msgspec
 
-from rota.command.ring import refuse_rings_of
-from rota.core.after import AfterPolicy
+from rota.command.cycle import refuse_chain_cycles
+from rota.command.rewind import StartFacts, find_start_facts
+from rota.command.submit import describe_ended
+from rota.core.artifact import ArtifactPaths
+from rota.core.edges import DependencyPolicy
+from rota.core.fact import Fact
 from rota.core.status import STARTED, WAITING, Status
-from rota.core.unique import refuse_taken
+from rota.core.unique import refuse_held_keys
 from rota.engine.retry import CAUSE
-from rota.engine.work import Work
+from rota.engine.transaction import Transaction
 from rota.errors import Conflict, InvalidInput, NotFound
-from rota.ids import GroupId, JobId, parse_job, parse_run, show_group, show_job
+from rota.ids import GroupId, JobId, format_group_id, format_job_id, parse_job_id, parse_run_id
+from rota.store.session import AnyReader
 
-_MOST_NAMES = 5
-_MOST_DROPPED = 1000
-_CLEARED = {
+_MAX_LISTED_JOBS = 5
+_MAX_DROPPED = 1000
+_CLEARED_FIELDS = {
     "not_before": "its delay",
     "retries": "its count of retries",
     "dispatch_failures": "its count of failed starts",
 }
 
 
-class Retried(msgspec.Struct, frozen=True, kw_only=True):
+class RetryOutcome(msgspec.Struct, frozen=True, kw_only=True):
     job: JobId
-    """The chain's last job, which is going to run."""
-    text: str
-    """What was done: a retry never does nothing in silence."""
+    """Last job of the chain, which will run."""
+    message: str
+    """Effect of the retry; never empty."""
     blocked: list[JobId] = []
-    """Jobs after it that were blocked by its failure, and stay so."""
+    """Jobs after it that its failure blocked; they stay blocked."""
     dropped: list[JobId] = []
-    """Members of its group that the policy ended because one had failed, and that stay so."""
+    """Members that the group's policy ended; they stay ended."""
     advice: str | None = None
 
 
-def retry(work: Work, what: str, *, actor: str) -> Retried:
-    """`what` names a run or any job of the chain."""
-    return _retry(work, find(work, what), actor)
+_NO_FACTS = StartFacts()
 
 
-def checked(what: str) -> str:
-    """A job's or a run's id."""
-    if not what.startswith(("run-", "job-")):
-        raise InvalidInput(f"not a job or run id: {what!r}; they look like job-24 and run-24")
-    parse_run(what) if what.startswith("run-") else parse_job(what)
-    return what
+def find_retry_facts(reader: AnyReader, reference: str, paths: ArtifactPaths) -> tuple[Fact, ...]:
+    """Return the facts that decide whether the retried chain may start. The chain of an unknown id has none."""
+    try:
+        record = reader.job(resolve_job(reader, reference))
+    except NotFound:
+        return ()
+    return () if record is None else find_start_facts(reader, [record.chain], paths)
 
 
-def find(work: Work, what: str) -> JobId:
-    """The job that a job's or a run's id stands for."""
-    is_run = checked(what).startswith("run-")
-    job = work.session.job_of_run(parse_run(what)) if is_run else parse_job(what)
-    if job is not None and work.session.last_of_chain(job) is None:
-        raise work.session.no_such_job(job)
+def retry(tx: Transaction, reference: str, *, actor: str, facts: StartFacts = _NO_FACTS) -> RetryOutcome:
+    """Retry the chain of a run or job id. `facts`: the values of the facts that decide its start."""
+    outcome = _retry_chain(tx, resolve_job(tx.session, reference), actor)
+    tx.record_observed(facts.observed, facts.probe_number)
+    return outcome
+
+
+def warn_of_ended_retry(tx: Transaction, outcome: RetryOutcome) -> RetryOutcome:
+    """Add a warning if the retried job has ended at once, without a run. Call it at the end of the turn."""
+    ended = describe_ended(tx, [outcome.job])
+    if ended is None:
+        return outcome
+    return msgspec.structs.replace(outcome, advice=ended if outcome.advice is None else f"{ended}; {outcome.advice}")
+
+
+def check_reference(reference: str) -> str:
+    """Return the reference if it is a job or run id; refuse it otherwise."""
+    if not reference.startswith(("run-", "job-")):
+        raise InvalidInput(f"not a job or run id: {reference!r}; they look like job-24 and run-24")
+    parse_run_id(reference) if reference.startswith("run-") else parse_job_id(reference)
+    return reference
+
+
+def resolve_job(reader: AnyReader, reference: str) -> JobId:
+    """Return the job of a job or run id."""
+    is_run = check_reference(reference).startswith("run-")
+    job = reader.job_of_run(parse_run_id(reference)) if is_run else parse_job_id(reference)
+    if job is not None and reader.last_of_chain(job) is None:
+        raise reader.no_such_job(job)
     if job is None:
-        raise NotFound(f"no such {what.partition('-')[0]}: {what}; `rota list --all` shows what there is")
+        raise NotFound(f"no such {reference.partition('-')[0]}: {reference}; `rota list --all` lists all jobs")
     return job
 
 
-def _retry(work: Work, job: JobId, actor: str) -> Retried:
-    state = work.session.chains([job])[job]
-    last, name = state.last, show_job(state.last)
+def _retry_chain(tx: Transaction, job: JobId, actor: str) -> RetryOutcome:
+    state = tx.session.chain_states([job])[job]
+    last, name = state.last, format_job_id(state.last)
     if state.status in WAITING:
-        return _hurry(work, last, actor)
+        return _clear_delays(tx, last, actor)
     if state.status in STARTED:
         raise Conflict(f"{name} is running; `rota wait {name}` for its end, or `rota cancel {name}` first")
+    if state.status is Status.UNREADABLE:
+        raise Conflict(f"the status of {name} is unknown; `rota cancel {name}` ends it, then it can be retried")
     if state.status in (Status.COMPLETED, Status.SKIPPED):
         raise Conflict(f"{name} ended {state.status}, so there is nothing to retry; `rota rewind {name}` runs it again")
     if state.unique is not None:
-        active = work.session.active_of([state.unique])
-        refuse_taken([(last, state.unique)], active, [state.chain], verb="retry")
-    _refuse_what_is_blocked(work, last)
-    work.session.reopen(state.chain)
-    successor = work.session.add_retry(last, retries=0, not_before=None, now=work.now, cause=CAUSE, actor=actor)
-    refuse_rings_of(work, [state.chain])
-    blocked = work.session.blocked_by(state.chain)
+        active = tx.session.key_holders([state.unique])
+        refuse_held_keys([(last, state.unique)], active, [state.chain], action="retry")
+    _refuse_blocked(tx, last)
+    tx.session.reopen_chain(state.chain)
+    successor = tx.session.add_retry(last, retries=0, not_before=None, now=tx.now, cause=CAUSE, actor=actor)
+    refuse_chain_cycles(tx, [state.chain])
+    blocked = tx.session.blocked_successors(state.chain)
     dropped: list[JobId] = []
     if state.group is not None:
-        work.session.reopen_group(state.group, work.now, cause=CAUSE, actor=actor)
-        dropped = [job for job in work.session.dropped_members(state.group, _MOST_DROPPED) if job != last]
-    text = f"{show_job(successor)} retries {name} ({state.status})"
-    return Retried(
-        job=successor, text=text, blocked=blocked, dropped=dropped, advice=_advice(blocked, dropped, state.group)
+        tx.session.reopen_group(state.group, tx.now, cause=CAUSE, actor=actor)
+        dropped = [job for job in tx.session.dropped_members(state.group, _MAX_DROPPED) if job != last]
+    text = f"{format_job_id(successor)} retries {name} ({state.status})"
+    return RetryOutcome(
+        job=successor,
+        message=text,
+        blocked=blocked,
+        dropped=dropped,
+        advice=_make_advice(blocked, dropped, state.group),
     )
 
 
-def _hurry(work: Work, job: JobId, actor: str) -> Retried:
-    name = show_job(job)
-    cleared = work.session.hurry(job, work.now, actor)
+def _clear_delays(tx: Transaction, job: JobId, actor: str) -> RetryOutcome:
+    name = format_job_id(job)
+    cleared = tx.session.reset_backoff(job, tx.now, actor)
     if not cleared:
-        return Retried(job=job, text=f"{name} waits already, and not for a delay; `rota why {name}` says what for")
-    return Retried(job=job, text=f"{name} waits already; cleared: {', '.join(_CLEARED[each] for each in cleared)}")
+        return RetryOutcome(
+            job=job, message=f"{name} is already waiting, and not for a delay; `rota why {name}` shows the reason"
+        )
+    fields = ", ".join(_CLEARED_FIELDS[field] for field in cleared)
+    return RetryOutcome(job=job, message=f"{name} is already waiting; cleared: {fields}")
 
 
-def _refuse_what_is_blocked(work: Work, job: JobId) -> None:
-    """A job that would end at once where it stands is not made."""
-    edge = work.session.unmeetable(job)
+def _refuse_blocked(tx: Transaction, job: JobId) -> None:
+    """Refuse a retry whose job would end at once because of an edge that cannot be met."""
+    edge = tx.session.first_unmeetable_edge(job)
     if edge is None:
         return
-    predecessor, policy, status = edge
-    name, other = show_job(job), show_job(predecessor)
-    if policy is AfterPolicy.FAILED:
-        raise Conflict(f"{name} is not needed: it is for a failure of {other}, which ended {status}")
+    last, policy, status = edge
+    name, other = format_job_id(job), format_job_id(last)
+    if policy is DependencyPolicy.FAILED:
+        raise Conflict(f"{name} is not needed: it runs only after a failure of {other}, which ended {status}")
     raise Conflict(
         f"{name} would be blocked again: dependency failed for job {other} ({status}); "
         f"`rota retry {other}` first, then `rota retry {name}`"
     )
 
 
-def _advice(blocked: list[JobId], dropped: list[JobId], group: GroupId | None) -> str | None:
-    said = []
+def _make_advice(blocked: list[JobId], dropped: list[JobId], group: GroupId | None) -> str | None:
+    sentences = []
     if blocked:
-        commands = ", ".join(f"`rota rewind {show_job(job)}`" for job in blocked[:_MOST_NAMES])
-        stay, let, them = ("stays", "lets", "it") if len(blocked) == 1 else ("stay", "let", "them")
-        said.append(
-            f"{_names(blocked)} {stay} BLOCKED_BY_DEPENDENCY; {commands} {let} {them} follow the chain again"
-        )  # fmt: skip
+        commands = ", ".join(f"`rota rewind {format_job_id(job)}`" for job in blocked[:_MAX_LISTED_JOBS])
+        if len(blocked) == 1:
+            effect = f"stays BLOCKED_BY_DEPENDENCY; {commands} lets it follow the chain again"
+        else:
+            effect = f"stay BLOCKED_BY_DEPENDENCY; {commands} let them follow the chain again"
+        sentences.append(f"{_format_jobs(blocked)} {effect}")
     if dropped and group is not None:
-        stay, them = ("stays", "it") if len(dropped) == 1 else ("stay", "them")
-        command = f"`rota group rewind {show_group(group)}`"
-        said.append(f"{_names(dropped)} {stay} as the group's policy left {them}; {command} lets {them} run too")
-    return "; ".join(said) or None
+        command = f"`rota group rewind {format_group_id(group)}`"
+        if len(dropped) == 1:
+            effect = f"stays as the group's policy left it; {command} lets it run too"
+        else:
+            effect = f"stay as the group's policy left them; {command} lets them run too"
+        sentences.append(f"{_format_jobs(dropped)} {effect}")
+    return "; ".join(sentences) or None
 
 
-def _names(jobs: list[JobId]) -> str:
-    names = [show_job(job) for job in jobs[:_MOST_NAMES]]
+def _format_jobs(jobs: list[JobId]) -> str:
+    names = [format_job_id(job) for job in jobs[:_MAX_LISTED_JOBS]]
     more = f" and {len(jobs) - len(names)} more" if len(jobs) > len(names) else ""
     return f"{', '.join(names)}{more}"

@@ -1,11 +1,11 @@
-"""`rewind`: a job and all that is downstream of it are put back in the queue, in place.
+"""`rewind`: queue a job and all jobs downstream of it again, in place.
 
-    survey     the set, by a reader           nobody waits for it, however large
-    look       git and files, in a thread     whether a merge is under way, what the first job hangs on
-    rewind     in the engine's transaction    if the set is still the one that was looked at
-    clear      worktrees, in a thread         those that hold nothing
+    find        the set, by a reader           does not delay the engine, however large the set
+    probe       git and files, in a thread     merges in progress, facts that the root depends on
+    rewind      in the engine's transaction    if the set has not grown
+    clean up    worktrees, in a thread         those without changes that could be lost
 
-Edges and artifacts of a job never go away, so a set can only grow meanwhile: then it is looked at again.
+Edges and artifacts of a job are never removed, so a set can only grow in the meantime; then it is found again.
 """
 
 from __future__ import annotations
@@ -13,195 +13,230 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
 
-from rota.command.ring import refuse_rings_of
-from rota.core.artifact import Outside, Places, facts_of, sentinels_of
-from rota.core.fact import Fact, File, Seen
-from rota.core.rewind import MID_MERGE, downstream, refuse_running, stale_sentinels
+from rota.command.cycle import refuse_chain_cycles
+from rota.core.artifact import ArtifactPaths, Observations, facts_for_needs, sentinel_files
+from rota.core.control import format_time
+from rota.core.fact import Fact, FactValue, FileExists
+from rota.core.rewind import MERGE_IN_PROGRESS, find_downstream, find_stale_sentinels, refuse_running
 from rota.core.status import TERMINAL, Status
-from rota.core.unique import refuse_taken
-from rota.engine import rewind as files
-from rota.engine.work import Work
+from rota.core.unique import refuse_held_keys
+from rota.engine import rewind_files as files
+from rota.engine.transaction import Transaction
 from rota.errors import Conflict
 from rota.executor.workspace import record
-from rota.ids import GroupId, JobId, show_group, show_job
+from rota.ids import GroupId, JobId, format_group_id, format_job_id
 from rota.probe.port import Probe
-from rota.store.rewind import Last
-from rota.store.session import Looking
+from rota.store.rewind import ChainTail
+from rota.store.session import AnyReader
 
-_CLEARING = 15.0
-"""Seconds for the worktrees of the whole set; what is left then is seen to when its job starts."""
+_CLEANUP_TIMEOUT = 15.0
+"""Seconds for the worktrees of the whole set; the start of a job cleans up a worktree that is left."""
 _SUCCEEDED = frozenset({Status.COMPLETED, Status.SKIPPED})
-_NOT_DONE = TERMINAL - _SUCCEEDED
-_MOST_NAMED = 5
-_MOST_ROOTS = 50
-"""Of so many at most it is said what succeeded right before them."""
+_UNSUCCESSFUL = TERMINAL - _SUCCEEDED
+_MAX_LISTED_JOBS = 5
+_MAX_EXAMINED_ROOTS = 50
+"""Maximum number of roots whose successful predecessors are reported."""
 
 
-class Area(msgspec.Struct, frozen=True, kw_only=True):
-    """A rewind set as it was looked at."""
+class RewindSet(msgspec.Struct, frozen=True, kw_only=True):
+    """Rewind set as of its evaluation."""
 
     job: JobId
-    """As it was asked for."""
+    """Requested job."""
     chains: tuple[JobId, ...]
-    """The job's own first."""
-    roots: int = 1
-    """So many of them were asked for; the others come after these."""
+    """Chains of the set, those of the roots first."""
+    root_count: int = 1
+    """Number of roots at the start of `chains`; the other chains are downstream of them."""
     group: GroupId | None = None
-    """The group that was asked for instead."""
+    """Requested group, if the request names a group instead of a job."""
     repositories: tuple[str, ...] = ()
-    """Where there is merge work in it."""
+    """Repositories with merge artifacts of the set."""
     facts: tuple[Fact, ...] = ()
-    """What has to be looked at before its first job may start."""
+    """Facts that the roots need before they may start."""
     with_workspace: tuple[JobId, ...] = ()
-    """Jobs of it that have ended and may have a worktree left."""
+    """Ended jobs of the set that may have left a worktree."""
 
 
-class Sighted(msgspec.Struct, frozen=True, kw_only=True):
+class StartFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Values of the facts that decide its start."""
+
     is_mid_merge: bool = False
-    seen: Mapping[Fact, Seen] = {}
-    began: int = 0
-    """The number of the look."""
+    observed: Mapping[Fact, FactValue] = {}
+    probe_number: int = 0
+    """Number of the probe."""
 
 
-class Rewound(msgspec.Struct, frozen=True, kw_only=True):
+class RewindOutcome(msgspec.Struct, frozen=True, kw_only=True):
     requested_job: JobId
     root: JobId
     last_successful_point: list[JobId]
     reset: list[JobId]
     cancelled: list[JobId]
-    """Those of them that somebody had cancelled."""
+    """Jobs of the set that were cancelled before."""
     warnings: list[str] = []
 
 
-def survey(reader: Looking, job: JobId, outside: Outside) -> Area:
-    state = reader.last_of_chain(job)
-    found = None if state is None else reader.job(state[0])
-    if found is None:
+def find_rewind_set(reader: AnyReader, job: JobId, observations: Observations) -> RewindSet:
+    last = reader.last_of_chain(job)
+    root = None if last is None else reader.job(last[0])
+    if root is None:
         raise reader.no_such_job(job)
-    return _area(reader, [found.chain], outside, job=job)
+    return _make_rewind_set(reader, [root.chain], observations, job=job)
 
 
-def survey_group(reader: Looking, group: str, outside: Outside) -> Area:
-    """What has not succeeded of a group, with all that is downstream of it; nothing, where there is none."""
-    found = reader.group_called(group)
-    members = reader.members(found.id)
-    roots = [member for member in members if member.status in _NOT_DONE or member.is_dropped]
+def find_group_rewind_set(reader: AnyReader, group: str, observations: Observations) -> RewindSet:
+    """Return the members of a group that ended without success and all jobs downstream of them; the set is empty if
+    there are none."""
+    group_id = reader.find_group(group).id
+    roots = [member for member in reader.members(group_id) if member.status in _UNSUCCESSFUL or member.is_dropped]
     if not roots:
-        return Area(job=JobId(0), chains=(), group=found.id)
-    area = _area(reader, [member.chain for member in roots], outside, job=roots[0].job)
-    return msgspec.structs.replace(area, group=found.id)
+        return RewindSet(job=JobId(0), chains=(), group=group_id)
+    rewind_set = _make_rewind_set(reader, [member.chain for member in roots], observations, job=roots[0].job)
+    return msgspec.structs.replace(rewind_set, group=group_id)
 
 
-def _area(reader: Looking, roots: Sequence[JobId], outside: Outside, *, job: JobId) -> Area:
-    chains = downstream(roots, reader.following)
-    merging = {craft.chain for craft in reader.crafts_of(chains) if craft.is_merge_work}
-    facts = facts_of([need for needs in reader.needs_of(roots).values() for need in needs], outside.places)
-    pins = [pin.fact for pin in reader.pins_of(roots).values()]
-    return Area(
+def _make_rewind_set(reader: AnyReader, roots: Sequence[JobId], observations: Observations, *, job: JobId) -> RewindSet:
+    chains = find_downstream(roots, reader.downstream_chains)
+    merging = {use.chain for use in reader.artifact_uses(chains) if use.is_merge_artifact}
+    return RewindSet(
         job=job,
         chains=tuple(chains),
-        roots=len(roots),
+        root_count=len(roots),
         repositories=tuple(reader.repositories_of(sorted(merging))),
-        facts=tuple(dict.fromkeys((*facts, *pins))),
-        with_workspace=tuple(reader.with_workspace([each.job for each in reader.last_jobs(chains)])),
+        facts=find_start_facts(reader, roots, observations.paths),
+        with_workspace=tuple(reader.ended_with_workspace([tail.job for tail in reader.chain_tails(chains)])),
     )
 
 
-def look(area: Area, probe: Probe, began: int) -> Sighted:
-    """Asks git and the file system, which may take their time."""
-    return Sighted(
-        is_mid_merge=any(probe.has_merge_in_progress(repository) for repository in area.repositories),
-        seen=probe.look(set(area.facts)) if area.facts else {},
-        began=began,
+def find_start_facts(reader: AnyReader, chains: Sequence[JobId], paths: ArtifactPaths) -> tuple[Fact, ...]:
+    """Return the facts that these chains need before they may start: their needed artifacts and pinned heads."""
+    facts = facts_for_needs([need for needs in reader.needs_of(chains).values() for need in needs], paths)
+    pins = [pin.fact for pin in reader.pins_of(chains).values()]
+    return tuple(dict.fromkeys((*facts, *pins)))
+
+
+def probe_rewind_facts(rewind_set: RewindSet, probe: Probe, probe_number: int) -> StartFacts:
+    """Probe git and the file system, which may be slow."""
+    return StartFacts(
+        is_mid_merge=any(probe.has_merge_in_progress(repository) for repository in rewind_set.repositories),
+        observed=probe.observe(set(rewind_set.facts)) if rewind_set.facts else {},
+        probe_number=probe_number,
     )
 
 
-def clear(jobs: Sequence[JobId], directory: Path) -> list[str]:
-    """Remove the worktrees that these have left and that nothing can be lost by; of the others, why they stay. Done
-    after the rewind: one that is refused changes nothing. What has started again meanwhile sees to its own."""
-    deadline = time.monotonic() + _CLEARING
+def remove_worktrees(jobs: Sequence[JobId], directory: Path) -> list[str]:
+    """Remove worktrees that these jobs have left if no changes can be lost; return a warning for each that stays. It
+    runs after the rewind, so that a refused rewind changes nothing. A job that has started again cleans up its own."""
+    deadline = time.monotonic() + _CLEANUP_TIMEOUT
     kept = []
     for job in jobs:
-        with suppress(OSError):  # what cannot be looked at stays
-            reason = record.clear(str(directory / str(job)), deadline)
+        with suppress(OSError):  # a worktree that cannot be read stays
+            reason = record.remove_kept_worktree(str(directory / str(job)), deadline)
             if reason is not None:
-                kept.append(f"the worktree of {show_job(job)} stays at {reason}")
+                kept.append(f"the worktree of {format_job_id(job)} stays at {reason}")
     return kept
 
 
-def rewind(work: Work, area: Area, sighted: Sighted, *, actor: str) -> Rewound | None:
-    """None when the set has grown since it was looked at."""
-    asked = area.job if area.group is None else show_group(area.group)
-    if not area.chains:
-        raise Conflict(f"nothing of {asked} has failed or was cancelled; `rota rewind JOB` runs a member again")
-    if not set(work.session.following(area.chains)) <= set(area.chains):
+def rewind(tx: Transaction, rewind_set: RewindSet, facts: StartFacts, *, actor: str) -> RewindOutcome | None:
+    """Rewind the jobs of the set; return None if the set has grown since it was found."""
+    subject = rewind_set.job if rewind_set.group is None else format_group_id(rewind_set.group)
+    if not rewind_set.chains:
+        raise Conflict(f"nothing of {subject} has failed or was cancelled; `rota rewind JOB` runs a member again")
+    if not set(tx.session.downstream_chains(rewind_set.chains)) <= set(rewind_set.chains):
         return None
-    jobs = work.session.last_jobs(area.chains)
-    if not jobs or jobs[0].chain != area.chains[0]:
-        raise work.session.no_such_job(area.job)
-    refuse_running((each.job, each.status) for each in jobs)
-    _refuse_taken_keys(work, jobs)
-    if sighted.is_mid_merge:
-        raise Conflict(MID_MERGE)
-    return _rewind(work, area, jobs, sighted, actor)
+    tails = tx.session.chain_tails(rewind_set.chains)
+    if not tails or tails[0].chain != rewind_set.chains[0]:
+        raise tx.session.no_such_job(rewind_set.job)
+    refuse_running((tail.job, tail.status) for tail in tails)
+    _refuse_used_keys(tx, tails)
+    if facts.is_mid_merge:
+        raise Conflict(MERGE_IN_PROGRESS)
+    return _rewind_tails(tx, rewind_set, tails, facts, actor)
 
 
-def _refuse_taken_keys(work: Work, jobs: Sequence[Last]) -> None:
-    active = work.session.active_of([each.unique for each in jobs if each.unique is not None])
-    keys = ((each.job, each.unique) for each in jobs)
-    refuse_taken(keys, active, {each.chain for each in jobs}, verb="rewind")
+def _refuse_used_keys(tx: Transaction, tails: Sequence[ChainTail]) -> None:
+    active = tx.session.key_holders([tail.unique for tail in tails if tail.unique is not None])
+    keys = ((tail.job, tail.unique) for tail in tails)
+    refuse_held_keys(keys, active, {tail.chain for tail in tails}, action="rewind")
 
 
-def _rewind(work: Work, area: Area, jobs: Sequence[Last], sighted: Sighted, actor: str) -> Rewound:
-    root, chains = jobs[0], set(area.chains)
-    before = [each for first in jobs[: min(area.roots, _MOST_ROOTS)] for each in work.session.before(first)]
-    rewound = Rewound(
-        requested_job=area.job,
-        root=root.job,
+def _rewind_tails(
+    tx: Transaction, rewind_set: RewindSet, tails: Sequence[ChainTail], facts: StartFacts, actor: str
+) -> RewindOutcome:
+    chains = set(rewind_set.chains)
+    predecessors = [
+        predecessor
+        for root in tails[: min(rewind_set.root_count, _MAX_EXAMINED_ROOTS)]
+        for predecessor in tx.session.predecessor_tails(root)
+    ]
+    outcome = RewindOutcome(
+        requested_job=rewind_set.job,
+        root=tails[0].job,
         last_successful_point=list(
             dict.fromkeys(
-                each.job
-                for each in before
-                if each.status in _SUCCEEDED and not each.is_dropped and each.chain not in chains
+                tail.job
+                for tail in predecessors
+                if tail.status in _SUCCEEDED and not tail.is_dropped and tail.chain not in chains
             )
         ),
-        reset=[each.job for each in jobs],
-        cancelled=[each.job for each in jobs if each.status is Status.CANCELLED],
+        reset=[tail.job for tail in tails],
+        cancelled=[tail.job for tail in tails if tail.status is Status.CANCELLED],
+        warnings=_warn_of_dropped_backoffs(tails, tx.now),
     )
-    sentinels = _sentinels(work, area.chains, work.settings.places)
-    runs = work.session.rewind(jobs, now=work.now, actor=actor)
-    refuse_rings_of(work, area.chains)
-    for group in sorted({each.group for each in jobs if each.group is not None}):
-        work.session.reopen_group(group, work.now, cause="rewind", actor=actor)
-        rewound.warnings.extend(_left_out(work, group))
-    work.overlook(sentinels)
-    work.learn({fact: value for fact, value in sighted.seen.items() if fact not in sentinels}, sighted.began)
-    files.tidy(work, runs, [sentinel.path for sentinel in sentinels], rewound.warnings)
-    return rewound
+    sentinels = _find_stale_sentinels(tx, rewind_set.chains, tx.settings.artifact_paths)
+    runs = tx.session.rewind(tails, now=tx.now, actor=actor)
+    refuse_chain_cycles(tx, rewind_set.chains)
+    for group in sorted({tail.group for tail in tails if tail.group is not None}):
+        tx.session.reopen_group(group, tx.now, cause="rewind", actor=actor)
+        outcome.warnings.extend(_warn_of_dropped(tx, group))
+    tx.invalidate_facts(sentinels)
+    tx.record_observed(
+        {fact: value for fact, value in facts.observed.items() if fact not in sentinels}, facts.probe_number
+    )
+    files.clean_up_after_commit(tx, runs, [sentinel.path for sentinel in sentinels], outcome.warnings)
+    return outcome
 
 
-def _left_out(work: Work, group: GroupId) -> list[str]:
-    """The members that its policy ended and that are not put back with the others."""
-    left = work.session.dropped_members(group, _MOST_NAMED + 1)
-    if not left:
+def _warn_of_dropped_backoffs(tails: Sequence[ChainTail], now: datetime) -> list[str]:
+    """Return a warning that names the jobs whose backoff the rewind ends."""
+    waiting = [
+        (tail.job, tail.backoff_until)
+        for tail in tails
+        if tail.status is Status.QUEUED and tail.backoff_until is not None and tail.backoff_until > now
+    ]
+    parts = [
+        f"{format_job_id(job)} was to be retried at {format_time(until)}" for job, until in waiting[:_MAX_LISTED_JOBS]
+    ]
+    if len(waiting) > _MAX_LISTED_JOBS:
+        parts.append(f"{len(waiting) - _MAX_LISTED_JOBS} more jobs waited for a retry")
+    return [f"dropped delays: {'; '.join(parts)}"] if parts else []
+
+
+def _warn_of_dropped(tx: Transaction, group: GroupId) -> list[str]:
+    """Return a warning that names the members that the group's policy ended and that the rewind does not include."""
+    dropped = tx.session.dropped_members(group, _MAX_LISTED_JOBS + 1)
+    if not dropped:
         return []
-    names = ", ".join(show_job(job) for job in left[:_MOST_NAMED]) + (" and more" if len(left) > _MOST_NAMED else "")
-    stay, them = ("stays", "it") if len(left) == 1 else ("stay", "them")
-    command = f"`rota group rewind {show_group(group)}` puts {them} back too"
-    return [f"{names} of {show_group(group)} {stay} as its policy left {them}; {command}"]
+    names = ", ".join(format_job_id(job) for job in dropped[:_MAX_LISTED_JOBS]) + (
+        " and more" if len(dropped) > _MAX_LISTED_JOBS else ""
+    )
+    stay, them = ("stays", "it") if len(dropped) == 1 else ("stay", "them")
+    command = f"`rota group rewind {format_group_id(group)}` rewinds {them} too"
+    return [f"{names} of {format_group_id(group)} {stay} as its policy left {them}; {command}"]
 
 
-def _sentinels(work: Work, chains: Sequence[JobId], places: Places) -> list[File]:
-    crafts = [craft for craft in work.session.crafts_of(chains) if craft.is_merge_work]
-    makers = work.session.chains_making(sorted({str(craft.artifact) for craft in crafts}))
-    return sentinels_of(stale_sentinels(crafts, set(chains), makers), places)
+def _find_stale_sentinels(tx: Transaction, chains: Sequence[JobId], paths: ArtifactPaths) -> list[FileExists]:
+    uses = [use for use in tx.session.artifact_uses(chains) if use.is_merge_artifact]
+    producers = tx.session.producers_by_name(sorted({str(use.artifact) for use in uses}))
+    return sentinel_files(find_stale_sentinels(uses, set(chains), producers), paths)
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class RewindReport(msgspec.Struct, frozen=True, kw_only=True):
     requested_job: str
     root: str
     last_successful_point: list[str]
@@ -210,31 +245,31 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     restarted: list[str]
     cancelled: list[str]
     warnings: list[str]
-    """Added to until the answer leaves."""
+    """Warnings; the cleanup after the commit may add more."""
 
 
-def reports(work: Work, told: Sequence[Rewound | None]) -> list[Report | None]:
-    """At the end of the turn that rewound: what was chosen to start in it. That is the root, for all else waits for it,
-    unless it was found not to be needed."""
-    return [None if rewound is None else _report(work, rewound) for rewound in told]
+def render_reports(tx: Transaction, outcomes: Sequence[RewindOutcome | None]) -> list[RewindReport | None]:
+    """Render the outcomes at the end of the turn of the rewind, with the jobs that start in this turn. That is the
+    root, because all other jobs wait for it, unless the root turns out not to be needed."""
+    return [None if outcome is None else _render_report(tx, outcome) for outcome in outcomes]
 
 
-def _report(work: Work, rewound: Rewound) -> Report:
-    root = work.session.job(rewound.root)
+def _render_report(tx: Transaction, outcome: RewindOutcome) -> RewindReport:
+    root = tx.session.job(outcome.root)
     has_started = root is not None and root.current_run is not None
     if root is not None and root.status in TERMINAL and not has_started:
-        name = show_job(root.id)
-        rewound.warnings.append(f"{name} is {root.status} again: {root.reason}; what is upstream was left as it is")
-    chosen = set() if work.plan is None else {claim.job for claim in work.plan.claims}
-    chosen |= {rewound.root} if has_started else set()
-    reset = [show_job(job) for job in rewound.reset]
-    return Report(
-        requested_job=show_job(rewound.requested_job),
-        root=show_job(rewound.root),
-        last_successful_point=[show_job(job) for job in rewound.last_successful_point],
+        name = format_job_id(root.id)
+        outcome.warnings.append(f"{name} is {root.status} again: {root.reason}; jobs upstream were not rewound")
+    started = set() if tx.plan is None else {claim.job for claim in tx.plan.claims}
+    started |= {outcome.root} if has_started else set()
+    reset = [format_job_id(job) for job in outcome.reset]
+    return RewindReport(
+        requested_job=format_job_id(outcome.requested_job),
+        root=format_job_id(outcome.root),
+        last_successful_point=[format_job_id(job) for job in outcome.last_successful_point],
         rewind_set=reset,
         reset=reset,
-        restarted=[show_job(job) for job in rewound.reset if job in chosen],
-        cancelled=[show_job(job) for job in rewound.cancelled],
-        warnings=rewound.warnings,
+        restarted=[format_job_id(job) for job in outcome.reset if job in started],
+        cancelled=[format_job_id(job) for job in outcome.cancelled],
+        warnings=outcome.warnings,
     )

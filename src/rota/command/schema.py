@@ -1,8 +1,8 @@
 """JSON Schema (draft 2020-12) of a template's params.
 
-Whoever writes a template is trusted, whoever sends params perhaps not. So patterns are matched in linear time, no
-reference leaves the schema, and both have limits: a check takes some tenths of a second at most, whatever it is given,
-and that of a submit is made away from the engine's thread. The library is loaded with the first schema.
+The author of a template is trusted; the sender of params may not be. So patterns are matched in linear time, references
+stay inside the schema, and both have size limits: a check takes at most some tenths of a second for any input, and a
+submit is checked outside of the engine's thread. The library is loaded with the first schema.
 """
 
 from __future__ import annotations
@@ -13,171 +13,172 @@ from typing import Any, Protocol
 
 import msgspec
 
-from rota.core.params_schema import ways
-from rota.core.template import shortened
+from rota.core.params_schema import count_evaluation_paths
+from rota.core.template import shorten_quoted
 from rota.errors import InvalidInput
 
-MOST_SCHEMA = 256 * 1024
-MOST_PARAMS = 128 * 1024 - 64
-"""Bytes of JSON: they reach the child in one variable of its environment, and Linux passes no longer one."""
-DEEPEST = 64
-"""Levels of params or of a schema."""
-MOST_WORK = 2_000_000
-"""Questions that the schema may ask of all parts of the params together: some tenths of a second."""
-MOST_TOLD = 4_000_000
-"""Bytes of the schema that all parts of the params together could be told of, for the library gathers every complaint,
-each with what it was checked by; beyond that only the first is asked for."""
-MOST_WAYS = 300
-"""By how many ways a part may be asked where it is to be said what is wrong: each of them would be told of."""
+MAX_SCHEMA_BYTES = 256 * 1024
+MAX_PARAMS_BYTES = 128 * 1024 - 64
+"""Maximum size as JSON: the child receives params in one environment variable, and Linux limits its length."""
+MAX_DEPTH = 64
+"""Maximum nesting levels of params or of a schema."""
+MAX_CHECKS = 2_000_000
+"""Maximum schema evaluations over all parts of the params: some tenths of a second."""
+MAX_ERROR_BYTES = 4_000_000
+"""Maximum schema bytes for a complete list of errors, counted once for each part of the params: the library collects
+each error with the schema that it violates. Beyond the maximum, only the first error is requested."""
+MAX_PATHS_PER_PART = 300
+"""Maximum evaluation paths to one part for a list of errors: each path would add an error."""
 _USUAL_DEPTH = 4
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
-_LONGEST = 200
-_MOST_NAMED = 5
+_MAX_MESSAGE_LENGTH = 200
+_MAX_LISTED_ERRORS = 5
 
-_last: list[tuple[Mapping[str, Any], Validator, bytes]] = []
+_last_prepared: list[tuple[Mapping[str, Any], SchemaValidator, bytes]] = []
 
 
-class Trouble(Protocol):
+class SchemaError(Protocol):
     @property
     def message(self) -> str: ...
     @property
     def instance_path(self) -> list[str | int]: ...
 
 
-class Validator(Protocol):
+class SchemaValidator(Protocol):
     def is_valid(self, instance: Any) -> bool: ...
-    def iter_errors(self, instance: Any) -> Iterator[Trouble]: ...
+    def iter_errors(self, instance: Any) -> Iterator[SchemaError]: ...
     def validate(self, instance: Any) -> None: ...
 
 
 def check_schema(schema: Mapping[str, Any]) -> None:
-    """Refuses what cannot be used as a schema."""
-    _prepared(schema)
+    """Refuse a schema that cannot be used."""
+    _prepare(schema)
 
 
-def _prepared(schema: Mapping[str, Any]) -> tuple[Validator, bytes]:
-    """The jobs of one submit mostly share one template, and with it the very same schema."""
-    last = _last[0] if _last else None
+def _prepare(schema: Mapping[str, Any]) -> tuple[SchemaValidator, bytes]:
+    """Return the validator and the text of a schema. The last result is cached, since the jobs of one submit mostly
+    share one template and its schema object."""
+    last = _last_prepared[0] if _last_prepared else None
     if last is not None and last[0] is schema:
         return last[1:]
-    text, _ = _text("params_schema", schema, MOST_SCHEMA)
-    validator = _validator(text)
-    _last[:] = [(schema, validator, text)]
+    text, _ = _encode("params_schema", schema, MAX_SCHEMA_BYTES)
+    validator = _compile(text)
+    _last_prepared[:] = [(schema, validator, text)]
     return validator, text
 
 
 @lru_cache(maxsize=1024)
-def ways_of(text: bytes, depth: int) -> int:
-    return ways(msgspec.json.decode(text), depth)
+def count_paths(text: bytes, depth: int) -> int:
+    return count_evaluation_paths(msgspec.json.decode(text), depth)
 
 
 def check_params(schema: Mapping[str, Any] | None, params: Mapping[str, Any]) -> None:
-    """Refuses params that the schema does not allow, by the path of each."""
-    _, depth = _text("params", params, MOST_PARAMS)
+    """Refuse params that the schema does not allow, with the path of each error."""
+    _, depth = _encode("params", params, MAX_PARAMS_BYTES)
     if schema is None:
         return
-    validator, text = _prepared(schema)
-    if ways_of(text, depth) * _parts(params) > MOST_WORK:
+    validator, text = _prepare(schema)
+    if count_paths(text, depth) * _count_parts(params) > MAX_CHECKS:
         raise InvalidInput(
-            "params: nested too deep for the schema, which refers to itself by several ways and would take too long"
+            "params: nested too deep for the recursive schema, so that a check would take too long; make them flatter"
         )
     if validator.is_valid(dict(params)):
         return
-    if ways_of(text, depth) > MOST_WAYS:
-        raise InvalidInput("params: not as the schema wants them, and nested too deep to say where; make them flatter")
-    if found := troubles(schema, params):
-        rest = f"; and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
-        raise InvalidInput("; ".join(text for _, text in found[:_MOST_NAMED]) + rest)
+    if count_paths(text, depth) > MAX_PATHS_PER_PART:
+        raise InvalidInput("params: invalid for the schema, and nested too deep to locate the error; make them flatter")
+    if errors := find_errors(schema, params):
+        rest = f"; and {len(errors) - _MAX_LISTED_ERRORS} more" if len(errors) > _MAX_LISTED_ERRORS else ""
+        raise InvalidInput("; ".join(message for _, message in errors[:_MAX_LISTED_ERRORS]) + rest)
 
 
-def troubles(schema: Mapping[str, Any], params: Mapping[str, Any]) -> list[tuple[list[str | int], str]]:
-    """Where the params are not as the schema wants them, and why not."""
-    validator, text = _prepared(schema)
-    if _parts(params) * len(text) <= MOST_TOLD:
-        found = list(validator.iter_errors(dict(params)))
+def find_errors(schema: Mapping[str, Any], params: Mapping[str, Any]) -> list[tuple[list[str | int], str]]:
+    """Return the path and message of each violation of the schema."""
+    validator, text = _prepare(schema)
+    if _count_parts(params) * len(text) <= MAX_ERROR_BYTES:
+        errors = list(validator.iter_errors(dict(params)))
     else:
-        found = _first_trouble(validator, params)
-    return [(list(each.instance_path), _told(each)) for each in found]
+        errors = _find_first_error(validator, params)
+    return [(list(error.instance_path), _format_error(error)) for error in errors]
 
 
-def _first_trouble(validator: Validator, params: Mapping[str, Any]) -> list[Trouble]:
+def _find_first_error(validator: SchemaValidator, params: Mapping[str, Any]) -> list[SchemaError]:
     import jsonschema_rs as library
 
     try:
         validator.validate(dict(params))
-    except library.ValidationError as trouble:
-        return [trouble]
+    except library.ValidationError as error:
+        return [error]
     return []
 
 
-def _told(trouble: Trouble) -> str:
-    text = trouble.message
-    text = text if len(text) <= _LONGEST else f"{text[:80]} … {text[-100:]}"
-    return f"{_shown(list(trouble.instance_path))}: {text}"
+def _format_error(error: SchemaError) -> str:
+    text = error.message
+    text = text if len(text) <= _MAX_MESSAGE_LENGTH else f"{text[:80]} … {text[-100:]}"
+    return f"{_format_path(list(error.instance_path))}: {text}"
 
 
-def _shown(path: list[str | int]) -> str:
+def _format_path(path: list[str | int]) -> str:
     return "params" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
 
 
-def _text(what: str, value: Mapping[str, Any], most: int) -> tuple[bytes, int]:
-    depth = _depth(value)
-    if depth > DEEPEST:
-        raise InvalidInput(f"{what} is nested deeper than {DEEPEST} levels; make it flatter")
+def _encode(name: str, value: Mapping[str, Any], max_bytes: int) -> tuple[bytes, int]:
+    depth = _measure_depth(value)
+    if depth > MAX_DEPTH:
+        raise InvalidInput(f"{name} is nested deeper than {MAX_DEPTH} levels; make it flatter")
     text = msgspec.json.encode(value, order="sorted")
-    if len(text) > most:
+    if len(text) > max_bytes:
         raise InvalidInput(
-            f"{what} has {len(text)} bytes as JSON, more than the {most} that are taken; put what is long in a file"
-            " and name the file instead"
+            f"{name} has {len(text)} bytes as JSON; the maximum is {max_bytes}; put long values in a file and pass its"
+            " path"
         )
     return text, depth
 
 
-def _depth(value: object) -> int:
-    """Counted level by level, so that no depth is too deep to count; what is far too deep is not counted out."""
+def _measure_depth(value: object) -> int:
+    """Return the nesting depth, capped above the maximum. Counting by level avoids recursion, so any depth is safe."""
     level: list[object] = [value]
-    for depth in range(DEEPEST + 2):
+    for depth in range(MAX_DEPTH + 2):
         level = [
             child
-            for each in level
-            if isinstance(each, dict | list)
-            for child in (each.values() if isinstance(each, dict) else each)
+            for parent in level
+            if isinstance(parent, dict | list)
+            for child in (parent.values() if isinstance(parent, dict) else parent)
         ]
         if not level:
             return depth
-    return DEEPEST + 2
+    return MAX_DEPTH + 2
 
 
-def _parts(value: object) -> int:
-    """How many there are; it is not deep."""
+def _count_parts(value: object) -> int:
+    """Count the parts of a value whose depth was checked before."""
     if not isinstance(value, dict | list):
         return 1
-    return 1 + sum(_parts(child) for child in (value.values() if isinstance(value, dict) else value))
+    return 1 + sum(_count_parts(child) for child in (value.values() if isinstance(value, dict) else value))
 
 
 @lru_cache(maxsize=64)
-def _validator(text: bytes) -> Validator:
+def _compile(text: bytes) -> SchemaValidator:
     import jsonschema_rs as library
 
     schema = msgspec.json.decode(text)
     if schema.get("$schema", _DRAFT).rstrip("#") != _DRAFT:
-        raise InvalidInput(f"params_schema: $schema is {schema['$schema']!r}; only {_DRAFT} is known, so leave it out")
+        raise InvalidInput(f"params_schema: $schema is {schema['$schema']!r}; only {_DRAFT} is supported; leave it out")
     if schema.get("type", "object") != "object":
-        raise InvalidInput('params_schema: params are an object, so its type is "object"')
-    if ways(schema, _USUAL_DEPTH) > MOST_WORK:
-        raise InvalidInput("params_schema: its references lead too far when they are followed; make it simpler")
+        raise InvalidInput('params_schema: type must be "object", because params are an object')
+    if count_evaluation_paths(schema, _USUAL_DEPTH) > MAX_CHECKS:
+        raise InvalidInput("params_schema: its references expand to too many checks; make it simpler")
     try:
-        return library.Draft202012Validator(  # the linear engine knows no look-around and no back-references
+        return library.Draft202012Validator(  # the linear regex engine has no look-around and no back-references
             schema, pattern_options=library.RegexOptions(), retriever=_refuse_remote
         )
     except (library.ValidationError, library.ReferencingError, ValueError) as error:
-        where = "".join(f".{part}" for part in getattr(error, "instance_path", ()))
+        path = "".join(f".{part}" for part in getattr(error, "instance_path", ()))
         message = getattr(error, "message", None) or str(error)
         hint = ""
         if 'not a "regex"' in message:
             hint = "; patterns are matched in linear time, without look-around and back-references"
-        raise InvalidInput(f"params_schema{where}: {message.splitlines()[0][:_LONGEST]}{hint}") from None
+        raise InvalidInput(f"params_schema{path}: {message.splitlines()[0][:_MAX_MESSAGE_LENGTH]}{hint}") from None
 
 
 def _refuse_remote(uri: str) -> Any:
-    raise ValueError(f"{shortened(uri)} is not within the schema, and nothing is fetched: put it into $defs")
+    raise ValueError(f"{shorten_quoted(uri)} is outside of the schema, and nothing is fetched; put it into $defs")

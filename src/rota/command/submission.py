@@ -1,4 +1,4 @@
-"""A submit as it comes in, before anything is known to be good."""
+"""A submit as received, before any check."""
 
 from __future__ import annotations
 
@@ -7,156 +7,159 @@ from typing import Any, Literal
 
 import msgspec
 
-from rota.core.after import AfterPolicy
 from rota.core.artifact import MissingProducer
+from rota.core.edges import DependencyPolicy
 from rota.core.lock import LockMode
-from rota.core.template import Recipe
+from rota.core.template import TemplateSnapshot
 from rota.core.trace import Trace
 from rota.ids import ScheduleId, TemplateId
-from rota.wire.text import (
+from rota.wire.schema_types import (
     AbsolutePath,
     ArtifactText,
-    Called,
-    Key,
+    DurationText,
+    GitRef,
+    KeyText,
     Name,
+    NameOrId,
     Priority,
-    Ref,
     Retries,
-    Script,
-    Span,
+    ShellScript,
+    SimpleName,
     Text,
-    Title,
+    TitleText,
     Url,
     Weight,
-    Word,
 )
 
 
-class AfterWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A job to come after."""
+class Dependency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A job that has to end first."""
 
     job: str
-    """Its id, or in a batch its `local` name."""
-    policy: AfterPolicy = AfterPolicy.SUCCESS
-    """What has to have become of it."""
+    """Job id, or in a batch the `local` name of a job."""
+    policy: DependencyPolicy = DependencyPolicy.SUCCESS
+    """Required outcome of the job."""
 
 
-class LockWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A lock to have while it runs."""
+class LockRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A lock to hold during a run."""
 
-    key: Key
-    """What is locked: any text that those who share it agree on."""
+    key: KeyText
+    """Name of the lock: any text that its users agree on."""
     mode: LockMode = LockMode.EXCLUSIVE
-    """`shared` with others that share it, or `exclusive`."""
+    """`shared` with other shared holders, or `exclusive`."""
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A job as asked for."""
+    """A job to submit."""
 
     command: list[Text] = []
-    """Given, or its template's."""
-    template: Called | None = None
-    """By name or id."""
-    name: Title | None = None
-    """What people call it; many jobs may have the same."""
+    """The program and its arguments; the template's by default."""
+    template: NameOrId | None = None
+    """Name or id of a template."""
+    name: TitleText | None = None
+    """Display name; names need not be unique."""
     type: Name | None = None
-    """What kind of work it is: pools and breakers go by it."""
+    """Kind of work, which selects the pool `type/TYPE` and its breaker."""
     params: dict[str, Any] = {}
-    """Whatever its template asks for, and anything else worth keeping with it."""
+    """Params of its template, and any other data to store with the job."""
     priority: Priority | None = None
-    """0 unless it or its template says so."""
-    after: list[AfterWanted] = []
-    """Jobs that it comes after."""
-    locks: list[LockWanted] = []
-    """What it locks while it runs."""
+    """Priority; by default the template's, or 0."""
+    after: list[Dependency] = []
+    """Jobs that it depends on."""
+    locks: list[LockRequest] = []
+    """Locks that it holds while it runs."""
     needs: list[ArtifactText] = []
-    """Artifacts that have to be there before it starts, as `file:plan.md`."""
+    """Artifacts that must exist before it starts, as `file:plan.md`."""
     produces: list[ArtifactText] = []
-    """Artifacts that it is to make, as `file:plan.md`."""
+    """Artifacts that it produces, as `file:plan.md`."""
     missing_producer: MissingProducer | None = None
-    """What becomes of it when nobody is to produce what it needs; none for what the configuration says."""
-    pin: Ref | None = None
-    """`main` for the head as it is now, `main@<oid>` for a given one."""
+    """Behavior while no job produces a needed artifact; null waits for `file` and `custom`, and blocks on the other
+    types."""
+    pin: GitRef | None = None
+    """Commit that a branch must be at when the job starts: `main` for its present head, `main@<oid>` for a commit."""
     pools: dict[str, Weight] = {}
-    """What it takes from which pools while it runs, beyond what type, flow and target say."""
+    """Capacity that it uses by pool, in addition to the pools of type, flow and target."""
     flow: Name | None = None
-    """The flow that it is a step of."""
-    phase: Word | None = None
-    """The part of its flow in which jobs run one by one."""
+    """Flow that it is a step of."""
+    phase: SimpleName | None = None
+    """Part of its flow in which jobs run one at a time."""
     parallelizable: bool | None = None
-    """Whether it may run beside others of its phase and flow."""
-    unique: Key | None = None
-    """A key that its chain has to itself as long as it is active; a second submit with it is told of that chain."""
+    """Whether it may run in parallel with other jobs of its phase and flow."""
+    unique: KeyText | None = None
+    """Key that only one active chain can have; a second submit with the key returns that chain's job."""
     target: Name | None = None
-    """What it works on."""
-    group: Called | None = None
-    """One that is not over yet, which it joins."""
+    """Object of the work, which selects the pool `target/TARGET` and its breaker."""
+    group: NameOrId | None = None
+    """Unfinished group to join."""
     webhooks: list[Url] = []
-    """URLs that are told how it ends, beyond the endpoints."""
-    webhook_events: list[Called] = []
-    """Of which ends they are told; none named: the usual ones."""
-    delay: Span | None = None
-    """How long it waits at least, as `10m`."""
-    timeout: Span | None = None
-    """How long it may run."""
-    idle_timeout: Span | None = None
-    """How long it may run without a word on stdout or stderr."""
-    skip_if: Script | None = None
-    """A shell command that is run before it; if that exits with 0, the job is skipped."""
+    """URLs to notify of its end, in addition to the webhook endpoints."""
+    webhook_events: list[NameOrId] = []
+    """Events to notify these URLs of; empty for the default ones."""
+    delay: DurationText | None = None
+    """Minimum time in the queue, as `10m`."""
+    timeout: DurationText | None = None
+    """Maximum run time."""
+    idle_timeout: DurationText | None = None
+    """Maximum time without output on stdout or stderr."""
+    skip_if: ShellScript | None = None
+    """Shell command that runs first; the job is skipped if it exits with 0."""
     retries: Retries | None = None
-    """How often it is tried again if it fails."""
-    retry: Called | None = None
-    """Which policy of retries it has, by its name in the configuration."""
+    """Maximum number of retries after a failure."""
+    retry: NameOrId | None = None
+    """Name of a retry policy in the configuration."""
     cwd: AbsolutePath | None = None
-    """The directory that it runs in, as an absolute path; the scheduler's own if none is given."""
+    """Working directory, as an absolute path; the scheduler's own by default."""
     worktree: bool | None = None
     """Whether it runs in a git worktree and on a branch of its own."""
-    base: Ref | None = None
-    """Where that branch begins; the head if nothing is said."""
+    base: GitRef | None = None
+    """Start of that branch; HEAD by default."""
     patch: bool | None = None
-    """Whether what it has changed is kept as a patch."""
+    """Whether its changes are kept as a patch."""
     with_diff: bool = False
-    """Whether it gets what is not committed yet as a patch, applied to its worktree if it has one."""
+    """Whether it receives the uncommitted changes as a patch, which is applied to its worktree if it has one."""
     env: dict[str, Text] = {}
     """Environment variables."""
     inherit_env: bool = True
-    """Whether `env` goes on top of the scheduler's own environment; the CLI sends the caller's whole."""
-    env_given: list[str] = []
-    """Which of `env` were asked for by name, where it has the caller's whole: these win over a template's."""
-    local: Called | None = None
-    """In a batch, the name by which the others can say `after` before it has an id."""
+    """Whether `env` is added to the scheduler's own environment. The CLI sends its whole environment instead."""
+    explicit_env: list[str] = []
+    """Names in `env` that were set explicitly, if `env` is a whole environment; they override a template's."""
+    local: NameOrId | None = None
+    """Name that other jobs of a batch use in `after`, since the job has no id yet."""
 
 
-class GroupWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A group as asked for, with its members or before them."""
+class GroupRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A group to create, with its members or before them."""
 
     name: str | None = None
-    """By which it can be called instead of its id, as long as it is not over."""
+    """Name to use instead of its id until it is finished."""
     mode: Literal["sequential", "parallel"] = "parallel"
-    """Whether members run one after the other or as there is room."""
+    """Whether members run one after another, or in parallel as capacity allows."""
     on_failure: str = "stop"
-    """What becomes of the others when one has failed: `stop`, `continue`, `skip`, or a policy that a package brings."""
+    """Policy for the other members after a failure: `stop`, `continue`, `skip`, or the policy of a plugin."""
 
 
-class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a job comes from that nobody typed by hand."""
+class JobOrigin(msgspec.Struct, frozen=True, kw_only=True):
+    """Origin of a job: a template, a schedule, a legacy endpoint, or by default a plain submit."""
 
     template: TemplateId | None = None
     schedule: ScheduleId | None = None
-    recipe: Recipe | None = None
-    """What the job keeps of its template."""
+    template_snapshot: TemplateSnapshot | None = None
+    """Parts of the template that the job keeps."""
+    sources: Mapping[str, str] = {}
+    """Source of each policy that the template chose, by the name of the policy."""
     is_legacy: bool = False
-    """Whether a legacy endpoint made it: its clients count on retries that they do not ask for."""
+    """Whether a legacy endpoint made it: its clients rely on retries that they do not request."""
 
     @property
     def is_by_hand(self) -> bool:
         return self.template is None and self.schedule is None and not self.is_legacy
 
 
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job gets that does not bring its own."""
+class DefaultEnvironment(msgspec.Struct, frozen=True, kw_only=True):
+    """Environment of a job that does not set its own."""
 
     cwd: str
     variables: Mapping[str, str]
     trace: Trace = {}
-    """What the request belongs to that asks for it."""
+    """Trace context of the request."""

@@ -1,11 +1,11 @@
-"""`submit`: check a job whole, then store it; what is refused leaves no trace.
+"""`submit`: check jobs completely, then store them; a refused submit leaves no trace.
 
-    submitted          stored, with what there is to warn of
-    already_active     another chain has its unique key: that job is the answer
+    submitted          the jobs are stored, perhaps with warnings
+    already_active     another chain has the unique key; its job is returned
     deferred           the queue is full
 
-The last two are answers and not refusals: they come before anything is looked up that could be refused, and before
-anything is written. What is wrong by itself is refused before them, so that nobody tries again in vain.
+The last two are results and not refusals. They are decided before any check that reads the store, and before any write.
+Fields that are invalid by themselves are refused first, so that no client retries a submit in vain.
 """
 
 from __future__ import annotations
@@ -17,293 +17,384 @@ from typing import TypeVar
 
 import msgspec
 
-from rota.command.backpressure import Deferred, Delayed, deferred, delays
-from rota.command.edge import edges_of, names_of, refuse_unknown_patches
-from rota.command.field import check_cwd, check_fields, check_rest, check_variables, limit_of, locks_of, not_before_of
-from rota.command.group import admit, check_group, enrol
-from rota.command.ring import refuse_rings
-from rota.command.submission import GroupWanted, Origin, Submission, Surroundings
-from rota.command.survey import NOTHING, Found, Survey
-from rota.command.webhook import hook_of
-from rota.core.after import Edge, EdgeState
+from rota.command.backpressure import DeferredSubmit, DelayWarning, check_deferral, check_delays
+from rota.command.cycle import refuse_cycles
+from rota.command.edge import local_names_by_job, refuse_unknown_patches, resolve_edges
+from rota.command.field import (
+    check_cwd,
+    check_fields,
+    check_limits,
+    check_variables,
+    merge_locks,
+    parse_delay,
+    parse_limit,
+)
+from rota.command.group import add_members, check_group, enroll
+from rota.command.preflight import EMPTY_PREFLIGHT, Preflight, ResolvedInputs
+from rota.command.submission import DefaultEnvironment, GroupRequest, JobOrigin, Submission
+from rota.command.webhook import make_job_webhook
+from rota.core.edges import Edge, EdgeState
 from rota.core.job import Spec
 from rota.core.lock import Lock, phase_lock
-from rota.core.pool import Draws
-from rota.core.retry import DEFAULT
-from rota.core.tick import is_free
-from rota.core.trace import Trace, joined, taken_out
-from rota.core.unique import keys_of
-from rota.core.webhook import JobHook
-from rota.core.workspace import Workspace
-from rota.engine.work import Work
-from rota.errors import RotaError, within
-from rota.ids import GroupId, JobId
+from rota.core.pool import PoolDemand
+from rota.core.retry import DEFAULT_POLICY, FLEET_POLICY, RetryPolicies
+from rota.core.tick import can_skip_evaluation
+from rota.core.trace import Trace, merge_traces, split_trace
+from rota.core.unique import collect_keys
+from rota.core.workspace import WorkspaceSpec
+from rota.engine.transaction import Settings, Transaction
+from rota.errors import RotaError, error_path, escape_unprintable
+from rota.ids import GroupId, JobId, format_job_id, format_schedule_id
 from rota.store.submit import NewJob
 
 W = TypeVar("W")
 C = TypeVar("C")
 
-_NOTHING_FOUND = Found()
-_BY_HAND = Origin()
-_SHOWN = 80
-"""Characters of a name that is too long."""
-_Member = tuple[JobId, Submission, tuple[tuple[Edge, EdgeState], ...], Found, Workspace | None, Origin]
-"""A job of a submit with all that was found out of it."""
+_NO_INPUTS = ResolvedInputs()
+_MANUAL_ORIGIN = JobOrigin()
+_MAX_SHOWN_LENGTH = 80
+"""Maximum characters of a long name in a warning."""
+_MAX_LISTED_ENDED = 5
+_CheckedMember = tuple[
+    JobId, Submission, tuple[tuple[Edge, EdgeState], ...], ResolvedInputs, WorkspaceSpec | None, JobOrigin
+]
+"""Job of a submit with its edges, inputs, workspace and origin."""
 
 
-class Submitted(msgspec.Struct, frozen=True, kw_only=True):
+class AcceptedSubmit(msgspec.Struct, frozen=True, kw_only=True):
     jobs: list[JobId]
     warnings: list[str]
-    new: Sequence[NewJob] = ()
-    """What was stored just now."""
+    new_jobs: Sequence[NewJob] = ()
+    """Jobs that this submit has stored."""
     flows: frozenset[str] = frozenset()
-    """Of its jobs."""
-    group: GroupId | None = None
-    """The one that was made of them."""
+    """Flows of the jobs."""
+    created_group: GroupId | None = None
+    """Group of the jobs, if the submit created one."""
 
 
-class AlreadyActive(msgspec.Struct, frozen=True, kw_only=True):
+class DuplicateSubmit(msgspec.Struct, frozen=True, kw_only=True):
     active: Mapping[str, JobId]
-    """The jobs that have the unique keys, by key."""
+    """Active jobs with the unique keys, by key."""
 
     @property
     def jobs(self) -> list[JobId]:
         return list(dict.fromkeys(self.active.values()))
 
 
-Answer = Submitted | AlreadyActive | Deferred
+SubmitOutcome = AcceptedSubmit | DuplicateSubmit | DeferredSubmit
 
 
 def submit(
-    work: Work,
-    wanted: Sequence[Submission],
-    around: Surroundings,
+    tx: Transaction,
+    submissions: Sequence[Submission],
+    default_environment: DefaultEnvironment,
     *,
     actor: str | None,
     warnings: Sequence[str] = (),
-    survey: Survey = NOTHING,
-    workspaces: Sequence[Workspace | None] = (),
-    origins: Sequence[Origin] = (),
-    group: GroupWanted | None = None,
-) -> Answer:
-    """Store the jobs, all or none. Where any of them asks for a workspace, `workspaces` has what git said to each;
-    where any was not typed by hand, `origins` says where each comes from. With `group` they are the members of a new
-    one."""
-    _check_each(wanted, check_fields)
-    if group is not None:
-        check_group(group)
-    with within(".jobs"):
-        keys = keys_of([member.unique for member in wanted])
-    if active := work.session.active_of(keys):
-        _check_whole(work, wanted)
-        return AlreadyActive(active={key: each.job for key, each in active.items()})
-    if survey.refusal is not None:
-        raise survey.refusal
+    preflight: Preflight = EMPTY_PREFLIGHT,
+    workspaces: Sequence[WorkspaceSpec | None] = (),
+    origins: Sequence[JobOrigin] = (),
+    group_request: GroupRequest | None = None,
+) -> SubmitOutcome:
+    """Store the jobs, all or none. If any of them has a workspace or an origin, `workspaces` or `origins` has one entry
+    for each. With `group_request`, the jobs become the members of a new group."""
+    _check_each(submissions, check_fields)
+    if group_request is not None:
+        check_group(group_request)
+    with error_path(".jobs"):
+        keys = collect_keys([member.unique for member in submissions])
+    if active := tx.session.key_holders(keys):
+        _check_all_limits(tx, submissions)
+        return DuplicateSubmit(active={key: holder.job for key, holder in active.items()})
+    if preflight.refusal is not None:
+        raise preflight.refusal
     is_fire = any(origin.schedule is not None for origin in origins)
-    if not is_fire and (put_off := deferred(work, flows_of(wanted))) is not None:
-        _check_whole(work, wanted)
-        return put_off
-    work.learn(survey.seen, survey.began)
-    ids = work.session.next_job_ids(len(wanted))
-    checker = Checker(work, around)
-    enrolment = enrol(work, ids, wanted, group, actor)
-    edges = edges_of(work, ids, wanted, enrolment)
-    found = survey.found or [_NOTHING_FOUND] * len(ids)
-    given = workspaces or [None] * len(ids)
-    sources = origins or [_BY_HAND] * len(ids)
-    jobs = checker.check_all(zip(ids, wanted, edges.values(), found, given, sources, strict=True))
-    if enrolment.places:
-        jobs = admit(work, jobs, enrolment)
-    if survey.found:
-        refuse_unknown_patches(work, jobs, wanted)
-        refuse_rings(work, jobs, names_of(ids, wanted))
-    work.session.add(jobs, work.now, actor)
-    work.has_stored = True
-    return Submitted(
-        jobs=ids, warnings=[*warnings, *checker.warnings], new=jobs, flows=flows_of(wanted), group=enrolment.made
+    if not is_fire and (deferred := check_deferral(tx, collect_flows(submissions))) is not None:
+        _check_all_limits(tx, submissions)
+        return deferred
+    tx.record_observed(preflight.observed, preflight.probe_number)
+    ids = tx.session.allocate_job_ids(len(submissions))
+    checker = SubmitChecker(tx, default_environment)
+    enrollment = enroll(tx, ids, submissions, group_request, actor)
+    edges = resolve_edges(tx, ids, submissions, enrollment)
+    inputs = preflight.inputs or [_NO_INPUTS] * len(ids)
+    all_workspaces = workspaces or [None] * len(ids)
+    all_origins = origins or [_MANUAL_ORIGIN] * len(ids)
+    jobs = checker.check_all(zip(ids, submissions, edges.values(), inputs, all_workspaces, all_origins, strict=True))
+    if enrollment.memberships:
+        jobs = add_members(tx, jobs, enrollment)
+    if preflight.inputs:
+        refuse_unknown_patches(tx, jobs, submissions)
+        refuse_cycles(tx, jobs, local_names_by_job(ids, submissions))
+    tx.session.add_jobs(jobs, tx.now, actor)
+    tx.has_new_jobs = True
+    return AcceptedSubmit(
+        jobs=ids,
+        warnings=[*warnings, *checker.warnings],
+        new_jobs=jobs,
+        flows=collect_flows(submissions),
+        created_group=enrollment.created_group,
     )
 
 
-def _check_whole(work: Work, wanted: Sequence[Submission]) -> None:
-    """Nobody is told to come again with what could not be taken."""
+def _check_all_limits(tx: Transaction, submissions: Sequence[Submission]) -> None:
+    """Refuse what a full submit would refuse: a client must not be told to retry an invalid submit."""
 
     def check(member: Submission) -> None:
-        check_rest(member, work.settings.retry, work.now)
-        hook_of(member, work.settings.webhooks)
+        check_limits(member, tx.settings.retry, tx.now)
+        make_job_webhook(member, tx.settings.webhooks)
+        tx.settings.pool_sizes.refuse_oversized(tx.settings.policy.pool_demand(member))
 
-    _check_each(wanted, check)
+    _check_each(submissions, check)
 
 
-def _check_each(wanted: Iterable[W], check: Callable[[W], C]) -> list[C]:
+def _check_each(members: Iterable[W], check: Callable[[W], C]) -> list[C]:
     checked: list[C] = []
     try:
-        for member in wanted:
-            checked.append(check(member))  # noqa: PERF401 - those before it say which one is refused
+        for member in members:
+            checked.append(check(member))  # noqa: PERF401 - its length locates an error
     except RotaError:
-        with within(f".jobs[{len(checked)}]"):
+        with error_path(f".jobs[{len(checked)}]"):
             raise
     return checked
 
 
-def delays_of(work: Work, told: Sequence[Answer]) -> list[Delayed | None]:
-    """What each is to be warned of, at the end of its turn."""
-    return delays(work, [one.flows if isinstance(one, Submitted) else None for one in told])
+def warn_of_ended(tx: Transaction, outcome: SubmitOutcome) -> SubmitOutcome:
+    """Add a warning about jobs of a submit that ended within its turn, before they could start."""
+    if not isinstance(outcome, AcceptedSubmit) or not any(job.edges or job.needs for job in outcome.new_jobs):
+        return outcome
+    text = describe_ended(tx, outcome.jobs)
+    return outcome if text is None else msgspec.structs.replace(outcome, warnings=[*outcome.warnings, text])
 
 
-class Checker:
-    """Checks the jobs of one submit; what many of them share is looked up once."""
+def describe_ended(tx: Transaction, jobs: Sequence[JobId]) -> str | None:
+    """Return a warning about the jobs among these that have ended within the turn; None if there are none."""
+    ended = tx.session.ended_jobs(jobs)
+    if not ended:
+        return None
+    listed = [f"{format_job_id(job)} {status}: {reason}" for job, status, reason in ended[:_MAX_LISTED_ENDED]]
+    more = f" and {len(ended) - len(listed)} more" if len(ended) > len(listed) else ""
+    if tx.is_dry_run:
+        return f"would end at once, without a run: {', '.join(listed)}{more}"
+    first = format_job_id(ended[0][0])
+    advice = f"resolve that, then `rota rewind {first}` queues {'it' if len(ended) == 1 else 'the first'} again"
+    return f"ended at once, without a run: {', '.join(listed)}{more}; {advice}"
 
-    def __init__(self, work: Work, around: Surroundings) -> None:
-        self._work = work
-        self._around = around
-        self._draws: dict[tuple[object, ...], Draws] = {}
-        self._last: tuple[bool, Mapping[str, str], int, Trace] | None = None
-        """The environment of the job before, where it is stored and its trace: most often they are this one's too."""
+
+def find_delays(tx: Transaction, outcomes: Sequence[SubmitOutcome]) -> list[DelayWarning | None]:
+    """Return the delay warning of each outcome. Call it at the end of the turn."""
+    flows = [outcome.flows if isinstance(outcome, AcceptedSubmit) else None for outcome in outcomes]
+    return check_delays(tx, flows)
+
+
+class SubmitChecker:
+    """Checker of the jobs of one submit; lookups that several jobs share are cached."""
+
+    def __init__(self, tx: Transaction, default_environment: DefaultEnvironment) -> None:
+        self._tx = tx
+        self._default_environment = default_environment
+        self._pool_demand: dict[tuple[object, ...], PoolDemand] = {}
+        self._last_environment: tuple[bool, Mapping[str, str], int, Trace] | None = None
+        """Environment of the previous job, the id of its record, and its trace: the next job mostly shares them."""
         self.warnings: dict[str, None] = {}
 
-    def check_all(self, members: Iterable[_Member]) -> list[NewJob]:
+    def check_all(self, members: Iterable[_CheckedMember]) -> list[NewJob]:
         return _check_each(members, lambda member: self.check(*member))
 
     def check(
-        self, job: JobId, wanted: Submission, edges: tuple[tuple[Edge, EdgeState], ...], found: Found,
-        workspace: Workspace | None, origin: Origin = _BY_HAND,
-    ) -> NewJob:  # fmt: skip
-        spec = self.spec(wanted, found, workspace, origin)
-        draws = self.draws_of(spec)
-        not_before = not_before_of(wanted.delay, self._work.now)
+        self,
+        job: JobId,
+        submission: Submission,
+        edges: tuple[tuple[Edge, EdgeState], ...],
+        inputs: ResolvedInputs,
+        workspace: WorkspaceSpec | None,
+        origin: JobOrigin = _MANUAL_ORIGIN,
+    ) -> NewJob:
+        spec = self.make_spec(submission, inputs, workspace, origin)
+        demand = self.pool_demand(spec)
+        not_before = parse_delay(submission.delay, self._tx.now)
         unmet = sum(1 for _, state in edges if state is not EdgeState.MET)
         return NewJob(
             id=job,
             spec=spec,
-            priority=wanted.priority or 0,
+            priority=submission.priority or 0,
             not_before=not_before,
             edges=edges,
-            draws=draws,
-            unique=wanted.unique,
-            is_ready=is_free(
-                unmet=unmet, not_before=not_before, locks=spec.locks, asks=bool(found.needs or found.pinned_head)
+            demand=demand,
+            unique=submission.unique,
+            is_ready=can_skip_evaluation(
+                unmet=unmet,
+                not_before=not_before,
+                locks=spec.locks,
+                needs_facts=bool(inputs.needs or inputs.pinned_head),
             ),
-            needs=found.needs,
-            products=found.products,
-            missing_producer=wanted.missing_producer or self._work.settings.missing_producer,
+            needs=inputs.needs,
+            products=inputs.products,
+            missing_producer=submission.missing_producer,
         )
 
-    def draws_of(self, spec: Spec) -> Draws:
-        alike = (spec.type, spec.flow, spec.target, *spec.pools.items())
-        draws = self._draws.get(alike)
-        if draws is None:
-            settings = self._work.settings
-            draws = self._draws[alike] = settings.policy.draws(spec)
-            self.warnings.update(dict.fromkeys(settings.limits.warnings(draws, spec.pools)))
-        return draws
+    def pool_demand(self, spec: Spec) -> PoolDemand:
+        key = (spec.type, spec.flow, spec.target, *spec.pools.items())
+        demand = self._pool_demand.get(key)
+        if demand is None:
+            settings = self._tx.settings
+            demand = self._pool_demand[key] = settings.policy.pool_demand(spec)
+            if spec.schedule is None:  # a fire is never refused: its job waits until the pool grows
+                settings.pool_sizes.refuse_oversized(demand)
+            self.warnings.update(dict.fromkeys(settings.pool_sizes.warnings(demand, spec.pools)))
+        return demand
 
-    def spec(
-        self, wanted: Submission, found: Found = _NOTHING_FOUND, workspace: Workspace | None = None,
-        origin: Origin = _BY_HAND,
-    ) -> Spec:  # fmt: skip
-        cwd = wanted.cwd if wanted.cwd is not None else self._around.cwd
+    def make_spec(
+        self,
+        submission: Submission,
+        inputs: ResolvedInputs = _NO_INPUTS,
+        workspace: WorkspaceSpec | None = None,
+        origin: JobOrigin = _MANUAL_ORIGIN,
+    ) -> Spec:
+        cwd = submission.cwd if submission.cwd is not None else self._default_environment.cwd
         check_cwd(cwd)
-        surroundings, trace = self._surroundings(wanted)
-        return Spec(
-            command=tuple(wanted.command),
-            cwd=cwd,
-            surroundings=surroundings,
-            trace=trace,
-            name=wanted.name,
-            type=wanted.type,
-            params=wanted.params,
-            flow=wanted.flow,
-            phase=wanted.phase,
-            target=wanted.target,
-            pools=wanted.pools,
-            locks=locks_of(wanted.locks, phase_lock_of(wanted)),
-            timeout=limit_of("timeout", wanted.timeout),
-            idle_timeout=limit_of("idle_timeout", wanted.idle_timeout),
-            skip_if=wanted.skip_if,
-            retry=self._work.settings.retry.choose(
-                name=wanted.retry,
-                retries=wanted.retries,
-                flow=wanted.flow,
-                otherwise=None if origin.is_by_hand else DEFAULT,
-            ),
-            repository=found.repository,
-            needs=tuple(map(str, found.needs)),
-            produces=tuple(map(str, found.products)),
-            pinned_head=found.pinned_head,
-            workspace=workspace,
-            template=origin.template,
-            schedule=origin.schedule,
-            recipe=origin.recipe,
-            webhook=self._hook(wanted),
+        environment, trace = self._store_environment(submission)
+        spec = build_spec(
+            self._tx.settings, submission, inputs, workspace, origin, cwd=cwd, environment=environment, trace=trace
         )
+        self._tx.has_webhook_urls = self._tx.has_webhook_urls or spec.webhook is not None
+        return spec
 
-    def _hook(self, wanted: Submission) -> JobHook | None:
-        hook = hook_of(wanted, self._work.settings.webhooks)
-        self._work.names_urls = self._work.names_urls or hook is not None
-        return hook
-
-    def _surroundings(self, wanted: Submission) -> tuple[int, Trace]:
-        """Where the environment of this job is stored, and its trace, which is kept apart from it."""
-        if self._last is not None and (self._last[0], self._last[1]) == (wanted.inherit_env, wanted.env):
-            return self._last[2:]
-        variables = variables_of(wanted, self._around)
+    def _store_environment(self, submission: Submission) -> tuple[int, Trace]:
+        """Store the environment of the job; return its id and the trace, which is stored apart from it."""
+        if self._last_environment is not None and (self._last_environment[0], self._last_environment[1]) == (
+            submission.inherit_env,
+            submission.env,
+        ):
+            return self._last_environment[2:]
+        variables = merge_variables(submission, self._default_environment)
         check_variables(variables)
-        shared, own = taken_out(variables)
-        stored, trace = self._work.session.surroundings(shared), joined(own, self._around.trace)
-        self._last = wanted.inherit_env, wanted.env, stored, trace
-        return stored, trace
+        shared, own = split_trace(variables)
+        environment, trace = self._tx.session.environment_id(shared), merge_traces(own, self._default_environment.trace)
+        self._last_environment = submission.inherit_env, submission.env, environment, trace
+        return environment, trace
 
 
-def phase_lock_of(wanted: Submission) -> Lock | None:
-    if wanted.phase is None or wanted.flow is None or wanted.parallelizable:
+def build_spec(
+    settings: Settings,
+    submission: Submission,
+    inputs: ResolvedInputs = _NO_INPUTS,
+    workspace: WorkspaceSpec | None = None,
+    origin: JobOrigin = _MANUAL_ORIGIN,
+    *,
+    cwd: str,
+    environment: int,
+    trace: Trace,
+) -> Spec:
+    """Build the spec of a submission from the settings, without the store."""
+    return Spec(
+        command=tuple(submission.command),
+        cwd=cwd,
+        environment=environment,
+        trace=trace,
+        name=submission.name,
+        type=submission.type,
+        params=submission.params,
+        flow=submission.flow,
+        phase=submission.phase,
+        target=submission.target,
+        pools=submission.pools,
+        locks=merge_locks(submission.locks, make_phase_lock(submission)),
+        timeout=parse_limit("timeout", submission.timeout),
+        idle_timeout=parse_limit("idle_timeout", submission.idle_timeout),
+        skip_if=submission.skip_if,
+        retry=settings.retry.choose(
+            name=submission.retry,
+            retries=submission.retries,
+            flow=submission.flow,
+            fallback=None if origin.is_by_hand else DEFAULT_POLICY,
+        ),
+        repository=inputs.repository,
+        needs=tuple(map(str, inputs.needs)),
+        produces=tuple(map(str, inputs.products)),
+        pinned_head=inputs.pinned_head,
+        workspace=workspace,
+        template=origin.template,
+        schedule=origin.schedule,
+        template_snapshot=origin.template_snapshot,
+        webhook=make_job_webhook(submission, settings.webhooks),
+        sources=_collect_sources(submission, origin, settings.retry),
+    )
+
+
+def _collect_sources(submission: Submission, origin: JobOrigin, policies: RetryPolicies) -> Mapping[str, str]:
+    own_source = "option" if origin.schedule is None else format_schedule_id(origin.schedule)
+    sources = dict(origin.sources)
+    if submission.priority == 0:
+        sources.setdefault("priority", own_source)
+    if submission.missing_producer is not None:
+        sources.setdefault("missing_producer", own_source)
+    name = submission.retry
+    if name is not None:
+        chosen_by = sources.get("retry", own_source)
+    elif submission.flow is not None:
+        name, chosen_by = FLEET_POLICY, "flow default"
+    elif submission.retries is not None:
+        name, chosen_by = DEFAULT_POLICY, None
+    elif origin.is_by_hand:
+        return sources
+    else:
+        kind = "template" if origin.template is not None else "schedule" if origin.schedule is not None else "legacy"
+        name, chosen_by = DEFAULT_POLICY, f"{kind} default"
+    counted_by = None if submission.retries is None else sources.get("retries", own_source)
+    return {**sources, **policies.sources(name, chosen_by=chosen_by, counted_by=counted_by)}
+
+
+def make_phase_lock(submission: Submission) -> Lock | None:
+    if submission.phase is None or submission.flow is None or submission.parallelizable:
         return None
-    return phase_lock(wanted.phase, wanted.flow)
+    return phase_lock(submission.phase, submission.flow)
 
 
-def flows_of(wanted: Sequence[Submission]) -> frozenset[str]:
-    return frozenset(member.flow for member in wanted if member.flow is not None)
+def collect_flows(submissions: Sequence[Submission]) -> frozenset[str]:
+    return frozenset(member.flow for member in submissions if member.flow is not None)
 
 
-def variables_of(wanted: Submission, around: Surroundings) -> Mapping[str, str]:
-    return {**around.variables, **wanted.env} if wanted.inherit_env else wanted.env
+def merge_variables(submission: Submission, default_environment: DefaultEnvironment) -> Mapping[str, str]:
+    return {**default_environment.variables, **submission.env} if submission.inherit_env else submission.env
 
 
-Needs = frozenset[tuple[str, str, str]]
+Programs = frozenset[tuple[str, str, str]]
 """Working directory, program and search path of each job, without repeats."""
 
 
-def needs_of(wanted: Sequence[Submission], around: Surroundings) -> Needs:
+def collect_programs(submissions: Sequence[Submission], default_environment: DefaultEnvironment) -> Programs:
     return frozenset(
-        (member.cwd or around.cwd, member.command[0], _search_path(member, around))
-        for member in wanted
+        (member.cwd or default_environment.cwd, member.command[0], _search_path(member, default_environment))
+        for member in submissions
         if member.command
     )
 
 
-def _search_path(wanted: Submission, around: Surroundings) -> str:
-    return wanted.env.get("PATH", around.variables.get("PATH", "") if wanted.inherit_env else "")
+def _search_path(submission: Submission, default_environment: DefaultEnvironment) -> str:
+    return submission.env.get("PATH", default_environment.variables.get("PATH", "") if submission.inherit_env else "")
 
 
-def missing_things(needs: Needs) -> list[str]:
-    """What is not there now. It may be there when the jobs start, for a predecessor may build it, so it is only said.
-    This asks the file system, which may take its time: not inside a transaction."""
-    return sorted({missing for need in needs if (missing := _looked_for(*need)) is not None})
+def find_missing_programs(programs: Programs) -> list[str]:
+    """Return warnings about missing programs and directories. They are no error, since a predecessor may create them.
+    The file system may be slow, so never call this inside a transaction."""
+    return sorted({warning for program in programs if (warning := _try_find_missing(*program)) is not None})
 
 
-def _looked_for(cwd: str, program: str, search_path: str) -> str | None:
+def _try_find_missing(cwd: str, program: str, search_path: str) -> str | None:
     try:
-        return _missing_thing(cwd, program, search_path)
-    except OSError as error:  # a name that is too long for any file system, as one
-        return f"{program[:_SHOWN]} in {cwd[:_SHOWN]} cannot be looked for: {error.strerror}"
+        return _find_missing(cwd, program, search_path)
+    except OSError as error:  # such as a name that is too long for the file system
+        return f"{program[:_MAX_SHOWN_LENGTH]} in {cwd[:_MAX_SHOWN_LENGTH]} cannot be looked for: {error.strerror}"
 
 
-def _missing_thing(cwd: str, program: str, search_path: str) -> str | None:
+def _find_missing(cwd: str, program: str, search_path: str) -> str | None:
     if "\x00" in cwd + program:
         return None
     if not Path(cwd).is_dir():
-        return f"the working directory {cwd} does not exist (yet)"
-    found = shutil.which(str(Path(cwd) / program)) if "/" in program else shutil.which(program, path=search_path)
-    if found:
+        return f"the working directory {escape_unprintable(cwd)} does not exist (yet)"
+    path = shutil.which(str(Path(cwd) / program)) if "/" in program else shutil.which(program, path=search_path)
+    if path:
         return None
     if "/" in program and (Path(cwd) / program).is_file():
         return f"program not executable (yet): {program}"

@@ -1,4 +1,4 @@
-"""`template`: add, change, archive. What is wrong with one is said when it is stored, not when a job is made of it."""
+"""`template`: add, change, archive. An invalid template is refused when it is stored, not when a job is made of it."""
 
 from __future__ import annotations
 
@@ -9,133 +9,147 @@ from typing import Any
 
 import msgspec
 
-from rota.command.expand import find, id_of
-from rota.command.field import check_fields, check_own_params, check_rest, check_text
-from rota.command.schema import MOST_PARAMS, MOST_SCHEMA, check_schema, troubles
-from rota.command.submission import LockWanted, Submission
-from rota.command.survey import parse_named
-from rota.command.webhook import hook_of
+from rota.command.expand import find_template, template_id_or_none
+from rota.command.field import check_fields, check_limits, check_own_params, check_title
+from rota.command.preflight import parse_artifacts
+from rota.command.schema import MAX_PARAMS_BYTES, MAX_SCHEMA_BYTES, check_schema, find_errors
+from rota.command.submission import LockRequest, Submission
+from rota.command.webhook import make_job_webhook
 from rota.core.retry import RetryPolicies
-from rota.core.template import Template, TemplateBody, braced, fill, fixed_texts, locks_of, places, shortened
-from rota.core.unique import check_key
-from rota.core.webhook import HookPolicy
-from rota.engine.work import Work
-from rota.errors import Conflict, InvalidInput, within
+from rota.core.template import (
+    Template,
+    TemplateBody,
+    fill_placeholders,
+    find_braced_names,
+    find_placeholders,
+    list_fixed_texts,
+    lock_templates,
+    shorten_quoted,
+)
+from rota.core.unique import check_unique_key
+from rota.core.webhook import WebhookPolicy
+from rota.engine.transaction import Transaction
+from rota.errors import Conflict, InvalidInput, error_path
 from rota.ids import TemplateId
-from rota.names import MOST_TITLE, is_name
-from rota.wire.misfit import misfit
+from rota.naming import is_name
+from rota.wire.validation_error import make_validation_error
 
-_FIELDS = ("name", *TemplateBody.__struct_fields__)
-_LATER = {
-    "handler": "handlers in Python come later; write a command",
-    "params": "a template has default_params, and a params_schema",
-    "schema": "write params_schema",
-    "after": "what a job comes after is said when it is submitted",
-    "cwd": "a job runs where it is submitted, or where `cwd` of its submit says",
+_FIELD_NAMES = ("name", *TemplateBody.__struct_fields__)
+_FIELD_HINTS = {
+    "handler": "Python handlers are not supported; use a command",
+    "params": "use default_params and params_schema",
+    "schema": "use params_schema",
+    "after": "dependencies are part of the submit",
+    "cwd": "a job runs in the directory of the submit, or in the `cwd` that the submit names",
 }
-OF_CHANGES = ("set_default_params",)
-"""What a change can say beside a template's own fields."""
+CHANGE_ONLY_FIELDS = ("set_default_params",)
+"""Fields of a change that a template does not have."""
 _EXAMPLE_TIME = datetime(2026, 1, 1, tzinfo=UTC)
-_STAND_IN = "x"
+_EXAMPLE_VALUE = "x"
 
 
-class Stored(msgspec.Struct, frozen=True, kw_only=True):
+class TemplateOutcome(msgspec.Struct, frozen=True, kw_only=True):
     template: TemplateId
     warnings: list[str] = []
     fields: list[str] = []
-    """What is another than before."""
+    """Names of the fields that changed."""
 
 
-def parse_new(document: Mapping[str, Any]) -> tuple[str, TemplateBody]:
-    """A template as a file or a request has it."""
-    refuse_strange(document)
-    name = name_of(document)
-    return name, _body({key: value for key, value in document.items() if key != "name" and value is not None})
+def parse_template_document(document: Mapping[str, Any]) -> tuple[str, TemplateBody]:
+    """Parse a template from a file or a request."""
+    refuse_unknown_fields(document)
+    name = parse_template_name(document)
+    return name, _parse_body({key: value for key, value in document.items() if key != "name" and value is not None})
 
 
-def name_of(document: Mapping[str, Any]) -> str:
+def parse_template_name(document: Mapping[str, Any]) -> str:
     name = document.get("name")
     if not isinstance(name, str):
-        raise InvalidInput('a template needs a name: name = "story"').under(".name")
+        raise InvalidInput('a template needs a name: name = "story"').at_path(".name")
     return name
 
 
-def refuse_strange(document: Mapping[str, Any], more: tuple[str, ...] = ()) -> None:
-    """What is no field of a template, nor one of these, with what was perhaps meant."""
+def refuse_unknown_fields(document: Mapping[str, Any], extra: tuple[str, ...] = ()) -> None:
+    """Refuse fields that a template does not have, except `extra`, and suggest similar names."""
     for field in document:
-        if field in _FIELDS or field in more:
+        if field in _FIELD_NAMES or field in extra:
             continue
-        near = get_close_matches(field, _FIELDS, n=1)
-        hint = _LATER.get(field) or (f"did you mean {near[0]}?" if near else f"known are {', '.join(_FIELDS)}")
-        raise InvalidInput(f"a template has no field {field}: {hint}").under(f".{field}")
+        near = get_close_matches(field, _FIELD_NAMES, n=1)
+        hint = _FIELD_HINTS.get(field) or (
+            f"did you mean {near[0]}?" if near else f"known fields are {', '.join(_FIELD_NAMES)}"
+        )
+        raise InvalidInput(f"a template has no field {field}: {hint}").at_path(f".{field}")
 
 
-def _body(fields: Mapping[str, Any]) -> TemplateBody:
+def _parse_body(fields: Mapping[str, Any]) -> TemplateBody:
     try:
         return msgspec.convert(fields, TemplateBody)
     except msgspec.ValidationError as error:
-        raise misfit("the template", error, of=fields) from None
+        raise make_validation_error("the template", error, value=fields) from None
 
 
-def check(name: str, body: TemplateBody, retry: RetryPolicies, hooks: HookPolicy) -> list[str]:
-    """Refuses what no job could be made of; what is only strange is returned."""
+def check_template(name: str, body: TemplateBody, retry: RetryPolicies, webhooks: WebhookPolicy) -> list[str]:
+    """Refuse a template that no job can be made of; return warnings."""
     _check_name(name)
     if not body.command:
-        said = 'a template needs a command: command = ["program", "argument", "{param}"]'
-        raise InvalidInput(said).under(".command")
+        message = 'a template needs a command: command = ["program", "argument", "{param}"]'
+        raise InvalidInput(message).at_path(".command")
     declared = body.declared
-    if named := places(body.skip_if, declared):
+    if named := find_placeholders(body.skip_if, declared):
         raise InvalidInput(
-            f"skip_if has a place {{{named[0]}}}, but it is a shell's text, in which a value could become a command:"
-            " let it read the params from ROTA_PARAMS (JSON) instead"
-        ).under(".skip_if")
+            f"skip_if has a placeholder {{{named[0]}}}, but it is a shell script, in which a value could become a"
+            " command; read the params from ROTA_PARAMS (JSON) instead"
+        ).at_path(".skip_if")
     if body.params_schema is not None:
-        with within(".params_schema"):
+        with error_path(".params_schema"):
             check_schema(body.params_schema)
     check_own_params(body.default_params, "default_params")
-    example = _example(body, declared)
-    check_text("job_name", example.name, MOST_TITLE)
+    example = _make_example(body, declared)
+    check_title("job_name", example.name)
     check_fields(example)
-    check_rest(example, retry, _EXAMPLE_TIME)
-    hook_of(example, hooks)
-    check_key(example.unique)
-    parse_named("needs", example.needs)
-    parse_named("produces", example.produces)
+    check_limits(example, retry, _EXAMPLE_TIME)
+    make_job_webhook(example, webhooks)
+    check_unique_key(example.unique)
+    parse_artifacts("needs", example.needs)
+    parse_artifacts("produces", example.produces)
     if body.base is not None and not body.worktree:
-        raise InvalidInput("base is what a worktree is made from: add worktree = true, or leave it out").under(".base")
-    if len(msgspec.json.encode(body)) > MOST_SCHEMA + 4 * MOST_PARAMS:
-        raise InvalidInput("the template is too large; put what is long in a file that its command reads")
-    return [*_strange_places(body, declared), *_strange_defaults(body)]
+        raise InvalidInput("base needs a worktree: add worktree = true, or leave base out").at_path(".base")
+    if len(msgspec.json.encode(body)) > MAX_SCHEMA_BYTES + 4 * MAX_PARAMS_BYTES:
+        raise InvalidInput("the template is too large; put long text in a file that its command reads")
+    return [*_warn_undeclared_placeholders(body, declared), *_warn_invalid_defaults(body)]
 
 
 def _check_name(name: str) -> None:
-    if not is_name(name) or "/" in name or name.startswith("-") or id_of(name) is not None:
+    if not is_name(name) or "/" in name or name.startswith("-") or template_id_or_none(name) is not None:
         raise InvalidInput(
             f"not a usable name of a template: {name!r}; use 1 to 200 characters without spaces, * and /, that do not"
-            " begin with - and are not like template-1"
-        ).under(".name")
+            " begin with - and do not look like template-1"
+        ).at_path(".name")
 
 
-def _example(body: TemplateBody, declared: frozenset[str]) -> Submission:
-    """A submit of it with something in every place."""
-    values = dict.fromkeys(declared, _STAND_IN)
+def _make_example(body: TemplateBody, declared: frozenset[str]) -> Submission:
+    """Return a submit of the template with a value for every placeholder."""
+    values = dict.fromkeys(declared, _EXAMPLE_VALUE)
 
-    def filled(text: str | None) -> str | None:
-        return None if text is None else fill(text, values, declared)
+    def fill(text: str | None) -> str | None:
+        return None if text is None else fill_placeholders(text, values, declared)
 
     return Submission(
-        command=[fill(text, values, declared) for text in body.command],
-        name=filled(body.job_name),
+        command=[fill_placeholders(text, values, declared) for text in body.command],
+        name=fill(body.job_name),
         type=body.type,
         priority=body.priority,
         pools=body.pools,
-        locks=[LockWanted(key=fill(lock.key, values, declared), mode=lock.mode) for lock in locks_of(body)],
-        needs=[fill(text, values, declared) for text in body.needs],
-        produces=[fill(text, values, declared) for text in body.produces],
-        flow=filled(body.flow),
+        locks=[
+            LockRequest(key=fill_placeholders(lock.key, values, declared), mode=lock.mode)
+            for lock in lock_templates(body)
+        ],
+        needs=[fill_placeholders(text, values, declared) for text in body.needs],
+        produces=[fill_placeholders(text, values, declared) for text in body.produces],
+        flow=fill(body.flow),
         phase=body.phase,
-        target=filled(body.target),
-        unique=filled(body.unique),
+        target=fill(body.target),
+        unique=fill(body.unique),
         timeout=body.timeout,
         idle_timeout=body.idle_timeout,
         skip_if=body.skip_if,
@@ -147,80 +161,85 @@ def _example(body: TemplateBody, declared: frozenset[str]) -> Submission:
     )
 
 
-def _strange_places(body: TemplateBody, declared: frozenset[str]) -> list[str]:
-    """What is written almost like a declared param stays text, and was hardly meant so."""
-    texts = [*body.command, body.job_name or "", *(text for texts in fixed_texts(body).values() for text in texts)]
-    strange = dict.fromkeys(name for text in texts for name in braced(text) if name not in declared)
-    near = {name: get_close_matches(name, declared, n=1) for name in strange}
+def _warn_undeclared_placeholders(body: TemplateBody, declared: frozenset[str]) -> list[str]:
+    """Warn of braced names that resemble a declared param: they stay literal text, probably by mistake."""
+    texts = [*body.command, body.job_name or "", *(text for texts in list_fixed_texts(body).values() for text in texts)]
+    undeclared = dict.fromkeys(name for text in texts for name in find_braced_names(text) if name not in declared)
+    near = {name: get_close_matches(name, declared, n=1) for name in undeclared}
     return [
-        f"{shortened('{' + name + '}')} is no place and stays as it is: no param {name} is declared, but {meant[0]} is"
-        for name, meant in near.items()
-        if meant
+        f"{shorten_quoted('{' + name + '}')} is literal text, because no param {name} is declared;"
+        f" did you mean {{{matches[0]}}}?"
+        for name, matches in near.items()
+        if matches
     ]
 
 
-def _strange_defaults(body: TemplateBody) -> list[str]:
-    """A default may be incomplete; one that the schema refuses by itself is for every submit to mend."""
+def _warn_invalid_defaults(body: TemplateBody) -> list[str]:
+    """Warn of defaults that the schema refuses. Missing params are no reason: each submit adds its own."""
     if body.params_schema is None:
         return []
-    return [f"default_{text}" for path, text in troubles(body.params_schema, body.default_params) if path]
+    return [f"default_{text}" for path, text in find_errors(body.params_schema, body.default_params) if path]
 
 
-def add(work: Work, name: str, body: TemplateBody, *, actor: str) -> Stored:
-    warnings = check(name, body, work.settings.retry, work.settings.webhooks)
-    _refuse_taken(work, name)
-    return Stored(template=work.session.add_template(name, body, work.now, actor), warnings=warnings)
+def add_template(tx: Transaction, name: str, body: TemplateBody, *, actor: str) -> TemplateOutcome:
+    warnings = check_template(name, body, tx.settings.retry, tx.settings.webhooks)
+    _refuse_used_name(tx, name)
+    return TemplateOutcome(template=tx.session.add_template(name, body, tx.now, actor), warnings=warnings)
 
 
-def _refuse_taken(work: Work, name: str, but: TemplateId | None = None) -> None:
-    there = work.session.templates_by_name([name]).get(name)
-    if there is not None and there.archived_at is None and there.id != but:
+def _refuse_used_name(tx: Transaction, name: str, except_: TemplateId | None = None) -> None:
+    existing = tx.session.templates_by_name([name]).get(name)
+    if existing is not None and existing.archived_at is None and existing.id != except_:
         raise Conflict(
-            f"there is a template {name} already: `rota template change {name}` changes it, `rota template archive"
+            f"template {name} already exists: `rota template change {name}` changes it, `rota template archive"
             f" {name}` frees its name"
-        ).under(".name")
+        ).at_path(".name")
 
 
-def change(work: Work, asked: str, changes: Mapping[str, Any], *, is_whole: bool, actor: str) -> Stored:
-    """To what is named here, the rest as it was; or as a whole. Jobs that exist keep what they have (INV-005)."""
-    template = find(work.session, asked)
-    refuse_strange(changes, OF_CHANGES)
+def change_template(
+    tx: Transaction, reference: str, changes: Mapping[str, Any], *, is_replacement: bool, actor: str
+) -> TemplateOutcome:
+    """Change the named fields, or with `is_replacement` all fields. Existing jobs do not change (INV-005)."""
+    template = find_template(tx.session, reference)
+    refuse_unknown_fields(changes, CHANGE_ONLY_FIELDS)
     fields = {key: value for key, value in changes.items() if key not in ("name", "set_default_params")}
-    was = {} if is_whole else msgspec.to_builtins(template.body)
+    previous = {} if is_replacement else msgspec.to_builtins(template.body)
     added = changes.get("set_default_params")
     if not isinstance(added, dict | None):
-        raise InvalidInput('set_default_params is an object, as in {"model": "small"}').under(".set_default_params")
+        message = 'set_default_params must be an object, as in {"model": "small"}'
+        raise InvalidInput(message).at_path(".set_default_params")
     if added:
-        fields["default_params"] = {**was.get("default_params", {}), **fields.get("default_params", {}), **added}
+        fields["default_params"] = {**previous.get("default_params", {}), **fields.get("default_params", {}), **added}
         check_own_params(fields["default_params"], "set_default_params")
-    body = _body({key: value for key, value in {**was, **fields}.items() if value is not None})
+    body = _parse_body({key: value for key, value in {**previous, **fields}.items() if value is not None})
     name = changes.get("name") or template.name
     if not isinstance(name, str):
-        raise InvalidInput("the name of a template is text").under(".name")
+        raise InvalidInput("the name of a template must be text").at_path(".name")
     changed = msgspec.structs.replace(template, name=name, body=body)
-    warnings = check(name, body, work.settings.retry, work.settings.webhooks)
+    warnings = check_template(name, body, tx.settings.retry, tx.settings.webhooks)
     if template.archived_at is None:
-        _refuse_taken(work, name, template.id)
-    differing = [
+        _refuse_used_name(tx, name, template.id)
+    changed_fields = [
         field for field in TemplateBody.__struct_fields__ if getattr(body, field) != getattr(template.body, field)
     ]
-    differing = differing if name == template.name else ["name", *differing]
-    if differing:
-        work.session.change_template(changed, work.now, actor)
-    return Stored(template=template.id, warnings=warnings, fields=differing)
+    changed_fields = changed_fields if name == template.name else ["name", *changed_fields]
+    if changed_fields:
+        tx.session.change_template(changed, tx.now, actor)
+    return TemplateOutcome(template=template.id, warnings=warnings, fields=changed_fields)
 
 
-def archive(work: Work, asked: str, *, actor: str) -> Template:
-    """It makes no more jobs; those that exist go on as they are. One that is archived already stays so."""
-    template = find(work.session, asked)
+def archive_template(tx: Transaction, reference: str, *, actor: str) -> Template:
+    """Archive a template: no more jobs can be made of it, and existing jobs continue. An archived template does not
+    change."""
+    template = find_template(tx.session, reference)
     if template.archived_at is None:
-        work.session.archive_template(template, work.now, work.now, actor)
+        tx.session.archive_template(template, tx.now, tx.now, actor)
     return template
 
 
-def unarchive(work: Work, asked: str, *, actor: str) -> Template:
-    template = find(work.session, asked)
+def unarchive_template(tx: Transaction, reference: str, *, actor: str) -> Template:
+    template = find_template(tx.session, reference)
     if template.archived_at is not None:
-        _refuse_taken(work, template.name, template.id)
-        work.session.archive_template(template, None, work.now, actor)
+        _refuse_used_name(tx, template.name, template.id)
+        tx.session.archive_template(template, None, tx.now, actor)
     return template

@@ -1,16 +1,20 @@
-"""`tick` by hand: take up what was seen outside, and let this turn start what one tick may."""
+"""`tick` by hand: record the observed facts, and let this turn start the jobs of one tick."""
 
 from __future__ import annotations
 
-from rota.core.pace import Tick, batch_of
-from rota.engine.outside import Sighting, observe
-from rota.engine.work import Work
+from rota.core.pacing import Tick, effective_batch_size
+from rota.engine.facts import Observation, record_observation
+from rota.engine.transaction import Transaction
 
 
-def tick(work: Work, sighting: Sighting, *, batch: int | None) -> None:
-    """Those that come together are one tick: the largest batch counts."""
-    observe(work, sighting)
-    most = batch_of(work.settings.batch_size, work.settings.heartbeat) if batch is None else batch
-    if work.tick is not None:
-        most = None if most is None or work.tick.batch is None else max(most, work.tick.batch)
-    work.tick = Tick(batch=most)
+def request_tick(tx: Transaction, observation: Observation, *, batch_size: int | None) -> None:
+    """Request a tick in this turn. Requests of the same turn are one tick, with the largest batch size."""
+    record_observation(tx, observation)
+    limit = (
+        effective_batch_size(tx.settings.batch_size, tx.settings.dispatch_interval)
+        if batch_size is None
+        else batch_size
+    )
+    if tx.manual_tick is not None:
+        limit = None if limit is None or tx.manual_tick.batch_size is None else max(limit, tx.manual_tick.batch_size)
+    tx.manual_tick = Tick(batch_size=limit)

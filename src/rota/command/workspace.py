@@ -1,7 +1,7 @@
-"""What a submit asks of git before it is stored: the repository, the base, and the patch to begin with.
+"""Workspaces of a submit, resolved with git before it is stored: the repository, the base and the input patch.
 
-It takes as long as git does, so it runs in a thread of its own, before the engine hears of the submit. What cannot be
-had is refused by name, and nothing is stored.
+Git may be slow, so this runs in a thread of its own before the engine receives the submit. A reference that cannot be
+resolved is refused by name, and nothing is stored.
 """
 
 from __future__ import annotations
@@ -10,134 +10,148 @@ import os
 import time
 from collections.abc import Sequence
 
-from rota.command.submission import Submission, Surroundings
-from rota.core.workspace import Workspace
-from rota.errors import InvalidInput, within
-from rota.executor.workspace.git import Git, GitError, TooLarge
-from rota.executor.workspace.input import path_of, show_input, take_input
+from rota.command.submission import DefaultEnvironment, Submission
+from rota.core.workspace import WorkspaceSpec
+from rota.errors import InvalidInput, error_path
+from rota.executor.workspace.git import Git, GitError, GitOutputTooLarge
+from rota.executor.workspace.input_patch import capture_input, link_input, patch_path
 from rota.ids import JobId
+from rota.naming import has_line_break
 
-LIMIT = 30.0
-"""Seconds for all that one submit asks of git."""
-MOST_INPUT = 64 << 20
-
-
-def asks_for_one(wanted: Submission) -> bool:
-    return bool(wanted.worktree or wanted.patch or wanted.with_diff or wanted.base is not None)
+GIT_TIMEOUT = 30.0
+"""Seconds for all git commands of one submit."""
+MAX_INPUT_BYTES = 64 << 20
 
 
-def _first_asked(wanted: Submission) -> str:
-    return next(field for field in ("worktree", "patch", "with_diff") if getattr(wanted, field))
+def needs_workspace(submission: Submission) -> bool:
+    return bool(submission.worktree or submission.patch or submission.with_diff or submission.base is not None)
 
 
-def prepare(
-    wanted: Sequence[Submission], around: Surroundings, home: str, *, keeps_inputs: bool = True
-) -> list[Workspace | None]:
-    """The workspace of each; none where none is asked for. A rehearsal keeps no patch: that is a file in the home."""
-    asked = _Asked(home, keeps_inputs=keeps_inputs)
-    found: list[Workspace | None] = []
-    for n, member in enumerate(wanted):
-        with within(f".jobs[{n}]"):
-            found.append(asked.workspace(member, member.cwd or around.cwd) if asks_for_one(member) else None)
-    return found
+def _first_workspace_field(submission: Submission) -> str:
+    return next(field for field in ("worktree", "patch", "with_diff") if getattr(submission, field))
 
 
-def show_inputs(home: str, jobs: Sequence[JobId], workspaces: Sequence[Workspace | None]) -> None:
-    """What each job begins with is to be seen from the start. It is put there again when the job starts, so what goes
-    wrong here is no loss."""
+def prepare_workspaces(
+    submissions: Sequence[Submission], default_environment: DefaultEnvironment, home: str, *, stores_inputs: bool = True
+) -> list[WorkspaceSpec | None]:
+    """Return the workspace of each submission, or None if it requests none. A dry run passes `stores_inputs=False`, as
+    an input patch is a file in the home."""
+    resolver = _WorkspaceResolver(home, stores_inputs=stores_inputs)
+    workspaces: list[WorkspaceSpec | None] = []
+    for n, member in enumerate(submissions):
+        with error_path(f".jobs[{n}]"):
+            workspaces.append(
+                resolver.resolve(member, member.cwd or default_environment.cwd) if needs_workspace(member) else None
+            )
+    return workspaces
+
+
+def link_inputs(home: str, jobs: Sequence[JobId], workspaces: Sequence[WorkspaceSpec | None]) -> None:
+    """Link the input patch of each job into its directory, to be visible from the start. The start of the job links it
+    again, so an error here is harmless."""
     for job, workspace in zip(jobs, workspaces, strict=True):
-        if workspace is not None and workspace.input is not None:
+        if workspace is not None and workspace.input_patch is not None:
             directory = f"{home}/jobs/{job}"
             try:
                 os.makedirs(directory, 0o700, exist_ok=True)  # noqa: PTH103
-                show_input(path_of(home, workspace.input), directory)
+                link_input(patch_path(home, workspace.input_patch), directory)
             except OSError:
                 return
 
 
-class _Asked:
-    """git, asked once for each directory: the jobs of a batch have most often the same."""
+class _WorkspaceResolver:
+    """Resolver that runs git once for each directory: the jobs of a batch mostly share one."""
 
-    def __init__(self, home: str, *, keeps_inputs: bool) -> None:
+    def __init__(self, home: str, *, stores_inputs: bool) -> None:
         self._home = home
-        self._keeps_inputs = keeps_inputs
-        self._deadline = time.monotonic() + LIMIT
-        self._places: dict[str, tuple[str, str, str]] = {}
+        self._stores_inputs = stores_inputs
+        self._deadline = time.monotonic() + GIT_TIMEOUT
+        self._locations: dict[str, tuple[str, str, str]] = {}
         self._bases: dict[tuple[str, str | None], str] = {}
         self._inputs: dict[str, str] = {}
 
-    def workspace(self, wanted: Submission, cwd: str) -> Workspace:
-        if wanted.base is not None and not wanted.worktree:
-            said = "`base` is what a worktree is made from: ask for `worktree` too, or leave `base` out"
-            raise InvalidInput(said).under(".base")
-        with within(f".{_first_asked(wanted)}"):
-            repository, top, below = self._place(cwd)
-        with within(".worktree" if wanted.base is None else ".base"):
-            base = self._base(cwd, wanted.base) if wanted.worktree else None
-        with within(".with_diff"):
-            taken = self._input(top) if wanted.with_diff and self._keeps_inputs else None
-        return Workspace(repository=repository, below=below, base=base, patch=bool(wanted.patch), input=taken)
+    def resolve(self, submission: Submission, cwd: str) -> WorkspaceSpec:
+        if submission.base is not None and not submission.worktree:
+            message = "`base` needs a worktree: add `worktree`, or leave `base` out"
+            raise InvalidInput(message).at_path(".base")
+        with error_path(f".{_first_workspace_field(submission)}"):
+            repository, top, subdirectory = self._locate(cwd)
+        with error_path(".worktree" if submission.base is None else ".base"):
+            base = self._resolve_base(cwd, submission.base) if submission.worktree else None
+        with error_path(".with_diff"):
+            input_patch = self._store_input(top) if submission.with_diff and self._stores_inputs else None
+        return WorkspaceSpec(
+            repository=repository,
+            subdirectory=subdirectory,
+            base=base,
+            patch=bool(submission.patch),
+            input_patch=input_patch,
+        )
 
-    def _place(self, cwd: str) -> tuple[str, str, str]:
-        """The git common directory, the top of the working tree, and the way from there."""
-        if cwd not in self._places:
+    def _locate(self, cwd: str) -> tuple[str, str, str]:
+        """Return the git common directory, the top of the working tree, and the path from there to `cwd`."""
+        if cwd not in self._locations:
             git = Git(cwd, self._deadline)
             try:
-                found = git("rev-parse", "--path-format=absolute", "--git-common-dir")
-                words = ("rev-parse", "--path-format=absolute", "--show-toplevel", "--show-prefix")
-                top, below = git(*words).split("\n")[:2] if _is_in_a_tree(git) else ("", "")
-            except (GitError, ValueError) as error:
-                raise InvalidInput(_no_repository(cwd, str(error))) from None
+                common_directory = git("rev-parse", "--path-format=absolute", "--git-common-dir")
+                arguments = ("rev-parse", "--path-format=absolute", "--show-toplevel", "--show-prefix")
+                lines = git(*arguments) if _is_in_work_tree(git) else "\n"
+            except GitError as error:
+                raise InvalidInput(_explain_no_repository(cwd, str(error))) from None
+            top, _, subdirectory = lines.partition("\n")
+            if has_line_break(common_directory) or has_line_break(top) or has_line_break(subdirectory):
+                message = f"the path of the repository around {cwd!r}, or of the directory in it, has a line break"
+                raise InvalidInput(f"{message}; rename the directory, or name another `cwd`")
             if not top:
                 raise InvalidInput(
                     f"{cwd} is not inside a git working tree, only in a repository without one; name another `cwd`"
                 )
-            self._places[cwd] = found, top, below.rstrip("/")
-        return self._places[cwd]
+            self._locations[cwd] = common_directory, top, subdirectory.rstrip("/")
+        return self._locations[cwd]
 
-    def _base(self, cwd: str, named: str | None) -> str:
-        if (cwd, named) not in self._bases:
-            if named is not None and (not named or named.startswith("-") or "\x00" in named):
-                raise InvalidInput(f"unknown `base`: {named!r}; name a branch, a tag or a commit")
+    def _resolve_base(self, cwd: str, reference: str | None) -> str:
+        if (cwd, reference) not in self._bases:
+            if reference is not None and (not reference or reference.startswith("-") or "\x00" in reference):
+                raise InvalidInput(f"unknown `base`: {reference!r}; name a branch, a tag or a commit")
             git = Git(cwd, self._deadline)
             try:
-                found = git.maybe(
-                    "rev-parse", "--verify", "--quiet", "--end-of-options", f"{named or 'HEAD'}^{{commit}}"
+                commit = git.try_run(
+                    "rev-parse", "--verify", "--quiet", "--end-of-options", f"{reference or 'HEAD'}^{{commit}}"
                 )
             except GitError as error:
-                raise InvalidInput(f"`base` cannot be looked up: {error}") from None
-            if found is None:
-                raise InvalidInput(_unknown_base(cwd, named))
-            self._bases[cwd, named] = found
-        return self._bases[cwd, named]
+                raise InvalidInput(f"`base` cannot be resolved: {error}") from None
+            if commit is None:
+                raise InvalidInput(_explain_unknown_base(cwd, reference))
+            self._bases[cwd, reference] = commit
+        return self._bases[cwd, reference]
 
-    def _input(self, top: str) -> str:
+    def _store_input(self, top: str) -> str:
         if top not in self._inputs:
             try:
-                self._inputs[top] = take_input(Git(top, self._deadline), self._home, most=MOST_INPUT)
-            except TooLarge:
+                self._inputs[top] = capture_input(Git(top, self._deadline), self._home, max_bytes=MAX_INPUT_BYTES)
+            except GitOutputTooLarge:
                 raise InvalidInput(
-                    f"what is not committed in {top} makes a patch of more than {MOST_INPUT >> 20} MiB; "
-                    "commit it, have git ignore it, or leave `with_diff` out"
+                    f"the uncommitted changes in {top} make a patch of more than {MAX_INPUT_BYTES >> 20} MiB; "
+                    "commit them, let git ignore them, or leave `with_diff` out"
                 ) from None
             except (GitError, OSError) as error:
-                raise InvalidInput(f"`with_diff`: what is not committed in {top} cannot be taken: {error}") from None
+                raise InvalidInput(f"`with_diff`: the uncommitted changes in {top} cannot be read: {error}") from None
         return self._inputs[top]
 
 
-def _is_in_a_tree(git: Git) -> bool:
+def _is_in_work_tree(git: Git) -> bool:
     return git("rev-parse", "--is-inside-work-tree") == "true"
 
 
-def _no_repository(cwd: str, said: str) -> str:
-    if "not a git repository" in said:
+def _explain_no_repository(cwd: str, message: str) -> str:
+    if "not a git repository" in message:
         return (
             f"not in a git repository: {cwd}; `worktree`, `patch` and `with_diff` need one around the working directory"
         )
-    return f"the repository around {cwd} cannot be used: {said}"
+    return f"the repository around {cwd} cannot be used: {message}"
 
 
-def _unknown_base(cwd: str, named: str | None) -> str:
-    if named is None:
+def _explain_unknown_base(cwd: str, reference: str | None) -> str:
+    if reference is None:
         return f"the repository around {cwd} has no commit yet to make a worktree from; commit something first"
-    return f"unknown `base`: {named}; it names no commit of the repository around {cwd}"
+    return f"unknown `base`: {reference}; it names no commit of the repository around {cwd}"

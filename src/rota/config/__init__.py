@@ -1,52 +1,53 @@
-"""`rota.toml`: what a home has set, read whole or refused whole, and changed one key at a time.
+"""Configuration file `rota.toml`: accepted or refused as a whole, and edited one key at a time.
 
-A section is one frozen Struct and one field of `Config`: its fields are its keys, their annotations say what
-they take, their defaults what holds when the line is absent. An option is here only once something obeys it.
-`[pools]` is the exception: its keys are pool names (DEC-011 and CON-002 are its defaults), and the user's
-lines are laid over them. `[retry.NAME]` is the other: a policy of that name, which has what `[retry]` has unless it
-says otherwise. `[queue.FLOW]` is a third: the limits of that flow, off unless it sets them. `[display.list]` and
-`[display.show]` are sections whose names have two parts.
+A section is a frozen Struct and a field of `Config`. The fields of the Struct are the keys of the section: annotations
+define the accepted values, defaults apply if the key is absent. Exceptions:
 
-    load     the file as it is; an unknown key is an error that names the nearest known one
-    listing  every key with its value, as plain data
-    edit     one key set in the file; comments and layout stay
+- The keys of `[pools]` are pool names. The user's keys are merged over the defaults (DEC-011, CON-002).
+- `[retry.NAME]` defines the retry policy NAME, which inherits from `[retry]`.
+- `[queue.FLOW]` defines the limits of the flow FLOW, which are off by default and inherit nothing.
+- `[display.list]` and `[display.show]` are sections with two-part names.
+
+    load         read the file; an unknown key is an error that suggests the nearest known key
+    list_values  return every key with its value, as plain data
+    edit         set one key in the file and keep comments and layout
 """
 
 from __future__ import annotations
 
 from rota.config.editing import UNSET, edit
-from rota.config.reading import get, listing, load
+from rota.config.reading import get, list_values, load
 from rota.config.section import (
     DEFAULT_POLICIES,
     DEFAULT_POOLS,
-    Breaker,
+    BreakerConfig,
     Config,
-    Direct,
-    Gc,
-    Log,
-    Queue,
-    Retry,
-    Scheduler,
-    Server,
-    Store,
+    DirectConfig,
+    GcConfig,
+    LogConfig,
+    QueueConfig,
+    RetryConfig,
+    SchedulerConfig,
+    ServerConfig,
+    StoreConfig,
 )
 
 __all__ = [
     "DEFAULT_POLICIES",
     "DEFAULT_POOLS",
     "UNSET",
-    "Breaker",
+    "BreakerConfig",
     "Config",
-    "Direct",
-    "Gc",
-    "Log",
-    "Queue",
-    "Retry",
-    "Scheduler",
-    "Server",
-    "Store",
+    "DirectConfig",
+    "GcConfig",
+    "LogConfig",
+    "QueueConfig",
+    "RetryConfig",
+    "SchedulerConfig",
+    "ServerConfig",
+    "StoreConfig",
     "edit",
     "get",
-    "listing",
+    "list_values",
     "load",
 ]

@@ -1,4 +1,4 @@
-"""What installed packages bring to Rota as entry points: policies that the configuration or a request names."""
+"""Policies that installed packages provide as entry points, and that the configuration or a request names."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class Kind:
-    """One kind of policy."""
+class PolicyKind:
+    """Kind of policy that packages can provide."""
 
-    def __init__(self, what: str, *, group: str, method: str, own: Sequence[str], instead: str) -> None:
-        self.what = what
+    def __init__(self, label: str, *, group: str, method: str, builtin_names: Sequence[str], remedy: str) -> None:
+        self.label = label
         self.group = group
         self.method = method
-        """How what it must be able to do is called."""
-        self.own = own
-        """Names that are Rota's, whatever a package brings under them."""
-        self.instead = instead
-        """What to do about one that cannot be used."""
+        """Signature of the method that a policy must have."""
+        self.builtin_names = builtin_names
+        """Names of built-in policies; an entry point with such a name is ignored."""
+        self.remedy = remedy
+        """Advice for a policy that cannot be loaded."""
 
 
-def load(kind: Kind, name: str) -> Any:
-    """What a package brings: a class that can be made without arguments, or an object."""
-    found = entry_points(kind)
-    if name not in found:
+def load_policy(kind: PolicyKind, name: str) -> Any:
+    """Load the policy: an entry point is an object, or a class that takes no arguments."""
+    entry_points = find_entry_points(kind)
+    if name not in entry_points:
         raise InvalidInput(
-            f"no {kind.what} is called {name!r}; there is {', '.join([*kind.own, *sorted(found)])}"
-            f" (a package adds one by an entry point in the group {kind.group})"
+            f"unknown {kind.label} {name!r}; known: {', '.join([*kind.builtin_names, *sorted(entry_points)])}"
+            f" (a package adds a policy with an entry point in the group {kind.group})"
         )
     try:
-        loaded = found[name].load()
+        loaded = entry_points[name].load()
         policy = loaded() if isinstance(loaded, type) else loaded
     except (Exception, SystemExit) as error:
-        raise InvalidInput(f"the {kind.what} {name} cannot be loaded: {error!r}; mend it, or {kind.instead}") from error
+        raise InvalidInput(f"the {kind.label} {name} cannot be loaded: {error!r}; fix it, or {kind.remedy}") from error
     if not callable(getattr(policy, kind.method.partition("(")[0], None)):
-        raise InvalidInput(f"{name} is no {kind.what}: it has no method {kind.method}")
+        raise InvalidInput(f"{name} is not a {kind.label}: it has no method {kind.method}")
     return policy
 
 
-def entry_points(kind: Kind) -> dict[str, EntryPoint]:
-    """By name; where two packages use one name, which of them is meant nobody can know, and the first is taken."""
-    from importlib import metadata  # it takes longer to load than all the rest, and hardly anybody needs it
+def find_entry_points(kind: PolicyKind) -> dict[str, EntryPoint]:
+    """Return the entry points by name. If two packages use the same name, the first one is used."""
+    from importlib import metadata  # slow to import, and rarely needed
 
-    found: dict[str, EntryPoint] = {}
-    for each in metadata.entry_points(group=kind.group):
-        if each.name not in kind.own:
-            found.setdefault(each.name, each)
-    return found
+    entry_points: dict[str, EntryPoint] = {}
+    for entry_point in metadata.entry_points(group=kind.group):
+        if entry_point.name not in kind.builtin_names:
+            entry_points.setdefault(entry_point.name, entry_point)
+    return entry_points

@@ -1,4 +1,4 @@
-"""The sections: what each key takes, and what holds when its line is absent."""
+"""Sections of the configuration: keys, their types and their defaults."""
 
 from __future__ import annotations
 
@@ -10,286 +10,310 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 from msgspec import Meta
 
-_MOST = 2**31 - 1
+from rota.naming import LINE_BREAKS
+
+_MAX_INTEGER = 2**31 - 1
 
 PoolSize = Annotated[
-    int, Meta(ge=-1, le=_MOST, description=f"a whole number up to {_MOST}; -1 is no limit, 0 lets nothing new start")
+    int,
+    Meta(
+        ge=-1,
+        le=_MAX_INTEGER,
+        description=f"a whole number up to {_MAX_INTEGER}; -1 means no limit, 0 starts no new jobs",
+    ),
 ]
-Count = Annotated[int, Meta(ge=1, le=_MOST, description=f"a whole number from 1 to {_MOST}")]
+Count = Annotated[int, Meta(ge=1, le=_MAX_INTEGER, description=f"a whole number from 1 to {_MAX_INTEGER}")]
 
 ByteCount = Annotated[int, Meta(ge=1, le=2**62, description="a whole number of bytes, from 1")]
-OffOrCount = Annotated[Count | Literal["off"], Meta(description=f'a whole number from 1 to {_MOST}, or "off"')]
+OffOrCount = Annotated[Count | Literal["off"], Meta(description=f'a whole number from 1 to {_MAX_INTEGER}, or "off"')]
 
-QueueLimit = Annotated[
-    Count | Literal["off", "auto"], Meta(description=f'a whole number from 1 to {_MOST}, "auto", or "off"')
+QueueLimitSetting = Annotated[
+    Count | Literal["off", "auto"], Meta(description=f'a whole number from 1 to {_MAX_INTEGER}, "auto", or "off"')
 ]
 
-Url = Annotated[str, Meta(pattern=r"^postgres(ql)?://", description="the address of a database, postgresql://…")]
+StoreUrl = Annotated[str, Meta(pattern=r"^postgres(ql)?://", description="the URL of a database, postgresql://…")]
 
-FilePath = Annotated[str, Meta(pattern=r"^[^\x00]+$", description="a path, from the home if it is not absolute")]
+FilePath = Annotated[
+    str,
+    Meta(
+        pattern=rf"^[^\x00{LINE_BREAKS}]+\Z", description="a path, relative to the home directory if it is not absolute"
+    ),
+]
 
 PlanDoc = Annotated[
-    str, Meta(pattern=r"^[^/\x00][^\x00]*\{slug\}[^\x00]*$", description="a path in the repository, with {slug} in it")
+    str,
+    Meta(
+        pattern=rf"^(?!/)[^\x00{LINE_BREAKS}]*\{{slug\}}[^\x00{LINE_BREAKS}]*\Z",
+        description="a path in the repository that contains {slug}",
+    ),
 ]
 
-MissingProducer = Annotated[Literal["block", "wait"], Meta(description='"block" or "wait"')]
 
-Span = Annotated[timedelta, Meta(description='a duration longer than nothing, such as "300ms" or "2m30s"')]
-"""One that would make no sense as nought."""
-OffOrSpan = Annotated[timedelta | Literal["off"], Meta(description='a duration such as "24h", or "off"')]
+PositiveDuration = Annotated[timedelta, Meta(description='a duration above zero, such as "300ms" or "2m30s"')]
+"""Duration above zero."""
+DelayList = Annotated[
+    tuple[timedelta, ...], Meta(min_length=1, description='durations, such as 30s,5m or in the file ["30s", "5m"]')
+]
+OffOrDuration = Annotated[timedelta | Literal["off"], Meta(description='a duration such as "24h", or "off"')]
 
-Heartbeat = Annotated[
+DispatchIntervalSetting = Annotated[
     timedelta | Literal["off", "manual"], Meta(description='a duration such as "3m", or "manual", or "off"')
 ]
-Policy = Annotated[str, Meta(description="the name of a concurrency policy")]
+PolicyName = Annotated[str, Meta(description="the name of a concurrency policy")]
 
 Days = Annotated[int, Meta(ge=0, le=36_500, description="a whole number of days from 0 to 36500")]
 
 Retries = Annotated[int, Meta(ge=0, le=1000, description="a whole number from 0 to 1000")]
 Multiplier = Annotated[float, Meta(ge=1, le=100, description="a number from 1 to 100")]
-Jitter = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1, as a part of the delay")]
-ExitCodes = Annotated[
+Jitter = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1, as a fraction of the delay")]
+ExitCodeList = Annotated[
     tuple[Annotated[int, Meta(ge=1, le=255)], ...],
-    Meta(description="exit codes from 1 to 255, as [1, 75]; [] is every failure"),
+    Meta(description="exit codes from 1 to 255, such as [1, 75]; [] means every failure"),
+]
+CgroupMode = Annotated[Literal["auto", "off"], Meta(description='"auto" or "off"')]
+UnknownExit = Annotated[Literal["retry", "hold"], Meta(description='"retry" or "hold"')]
+
+NetworkList = Annotated[
+    tuple[str, ...],
+    Meta(description='networks, such as 169.254.1.0/24 or in the file ["169.254.1.0/24"]; [] means none'),
 ]
 
-Networks = Annotated[
-    tuple[str, ...], Meta(description='networks, as 169.254.1.0/24 or in the file ["169.254.1.0/24"]; [] is none')
-]
-
-Address = Annotated[
+ServerHost = Annotated[
     str,
     Meta(
-        pattern=r"^[0-9A-Za-z_.:%-]+$",
+        pattern=r"^[0-9A-Za-z_.:%-]+\Z",
         description="an address of this machine, or its name: 127.0.0.1, ::1, 0.0.0.0 or localhost, without a port",
     ),
 ]
-Port = Annotated[
+ServerPort = Annotated[
     Annotated[int, Meta(ge=0, le=65_535)] | Literal["off"],
-    Meta(description='a port from 1 to 65535, 0 for any that is free, or "off"'),
+    Meta(description='a port from 1 to 65535, 0 for any free port, or "off"'),
 ]
-Hosts = Annotated[
+HostNames = Annotated[
     tuple[str, ...],
-    Meta(
-        description='names as they stand in a URL, as rota.example.org or in the file ["rota.example.org"]; [] is none'
-    ),
+    Meta(description='hosts as in a URL, such as rota.example.org or in the file ["rota.example.org"]; [] means none'),
 ]
 
 DEFAULT_POOLS: Mapping[str, int] = {"global": 1, "flow/*": 1, "resource/ollama": 1}
 
 
-class Scheduler(msgspec.Struct, frozen=True, kw_only=True):
-    """`[scheduler]`: the pace of the tick, and how long the scheduler waits for processes."""
+class SchedulerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """`[scheduler]`: the dispatch of jobs, and how long the scheduler waits for processes."""
 
     batch_size: Count | None = None
-    """The most jobs one tick starts; absent, as many as there is room for."""
+    """Maximum number of jobs that one tick starts; no limit if absent."""
     spawn_delay: timedelta = timedelta()
-    """From one start to the next, at least."""
-    heartbeat: Heartbeat = "off"
-    """How often jobs start, or "manual": only with `rota tick`. Off, whenever something happens."""
-    policy: Policy = "pools"
-    """What decides which pools a job draws from: the pools as configured, or one that a package brings."""
+    """Minimum delay between two starts."""
+    dispatch_interval: DispatchIntervalSetting = "off"
+    """Interval between ticks. "off": tick on every change. "manual": tick only on `rota tick`."""
+    policy: PolicyName = "pools"
+    """Concurrency policy, which decides the pool demand of a job: "pools", or a policy that a package provides."""
     grace: timedelta = timedelta(seconds=30)
-    """How long running jobs may go on after a shutdown was asked for, before they are left to the supervisor."""
+    """How long a shutdown waits for running jobs before it leaves them to the supervisor."""
     kill_after: timedelta = timedelta(seconds=5)
-    """From TERM to KILL when a job is ended."""
-    start_timeout: Span = timedelta(minutes=5)
-    """A start that is not confirmed for so long has failed."""
+    """Delay between TERM and KILL when a job is ended."""
+    start_timeout: PositiveDuration = timedelta(minutes=5)
+    """Timeout for responses of the supervisor and confirmations of starts. After it, no jobs start."""
+    cgroups: CgroupMode = "auto"
+    """Whether runs get a cgroup: "auto" if the supervisor can create one, "off" never. A running supervisor keeps the
+    setting it was started with."""
     hold_file: FilePath | None = None
-    """While there is a file at this path, nothing new starts; absent, none is looked for."""
+    """Path of the hold file: while the file exists, no new jobs start."""
 
 
-class Retry(msgspec.Struct, frozen=True, kw_only=True):
-    """`[retry]`: how a job that failed is tried again, if it is."""
+class RetryConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """`[retry]`: automatic retries of failed jobs."""
 
     max_retries: Retries = 3
-    """Automatic retries after the first run, for jobs that do not say how many."""
+    """Automatic retries after the first run, for jobs that do not set a number."""
     base: timedelta = timedelta(seconds=10)
-    """How long after the first failure; each further delay is `multiplier` times the one before."""
+    """Delay after the first failure. Each further delay is `multiplier` times the previous one."""
     multiplier: Multiplier = 2.0
     jitter: Jitter = 0.1
     cap: timedelta = timedelta(minutes=5)
-    """No delay is longer."""
-    exit_codes: ExitCodes = ()
-    """Failures with other codes are final; empty, none is."""
+    """Maximum delay."""
+    exit_codes: ExitCodeList = ()
+    """Exit codes that are retried; all if empty."""
+    unknown_exit: UnknownExit = "retry"
+    """Whether a run with an unknown exit status is retried like any failure ("retry") or not ("hold")."""
 
 
 DEFAULT_POLICIES: Mapping[str, Mapping[str, Any]] = {"fleet": {"max_retries": 5, "base": timedelta(seconds=30)}}
-"""`fleet` is what a job with a flow gets unless it says otherwise."""
+"""Built-in policies. `fleet` is the default of jobs with a flow."""
 
 
-def policies_of(retry: Retry, lines: Mapping[str, Mapping[str, Any]]) -> dict[str, Retry]:
+def build_policies(retry: RetryConfig, overrides: Mapping[str, Mapping[str, Any]]) -> dict[str, RetryConfig]:
     return {
-        name: msgspec.structs.replace(retry, **{**DEFAULT_POLICIES.get(name, {}), **lines.get(name, {})})
-        for name in sorted({*DEFAULT_POLICIES, *lines})
+        name: msgspec.structs.replace(retry, **{**DEFAULT_POLICIES.get(name, {}), **overrides.get(name, {})})
+        for name in sorted({*DEFAULT_POLICIES, *overrides})
     }
 
 
-class Breaker(msgspec.Struct, frozen=True, kw_only=True):
-    """`[breaker]`: when starts that fail are given up, and when a type or target whose runs fail is held."""
+class BreakerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """`[breaker]`: limits of failed starts, and circuit breakers of types and targets."""
 
     dispatch_failures: Count = 3
-    """A job is given up when it could not be started so often in a row."""
-    window: Span = timedelta(minutes=10)
-    """Failures older than this do not count."""
+    """Number of consecutive failed starts after which a job is abandoned."""
+    start_delays: DelayList = (timedelta(seconds=30), timedelta(minutes=5))
+    """Delays after the first failed start, the second and so on; the last delay repeats."""
+    window: PositiveDuration = timedelta(minutes=10)
+    """Age after which a failure does not count."""
     failures: OffOrCount = 20
-    """Failed runs of one type or target within the window that open its breaker."""
-    cool_down: Span = timedelta(minutes=10)
-    """How long an open breaker holds its jobs before it lets one try."""
+    """Number of failed runs of a type or target within the window that opens its breaker."""
+    cool_down: PositiveDuration = timedelta(minutes=10)
+    """How long an open breaker holds its jobs before it lets one job probe."""
 
 
-Route = Annotated[str, Meta(description="the name of a template")]
-OWN_PATHS = ("api", "health", "ready", "metrics", "openapi.json", "docs", "problems", "jobs", "scheduler", "web")
-"""What the first part of a route cannot be: these are Rota's own."""
-ROUTE_FORMS = (
-    "a route is a path such as /story/generate, of letters, digits and _ - . / that does not end in /, and none of"
-    f" Rota's own: {', '.join(f'/{each}' for each in OWN_PATHS)}"
+RouteTemplate = Annotated[str, Meta(description="the name of a template")]
+RESERVED_PATHS = ("api", "health", "ready", "metrics", "openapi.json", "docs", "problems", "jobs", "scheduler", "web")
+"""Reserved first parts of a route, which Rota uses itself."""
+ROUTE_RULE = (
+    "a route is a path such as /story/generate, of letters, digits and _ - . /, that does not end in / or start with a"
+    f" reserved path: {', '.join(f'/{path}' for path in RESERVED_PATHS)}"
 )
 
 
 def is_route(path: str) -> bool:
-    """Whether it can run a template: it hides none of Rota's own paths."""
+    """Return whether the path is valid as a route and hides no reserved path."""
     is_path = re.fullmatch(r"(/[A-Za-z0-9_.-]+)+", path) is not None and not {".", ".."} & set(path.split("/"))
-    return is_path and path.split("/")[1] not in OWN_PATHS
+    return is_path and path.split("/")[1] not in RESERVED_PATHS
 
 
-class Direct(msgspec.Struct, frozen=True, kw_only=True):
-    """`[direct]`: how long a direct execution waits, and how long its client may be silent."""
+class DirectConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """`[direct]`: timeouts of direct executions and their clients."""
 
-    wait: Span = timedelta(minutes=5)
-    """For its turn; then it is given up. For those that do not say it themselves."""
-    lease: Span = timedelta(minutes=10)
-    """From one word of a client without a connection to the next."""
+    wait: PositiveDuration = timedelta(minutes=5)
+    """Default time to wait for capacity before a direct execution is cancelled."""
+    lease: PositiveDuration = timedelta(minutes=10)
+    """Maximum time between two requests of a client that has no open connection."""
 
 
-class Webhooks(msgspec.Struct, frozen=True, kw_only=True):
-    """`[webhooks]`: how often a message is tried that its receiver does not take, and where none is sent."""
+class WebhooksConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """`[webhooks]`: retries of deliveries, and permitted addresses."""
 
     retries: Retries = 3
-    """After the first try."""
-    base: Span = timedelta(seconds=5)
-    """How long after the first try; each further delay is twice the one before."""
-    timeout: Span = timedelta(seconds=30)
-    """For a whole exchange, from the connection to the end of the answer."""
-    allow: Networks = ()
-    """Networks that messages are sent to though link-local and metadata addresses are refused."""
+    """Retries after the first attempt."""
+    base: PositiveDuration = timedelta(seconds=5)
+    """Delay after the first attempt. Each further delay is twice the previous one."""
+    timeout: PositiveDuration = timedelta(seconds=30)
+    """Timeout of a whole exchange, from the connection to the end of the response."""
+    allow: NetworkList = ()
+    """Networks that messages may be sent to although they contain link-local or metadata addresses."""
 
 
-class Gc(msgspec.Struct, frozen=True, kw_only=True):
-    """`[gc]`: how long what has ended is kept."""
+class GcConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """`[gc]`: retention of ended jobs."""
 
     days: Days = 7
-    """What ended longer ago is removed, unless something that stays refers to it."""
-    interval: OffOrSpan = timedelta(days=1)
-    """How often that is done unasked, or never."""
+    """Age after which an ended job is removed, unless a kept object refers to it."""
+    interval: OffOrDuration = timedelta(days=1)
+    """Interval of automatic collections, or "off"."""
 
 
-class Queue(msgspec.Struct, frozen=True, kw_only=True):
-    """`[queue]`: how many jobs may stand ready, in all or in `[queue.FLOW]` of one flow."""
+class QueueConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """`[queue]`: limits of ready jobs, of all jobs or with `[queue.FLOW]` of one flow."""
 
-    soft_limit: QueueLimit = "off"
-    """From so many on a submit is warned."""
-    hard_limit: QueueLimit = "off"
-    """From so many on it is put off."""
+    soft_limit: QueueLimitSetting = "off"
+    """Number of ready jobs from which a submit gets a warning."""
+    hard_limit: QueueLimitSetting = "off"
+    """Number of ready jobs from which a submit is deferred."""
 
 
-class Server(msgspec.Struct, frozen=True, kw_only=True):
-    """`[server]`: where the scheduler is reached beside its socket."""
+class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """`[server]`: the TCP address of the scheduler."""
 
-    host: Address = "127.0.0.1"
-    """Any but a loopback address only with both of the files below."""
-    port: Port = 7682
+    host: ServerHost = "127.0.0.1"
+    """Address to listen on. An address other than loopback requires TLS."""
+    port: ServerPort = 7682
     tls_cert: FilePath | None = None
-    """The certificate, with those between it and its root, in PEM."""
+    """Path of the certificate and its intermediate certificates, in PEM."""
     tls_key: FilePath | None = None
-    """Its key, without a passphrase."""
-    allowed_hosts: Hosts = ()
-    """Names by which it is asked for, beside those of the machine itself."""
+    """Path of the private key of the certificate, without a passphrase."""
+    allowed_hosts: HostNames = ()
+    """Host names that requests may use, in addition to those of the machine."""
 
 
-class Store(msgspec.Struct, frozen=True, kw_only=True):
-    """`[store]`: where the records are kept."""
+class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """`[store]`: the database."""
 
-    url: Url | None = None
-    """`postgresql://…`; absent, the file in the home."""
+    url: StoreUrl | None = None
+    """URL `postgresql://…`; if absent, the SQLite file in the home."""
 
 
-class Artifacts(msgspec.Struct, frozen=True, kw_only=True):
-    """`[artifacts]`: where they are looked for, and what becomes of a job when nobody is to produce what it needs."""
+class ArtifactsConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """`[artifacts]`: locations of artifacts."""
 
     plan_doc: PlanDoc = "plans/{slug}.md"
-    """The path of a plan in the tree of its branch."""
-    missing_producer: MissingProducer = "block"
-    """For jobs that do not say it themselves."""
+    """Path of a plan in the tree of its branch."""
 
 
-class Log(msgspec.Struct, frozen=True, kw_only=True):
-    """`[log]`: what the jobs write, and what the scheduler says of its queue."""
+class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """`[log]`: warnings about the output of jobs, and the log of the queue depth."""
 
     max_bytes: ByteCount | None = None
-    """A stream with more than this is warned of; nothing is cut off, and nobody is ended. Absent, never."""
-    depth_interval: OffOrSpan = timedelta(seconds=30)
-    """How often the scheduler logs what waits, while anything does, or never."""
+    """Size of an output stream that causes a warning. The job and the stream continue. No warnings if absent."""
+    depth_interval: OffOrDuration = timedelta(seconds=30)
+    """Interval at which the scheduler logs the queue depth while jobs wait, or "off"."""
 
 
-Format = Annotated[Literal["table", "block", "json"], Meta(description="table, block or json")]
-Fields = Annotated[
+DisplayFormat = Annotated[Literal["table", "block", "json"], Meta(description="table, block or json")]
+FieldNames = Annotated[
     tuple[str, ...],
-    Meta(min_length=1, description='fields of a job, as id,status,wait or in the file ["id", "status", "wait"]'),
+    Meta(min_length=1, description='fields of a job, such as id,status,wait or in the file ["id", "status", "wait"]'),
 ]
 
 
-class ListDisplay(msgspec.Struct, frozen=True, kw_only=True):
-    """`[display.list]`: what `rota list` prints."""
+class ListDisplayConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """`[display.list]`: the output of `rota list`."""
 
-    format: Format = "table"
-    fields: Fields | None = None
-    """Absent, what suits the format: six columns, or in a block all that is not empty."""
-
-
-class ShowDisplay(msgspec.Struct, frozen=True, kw_only=True):
-    """`[display.show]`: what `rota show` prints."""
-
-    format: Format = "block"
-    fields: Fields | None = None
+    format: DisplayFormat = "table"
+    fields: FieldNames | None = None
+    """Fields to print. By default a table has six columns, and a block has all non-empty fields."""
 
 
-class Display(msgspec.Struct, frozen=True, kw_only=True):
-    """`[display]`: how commands show jobs to people."""
+class ShowDisplayConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """`[display.show]`: the output of `rota show`."""
 
-    list: ListDisplay = ListDisplay()
-    """What `rota list` prints."""
-    show: ShowDisplay = ShowDisplay()
-    """What `rota show` prints."""
+    format: DisplayFormat = "block"
+    fields: FieldNames | None = None
+
+
+class DisplayConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """`[display]`: the output of commands on a terminal."""
+
+    list: ListDisplayConfig = ListDisplayConfig()
+    """Output of `rota list`."""
+    show: ShowDisplayConfig = ShowDisplayConfig()
+    """Output of `rota show`."""
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole of `rota.toml`, with defaults where it is silent."""
+    """Configuration in `rota.toml`, with defaults for absent keys."""
 
     pools: Mapping[str, int] = msgspec.field(default_factory=lambda: dict(DEFAULT_POOLS))
-    """Size by pool name; `flow/*` holds for each flow without a line of its own."""
-    scheduler: Scheduler = Scheduler()
-    retry: Retry = Retry()
-    policies: Mapping[str, Retry] = msgspec.field(default_factory=lambda: policies_of(Retry(), {}))
-    """`[retry.NAME]` by name, whole."""
-    queue: Queue = Queue()
-    flows: Mapping[str, Queue] = {}
+    """Size by pool name; `flow/*` applies to every flow without its own key."""
+    scheduler: SchedulerConfig = SchedulerConfig()
+    retry: RetryConfig = RetryConfig()
+    policies: Mapping[str, RetryConfig] = msgspec.field(default_factory=lambda: build_policies(RetryConfig(), {}))
+    """`[retry.NAME]` by name, with inherited values."""
+    queue: QueueConfig = QueueConfig()
+    flows: Mapping[str, QueueConfig] = {}
     """`[queue.FLOW]` by flow."""
-    breaker: Breaker = Breaker()
-    direct: Direct = Direct()
+    breaker: BreakerConfig = BreakerConfig()
+    direct: DirectConfig = DirectConfig()
     routes: Mapping[str, str] = {}
-    """`[direct.routes]`: paths by which a template is run directly, with its name."""
-    webhooks: Webhooks = Webhooks()
-    gc: Gc = Gc()
-    server: Server = Server()
-    store: Store = Store()
-    artifacts: Artifacts = Artifacts()
-    log: Log = Log()
-    display: Display = Display()
+    """`[direct.routes]`: template names by the path that runs the template directly."""
+    webhooks: WebhooksConfig = WebhooksConfig()
+    gc: GcConfig = GcConfig()
+    server: ServerConfig = ServerConfig()
+    store: StoreConfig = StoreConfig()
+    artifacts: ArtifactsConfig = ArtifactsConfig()
+    log: LogConfig = LogConfig()
+    display: DisplayConfig = DisplayConfig()
 
 
-def _required(kind: Any) -> Any:
-    """An optional key takes its type: TOML has no null, and a key is left unset by leaving it out."""
+def _strip_optional(kind: Any) -> Any:
+    """Return the type without None: TOML has no null, so an optional key is left out instead."""
     parts = get_args(kind)
     return parts[0] if type(None) in parts else kind
 
@@ -298,10 +322,10 @@ SECTIONS: Mapping[str, type[msgspec.Struct]] = {
     field.name: field.type
     for field in msgspec.structs.fields(Config)
     if field.name not in ("pools", "policies", "flows", "routes", "display")
-} | {f"display.{field.name}": field.type for field in msgspec.structs.fields(Display)}
+} | {f"display.{field.name}": field.type for field in msgspec.structs.fields(DisplayConfig)}
 TABLES = tuple(dict.fromkeys(("pools", *(name.partition(".")[0] for name in SECTIONS))))
-TYPES: Mapping[str, Any] = {
-    f"{section}.{field.name}": _required(field.type)
+KEY_TYPES: Mapping[str, Any] = {
+    f"{section}.{field.name}": _strip_optional(field.type)
     for section, struct in SECTIONS.items()
     for field in msgspec.structs.fields(struct)
 }

@@ -1,1 +1,1 @@
-"""The rules: pure, synchronous, no I/O, no clock of their own."""
+"""Scheduling rules: pure and synchronous, without I/O and without a clock of their own."""

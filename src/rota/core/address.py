@@ -1,8 +1,9 @@
-"""Addresses that messages are sent to: which URLs can be used, and which addresses are refused.
+"""Webhook addresses: which URLs are valid and which IP addresses are refused.
 
-Loopback and private networks are where most receivers of a scheduler are. What is refused is what no receiver has and
-what gives away the machine's own credentials: link-local addresses, the metadata services of clouds, and addresses that
-are nobody's or everybody's. A name says nothing of this, so it is asked again of the address at each connect.
+Loopback and private networks are allowed, because most receivers of a scheduler run there. Refused are addresses that
+no receiver has or that give away the machine's own credentials: link-local addresses, cloud metadata services,
+unspecified addresses, multicast and broadcast. A host name proves nothing, so the sender checks the resolved address
+again at each connection.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from urllib.parse import urlsplit
 import msgspec
 
 from rota.errors import InvalidInput
+from rota.mask import MASK, mask_query
 
-Address = IPv4Address | IPv6Address
-Network = IPv4Network | IPv6Network
+IpAddress = IPv4Address | IPv6Address
+IpNetwork = IPv4Network | IPv6Network
 
-LONGEST_URL = 2048
+MAX_URL_LENGTH = 2048
 _METADATA_NAMES = frozenset(
     {"metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal"}
 )
@@ -31,20 +33,20 @@ _METADATA = frozenset(
 )
 _BROADCAST = ip_address("255.255.255.255")
 _THIS_HOST = ip_network("0.0.0.0/8")
-_CARRY_IPV4 = (ip_network("64:ff9b::/96"), ip_network("::/96"))
-_ODD = re.compile(r"(0x[0-9a-f]*|[0-9]+)\.?$", re.IGNORECASE)
-"""How the last part of a host looks that a resolver takes for a number."""
+_IPV4_EMBEDDING = (ip_network("64:ff9b::/96"), ip_network("::/96"))
+_NUMERIC_HOST = re.compile(r"(0x[0-9a-f]*|[0-9]+)\.?$", re.IGNORECASE)
+"""Last label of a host that a resolver reads as a number."""
 
 
 class Url(msgspec.Struct, frozen=True, kw_only=True):
-    """A URL that can be used, taken apart."""
+    """A validated URL, split into its parts."""
 
     is_secure: bool
     host: str
-    """As it is looked up: a name, or an address without brackets."""
+    """Host to resolve: a name, or an address without brackets."""
     port: int
     authority: str
-    """As the `Host` header says it."""
+    """Value of the `Host` header."""
     target: str
 
     @property
@@ -53,88 +55,92 @@ class Url(msgspec.Struct, frozen=True, kw_only=True):
         return f"{'https' if self.is_secure else 'http'}://{host}:{self.port}"
 
 
-def read_url(text: str) -> Url:
-    """The URL, or a refusal that says what is wrong with it."""
-    if len(text) > LONGEST_URL:
-        raise InvalidInput(f"the URL has {len(text)} characters; it can have {LONGEST_URL} at most")
+def parse_url(text: str) -> Url:
+    """Parse a URL, or raise `InvalidInput` with the reason."""
+    if len(text) > MAX_URL_LENGTH:
+        raise InvalidInput(f"the URL has {len(text)} characters; shorten it to at most {MAX_URL_LENGTH}")
     if not text.isascii() or not text.isprintable() or " " in text:
         raise InvalidInput(
-            f"not a usable URL: {_shown(text)!r}; percent-encode spaces and other than ASCII characters, and write a"
-            " host that has them as xn--…"
+            f"not a usable URL: {_mask_url(text)!r}; percent-encode spaces and non-ASCII characters, and write an"
+            " internationalized host name as xn--…"
         )
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise InvalidInput(f"not a usable URL: {_shown(text)}: {error}") from None
+    except ValueError:
+        raise InvalidInput(f"not a usable URL: {_mask_url(text)}; the host or port is invalid") from None
     if parts.scheme not in ("http", "https"):
-        raise InvalidInput(f"not a usable URL: {_shown(text)}; it begins with http:// or https://")
+        raise InvalidInput(f"not a usable URL: {_mask_url(text)}; it must begin with http:// or https://")
     if parts.username is not None or parts.password is not None:
-        raise InvalidInput("a URL with a user or password is refused; the receiver knows Rota by the signature")
+        raise InvalidInput(
+            "a URL with a user or password is refused; remove them: messages are authenticated by their signature"
+        )
     if "#" in text:
-        raise InvalidInput(f"{text}: what follows # never reaches a server; leave it out")
+        raise InvalidInput(f"{_mask_url(text)}: the part after # is never sent to a server; remove it")
     if port == 0:
-        raise InvalidInput(f"not a usable URL: {text}; nobody listens at port 0")
+        raise InvalidInput(f"not a usable URL: {_mask_url(text)}; port 0 is not valid")
     if not host or "\\" in text:
-        raise InvalidInput(f"not a usable URL: {text}; it names no host")
+        raise InvalidInput(f"not a usable URL: {_mask_url(text)}; the host is missing")
     is_secure = parts.scheme == "https"
     shown = f"[{host}]" if ":" in host else host
     return Url(
         is_secure=is_secure,
-        host=_host(host, text),
+        host=_check_host(host, text),
         port=port or (443 if is_secure else 80),
         authority=shown if port is None else f"{shown}:{port}",
         target=(parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
     )
 
 
-def _shown(text: str) -> str:
-    """Without the password that one which cannot be read may have."""
-    return re.sub(r"//[^/@]*@", "//…@", text)
+def _mask_url(text: str) -> str:
+    """Return a refused URL without its query and without anything that can be a user and password."""
+    return mask_query(re.sub(r"//.*@", f"//{MASK}@", text))
 
 
-def _host(host: str, url: str) -> str:
+def _check_host(host: str, url: str) -> str:
     name = host.rstrip(".").lower()
     if name in _METADATA_NAMES:
-        raise InvalidInput(f"{host} is refused: it is a metadata service, which gives away credentials")
-    if literal(name) is None:
+        raise InvalidInput(f"{host} is refused: it is a metadata service, which exposes credentials")
+    if parse_literal(name) is None:
         if ":" in name or "%" in name or not name:
-            raise InvalidInput(f"not a usable URL: {url}; its host cannot be read")
-        if _ODD.match(name.rpartition(".")[2]):
-            raise InvalidInput(f"{host} is no name: write the address as four numbers, as in http://127.0.0.1/")
+            raise InvalidInput(f"not a usable URL: {_mask_url(url)}; the host is invalid")
+        if _NUMERIC_HOST.match(name.rpartition(".")[2]):
+            raise InvalidInput(
+                f"{host} is not a host name; write the address as four numbers, for example http://127.0.0.1/"
+            )
     return name
 
 
-def literal(host: str) -> Address | None:
-    """The address that a host is already."""
+def parse_literal(host: str) -> IpAddress | None:
+    """Return the host as an address if it is an address literal."""
     try:
         return ip_address(host)
     except ValueError:
         return None
 
 
-def refusal(address: Address, allow: Sequence[Network] = ()) -> str | None:
-    """Why nothing is sent there; none where it may be."""
-    bare = _bare(address)
-    if any(each.version == bare.version and bare in each for each in allow):
+def refusal_reason(address: IpAddress, allow: Sequence[IpNetwork] = ()) -> str | None:
+    """Return why messages to this address are refused, or `None` if they are allowed."""
+    unwrapped = _unwrap_address(address)
+    if any(network.version == unwrapped.version and unwrapped in network for network in allow):
         return None
-    if bare in _METADATA:
-        why = "a metadata service, which gives away credentials"
-    elif bare.is_link_local:
-        why = "link-local"
-    elif bare.is_multicast:
-        why = "multicast"
-    elif bare.is_unspecified or (bare.version == 4 and bare in _THIS_HOST):
-        why = "the address of nobody"
-    elif bare == _BROADCAST:
-        why = "the address of everybody"
+    if unwrapped in _METADATA:
+        kind = "a metadata service, which exposes credentials"
+    elif unwrapped.is_link_local:
+        kind = "link-local"
+    elif unwrapped.is_multicast:
+        kind = "multicast"
+    elif unwrapped.is_unspecified or (unwrapped.version == 4 and unwrapped in _THIS_HOST):
+        kind = "an unspecified address"
+    elif unwrapped == _BROADCAST:
+        kind = "the broadcast address"
     else:
         return None
-    return f"{address} is refused: it is {why}; webhooks.allow lets networks through"
+    return f"{address} is refused: it is {kind}; add its network to webhooks.allow to permit it"
 
 
-def _bare(address: Address) -> Address:
-    """Without what an IPv6 address is wrapped around."""
+def _unwrap_address(address: IpAddress) -> IpAddress:
+    """Return the IPv4 address embedded in an IPv6 address, or the address without its scope id."""
     if not isinstance(address, IPv6Address):
         return address
     if address.scope_id is not None:
@@ -143,12 +149,12 @@ def _bare(address: Address) -> Address:
         return address.ipv4_mapped
     if address.sixtofour is not None:
         return address.sixtofour
-    is_carrier = int(address) > 1 and any(address in network for network in _CARRY_IPV4)
-    return IPv4Address(int(address) & 0xFFFFFFFF) if is_carrier else address
+    has_embedded = int(address) > 1 and any(address in network for network in _IPV4_EMBEDDING)
+    return IPv4Address(int(address) & 0xFFFFFFFF) if has_embedded else address
 
 
-def read_network(text: str) -> Network:
+def parse_network(text: str) -> IpNetwork:
     try:
         return ip_network(text, strict=False)
     except ValueError:
-        raise InvalidInput(f"not a network: {text!r}; write it as 169.254.1.0/24") from None
+        raise InvalidInput(f"not a network: {text!r}; write it like 169.254.1.0/24") from None

@@ -1,69 +1,100 @@
 """The artifact gate: typed things that exist or not, that jobs need and produce.
 
-An artifact is there or not, whatever became of the jobs that were to make it; only when it is missing do its
-producers decide whether to wait for it or to give up. Six types are the seed's, and `file` and `custom` are for
-everybody. The types are registered in `TYPES`: how each is written, what it belongs to, where it is looked for.
+An existing artifact satisfies a need whatever the status of its producers. Only when the artifact is missing do the
+producers decide between waiting and blocking. `ARTIFACT_TYPES` registers each type: its notation, its scope, and the
+rule for a missing producer. Six types belong to development workflows; `file` and `custom` fit any job.
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
 
-from rota.core.fact import UNREADABLE, Document, Fact, File, Head, Seen
+from rota.core.fact import UNREADABLE, BranchFile, BranchHead, Fact, FactValue, FileExists
 from rota.core.status import STARTED, TERMINAL, Status
-from rota.core.verdict import PASS, Block, Unknown, Verdict, Wait
+from rota.core.verdict import PASS, Block, Undecided, Verdict, Wait
 from rota.core.wait import WaitKind
 from rota.errors import InvalidInput
-from rota.ids import JobId, parse_job, show_job
+from rota.ids import JobId, format_job_id, parse_job_id
+from rota.naming import has_line_break
 
-MOST_BYTES = 1000
-"""Of an artifact as it is written, a path made absolute: an index has to hold it."""
-_SHOWN = 200
-_LONGEST_BRANCH = 255
-"""Bytes; no file system that git writes refs to takes a longer name, but for one with many slashes."""
-SENTINEL = "merge_sentinel"
+MAX_ARTIFACT_BYTES = 1000
+"""Maximum size of an artifact as text, with its path made absolute: a database index must hold it."""
+_MAX_QUOTED_LENGTH = 200
+_MAX_BRANCH_BYTES = 255
+"""Longest branch name that file systems accept for a git ref. Names with many slashes could be longer."""
+MERGE_SENTINEL = "merge_sentinel"
 _SLUG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
-_IN_NO_BRANCH = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(/|$)")
-_PLANNED = re.compile(r"(?P<slug>\S+)(?: \((?P<branch>[^()]+)\))?")
+_INVALID_IN_BRANCH = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(/|$)")
+_PLAN_REFERENCE = re.compile(r"(?P<slug>\S+)(?: \((?P<branch>[^()]+)\))?")
 
 
-class Belongs(StrEnum):
-    """What two artifacts of one name have to share to be the same."""
+class ArtifactScope(StrEnum):
+    """Namespace in which an artifact's name is unique."""
 
     REPOSITORY = "repository"
-    """The repository; there has to be one."""
-    SURROUNDINGS = "surroundings"
-    """The repository, where there is one."""
+    """The repository, which is required."""
+    OPTIONAL_REPOSITORY = "optional_repository"
+    """The repository if there is one, else the home."""
     HOME = "home"
-    """Nothing: there is one of it to a home."""
+    """The home."""
 
 
-class Type(msgspec.Struct, frozen=True, kw_only=True):
-    form: str
-    belongs: Belongs
-    counts_while_made: bool
-    """It is there once it can be seen, though one of its producers is at work on it."""
+class MissingProducer(StrEnum):
+    """Rule for a job that needs an artifact that no job produces."""
+
+    BLOCK = "block"
+    WAIT = "wait"
 
 
-TYPES: Mapping[str, Type] = {
-    "plan_branch": Type(form="plan_branch:<slug> (<branch>)", belongs=Belongs.REPOSITORY, counts_while_made=True),
-    "plan_doc": Type(form="plan_doc:<slug> (<branch>)", belongs=Belongs.REPOSITORY, counts_while_made=True),
-    "plan_commits": Type(form="plan_commits:<slug> (<branch>)", belongs=Belongs.REPOSITORY, counts_while_made=True),
-    "target_branch": Type(form="target_branch:<branch>", belongs=Belongs.REPOSITORY, counts_while_made=True),
-    "merge_sentinel": Type(form="merge_sentinel:<slug>", belongs=Belongs.HOME, counts_while_made=True),
-    "command_patch": Type(form="command_patch:<job>", belongs=Belongs.HOME, counts_while_made=True),
-    "file": Type(form="file:<path>", belongs=Belongs.HOME, counts_while_made=False),
-    "custom": Type(form="custom:<type>:<key>", belongs=Belongs.SURROUNDINGS, counts_while_made=False),
+class ArtifactType(msgspec.Struct, frozen=True, kw_only=True):
+    pattern: str
+    scope: ArtifactScope
+    counts_while_producing: bool
+    """Whether an existing artifact counts while one of its producers is running."""
+    missing_producer: MissingProducer = MissingProducer.BLOCK
+    """Rule for jobs that do not choose one."""
+
+
+ARTIFACT_TYPES: Mapping[str, ArtifactType] = {
+    "plan_branch": ArtifactType(
+        pattern="plan_branch:<slug> (<branch>)", scope=ArtifactScope.REPOSITORY, counts_while_producing=True
+    ),
+    "plan_doc": ArtifactType(
+        pattern="plan_doc:<slug> (<branch>)", scope=ArtifactScope.REPOSITORY, counts_while_producing=True
+    ),
+    "plan_commits": ArtifactType(
+        pattern="plan_commits:<slug> (<branch>)", scope=ArtifactScope.REPOSITORY, counts_while_producing=True
+    ),
+    "target_branch": ArtifactType(
+        pattern="target_branch:<branch>", scope=ArtifactScope.REPOSITORY, counts_while_producing=True
+    ),
+    "merge_sentinel": ArtifactType(
+        pattern="merge_sentinel:<slug>", scope=ArtifactScope.HOME, counts_while_producing=True
+    ),
+    "command_patch": ArtifactType(pattern="command_patch:<job>", scope=ArtifactScope.HOME, counts_while_producing=True),
+    "file": ArtifactType(
+        pattern="file:<path>",
+        scope=ArtifactScope.HOME,
+        counts_while_producing=False,
+        missing_producer=MissingProducer.WAIT,
+    ),
+    "custom": ArtifactType(
+        pattern="custom:<type>:<key>",
+        scope=ArtifactScope.OPTIONAL_REPOSITORY,
+        counts_while_producing=False,
+        missing_producer=MissingProducer.WAIT,
+    ),
 }
 
 
 class Artifact(msgspec.Struct, frozen=True, kw_only=True):
-    """One artifact, by its parts."""
+    """An artifact, split into its parts."""
 
     type: str
     name: str
@@ -74,65 +105,71 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.type}:{self.name}" if self.branch is None else f"{self.type}:{self.name} ({self.branch})"
 
     @property
-    def kind(self) -> Type:
-        return TYPES[self.type]
+    def definition(self) -> ArtifactType:
+        return ARTIFACT_TYPES[self.type]
 
     @property
     def job(self) -> JobId | None:
-        """The job whose patch it is."""
+        """Job that a `command_patch` belongs to."""
         number = self.name.removeprefix("job-")
         return JobId(int(number)) if self.type == "command_patch" and number.isdecimal() else None
 
 
-def is_branch(name: str) -> bool:
-    """As git wants it: what it could never have is not waited for."""
+def is_branch_name(name: str) -> bool:
+    """Return whether git accepts the branch name. A job must not wait for a branch that can never exist."""
     return (
-        0 < len(name.encode(errors="surrogatepass")) <= _LONGEST_BRANCH
+        0 < len(name.encode(errors="surrogatepass")) <= _MAX_BRANCH_BYTES
         and name != "@"
         and not name.startswith(("-", "/", "."))
         and not name.endswith(("/", "."))
-        and _IN_NO_BRANCH.search(name) is None
+        and _INVALID_IN_BRANCH.search(name) is None
     )
 
 
 def parse_artifact(text: str, *, cwd: str = "/") -> Artifact:
-    """The artifact that is written so; a path is made absolute against `cwd`."""
+    """Parse an artifact and make its path absolute against `cwd`."""
     type_, colon, rest = text.partition(":")
-    if type_ not in TYPES:
+    if type_ not in ARTIFACT_TYPES:
         raise InvalidInput(
-            f"unknown artifact type in {text!r}; the types are {', '.join(t.form for t in TYPES.values())}"
+            f"unknown artifact type in {text!r}; known types: {', '.join(t.pattern for t in ARTIFACT_TYPES.values())}"
         )
+    if has_line_break(text):
+        raise InvalidInput(f"artifact {text[:_MAX_QUOTED_LENGTH]!r} has a line break; write it on one line")
     artifact = _parse(type_, rest, cwd) if colon and "\x00" not in text else None
     if artifact is None:
-        raise InvalidInput(f"malformed artifact: {text[:_SHOWN]!r}; it is written {TYPES[type_].form}")
-    if len(str(artifact).encode()) > MOST_BYTES:
         raise InvalidInput(
-            f"artifact too long: {text[:_SHOWN]!r}…; it has at most {MOST_BYTES} bytes, a path made absolute"
+            f"malformed artifact: {text[:_MAX_QUOTED_LENGTH]!r}; expected {ARTIFACT_TYPES[type_].pattern}"
+        )
+    if len(str(artifact).encode()) > MAX_ARTIFACT_BYTES:
+        raise InvalidInput(
+            f"artifact too long: {text[:_MAX_QUOTED_LENGTH]!r}…; the limit is {MAX_ARTIFACT_BYTES} bytes, counting an"
+            " absolute path"
         )
     return artifact
 
 
 def decode_artifact(text: str) -> Artifact:
-    """One that was stored. Whatever it is, it can be read: what nobody can make sense of is never there."""
+    """Decode a stored artifact. Any text decodes, so that every record can be read; an unknown artifact never
+    exists."""
     type_, _, rest = text.partition(":")
-    if type_ not in TYPES:
+    if type_ not in ARTIFACT_TYPES:
         return Artifact(type="custom", name=text)
-    found = _PLANNED.fullmatch(rest) if type_.startswith("plan_") else None
-    if found is not None and found["branch"] is not None:
-        return Artifact(type=type_, name=found["slug"], branch=found["branch"])
+    match = _PLAN_REFERENCE.fullmatch(rest) if type_.startswith("plan_") else None
+    if match is not None and match["branch"] is not None:
+        return Artifact(type=type_, name=match["slug"], branch=match["branch"])
     return Artifact(type=type_, name=rest)
 
 
 def _parse(type_: str, rest: str, cwd: str) -> Artifact | None:
     match type_:
         case "plan_branch" | "plan_doc" | "plan_commits":
-            return _parse_planned(type_, rest)
+            return _parse_plan_artifact(type_, rest)
         case "target_branch":
-            return Artifact(type=type_, name=rest) if is_branch(rest) else None
+            return Artifact(type=type_, name=rest) if is_branch_name(rest) else None
         case "merge_sentinel":
             return Artifact(type=type_, name=rest) if _SLUG.fullmatch(rest) else None
         case "command_patch":
-            return Artifact(type=type_, name=show_job(parse_job(rest))) if rest else None
+            return Artifact(type=type_, name=format_job_id(parse_job_id(rest))) if rest else None
         case "file":
             return Artifact(type=type_, name=posixpath.normpath(posixpath.join(cwd, rest))) if rest else None
         case _:
@@ -141,122 +178,115 @@ def _parse(type_: str, rest: str, cwd: str) -> Artifact | None:
             return Artifact(type=type_, name=rest) if is_usable else None
 
 
-def _parse_planned(type_: str, rest: str) -> Artifact | None:
-    found = _PLANNED.fullmatch(rest)
-    if found is None or not _SLUG.fullmatch(found["slug"]):
+def _parse_plan_artifact(type_: str, rest: str) -> Artifact | None:
+    match = _PLAN_REFERENCE.fullmatch(rest)
+    if match is None or not _SLUG.fullmatch(match["slug"]):
         return None
-    branch = found["branch"] or f"draft/{found['slug']}"
-    return Artifact(type=type_, name=found["slug"], branch=branch) if is_branch(branch) else None
+    branch = match["branch"] or f"draft/{match['slug']}"
+    return Artifact(type=type_, name=match["slug"], branch=branch) if is_branch_name(branch) else None
 
 
-class MissingProducer(StrEnum):
-    """What becomes of a job that needs an artifact which nobody is to produce."""
-
-    BLOCK = "block"
-    WAIT = "wait"
-
-
-class Places(msgspec.Struct, frozen=True, kw_only=True):
-    """Where artifacts are looked for."""
+class ArtifactPaths(msgspec.Struct, frozen=True, kw_only=True):
+    """Directories and paths in which artifacts are looked up."""
 
     jobs: str
-    """The directory that holds the jobs' own."""
+    """Directory with one subdirectory for each job."""
     sentinels: str
     plan_doc: str = "plans/{slug}.md"
-    """In the tree of the plan's branch."""
+    """Path of a plan document in the tree of its branch."""
 
 
 class Producer(msgspec.Struct, frozen=True, kw_only=True):
-    """A chain that is to make an artifact."""
+    """A chain that declares an artifact in `produces`."""
 
     status: Status
-    """Of the chain's last job."""
+    """Status of the chain's last job."""
     is_rewound: bool = False
-    """It was rewound and has not ended since: what is there is of before."""
+    """Whether the chain was rewound and has not ended since: an existing artifact is from an earlier run."""
 
 
-class Need(msgspec.Struct, frozen=True, kw_only=True):
-    """An artifact that a job needs, with what the store knows of it."""
+class ArtifactNeed(msgspec.Struct, frozen=True, kw_only=True):
+    """An artifact that a job needs, with the state that the store knows."""
 
     artifact: Artifact
     scope: str
-    """The repository it belongs to; empty where it belongs to none."""
+    """Repository that the artifact belongs to; empty if it belongs to none."""
     is_declared: bool = False
-    """Somebody has put it, or the job that it names COMPLETED."""
+    """Whether the artifact was put explicitly, or the job that it names COMPLETED."""
     producers: Sequence[Producer] = ()
-    """The job's own chain is not among them: it cannot wait for itself."""
+    """Chains that produce the artifact, except the job's own: a job cannot wait for itself."""
     missing_producer: MissingProducer = MissingProducer.BLOCK
 
 
-class Outside(msgspec.Struct, frozen=True, kw_only=True):
-    """What was seen of the world outside."""
+class Observations(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts observed outside the store."""
 
-    seen: Mapping[Fact, Seen] = {}
-    """What is not in it has not been looked at."""
-    places: Places = Places(jobs="", sentinels="")
+    observed: Mapping[Fact, FactValue] = {}
+    """Value of each fact that has been probed."""
+    paths: ArtifactPaths = ArtifactPaths(jobs="", sentinels="")
 
-    def presence(self, need: Need) -> bool | None:
-        """Whether it is there; none when nobody has looked yet, or nobody could."""
+    def presence(self, need: ArtifactNeed) -> bool | None:
+        """Return whether the artifact exists, or `None` while its fact is unprobed or unreadable."""
         if need.is_declared:
             return True
-        fact = fact_of(need, self.places)
+        fact = fact_for_need(need, self.paths)
         if fact is None:
             return False
-        seen = self.seen.get(fact, UNREADABLE)
-        return None if seen is UNREADABLE else bool(seen)
+        value = self.observed.get(fact, UNREADABLE)
+        return None if value is UNREADABLE else bool(value)
 
-    def is_unreadable(self, need: Need) -> bool:
-        fact = fact_of(need, self.places)
-        return fact is not None and self.seen.get(fact) is UNREADABLE
+    def is_unreadable(self, need: ArtifactNeed) -> bool:
+        fact = fact_for_need(need, self.paths)
+        return fact is not None and self.observed.get(fact) is UNREADABLE
 
 
-def fact_of(need: Need, places: Places) -> Fact | None:
-    """What has to be looked at to know whether it is there; none where the store alone knows."""
+def fact_for_need(need: ArtifactNeed, paths: ArtifactPaths) -> Fact | None:
+    """Return the fact that shows whether the artifact exists, or `None` if only the store knows."""
     artifact = need.artifact
     match artifact.type:
         case "plan_branch" | "plan_commits":
-            return Head(need.scope, artifact.branch or "")
+            return BranchHead(need.scope, artifact.branch or "")
         case "target_branch":
-            return Head(need.scope, artifact.name)
+            return BranchHead(need.scope, artifact.name)
         case "plan_doc":
-            return Document(need.scope, artifact.branch or "", places.plan_doc.replace("{slug}", artifact.name))
+            return BranchFile(need.scope, artifact.branch or "", paths.plan_doc.replace("{slug}", artifact.name))
         case "merge_sentinel":
-            return File(f"{places.sentinels}/{artifact.name}.json")
+            return FileExists(f"{paths.sentinels}/{artifact.name}.json")
         case "command_patch":
-            return None if artifact.job is None else File(f"{places.jobs}/{artifact.job}/command.patch")
+            return None if artifact.job is None else FileExists(f"{paths.jobs}/{artifact.job}/command.patch")
         case "file":
-            return File(artifact.name)
+            return FileExists(artifact.name)
         case _:
             return None
 
 
-def names_of(file: File, places: Places) -> list[str]:
-    """The artifacts that are looked for there."""
+def artifact_names_for_file(file: FileExists, paths: ArtifactPaths) -> list[str]:
+    """Return the names of the artifacts that this file represents."""
     names = [f"file:{file.path}"]
-    folder, name = posixpath.split(file.path)
-    if folder == places.sentinels and name.endswith(".json"):
+    directory, name = posixpath.split(file.path)
+    if directory == paths.sentinels and name.endswith(".json"):
         names.append(f"merge_sentinel:{name.removesuffix('.json')}")
-    if name == "command.patch" and posixpath.dirname(folder) == places.jobs:
-        names.append(f"command_patch:job-{posixpath.basename(folder)}")
+    if name == "command.patch" and posixpath.dirname(directory) == paths.jobs:
+        names.append(f"command_patch:job-{posixpath.basename(directory)}")
     return names
 
 
 _SUCCEEDED = frozenset({Status.COMPLETED, Status.SKIPPED})
 
 
-def _is_being_made(need: Need) -> bool:
-    """What can be seen of it now does not count."""
+def _is_being_produced(need: ArtifactNeed) -> bool:
+    """Return whether a visible artifact does not count yet, because a producer is still to replace it."""
     if any(producer.is_rewound for producer in need.producers):
         return True
-    return not need.artifact.kind.counts_while_made and any(p.status in STARTED for p in need.producers)
+    return not need.artifact.definition.counts_while_producing and any(p.status in STARTED for p in need.producers)
 
 
-def _judge(need: Need, outside: Outside) -> Verdict:
-    presence = False if _is_being_made(need) else outside.presence(need)
-    if presence is None and outside.is_unreadable(need):
+def _judge(need: ArtifactNeed, observations: Observations) -> Verdict:
+    presence = False if _is_being_produced(need) else observations.presence(need)
+    if presence is None and observations.is_unreadable(need):
         return _wait("waiting on", need)
     if presence is None:
-        return Unknown(facts=tuple(facts_of([need], outside.places)), meanwhile=_wait("waiting on", need))
+        return Undecided(facts=tuple(facts_for_needs([need], observations.paths)), interim=_wait("waiting on", need))
     if presence:
         return PASS
     if any(producer.status not in TERMINAL for producer in need.producers):
@@ -268,29 +298,44 @@ def _judge(need: Need, outside: Outside) -> Verdict:
     return Block(detail=f"dependency failed for {need.artifact}")
 
 
-def _wait(why: str, need: Need) -> Wait:
+def _wait(prefix: str, need: ArtifactNeed) -> Wait:
     return Wait(
         status=Status.WAITING_ON_DEPS,
         kind=WaitKind.DEPENDENCIES,
-        detail=f"{why} {need.artifact}",
+        detail=f"{prefix} {need.artifact}",
         on=(f"artifact:{need.artifact}",),
     )
 
 
-def judge_needs(needs: Sequence[Need], outside: Outside) -> Verdict:
-    """In order; the first that is not there speaks."""
+def describe_awaited_event(artifact: Artifact) -> str:
+    """Return the event that satisfies a need for which there is no producer."""
+    match artifact.type:
+        case "file":
+            return f"{artifact.name} exists"
+        case "custom":
+            return f"`rota artifact put {shlex.quote(str(artifact))}` puts it"
+        case _:
+            return "it exists"
+
+
+def judge_needs(needs: Sequence[ArtifactNeed], observations: Observations) -> Verdict:
+    """Return the verdict of the first unmet need, in order."""
     for need in needs:
-        verdict = _judge(need, outside)
+        verdict = _judge(need, observations)
         if verdict is not PASS:
             return verdict
     return PASS
 
 
-def sentinels_of(artifacts: Iterable[Artifact], places: Places) -> list[File]:
-    """Where the merge sentinels among these are."""
-    facts = (fact_of(Need(artifact=each, scope=""), places) for each in artifacts if each.type == SENTINEL)
-    return [fact for fact in facts if isinstance(fact, File)]
+def sentinel_files(artifacts: Iterable[Artifact], paths: ArtifactPaths) -> list[FileExists]:
+    """Return the files of the merge sentinels among the artifacts."""
+    facts = (
+        fact_for_need(ArtifactNeed(artifact=artifact, scope=""), paths)
+        for artifact in artifacts
+        if artifact.type == MERGE_SENTINEL
+    )
+    return [fact for fact in facts if isinstance(fact, FileExists)]
 
 
-def facts_of(needs: Sequence[Need], places: Places) -> list[Fact]:
-    return [fact for need in needs if (fact := fact_of(need, places)) is not None]
+def facts_for_needs(needs: Sequence[ArtifactNeed], paths: ArtifactPaths) -> list[Fact]:
+    return [fact for need in needs if (fact := fact_for_need(need, paths)) is not None]

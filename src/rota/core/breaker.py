@@ -1,16 +1,16 @@
-"""What follows when a job cannot be started, and when the runs of one kind keep failing.
+"""Failed starts, and circuit breakers for runs of one kind that keep failing.
 
-A start that failed is tried again after a short while, and not for ever. Its count stands on the job, so that neither
-a restart nor a new session resets it.
+A failed start is retried after a delay, a limited number of times. The count is stored with the job, so a restart of
+the scheduler does not reset it.
 
-A breaker stands over all jobs of one type (`type/x`) or one target (`target/y`), whether or not there is a pool of
-that name:
+A breaker covers all jobs of one type (`type/x`) or one target (`target/y`), whether or not a pool of that name exists:
 
     closed ──`failures` within `window`──▶ open ──`cool_down`──▶ half-open ──the probe completed──▶ closed
                                              ▲                    │     ▲ │
-                                             └──the probe failed──┘     └─┘ the probe told nothing: another may try
+                                             └──the probe failed──┘     └─┘ the probe was inconclusive: try another
 
-Open, it holds its jobs; half-open, it lets one through and holds the others until that one has ended.
+An open breaker holds its jobs. A half-open breaker lets one job through, the probe, and holds the others until the
+probe has ended.
 """
 
 from __future__ import annotations
@@ -21,128 +21,136 @@ from enum import Enum, auto
 
 import msgspec
 
-from rota.core.run import CRASH_RECOVERY, STOPPED_BY_SHUTDOWN, UNKNOWN_EXIT, Conclusion
+from rota.core.run import CRASH_RECOVERY, STOPPED_BY_SHUTDOWN, UNKNOWN_EXIT, RunResult
 from rota.core.status import Status
 from rota.ids import JobId
 
 CIRCUIT_BROKEN = "circuit-broken"
 KEY_KINDS = ("type", "target")
 
-_FIRST_DELAY = timedelta(seconds=1)
-_LONGEST_DELAY = timedelta(minutes=1)
-_NOBODYS_FAULT = frozenset({CRASH_RECOVERY, STOPPED_BY_SHUTDOWN, UNKNOWN_EXIT})
+_NEUTRAL_REASONS = frozenset({CRASH_RECOVERY, STOPPED_BY_SHUTDOWN, UNKNOWN_EXIT})
 
 
 class BreakerPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """`[breaker]`, as decisions need it."""
+    """The `[breaker]` configuration."""
 
     dispatch_failures: int = 3
-    """A job is given up when its start has failed so often in a row."""
+    """Failed starts in a row after which the job FAILS."""
+    start_delays: tuple[timedelta, ...] = (timedelta(seconds=30), timedelta(minutes=5))
+    """Delay after the first failed start, the second, and so on; the last delay repeats."""
     failures: int | None = 20
-    """Failed runs of one key within the window that open its breaker; none for no breakers at all."""
+    """Failed runs of one key within the window that open its breaker; `None` disables breakers."""
     window: timedelta = timedelta(minutes=10)
     cool_down: timedelta = timedelta(minutes=10)
 
-
-def again_after(failures: int, most: int) -> timedelta | None:
-    """How long to wait after so many failed starts in a row, each time twice as long; none when it is enough."""
-    if failures >= most:
-        return None
-    return min(_FIRST_DELAY * (1 << min(failures - 1, 16)), _LONGEST_DELAY)
-
-
-class Closed(msgspec.Struct, frozen=True):
-    """Nothing is held."""
+    def start_delay(self, failures: int) -> timedelta | None:
+        """Return the delay after this number of failed starts in a row, or `None` if the job is not started again."""
+        if failures >= self.dispatch_failures:
+            return None
+        return self.start_delays[min(failures, len(self.start_delays)) - 1]
 
 
-class Open(msgspec.Struct, frozen=True):
-    """All is held."""
+class ClosedState(msgspec.Struct, frozen=True):
+    """State in which no job is held."""
+
+
+class OpenState(msgspec.Struct, frozen=True):
+    """State in which all jobs are held."""
 
     until: datetime
 
 
-class HalfOpen(msgspec.Struct, frozen=True):
-    """The next may try."""
+class HalfOpenState(msgspec.Struct, frozen=True):
+    """State in which the next job becomes the probe."""
 
 
-class Probed(msgspec.Struct, frozen=True):
-    """Half-open, and one tries: all others are held until it has ended."""
+class ProbingState(msgspec.Struct, frozen=True):
+    """Half-open state with a running probe: all other jobs are held until it has ended."""
 
-    by: JobId
-
-
-State = Closed | Open | HalfOpen | Probed
-CLOSED, HALF_OPEN = Closed(), HalfOpen()
+    job: JobId
 
 
-class Told(Enum):
-    """What the end of a run says of its type and target."""
-
-    GOOD = auto()
-    BAD = auto()
-    NOTHING = auto()
+BreakerState = ClosedState | OpenState | HalfOpenState | ProbingState
+CLOSED, HALF_OPEN = ClosedState(), HalfOpenState()
 
 
-def told_by(end: Conclusion) -> Told:
-    """A run that somebody cancelled, that was not needed, or whose end nobody saw, tells nothing of its kind."""
-    if end.status is Status.COMPLETED:
-        return Told.GOOD
-    return Told.BAD if end.status is Status.FAILED and end.reason not in _NOBODYS_FAULT else Told.NOTHING
+class RunSignal(Enum):
+    """Evidence that a finished run gives about its type and target."""
+
+    SUCCESS = auto()
+    FAILURE = auto()
+    NEUTRAL = auto()
 
 
-def after_end(state: State, job: JobId, told: Told, *, recent: int, policy: BreakerPolicy, now: datetime) -> State:
-    """`recent` is how many runs of the key failed within the window, this one included. While it is not closed only
-    the probe decides: what was started before has nothing new to say."""
+def signal_of(result: RunResult) -> RunSignal:
+    """Return the signal of a run. A run that was cancelled, skipped or interrupted is neutral."""
+    if result.status is Status.COMPLETED:
+        return RunSignal.SUCCESS
+    return (
+        RunSignal.FAILURE
+        if result.status is Status.FAILED and result.reason not in _NEUTRAL_REASONS
+        else RunSignal.NEUTRAL
+    )
+
+
+def state_after_run(
+    state: BreakerState, job: JobId, signal: RunSignal, *, recent_failures: int, policy: BreakerPolicy, now: datetime
+) -> BreakerState:
+    """Return the state after a run of the key.
+
+    `recent_failures` counts failed runs of the key within the window, including this run. Unless the breaker is closed,
+    only the probe changes the state: other runs started before the breaker opened.
+    """
     if policy.failures is None:
         return CLOSED
-    if state == Probed(job):
-        if told is Told.BAD:
-            return Open(now + policy.cool_down)
-        return CLOSED if told is Told.GOOD else HALF_OPEN
-    if isinstance(state, Closed) and told is Told.BAD and recent >= policy.failures:
-        return Open(now + policy.cool_down)
+    if state == ProbingState(job):
+        if signal is RunSignal.FAILURE:
+            return OpenState(now + policy.cool_down)
+        return CLOSED if signal is RunSignal.SUCCESS else HALF_OPEN
+    if isinstance(state, ClosedState) and signal is RunSignal.FAILURE and recent_failures >= policy.failures:
+        return OpenState(now + policy.cool_down)
     return state
 
 
-def after_while(state: State, policy: BreakerPolicy, now: datetime) -> State:
-    """What time alone, or a change of the configuration, has made of it."""
+def state_after_time(state: BreakerState, policy: BreakerPolicy, now: datetime) -> BreakerState:
+    """Return the state after time has passed or the configuration has changed."""
     if policy.failures is None:
         return CLOSED
-    return HALF_OPEN if isinstance(state, Open) and state.until <= now else state
+    return HALF_OPEN if isinstance(state, OpenState) and state.until <= now else state
 
 
-def keys_of(type_: str | None, target: str | None) -> tuple[str, ...]:
-    """The breakers a job stands under."""
+def breaker_keys(type_: str | None, target: str | None) -> tuple[str, ...]:
+    """Return the keys of the breakers that cover a job."""
     return tuple(f"{kind}/{name}" for kind, name in zip(KEY_KINDS, (type_, target), strict=True) if name)
 
 
-class Breakers(msgspec.Struct, frozen=True):
-    """Those that are not closed: few, and most often none."""
+class BreakerStates(msgspec.Struct, frozen=True):
+    """States of the breakers that are not closed; usually empty."""
 
-    states: Mapping[str, Open | HalfOpen | Probed] = {}
+    states: Mapping[str, OpenState | HalfOpenState | ProbingState] = {}
 
-    def holding(self, keys: tuple[str, ...]) -> tuple[str, Open | Probed] | None:
-        """The first of these that holds its jobs."""
+    def find_holding(self, keys: tuple[str, ...]) -> tuple[str, OpenState | ProbingState] | None:
+        """Return the first of these breakers that holds its jobs."""
         for key in keys:
             state = self.states.get(key)
-            if isinstance(state, (Open, Probed)):
+            if isinstance(state, (OpenState, ProbingState)):
                 return key, state
         return None
 
-    def awaiting(self, keys: tuple[str, ...]) -> tuple[str, ...]:
-        """Those of these that wait for a job to try."""
-        return tuple(key for key in keys if isinstance(self.states.get(key), HalfOpen))
+    def find_half_open(self, keys: tuple[str, ...]) -> tuple[str, ...]:
+        """Return those of the given breakers that wait for a probe."""
+        return tuple(key for key in keys if isinstance(self.states.get(key), HalfOpenState))
 
     @property
-    def untried(self) -> tuple[str, ...]:
-        """All that wait for a job to try."""
-        return self.awaiting(tuple(self.states))
+    def half_open_keys(self) -> tuple[str, ...]:
+        """All breakers that wait for a probe."""
+        return self.find_half_open(tuple(self.states))
 
-    def probed(self, keys: tuple[str, ...], job: JobId) -> Breakers:
-        return Breakers({**self.states, **dict.fromkeys(keys, Probed(job))})
+    def with_probe(self, keys: tuple[str, ...], job: JobId) -> BreakerStates:
+        return BreakerStates({**self.states, **dict.fromkeys(keys, ProbingState(job))})
 
-    def next_due(self, policy: BreakerPolicy, now: datetime) -> datetime | None:
-        """When `after_while` will have something to say."""
+    def next_transition(self, policy: BreakerPolicy, now: datetime) -> datetime | None:
+        """Return when `state_after_time` will next change a state."""
         if policy.failures is None:
             return now if self.states else None
-        return min((state.until for state in self.states.values() if isinstance(state, Open)), default=None)
+        return min((state.until for state in self.states.values() if isinstance(state, OpenState)), default=None)

@@ -1,14 +1,14 @@
 """Cron expressions: when a schedule is due (DEC-003, DEC-010).
 
-What an expression means is `cronsim`'s to say, by the calendar on the wall: it reads the fields and finds the next time
-that matches. What that is as an instant is said here, as Debian's cron has it:
+`cronsim` parses the fields and finds the next matching wall-clock time. This module converts that time to an instant,
+with the rules of Debian's cron:
 
-    fixed times      neither minute nor hour begins with `*`. One that does not exist, because clocks go forward, is due
-                     once, right after the gap; one that occurs twice is due the first time.
-    wildcards        follow the clock: what it does not show is not due, what it shows twice is due twice.
+    fixed times      neither minute nor hour begins with `*`. A time that does not exist because clocks go forward is
+                     due once, right after the gap. A time that occurs twice is due the first time.
+    wildcards        follow the clock: a time that is skipped is not due, a time that occurs twice is due twice.
 
-The library has a rule for this of its own. It is not used: it counts on changes of a whole hour, so that half an hour
-makes it pass over times, and a midnight that does not exist is due for a wildcard.
+The library's own rule is not used. It assumes changes of whole hours, so it misses times at a change of half an hour,
+and it fires wildcards at a midnight that does not exist.
 """
 
 from __future__ import annotations
@@ -21,102 +21,102 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
 
-from rota.core.cron_field import normal, refuse
-from rota.errors import InvalidInput
+from rota.core.cron_field import normalize, raise_invalid
+from rota.errors import InvalidInput, escape_unprintable
 
-TICK = timedelta(microseconds=1)
+MICROSECOND = timedelta(microseconds=1)
 _SECOND = timedelta(seconds=1)
-_STRIDE = timedelta(hours=12)
-"""No zone changes its offset twice within so long."""
+_SEARCH_STEP = timedelta(hours=12)
+"""Search step that is short enough to contain at most one offset change of any zone."""
 
 
 class Cron:
-    """An expression in a zone. Instants are UTC."""
+    """A cron expression in a time zone. Instants are in UTC."""
 
     def __init__(self, expression: str, zone: tzinfo) -> None:
-        fields = normal(expression)
+        fields = normalize(expression)
         try:
-            self._sim = CronSim(" ".join(fields), datetime(2000, 1, 1))  # noqa: DTZ001 - what hangs on the wall
+            self._sim = CronSim(" ".join(fields), datetime(2000, 1, 1))  # noqa: DTZ001 - wall-clock time
         except CronSimError:
-            refuse(expression)
+            raise_invalid(expression)
             raise
         self._zone = zone
         self._is_fixed = not fields[0].startswith("*") and not fields[1].startswith("*")
-        if self._wall_after(datetime(2000, 1, 1)) is None:  # noqa: DTZ001
-            raise InvalidInput(f'cron "{expression}" never fires: no month of those has such a day')
+        if self._next_wall_match(datetime(2000, 1, 1)) is None:  # noqa: DTZ001
+            raise InvalidInput(f'cron "{expression}" never fires: none of its months has such a day')
 
     def next_after(self, moment: datetime) -> datetime | None:
-        """The first time later than that; none within fifty years."""
+        """Return the first time after `moment`, or `None` if there is none within fifty years."""
         try:
-            return self._fixed_after(moment) if self._is_fixed else self._shown_after(moment)
+            return self._next_fixed(moment) if self._is_fixed else self._next_wildcard(moment)
         except (OverflowError, ValueError):  # the calendar ends with the year 9999
             return None
 
-    def times(self, after: datetime, upto: datetime) -> Iterator[datetime]:
-        """Those later than the one, and not later than the other."""
+    def times(self, after: datetime, until: datetime) -> Iterator[datetime]:
+        """Yield the times after `after`, up to and including `until`."""
         at = self.next_after(after)
-        while at is not None and at <= upto:
+        while at is not None and at <= until:
             yield at
             at = self.next_after(at)
 
-    def latest(self, after: datetime, upto: datetime, most: int) -> list[datetime]:
-        """The last of them, in order; what lies long before is not walked over."""
-        span = timedelta(minutes=most)
+    def latest(self, after: datetime, until: datetime, limit: int) -> list[datetime]:
+        """Return the last `limit` times of the interval, in order, without walking over the earlier times."""
+        span = timedelta(minutes=limit)
         while True:
-            start = max(after, upto - span)
-            found = list(self.times(start, upto))
-            if len(found) >= most or start == after:
-                return found[-most:]
+            start = max(after, until - span)
+            times = list(self.times(start, until))
+            if len(times) >= limit or start == after:
+                return times[-limit:]
             span *= 2
 
-    def count(self, after: datetime, upto: datetime) -> int:
-        """How many they are; a day on which clocks are not changed is counted as a whole."""
+    def count(self, after: datetime, until: datetime) -> int:
+        """Return the number of times in the interval. A day without an offset change is counted as a whole."""
         total = 0
         at = self.next_after(after)
-        while at is not None and at <= upto:
+        while at is not None and at <= until:
             end = self._end_of_whole_day(at)
-            if end is not None and end <= upto:
+            if end is not None and end <= until:
                 total += len(self._sim.hours) * len(self._sim.minutes)
-                at = self.next_after(end - TICK)
+                at = self.next_after(end - MICROSECOND)
             else:
                 total += 1
                 at = self.next_after(at)
         return total
 
     def _end_of_whole_day(self, at: datetime) -> datetime | None:
-        """The midnight after it, if it is the first time of its day and clocks are not changed on that day."""
+        """Return the midnight after `at` if it is the first time of its day and the day has no offset change."""
         local = at.astimezone(self._zone)
         if (local.hour, local.minute) != (min(self._sim.hours), min(self._sim.minutes)):
             return None
         day = local.date()
         begin, end = self._midnight(day), self._midnight(day + timedelta(days=1))
-        whole = end - begin == timedelta(days=1) and not _shift_between(self._zone, begin - _SECOND, end)
+        whole = end - begin == timedelta(days=1) and not _find_offset_change(self._zone, begin - _SECOND, end)
         return end if whole else None
 
     def _midnight(self, day: date) -> datetime:
         return datetime(day.year, day.month, day.day, tzinfo=self._zone).astimezone(UTC)
 
-    def _wall_after(self, wall: datetime) -> datetime | None:
-        """The next match on a wall clock that is never changed."""
+    def _next_wall_match(self, wall: datetime) -> datetime | None:
+        """Return the next match of a wall clock without offset changes."""
         sim = copy(self._sim)
         sim.dt = wall.replace(microsecond=0)
         return next(sim, None)
 
-    def _fixed_after(self, moment: datetime) -> datetime | None:
+    def _next_fixed(self, moment: datetime) -> datetime | None:
         wall: datetime | None = moment.astimezone(self._zone).replace(tzinfo=None, fold=0)
-        while wall is not None and (wall := self._wall_after(wall)) is not None:
+        while wall is not None and (wall := self._next_wall_match(wall)) is not None:
             at = _first_instant(self._zone, wall)
             if at > moment:
                 return at
         return None
 
-    def _shown_after(self, moment: datetime) -> datetime | None:
-        """From one change of the clocks to the next, so that each match is one that the clock shows."""
+    def _next_wildcard(self, moment: datetime) -> datetime | None:
+        """Return the next time that the clock shows, searching from one offset change to the next."""
         start, offset = moment, _offset(self._zone, moment)
         wall: datetime | None = (moment + offset).replace(tzinfo=None)
-        while wall is not None and (wall := self._wall_after(wall)) is not None:
+        while wall is not None and (wall := self._next_wall_match(wall)) is not None:
             at = (wall - offset).replace(tzinfo=UTC)
-            shift = _shift_between(self._zone, start, at)
+            shift = _find_offset_change(self._zone, start, at)
             if shift is None:
                 return at
             start, offset = shift, _offset(self._zone, shift)
@@ -129,28 +129,29 @@ def _offset(zone: tzinfo, at: datetime) -> timedelta:
 
 
 def _first_instant(zone: tzinfo, wall: datetime) -> datetime:
-    """When a clock there shows this for the first time; if it never does, when it has just jumped over it."""
+    """Return the first instant at which a clock in the zone shows this time. If the clock skips it, return the instant
+    of the jump."""
     at = wall.replace(tzinfo=zone).astimezone(UTC)
     if at.astimezone(zone).replace(tzinfo=None, fold=0) == wall:
         return at
-    return _shift_between(zone, wall.replace(tzinfo=zone, fold=1).astimezone(UTC), at) or at
+    return _find_offset_change(zone, wall.replace(tzinfo=zone, fold=1).astimezone(UTC), at) or at
 
 
-def _shift_between(zone: tzinfo, start: datetime, end: datetime) -> datetime | None:
-    """When clocks are changed first, later than the one and not later than the other."""
+def _find_offset_change(zone: tzinfo, start: datetime, end: datetime) -> datetime | None:
+    """Return the first offset change after `start`, up to and including `end`."""
     if zone is UTC:
         return None
     before, low = _offset(zone, start), start
     while low < end:
-        high = min(low + _STRIDE, end)
+        high = min(low + _SEARCH_STEP, end)
         if _offset(zone, high) != before:
-            return _bisect(zone, low, high, before)
+            return _bisect_offset_change(zone, low, high, before)
         low = high
     return None
 
 
-def _bisect(zone: tzinfo, low: datetime, high: datetime, before: timedelta) -> datetime:
-    """To the second: no clock is changed in between."""
+def _bisect_offset_change(zone: tzinfo, low: datetime, high: datetime, before: timedelta) -> datetime:
+    """Return the offset change between two instants, to the second: offsets change only at full seconds."""
     first = low.replace(microsecond=0)
     near, far = 0, (high - first) // _SECOND + 1
     while far - near > 1:
@@ -163,35 +164,35 @@ def _bisect(zone: tzinfo, low: datetime, high: datetime, before: timedelta) -> d
 
 
 @lru_cache(maxsize=4096)
-def cron_of(expression: str, zone: str) -> Cron:
-    """What cannot be used is refused, with a word on what to write instead."""
-    return Cron(expression, zone_of(zone))
+def parse_cron(expression: str, zone: str) -> Cron:
+    """Parse a cron expression, or raise `InvalidInput` with the field that is wrong and the values that it accepts."""
+    return Cron(expression, parse_zone(zone))
 
 
-def zone_of(name: str) -> tzinfo:
+def parse_zone(name: str) -> tzinfo:
     if name.upper() == "UTC":
         return UTC
     try:
         zone = ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         zone = None
-    if zone is None or name not in _zones():
-        raise InvalidInput(f'unknown time zone "{name}"; {_advice(name)}')
+    if zone is None or name not in _known_zones():
+        raise InvalidInput(f'unknown time zone "{escape_unprintable(name)}"; {_zone_hint(name)}')
     return zone
 
 
 @lru_cache(maxsize=1)
-def _zones() -> frozenset[str]:
+def _known_zones() -> frozenset[str]:
     from zoneinfo import available_timezones
 
     return frozenset(available_timezones())
 
 
-def _advice(name: str) -> str:
+def _zone_hint(name: str) -> str:
     from difflib import get_close_matches
 
-    known = {zone.casefold(): zone for zone in sorted(_zones(), reverse=True)}
-    asked = name.strip().casefold().replace(" ", "_")
-    last = [zone for zone in sorted(_zones()) if zone.casefold().rpartition("/")[2] == asked]
-    near = last or [known[each] for each in get_close_matches(asked, known, n=1, cutoff=0.6)]
-    return f"did you mean {near[0]}?" if near else "zones have names as Europe/Berlin, America/New_York or UTC"
+    names = {zone.casefold(): zone for zone in sorted(_known_zones(), reverse=True)}
+    folded = name.strip().casefold().replace(" ", "_")
+    same_city = [zone for zone in sorted(_known_zones()) if zone.casefold().rpartition("/")[2] == folded]
+    near = same_city or [names[match] for match in get_close_matches(folded, names, n=1, cutoff=0.6)]
+    return f"did you mean {near[0]}?" if near else "use a name such as Europe/Berlin, America/New_York or UTC"

@@ -1,7 +1,7 @@
-"""An event: one thing that happened, stored in the transaction that made it happen.
+"""An event: a change, recorded in the same transaction as the change itself.
 
-`KINDS` is all that can happen. What somebody wants to be told of is a `Wanted`: the same rule decides it for what is
-read from the table and for what is passed on as it happens.
+`KINDS` lists every kind of event. `EventFilter` selects events; the same filter applies to stored events and to live
+streams.
 """
 
 from __future__ import annotations
@@ -11,120 +11,121 @@ from typing import Any
 
 import msgspec
 
-from rota.errors import InvalidInput, within
-from rota.ids import GroupId, JobId, RunId, SlotId
+from rota.errors import InvalidInput, error_path
+from rota.ids import GroupId, JobId, ReservationId, RunId
 
 KINDS: Mapping[str, str] = {
-    "job.submitted": "It is stored, and will not be lost. A retry says which job it is a retry of.",
-    "job.queued": "It waits for its turn.",
-    "job.waiting_on_deps": "It waits for other jobs, for artifacts or for a pinned head.",
-    "job.waiting_on_locks": "It waits for a lock.",
-    "job.dispatched": "It is claimed and has a run; its child is being started.",
-    "job.running": "Its child is there.",
-    "job.completed": "It succeeded.",
-    "job.failed": "It failed, or could not be started.",
-    "job.skipped": "It had nothing to do, or its group's policy passed it over.",
-    "job.cancelled": "It was cancelled, and nothing of it runs any more.",
-    "job.blocked_by_dependency": "What it waited for cannot come any more.",
-    "job.stop_requested": "It runs, and is to be ended.",
-    "job.retried": "It failed, and another job of its chain tries again.",
-    "job.hurried": "Its delay and its counts were cleared, so that it need not wait for them.",
-    "job.rewound": "It stands in the queue again.",
-    "job.edited": "What it was asked for was changed.",
-    "job.moved": "It has another place in the queue.",
-    "job.starts_reset": "Its failed starts were forgotten.",
-    "queue.respaced": "The places of a priority were numbered anew; nobody's turn changed.",
-    "slot.reserved": "A direct execution waits for its turn.",
-    "slot.started": "Its turn has come.",
-    "slot.running": "Its child is there.",
-    "slot.returned": "Nothing was started for it, and it waits again.",
-    "slot.stop_requested": "It is to be ended.",
-    "slot.ended": "It has ended.",
-    "group.submitted": "It was made.",
-    "group.closed": "No more jobs can join it.",
-    "group.cancelled": "It was cancelled, with all its members.",
-    "group.reopened": "It was over, and one of its members goes on.",
-    "group.finished": "It is over.",
-    "template.created": "It was added.",
-    "template.changed": "It was changed; jobs made of it before were not.",
-    "template.archived": "Nothing new is made of it.",
-    "template.unarchived": "It was taken back out.",
-    "schedule.created": "It was added.",
-    "schedule.changed": "It was changed.",
-    "schedule.enabled": "It makes jobs again.",
-    "schedule.disabled": "It makes none.",
-    "schedule.removed": "It was removed; its jobs stay.",
-    "schedule.fired": "It made a job.",
-    "schedule.missed": "Nobody was there at one or more of its times.",
-    "schedule.skipped": "One of its times was passed over.",
-    "schedule.failed": "At one of its times no job could be made.",
-    "webhook.created": "It was added.",
-    "webhook.enabled": "Messages are sent to it again.",
-    "webhook.disabled": "None are sent to it.",
-    "webhook.removed": "It was removed.",
-    "webhook.rotated": "It has a new secret.",
-    "webhook.held": "Its last messages all failed, and it is left alone for a while.",
-    "webhook.freed": "It takes messages again.",
-    "webhook.delivery_failed": "A message was not taken, and is not sent again by itself.",
-    "webhook.redelivered": "A message is sent once more.",
-    "webhook.given_up": "Messages were too old to be sent.",
-    "breaker.opened": "What stands under it is held, because its runs fail.",
-    "breaker.half_opened": "One job may try.",
-    "breaker.probed": "One job tries.",
-    "breaker.closed": "What stands under it starts as usual.",
-    "artifact.put": "Somebody said that it is there.",
-    "artifact.removed": "Somebody said that it is not.",
-    "scheduler.paused": "Nothing new starts, of everything or of one scope.",
-    "scheduler.resumed": "It does again.",
-    "scheduler.cleared": "What waited was cancelled.",
-    "scheduler.recovered": "A scheduler came, and took stock of what had been going on.",
-    "scheduler.restored": "The home was made what a backup says; what happened after that backup is undone.",
-    "gc.removed": "What ended long ago was removed.",
+    "job.submitted": "The job is stored. A retry names the job that it retries.",
+    "job.queued": "The job waits to start.",
+    "job.waiting_on_deps": "The job waits for other jobs, for artifacts or for a pinned head.",
+    "job.waiting_on_locks": "The job waits for a lock.",
+    "job.dispatched": "The job is claimed and has a run; its child is being started.",
+    "job.running": "The child is running.",
+    "job.completed": "The job succeeded.",
+    "job.products_missing": "The job succeeded, but artifacts that it declared to produce are missing.",
+    "job.failed": "The job failed, or could not be started.",
+    "job.skipped": "The job was not needed, or its group's policy skipped it.",
+    "job.cancelled": "The job is cancelled, and all of its processes have ended.",
+    "job.blocked_by_dependency": "A dependency of the job can no longer be met.",
+    "job.stop_requested": "The running job is being stopped.",
+    "job.retried": "The job failed, and its chain continues with a retry.",
+    "job.backoff_reset": "The delay and the failure counts of the job were cleared.",
+    "job.rewound": "The job is queued again.",
+    "job.edited": "The request of the job was changed.",
+    "job.moved": "The position of the job in the queue was changed.",
+    "job.start_failures_reset": "The count of failed starts was reset.",
+    "queue.renumbered": "The positions of a priority were reassigned; the order is unchanged.",
+    "reservation.created": "A direct execution waits to start.",
+    "reservation.started": "The direct execution started.",
+    "reservation.running": "The child of the direct execution is running.",
+    "reservation.requeued": "No child was started, and the direct execution waits again.",
+    "reservation.stop_requested": "The direct execution is being stopped.",
+    "reservation.ended": "The direct execution has ended.",
+    "group.submitted": "The group was created.",
+    "group.closed": "No more jobs can join the group.",
+    "group.cancelled": "The group was cancelled with all its members.",
+    "group.reopened": "The group had finished, and one of its members continues.",
+    "group.finished": "The group has finished.",
+    "template.created": "The template was added.",
+    "template.changed": "The template was changed; jobs that were made from it are unchanged.",
+    "template.archived": "The template was archived: no new jobs can be made from it.",
+    "template.unarchived": "The template was restored from the archive.",
+    "schedule.created": "The schedule was added.",
+    "schedule.changed": "The schedule was changed.",
+    "schedule.enabled": "The schedule was enabled.",
+    "schedule.disabled": "The schedule was disabled.",
+    "schedule.removed": "The schedule was removed; its jobs are kept.",
+    "schedule.fired": "The schedule submitted a job.",
+    "schedule.missed": "One or more times of the schedule passed while the scheduler was down.",
+    "schedule.skipped": "A time of the schedule was skipped because a job of it, or with its unique key, was active.",
+    "schedule.failed": "No job could be submitted at a time of the schedule.",
+    "webhook.created": "The endpoint was added.",
+    "webhook.enabled": "The endpoint was enabled.",
+    "webhook.disabled": "The endpoint was disabled.",
+    "webhook.removed": "The endpoint was removed.",
+    "webhook.rotated": "The endpoint has a new signing secret.",
+    "webhook.held": "The latest deliveries to the endpoint failed, so messages are held for a while.",
+    "webhook.released": "The endpoint accepts messages again.",
+    "webhook.delivery_failed": "A message was not accepted and is not retried automatically.",
+    "webhook.redelivered": "A message was queued for redelivery.",
+    "webhook.abandoned": "Messages were dropped because they were too old.",
+    "breaker.opened": "The breaker holds its jobs because their runs keep failing.",
+    "breaker.half_opened": "The breaker lets one job through as a probe.",
+    "breaker.probe_started": "A job started as the probe.",
+    "breaker.closed": "The breaker released its jobs.",
+    "artifact.put": "The artifact was declared present.",
+    "artifact.removed": "The declaration of the artifact was removed.",
+    "scheduler.paused": "A pause of everything or of one scope began: no new jobs start.",
+    "scheduler.resumed": "A pause of everything or of one scope ended.",
+    "scheduler.cleared": "Waiting jobs were cancelled.",
+    "scheduler.recovered": "A scheduler started and reconciled the jobs of its predecessor.",
+    "scheduler.restored": "The home was restored from a backup; later changes are undone.",
+    "gc.removed": "Old ended chains were removed.",
 }
-"""Each with what it says."""
+"""Event kinds with their descriptions."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
-    """One of `KINDS`."""
+    """Key of `KINDS`."""
     at: int
     """Microseconds since the epoch."""
     cause: str
-    """What part of Rota did it: `submit`, `tick`, `executor`, `cancel`, `edit`, `move`, `direct`, `group`, `template`,
-    `schedule`, `webhook`, `recovery`, `config`."""
+    """Part of Rota that caused the event: `submit`, `tick`, `executor`, `cancel`, `edit`, `move`, `direct`, `group`,
+    `template`, `schedule`, `webhook`, `recovery`, `config`."""
     actor: str | None = None
-    """Who asked for it, where somebody did."""
+    """Actor of the request that caused the event, if any."""
     job: JobId | None = None
     run: RunId | None = None
-    slot: SlotId | None = None
+    reservation: ReservationId | None = None
     group: GroupId | None = None
     data: Mapping[str, Any] = {}
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """An event in its place in history."""
+class EventEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """An event with its position in history."""
 
     seq: int
     event: Event
-    """Its group is that of its job, where it is about one."""
+    """The event; if it is about a job, its group is the job's group."""
     chain: JobId | None = None
     type: str | None = None
     flow: str | None = None
-    """Of its job."""
+    """Flow of the job."""
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody wants to be told of: what meets all that is said here."""
+class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Conditions that an event must meet; all of them apply."""
 
     kinds: frozenset[str] = frozenset()
-    """None for every kind."""
+    """Event kinds; empty for every kind."""
     chains: frozenset[JobId] = frozenset()
-    """None for every job, and for what is about no job."""
+    """Chains; empty for every job, and for events that are about no job."""
     group: GroupId | None = None
     type: str | None = None
     flow: str | None = None
 
-    def wants(self, entry: Entry) -> bool:
+    def matches(self, entry: EventEntry) -> bool:
         return (
             (not self.kinds or entry.event.kind in self.kinds)
             and (not self.chains or entry.chain in self.chains)
@@ -134,28 +135,29 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-NAMED = (
+KIND_PATTERNS = (
     *KINDS,
     *sorted({".".join((*kind.split(".")[:depth], "*")) for kind in KINDS for depth in range(1, kind.count(".") + 1)}),
 )
-"""All that kinds can be named by."""
+"""Patterns that are valid in a filter."""
 
 
-def kinds_named(names: Iterable[str]) -> frozenset[str]:
-    """The kinds that are meant by these: `job.failed` is one, `job.*` are all whose name begins like that."""
-    found: set[str] = set()
-    for n, name in enumerate(names):
-        with within(f"[{n}]"):
-            found.update(_meant(name))
-    return frozenset(found)
+def expand_kinds(patterns: Iterable[str]) -> frozenset[str]:
+    """Return the kinds that the patterns match: `job.failed` matches itself, `job.*` matches every kind with that
+    prefix."""
+    kinds: set[str] = set()
+    for n, pattern in enumerate(patterns):
+        with error_path(f"[{n}]"):
+            kinds.update(_expand_kind(pattern))
+    return frozenset(kinds)
 
 
-def _meant(name: str) -> list[str]:
-    if name.endswith(".*"):
-        found = [kind for kind in KINDS if kind.startswith(name[:-1])]
+def _expand_kind(pattern: str) -> list[str]:
+    if pattern.endswith(".*"):
+        kinds = [kind for kind in KINDS if kind.startswith(pattern[:-1])]
     else:
-        found = [name] if name in KINDS else []
-    if not found:
+        kinds = [pattern] if pattern in KINDS else []
+    if not kinds:
         nouns = ", ".join(f"{noun}.*" for noun in dict.fromkeys(kind.partition(".")[0] for kind in KINDS))
-        raise InvalidInput(f"no event is of the kind {name!r}; there are {nouns}, and docs/events.md lists each")
-    return found
+        raise InvalidInput(f"unknown event kind {pattern!r}; known kinds: {nouns}; docs/reference/events.md lists all")
+    return kinds

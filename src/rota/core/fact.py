@@ -1,4 +1,4 @@
-"""What gates ask of the world outside the store: questions as values, so that asking and looking stay apart.
+"""Facts that gates need from outside the store, as values: gates name facts, probes look them up.
 
 A `repository` is the absolute path of a git common directory.
 """
@@ -10,36 +10,36 @@ from enum import Enum
 import msgspec
 
 
-class Head(msgspec.Struct, frozen=True):
-    """Where does this branch stand? The full object id, or none when there is no such branch."""
+class BranchHead(msgspec.Struct, frozen=True):
+    """Object id of a branch's tip, or `None` if the branch does not exist."""
 
     repository: str
     branch: str
 
 
-class Document(msgspec.Struct, frozen=True):
-    """Does the tip of this branch hold a file at this path?"""
+class BranchFile(msgspec.Struct, frozen=True):
+    """Whether the tip of the branch has a file at the path."""
 
     repository: str
     branch: str
     path: str
 
 
-class File(msgspec.Struct, frozen=True):
-    """Is there anything at this path? A link to nothing is nothing."""
+class FileExists(msgspec.Struct, frozen=True):
+    """Whether a file or directory exists at the path. A dangling link does not count."""
 
     path: str
 
 
-Fact = Head | Document | File
+Fact = BranchHead | BranchFile | FileExists
 
 
-class Trouble(Enum):
-    """Why a fact is not known though somebody has looked."""
+class ProbeFailure(Enum):
+    """Reason why a probe has no result."""
 
     UNREADABLE = "unreadable"
-    """It may be there or not: nothing is ever given up for it."""
+    """Existence is unknown, so no job is ever blocked because of it."""
 
 
-UNREADABLE = Trouble.UNREADABLE
-Seen = str | bool | Trouble | None
+UNREADABLE = ProbeFailure.UNREADABLE
+FactValue = str | bool | ProbeFailure | None

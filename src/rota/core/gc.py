@@ -1,12 +1,12 @@
-"""What may be removed: chains that ended long enough ago, and that nothing which stays refers to.
+"""Retention: which ended chains may be removed.
 
-A chain goes whole or not at all, and its last end counts. What refers to it protects it, whatever its own status: the
-`after` of a job that stays can be shown and followed for as long as the job is there. So a chain that stays for the
-sake of another keeps its own predecessors too.
+A chain is removed as a whole or not at all. It is collectable when its last job ended long enough ago and no kept job
+refers to it. Any reference protects it, whatever the status of the referring job, because the `after` of a kept job
+must still be shown and followed. So a chain that is kept for the sake of another keeps its own predecessors too.
 
-Most edges point at lower numbers (a batch may name its members in any order), so going down the numbers nearly always
-meets whoever refers to a chain before the chain itself. Where it does not, the chain stays for this time, and another
-pass finds it free.
+Most edges point at lower numbers (a batch may name its members in any order), so a pass in descending order nearly
+always meets the referrers of a chain before the chain itself. Where it does not, the chain is kept this time, and the
+next pass collects it.
 """
 
 from __future__ import annotations
@@ -23,55 +23,60 @@ from rota.ids import JobId
 class GcPolicy(msgspec.Struct, frozen=True, kw_only=True):
     older_than: timedelta = timedelta(days=7)
     interval: timedelta | None = timedelta(days=1)
-    """How often it is done unasked; none: only when somebody asks."""
+    """Time between automatic collections; `None` collects only on request."""
 
 
-class Chain(msgspec.Struct, frozen=True, kw_only=True):
+class EndedChain(msgspec.Struct, frozen=True, kw_only=True):
     id: JobId
     jobs: tuple[JobId, ...]
     ended_at: datetime | None
-    """When its last job did; none while one of them is active, or what it did is still being written down."""
+    """End of its last job; `None` while one of its jobs is active, or while its files are still being written."""
     referrers: frozenset[JobId] = frozenset()
-    """Other chains with a job that comes after one of these."""
-    is_named: bool = False
-    """Something other than a job's `after` refers to it."""
+    """Other chains with a job that comes after one of these jobs."""
+    is_referenced_elsewhere: bool = False
+    """Whether a reference other than a job's `after` exists."""
 
 
-class Kept(StrEnum):
-    """Why a chain stays though it is old enough."""
+class KeptReason(StrEnum):
+    """Reason why a chain is kept although it is old enough."""
 
     REFERENCED = "referenced"
     WORKTREE = "worktree"
-    """A worktree of one of its jobs is still there: it may hold work that is nowhere else."""
+    """A worktree of one of its jobs still exists: it may hold work that exists nowhere else."""
     FILES = "files"
     """The files of one of its jobs cannot be removed."""
 
 
-class SortedOut(msgspec.Struct, frozen=True, kw_only=True):
-    free: list[Chain]
-    """In the order given: nothing that stays refers to these, if each of them goes."""
-    referenced: list[Chain]
+class CollectablePartition(msgspec.Struct, frozen=True, kw_only=True):
+    collectable: list[EndedChain]
+    """Chains without a kept referrer, provided that all of them are removed. In the order given."""
+    referenced: list[EndedChain]
 
 
-def sort_out(
-    chains: Iterable[Chain], *, until: datetime, gone: Set[JobId], stays: Set[JobId] = frozenset()
-) -> SortedOut:
-    """Of these chains, those that ended before `until`. `gone` are chains that have been found free before; those that
-    `stays` names cannot go for a reason of their own, and are in neither list."""
-    free: list[Chain] = []
-    referenced: list[Chain] = []
-    going: set[JobId] = set()
+def partition_collectable(
+    chains: Iterable[EndedChain], *, until: datetime, removed: Set[JobId], kept: Set[JobId] = frozenset()
+) -> CollectablePartition:
+    """Partition the chains that ended before `until`.
+
+    `removed` are chains that an earlier call found collectable. Chains in `kept` cannot be removed for another reason;
+    they are in neither list.
+    """
+    collectable: list[EndedChain] = []
+    referenced: list[EndedChain] = []
+    removable: set[JobId] = set()
     for chain in chains:
-        if chain.ended_at is None or chain.ended_at >= until or chain.id in stays:
+        if chain.ended_at is None or chain.ended_at >= until or chain.id in kept:
             continue
-        if chain.is_named or any(other not in going and other not in gone for other in chain.referrers):
+        if chain.is_referenced_elsewhere or any(
+            referrer not in removable and referrer not in removed for referrer in chain.referrers
+        ):
             referenced.append(chain)
         else:
-            free.append(chain)
-            going.add(chain.id)
-    return SortedOut(free=free, referenced=referenced)
+            collectable.append(chain)
+            removable.add(chain.id)
+    return CollectablePartition(collectable=collectable, referenced=referenced)
 
 
-def is_freed_later(chain: Chain, gone: Set[JobId]) -> bool:
-    """Whether a chain that stayed for the sake of others could go now that these are gone."""
-    return not chain.is_named and chain.referrers <= gone
+def is_now_collectable(chain: EndedChain, removed: Set[JobId]) -> bool:
+    """Return whether a chain that was kept for its referrers is collectable after these chains were removed."""
+    return not chain.is_referenced_elsewhere and chain.referrers <= removed

@@ -1,4 +1,4 @@
-"""The graph of jobs as it is drawn: trees in plain ASCII, each job above what it hangs on.
+"""The job graph as ASCII trees, each job above the jobs and artifacts that it depends on.
 
     job-4 WAITING_ON_DEPS [merge] [wait: waiting on job job-2]
     |-- after:success -> job-2 RUNNING [left]
@@ -6,9 +6,9 @@
     `-- after:success -> job-3 RUNNING [right]
         `-- after:success -> job-1 COMPLETED (see above)
 
-A tree begins at a job that nothing else in the graph hangs on. One that reaches `max_depth` goes on as a tree of its
-own, so that every job and every edge is seen; `...` stands where more hangs below than is drawn. A job is described
-where it is met first. Trees stand in the order of their numbers: what was submitted first is what is next.
+A tree begins at a job without dependents in the graph. A tree that reaches `max_depth` continues as a tree of its own,
+so that every job and every edge is drawn; `...` marks a node with more dependencies than are drawn. A job is described
+at its first occurrence. Trees are ordered by job number, so the oldest jobs come first.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from typing import Literal
 
 import msgspec
 
-from rota.core.after import AfterPolicy
-from rota.core.artifact import Need
+from rota.core.artifact import ArtifactNeed
+from rota.core.edges import DependencyPolicy
 from rota.core.lock import Lock, LockMode
 from rota.core.pinned_head import PinnedHead
 from rota.core.status import ACTIVE, Status
-from rota.ids import JobId, show_job
+from rota.ids import JobId, format_job_id
 
-SHOWN = ACTIVE | {Status.BLOCKED_BY_DEPENDENCY}
-"""What a graph has unless all is asked for."""
-_LONGEST_NAME = 100
-_SHORT_OID = 8
+DEFAULT_STATUSES = ACTIVE | {Status.BLOCKED_BY_DEPENDENCY}
+"""Statuses in a graph unless all jobs are requested."""
+_MAX_NAME_LENGTH = 100
+_SHORT_OID_LENGTH = 8
 
 
 class Vertex(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,82 +40,82 @@ class Vertex(msgspec.Struct, frozen=True, kw_only=True):
     status: Status
 
 
-class After(msgspec.Struct, frozen=True, kw_only=True):
-    """It comes after a chain."""
+class DependencyLink(msgspec.Struct, frozen=True, kw_only=True):
+    """Dependency of a job on a chain."""
 
-    policy: AfterPolicy
+    policy: DependencyPolicy
     predecessor: JobId
-    """As the user named it."""
-    to: Vertex | None
-    """The chain's last job; none when there is no record of it."""
+    """Predecessor as the user named it."""
+    target: Vertex | None
+    """The chain's last job; `None` if there is no such record."""
 
     @property
     def label(self) -> str:
         return f"after:{self.policy}"
 
 
-class Needed(msgspec.Struct, frozen=True, kw_only=True):
-    """It needs an artifact."""
+class ArtifactLink(msgspec.Struct, frozen=True, kw_only=True):
+    """Dependency of a job on an artifact."""
 
-    need: Need
-    to: Vertex | None
-    """The last job of a chain that makes it; none when nobody does."""
+    need: ArtifactNeed
+    target: Vertex | None
+    """The last job of a chain that produces the artifact; `None` if there is no producer."""
 
     @property
     def label(self) -> str:
         return str(self.need.artifact)
 
 
-Link = After | Needed
-"""From a job to what it hangs on."""
+Link = DependencyLink | ArtifactLink
+"""Link from a job to its dependency."""
 
 
 class Graph(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Mapping[JobId, Vertex]
-    """By number; what links lead to besides has ended, and what it hung on itself is left out."""
+    """Jobs by number. A link may lead to a job that is not here: that job has ended, and its own links are left out."""
     links: Mapping[JobId, Sequence[Link]]
-    cut: frozenset[JobId] = frozenset()
-    """Nodes that hang on more than `links` says."""
+    truncated: frozenset[JobId] = frozenset()
+    """Nodes with more dependencies than `links` contains."""
     focus: JobId | None = None
-    left_out: int = 0
-    """Jobs that were asked for and not read: there are too many."""
+    skipped: int = 0
+    """Number of requested jobs that were not read because the graph is too large."""
 
 
-class Mark(StrEnum):
+class LineMark(StrEnum):
     NONE = ""
-    AGAIN = " (see above)"
-    CUT = " ..."
+    REPEATED = " (see above)"
+    TRUNCATED = " ..."
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class DrawnLine(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str
     link: Link | None
-    """How it came here; none at the root of a tree."""
+    """Link that leads to the vertex; `None` at the root of a tree."""
     vertex: Vertex | None
-    mark: Mark = Mark.NONE
+    mark: LineMark = LineMark.NONE
 
 
 class Drawing(msgspec.Struct, frozen=True, kw_only=True):
-    lines: Sequence[Line]
-    left_out: int
-    """Jobs of the graph that it does not show."""
+    lines: Sequence[DrawnLine]
+    skipped: int
+    """Number of jobs of the graph that the drawing leaves out."""
 
 
-def draw(graph: Graph, *, max_depth: int, most: int) -> Drawing:
-    """No more than so many lines. What is expanded is expanded once, so that even a ring would come to an end."""
-    pen = _Pen(graph, max_depth, most)
+def draw(graph: Graph, *, max_depth: int, max_lines: int) -> Drawing:
+    """Draw at most `max_lines` lines. Each job is expanded only once, so a cycle would end too."""
+    renderer = _TreeRenderer(graph, max_depth, max_lines)
     for root in chain(_roots(graph, max_depth), graph.nodes):
-        if pen.owes(root):
-            pen.tree(graph.nodes[root])
-    hidden = len(graph.nodes.keys() - pen.drawn)
-    return Drawing(lines=pen.lines, left_out=hidden + graph.left_out)
+        if renderer.is_pending(root):
+            renderer.draw_tree(graph.nodes[root])
+    hidden = len(graph.nodes.keys() - renderer.drawn)
+    return Drawing(lines=renderer.lines, skipped=hidden + graph.skipped)
 
 
 def _roots(graph: Graph, max_depth: int) -> list[JobId]:
-    """Where trees begin: at what nothing hangs on, and at what a tree reaches with its last step."""
+    """Return the jobs where trees begin: jobs without dependents, and jobs at the depth limit of another tree."""
     targets = {job: _targets(graph, job) for job in graph.nodes}
-    below = set(chain.from_iterable(targets.values()))
-    distance = {job: 0 for job in graph.nodes if job not in below}
+    dependencies = set(chain.from_iterable(targets.values()))
+    distance = {job: 0 for job in graph.nodes if job not in dependencies}
     frontier = deque(distance)
     while frontier:
         job = frontier.popleft()
@@ -124,69 +124,73 @@ def _roots(graph: Graph, max_depth: int) -> list[JobId]:
                 distance[target] = distance[job] + 1
                 frontier.append(target)
 
-    def begins(job: JobId) -> bool:
-        far = distance[job]
-        return far == 0 or max_depth == 0 or (far % max_depth == 0 and job in graph.links)
+    def is_root(job: JobId) -> bool:
+        depth = distance[job]
+        return depth == 0 or max_depth == 0 or (depth % max_depth == 0 and job in graph.links)
 
-    # What goes on first, for the drawing may end before what is blocked since long.
-    roots = sorted(filter(begins, distance), key=lambda job: (graph.nodes[job].status not in ACTIVE, job))
+    # Active jobs come first: the line limit may cut off the trees of old blocked jobs.
+    roots = sorted(filter(is_root, distance), key=lambda job: (graph.nodes[job].status not in ACTIVE, job))
     return roots if graph.focus is None else [graph.focus, *(job for job in roots if job != graph.focus)]
 
 
 def _targets(graph: Graph, job: JobId) -> list[JobId]:
     links = graph.links.get(job, ())
-    return [link.to.job for link in links if link.to is not None and link.to.job in graph.nodes and link.to.job != job]
+    return [
+        link.target.job
+        for link in links
+        if link.target is not None and link.target.job in graph.nodes and link.target.job != job
+    ]
 
 
-class _Pen:
-    def __init__(self, graph: Graph, max_depth: int, most: int) -> None:
-        self.lines: list[Line] = []
+class _TreeRenderer:
+    def __init__(self, graph: Graph, max_depth: int, max_lines: int) -> None:
+        self.lines: list[DrawnLine] = []
         self.drawn: set[JobId] = set()
         self.expanded: set[JobId] = set()
         self._graph = graph
         self._max_depth = max_depth
-        self._most = most
+        self._max_lines = max_lines
 
-    def owes(self, job: JobId) -> bool:
-        """It, or what it hangs on, is still to be drawn."""
+    def is_pending(self, job: JobId) -> bool:
+        """Return whether the job or its dependencies are still to be drawn."""
         has_more = self._max_depth > 0 and job not in self.expanded and bool(self._graph.links.get(job))
         return job not in self.drawn or has_more
 
-    def tree(self, root: Vertex) -> None:
-        """It keeps its own stack: how deep a tree may go is for the user to say."""
+    def draw_tree(self, root: Vertex) -> None:
+        """Draw a tree with an explicit stack: the user chooses the depth, so recursion could overflow."""
         stack: list[Iterator[tuple[str, str, Link | None, Vertex | None]]] = [iter([("", "", None, root)])]
-        while stack and len(self.lines) < self._most:
-            place = next(stack[-1], None)
-            if place is None:
+        while stack and len(self.lines) < self._max_lines:
+            branch = next(stack[-1], None)
+            if branch is None:
                 stack.pop()
                 continue
-            prefix, indent, link, vertex = place
+            prefix, indent, link, vertex = branch
             links = () if vertex is None else self._graph.links.get(vertex.job, ())
             mark = self._mark(vertex, links, depth=len(stack) - 1)
-            self.lines.append(Line(prefix=prefix, link=link, vertex=vertex, mark=mark))
+            self.lines.append(DrawnLine(prefix=prefix, link=link, vertex=vertex, mark=mark))
             if vertex is not None:
                 self.drawn.add(vertex.job)
-                if links and mark is not Mark.AGAIN and len(stack) <= self._max_depth:
+                if links and mark is not LineMark.REPEATED and len(stack) <= self._max_depth:
                     self.expanded.add(vertex.job)
                     stack.append(_branches(indent, links))
 
-    def _mark(self, vertex: Vertex | None, links: Sequence[Link], depth: int) -> Mark:
+    def _mark(self, vertex: Vertex | None, links: Sequence[Link], depth: int) -> LineMark:
         if vertex is None:
-            return Mark.NONE
-        is_at_the_end = not links or depth >= self._max_depth
-        if vertex.job in self.expanded or (vertex.job in self.drawn and is_at_the_end):
-            return Mark.AGAIN
-        return Mark.CUT if vertex.job in self._graph.cut or (links and is_at_the_end) else Mark.NONE
+            return LineMark.NONE
+        is_leaf = not links or depth >= self._max_depth
+        if vertex.job in self.expanded or (vertex.job in self.drawn and is_leaf):
+            return LineMark.REPEATED
+        return LineMark.TRUNCATED if vertex.job in self._graph.truncated or (links and is_leaf) else LineMark.NONE
 
 
 def _branches(indent: str, links: Sequence[Link]) -> Iterator[tuple[str, str, Link | None, Vertex | None]]:
     for link in links[:-1]:
-        yield f"{indent}|-- ", f"{indent}|   ", link, link.to
-    yield f"{indent}`-- ", f"{indent}    ", links[-1], links[-1].to
+        yield f"{indent}|-- ", f"{indent}|   ", link, link.target
+    yield f"{indent}`-- ", f"{indent}    ", links[-1], links[-1].target
 
 
 class Caption(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node's line says of its job behind the status."""
+    """Details that follow the status on a node's line."""
 
     scope: str | None = None
     plan: str | None = None
@@ -194,46 +198,54 @@ class Caption(msgspec.Struct, frozen=True, kw_only=True):
     wait: str | None = None
     locks: Sequence[Lock] = ()
     pinned_head: PinnedHead | None = None
+    unreadable: str | None = None
 
     def __str__(self) -> str:
-        plan = self.plan if self.plan is None or len(self.plan) <= _LONGEST_NAME else f"{self.plan[:_LONGEST_NAME]}..."
+        plan = (
+            self.plan
+            if self.plan is None or len(self.plan) <= _MAX_NAME_LENGTH
+            else f"{self.plan[:_MAX_NAME_LENGTH]}..."
+        )
         locks = [lock.key if lock.mode is LockMode.EXCLUSIVE else f"{lock.key}:{lock.mode}" for lock in self.locks]
         head = self.pinned_head
         parts = (
             "/".join(part for part in (self.scope, plan, self.target) if part),
             f"wait: {self.wait}" if self.wait else "",
             f"locks: {', '.join(locks)}" if locks else "",
-            f"pinned: {head.branch}@{head.oid[:_SHORT_OID]}" if head is not None else "",
+            f"pinned: {head.branch}@{head.oid[:_SHORT_OID_LENGTH]}" if head is not None else "",
+            f"unreadable: {self.unreadable}" if self.unreadable else "",
         )
         return "".join(f" [{part}]" for part in parts if part)
 
 
-_NOTHING_SAID = Caption()
+_EMPTY_CAPTION = Caption()
 
 
-def show_line(line: Line, captions: Mapping[JobId, Caption], presence: Mapping[Need, bool | None]) -> str:
+def format_line(
+    line: DrawnLine, captions: Mapping[JobId, Caption], presence: Mapping[ArtifactNeed, bool | None]
+) -> str:
     edge = "" if line.link is None else f"{line.link.label}"
     arrow = " -> " if line.link is not None else ""
     if line.vertex is not None:
-        caption = "" if line.mark is Mark.AGAIN else captions.get(line.vertex.job, _NOTHING_SAID)
-        node = f"{show_job(line.vertex.job)} {line.vertex.status.shown}{caption}"
-        return line.prefix + ascii_only(f"{edge}{arrow}{node}") + line.mark
+        caption = "" if line.mark is LineMark.REPEATED else captions.get(line.vertex.job, _EMPTY_CAPTION)
+        node = f"{format_job_id(line.vertex.job)} {line.vertex.status.public}{caption}"
+        return line.prefix + escape_non_ascii(f"{edge}{arrow}{node}") + line.mark
     match line.link:
-        case Needed(need=need):
-            return line.prefix + ascii_only(f"{edge} [{state_of(presence.get(need))}]")
-        case After(predecessor=predecessor):
-            return f"{line.prefix}{edge}{arrow}{show_job(predecessor)} [missing]"
+        case ArtifactLink(need=need):
+            return line.prefix + escape_non_ascii(f"{edge} [{artifact_state(presence.get(need))}]")
+        case DependencyLink(predecessor=predecessor):
+            return f"{line.prefix}{edge}{arrow}{format_job_id(predecessor)} [missing]"
         case _:
             return line.prefix
 
 
-def state_of(presence: bool | None) -> Literal["present", "missing", "unknown"]:
-    """Of an artifact that nobody makes. What could not be looked at is neither there nor missing."""
+def artifact_state(presence: bool | None) -> Literal["present", "missing", "unknown"]:
+    """Return the state of an artifact without a producer. An artifact whose existence cannot be read is unknown."""
     return "unknown" if presence is None else "present" if presence else "missing"
 
 
-def ascii_only(text: str) -> str:
-    """Names come from anywhere: what is not printable ASCII is escaped."""
+def escape_non_ascii(text: str) -> str:
+    """Escape characters that are not printable ASCII. Names may contain any text."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(each if " " <= each <= "~" else each.encode("unicode_escape").decode("ascii") for each in text)
+    return "".join(char if " " <= char <= "~" else char.encode("unicode_escape").decode("ascii") for char in text)

@@ -1,10 +1,11 @@
-"""The group: what its members' chains come to together (INV-006), and what a failure does to the others (DEC-012).
+"""The group: the combined status of its members' chains (INV-006), and the effect of a failure on the other members
+(DEC-012).
 
-    a member's chain is spent, circuit-broken or BLOCKED ──▶ policy ──▶ of those that have not started,
-                                                                        who is cancelled, skipped, goes on
+    a member's chain is exhausted, circuit-broken or BLOCKED ──▶ policy ──▶ outcome of each member that has not
+                                                                            started: cancel, skip or continue
 
-A status is asked of the members and never stored. A policy is one pure object; Rota brings `stop`, `continue` and
-`skip`, and a package can bring others.
+The status is computed from the members and never stored. A policy is a pure object. Rota includes `stop`, `continue`
+and `skip`; a plugin package can add others.
 """
 
 from __future__ import annotations
@@ -20,29 +21,29 @@ from rota.core.status import ACTIVE, Status
 from rota.ids import GroupId, JobId
 
 PREDECESSOR_FAILED = "predecessor failed"
-FAILED = frozenset({Status.FAILED, Status.BLOCKED_BY_DEPENDENCY})
-"""A member whose chain ended so has failed; cancelled by hand it has not."""
+FAILED_STATUSES = frozenset({Status.FAILED, Status.BLOCKED_BY_DEPENDENCY})
+"""Statuses of a failed member. A member that was cancelled by a user has not failed."""
 _SUCCEEDED = frozenset({Status.COMPLETED, Status.SKIPPED})
 
 
 class GroupMode(StrEnum):
     SEQUENTIAL = "sequential"
-    """Each member comes after the one before it, however that ended."""
+    """Each member comes after the previous member, whatever its outcome."""
     PARALLEL = "parallel"
 
 
 class GroupStatus(StrEnum):
     QUEUED = "QUEUED"
-    """Nothing has started."""
+    """No member has started."""
     RUNNING = "RUNNING"
     COMPLETED = "COMPLETED"
     """Every chain COMPLETED or was SKIPPED."""
     CANCELLED = "CANCELLED"
-    """As a whole."""
+    """Cancelled as a whole."""
     PARTIAL = "PARTIAL"
 
 
-OVER = frozenset({GroupStatus.COMPLETED, GroupStatus.CANCELLED, GroupStatus.PARTIAL})
+FINISHED_STATUSES = frozenset({GroupStatus.COMPLETED, GroupStatus.CANCELLED, GroupStatus.PARTIAL})
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,95 +51,101 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None
     mode: GroupMode
     on_failure: str
-    """The name of its failure policy."""
+    """Name of the failure policy."""
     actor: str | None
     created_at: datetime
     closed_at: datetime | None
-    """It ends with its members; until then it waits for further ones."""
+    """Time from which no job can join. An open group waits for further members; a closed group ends with its
+    members."""
     cancelled_at: datetime | None
-    """As a whole."""
+    """Time when the group was cancelled as a whole."""
     finished_at: datetime | None
     removed: Mapping[str, int] = {}
-    """Members that are gone from the store, by the status they had."""
+    """Number of members that retention removed, by status."""
+    unreadable: str | None = None
+    """Error that makes the stored record unusable, if any."""
 
 
-class Tally(msgspec.Struct, frozen=True, kw_only=True):
-    """What the last jobs of a group's chains have come to."""
+class GroupCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Number of chains in each status, by the last job of each chain."""
 
     counts: Mapping[Status, int] = {}
-    has_begun: bool = False
+    has_started: bool = False
 
     @property
     def total(self) -> int:
         return sum(self.counts.values())
 
 
-def status_of(tally: Tally, *, is_closed: bool, is_cancelled: bool) -> GroupStatus:
-    """Over only when every member is and no further one is awaited; so while one waits for its retry, it runs. Whose
-    members had all succeeded before they could be cancelled has succeeded."""
-    if not is_closed or any(tally.counts.get(status) for status in ACTIVE):
-        return GroupStatus.RUNNING if tally.has_begun else GroupStatus.QUEUED
-    if is_cancelled and not tally.total:
+def group_status(counts: GroupCounts, *, is_closed: bool, is_cancelled: bool) -> GroupStatus:
+    """Return the status of a group.
+
+    A group is finished only when every member has ended and no further member can join, so it is RUNNING while a member
+    waits for its retry. A cancelled group whose members had all succeeded before is COMPLETED.
+    """
+    if not is_closed or any(counts.counts.get(status) for status in ACTIVE):
+        return GroupStatus.RUNNING if counts.has_started else GroupStatus.QUEUED
+    if is_cancelled and not counts.total:
         return GroupStatus.CANCELLED
-    if all(status in _SUCCEEDED for status, count in tally.counts.items() if count):
+    if all(status in _SUCCEEDED for status, count in counts.counts.items() if count):
         return GroupStatus.COMPLETED
     return GroupStatus.CANCELLED if is_cancelled else GroupStatus.PARTIAL
 
 
-class Fate(StrEnum):
-    """What a failure does to a member that has not started."""
+class MemberOutcome(StrEnum):
+    """Effect of a failure on a member that has not started."""
 
-    GO_ON = "go_on"
+    CONTINUE = "continue"
     CANCEL = "cancel"
     SKIP = "skip"
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """A member as a policy sees it."""
+    """A member, as input of a failure policy."""
 
     job: JobId
-    """The last of its chain."""
+    """Last job of the chain."""
     sequence: int
-    """Its place in the group, from 1."""
+    """Position in the group, from 1."""
     status: Status
-    is_spared: bool = False
-    """It was named to come after the failed one, whether that failed or because it did: a `finished` or `failed` edge
-    that somebody asked for."""
+    is_exempt: bool = False
+    """Whether the member was explicitly requested to follow the failed member, by a `finished` or `failed` edge."""
 
 
 class GroupFailurePolicy(Protocol):
-    """What becomes of those that have not started when a member has failed."""
+    """Policy for the members that have not started when a member has failed."""
 
-    def fates(self, failed: Member, waiting: Sequence[Member]) -> Mapping[JobId, Fate]:
-        """By job; who is not in it goes on. Pure: it is asked inside the transaction that books the failure."""
+    def outcomes(self, failed: Member, waiting: Sequence[Member]) -> Mapping[JobId, MemberOutcome]:
+        """Return the outcome of members by job; members that are left out continue. Must be pure: the call runs inside
+        the transaction that records the failure."""
         ...
 
 
-class Stop(msgspec.Struct, frozen=True):
-    def fates(self, failed: Member, waiting: Sequence[Member]) -> Mapping[JobId, Fate]:  # noqa: ARG002
-        return {member.job: Fate.CANCEL for member in waiting if not member.is_spared}
+class StopPolicy(msgspec.Struct, frozen=True):
+    def outcomes(self, failed: Member, waiting: Sequence[Member]) -> Mapping[JobId, MemberOutcome]:  # noqa: ARG002
+        return {member.job: MemberOutcome.CANCEL for member in waiting if not member.is_exempt}
 
 
-class Skip(msgspec.Struct, frozen=True):
-    def fates(self, failed: Member, waiting: Sequence[Member]) -> Mapping[JobId, Fate]:  # noqa: ARG002
-        return {member.job: Fate.SKIP for member in waiting if not member.is_spared}
+class SkipPolicy(msgspec.Struct, frozen=True):
+    def outcomes(self, failed: Member, waiting: Sequence[Member]) -> Mapping[JobId, MemberOutcome]:  # noqa: ARG002
+        return {member.job: MemberOutcome.SKIP for member in waiting if not member.is_exempt}
 
 
-class Continue(msgspec.Struct, frozen=True):
-    def fates(self, failed: Member, waiting: Sequence[Member]) -> Mapping[JobId, Fate]:  # noqa: ARG002
+class ContinuePolicy(msgspec.Struct, frozen=True):
+    def outcomes(self, failed: Member, waiting: Sequence[Member]) -> Mapping[JobId, MemberOutcome]:  # noqa: ARG002
         return {}
 
 
-POLICIES: Mapping[str, GroupFailurePolicy] = {"stop": Stop(), "continue": Continue(), "skip": Skip()}
-DEFAULT = "stop"
+POLICIES: Mapping[str, GroupFailurePolicy] = {"stop": StopPolicy(), "continue": ContinuePolicy(), "skip": SkipPolicy()}
+DEFAULT_POLICY = "stop"
 
 
-def sort_fates(
+def decide_outcomes(
     policy: GroupFailurePolicy, failed: Member, waiting: Sequence[Member]
 ) -> tuple[frozenset[JobId], frozenset[JobId]]:
-    """Who is cancelled and who is skipped, of those that it was asked about. What a policy says that is no fate raises,
-    as one that cannot decide does."""
-    fates = {job: Fate(fate) for job, fate in policy.fates(failed, waiting).items()}
-    asked = [member.job for member in waiting]
-    cancelled = frozenset(job for job in asked if fates.get(job) is Fate.CANCEL)
-    return cancelled, frozenset(job for job in asked if fates.get(job) is Fate.SKIP)
+    """Return the jobs to cancel and the jobs to skip, among the waiting members. A policy that returns an invalid
+    outcome raises."""
+    outcomes = {job: MemberOutcome(outcome) for job, outcome in policy.outcomes(failed, waiting).items()}
+    jobs = [member.job for member in waiting]
+    cancelled = frozenset(job for job in jobs if outcomes.get(job) is MemberOutcome.CANCEL)
+    return cancelled, frozenset(job for job in jobs if outcomes.get(job) is MemberOutcome.SKIP)

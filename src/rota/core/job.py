@@ -1,7 +1,7 @@
-"""The job: what was asked for (`Spec`, frozen) and what has become of it (`Job`).
+"""The job: its request (`Spec`, frozen) and its state (`Job`).
 
-What never changes is kept apart from what changes: a status change rewrites a narrow row, however
-long the prompt in the command, and the jobs of a retry chain share one spec.
+Immutable fields are stored apart from mutable fields: a status change rewrites a narrow row, however long the command
+is, and the jobs of a retry chain share one spec.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ from typing import Any
 
 import msgspec
 
-from rota.core.after import Edge
+from rota.core.edges import Edge
 from rota.core.lock import Lock
 from rota.core.pinned_head import PinnedHead
 from rota.core.retry import RetryPolicy
 from rota.core.run import Run
 from rota.core.status import STARTED, WAITING, Status
-from rota.core.template import Recipe
+from rota.core.template import TemplateSnapshot
 from rota.core.trace import Trace
 from rota.core.wait import WaitKind
-from rota.core.webhook import JobHook
-from rota.core.workspace import Workspace
+from rota.core.webhook import JobWebhook
+from rota.core.workspace import WorkspaceSpec
 from rota.errors import Conflict
 from rota.ids import GroupId, JobId, RunId, ScheduleId, TemplateId
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for. It never changes after dispatch (INV-001), and a chain's jobs share it."""
+    """The request for a job. It never changes after dispatch (INV-001), and all jobs of a chain share it."""
 
     command: tuple[str, ...]
-    """The argument vector; no shell is involved unless it names one."""
+    """The argument vector. No shell is involved unless the command names one."""
     cwd: str
-    surroundings: int
-    """The stored set of environment variables the child gets."""
+    environment: int
+    """Stored set of environment variables of the child."""
     trace: Trace = {}
-    """What it gets beyond them: the trace that it belongs to."""
+    """Additional environment variables: the trace that the job belongs to."""
     name: str | None = None
     type: str | None = None
     params: Mapping[str, Any] = {}
@@ -44,40 +44,42 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     phase: str | None = None
     target: str | None = None
     pools: Mapping[str, int] = {}
-    """Weights asked for by name; what the job draws also follows from type, flow and target."""
+    """Weights requested by pool name; the demand also follows from type, flow and target."""
     locks: tuple[Lock, ...] = ()
     timeout: timedelta | None = None
     idle_timeout: timedelta | None = None
     skip_if: str | None = None
     retry: RetryPolicy | None = None
-    """As it was at submit; none for a job that is not tried again by itself."""
+    """Retry policy as of submit; `None` disables automatic retries."""
     repository: str | None = None
-    """The git common directory around its cwd, where something of the job belongs to it."""
+    """Git common directory of the working directory, if a part of the job belongs to a repository."""
     needs: tuple[str, ...] = ()
     produces: tuple[str, ...] = ()
     pinned_head: PinnedHead | None = None
-    workspace: Workspace | None = None
+    workspace: WorkspaceSpec | None = None
     template: TemplateId | None = None
-    """What it was made from, and what made it: for the record, never looked up (INV-005)."""
+    """Template of the job. It is a record only and never looked up (INV-005); the same applies to `schedule`."""
     schedule: ScheduleId | None = None
-    recipe: Recipe | None = None
-    """What an edit of its params needs of the template as it was."""
-    webhook: JobHook | None = None
+    template_snapshot: TemplateSnapshot | None = None
+    """Parts of the template that an edit of the params needs."""
+    webhook: JobWebhook | None = None
+    sources: Mapping[str, str] = {}
+    """Origin of each policy that the submit did not choose explicitly, by `retry`, `timeout`, `pools.NAME` …"""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """One intent to run something once, with what has become of it."""
+    """A request to run a command once, with its state."""
 
     id: JobId
     spec: Spec
     status: Status
     chain: JobId
-    """The first job of its retry chain; edges point at chains."""
+    """First job of the retry chain; edges point at chains."""
     retry_of: JobId | None
     attempt: int
-    """Which one of its chain it is, counted from 1."""
+    """Position in the chain, from 1."""
     retries: int
-    """Automatic retries that led to it; a retry by hand begins at 0 again."""
+    """Number of automatic retries that led to this job; a manual retry starts at 0 again."""
     priority: int
     position: int
     created_at: datetime
@@ -93,61 +95,75 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     dispatch_failures: int
     last_failure: str | None
     stop_requested: str | None
-    """Why a running job is being ended: by cancel or by a shutdown."""
+    """Reason why a running job is being stopped: a cancel or a shutdown."""
     pid: int | None
     group: GroupId | None = None
     sequence: int | None = None
-    """Its place in its group."""
+    """Position in the group."""
     unique: str | None = None
-    """A key that its chain has to itself as long as it is active."""
-    draws: Mapping[str, int] = {}
-    """What it takes from which pool while it runs."""
+    """Key that the chain holds exclusively while it is active."""
+    demand: Mapping[str, int] = {}
+    """Weight drawn from each pool while the job runs."""
     after: tuple[Edge, ...] = ()
     run: Run | None = None
-    """Its latest run."""
+    """Latest run."""
     rewound_run: RunId | None = None
-    """Its latest run when it was last rewound: what that one left was set aside."""
+    """Latest run before the last rewind: its files were set aside."""
+    unreadable: str | None = None
+    """Parts of the stored record that cannot be read; `None` if all can."""
+    missing_products: tuple[str, ...] = ()
+    """Declared products that were missing after the job succeeded."""
 
     @property
     def current_run(self) -> Run | None:
-        """Its run since it was last rewound."""
-        is_past = self.run is not None and self.rewound_run is not None and self.run.id <= self.rewound_run
-        return None if is_past else self.run
+        """Latest run since the last rewind."""
+        is_stale = self.run is not None and self.rewound_run is not None and self.run.id <= self.rewound_run
+        return None if is_stale else self.run
 
     @property
     def has_own_logs(self) -> bool:
-        """What is in its directory is its own: it was never rewound, or its child has been started since."""
+        """Whether the files in the job's directory belong to its current state: the job was never rewound, or its child
+        has started since."""
         return self.rewound_run is None or (self.current_run is not None and self.status is not Status.DISPATCHED)
 
     @property
     def was_dispatched(self) -> bool:
-        """It was given to a worker, now or, before a rewind, earlier."""
+        """Whether the job was ever given to a worker, including before a rewind."""
         return self.status in STARTED or self.run is not None
 
 
-EDITABLE = frozenset({"command", "params", "name", "timeout", "idle_timeout", "retry", "priority", "not_before"})
-FROZEN = ("command", "params")
-_WITH_THEM = frozenset({"recipe"})
-"""What follows from the others, and nobody asks for by itself."""
-_OF_THE_SPEC = (EDITABLE | _WITH_THEM) & frozenset(Spec.__struct_fields__)
+EDITABLE_FIELDS = frozenset({"command", "params", "name", "timeout", "idle_timeout", "retry", "priority", "not_before"})
+FROZEN_FIELDS = ("command", "params")
+_DERIVED_FIELDS = frozenset({"template_snapshot", "sources"})
+"""Fields that follow from other fields and cannot be requested."""
+_SPEC_FIELDS = (EDITABLE_FIELDS | _DERIVED_FIELDS) & frozenset(Spec.__struct_fields__)
 
 
 def edit(job: Job, changes: Mapping[str, Any]) -> Job:
-    """The one door through which what was asked for changes: the job with these fields, if it may still have others
-    (INV-001). One that was rewound waits again, but what it is asked to do stays what it was."""
-    if strange := changes.keys() - EDITABLE - _WITH_THEM:
-        raise Conflict(f"Cannot modify immutable fields: {', '.join(sorted(strange))}")
-    frozen = sorted(changes) if job.status not in WAITING else [name for name in FROZEN if name in changes]
+    """Return the job with these fields changed, if they may still change (INV-001). Every edit goes through this
+    function.
+
+    A rewound job waits again, but its command and params stay frozen.
+    """
+    if unknown := changes.keys() - EDITABLE_FIELDS - _DERIVED_FIELDS:
+        raise Conflict(f"Cannot modify immutable fields: {', '.join(sorted(unknown))}")
+    frozen = (
+        sorted(changes.keys() - _DERIVED_FIELDS)
+        if job.status not in WAITING
+        else [name for name in FROZEN_FIELDS if name in changes]
+    )
     if frozen and job.was_dispatched:
-        raise Conflict(f"Cannot modify {', '.join(frozen)} after dispatch").under(f".{frozen[0]}")
+        raise Conflict(f"Cannot modify {', '.join(frozen)} after dispatch").at_path(f".{frozen[0]}")
     if frozen and job.status not in WAITING:
-        raise Conflict(f"Cannot modify {', '.join(frozen)} after its end").under(f".{frozen[0]}")
-    asked = {name: value for name, value in changes.items() if name in _OF_THE_SPEC}
-    own = {name: value for name, value in changes.items() if name not in _OF_THE_SPEC}
-    return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, **asked), **own)
+        raise Conflict(f"Cannot modify {', '.join(frozen)} after its end").at_path(f".{frozen[0]}")
+    spec_changes = {name: value for name, value in changes.items() if name in _SPEC_FIELDS}
+    job_changes = {name: value for name, value in changes.items() if name not in _SPEC_FIELDS}
+    return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, **spec_changes), **job_changes)
 
 
-def changed(job: Job, edited: Job) -> list[str]:
-    """The names of what an edit has changed."""
-    pairs = ((name, (job.spec, edited.spec) if name in _OF_THE_SPEC else (job, edited)) for name in sorted(EDITABLE))
-    return [name for name, (was, now) in pairs if getattr(was, name) != getattr(now, name)]
+def changed_fields(job: Job, edited: Job) -> list[str]:
+    """Return the names of the fields that an edit changed."""
+    pairs = (
+        (name, (job.spec, edited.spec) if name in _SPEC_FIELDS else (job, edited)) for name in sorted(EDITABLE_FIELDS)
+    )
+    return [name for name, (old, new) in pairs if getattr(old, name) != getattr(new, name)]

@@ -1,12 +1,12 @@
-"""Locks: keys held shared or exclusive by running jobs. All there is to know about them.
+"""Locks: keys held shared or exclusive by running jobs.
 
-Each key has one queue, in queue order, of the jobs that have passed every gate before this one. A job may
-have the key when no holder is in its way and nobody stands before it whom it may not pass: a later job
-passes an earlier one only if both are shared. So a stream of shared holders cannot starve an exclusive
-waiter, and an earlier job that still waits for a pool keeps its turn.
+Each key has one queue, in queue order, of the jobs that passed every earlier gate. A job may acquire the key if no
+holder conflicts with it and no conflicting job precedes it: a later job passes an earlier job only if both are shared.
+So a stream of shared holders cannot starve an exclusive waiter, and an earlier job that still waits for a pool keeps
+its place.
 
-Two facts about a key's queue decide everything, however long it is (`Front`): the first job in it, and the
-first that wants it exclusively. Locks are taken with the claim and end with their owner, never by age.
+However long the queue of a key is, two facts about it decide (`LockFront`): its first job, and its first exclusive job.
+Locks are acquired with the claim and released when their owner ends; they do not expire.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rota.core.wait import WaitKind
 
 
 class LockMode(StrEnum):
-    """Whether others may have the lock at the same time."""
+    """Whether other jobs may hold the lock at the same time."""
 
     EXCLUSIVE = "exclusive"
     SHARED = "shared"
@@ -35,54 +35,54 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True, order=True):
 
 
 def phase_lock(phase: str, flow: str) -> Lock:
-    """What serializes the jobs of one phase and flow that are not parallelizable."""
+    """Return the lock that serializes the jobs of a phase and flow that are not parallelizable."""
     return Lock(key=f"phase/{phase}/{flow}")
 
 
-class Front(msgspec.Struct, frozen=True, kw_only=True):
-    """What decides who may have a key now."""
+class LockFront(msgspec.Struct, frozen=True, kw_only=True):
+    """State of a key that decides which job may acquire it."""
 
     held: LockMode | None = None
-    """How running jobs hold it; exclusive if any does."""
+    """Mode in which running jobs hold the key; exclusive if any does."""
     first: Rank | None = None
     """The first contender."""
     first_exclusive: Rank | None = None
-    """The first contender that wants it exclusively."""
+    """The first contender for exclusive use."""
 
 
-def _earlier(one: Rank | None, other: Rank) -> Rank:
-    return other if one is None or other < one else one
+def _min_rank(current: Rank | None, candidate: Rank) -> Rank:
+    return candidate if current is None or candidate < current else current
 
 
 class LockBoard:
-    """The fronts of the keys that matter to one tick; jobs join as they pass the gates before this one."""
+    """Fronts of the keys that matter to one tick. Jobs join after they pass the earlier gates."""
 
-    def __init__(self, fronts: Mapping[str, Front]) -> None:
+    def __init__(self, fronts: Mapping[str, LockFront]) -> None:
         self._fronts = dict(fronts)
 
-    def join(self, rank: Rank, locks: Iterable[Lock]) -> None:
+    def enqueue(self, rank: Rank, locks: Iterable[Lock]) -> None:
         for lock in locks:
-            front = self._fronts.get(lock.key, Front())
+            front = self._fronts.get(lock.key, LockFront())
             exclusive = front.first_exclusive
             if lock.mode is LockMode.EXCLUSIVE:
-                exclusive = _earlier(exclusive, rank)
-            self._fronts[lock.key] = Front(
-                held=front.held, first=_earlier(front.first, rank), first_exclusive=exclusive
+                exclusive = _min_rank(exclusive, rank)
+            self._fronts[lock.key] = LockFront(
+                held=front.held, first=_min_rank(front.first, rank), first_exclusive=exclusive
             )
 
-    def _admits(self, rank: Rank, lock: Lock) -> bool:
-        front = self._fronts.get(lock.key, Front())
+    def _can_acquire(self, rank: Rank, lock: Lock) -> bool:
+        front = self._fronts.get(lock.key, LockFront())
         if lock.mode is LockMode.EXCLUSIVE:
             return front.held is None and (front.first is None or rank <= front.first)
         return front.held is not LockMode.EXCLUSIVE and (front.first_exclusive is None or rank <= front.first_exclusive)
 
     def judge(self, rank: Rank, locks: Sequence[Lock]) -> Verdict:
-        barred = [lock.key for lock in locks if not self._admits(rank, lock)]
-        if not barred:
+        unavailable = [lock.key for lock in locks if not self._can_acquire(rank, lock)]
+        if not unavailable:
             return PASS
         return Wait(
             status=Status.WAITING_ON_LOCKS,
             kind=WaitKind.LOCKS,
             detail="waiting on locks",
-            on=tuple(f"lock:{key}" for key in barred),
+            on=tuple(f"lock:{key}" for key in unavailable),
         )

@@ -1,4 +1,4 @@
-"""The pinned head gate: a job that was made for one state of a branch runs only while the branch is there."""
+"""The pinned head gate: a job that is pinned to a commit starts only while the branch is at that commit."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 
 import msgspec
 
-from rota.core.artifact import Outside, is_branch
-from rota.core.fact import Head
+from rota.core.artifact import Observations, is_branch_name
+from rota.core.fact import BranchHead
 from rota.core.status import Status
-from rota.core.verdict import PASS, Unknown, Verdict, Wait
+from rota.core.verdict import PASS, Undecided, Verdict, Wait
 from rota.core.wait import WaitKind
 from rota.errors import InvalidInput
 
@@ -22,32 +22,30 @@ class PinnedHead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pin(msgspec.Struct, frozen=True, kw_only=True):
-    """A pinned head, with the repository that has the branch."""
+    """A pinned head with the repository of its branch."""
 
     repository: str
     head: PinnedHead
 
     @property
-    def fact(self) -> Head:
-        return Head(self.repository, self.head.branch)
+    def fact(self) -> BranchHead:
+        return BranchHead(self.repository, self.head.branch)
 
 
 def parse_pin(text: str) -> tuple[str, str | None]:
-    """`main`, or `main@<oid>`: the branch, and the commit where one is given."""
+    """Parse `main` or `main@<oid>` into the branch and the optional commit."""
     branch, at, oid = text.rpartition("@") if "@" in text else (text, "", "")
-    if not is_branch(branch) or (at and not _OID.fullmatch(oid.lower())):
-        raise InvalidInput(
-            f"malformed pin: {text!r}; it is written BRANCH, or BRANCH@OID with 4 to 64 hexadecimal digits"
-        )
+    if not is_branch_name(branch) or (at and not _OID.fullmatch(oid.lower())):
+        raise InvalidInput(f"malformed pin: {text!r}; expected BRANCH, or BRANCH@OID with 4 to 64 hexadecimal digits")
     return branch, oid.lower() or None
 
 
-def judge_pin(pin: Pin | None, outside: Outside) -> Verdict:
+def judge_pin(pin: Pin | None, observations: Observations) -> Verdict:
     if pin is None:
         return PASS
-    if pin.fact not in outside.seen:
-        return Unknown(facts=(pin.fact,), meanwhile=_wait(pin, f"pinned head mismatch on {pin.head.branch}"))
-    if outside.seen[pin.fact] == pin.head.oid:
+    if pin.fact not in observations.observed:
+        return Undecided(facts=(pin.fact,), interim=_wait(pin, f"pinned head mismatch on {pin.head.branch}"))
+    if observations.observed[pin.fact] == pin.head.oid:
         return PASS
     return _wait(pin, f"pinned head mismatch on {pin.head.branch}")
 

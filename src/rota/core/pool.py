@@ -1,9 +1,10 @@
 """Pools: named capacities that running jobs draw from, all or nothing.
 
-What a job draws is one pure question to a `ConcurrencyPolicy` (OQ-001, DEC-011), asked once at submit. Jobs
-with the same draws stand in one lane, in queue order. Going down the order, the first job that does not fit
-closes each pool in which it lacks room to later jobs of that tick: a heavy job is not starved by light
-ones, and pools where it had room stay open. `-1` is no limit, `0` lets nothing new start.
+A `ConcurrencyPolicy` (OQ-001, DEC-011) computes the demand of a job once, at submit. Jobs with the same demand are in
+one lane, in queue order. Going down the order, the first job that does not fit closes each pool in which it lacks room
+to later jobs of that tick: light jobs cannot starve a heavy job, and pools where it had room stay open. A job whose
+weight exceeds the size of a pool can never start and closes no pool. Size `-1` is unlimited; size `0` lets no new job
+start.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from rota.core.status import Status
 from rota.core.verdict import PASS, Verdict, Wait
 from rota.core.wait import WaitKind
 from rota.errors import InvalidInput
-from rota.names import GLOBAL, POOL_KINDS, is_pool_name
+from rota.naming import GLOBAL, POOL_KINDS, is_pool_name
 
-KINDS = POOL_KINDS
-MOST_WEIGHT = 1_000_000
+_KINDS = POOL_KINDS
+MAX_WEIGHT = 1_000_000
 
-Draws = Mapping[str, int]
+PoolDemand = Mapping[str, int]
 
 
-class Drawing(Protocol):
-    """The part of a spec that decides its draws."""
+class PoolInputs(Protocol):
+    """Fields of a spec that determine its demand."""
 
     @property
     def type(self) -> str | None: ...
@@ -40,146 +41,177 @@ class Drawing(Protocol):
 
 
 class ConcurrencyPolicy(Protocol):
-    def draws(self, job: Drawing) -> Draws:
-        """What the job takes from which pool while it runs."""
+    def pool_demand(self, job: PoolInputs) -> PoolDemand:
+        """Return the weight that the job draws from each pool while it runs."""
         ...
 
 
 class PoolPolicy:
-    """The pools as configured: 1 from global, 1 from type, flow and target, and what the job names."""
+    """The built-in policy: weight 1 from global, type, flow and target, plus the pools that the job names."""
 
-    def draws(self, job: Drawing) -> Draws:
-        draws = {GLOBAL: 1}
+    def pool_demand(self, job: PoolInputs) -> PoolDemand:
+        demand = {GLOBAL: 1}
         for kind, name in (("type", job.type), ("flow", job.flow), ("target", job.target)):
             if name is not None:
-                draws[f"{kind}/{name}"] = 1
-        draws.update(job.pools)
-        return dict(sorted(draws.items(), key=lambda draw: speaking_order(draw[0])))
+                demand[f"{kind}/{name}"] = 1
+        demand.update(job.pools)
+        return dict(sorted(demand.items(), key=lambda item: pool_sort_key(item[0])))
 
 
-class NamedPolicy:
-    """Somebody else's, known by its name: what it says is checked before anything is stored."""
+class PluginPolicy:
+    """A policy from a plugin, with its name. Its result is validated before a job is stored."""
 
     def __init__(self, name: str, policy: ConcurrencyPolicy) -> None:
         self._name = name
         self._policy = policy
 
-    def draws(self, job: Drawing) -> Draws:
-        """Every job draws from global, whatever the policy says of it: that is the switch for all."""
+    def pool_demand(self, job: PoolInputs) -> PoolDemand:
+        """Return the validated demand. Every job draws from global, whatever the policy returns: pausing `global` must
+        hold all jobs."""
         try:
-            said = self._policy.draws(job)
-            draws = {GLOBAL: 1, **said}
+            demand = {GLOBAL: 1, **self._policy.pool_demand(job)}
         except (Exception, SystemExit) as error:  # a stray `sys.exit` must not end the scheduler
-            raise self._refusal(f"failed: {error!r}") from error
-        for name, weight in draws.items():
+            raise self._make_error(f"failed: {error!r}") from error
+        for name, weight in demand.items():
             if not isinstance(name, str) or not is_pool_name(name):
-                raise self._refusal(f"says that the job draws from {name!r}, which is no pool")
-            if type(weight) is not int or not 1 <= weight <= MOST_WEIGHT:
-                raise self._refusal(f"says that the job draws {weight!r} from {name}: it is 1 to {MOST_WEIGHT}")
-        return dict(sorted(draws.items(), key=lambda draw: speaking_order(draw[0])))
+                raise self._make_error(f"returned an invalid pool name: {name!r}")
+            if type(weight) is not int or not 1 <= weight <= MAX_WEIGHT:
+                raise self._make_error(f"returned the weight {weight!r} for {name}; a weight is from 1 to {MAX_WEIGHT}")
+        return dict(sorted(demand.items(), key=lambda item: pool_sort_key(item[0])))
 
-    def _refusal(self, what: str) -> InvalidInput:
-        return InvalidInput(f"the concurrency policy {self._name} {what}; nothing was stored")
+    def _make_error(self, problem: str) -> InvalidInput:
+        return InvalidInput(f"the concurrency policy {self._name} {problem}; nothing was stored")
 
 
-def speaking_order(name: str) -> tuple[int, str]:
-    """Of several full pools the first in the order global, type, flow, target, resource, name speaks."""
+def pool_sort_key(name: str) -> tuple[int, str]:
+    """Sort by global, type, flow, target, resource, name: the first of several full pools is the reported reason."""
     kind = name.partition("/")[0]
-    return (0 if name == GLOBAL else 1 + KINDS.index(kind), name)
+    return (0 if name == GLOBAL else 1 + _KINDS.index(kind), name)
 
 
-class Limits(msgspec.Struct, frozen=True):
-    """Sizes as configured, wildcards included."""
+class PoolSizes(msgspec.Struct, frozen=True):
+    """Configured sizes, including wildcards."""
 
     sizes: Mapping[str, int]
 
     def size(self, name: str) -> int | None:
-        """The pool's size, or none when it has no limit."""
+        """Return the size of the pool, or `None` if it is unlimited."""
         size = self.sizes.get(name)
         if size is None and name != GLOBAL:
             size = self.sizes.get(f"{name.partition('/')[0]}/*")
         return None if size is None or size < 0 else size
 
-    def hold(self, used: Mapping[str, int]) -> bool:
-        """Whether no more is drawn than there is: not so when a limit was lowered, until enough of it has ended."""
-        sizes = ((self.size(name), drawn) for name, drawn in used.items())
+    def has_capacity_for(self, usage: Mapping[str, int]) -> bool:
+        """Return whether no pool is over its size. A pool can be over its size after its limit was lowered."""
+        sizes = ((self.size(name), drawn) for name, drawn in usage.items())
         return all(size is None or drawn <= size for size, drawn in sizes)
 
-    def warnings(self, draws: Draws, named: Mapping[str, int]) -> list[str]:
-        """What will keep the job from ever starting, or not hold it as its author thinks."""
-        said = []
-        for name, weight in draws.items():
+    def find_oversized_pool(self, demand: PoolDemand) -> str | None:
+        """Return the first pool too small for the job even when empty. A pool of size 0 is closed, not too small."""
+        return next((name for name, weight in demand.items() if 0 < (self.size(name) or 0) < weight), None)
+
+    def describe_oversize(self, demand: PoolDemand) -> str | None:
+        """Return why the job can never start, or `None` if it can."""
+        name = self.find_oversized_pool(demand)
+        return None if name is None else f"needs {demand[name]} of {name}, whose size is {self.size(name)}"
+
+    def refuse_oversized(self, demand: PoolDemand) -> None:
+        """Raise `InvalidInput` if the job could never start with the configured pools."""
+        name = self.find_oversized_pool(demand)
+        if name is not None:
+            raise InvalidInput(
+                f"the job {self.describe_oversize(demand)}: it could never start; "
+                f"ask for less, or run `rota pool set {name} {demand[name]}` first"
+            ).at_path(".pools")
+
+    def warnings(self, demand: PoolDemand, explicit: Mapping[str, int]) -> list[str]:
+        """Return warnings about pools that keep the job from starting, or that have no limit although the job names
+        them."""
+        warnings = []
+        for name, weight in demand.items():
             size = self.size(name)
             if size is not None and weight > size:
-                said.append(
+                warnings.append(
                     f"pool {name} has size {size}, the job draws {weight}: it cannot start until the pool grows"
                 )
-            elif size is None and name in named and name != GLOBAL:
-                said.append(f"pool {name} has no limit: set one with `rota pool set {name} N`")
-        return said
+            elif size is None and name in explicit and name != GLOBAL:
+                warnings.append(f"pool {name} has no limit: set one with `rota pool set {name} N`")
+        return warnings
 
 
 class PoolBoard:
-    """Room in every pool at one moment, and what has been closed by a job that did not fit."""
+    """Free room in every pool at one moment, and the pools that are closed."""
 
-    def __init__(self, limits: Limits, used: Mapping[str, int]) -> None:
-        self._limits = limits
-        self._used = dict(used)
+    def __init__(self, sizes: PoolSizes, usage: Mapping[str, int]) -> None:
+        self._sizes = sizes
+        self._usage = dict(usage)
         self._reserved: dict[str, int] = {}
         self._closed: dict[str, Rank] = {}
 
     def used(self, name: str) -> int:
-        return self._used.get(name, 0)
+        return self._usage.get(name, 0)
 
-    def _lacks(self, name: str, weight: int) -> bool:
-        size = self._limits.size(name)
+    def _lacks_room(self, name: str, weight: int) -> bool:
+        size = self._sizes.size(name)
         return size is not None and self.used(name) + weight > size
 
     def _is_reserved(self, name: str, weight: int) -> bool:
         reserved = self._reserved.get(name, 0)
-        return reserved > 0 and self._lacks(name, weight + reserved)
+        return reserved > 0 and self._lacks_room(name, weight + reserved)
 
-    def could_hold(self, draws: Draws) -> bool:
-        """Whether it would ever fit, if nobody else drew from these."""
-        sizes = ((self._limits.size(name), weight) for name, weight in draws.items())
+    def can_ever_fit(self, demand: PoolDemand) -> bool:
+        """Return whether the demand would fit if all pools were empty."""
+        sizes = ((self._sizes.size(name), weight) for name, weight in demand.items())
         return all(size is None or weight <= size for size, weight in sizes)
 
-    def reserve(self, draws: Draws) -> None:
-        """Somebody who goes before the queue waits for this room."""
-        for name, weight in draws.items():
+    def reserve(self, demand: PoolDemand) -> None:
+        """Reserve room for a direct execution, which comes before the queue."""
+        for name, weight in demand.items():
             self._reserved[name] = self._reserved.get(name, 0) + weight
 
-    def is_reserved(self, draws: Draws) -> bool:
-        """Whether room is lacking in a pool where somebody who goes first waits."""
-        return any(self._is_reserved(name, weight) for name, weight in draws.items())
+    def is_reserved(self, demand: PoolDemand) -> bool:
+        """Return whether a pool lacks room because of a reservation."""
+        return any(self._is_reserved(name, weight) for name, weight in demand.items())
 
-    def is_closed(self, draws: Draws) -> bool:
-        """No later job of this lane can start in this tick."""
-        return any(name in self._closed for name in draws)
+    def is_closed(self, demand: PoolDemand) -> bool:
+        """Return whether no later job of the lane can start in this tick."""
+        return any(name in self._closed for name in demand)
 
     def closed_by(self, name: str, rank: Rank | None) -> Rank | None:
-        """Who closed the pool to this one: somebody before it, or to whoever asks without a rank."""
+        """Return the job that closed the pool to this rank. Without a rank, any closing job counts."""
         closer = self._closed.get(name)
         return closer if closer is not None and (rank is None or closer < rank) else None
 
-    def judge(self, draws: Draws, rank: Rank | None = None) -> Verdict:
-        """Of one that has no rank, as of the next that would come."""
-        for name, weight in draws.items():
-            lacks, closer = self._lacks(name, weight), self.closed_by(name, rank)
-            if lacks or closer is not None:
+    def judge(self, demand: PoolDemand, rank: Rank | None = None) -> Verdict:
+        """Return the verdict for a demand. Without a rank, it is the verdict for the next job in the queue."""
+        if isinstance(oversize := self.judge_size(demand), Wait):
+            return oversize
+        for name, weight in demand.items():
+            lacks_room, closer = self._lacks_room(name, weight), self.closed_by(name, rank)
+            if lacks_room or closer is not None:
                 return Wait(
                     status=Status.QUEUED,
                     kind=WaitKind.CAPACITY,
-                    detail=f"waiting on pool {name} ({self.used(name)}/{self._limits.size(name)})",
-                    on=(f"pool:{name}",) if lacks or closer is None else (f"pool:{name}", f"job:{closer.job}"),
+                    detail=f"waiting on pool {name} ({self.used(name)}/{self._sizes.size(name)})",
+                    on=(f"pool:{name}",) if lacks_room or closer is None else (f"pool:{name}", f"job:{closer.job}"),
                 )
         return PASS
 
-    def close(self, draws: Draws, rank: Rank) -> None:
-        for name, weight in draws.items():
-            if self._lacks(name, weight) or self._is_reserved(name, weight):
+    def judge_size(self, demand: PoolDemand) -> Verdict:
+        """Hold a job that would not fit in an empty pool; only a change of that pool's size helps."""
+        name, detail = self._sizes.find_oversized_pool(demand), self._sizes.describe_oversize(demand)
+        if name is None or detail is None:
+            return PASS
+        return Wait(
+            status=Status.QUEUED, kind=WaitKind.CAPACITY, detail=detail, on=(f"pool:{name}",), cannot_start=True
+        )
+
+    def close(self, demand: PoolDemand, rank: Rank) -> None:
+        """Close each pool where the job lacks room."""
+        for name, weight in demand.items():
+            if self._lacks_room(name, weight) or self._is_reserved(name, weight):
                 self._closed.setdefault(name, rank)
 
-    def take(self, draws: Draws) -> None:
-        for name, weight in draws.items():
-            self._used[name] = self.used(name) + weight
+    def allocate(self, demand: PoolDemand) -> None:
+        for name, weight in demand.items():
+            self._usage[name] = self.used(name) + weight

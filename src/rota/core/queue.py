@@ -1,7 +1,7 @@
 """Queue order: `priority DESC, position ASC, created_at ASC` (INV-004, DEC-005).
 
-A move gives a job a position between two others. Where they leave no room, the gaps of that priority are made anew:
-its jobs keep their order and stand a gap apart, the last right before whatever is submitted next.
+A moved job gets a position between two others. If there is no gap left, the positions of that priority are reassigned:
+its jobs keep their order with a full gap between them, and the last job ends up right before the next submitted job.
 """
 
 from __future__ import annotations
@@ -12,40 +12,40 @@ from typing import NamedTuple
 from rota.ids import JobId
 
 POSITION_GAP = 100
-"""Positions are integers with room between them, so that a move need not renumber the rest."""
+"""Distance between positions, so that a move need not renumber other jobs."""
 
 
 class Rank(NamedTuple):
-    """A job's place in the one total order; the smaller goes first."""
+    """Position of a job in the total order; the smaller rank goes first."""
 
     precedence: int
-    """Priority negated, so that the order is ascending throughout, in Python as in SQL."""
+    """Negated priority, so that the order is ascending in Python as in SQL."""
     position: int
     created_at: int
     """Microseconds since the epoch, as stored."""
     job: JobId
 
 
-def position_of(job: JobId) -> int:
-    """The place at the end of the line: ids only grow, so arrival order and gaps come for free."""
+def initial_position(job: JobId) -> int:
+    """Return the position at the end of the queue. Ids only grow, so they give both the arrival order and the gaps."""
     return job * POSITION_GAP
 
 
 def position_between(lower: int | None, upper: int) -> int | None:
-    """Behind the one and before the other, in the middle of the room there is; none where there is none. With nobody
-    before it a job stands a gap before the first."""
+    """Return the middle position between two jobs, or `None` if there is no gap. Without a lower bound, return a
+    position one gap before `upper`."""
     if lower is None:
         return upper - POSITION_GAP
     return (lower + upper) // 2 if upper - lower > 1 else None
 
 
-def position_behind(last: int, upcoming: JobId) -> int | None:
-    """Behind the last, and before whatever is submitted from now on; in small steps, for many may go there before the
-    next submit moves that bound."""
-    room = position_of(upcoming) - last
+def position_after(last: int, next_job: JobId) -> int | None:
+    """Return a position after `last` and before every job submitted later, or `None` if there is none. Steps are small,
+    because many jobs may move there before the next submit raises the bound."""
+    room = initial_position(next_job) - last
     return last + max(1, min(POSITION_GAP, room // 8)) if room > 1 else None
 
 
-def are_told_apart(positions: Sequence[int]) -> bool:
-    """Their order is that of their positions alone: they can share these out anew."""
+def has_distinct_positions(positions: Sequence[int]) -> bool:
+    """Return whether positions alone determine the order, so that they can be redistributed."""
     return len(set(positions)) == len(positions)

@@ -1,4 +1,5 @@
-"""Signatures by the Standard Webhooks scheme: who has the secret knows that a message is Rota's, and of when."""
+"""Signatures by the Standard Webhooks scheme: they prove to a receiver with the secret that a message is from Rota, and
+when it was sent."""
 
 from __future__ import annotations
 
@@ -10,39 +11,40 @@ from datetime import datetime
 
 from rota.errors import InvalidInput
 
-PREFIX = "whsec_"
-_LEAST, _MOST = 24, 64
-"""Bytes that a secret has."""
+SECRET_PREFIX = "whsec_"  # noqa: S105
+_MIN_SECRET_BYTES, _MAX_SECRET_BYTES = 24, 64
+"""Length of a decoded secret, in bytes."""
 
 
-def make_secret(random: bytes) -> str:
-    return PREFIX + base64.b64encode(random).decode()
+def make_secret(random_bytes: bytes) -> str:
+    return SECRET_PREFIX + base64.b64encode(random_bytes).decode()
 
 
 def check_secret(text: str) -> str:
-    """The secret is not in the refusal: what is refused may be one all the same."""
+    """Return the secret if it is valid. The error omits the value, because it may be a real secret."""
     try:
-        key = base64.b64decode(text.removeprefix(PREFIX), validate=True)
-    except ValueError:  # also of what is not even ASCII
+        key = base64.b64decode(text.removeprefix(SECRET_PREFIX), validate=True)
+    except ValueError:  # includes text that is not ASCII
         key = b""
-    if not text.startswith(PREFIX) or not _LEAST <= len(key) <= _MOST:
+    if not text.startswith(SECRET_PREFIX) or not _MIN_SECRET_BYTES <= len(key) <= _MAX_SECRET_BYTES:
         raise InvalidInput(
-            f"not a usable secret; it is {PREFIX} and {_LEAST} to {_MOST} bytes in base64: without one, one is made"
+            f"not a usable secret; write {SECRET_PREFIX} and {_MIN_SECRET_BYTES} to {_MAX_SECRET_BYTES} bytes in"
+            " base64, or omit it to have one generated"
         )
     return text
 
 
-def headers(message: str, body: bytes, secrets: Sequence[str], at: datetime) -> dict[str, str]:
-    """One signature for each secret, so that a receiver can change over at its own time."""
+def signature_headers(message_id: str, body: bytes, secrets: Sequence[str], at: datetime) -> dict[str, str]:
+    """Return the headers with a signature for each secret, so that a receiver can switch secrets at any time."""
     seconds = str(int(at.timestamp()))
-    signed = f"{message}.{seconds}.".encode() + body
+    signed = f"{message_id}.{seconds}.".encode() + body
     return {
-        "webhook-id": message,
+        "webhook-id": message_id,
         "webhook-timestamp": seconds,
         "webhook-signature": " ".join(f"v1,{_sign(secret, signed)}" for secret in secrets),
     }
 
 
-def _sign(secret: str, signed: bytes) -> str:
-    key = base64.b64decode(secret.removeprefix(PREFIX))
-    return base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+def _sign(secret: str, payload: bytes) -> str:
+    key = base64.b64decode(secret.removeprefix(SECRET_PREFIX))
+    return base64.b64encode(hmac.new(key, payload, hashlib.sha256).digest()).decode()

@@ -1,4 +1,4 @@
-"""What one tick knows: bounded, never the whole queue."""
+"""Input of one tick: bounded, never the whole queue."""
 
 from __future__ import annotations
 
@@ -6,48 +6,49 @@ from collections.abc import Mapping
 
 import msgspec
 
-from rota.core.control import Pauses
-from rota.core.lock import Front
-from rota.core.pool import Draws, Limits
+from rota.core.control import PauseState
+from rota.core.lock import LockFront
+from rota.core.pool import PoolDemand, PoolSizes
 from rota.core.queue import Rank
-from rota.core.slot import SlotStanding
+from rota.core.reservation import ReservationCandidate
 from rota.ids import JobId, LaneId
 
 
 class Lane(msgspec.Struct, frozen=True, kw_only=True):
-    """Ready jobs with the same draws, type, flow and target, in queue order: a full pool is not walked over."""
+    """Ready jobs with the same demand, type, flow and target, in queue order. A full pool excludes a whole lane at
+    once."""
 
     id: LaneId
-    draws: Draws
+    demand: PoolDemand
     scopes: tuple[str, ...] = ()
-    """What a pause that holds it can be of."""
-    keys: tuple[str, ...] = ()
-    """The breakers its jobs stand under."""
+    """Pause scopes that cover the lane."""
+    breaker_keys: tuple[str, ...] = ()
+    """Breakers that cover the lane."""
     heads: tuple[Rank, ...]
     has_more: bool
-    """There are ready jobs behind these heads."""
-    asks: bool = False
-    """Its jobs need artifacts or have a pinned head: what they saw is looked at once more before they start."""
+    """Whether the lane has ready jobs after these heads."""
+    needs_facts: bool = False
+    """Whether the jobs need artifacts or have a pinned head: their facts are probed again before they start."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     lanes: tuple[Lane, ...]
-    used: Mapping[str, int]
-    workers: frozenset[int]
-    """Numbers of the places that run a job."""
-    limits: Limits
-    pauses: Pauses
+    pool_usage: Mapping[str, int]
+    busy_workers: frozenset[int]
+    """Worker numbers in use."""
+    pool_sizes: PoolSizes
+    pauses: PauseState
     batch_size: int | None
     has_ready: bool
-    """Some job stands ready, whether or not its lane is here."""
+    """Whether any job is ready, even if its lane is not in the snapshot."""
     frontier: Rank | None = None
-    """No lane that is not here has a job before this one; none when all lanes are here."""
-    slots: tuple[SlotStanding, ...] = ()
-    """Direct executions that wait, in order of arrival."""
-    fronts: Mapping[str, Front] = {}
-    """Of the keys that these want."""
+    """First rank that a lane outside the snapshot may have; `None` if the snapshot has all lanes."""
+    reservations: tuple[ReservationCandidate, ...] = ()
+    """Waiting direct executions, in order of arrival."""
+    lock_fronts: Mapping[str, LockFront] = {}
+    """Fronts of the keys that the reservations need."""
     horizon: Rank | None = None
-    """The first job marked for a look that has not had it: nothing at or behind it starts yet."""
+    """First dirty job that has not been evaluated: no job at or after it starts yet."""
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +56,6 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     lane: LaneId
     worker: int
     probes: tuple[str, ...] = ()
-    """The breakers for which it is the one that tries."""
-    asks: bool = False
-    """As its lane says."""
+    """Breakers for which the job is the probe."""
+    needs_facts: bool = False
+    """Value from the lane."""

@@ -1,14 +1,20 @@
-"""Statuses: the table of legal changes, and the one door through which a status changes.
+"""Statuses: the table of legal transitions, and the function that checks a transition; a claim is a compare-and-set in
+SQL.
 
-    QUEUED ⇄ WAITING_ON_DEPS ⇄ WAITING_ON_LOCKS      wait at a gate
-       │
-       ▼
-    DISPATCHED ─▶ RUNNING ─▶ COMPLETED | FAILED | SKIPPED | CANCELLED
-       │                        (a waiting job can also end: CANCELLED, SKIPPED,
-       └─▶ QUEUED               BLOCKED_BY_DEPENDENCY, or FAILED when it cannot be started)
+    WAITING_ON_DEPS ⇄ QUEUED ⇄ WAITING_ON_LOCKS      wait at a gate; WAITING_ON_DEPS ⇄ WAITING_ON_LOCKS too
+                        │ ▲
+                        ▼ │ nothing was started
+                     DISPATCHED ─▶ RUNNING           either can end: COMPLETED | FAILED | SKIPPED | CANCELLED
 
-DISPATCHED is internal: claimed, the child not yet confirmed; every surface shows RUNNING.
-Upholds DEC-006 (one vocabulary) and the rule that a terminal job leaves its state only by rewind.
+    a waiting job   ─▶ CANCELLED | SKIPPED | BLOCKED_BY_DEPENDENCY, or FAILED if it cannot be started
+    a terminal job  ─▶ QUEUED, by rewind only
+    UNREADABLE      ─▶ COMPLETED | FAILED | SKIPPED | CANCELLED
+
+UNREADABLE is never stored: it represents a stored text that is not a status, from a damaged file or a newer version.
+Such a job never starts. It ends when its open run ends, or when it is cancelled.
+
+DISPATCHED is internal: the job is claimed and its child is not yet confirmed; every surface shows RUNNING. Upholds
+DEC-006 (one vocabulary) and the rule that a terminal job leaves its state only by rewind.
 """
 
 from __future__ import annotations
@@ -28,10 +34,11 @@ class Status(StrEnum):
     SKIPPED = "SKIPPED"
     CANCELLED = "CANCELLED"
     BLOCKED_BY_DEPENDENCY = "BLOCKED_BY_DEPENDENCY"
+    UNREADABLE = "UNREADABLE"
 
     @property
-    def shown(self) -> Status:
-        """As every surface names it: DISPATCHED is internal."""
+    def public(self) -> Status:
+        """Status to display: DISPATCHED is internal."""
         return Status.RUNNING if self is Status.DISPATCHED else self
 
 
@@ -51,21 +58,31 @@ TRANSITIONS: Mapping[Status, frozenset[Status]] = {
     Status.SKIPPED: _REWOUND,
     Status.CANCELLED: _REWOUND,
     Status.BLOCKED_BY_DEPENDENCY: _REWOUND,
+    Status.UNREADABLE: _ENDED_BY_A_RUN,
 }
 
 TERMINAL = frozenset(status for status, following in TRANSITIONS.items() if following == _REWOUND)
 ACTIVE = frozenset(Status) - TERMINAL
 WAITING = _WAITING
-STARTED = ACTIVE - WAITING
-"""Claimed or running: what draws from pools and holds locks."""
+STORED = frozenset(Status) - {Status.UNREADABLE}
+STARTED = ACTIVE - WAITING - {Status.UNREADABLE}
+"""Claimed or running: jobs in these statuses draw from pools and hold locks."""
+
+
+def parse_status(text: str) -> Status:
+    """Return the status that is stored as this text."""
+    return _BY_TEXT.get(text, Status.UNREADABLE)
+
+
+_BY_TEXT = {status.value: status for status in Status}
 
 
 class IllegalTransition(Exception):
-    """A status was asked to change in a way the table does not have: a defect, never a user's doing."""
+    """Attempt to make a transition that the table does not allow: a defect in Rota, never a user error."""
 
 
 def advance(status: Status, to: Status, *, rewind: bool = False) -> Status:
-    """The new status, if the table allows it; a terminal status is left only by rewind."""
+    """Return the new status if the table allows the transition. Only rewind leaves a terminal status."""
     if to not in TRANSITIONS[status] or (status in TERMINAL and not rewind):
         raise IllegalTransition(f"{status} -> {to}")
     return to

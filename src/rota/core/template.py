@@ -1,11 +1,11 @@
-"""A template: named defaults for jobs of one kind, and how params fill its places. Pure.
+"""A template: named defaults for jobs of one kind, with placeholders that params fill. Pure.
 
-`{name}` is a place only where a param of that name is declared, by a default or by the schema's properties; every other
-brace is text. A place is filled within the argument that it stands in, once and from left to right: a value that looks
-like a place stays a value, and an argument stays one argument, whatever is in it. No shell is involved.
+`{name}` is a placeholder only if a param of that name is declared, by a default or by the schema's properties; any
+other brace is plain text. A placeholder is filled within its own argument, once and from left to right: a value that
+looks like a placeholder stays a value, and an argument stays one argument, whatever it contains. No shell is involved.
 
-A job keeps what was made of its template (INV-005). What an edit of its params needs later goes with it as its
-`Recipe`, so that nothing about the job depends on the template as it is then.
+A job keeps the result of its template (INV-005). Its `TemplateSnapshot` holds what a later edit of its params needs, so
+that the job does not depend on the current template.
 """
 
 from __future__ import annotations
@@ -22,42 +22,42 @@ from rota.core.lock import LockMode
 from rota.errors import InvalidInput
 from rota.ids import TemplateId
 
-_PLACE = re.compile(r"\{([^{}]*)\}")
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
-MOST_ARGUMENT = 128 * 1024 - 1
-"""Bytes: Linux passes no longer one to a program."""
+MAX_ARGUMENT_BYTES = 128 * 1024 - 1
+"""Maximum length of an argument that Linux passes to a program."""
 
-FIXED = ("locks", "needs", "produces", "unique", "target", "flow")
-"""Fields with places that are settled at submit: no edit of a param can reach them."""
+FIXED_FIELDS = ("locks", "needs", "produces", "unique", "target", "flow")
+"""Fields with placeholders that are fixed at submit: an edit of a param cannot change them."""
 
 
-class LockPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A lock, with places in its key."""
+class LockTemplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A lock with placeholders in its key."""
 
     key: str
-    """What is held."""
+    """Lock key."""
     mode: LockMode = LockMode.EXCLUSIVE
-    """Alone, or with others that share it."""
+    """Exclusive, or shared with other holders."""
 
 
 class TemplateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What its jobs are asked for; a field that is none, empty or false asks for nothing."""
+    """Defaults for the jobs of a template. A field that is null, empty or false sets no default."""
 
     description: str | None = None
     command: tuple[str, ...] = ()
-    """The argument vector, with places."""
+    """The argument vector, with placeholders."""
     default_params: dict[str, Any] = {}
     params_schema: dict[str, Any] | None = None
     """JSON Schema, draft 2020-12, that the params of each job must meet."""
     job_name: str | None = None
-    """What its jobs are called, with places."""
+    """Name of the jobs, with placeholders."""
     type: str | None = None
     priority: int | None = None
     retry: str | None = None
     retries: int | None = None
     pools: dict[str, int] = {}
-    locks: tuple[LockPlace | str, ...] = ()
-    """A key by itself is held alone."""
+    locks: tuple[LockTemplate | str, ...] = ()
+    """Locks; a plain key is exclusive."""
     needs: tuple[str, ...] = ()
     produces: tuple[str, ...] = ()
     missing_producer: MissingProducer | None = None
@@ -69,7 +69,7 @@ class TemplateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     timeout: str | None = None
     idle_timeout: str | None = None
     skip_if: str | None = None
-    """A shell's text, so it has no places: it reads ROTA_PARAMS."""
+    """Shell command without placeholders; it reads ROTA_PARAMS."""
     worktree: bool | None = None
     base: str | None = None
     patch: bool | None = None
@@ -79,7 +79,7 @@ class TemplateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def declared(self) -> frozenset[str]:
-        """The params that can be places."""
+        """Params that can be placeholders."""
         properties = (self.params_schema or {}).get("properties")
         return frozenset(self.default_params) | frozenset(properties if isinstance(properties, dict) else ())
 
@@ -93,79 +93,79 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     archived_at: datetime | None = None
 
 
-class Recipe(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a job of a template keeps of it, for an edit of its params."""
+class TemplateSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Parts of a template that a job keeps for edits of its params."""
 
     declared: tuple[str, ...] = ()
     schema: dict[str, Any] | None = None
     command: tuple[str, ...] | None = None
-    """With its places; none once somebody has written the command by hand."""
+    """Command with placeholders; `None` after the command was edited."""
     name: str | None = None
-    """The same of its name."""
-    settled: dict[str, str] = {}
-    """Params with a place in a field that no edit changes, and that field."""
+    """Name with placeholders; `None` if the name was set explicitly."""
+    fixed_params: dict[str, str] = {}
+    """Params with a placeholder in a field that no edit changes, with that field."""
 
 
-def fill(text: str, params: Mapping[str, Any], declared: frozenset[str]) -> str:
-    """The text with every place of a declared param filled."""
+def fill_placeholders(text: str, params: Mapping[str, Any], declared: frozenset[str]) -> str:
+    """Return the text with every placeholder of a declared param filled."""
 
-    def value(found: re.Match[str]) -> str:
-        name = found[1]
-        return _shown(name, params) if name in declared else found[0]
+    def fill(placeholder: re.Match[str]) -> str:
+        name = placeholder[1]
+        return _format_param(name, params) if name in declared else placeholder[0]
 
-    return _PLACE.sub(value, text)
+    return _PLACEHOLDER.sub(fill, text)
 
 
-def fill_all(texts: Sequence[str], params: Mapping[str, Any], declared: frozenset[str]) -> list[str]:
-    filled = [fill(text, params, declared) for text in texts]
-    for text, given in zip(filled, texts, strict=True):
-        if len(text) > MOST_ARGUMENT // 4 and len(text.encode()) > MOST_ARGUMENT:
+def fill_all_placeholders(texts: Sequence[str], params: Mapping[str, Any], declared: frozenset[str]) -> list[str]:
+    filled = [fill_placeholders(text, params, declared) for text in texts]
+    for text, source in zip(filled, texts, strict=True):
+        if len(text) > MAX_ARGUMENT_BYTES // 4 and len(text.encode()) > MAX_ARGUMENT_BYTES:
             raise InvalidInput(
-                f"the argument {shortened(given)} becomes longer than {MOST_ARGUMENT} bytes, which no program can be"
-                " given; put the text in a file and give its path"
+                f"the filled argument {shorten_quoted(source)} is longer than {MAX_ARGUMENT_BYTES} bytes, the limit of"
+                " Linux; put the text in a file and pass its path"
             )
     return filled
 
 
-def places(text: str | None, declared: frozenset[str]) -> list[str]:
-    """The declared params that have a place in the text."""
-    return [] if text is None else [name for name in _PLACE.findall(text) if name in declared]
+def find_placeholders(text: str | None, declared: frozenset[str]) -> list[str]:
+    """Return the declared params with a placeholder in the text."""
+    return [] if text is None else [name for name in _PLACEHOLDER.findall(text) if name in declared]
 
 
-def braced(text: str) -> list[str]:
-    """Whatever stands in braces and could be meant for a place."""
-    return [name for name in _PLACE.findall(text) if name]
+def find_braced_names(text: str) -> list[str]:
+    """Return all names in braces, including text that only looks like a placeholder."""
+    return [name for name in _PLACEHOLDER.findall(text) if name]
 
 
-def _shown(name: str, params: Mapping[str, Any]) -> str:
+def _format_param(name: str, params: Mapping[str, Any]) -> str:
     if name not in params:
         raise InvalidInput(
-            f"param {name} has no value, and the template has a place for it: give it in `params`, or a default in the"
+            f"param {name} has no value, but the template has a placeholder for it; set it in `params` or in the"
             " template's default_params"
         )
     value = params[name]
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     if "\x00" in text:
-        raise InvalidInput(f"param {name} has a NUL character, which no program can be given; remove it")
+        raise InvalidInput(f"param {name} contains a NUL character, which cannot be passed to a program; remove it")
     return text
 
 
-def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """By key, the later over the earlier; what a key holds is never merged further."""
+def merge_params(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge params by key. A later layer replaces an earlier value; nested values are not merged."""
     params: dict[str, Any] = {}
     for layer in layers:
         params.update(layer)
     return params
 
 
-def locks_of(body: TemplateBody) -> list[LockPlace]:
-    return [LockPlace(key=lock) if isinstance(lock, str) else lock for lock in body.locks]
+def lock_templates(body: TemplateBody) -> list[LockTemplate]:
+    return [LockTemplate(key=lock) if isinstance(lock, str) else lock for lock in body.locks]
 
 
-def fixed_texts(body: TemplateBody) -> dict[str, list[str]]:
-    """The texts of each field with places that is settled at submit."""
+def list_fixed_texts(body: TemplateBody) -> dict[str, list[str]]:
+    """Return the texts with placeholders of each field that is fixed at submit."""
     return {
-        "locks": [lock.key for lock in locks_of(body)],
+        "locks": [lock.key for lock in lock_templates(body)],
         "needs": list(body.needs),
         "produces": list(body.produces),
         "unique": [] if body.unique is None else [body.unique],
@@ -174,44 +174,51 @@ def fixed_texts(body: TemplateBody) -> dict[str, list[str]]:
     }
 
 
-def recipe_of(body: TemplateBody, *, has_own_name: bool, own: frozenset[str] = frozenset()) -> Recipe:
-    """`own` are the fields that the submit said itself, instead of the template."""
+def make_snapshot(
+    body: TemplateBody, *, has_own_name: bool, overridden: frozenset[str] = frozenset()
+) -> TemplateSnapshot:
+    """Make the snapshot for a job. `overridden` are the fields that the submit set itself."""
     declared = body.declared
-    settled = {
+    fixed = {
         name: field
-        for field, texts in fixed_texts(body).items()
-        if field not in own
+        for field, texts in list_fixed_texts(body).items()
+        if field not in overridden
         for text in texts
-        for name in places(text, declared)
+        for name in find_placeholders(text, declared)
     }
-    return Recipe(
+    return TemplateSnapshot(
         declared=tuple(sorted(declared)),
         schema=body.params_schema,
         command=body.command,
         name=None if has_own_name else body.job_name,
-        settled=settled,
+        fixed_params=fixed,
     )
 
 
-def follow(
-    recipe: Recipe, was: Mapping[str, Any], params: Mapping[str, Any], check: Callable[[Any, Mapping[str, Any]], None]
+def rerender_fields(
+    snapshot: TemplateSnapshot,
+    old_params: Mapping[str, Any],
+    params: Mapping[str, Any],
+    check: Callable[[Any, Mapping[str, Any]], None],
 ) -> dict[str, Any]:
-    """What else changes with a job's params, after `check` has taken them by the schema that was in force."""
-    check(recipe.schema, params)
-    for name, field in sorted(recipe.settled.items()):
-        if was.get(name) != params.get(name) or (name in was) != (name in params):
+    """Return the other fields that change with a job's params. `check` validates the params against the schema that was
+    in force at submit."""
+    check(snapshot.schema, params)
+    for name, field in sorted(snapshot.fixed_params.items()):
+        if old_params.get(name) != params.get(name) or (name in old_params) != (name in params):
             raise InvalidInput(
-                f"param {name} has a place in its {field}, which is fixed at submit: cancel the job and submit it anew"
+                f"param {name} has a placeholder in {field}, which is fixed at submit; cancel the job and submit it"
+                " again"
             )
-    declared = frozenset(recipe.declared)
+    declared = frozenset(snapshot.declared)
     changes: dict[str, Any] = {}
-    if recipe.command is not None:
-        changes["command"] = tuple(fill_all(recipe.command, params, declared))
-    if recipe.name is not None:
-        changes["name"] = fill(recipe.name, params, declared)
+    if snapshot.command is not None:
+        changes["command"] = tuple(fill_all_placeholders(snapshot.command, params, declared))
+    if snapshot.name is not None:
+        changes["name"] = fill_placeholders(snapshot.name, params, declared)
     return changes
 
 
-def shortened(text: str, most: int = 60) -> str:
+def shorten_quoted(text: str, max_length: int = 60) -> str:
     shown = repr(text)
-    return shown if len(shown) <= most else f"{shown[: most - 1]}…"
+    return shown if len(shown) <= max_length else f"{shown[: max_length - 1]}…"

@@ -1,7 +1,6 @@
-"""The trace that a job belongs to: what W3C Trace Context says in headers, as variables of the child's environment.
+"""The trace of a job: the W3C Trace Context headers of its request, as environment variables of its child.
 
-A header can be anybody's text, so one that is not a trace is ignored. What a job sets itself is the job's own business
-and goes before.
+Headers can contain any text, so an invalid trace is ignored. A trace that the job sets itself takes precedence.
 """
 
 from __future__ import annotations
@@ -9,47 +8,47 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-PARENT = "TRACEPARENT"
-STATE = "TRACESTATE"
-NAMES = (PARENT, STATE)
+TRACEPARENT = "TRACEPARENT"
+TRACESTATE = "TRACESTATE"
+VARIABLE_NAMES = (TRACEPARENT, TRACESTATE)
 
 Trace = Mapping[str, str]
-"""The variables, by name; empty for a job that belongs to none."""
+"""Environment variables by name; empty for a job without a trace."""
 
-_PARENT = re.compile(
+_TRACEPARENT_PATTERN = re.compile(
     r"(?P<version>(?!ff)[0-9a-f]{2})-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?P<more>-[!-~]{1,200})?"
 )
-_STATE = re.compile(r"[ -~\t]*")
-_LONGEST_STATE = 512
-_MOST_MEMBERS = 32
+_TRACESTATE_PATTERN = re.compile(r"[ -~\t]*")
+_MAX_STATE_LENGTH = 512
+_MAX_STATE_MEMBERS = 32
 
 
-def trace_of(parents: list[str], states: list[str]) -> Trace:
-    """Of the headers `traceparent` and `tracestate`, however often each came."""
-    found = _PARENT.fullmatch(parents[0].strip(" \t")) if len(parents) == 1 else None
-    if found is None or (found["version"] == "00" and found["more"] is not None):
+def parse_trace(parents: list[str], states: list[str]) -> Trace:
+    """Parse the values of all `traceparent` and `tracestate` headers of a request."""
+    match = _TRACEPARENT_PATTERN.fullmatch(parents[0].strip(" \t")) if len(parents) == 1 else None
+    if match is None or (match["version"] == "00" and match["more"] is not None):
         return {}
-    state = _state_of(",".join(states))
-    return {PARENT: found[0], STATE: state} if state else {PARENT: found[0]}
+    state = _parse_state(",".join(states))
+    return {TRACEPARENT: match[0], TRACESTATE: state} if state else {TRACEPARENT: match[0]}
 
 
-def _state_of(text: str) -> str:
-    """Whole members from the first on, as many as there is room for: the youngest come first."""
-    if not _STATE.fullmatch(text):
+def _parse_state(text: str) -> str:
+    """Return as many whole members as fit, from the first: the most recent members come first."""
+    if not _TRACESTATE_PATTERN.fullmatch(text):
         return ""
-    members = [member for each in text.split(",") if (member := each.strip(" \t"))][:_MOST_MEMBERS]
-    while members and len(",".join(members)) > _LONGEST_STATE:
+    members = [member for item in text.split(",") if (member := item.strip(" \t"))][:_MAX_STATE_MEMBERS]
+    while members and len(",".join(members)) > _MAX_STATE_LENGTH:
         members.pop()
     return ",".join(members)
 
 
-def taken_out(variables: Mapping[str, str]) -> tuple[Mapping[str, str], Trace]:
-    """An environment without its trace, and the trace: environments are stored once for each distinct content, and a
-    trace is another for each job."""
-    own = {name: variables[name] for name in NAMES if name in variables}
+def split_trace(variables: Mapping[str, str]) -> tuple[Mapping[str, str], Trace]:
+    """Split an environment into its variables and its trace. Environments are stored once for each distinct content,
+    and traces differ for each job."""
+    own = {name: variables[name] for name in VARIABLE_NAMES if name in variables}
     return ({name: value for name, value in variables.items() if name not in own} if own else variables), own
 
 
-def joined(own: Trace, asked: Trace) -> Trace:
-    """What the job says of its trace before what its request said."""
-    return own if PARENT in own else {**asked, **own}
+def merge_traces(own: Trace, requested: Trace) -> Trace:
+    """Merge traces; the job's own trace takes precedence over the trace of its request."""
+    return own if TRACEPARENT in own else {**requested, **own}

@@ -1,7 +1,7 @@
-"""Unique: a key that one chain has to itself from submit until it has ended, backoff included.
+"""Unique keys: a chain holds its key exclusively from submit until it has ended, including its backoff.
 
-Who submits with a key that is taken is told which job has it. A chain that has ended and is to go on, by a retry or a
-rewind, has to have its key back: where another has it now, that is refused.
+A submit with a held key returns the holder. A chain that continues after its end, by a retry or a rewind, must acquire
+its key again; if another chain holds the key, the retry or rewind is refused.
 """
 
 from __future__ import annotations
@@ -10,55 +10,61 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from rota.errors import Conflict, InvalidInput, within
-from rota.ids import JobId, show_job
+from rota.errors import Conflict, InvalidInput, error_path
+from rota.ids import JobId, format_job_id
+from rota.naming import KEY_RULE, is_key
 
 
-class Active(msgspec.Struct, frozen=True, kw_only=True):
-    """Who has a key."""
+class KeyHolder(msgspec.Struct, frozen=True, kw_only=True):
+    """Holder of a unique key."""
 
     job: JobId
     chain: JobId
 
 
-def check_key(key: str | None) -> None:
-    if key is not None and (not key or "\x00" in key or len(key) > 200):
-        raise InvalidInput(f"not a usable unique key: {key!r}; use 1 to 200 characters").under(".unique")
+def check_unique_key(key: str | None) -> None:
+    if key is not None and not is_key(key):
+        raise InvalidInput(f"not a usable unique key: {key!r}; use {KEY_RULE}").at_path(".unique")
 
 
-def keys_of(wanted: Sequence[str | None]) -> list[str]:
-    """The keys that the jobs of one submit ask for, each asked for once."""
-    places: dict[str, int] = {}
-    for n, key in enumerate(wanted):
+def collect_keys(requested: Sequence[str | None]) -> list[str]:
+    """Return the keys that the jobs of one submit request; each key may occur only once."""
+    positions: dict[str, int] = {}
+    for n, key in enumerate(requested):
         if key is None:
             continue
-        with within(f"[{n}]"):
-            check_key(key)
-            if key in places:
-                said = f"jobs {places[key] + 1} and {n + 1} of the submit have one unique key, {key!r}"
-                raise InvalidInput(f"{said}; only one of them could run").under(".unique")
-        places[key] = n
-    return list(places)
+        with error_path(f"[{n}]"):
+            check_unique_key(key)
+            if key in positions:
+                conflict = f"jobs {positions[key] + 1} and {n + 1} of the submit have the same unique key, {key!r}"
+                raise InvalidInput(f"{conflict}; use a different key for each job").at_path(".unique")
+        positions[key] = n
+    return list(positions)
 
 
-def refuse_taken(
-    jobs: Iterable[tuple[JobId, str | None]], active: Mapping[str, Active], chains: Collection[JobId], *, verb: str
+def refuse_held_keys(
+    jobs: Iterable[tuple[JobId, str | None]],
+    holders: Mapping[str, KeyHolder],
+    chains: Collection[JobId],
+    *,
+    action: str,
 ) -> None:
-    """`jobs` are the last of the chains that are to go on, each with its key."""
-    seen: dict[str, JobId] = {}
+    """Raise `Conflict` if a chain that is to continue cannot have its key. `jobs` are the last jobs of these chains,
+    each with its key."""
+    jobs_by_key: dict[str, JobId] = {}
     for job, key in jobs:
         if key is None:
             continue
-        if key in seen:
+        if key in jobs_by_key:
             raise Conflict(
-                f"cannot {verb}: {show_job(seen[key])} and {show_job(job)} have one unique key, {key!r}, "
-                "and only one of them can be active; submit the work anew instead"
+                f"cannot {action}: {format_job_id(jobs_by_key[key])} and {format_job_id(job)} have the same unique key,"
+                f" {key!r}, and only one of them can be active; submit the work again instead"
             )
-        seen[key] = job
-        other = active.get(key)
-        if other is not None and other.chain not in chains:
-            name = show_job(other.job)
+        jobs_by_key[key] = job
+        holder = holders.get(key)
+        if holder is not None and holder.chain not in chains:
+            name = format_job_id(holder.job)
             raise Conflict(
-                f"cannot {verb} {show_job(job)}: its unique key {key!r} is {name}'s now; "
-                f"`rota wait {name}` for its end, or `rota cancel {name}` first"
+                f"cannot {action} {format_job_id(job)}: its unique key {key!r} is held by {name}; "
+                f"run `rota wait {name}` or `rota cancel {name}` first"
             )

@@ -1,4 +1,4 @@
-"""What a gate answers."""
+"""Verdicts of a gate."""
 
 from __future__ import annotations
 
@@ -10,37 +10,39 @@ from rota.core.wait import WaitKind
 
 
 class Pass(msgspec.Struct, frozen=True):
-    """Yes: ask the next gate."""
+    """The gate is open: continue with the next gate."""
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
-    """Not yet: the status it gives, why, and the topics that could change it."""
+    """The job waits: its status, the reason, and the topics whose change can end the wait."""
 
     status: Status
     kind: WaitKind
     detail: str
     on: tuple[str, ...] = ()
+    cannot_start: bool = False
+    """Whether only a larger pool helps: the end of other jobs frees too little room."""
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True):
-    """Never: the job is BLOCKED_BY_DEPENDENCY."""
+    """The job can never start: it becomes BLOCKED_BY_DEPENDENCY."""
 
     detail: str
 
 
-class Skip(msgspec.Struct, frozen=True, kw_only=True):
-    """Not needed: the job is SKIPPED without a run."""
+class SkipVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """The job is not needed: it becomes SKIPPED without a run."""
 
     reason: str
 
 
-class Unknown(msgspec.Struct, frozen=True, kw_only=True):
-    """It cannot be told before somebody has looked outside: the job stays where it stands until then."""
+class Undecided(msgspec.Struct, frozen=True, kw_only=True):
+    """The gate needs facts: the job stays unchanged until they have been probed."""
 
     facts: tuple[Fact, ...]
-    meanwhile: Wait
-    """What is said to whoever asks before that."""
+    interim: Wait
+    """Verdict to report until then."""
 
 
-Verdict = Pass | Wait | Block | Skip | Unknown
+Verdict = Pass | Wait | Block | SkipVerdict | Undecided
 PASS = Pass()

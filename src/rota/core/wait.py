@@ -1,4 +1,4 @@
-"""Which gate holds a job."""
+"""Kinds of waiting."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from enum import StrEnum
 
 
 class WaitKind(StrEnum):
-    """Which gate holds a job. The first three are stored; the others are computed when read."""
+    """Gate that holds a job. The first three are stored; the others are computed on each read."""
 
     DEPENDENCIES = "dependencies"
     PINNED_HEAD = "pinned_head"
     LOCKS = "locks"
     DELAY = "delay"
     PAUSED = "paused"
-    SLOT = "slot"
+    RESERVATION = "reservation"
     CAPACITY = "capacity"

@@ -1,12 +1,12 @@
-"""`rota serve`: the one place where the parts are put together.
+"""`rota serve`: the composition of the scheduler process.
 
 main thread     asyncio: HTTP on the socket and over TCP, signals, webhooks
 rota-engine     the only writer: turns of one transaction each, the supervisor's socket
-rota-reader     views, each at one moment of the store
-rota-prober     repositories and files outside, looked at for jobs that wait for them
-rota-mirror     files for people and tools, written behind
-rota-gc         once a day, removes what is old
-rota-depth      while anything waits, logs what
+rota-reader     views, each in one read transaction
+rota-prober     probes of repositories and files for the jobs that wait for them
+rota-mirror     job files for users and tools, written after the commit
+rota-gc         daily removal of old records
+rota-depth      log of the queue depth while jobs wait
 """
 
 from rota.daemon.daemon import main

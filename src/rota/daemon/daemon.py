@@ -1,4 +1,4 @@
-"""The scheduler as a process: its parts, made in their order, started, and stopped."""
+"""The scheduler process: its parts are created, started and stopped in order."""
 
 from __future__ import annotations
 
@@ -18,116 +18,141 @@ from functools import partial
 from pathlib import Path
 
 from rota import __version__
-from rota.api.alarm import Alarm
 from rota.api.app import ROUTER, Application
 from rota.api.context import Context, Hub
 from rota.api.hold import HoldFile
-from rota.api.limit import LEAST_DESCRIPTORS, Limited, highest_connection, most_connections, most_streams
-from rota.api.protocol import Protocol
-from rota.api.server import Server, bind, configuration
-from rota.api.submit import look_outside
-from rota.api.tcp import Tcp
+from rota.api.limit import MIN_DESCRIPTORS, BodyLimit, max_connection_descriptor, max_connections, max_streams
+from rota.api.protocol import HttpProtocol
+from rota.api.schedule_timer import ScheduleTimer
+from rota.api.server import HttpServer, SocketFile, make_config
+from rota.api.submit import preflight_submit
+from rota.api.tcp import TcpServer
 from rota.clock import SystemClock
-from rota.command.submission import Surroundings
+from rota.command.loss import accept_loss, find_loss, keep_orphaned_log, read_home_numbers
+from rota.command.submission import DefaultEnvironment
 from rota.config import Config
 from rota.core import trace
 from rota.core.control import Holds
 from rota.core.event import Event
-from rota.core.pace import Outlook
+from rota.core.pacing import StartOutlook
 from rota.daemon.live_config import LiveConfig
 from rota.daemon.shutdown import Shutdown
-from rota.engine.contact import RETRY_AFTER
-from rota.engine.daily import Daily
-from rota.engine.depth import DepthLog
-from rota.engine.dispatch import Starter
+from rota.engine.daily_retention import DailyRetention
+from rota.engine.depth_log import QueueDepthLog
+from rota.engine.dispatch import StartOrders
 from rota.engine.engine import Engine
-from rota.engine.gc import Collector
-from rota.engine.loop import Loop
-from rota.engine.meter import Meter
-from rota.engine.mirror import META, Mirror
+from rota.engine.executor_health import RETRY_INTERVAL
+from rota.engine.job_file_mirror import META_KEY, JobFileMirror
+from rota.engine.loop import EngineLoop
+from rota.engine.metrics import EngineMetrics
 from rota.engine.prober import Prober
-from rota.engine.recovery import KEYS
-from rota.engine.settings import gc_policy
-from rota.engine.work import Request, Settings
-from rota.errors import HomeError, StorageFull, StoreError, Unavailable
+from rota.engine.recovery import COUNT_NAMES
+from rota.engine.retention import RetentionCollector
+from rota.engine.settings import make_gc_policy
+from rota.engine.transaction import Settings, TurnRequest
+from rota.errors import Conflict, HomeError, ServiceUnavailable, StorageFull, StoreError
 from rota.executor.local import LocalExecutor
 from rota.home import Home
+from rota.home_lock import HomeLock
 from rota.probe.local import LocalProbe
 from rota.probe.port import Probe
-from rota.store.open import is_url, open_store
-from rota.store.owner import claim
+from rota.store.open import is_postgres_url, open_store
+from rota.store.owner import claim_ownership
 from rota.store.port import Store
 from rota.store.session import Session
 from rota.view.depth import depth_line
-from rota.wire.scheduler import AboutForm, RecoveryForm
+from rota.wire.scheduler import RecoverySummary, SchedulerProcess
 
 log = logging.getLogger("rota.daemon")
 
-_LOOK_AT_FILES = 1.0
-"""A file cannot tell that it was edited: seconds between looks at its time stamp."""
-_OBJECTS_BETWEEN_COLLECTIONS = 50_000
-"""A batch of ten thousand jobs is half a million objects, none of them garbage while it is stored: with Python's own
-seven hundred they would all be looked at again and again."""
-_TURN_OF_A_THREAD = 0.001
-"""Seconds that a busy thread may keep the others waiting: with Python's own five, a view of many jobs would hold up a
-start for as long as the start takes."""
-_DESCRIPTORS = 8192
-"""Wanted for connections and files; a login gives 1,024 at first, and lets us take more."""
-_SETTLED_WITHIN = 5.0
-"""Seconds that a collection gives the files of the latest jobs to be written; it leaves alone what is not."""
+_FILE_CHECK_INTERVAL = 0.5
+"""Seconds between checks of the configuration, the hold file, the lock and the socket, which do not report changes."""
+_MAX_LOCK_CONFLICTS = 3
+"""Checks that may find the lock taken: a command that only looks whether it is held takes it for a moment."""
+_GC_THRESHOLD = 50_000
+"""Python's default of 700 would scan the half a million live objects of a batch of ten thousand jobs again and
+again."""
+_THREAD_SWITCH_INTERVAL = 0.001
+"""Maximum seconds before a busy thread yields: with Python's default of 0.005, a view of many jobs would delay a start
+by as long as the start takes."""
+_TARGET_DESCRIPTORS = 8192
+"""Number of file descriptors to request for connections and files; a login session starts with 1,024, and may raise
+it."""
+_MIRROR_FLUSH_TIMEOUT = 5.0
+"""Seconds that retention waits for the files of the latest jobs; it leaves jobs with unwritten files alone."""
 
 
-def main(home: Home) -> int:
-    """For who has the home to himself."""
+def main(home: Home, lock: HomeLock, *, accepts_loss: bool = False) -> int:
+    """Run the scheduler until it is stopped; return the exit code. The caller holds the lock of the home."""
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
     )
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # that it started and ended is ours to say
-    sys.setswitchinterval(_TURN_OF_A_THREAD)
-    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # the daemon logs start and stop itself
+    sys.setswitchinterval(_THREAD_SWITCH_INTERVAL)
+    gc.set_threshold(_GC_THRESHOLD)
     gc.freeze()  # modules and classes are never garbage
     gc.enable()
-    _refuse_too_few_descriptors()
-    return asyncio.run(Daemon(home).serve())
+    _check_descriptor_limit()
+    return asyncio.run(Daemon(home, lock, accepts_loss=accepts_loss).serve())
 
 
 class Daemon:
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, lock: HomeLock, *, accepts_loss: bool = False) -> None:
+        """Create the parts that need no event loop. With `accepts_loss`, start even if the store has lost records."""
         self._home = home
+        self._accepts_loss = accepts_loss
+        self._lock = lock
+        self._socket_file = SocketFile(home)
+        self._socket_error: str | None = None
+        self._is_lock_missing = False
+        self._lock_conflicts = 0
+        """Checks in a row that found the lock in the hands of another process."""
         self._clock = SystemClock()
-        self._meter = Meter()
+        self._metrics = EngineMetrics()
         self._started_at = self._clock.now()
         self._config = LiveConfig(home)
-        for directory in (home.jobs, home.slots):  # before anybody makes them on the way, under any umask
-            directory.mkdir(mode=0o700, exist_ok=True)
+        for directory in (home.jobs, home.reservations):  # early, so that no other code creates them under any umask
+            with suppress(OSError):  # the first start of a job reports it
+                directory.mkdir(mode=0o700, exist_ok=True)
         address = self._config.current.store.url or str(home.database)
         self._store: Store = open_store(address)
-        self._is_on_server = is_url(address)
+        self._is_on_server = is_postgres_url(address)
         self._session: Session | None = None
-        self._executor = LocalExecutor(home.root, None)
-        with suppress(StorageFull):  # the engine goes on trying, and `status` says so; all else is said at once
+        self._executor = LocalExecutor(
+            home.root, None, are_cgroups_enabled=lambda: self.config.scheduler.cgroups == "auto"
+        )
+        with suppress(StorageFull):  # the engine retries and `status` reports it; any other error ends the start
             self._open_session()
-        self._mirror = Mirror(self._store, home.jobs, self._remember_mirrored)
+        self._job_file_mirror = JobFileMirror(self._store, home.jobs, self._store_mirror_cursor)
         self._probe: Probe = LocalProbe()
 
     def _open_session(self) -> Session:
-        """The store's writing side and the supervisor, both in this scheduler's name."""
+        """Open the writing session of the store, and connect to the supervisor, both under a new generation."""
         if self._session is None:
+            home_numbers = read_home_numbers(self._home)
+            if self._accepts_loss:
+                keep_orphaned_log(self._store, self._clock.now())
+            loss = find_loss(self._home, self._store, home_numbers)  # before the store is changed
+            if loss is not None and not self._accepts_loss:
+                raise StoreError(loss)
             session = self._store.session()
             try:
                 session.begin()
                 if self._is_on_server:
-                    claim(session, self._home, self._store.name)
-                generation = session.raise_epoch()
+                    claim_ownership(session, self._home, self._store.name)
+                if loss is not None:
+                    accept_loss(session, home_numbers)
+                    log.warning("started without the lost records: %s", loss)
+                generation = session.raise_epoch(min_epoch=home_numbers.epoch)
                 session.commit()
             except BaseException:
                 session.close()
                 raise
             self._session = session
             try:
-                self._executor.introduce(generation)
-            except (Unavailable, OSError) as error:
-                log.error("%s", error)  # the engine goes on trying, here too
+                self._executor.connect_as(generation)
+            except (ServiceUnavailable, OSError) as error:
+                log.error("%s", error)  # the engine retries
         return self._session
 
     @property
@@ -139,15 +164,20 @@ class Daemon:
         return self._engine.settings
 
     @property
-    def held_by(self) -> str | None:
-        return self._engine.held_by
+    def first_blocker(self) -> str | None:
+        return self._engine.first_blocker
 
     @property
-    def obstacles(self) -> list[str]:
-        return self._engine.obstacles
+    def blockers(self) -> list[str]:
+        return self._engine.blockers
 
     @property
-    def outlook(self) -> Outlook:
+    def executor_silence(self) -> str | None:
+        silence = self._engine.silence
+        return None if silence is None else silence.text
+
+    @property
+    def start_outlook(self) -> StartOutlook:
         return self._engine.outlook
 
     @property
@@ -155,28 +185,33 @@ class Daemon:
         return self._engine.holds
 
     async def serve(self) -> int:
-        """Until it is asked to stop; the exit code."""
+        """Serve until a stop is requested; return the exit code."""
         self._loop = asyncio.get_running_loop()
-        descriptors = _take_descriptors()
+        descriptors = _raise_descriptor_limit()
         self._assemble(descriptors)
-        self._heed_signals()
-        app = Limited(Application(self._reading))
-        self._server = Server(configuration(app, Protocol), highest=highest_connection(descriptors))
-        self._tcp = Tcp(
-            app, self._home, lambda: self.config.server,
-            is_public=ROUTER.is_public, most_connections=most_connections(descriptors),
-            highest=highest_connection(descriptors),
-        )  # fmt: skip
+        self._install_signal_handlers()
+        app = BodyLimit(Application(self._api_context))
+        self._server = HttpServer(make_config(app, HttpProtocol), max_descriptor=max_connection_descriptor(descriptors))
+        self._tcp = TcpServer(
+            app,
+            self._home,
+            lambda: self.config.server,
+            is_public=ROUTER.is_public,
+            max_connections=max_connections(descriptors),
+            max_descriptor=max_connection_descriptor(descriptors),
+        )
         with self._bound_socket() as listening:
-            await self._begin()
+            await self._start_parts()
             serving = asyncio.create_task(self._server.serve(sockets=[listening]))
-            serving.add_done_callback(lambda _: self._shutdown.asked.set())
-            others = [asyncio.create_task(self._watch_files()), asyncio.create_task(self._adopt_slots())]
-            firing = asyncio.create_task(Alarm(self._reading, partial(look_outside, self._reading)).run())
+            serving.add_done_callback(lambda _: self._shutdown.requested.set())
+            background = [asyncio.create_task(self._watch_files()), asyncio.create_task(self._adopt_reservations())]
+            timer = asyncio.create_task(
+                ScheduleTimer(self._api_context, partial(preflight_submit, self._api_context)).run()
+            )
             log.info("rota %s serves %s", __version__, self._home.root)
-            await self._shutdown.asked.wait()
-            firing.cancel()  # a fire that has begun is the engine's; none begins any more
-            await self._end(serving, others)
+            await self._shutdown.requested.wait()
+            timer.cancel()  # no new fire starts; the engine completes a fire that it has received
+            await self._stop_parts(serving, background)
         return 1 if self._shutdown.has_crashed else 0
 
     def _assemble(self, descriptors: int) -> None:
@@ -187,138 +222,137 @@ class Daemon:
             executor=self._executor,
             clock=self._clock,
             settings=self._config.settings,
-            starter=Starter(self._home.root, self._home.jobs),
+            start_orders=StartOrders(self._home.root, self._home.jobs),
             publish=self._publish,
-            ask=lambda questions: self._prober.ask(questions),
-            meter=self._meter,
+            submit_probes=lambda probe_requests: self._prober.submit_probes(probe_requests),
+            metrics=self._metrics,
         )
-        self._turns = Loop(self._engine, self._executor, self._clock, self._shutdown.crash)
+        self._engine_loop = EngineLoop(self._engine, self._executor, self._clock, self._shutdown.record_crash)
         self._prober = Prober(
             self._store,
             self._probe,
-            places=lambda: self._engine.settings.places,
-            known=self._engine.known,
-            submit=self._turns.submit,
+            artifact_paths=lambda: self._engine.settings.artifact_paths,
+            fact_cache=self._engine.fact_cache,
+            submit=self._engine_loop.submit,
         )
         self._hold_file = HoldFile(self._hold_path)
-        self.collector = self._collector()
-        self._daily = self._daily_collection()
-        self._reading = self._context(descriptors)
-        self._engine.outbox.tell = self._reading.sender.wake
-        self._depth_log = DepthLog(look=self._depth_line, interval=self._depth_interval)
-        self._config.changed = self._apply
+        self.collector = self._make_collector()
+        self._daily_retention = self._make_daily_retention()
+        self._api_context = self._make_context(descriptors)
+        self._engine.outbox.wake_sender = self._api_context.sender.wake
+        self._depth_log = QueueDepthLog(format_depth=self._format_depth, interval=self._depth_interval)
+        self._config.on_change = self._apply_settings
 
-    def _heed_signals(self) -> None:
+    def _install_signal_handlers(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self._shutdown.signal)
+            self._loop.add_signal_handler(number, self._shutdown.handle_signal)
         self._loop.add_signal_handler(signal.SIGHUP, self._config.try_reload)
-        for number in (signal.SIGUSR1, signal.SIGUSR2):  # they mean nothing here, and would end the process
+        for number in (signal.SIGUSR1, signal.SIGUSR2):  # ignored: the default action would end the process
             self._loop.add_signal_handler(number, lambda: None)
 
-    async def _begin(self) -> None:
-        """What was left is recovered, and it is known where TCP listens, before anybody is answered."""
-        begun = asyncio.Event()
+    async def _start_parts(self) -> None:
+        """Start the parts. Recovery is complete and the TCP address is known before a request is served."""
+        started = asyncio.Event()
         self.collector.recover()
-        await self.look_at_hold_file()  # before the first dispatch
-        self._turns.start(lambda: self._loop.call_soon_threadsafe(begun.set))
-        self._mirror.start()
+        await self.check_hold_file()  # before the first dispatch
+        self._engine_loop.start(lambda: self._loop.call_soon_threadsafe(started.set))
+        self._job_file_mirror.start()
         self._prober.start()
-        await begun.wait()
-        self._listening = asyncio.create_task(self._tcp.run())
-        await self._tcp.begun()
-        self._reading.sender.start()
-        self._daily.start()
+        await started.wait()
+        self._tcp_task = asyncio.create_task(self._tcp.run())
+        await self._tcp.wait_for_start()
+        self._api_context.sender.start()
+        self._daily_retention.start()
         self._depth_log.start()
 
-    async def _end(self, serving: asyncio.Task[None], others: Sequence[asyncio.Task[None]]) -> None:
-        """No new dispatch, and then one part after the other, those who are asked before those whom they ask."""
+    async def _stop_parts(self, server_task: asyncio.Task[None], tasks: Sequence[asyncio.Task[None]]) -> None:
+        """Stop dispatch, then stop the parts one after another, each before the parts that it uses."""
         self.collector.is_stopping = True
         self._engine.is_draining = True
-        self._turn()  # what was given ahead is taken back at once
+        self._request_turn()  # withdraws prefetched jobs at once
         if not self._shutdown.has_crashed:
-            await self._shutdown.drain(self._reading)
-        for task in others:
+            await self._shutdown.drain(self._api_context)
+        for task in tasks:
             task.cancel()
-        await self._reading.sender.close()
-        self._reading.presence.close()
+        await self._api_context.sender.close()
+        self._api_context.leases.close()
         self._hub.close()
-        self._reading.feed.close()
-        self._listening.cancel()
+        self._api_context.feed.close()
+        self._tcp_task.cancel()
         self._server.end()
-        await asyncio.gather(serving, self._tcp.close())
+        await asyncio.gather(server_task, self._tcp.close())
         self._close()
 
-    async def _adopt_slots(self) -> None:
-        """Their clients have a while to come back. A store that cannot be read now is tried again."""
+    async def _adopt_reservations(self) -> None:
+        """Start the leases of open reservations, so that their clients can reconnect. Retry while the store cannot be
+        read."""
         while True:
             try:
-                found = await self._reading.look(lambda reader: reader.open_slots())
-                self._reading.presence.adopt(found)
+                reservations = await self._api_context.read(lambda reader: reader.open_reservations())
+                self._api_context.leases.adopt(reservations)
                 return
             except (StorageFull, StoreError) as error:
-                log.warning("direct executions cannot be looked up: %s", error.message)
-                await asyncio.sleep(RETRY_AFTER)
+                log.warning("cannot read open reservations, will retry: %s", error.message)
+                await asyncio.sleep(RETRY_INTERVAL)
 
-    def _context(self, descriptors: int) -> Context:
+    def _make_context(self, descriptors: int) -> Context:
         root = self._home.root
         return Context(
             home=self._home,
             store=self._store,
             clock=self._clock,
-            engine=self._turns,
+            engine=self._engine_loop,
             hub=self._hub,
             control=self,
-            actor=_user(),
+            actor=_user_name(),
             probe=self._probe,
-            known=self._engine.known,
-            meter=self._meter,
-            most_streams=most_streams(descriptors),
-            around=Surroundings(
+            fact_cache=self._engine.fact_cache,
+            metrics=self._metrics,
+            max_streams=max_streams(descriptors),
+            default_environment=DefaultEnvironment(
                 cwd=str(root.parent if root.name == ".rota" else Path.home()),
                 variables={
                     name: value
                     for name, value in os.environ.items()
-                    if not name.startswith("ROTA_") and name not in trace.NAMES
+                    if not name.startswith("ROTA_") and name not in trace.VARIABLE_NAMES
                 },
             ),
         )
 
-    def _collector(self) -> Collector:
-        return Collector(
+    def _make_collector(self) -> RetentionCollector:
+        return RetentionCollector(
             store=self._store,
             jobs=self._home.jobs,
-            slots=self._home.slots,
+            reservations=self._home.reservations,
             worktrees=self._home.worktrees,
             patches=self._home.patches,
             clock=self._clock,
-            perform=self._turns.perform,
-            settle=lambda: self._mirror.settle(_SETTLED_WITHIN),
+            run_in_turn=self._engine_loop.run_in_turn,
+            flush_job_files=lambda: self._job_file_mirror.flush(_MIRROR_FLUSH_TIMEOUT),
         )
 
-    def _daily_collection(self) -> Daily:
-        return Daily(
+    def _make_daily_retention(self) -> DailyRetention:
+        return DailyRetention(
             collector=self.collector,
             store=self._store,
             clock=self._clock,
-            policy=lambda: gc_policy(self.config.gc),
+            policy=lambda: make_gc_policy(self.config.gc),
         )
 
     def _publish(self, events: Sequence[Event]) -> None:
         self._hub.publish(events)
         if self._session is not None:
-            self._reading.feed.publish(events, self._session.last_seq)
-        self._mirror.publish(events)
-        self._depth_log.tell()
+            self._api_context.feed.publish(events, self._session.last_seq)
+        self._job_file_mirror.publish(events)
+        self._depth_log.notify()
 
-    def _depth_line(self) -> str | None:
-        with closing(self._store.reader()) as reader, reader.reading():
-            return depth_line(reader, self._reading.sight())
+    def _format_depth(self) -> str | None:
+        with closing(self._store.reader()) as reader, reader.read_transaction():
+            return depth_line(reader, self._api_context.view_context())
 
     def _depth_interval(self) -> timedelta | None:
-        given = self.config.log.depth_interval
-        return None if isinstance(given, str) else given
-
-    # What the API asks.
+        interval = self.config.log.depth_interval
+        return None if isinstance(interval, str) else interval
 
     def reload(self) -> None:
         self._config.reload()
@@ -326,125 +360,165 @@ class Daemon:
     def set_pool(self, name: str, size: int) -> None:
         self._config.set_pool(name, size)
 
-    def _turn(self) -> None:
-        """Something of the engine was set: it is to see that now, and not when the next request comes."""
-        self._turns.submit(Request(lambda _: None, lambda _: None))
+    def _request_turn(self) -> None:
+        """Submit an empty turn, so that the engine applies a changed attribute before the next request."""
+        self._engine_loop.submit(TurnRequest(lambda _: None, lambda _: None))
 
-    def _apply(self, settings: Settings) -> None:
-        """In force with the next turn, which is asked for: a raised limit dispatches at once."""
+    def _apply_settings(self, settings: Settings) -> None:
+        """Apply settings with a new turn, so that a raised limit starts jobs at once."""
         self._engine.settings = settings
-        self._daily.wake()
+        self._daily_retention.wake()
         self._depth_log.wake()
         self._loop.call_soon_threadsafe(self._tcp.wake)
-        self._turn()
+        self._request_turn()
 
-    def stop(self, grace: timedelta | None, *, kills: bool) -> None:
-        self._shutdown.ask(grace, kills=kills)
+    def stop(self, grace: timedelta | None, *, kills: bool) -> timedelta:
+        return self._shutdown.request(grace, kills=kills)
 
-    def about(self) -> AboutForm:
-        trouble = self._engine.troubles
-        if self._config.trouble is not None:
-            trouble.append(f"the configuration on disk is not in force: {self._config.trouble}")
-        if (fault := self._tcp.trouble) is not None:
-            trouble.append(fault)
-        return AboutForm(
+    def process_status(self) -> SchedulerProcess:
+        errors, silence = self._engine.errors, self._engine.silence
+        if self._config.error is not None:
+            errors.append(f"the configuration on disk is not in effect: {self._config.error}")
+        if (tcp_error := self._tcp.error) is not None:
+            errors.append(tcp_error)
+        return SchedulerProcess(
             home=str(self._home.root),
             socket=str(self._home.socket),
-            tcp=self._tcp.about(),
+            tcp=self._tcp.status(),
             pid=os.getpid(),
             version=__version__,
             store=self._store.name,
             started_at=self._started_at,
             supervisor_pid=self._executor.supervisor_pid,
-            stopping=self._shutdown.asked.is_set(),
-            trouble=trouble,
-            recovery=self._recovered(),
+            has_cgroups=self._executor.has_cgroups,
+            supervisor_silent_since=None if silence is None else silence.since,
+            stopping=self._shutdown.requested.is_set(),
+            errors=errors,
+            recovery=self._recovery_result(),
         )
 
-    def _recovered(self) -> RecoveryForm:
-        """A client has its time to come back, so that count may still grow."""
-        found = {key: (self._engine.recovery or {}).get(key, 0) for key in KEYS}
-        expired = found["slots_expired"] + self._reading.presence.expired
-        return RecoveryForm(**{**found, "slots_expired": expired})
-
-    # What is changed by hand.
+    def _recovery_result(self) -> RecoverySummary:
+        """Return the counts of recovery. Expired reservations may still grow while clients have time to reconnect."""
+        counts = {key: (self._engine.recovery_counts or {}).get(key, 0) for key in COUNT_NAMES}
+        expired = counts["reservations_expired"] + self._api_context.leases.expired_count
+        return RecoverySummary(**{**counts, "reservations_expired": expired})
 
     async def _watch_files(self) -> None:
         while True:
-            await asyncio.sleep(_LOOK_AT_FILES)
-            self._config.look()
-            await self.look_at_hold_file()
+            await asyncio.sleep(_FILE_CHECK_INTERVAL)
+            self._check_lock_and_socket()
+            self._config.reload_if_changed()
+            await self.check_hold_file()
 
-    def look_at_config(self) -> None:
-        self._config.look_once()
+    def _check_lock_and_socket(self) -> None:
+        """Create the lock file and the socket again if they were removed. A home that is gone keeps neither."""
+        if self._lock.is_current or (not self._lock.is_home_gone and self._restore_lock()):
+            self._check_socket()
 
-    async def look_at_hold_file(self, *, wakes: bool = True) -> None:
-        if self._hold_path() is None and self._engine.held is None:
+    def _restore_lock(self) -> bool:
+        """Put the removed lock file back. Stop if another process has locked the home meanwhile, because there must
+        never be two schedulers; the running jobs stay with the supervisor."""
+        try:
+            self._lock.restore()
+        except Conflict:
+            self._lock_conflicts += 1
+            if self._lock_conflicts == _MAX_LOCK_CONFLICTS:
+                log.error("%s was removed and is held by another process; stopping", self._home.lock)
+                self._shutdown.record_crash()
+            return False
+        except OSError as error:
+            if not self._is_lock_missing:
+                log.error("%s was removed and cannot be created again: %s", self._home.lock, error.strerror)
+            self._is_lock_missing = True
+            return False
+        self._lock_conflicts, self._is_lock_missing = 0, False
+        log.warning("%s was removed; created it again", self._home.lock)
+        return True
+
+    def _check_socket(self) -> None:
+        """Bind the socket again if its file was removed. The caller has checked that this process holds the home."""
+        if self._socket_file.is_reachable:
             return
-        said, before = await self._hold_file.look(), self._engine.held
-        if said == before:
+        try:
+            self._server.replace_listener(self._socket_file.bind())
+            self._socket_error = None
+            log.warning("%s was removed; created it again", self._home.socket)
+        except ServiceUnavailable as error:
+            if self._socket_error is None:
+                log.error("%s was removed and cannot be created again: %s", self._home.socket, error.message)
+            self._socket_error = error.message
+
+    def check_config(self) -> None:
+        self._config.reload_if_changed_once()
+
+    async def check_hold_file(self, *, wakes_engine: bool = True) -> None:
+        if self._hold_path() is None and self._engine.hold_text is None:
             return
-        if said is None or before is None:
-            log.info("the hold file is gone" if said is None else f"nothing new starts: held: {said}")
-        self._engine.held = said
-        if wakes:
-            self._turn()
+        text, before = await self._hold_file.read(), self._engine.hold_text
+        if text == before:
+            return
+        if text is None or before is None:
+            log.info("the hold file is gone" if text is None else f"no new jobs start: held: {text}")
+        self._engine.hold_text = text
+        if wakes_engine:
+            self._request_turn()
 
     def _hold_path(self) -> Path | None:
-        given = self.config.scheduler.hold_file
-        return None if given is None else self._home.root / given
+        path = self.config.scheduler.hold_file
+        return None if path is None else self._home.root / path
 
     def _close(self) -> None:
-        self._daily.stop()
+        self._daily_retention.stop()
         self._depth_log.stop()
-        self._mirror.stop()
+        self._job_file_mirror.stop()
         self._prober.stop()
-        self._turns.stop()
-        self._reading.close()
+        self._engine_loop.stop()
+        self._api_context.close()
+        if self._shutdown.has_ended_all_runs:
+            self._executor.request_exit()
         self._executor.close()
         if self._session is not None:
             self._session.close()
         log.info("stopped")
 
-    def _remember_mirrored(self, position: int) -> None:
-        """From the mirror's thread."""
-        self._turns.submit(Request(lambda work: work.session.set_meta(META, str(position)), lambda _: None))
+    def _store_mirror_cursor(self, cursor: int) -> None:
+        """Store the cursor in a turn. The mirror calls this from its own thread."""
+        self._engine_loop.submit(TurnRequest(lambda tx: tx.session.set_meta(META_KEY, str(cursor)), lambda _: None))
 
     @contextmanager
     def _bound_socket(self) -> Iterator[socket.socket]:
-        """Only the holder of the scheduler's lock comes here, so what lies there is nobody's any more. After a crash
-        the socket stays: that is how a command tells one from an orderly stop, and starts the scheduler again."""
-        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        """Bind the socket and remove it at the end. The process holds the scheduler's lock, so an existing file is a
+        leftover. After a crash the file stays: from it, a command detects the crash and restarts the scheduler."""
+        listening = self._socket_file.bind()
         try:
-            bind(listening, self._home)
             yield listening
         finally:
             listening.close()
             if not self._shutdown.has_crashed:
-                self._home.socket.unlink(missing_ok=True)
+                self._socket_file.remove()
 
 
-def _refuse_too_few_descriptors() -> None:
-    """Said at the start, for later there would be no way to say it."""
+def _check_descriptor_limit() -> None:
+    """Refuse a start with too few file descriptors: later there would be none to report it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < LEAST_DESCRIPTORS:
+    if hard != resource.RLIM_INFINITY and hard < MIN_DESCRIPTORS:
         raise HomeError(
-            f"a process may have {hard} files open here, and the scheduler needs {LEAST_DESCRIPTORS}:"
-            " raise it by `ulimit -n 1024`, then `rota up`"
+            f"the limit of open files is {hard}, but the scheduler needs {MIN_DESCRIPTORS};"
+            " raise it with `ulimit -n 1024`, then `rota up`"
         )
 
 
-def _take_descriptors() -> int:
-    """How many we may have, after asking for more. The supervisor, and so every job, keeps what there was."""
+def _raise_descriptor_limit() -> int:
+    """Raise the limit of file descriptors and return it. The supervisor, and so every job, keeps the previous limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        return wanted
-    return _DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+    target = _TARGET_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _TARGET_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < target:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+        return target
+    return _TARGET_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
 
 
-def _user() -> str:
+def _user_name() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):

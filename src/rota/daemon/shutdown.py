@@ -1,4 +1,4 @@
-"""Shutdown (CON-003): who asks for it and how, and the wait for what runs."""
+"""Shutdown (CON-003): its requests, and the wait for running jobs."""
 
 from __future__ import annotations
 
@@ -10,86 +10,92 @@ from datetime import timedelta
 
 from rota.api.context import Context, Hub, wait_for
 from rota.command.down import end_running
-from rota.core.slot import owner_of, show_owner
-from rota.duration import show_duration
+from rota.core.reservation import format_owner, lock_owner
+from rota.duration import format_duration
 from rota.errors import RotaError
 from rota.ids import JobId
 from rota.store.session import Reader
 
 log = logging.getLogger("rota.daemon")
 
-_LAST_WORD = 30
-"""Seconds in which the engine must have heard that what runs is to be ended."""
+_STOP_ORDER_TIMEOUT = 30
+"""Seconds in which the engine must accept the order to stop all runs."""
 
 
 class Shutdown:
-    def __init__(self, loop: asyncio.AbstractEventLoop, hub: Hub, patience: Callable[[], timedelta]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, hub: Hub, default_grace: Callable[[], timedelta]) -> None:
         self._loop = loop
         self._hub = hub
-        self._usual_patience = patience
-        self.asked = asyncio.Event()
+        self._default_grace = default_grace
+        self.requested = asyncio.Event()
         self.has_crashed = False
-        """The engine is gone."""
+        """Whether the engine has crashed."""
+        self.has_ended_all_runs = False
+        """Whether no run was left when the drain ended."""
         self._grace: timedelta | None = None
-        self._kills = False
+        self._kill_runs = False
         self._signals = 0
 
-    def ask(self, grace: timedelta | None, *, kills: bool) -> None:
-        """Asked again, the later word on how long to wait counts; what is to be ended stays so."""
+    def request(self, grace: timedelta | None, *, kills: bool) -> timedelta:
+        """Begin to stop; return the grace period in force. A later request replaces it, but does not undo `kills`."""
         self._grace = grace
-        self._kills = self._kills or kills
-        self.asked.set()
+        self._kill_runs = self._kill_runs or kills
+        self.requested.set()
         self._hub.wake()
+        return self._grace_period()
 
-    def signal(self) -> None:
+    def handle_signal(self) -> None:
         self._signals += 1
         if self._signals > 1:
             self._hub.wake()
-        self.asked.set()
+        self.requested.set()
 
-    def crash(self) -> None:
-        """Without its engine the process is of no use; what runs stays with the supervisor. From any thread."""
+    def record_crash(self) -> None:
+        """Stop the process, which cannot work without its engine; runs stay with the supervisor. Callable from any
+        thread."""
         self.has_crashed = True
-        self._loop.call_soon_threadsafe(self.asked.set)
+        self._loop.call_soon_threadsafe(self.requested.set)
         self._loop.call_soon_threadsafe(self._hub.wake)
 
     async def drain(self, context: Context) -> None:
-        """Running jobs get the grace period. What still runs then stays with the supervisor, unless it was to be ended.
-        A second signal ends the waiting, whatever it is for."""
-        log.info("stopping; running jobs have %s to finish", show_duration(self._patience()))
-        begun = self._loop.time()
+        """Wait for running jobs during the grace period. Jobs that still run then stay with the supervisor, unless the
+        request kills them. A second signal ends any wait."""
+        log.info("stopping; running jobs have %s to finish", format_duration(self._grace_period()))
+        started = self._loop.time()
         try:
-            left = await self._until_none_runs(context, lambda: begun + self._patience().total_seconds(), 1)
-            if left and self._kills:
-                log.warning("ending what still runs: %s", _names(left))
-                async with asyncio.timeout(_LAST_WORD):
-                    await context.perform(end_running)
-                left = await self._until_none_runs(context, lambda: math.inf, max(1, self._signals))
+            running = await self._wait_for_runs(context, lambda: started + self._grace_period().total_seconds(), 1)
+            if running and self._kill_runs:
+                log.warning("killing running jobs: %s", _format_owners(running))
+                async with asyncio.timeout(_STOP_ORDER_TIMEOUT):
+                    await context.run_in_turn(end_running)
+                running = await self._wait_for_runs(context, lambda: math.inf, max(1, self._signals))
         except (RotaError, TimeoutError) as error:
-            log.error("what still runs is left to the supervisor: %s", error)
+            log.error("running jobs are left to the supervisor: %s", error)
             return
-        if left:
-            log.warning("still running, left to the supervisor and adopted at the next start: %s", _names(left))
+        self.has_ended_all_runs = not running
+        if running:
+            names = _format_owners(running)
+            log.warning("still running, left to the supervisor and adopted at the next start: %s", names)
 
-    async def _until_none_runs(self, context: Context, deadline: Callable[[], float], signals: int) -> list[JobId]:
-        """What runs when the time is over, or when more than so many signals have come."""
-        with self._hub.listening(None) as changed:
-            while left := await context.look(_running):
+    async def _wait_for_runs(self, context: Context, deadline: Callable[[], float], max_signals: int) -> list[JobId]:
+        """Wait until no job runs, the deadline passes, or more signals arrive; return the jobs that still run."""
+        with self._hub.subscribe(None) as changed:
+            while running := await context.read(_running_owners):
                 remaining = deadline() - self._loop.time()
-                if self.has_crashed or self._signals > signals or remaining <= 0:
+                if self.has_crashed or self._signals > max_signals or remaining <= 0:
                     break
                 await wait_for(changed, remaining)
                 changed.clear()
-        return left
+        return running
 
-    def _patience(self) -> timedelta:
-        return self._usual_patience() if self._grace is None else self._grace
-
-
-def _running(reader: Reader) -> list[JobId]:
-    """Jobs, and direct executions by their numbers as owners."""
-    return [*reader.running_jobs(), *map(owner_of, reader.running_slots())]
+    def _grace_period(self) -> timedelta:
+        return self._default_grace() if self._grace is None else self._grace
 
 
-def _names(owners: Sequence[JobId]) -> str:
-    return ", ".join(map(show_owner, owners))
+def _running_owners(reader: Reader) -> list[JobId]:
+    """Return running jobs, and running reservations as the lock owners that stand for them."""
+    return [*reader.running_jobs(), *map(lock_owner, reader.running_reservations())]
+
+
+def _format_owners(owners: Sequence[JobId]) -> str:
+    return ", ".join(map(format_owner, owners))

@@ -1,1 +1,1 @@
-"""The loops: dispatch, finish, recover. Driven by events, never by polling."""
+"""Dispatch, completion and recovery of jobs, driven by events and never by polling."""

@@ -1,6 +1,6 @@
-"""Breakers, inside a transaction: what ends, starts and time make of them.
+"""Breaker transitions inside a transaction, caused by ends, starts and time.
 
-A run that is no probe costs nothing when it does not fail, and one statement when it does, unless that opens a breaker.
+A run that is not a probe costs no statement when it succeeds, and one when it fails, unless it opens a breaker.
 """
 
 from __future__ import annotations
@@ -8,91 +8,96 @@ from __future__ import annotations
 from datetime import datetime
 
 from rota.core.breaker import (
-    Closed,
-    HalfOpen,
-    Open,
-    Probed,
-    State,
-    Told,
-    after_end,
-    after_while,
-    told_by,
+    BreakerState,
+    ClosedState,
+    HalfOpenState,
+    OpenState,
+    ProbingState,
+    RunSignal,
+    signal_of,
+    state_after_run,
+    state_after_time,
 )
-from rota.core.run import Conclusion
-from rota.core.tick import Plan
-from rota.engine.work import Work
+from rota.core.run import RunResult
+from rota.core.tick import StartPlan
+from rota.engine.transaction import Transaction
 from rota.ids import JobId
 from rota.store.claim import OpenRun
 
-PROBES = 100
-"""Parked jobs that are looked at in one go when one may try: some of them may still have to wait for their locks."""
+MAX_PROBE_CANDIDATES = 100
+"""Parked jobs to evaluate at once when a breaker allows one probe. One would not suffice: some may wait for locks."""
 
 
-def book_end(work: Work, run: OpenRun, end: Conclusion, *, at: datetime) -> None:
-    """A run has ended."""
-    told = told_by(end)
-    failures = work.settings.breaker.failures
-    if told is Told.BAD and run.keys and failures is not None:
-        since = work.now - work.settings.breaker.window
-        for tally in work.session.add_failure(run.keys, at, since=since, most=failures):
-            _book(work, tally.key, tally.state, run.job, told, recent=tally.others + (at > since))
-    elif run.is_probe:
-        _book_probe(work, run.job, told)
+def record_end(tx: Transaction, run: OpenRun, result: RunResult, *, at: datetime) -> None:
+    """Record the result of a run in its breakers."""
+    signal = signal_of(result)
+    failures = tx.settings.breaker.failures
+    if signal is RunSignal.FAILURE and run.breaker_keys and failures is not None:
+        since = tx.now - tx.settings.breaker.window
+        for counts in tx.session.add_failure(run.breaker_keys, at, since=since, max_kept=failures):
+            _record_signal(
+                tx, counts.key, counts.state, run.job, signal, recent_failures=counts.other_failures + (at > since)
+            )
+    elif run.is_breaker_probe:
+        _record_probe(tx, run.job, signal)
 
 
-def book_nothing(work: Work, run: OpenRun) -> None:
-    """A claim came to nothing: if it was to try, another may."""
-    if run.is_probe:
-        _book_probe(work, run.job, Told.NOTHING)
+def record_unused_claim(tx: Transaction, run: OpenRun) -> None:
+    """Record a claim that led to no run. If it was a probe, another job may probe."""
+    if run.is_breaker_probe:
+        _record_probe(tx, run.job, RunSignal.NEUTRAL)
 
 
-def book_plan(work: Work, chosen: Plan) -> bool:
-    """Of what was just claimed some may be the ones that try: the others of their kind, which may have come as far as
-    their locks meanwhile, are held again. Where nobody could try, the next that are parked have their look. Whether
-    somebody was marked, so that another turn should follow."""
-    probes = [(key, claim.job) for claim in chosen.claims for key in claim.probes]
+def record_plan(tx: Transaction, plan: StartPlan) -> bool:
+    """Record the probes among the claims. Return whether jobs were marked dirty, so that another turn should follow.
+
+    A probe holds the other jobs of its breaker again, which may contend for locks by then. If no job could probe, the
+    next parked jobs are evaluated."""
+    probes = [(key, claim.job) for claim in plan.claims for key in claim.probes]
     for key, job in probes:
-        _change(work, key, Probed(job), cause="tick", job=job)
-    untried = () if chosen.is_cut_short else chosen.pauses.breakers.untried
-    has_next = bool(untried) and work.session.stir_idle(untried, chosen.pauses, PROBES)
+        _set_state(tx, key, ProbingState(job), cause="tick", job=job)
+    unprobed = () if plan.is_truncated else plan.pauses.breakers.half_open_keys
+    has_next = bool(unprobed) and tx.session.wake_idle(unprobed, plan.pauses, MAX_PROBE_CANDIDATES)
     return has_next or bool(probes)
 
 
-def book_time(work: Work) -> None:
-    """What is over its time, or not wanted any more, changes."""
-    for record in work.session.breakers():
-        after = after_while(record.state, work.settings.breaker, work.now)
+def advance_breakers(tx: Transaction) -> None:
+    """Apply the transitions that are due by time or by a changed policy."""
+    for record in tx.session.breakers():
+        after = state_after_time(record.state, tx.settings.breaker, tx.now)
         if after != record.state:
-            _change(work, record.key, after, cause="tick")
+            _set_state(tx, record.key, after, cause="tick")
 
 
-def close(work: Work, key: str, *, actor: str) -> None:
-    """By hand."""
-    _change(work, key, Closed(), cause="breaker", actor=actor)
+def close(tx: Transaction, key: str, *, actor: str) -> None:
+    """Close a breaker on request of a client."""
+    _set_state(tx, key, ClosedState(), cause="breaker", actor=actor)
 
 
-def _book_probe(work: Work, job: JobId, told: Told) -> None:
-    for record in work.session.breakers():
-        if record.state == Probed(job):
-            _book(work, record.key, record.state, job, told, recent=0)
+def _record_probe(tx: Transaction, job: JobId, signal: RunSignal) -> None:
+    for record in tx.session.breakers():
+        if record.state == ProbingState(job):
+            _record_signal(tx, record.key, record.state, job, signal, recent_failures=0)
 
 
-def _book(work: Work, key: str, state: State, job: JobId, told: Told, *, recent: int) -> None:
-    after = after_end(state, job, told, recent=recent, policy=work.settings.breaker, now=work.now)
-    if after != state:
-        _change(work, key, after, cause="executor", job=job)
-
-
-def _change(
-    work: Work, key: str, after: State, *, cause: str, actor: str | None = None, job: JobId | None = None
+def _record_signal(
+    tx: Transaction, key: str, state: BreakerState, job: JobId, signal: RunSignal, *, recent_failures: int
 ) -> None:
-    """Store it, and mark whom it concerns beyond the lanes: jobs with locks."""
-    work.session.set_breaker(key, after, now=work.now, cause=cause, actor=actor, job=job)
-    lanes = work.session.lanes_of(key)
-    match after:
-        case Open() | Probed():
-            work.session.stir_contending(lanes)
-        case HalfOpen():
-            work.session.stir_parked(lanes, PROBES)
-        case Closed():
-            work.session.stir_parked(lanes)
+    after = state_after_run(state, job, signal, recent_failures=recent_failures, policy=tx.settings.breaker, now=tx.now)
+    if after != state:
+        _set_state(tx, key, after, cause="executor", job=job)
+
+
+def _set_state(
+    tx: Transaction, key: str, state: BreakerState, *, cause: str, actor: str | None = None, job: JobId | None = None
+) -> None:
+    """Store the state, and mark the affected jobs with locks dirty. (Lanes read the state themselves.)"""
+    tx.session.set_breaker(key, state, now=tx.now, cause=cause, actor=actor, job=job)
+    lanes = tx.session.lanes_under_breaker(key)
+    match state:
+        case OpenState() | ProbingState():
+            tx.session.wake_contending(lanes)
+        case HalfOpenState():
+            tx.session.wake_parked(lanes, MAX_PROBE_CANDIDATES)
+        case ClosedState():
+            tx.session.wake_parked(lanes)

@@ -1,4 +1,4 @@
-"""Who starts in a turn: chosen, claimed, and made into orders."""
+"""Choice and claim of the jobs that start in a turn, and their start orders."""
 
 from __future__ import annotations
 
@@ -7,94 +7,100 @@ from datetime import datetime
 
 import msgspec
 
-from rota.core.slot import SlotClaim
-from rota.engine import breaker, finish, slot
-from rota.engine.dispatch import Starter
-from rota.engine.meter import Claimed
-from rota.engine.outside import certain, disturb
-from rota.engine.pace import Pacer
-from rota.engine.work import NODE, Work
+from rota.core.reservation import ReservationClaim
+from rota.engine import breaker, finish, reservation
+from rota.engine.dispatch import StartOrders
+from rota.engine.facts import confirm_claims, invalidate_products
+from rota.engine.metrics import ClaimSample
+from rota.engine.pacer import Pacer
+from rota.engine.transaction import NODE, Transaction
 from rota.errors import RotaError, StorageFull, StoreError
-from rota.ids import show_job
+from rota.ids import format_job_id
 from rota.store.claim import Dispatch
 
 log = logging.getLogger("rota.engine")
 
 
-class Claims:
-    def __init__(self, starter: Starter) -> None:
-        self._starter = starter
+class Claimer:
+    def __init__(self, start_orders: StartOrders) -> None:
+        self._start_orders = start_orders
         self.pacer = Pacer()
-        self.breaker_due: datetime | None = None
-        """When a breaker is to be looked at. It comes with each plan, so a turn that fails forgets nothing."""
+        self.next_breaker_check: datetime | None = None
+        """Time of the next breaker transition. Each plan computes it again, so a failed turn loses nothing."""
 
-    def choose(self, work: Work, *, is_left: bool) -> None:
-        """What would start, for who only wants to see it."""
-        work.plan = self.pacer.choose(work, is_left=is_left)
+    def plan(self, tx: Transaction, *, has_dirty_jobs: bool) -> None:
+        """Compute the plan for a dry run, without claiming."""
+        tx.plan = self.pacer.plan(tx, has_dirty_jobs=has_dirty_jobs)
 
-    def claim(self, work: Work, *, is_left: bool) -> bool:
-        """Claim what fits; whether there may be more to do at once."""
-        chosen = self.pacer.choose(work, is_left=is_left)
-        claims, has_doubtful = certain(work, chosen.claims)
+    def claim(self, tx: Transaction, *, has_dirty_jobs: bool, is_trial: bool = False) -> bool:
+        """Claim the jobs that fit; in a trial, only one. Return whether another turn should follow immediately."""
+        chosen = self.pacer.plan(tx, has_dirty_jobs=has_dirty_jobs, is_trial=is_trial)
+        claims, has_marked_jobs = confirm_claims(tx, chosen.claims)
         if len(claims) < len(chosen.claims):
             chosen = msgspec.structs.replace(chosen, claims=claims)
-        work.plan = chosen
-        self.pacer.book(work, len(claims))
-        dispatches = work.session.claim(chosen.claims, NODE, work.now, "tick")
-        work.notes += [Claimed(each.type, each.waited(work.now)) for each in dispatches]
-        has_marked = breaker.book_plan(work, chosen)
-        ordered = [self._order(work, dispatch) for dispatch in dispatches]
-        ordered += [self._serve(work, claim) for claim in chosen.slots]
-        makers = [dispatch.maker for dispatch in dispatches if dispatch.maker is not None]
-        for maker in makers:
-            disturb(work, maker)
-        self.breaker_due = due = chosen.pauses.breakers.next_due(work.settings.breaker, work.now)
+        dispatches = tx.session.claim(chosen.claims, NODE, tx.now, "tick")
+        # Jobs of unknown status were not claimed and have left the queue.
+        is_short = len(dispatches) < len(chosen.claims)
+        if is_short:
+            claimed = {dispatch.job for dispatch in dispatches}
+            kept = tuple(claim for claim in chosen.claims if claim.job in claimed)
+            chosen = msgspec.structs.replace(chosen, claims=kept)
+        tx.plan = chosen
+        self.pacer.record_starts(tx, len(chosen.claims))
+        tx.samples += [ClaimSample(dispatch.type, dispatch.queued_seconds(tx.now)) for dispatch in dispatches]
+        has_marked_jobs |= breaker.record_plan(tx, chosen)
+        ordered = [self._order_job(tx, dispatch) for dispatch in dispatches]
+        ordered += [self._order_reservation(tx, claim) for claim in chosen.reservations]
+        producers = [dispatch.producer_chain for dispatch in dispatches if dispatch.producer_chain is not None]
+        for producer in producers:
+            invalidate_products(tx, producer)
+        self.next_breaker_check = due = chosen.pauses.breakers.next_transition(tx.settings.breaker, tx.now)
         return (
-            chosen.is_cut_short
+            chosen.is_truncated
             or not all(ordered)
-            or has_marked
-            or has_doubtful
-            or bool(makers)
-            or (due is not None and due <= work.now)
+            or is_short
+            or has_marked_jobs
+            or bool(producers)
+            or (due is not None and due <= tx.now)
         )
 
-    def book_time(self, work: Work) -> None:
-        """Look at the breakers, where that is due."""
-        if self.breaker_due is not None and self.breaker_due <= work.now:
-            if not work.is_rehearsal:
-                self.breaker_due = None
-            breaker.book_time(work)
+    def advance_due_breakers(self, tx: Transaction) -> None:
+        """Apply breaker transitions if one is due."""
+        if self.next_breaker_check is not None and self.next_breaker_check <= tx.now:
+            if not tx.is_dry_run:
+                self.next_breaker_check = None
+            breaker.advance_breakers(tx)
 
-    def _order(self, work: Work, dispatch: Dispatch) -> bool:
-        """A job whose own record cannot be used fails alone; then there is room again for another."""
+    def _order_job(self, tx: Transaction, dispatch: Dispatch) -> bool:
+        """Add the start order. A job with an unusable record fails alone; then return False: its capacity is free."""
         try:
-            self._starter.order(work, dispatch)
+            self._start_orders.add_job(tx, dispatch)
         except (StorageFull, StoreError):
             raise
         except Exception as error:
             if not isinstance(error, RotaError):
-                log.exception("%s cannot be started", show_job(dispatch.job))
-            return self._give_up(work, dispatch, error)
+                log.exception("cannot start %s", format_job_id(dispatch.job))
+            return self._abandon(tx, dispatch, error)
         return True
 
-    def _serve(self, work: Work, claim: SlotClaim) -> bool:
-        """The turn of a direct execution has come; one whose record cannot be used fails alone."""
-        found = work.session.begin_slot(claim, NODE, work.now)
+    def _order_reservation(self, tx: Transaction, claim: ReservationClaim) -> bool:
+        """Start a reservation. One with an unusable record fails alone, and returns False."""
+        started = tx.session.start_reservation(claim, NODE, tx.now)
         try:
-            if found.run is not None:
-                self._starter.order_slot(work, found)
+            if started.run is not None:
+                self._start_orders.add_reservation(tx, started)
         except (StorageFull, StoreError):
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is this one's
-            slot.fail(work, found, f"scheduler data error: {error}")
+        except Exception as error:  # noqa: BLE001 - any error concerns only this record
+            reservation.fail(tx, started, f"scheduler data error: {error}")
             return False
         return True
 
-    def _give_up(self, work: Work, dispatch: Dispatch, error: Exception) -> bool:
-        run = work.session.open_run(dispatch.run)
+    def _abandon(self, tx: Transaction, dispatch: Dispatch, error: Exception) -> bool:
+        run = tx.session.open_run(dispatch.run)
         if run is None:
             return True
-        self._starter.forget()
+        self._start_orders.forget_environments()
         reason = f"scheduler data error: {error}"
-        finish.give_up(work, run, failures=run.dispatch_failures, error=reason, reason=reason)
+        finish.abandon(tx, run, failures=run.dispatch_failures, error=reason, reason=reason)
         return False

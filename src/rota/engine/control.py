@@ -1,4 +1,4 @@
-"""Pauses and clearings, inside a transaction."""
+"""Pauses and clear operations, inside a transaction."""
 
 from __future__ import annotations
 
@@ -7,129 +7,147 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rota.core.gate import Standing
-from rota.engine.clearing import Clearing, Order, Progress
+from rota.core.gates import Candidate
+from rota.core.pool import PoolSizes
+from rota.engine.clear_operation import ClearOperation, ClearOrder, ClearProgress
 from rota.engine.finish import cancel_waiting
-from rota.engine.work import Work
+from rota.engine.transaction import Transaction
 from rota.ids import JobId
-from rota.names import GLOBAL
-from rota.store.record import FIRST_RANK
-from rota.store.session import Looking
+from rota.naming import GLOBAL
+from rota.store.job_record import FIRST_RANK
+from rota.store.session import AnyReader
 
 log = logging.getLogger("rota.engine")
 
-CLEARED = "cleared"
-AT_ONCE = 200
-"""Jobs that a clearing ends in one turn: whoever else wants one waits no longer than that takes."""
+CLEARED_REASON = "cleared"
+MAX_CLEARED_PER_TURN = 200
+"""Jobs that clear operations cancel in one turn. Bounds the delay of other requests."""
 
-_META = "clearing"
+_META_KEY = "clear_operations"
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(list[Order]).decode
+_decode = msgspec.json.Decoder(list[ClearOrder]).decode
 
 
-def hold(work: Work, scope: str) -> None:
-    """From now on something holds all that stands under this: it gives up its turn at its locks."""
-    work.session.stir_contending(work.session.lanes_under(scope))
+def hold_scope(tx: Transaction, scope: str) -> None:
+    """Mark the jobs of a held scope that contend for locks dirty: they leave the queues of their locks."""
+    tx.session.wake_contending(tx.session.lanes_under(scope))
 
 
-def let_go(work: Work, scope: str) -> None:
-    work.session.stir_parked(work.session.lanes_under(scope))
+def release_scope(tx: Transaction, scope: str) -> None:
+    """Mark the parked jobs of a released scope dirty."""
+    tx.session.wake_parked(tx.session.lanes_under(scope))
 
 
-def book_hold_file(work: Work, *, was_held: bool) -> None:
-    """A file that comes or goes is a pause of everything."""
-    if (work.held is not None) != was_held:
-        let_go(work, GLOBAL) if was_held else hold(work, GLOBAL)
+def apply_pool_sizes(tx: Transaction, previous: PoolSizes | None) -> None:
+    """After a change of pool sizes, take jobs that cannot start out of the queues of their locks, and let jobs that can
+    start join them again."""
+    if tx.settings.pool_sizes == previous:
+        return
+    oversized = tx.session.oversized_lanes(tx.settings.pool_sizes)
+    tx.session.wake_contending(list(oversized))
+    tx.session.wake_parked([scope.lane for scope in tx.session.lane_scopes() if scope.lane not in oversized])
 
 
-def begin_clearing(work: Work, order: Order) -> Clearing:
-    """One that is under way and would do the same is it."""
-    for clearing in work.clearings:
-        if (clearing.order.scope, clearing.order.upto) == (order.scope, order.upto):
-            return clearing
-    clearing = Clearing(order)
-    work.clearings.append(clearing)
-    return clearing
+def apply_hold_file(tx: Transaction, *, was_held: bool) -> None:
+    """Hold or release everything when the hold file appears or disappears."""
+    if (tx.hold_text is not None) != was_held:
+        release_scope(tx, GLOBAL) if was_held else hold_scope(tx, GLOBAL)
 
 
-def left_over(session: Looking) -> list[Clearing]:
-    """What an earlier scheduler has begun and not ended."""
-    stored = session.meta(_META)
+def begin_clear(tx: Transaction, order: ClearOrder) -> ClearOperation:
+    """Begin a clear operation, or return the operation in progress that would clear the same jobs."""
+    for operation in tx.clear_operations:
+        if (operation.order.scope, operation.order.max_job) == (order.scope, order.max_job):
+            return operation
+    operation = ClearOperation(order)
+    tx.clear_operations.append(operation)
+    return operation
+
+
+def load_clear_operations(session: AnyReader) -> list[ClearOperation]:
+    """Load the clear operations that an earlier scheduler left unfinished."""
+    stored = session.meta(_META_KEY)
     try:
-        return [Clearing(order) for order in _decode(stored)] if stored else []
+        return [ClearOperation(order) for order in _decode(stored)] if stored else []
     except msgspec.DecodeError as error:
-        log.error("a clearing that was under way cannot be read, and is given up: %s", error)
+        log.error("abandoned the clear operations in progress: cannot read their record: %s", error)
         return []
 
 
-def go_on_clearing(work: Work) -> None:
-    """The next jobs of each. Those that hang on one that is cleared are found by their look, if they are not here."""
-    for clearing in list(work.clearings):
-        order = clearing.order
-        lanes = work.session.lanes_under(order.scope)
-        found = work.session.clearable(lanes, upto=order.upto, behind=clearing.behind, limit=AT_ONCE)
-        for each in found:
-            _clear(work, clearing, each.rank.job, each.chain)
-        progress = work.progress.setdefault(clearing, Progress())
-        if len(found) == AT_ONCE:
-            progress.behind = tuple(found[-1].rank)
-        elif clearing.behind != FIRST_RANK:
-            progress.behind = FIRST_RANK  # somebody may have been moved to the front meanwhile
+def continue_clears(tx: Transaction) -> None:
+    """Cancel the next jobs of each clear operation. Dependents that are not among them are cleared when evaluated."""
+    for operation in list(tx.clear_operations):
+        order = operation.order
+        lanes = tx.session.lanes_under(order.scope)
+        jobs = tx.session.clearable(lanes, max_id=order.max_job, after=operation.cursor, limit=MAX_CLEARED_PER_TURN)
+        for job in jobs:
+            _clear_job(tx, operation, job.rank.job, job.chain)
+        progress = tx.clear_progress.setdefault(operation, ClearProgress())
+        if len(jobs) == MAX_CLEARED_PER_TURN:
+            progress.cursor = tuple(jobs[-1].rank)
+        elif operation.cursor != FIRST_RANK:
+            progress.cursor = FIRST_RANK  # scan again: jobs may have been moved to the front meanwhile
         else:
-            progress.is_over = True
-            work.clearings.remove(clearing)
+            progress.is_finished = True
+            tx.clear_operations.remove(operation)
             total = order.cleared + progress.cleared
-            work.session.cleared(order.scope, total, by=order.by, now=work.now)
-            let_go(work, order.scope)
+            tx.session.emit_cleared(order.scope, total, actor=order.by, now=tx.now)
+            release_scope(tx, order.scope)
 
 
-def without_cleared(work: Work, jobs: Sequence[Standing]) -> list[Standing]:
-    """Of jobs that are to be looked at, those that no clearing is about; the others are cleared here. So what hangs on
-    a cleared job, and is to be cleared itself, does not end as blocked by it before its turn has come."""
-    left = []
-    for job in jobs:
-        clearing = _clearing_of(work, job)
-        if clearing is None:
-            left.append(job)
+def clear_matching(tx: Transaction, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Clear the candidates that a clear operation covers, and return the others.
+
+    Thus a dependent of a cleared job that is to be cleared itself does not end as blocked."""
+    remaining = []
+    for candidate in candidates:
+        operation = _find_clear_operation(tx, candidate)
+        if operation is None:
+            remaining.append(candidate)
         else:
-            _clear(work, clearing, job.rank.job, job.chain)
-    return left
+            _clear_job(tx, operation, candidate.rank.job, candidate.chain)
+    return remaining
 
 
-def has_cleared_enough(work: Work) -> bool:
-    """For one turn."""
-    return sum(progress.cleared for progress in work.progress.values()) >= AT_ONCE
+def is_clear_limit_reached(tx: Transaction) -> bool:
+    """Return whether this turn has cleared as many jobs as one turn may."""
+    return sum(progress.cleared for progress in tx.clear_progress.values()) >= MAX_CLEARED_PER_TURN
 
 
-def _clearing_of(work: Work, job: Standing) -> Clearing | None:
+def _find_clear_operation(tx: Transaction, candidate: Candidate) -> ClearOperation | None:
     return next(
-        (each for each in work.clearings if job.rank.job <= each.order.upto and each.order.scope in job.scopes), None
+        (
+            operation
+            for operation in tx.clear_operations
+            if candidate.rank.job <= operation.order.max_job and operation.order.scope in candidate.scopes
+        ),
+        None,
     )
 
 
-def _clear(work: Work, clearing: Clearing, job: JobId, chain: JobId) -> None:
-    if cancel_waiting(work, job, chain, reason=CLEARED, actor=clearing.order.by, cause="control"):
-        work.progress.setdefault(clearing, Progress()).cleared += 1
+def _clear_job(tx: Transaction, operation: ClearOperation, job: JobId, chain: JobId) -> None:
+    if cancel_waiting(tx, job, chain, reason=CLEARED_REASON, actor=operation.order.by, cause="control"):
+        tx.clear_progress.setdefault(operation, ClearProgress()).cleared += 1
 
 
-def remember_clearings(work: Work) -> None:
-    """With what this turn has done."""
-    if not work.progress and not work.clearings:
+def store_clear_operations(tx: Transaction) -> None:
+    """Store the clear operations with the progress of this turn."""
+    if not tx.clear_progress and not tx.clear_operations:
         return
-    orders = [_after(each, work.progress.get(each)) for each in work.clearings]
-    work.session.set_meta(_META, _encode(orders).decode())
+    orders = [_updated_order(operation, tx.clear_progress.get(operation)) for operation in tx.clear_operations]
+    tx.session.set_meta(_META_KEY, _encode(orders).decode())
 
 
-def keep_clearings(work: Work) -> list[Clearing]:
-    """The turn is committed: those that are still under way."""
-    for clearing, progress in work.progress.items():
-        clearing.order = _after(clearing, progress)
-        clearing.behind = clearing.behind if progress.behind is None else progress.behind
-        if progress.is_over:
-            clearing.ended.set_result(clearing.order.cleared)
-    return work.clearings
+def commit_clear_operations(tx: Transaction) -> list[ClearOperation]:
+    """Apply the progress after the commit, and return the operations still in progress."""
+    for operation, progress in tx.clear_progress.items():
+        operation.order = _updated_order(operation, progress)
+        operation.cursor = operation.cursor if progress.cursor is None else progress.cursor
+        if progress.is_finished:
+            operation.completion.set_result(operation.order.cleared)
+    return tx.clear_operations
 
 
-def _after(clearing: Clearing, progress: Progress | None) -> Order:
-    done = 0 if progress is None else progress.cleared
-    return msgspec.structs.replace(clearing.order, cleared=clearing.order.cleared + done)
+def _updated_order(operation: ClearOperation, progress: ClearProgress | None) -> ClearOrder:
+    cleared = 0 if progress is None else progress.cleared
+    return msgspec.structs.replace(operation.order, cleared=operation.order.cleared + cleared)

@@ -1,160 +1,189 @@
-"""The tick, inside a transaction: look at what is marked, then claim what fits."""
+"""The tick, inside a transaction: evaluate dirty jobs, plan starts, make start orders."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from rota import report
+from rota import child_report
 from rota.core.control import Holds
-from rota.core.gate import Facts
+from rota.core.gates import GateContext
 from rota.core.lock import LockBoard
-from rota.core.pool import Limits, PoolBoard
-from rota.core.slot import Slot
+from rota.core.pool import PoolBoard, PoolSizes
+from rota.core.reservation import Reservation
 from rota.core.status import TERMINAL, Status
-from rota.core.tick import Plan, look, plan
-from rota.engine import workspace
-from rota.engine.control import has_cleared_enough, without_cleared
+from rota.core.tick import StartPlan, evaluate, plan
+from rota.engine import workspace_order
+from rota.engine.control import clear_matching, is_clear_limit_reached
+from rota.engine.facts import confirm_blocks, request_undecided_facts
 from rota.engine.finish import end_chain
-from rota.engine.outside import ask_for, confirmed
-from rota.engine.slot import start_of
-from rota.engine.work import Work
-from rota.executor.port import Environment, Start
-from rota.ids import show_job, show_run
+from rota.engine.reservation import make_start
+from rota.engine.transaction import Transaction
+from rota.executor.port import EnvironmentUpload, StartOrder
+from rota.ids import format_job_id, format_run_id
 from rota.store.claim import Dispatch
-from rota.store.snapshot import LANES, Snapshots, Unreadable
+from rota.store.snapshot import MAX_LANES, SnapshotRecords, UnreadableJob
 
+_decode_params = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_argv = msgspec.json.Decoder(tuple[str, ...]).decode
 
-LOOK = 500
-"""Jobs looked at in one go."""
-MOST_AT_ONCE = 1000
-"""Jobs of one lane that a tick without a batch takes in one transaction; the rest follows in the next."""
-LOOKS = 4
-"""Goes in one transaction: what is left has its turn in the next, and nothing behind it starts meanwhile."""
+EVALUATE_BATCH_SIZE = 500
+"""Jobs that one batch evaluates."""
+MAX_TICK_JOBS_PER_LANE = 1000
+"""Jobs of one lane that a tick without a batch size starts in one transaction; the rest follows in the next."""
+MAX_EVALUATE_BATCHES = 4
+"""Batches in one transaction. The next one evaluates the rest; no job behind the rest starts before that."""
 
 
-def look_at_marked(work: Work, cause: str) -> bool:
-    """Until nothing is marked or the transaction has grown long enough; whether some may be left. A blocked job
-    marks its own successors, so a whole chain of them falls in one pass."""
-    for _ in range(LOOKS):
-        jobs, unreadable = work.session.stirred(LOOK)
-        for each in unreadable:
-            fail_unreadable(work, each)
+def evaluate_dirty_jobs(tx: Transaction, cause: str) -> bool:
+    """Evaluate dirty jobs until none is left or the transaction is long enough. Return whether some may be left.
+
+    A blocked job marks its dependents dirty, so one call blocks a whole line of dependents."""
+    for _ in range(MAX_EVALUATE_BATCHES):
+        jobs, unreadable = tx.session.dirty_jobs(EVALUATE_BATCH_SIZE)
         if unreadable:
-            continue  # what ended with them may be among the others: they are read anew
+            tx.session.remove_from_queue([job.job for job in unreadable if job.has_unknown_status])
+            for job in unreadable:
+                if not job.has_unknown_status:
+                    fail_unreadable(tx, job)
+            continue  # read the others again: a job that has just ended may be among them
         if not jobs:
             return False
-        if work.clearings:
-            jobs = without_cleared(work, jobs)
-        facts = Facts(
-            now=work.now,
-            pauses=work.session.pauses(holds=work.holds),
-            locks=LockBoard(work.session.fronts(lock.key for job in jobs for lock in job.locks)),
-            pools=PoolBoard(work.settings.limits, {}),
-            outside=work.outside,
+        if tx.clear_operations:
+            jobs = clear_matching(tx, jobs)
+        context = GateContext(
+            now=tx.now,
+            pauses=tx.session.pauses(holds=tx.holds),
+            locks=LockBoard(tx.session.fronts(lock.key for job in jobs for lock in job.locks)),
+            pools=PoolBoard(tx.settings.pool_sizes, {}),
+            observations=tx.observations,
         )
-        placements = confirmed(work, jobs, look(jobs, facts), facts)
-        work.session.place(placements, work.now, cause)
-        ask_for(work, jobs, placements)
+        placements = confirm_blocks(tx, jobs, evaluate(jobs, context), context)
+        tx.session.store_placements(placements, tx.now, cause)
+        request_undecided_facts(tx, jobs, placements)
         for placement in placements:
-            if placement.to in TERMINAL:
-                end_chain(work, placement.chain, placement.to)
-        if has_cleared_enough(work):
+            if placement.new_status in TERMINAL:
+                end_chain(tx, placement.chain, placement.new_status)
+        if is_clear_limit_reached(tx):
             break
     return True
 
 
-def fail_unreadable(work: Work, job: Unreadable) -> None:
-    """A job whose own record cannot be used ends alone."""
+def fail_unreadable(tx: Transaction, job: UnreadableJob) -> None:
+    """Fail a job with an unusable record, without affecting other jobs."""
     reason = f"scheduler data error: {job.error}"
-    work.session.end_waiting(job.job, Status.FAILED, exit_code=1, reason=reason, now=work.now, cause="tick", actor=None)
-    end_chain(work, job.chain, Status.FAILED)
+    tx.session.end_waiting(job.job, Status.FAILED, exit_code=1, reason=reason, now=tx.now, cause="tick", actor=None)
+    end_chain(tx, job.chain, Status.FAILED)
 
 
-def choose(
-    store: Snapshots, limits: Limits, batch_size: int | None, *, holds: Holds, is_left: bool = True
-) -> Plan:  # fmt: skip
-    """The plan of this moment. It sees the first lanes, and more of them only when those are all held up.
-    `is_left`: marked jobs may be left that have not had their look."""
-    most_lanes = LANES
+def _check_argv(argv: Sequence[str]) -> None:
+    """Raise for a stored command that no submit accepts: the record is damaged."""
+    if not argv or not argv[0].strip():
+        raise ValueError("its stored command is empty")
+    if "\x00" in "".join(argv):
+        raise ValueError("its stored command has a NUL character")
+
+
+def _check_params(text: str | None) -> None:
+    """Raise for stored params that are not a JSON object: a job must not run with other params than submitted."""
+    try:
+        _decode_params("{}" if text is None else text)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"its params cannot be read: {error}") from None
+
+
+def plan_starts(
+    store: SnapshotRecords, pool_sizes: PoolSizes, batch_size: int | None, *, holds: Holds, has_dirty_jobs: bool = True
+) -> StartPlan:
+    """Plan the starts of a turn. Read the first lanes, and more of them only if all of those are held.
+
+    `has_dirty_jobs`: jobs may be left that have not been evaluated."""
+    max_lanes = MAX_LANES
     while True:
-        chosen = plan(store.snapshot(limits, batch_size, most_lanes, holds=holds, is_left=is_left))
-        if chosen.claims or not chosen.wants_more_lanes:
+        chosen = plan(store.snapshot(pool_sizes, batch_size, max_lanes, holds=holds, has_dirty=has_dirty_jobs))
+        if chosen.claims or not chosen.needs_more_lanes:
             return chosen
-        most_lanes *= 8
+        max_lanes *= 8
 
 
-def choose_all(store: Snapshots, limits: Limits, batch: int | None, *, holds: Holds, is_left: bool) -> Plan:
-    """The plan of a tick: of all lanes, and of each as many jobs as the batch could take."""
-    most_lanes, most_heads = LANES, (MOST_AT_ONCE if batch is None else batch) + 1
+def plan_tick(
+    store: SnapshotRecords, pool_sizes: PoolSizes, batch_size: int | None, *, holds: Holds, has_dirty_jobs: bool
+) -> StartPlan:
+    """Plan a tick: over all lanes, with as many jobs of each as the batch size allows."""
+    max_lanes, max_heads = MAX_LANES, (MAX_TICK_JOBS_PER_LANE if batch_size is None else batch_size) + 1
     while True:
-        chosen = plan(store.snapshot(limits, batch, most_lanes, holds=holds, is_left=is_left, most_heads=most_heads))
-        if not chosen.wants_more_lanes:
+        chosen = plan(
+            store.snapshot(
+                pool_sizes, batch_size, max_lanes, holds=holds, has_dirty=has_dirty_jobs, max_heads=max_heads
+            )
+        )
+        if not chosen.needs_more_lanes:
             return chosen
-        most_lanes *= 8
+        max_lanes *= 8
 
 
-class Starter:
-    """Turns claims into start orders, and tells the executor each environment once for each connection."""
+class StartOrders:
+    """Factory of start orders. It sends each environment to the executor once per connection."""
 
     def __init__(self, home: Path, jobs: Path) -> None:
         self._home = str(home)
         self._jobs = str(jobs)
-        self._told: set[int] = set()
+        self._sent_environments: set[int] = set()
 
-    def forget(self) -> None:
-        """A new connection knows nothing."""
-        self._told.clear()
+    def forget_environments(self) -> None:
+        """Send every environment again: a new connection has none."""
+        self._sent_environments.clear()
 
-    def order(self, work: Work, dispatch: Dispatch) -> None:
-        """May raise when the job's own record cannot be used; then no order is left behind."""
-        work.starts.append(self.start_of(work, dispatch))
+    def add_job(self, tx: Transaction, dispatch: Dispatch) -> None:
+        """Add a start order. Raises without adding one if the record of the job is unusable."""
+        tx.starts.append(self.make_start(tx, dispatch))
 
-    def start_of(self, work: Work, dispatch: Dispatch) -> Start:
-        """May raise when the job's own record cannot be used."""
-        if dispatch.command is None or dispatch.cwd is None or dispatch.surroundings is None:
-            raise LookupError("its record is gone from the store")
+    def make_start(self, tx: Transaction, dispatch: Dispatch) -> StartOrder:
+        """Make a start order. Raises if the record of the job is unusable."""
+        if dispatch.command is None or dispatch.cwd is None or dispatch.environment is None:
+            raise LookupError("its record is missing from the store")
         argv = _decode_argv(dispatch.command)
-        self._tell(work, dispatch.surroundings)
+        _check_argv(argv)
+        _check_params(dispatch.params)
+        self._send_environment(tx, dispatch.environment)
         directory = f"{self._jobs}/{dispatch.job}"
-        return Start(
+        return StartOrder(
             run=dispatch.run,
             job=dispatch.job,
             argv=argv,
             cwd=dispatch.cwd,
-            surroundings=dispatch.surroundings,
-            overlay=self._overlay(dispatch, directory),
+            environment_id=dispatch.environment,
+            overlay=self._make_overlay(dispatch, directory),
             directory=directory,
             timeout=None if dispatch.timeout is None else dispatch.timeout.total_seconds(),
             idle_timeout=None if dispatch.idle_timeout is None else dispatch.idle_timeout.total_seconds(),
-            kill_after=work.settings.kill_after.total_seconds(),
+            kill_after=tx.settings.kill_after.total_seconds(),
             skip_if=dispatch.skip_if,
-            workspace=workspace.order(dispatch, self._home, directory, work.settings.start_timeout),
-            aside=msgspec.UNSET if dispatch.rewound_run is None else dispatch.rewound_run,
+            workspace=workspace_order.make_workspace_order(dispatch, self._home, directory, tx.settings.start_timeout),
+            superseded_run=msgspec.UNSET if dispatch.rewound_run is None else dispatch.rewound_run,
         )
 
-    def order_slot(self, work: Work, slot: Slot) -> None:
-        """The same for a direct execution."""
-        start = start_of(slot, self._home, work.settings.kill_after.total_seconds())
-        self._tell(work, start.surroundings)
-        work.starts.append(start)
+    def add_reservation(self, tx: Transaction, reservation: Reservation) -> None:
+        """Add a start order for a reservation."""
+        start = make_start(reservation, self._home, tx.settings.kill_after.total_seconds())
+        self._send_environment(tx, start.environment_id)
+        tx.starts.append(start)
 
-    def _tell(self, work: Work, surroundings: int) -> None:
-        if surroundings not in self._told:
-            variables = work.session.variables(surroundings)
-            work.starts.append(Environment(surroundings=surroundings, variables=variables))
-            self._told.add(surroundings)
+    def _send_environment(self, tx: Transaction, environment: int) -> None:
+        if environment not in self._sent_environments:
+            variables = tx.session.environment_variables(environment)
+            tx.starts.append(EnvironmentUpload(environment_id=environment, variables=variables))
+            self._sent_environments.add(environment)
 
-    def _overlay(self, dispatch: Dispatch, directory: str) -> Mapping[str, str]:
+    def _make_overlay(self, dispatch: Dispatch, directory: str) -> Mapping[str, str]:
         return {
-            **dispatch.variables,
-            **workspace.variables(dispatch, directory),
+            **dispatch.trace_variables,
+            **workspace_order.workspace_variables(dispatch, directory),
             "ROTA_HOME": self._home,
-            "ROTA_JOB": show_job(dispatch.job),
-            "ROTA_RUN": show_run(dispatch.run),
+            "ROTA_JOB": format_job_id(dispatch.job),
+            "ROTA_RUN": format_run_id(dispatch.run),
             "ROTA_PARAMS": dispatch.params or "{}",
-            "ROTA_SESSION_FILE": f"{directory}/{report.FILE}",
+            "ROTA_SESSION_FILE": f"{directory}/{child_report.SESSION_FILE}",
         }

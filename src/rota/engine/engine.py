@@ -1,12 +1,12 @@
 """The engine: one turn is one write transaction.
 
     messages from the executor ┐
-    requests from commands     ├─▶ BEGIN · do each · look · claim · COMMIT
-    timers that are due        ┘                                      │
-      start orders, acknowledgements, replies, events ◀───────────────┘
+    requests from commands     ├─▶ BEGIN · run each · evaluate · claim · COMMIT
+    timers that are due        ┘                                          │
+      start orders, acknowledgements, replies, events ◀───────────────────┘
 
-Everything that leaves the engine leaves after the commit. If the commit fails all are told, nothing is
-spawned, and what the executor said is kept for the next try. The engine is single-threaded and takes clock,
+Everything that leaves the engine leaves after the commit. If the commit fails, every request gets the error, nothing
+is spawned, and the messages of the executor are kept for the next turn. The engine is single-threaded and takes clock,
 store and executor through ports: `loop` drives it with a selector, a simulator drives it by hand.
 """
 
@@ -18,47 +18,52 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from rota.clock import SET_BACK, Clock
+from rota.clock import SET_BACK_THRESHOLD, Clock
 from rota.core.control import Holds
 from rota.core.event import Event
-from rota.core.pace import Outlook
-from rota.engine import control, rewind, slot
-from rota.engine.act import guarded, see_all, seen
-from rota.engine.ahead import Series
-from rota.engine.claiming import Claims
-from rota.engine.clearing import Clearing, holds_of
-from rota.engine.contact import Contact
-from rota.engine.dispatch import Starter, look_at_marked
-from rota.engine.hearing import Hearing
-from rota.engine.known import Known
-from rota.engine.meter import Meter
-from rota.engine.outside import stir_changed
-from rota.engine.recovery import Report
-from rota.engine.webhook import Outbox
-from rota.engine.work import Chance, Question, Request, Settings, Work
-from rota.errors import RotaError, StorageFull, StoreError, Unavailable
-from rota.executor.port import Executor, Message
-from rota.ids import SlotId
-from rota.store.database import CannotGoOn
+from rota.core.pacing import StartOutlook
+from rota.core.pool import PoolSizes
+from rota.engine import control, reservation, rewind_files
+from rota.engine.claiming import Claimer
+from rota.engine.clear_operation import ClearOperation, make_holds
+from rota.engine.dispatch import StartOrders, evaluate_dirty_jobs
+from rota.engine.executor_health import ExecutorHealth, ExecutorSilence
+from rota.engine.executor_inbox import ExecutorInbox
+from rota.engine.fact_cache import FactCache
+from rota.engine.facts import unfinished_checks, wake_dependents
+from rota.engine.metrics import EngineMetrics
+from rota.engine.prefetch import PrefetchSeries
+from rota.engine.recovery import RecoveryCounts
+from rota.engine.requests import render_group, render_results, run_in_savepoint
+from rota.engine.transaction import ProbeRequest, RandomSource, Settings, Transaction, TurnRequest
+from rota.engine.webhook_outbox import WebhookOutbox
+from rota.errors import RotaError, ServiceUnavailable, StorageFull, StoreError
+from rota.executor.port import Executor, ExecutorMessage, StartOrder
+from rota.ids import ReservationId
+from rota.store.database import FatalStoreError
 from rota.store.session import Session
 
 log = logging.getLogger("rota.engine")
 
-STALLED = 10.0
-"""Seconds after which a turn that has not ended is said to be in trouble; most often it waits for the store."""
+STALL_TIMEOUT = 10.0
+"""Seconds after which a running turn is reported as stalled; usually it waits for the store."""
 
 
-class Found(NamedTuple):
-    """What the last turn found, for the next one."""
+class TurnState(NamedTuple):
+    """State that a turn leaves for the next one."""
 
-    lead: float
-    """How far the wall clock was ahead of the other."""
-    has_slots: bool = True
-    """Direct executions may wait: each turn sees to their places."""
+    clock_lead: float
+    """Seconds by which the wall clock was ahead of the monotonic clock."""
+    has_reservations: bool = True
+    """Whether reservations may be waiting; then each turn updates their place in the lock queues."""
     was_held: bool = False
-    """By the hold file."""
+    """Whether a hold file existed."""
+    pool_sizes: PoolSizes | None = None
+    """Pool sizes of the last turn; `None` before the first."""
     next_due: datetime | None = None
+    """Time of the next delayed job, breaker transition or paced start."""
     has_more: bool = False
+    """Whether another turn should follow immediately, without an event."""
 
 
 class Engine:
@@ -69,364 +74,437 @@ class Engine:
         executor: Executor,
         clock: Clock,
         settings: Settings,
-        starter: Starter,
+        start_orders: StartOrders,
         publish: Callable[[Sequence[Event]], None],
-        ask: Callable[[Sequence[Question]], None],
-        chance: Chance = random.random,
-        meter: Meter | None = None,
+        submit_probes: Callable[[Sequence[ProbeRequest]], None],
+        random_source: RandomSource = random.random,
+        metrics: EngineMetrics | None = None,
     ) -> None:
         self._session: Session
         self._open_session = open_session
         self._has_started = False
         self._executor = executor
         self._clock = clock
-        self._starter = starter
+        self._start_orders = start_orders
         self._publish = publish
-        self._chance = chance
-        self._ask = ask
-        self._meter = Meter() if meter is None else meter
-        self.known = Known()
-        self.outbox = Outbox()
-        self._contact = Contact(executor, clock)
-        self._series = Series(starter, executor)
-        self._hearing = Hearing(self._contact, starter, clock, self._series)
-        self._claims = Claims(starter)
+        self._random_source = random_source
+        self._submit_probes = submit_probes
+        self._metrics = EngineMetrics() if metrics is None else metrics
+        self.fact_cache = FactCache()
+        self.outbox = WebhookOutbox()
+        self._executor_health = ExecutorHealth(executor, clock)
+        self._prefetch = PrefetchSeries(start_orders, executor)
+        self._inbox = ExecutorInbox(self._executor_health, start_orders, clock, self._prefetch)
+        self._claimer = Claimer(start_orders)
         self.settings = settings
         self.is_draining = False
-        """Set at shutdown: nothing new starts."""
-        self.held: str | None = None
-        """What the hold file says, while there is one: nothing new starts. Set by who looks at it."""
-        self._found = Found(lead=float("-inf"))
-        self.clearings: list[Clearing] = []
-        self.trouble: RotaError | None = None
-        """Why the store cannot be written to, while it cannot."""
-        self._turn_since: float | None = None
-        """On the monotonic clock, while a turn is under way."""
-        self.absent: frozenset[SlotId] = frozenset()
-        """Direct executions that hung on a connection to an earlier scheduler, and whose clients are not back."""
+        """Set at shutdown: no new jobs start."""
+        self.hold_text: str | None = None
+        """Text of the hold file while it exists: no new jobs start. Set by the thread that reads the file."""
+        self._state = TurnState(clock_lead=float("-inf"))
+        self.clear_operations: list[ClearOperation] = []
+        self.store_error: RotaError | None = None
+        """Error of the last write to the store; `None` while writes succeed."""
+        self._turn_started_at: float | None = None
+        """Start of the running turn on the monotonic clock; `None` between turns."""
+        self.absent_clients: frozenset[ReservationId] = frozenset()
+        """Reservations whose client was connected to an earlier scheduler and has not reconnected."""
         self.has_more = False
-        """Work is left that needs no event: another turn should follow at once."""
+        """Whether another turn should follow immediately, without an event."""
 
     def start(self) -> None:
-        """Every waiting job is looked at again, so that no wake-up can be lost for good. A full disk, or a server that
-        is just being restarted, is no reason to stay away: it is said, and every turn tries again."""
+        """Open the store, repair it after a crash, and mark every waiting job dirty, so that no wake-up is lost.
+
+        On a full disk, or while the database server restarts, log the error; every turn tries again."""
         session: Session | None = None
         try:
             session = self._session = self._open_session()
             session.begin()
-            session.stir_all_waiting()
-            session.stir_postponed(self._clock.now())
-            session.forget_old_failures(self._clock.now() - self.settings.breaker.window)
-            sentinels = rewind.left_over(session, self.settings.places)
-            self._claims.pacer.recall(session)
+            session.shorten_due_times(self._clock.now())
+            session.wake_all_waiting()
+            session.repair_edges()
+            session.repair_locks()
+            session.remove_unreadable_from_queue()
+            session.delete_old_failures(self._clock.now() - self.settings.breaker.window)
+            sentinels = rewind_files.find_stale_sentinels(session, self.settings.artifact_paths)
+            self._claimer.pacer.load(session)
             self.outbox.load(session)
-            clearings = control.left_over(session)
-            absent = frozenset(found.id for found in session.open_slots() if found.is_attended)
+            clear_operations = control.load_clear_operations(session)
+            absent = frozenset(reservation.id for reservation in session.open_reservations() if reservation.has_client)
+            checks = unfinished_checks(session, self.settings.artifact_paths)
             session.commit()
         except (StorageFull, StoreError) as error:
             if session is not None:
                 session.rollback()
-            if isinstance(error, CannotGoOn):
+            if isinstance(error, FatalStoreError):
                 raise
-            if self.trouble is None:
+            if self.store_error is None:
                 log.error("%s", error.message)
-            self.trouble = error
+            self.store_error = error
             return
-        rewind.remove(sentinels, [])
-        self.trouble, self._has_started, self.has_more = None, True, True
-        self.clearings, self.absent = clearings, absent
+        rewind_files.remove_sentinels(sentinels, [])
+        self.store_error, self._has_started, self.has_more = None, True, True
+        self.clear_operations, self.absent_clients = clear_operations, absent
+        if checks:
+            self._submit_probes(checks)
 
-    def _starts_at_last(self, requests: Sequence[Request[Any]]) -> bool:
+    def _retry_start(self, requests: Sequence[TurnRequest[Any]]) -> bool:
         self.start()
-        if self.trouble is not None:
+        if self.store_error is not None:
             for request in requests:
-                request.done(self.trouble)
+                request.on_done(self.store_error)
         return self._has_started
 
-    def turn(self, requests: Sequence[Request[Any]] = ()) -> None:
-        self._turn_since = self._clock.monotonic()
+    def turn(self, requests: Sequence[TurnRequest[Any]] = ()) -> None:
+        """Run one turn with these requests, after withdrawing the prefetch order if necessary."""
+        self._turn_started_at = self._clock.monotonic()
         try:
-            self._turn(requests)
+            self._turn_after_withdrawal(requests)
         finally:
-            self._turn_since = None
+            self._turn_started_at = None
 
-    def _turn(self, requests: Sequence[Request[Any]]) -> None:
-        if not self._has_started and not self._starts_at_last(requests):
+    def _turn_after_withdrawal(self, requests: Sequence[TurnRequest[Any]]) -> None:
+        if not self._has_started and not self._retry_start(requests):
             return
-        if self._series.may_go_on and (requests or self._is_disturbed(self._clock.now())):
-            self._hear_first(requests)
-            if self.trouble is not None:
+        if self._prefetch.is_active and (requests or self._must_withdraw_prefetch(self._clock.now())):
+            self._receive_first(requests)
+            if self.store_error is not None:
                 return
-        self._take_turn(requests)
+        self._run_transaction(requests)
 
-    def _hear_first(self, requests: Sequence[Request[Any]]) -> None:
-        """What the executor has taken by itself came before all that is done now."""
-        self._series.call_back()
+    def _receive_first(self, requests: Sequence[TurnRequest[Any]]) -> None:
+        """Withdraw the prefetch order, and record which of its jobs the executor has started: those starts precede
+        everything in this turn."""
+        self._prefetch.withdraw()
         try:
-            self._take_turn((), only_hears=True)
+            self._run_transaction((), receive_only=True)
         finally:
-            if self.trouble is not None:
+            if self.store_error is not None:
                 for request in requests:
-                    request.done(self.trouble)
+                    request.on_done(self.store_error)
 
-    def _is_disturbed(self, now: datetime) -> bool:
-        """Something else has happened than that runs succeeded."""
-        is_held = self.is_draining or self.held is not None or bool(self.clearings)
-        return is_held or not self._series.is_of(self.settings) or self._is_due(now) or self._is_set_back(now)
+    def _must_withdraw_prefetch(self, now: datetime) -> bool:
+        """Return whether starts are held, settings changed, a timer is due or the clock was set back."""
+        stops_starts = self.is_draining or self.hold_text is not None or bool(self.clear_operations)
+        return (
+            stops_starts
+            or not self._prefetch.was_planned_with(self.settings)
+            or self._is_due(now)
+            or self._is_clock_set_back(now)
+        )
 
-    def _take_turn(self, requests: Sequence[Request[Any]], *, only_hears: bool = False) -> None:
-        began = self._clock.monotonic()
-        messages = self._hearing.receive()
-        work = Work(
-            self._session, self.settings, self._clock.now(), self._chance, self.known, self.held, self.clearings,
-            self.absent, {} if requests else self._series.runs,
-        )  # fmt: skip
-        acts = [request.act for request in requests]
-        replies: list[tuple[Request[Any], Any]] = []
+    def _run_transaction(self, requests: Sequence[TurnRequest[Any]], *, receive_only: bool = False) -> None:
+        started_at = self._clock.monotonic()
+        messages = self._inbox.receive()
+        tx = Transaction(
+            session=self._session,
+            settings=self.settings,
+            now=self._clock.now(),
+            random_source=self._random_source,
+            fact_cache=self.fact_cache,
+            hold_text=self.hold_text,
+            clear_operations=self.clear_operations,
+            absent_clients=self.absent_clients,
+            runs={} if requests else self._prefetch.runs,
+        )
+        operations = [request.operation for request in requests]
+        replies: list[tuple[TurnRequest[Any], Any]] = []
         try:
             self._session.begin()
-            results = self._perform(work, messages, acts)
-            if work.taken:
-                self._claims.pacer.book_taken(work.now)
-            only_hears = only_hears or self._comes_between(work)
-            found = self._as_found if only_hears else self._decide(work, is_asked=bool(requests))
-            self.outbox.book(work)
-            replies = see_all(work, requests, results)
-            decided = self._clock.monotonic()
+            results = self._run_all(tx, messages, operations)
+            if tx.accepted:
+                self._claimer.pacer.record_prefetch_start(tx.now)
+            receive_only = receive_only or self._was_interrupted(tx)
+            state = self._unchanged_state if receive_only else self._decide(tx, has_requests=bool(requests))
+            self.outbox.record_deliveries(tx)
+            replies = render_results(tx, requests, results)
+            decided_at = self._clock.monotonic()
             events = self._session.commit()
-            stored = self._clock.monotonic()
+            committed_at = self._clock.monotonic()
         except (StorageFull, StoreError) as error:
-            self._fail(error, messages, requests)
-            if isinstance(error, CannotGoOn):
+            self._fail_turn(error, messages, requests)
+            if isinstance(error, FatalStoreError):
                 raise
             return
         except Exception as error:
-            log.exception("a defect: the turn was undone")
-            self._fail(StoreError(f"a defect in Rota: {error!r}; rota.log has the details"), messages, requests)
+            log.exception("internal error: the turn was rolled back")
+            self._fail_turn(StoreError(f"internal error: {error!r}; see rota.log"), messages, requests)
             return
-        # What somebody else did meanwhile came in with our own answers: nothing would wake us for it again.
-        self.trouble, self.has_more = None, self._session.hear() or found.has_more
-        self._hearing.keep([])
-        self._found = found
-        work.keep()
-        self._series.keep(work, is_asked=bool(requests))
-        self._claims.pacer.keep()
-        self.clearings = control.keep_clearings(work)
-        self.absent = work.absent
-        for act in work.afterwards:
-            act()
-        self._hearing.await_starts(work)
-        ahead = () if work.ahead is None else (work.ahead,)
-        self._executor.send([*work.starts, *ahead, *work.orders])  # what somebody waits for goes first
+        # Notifications of other connections may have arrived with the responses to this turn's statements. The
+        # descriptor is not readable for them again, so read them here.
+        self.store_error, self.has_more = None, self._session.poll_notifications() or state.has_more
+        self._inbox.set_pending([])
+        self._state = state
+        tx.commit_facts()
+        self._prefetch.commit(tx, has_requests=bool(requests))
+        self._claimer.pacer.commit()
+        self.clear_operations = control.commit_clear_operations(tx)
+        self.absent_clients = tx.absent_clients
+        for callback in tx.on_commit:
+            callback()
+        self._inbox.expect_confirmations(tx)
+        prefetch = () if tx.prefetch is None else (tx.prefetch,)
+        self._executor.send([*tx.starts, *prefetch, *tx.orders])  # starts first: they are the most urgent
         for request, result in replies:
-            request.done(result)
+            request.on_done(result)
         if events:
             self._publish(events)
-        if work.questions or work.watches:
-            self._ask(work.questions)
-        self._count(work, events, requests=len(requests), seconds=stored - began, commit_seconds=stored - decided)
+        if tx.probe_requests or tx.has_watchers:
+            self._submit_probes(tx.probe_requests)
+        self._record_metrics(
+            tx,
+            events,
+            requests=len(requests),
+            seconds=committed_at - started_at,
+            commit_seconds=committed_at - decided_at,
+        )
 
-    def _comes_between(self, work: Work) -> bool:
-        """Something has happened since this turn began: before it is decided about, what is given is taken back."""
-        may_go_on = self._series.is_left(work) and not self._series.is_called_back
-        return may_go_on and self._is_disturbed(work.now)
+    def _was_interrupted(self, tx: Transaction) -> bool:
+        """Return whether an event since the start of this turn requires the prefetch order to be withdrawn first."""
+        can_start_more = self._prefetch.has_remaining(tx) and not self._prefetch.is_withdrawing
+        return can_start_more and self._must_withdraw_prefetch(tx.now)
 
     @property
-    def _as_found(self) -> Found:
-        """Nothing is decided, so that follows at once."""
-        return self._found._replace(has_more=True)
+    def _unchanged_state(self) -> TurnState:
+        """State after a turn that decided nothing: the deciding turn follows immediately."""
+        return self._state._replace(has_more=True)
 
-    def _decide(self, work: Work, *, is_asked: bool) -> Found:
-        """What follows from what was done: who is looked at, and who starts."""
-        stir_changed(work)
-        self._hearing.call_back_overdue(work)
-        lead = self._see_clocks(work.now)
-        if self._is_due(work.now):
-            self._session.stir_due(work.now)
-        self._claims.book_time(work)
-        control.book_hold_file(work, was_held=self._found.was_held)
-        control.go_on_clearing(work)
-        has_slots = (self._found.has_slots or work.has_slots) and slot.take_places(work)
-        is_left = self._look(work)
-        control.remember_clearings(work)
-        has_more = self._claim(work, is_left=is_left) or is_left or bool(work.clearings)
-        if self._may_claim and not (is_asked or has_more):
-            self._series.go_on(work)
+    def _decide(self, tx: Transaction, *, has_requests: bool) -> TurnState:
+        """Evaluate the dirty jobs and claim the jobs that can start."""
+        wake_dependents(tx)
+        self._inbox.check_silence(tx)
+        lead = self._check_clocks(tx)
+        if self._is_due(tx.now):
+            self._session.wake_due(tx.now)
+        self._claimer.advance_due_breakers(tx)
+        control.apply_hold_file(tx, was_held=self._state.was_held)
+        control.apply_pool_sizes(tx, self._state.pool_sizes)
+        control.continue_clears(tx)
+        has_reservations = (self._state.has_reservations or tx.has_reservations) and reservation.update_contention(tx)
+        has_dirty_jobs = self._evaluate(tx)
+        control.store_clear_operations(tx)
+        has_more = self._claim(tx, has_dirty_jobs=has_dirty_jobs) or has_dirty_jobs or bool(tx.clear_operations)
+        if self._can_claim and not (has_requests or has_more):
+            self._prefetch.extend(tx)
         next_due = _earliest(
-            self._session.next_due(), self._claims.breaker_due, self._claims.pacer.next_due(self.settings, work.now)
+            self._session.next_due(),
+            self._claimer.next_breaker_check,
+            self._claimer.pacer.next_due(self.settings, tx.now),
         )
-        return Found(lead, has_slots=has_slots, was_held=work.held is not None, next_due=next_due, has_more=has_more)
+        return TurnState(
+            lead,
+            has_reservations=has_reservations,
+            was_held=tx.hold_text is not None,
+            next_due=next_due,
+            has_more=has_more,
+            pool_sizes=tx.settings.pool_sizes,
+        )
 
-    def _count(self, work: Work, events: Sequence[Event], **figures: Any) -> None:
-        """It is done and told by now: nothing that is wrong with the figures harms it."""
+    def _record_metrics(self, tx: Transaction, events: Sequence[Event], **measurements: Any) -> None:
+        """Record the metrics of a committed turn. A failure here must not affect the turn."""
         try:
-            self._meter.book(work.notes, events, **figures)
+            self._metrics.record(tx.samples, events, **measurements)
         except Exception:
-            log.exception("a defect: the figures of this turn are not counted")
+            log.exception("internal error: the metrics of this turn were not recorded")
 
-    def rehearse(self, request: Request[Any]) -> None:
-        """What a turn with this request would come to. It is the same code on the same records, and none of it is kept:
-        nothing reaches the disk, the executor, or who listens."""
+    def dry_run(self, request: TurnRequest[Any]) -> None:
+        """Compute the result of a turn with this request, and roll everything back.
+
+        The same code runs on the same records; nothing reaches the disk, the executor or the event listeners."""
         if not self._has_started:
-            request.done(self.trouble or Unavailable("the scheduler has not started yet; try again"))
+            request.on_done(self.store_error or ServiceUnavailable("the scheduler has not started yet; try again"))
             return
-        known = self.known.copy()
-        work = Work(
-            self._session, self.settings, self._clock.now(), self._chance, known, self.held, self.clearings, self.absent
-        )  # fmt: skip
-        work.is_rehearsal = True
-        answer: Any
+        tx = Transaction(
+            session=self._session,
+            settings=self.settings,
+            now=self._clock.now(),
+            random_source=self._random_source,
+            fact_cache=self.fact_cache.copy(),
+            hold_text=self.hold_text,
+            clear_operations=self.clear_operations,
+            absent_clients=self.absent_clients,
+        )
+        tx.is_dry_run = True
+        response: Any
         try:
             self._session.begin()
-            result = request.act(work)
-            stir_changed(work)
-            if self._is_due(work.now):
-                self._session.stir_due(work.now)
-            self._claims.book_time(work)
-            control.book_hold_file(work, was_held=self._found.was_held)
-            slot.take_places(work)
-            is_left = self._look(work)
-            if self._may_claim:
-                self._claims.choose(work, is_left=is_left)
-            answer = result if request.see is None else seen(work, request.see, [result])[0]
-        except Exception as error:  # noqa: BLE001 - it is the answer
-            answer = error
+            result = request.operation(tx)
+            wake_dependents(tx)
+            if self._is_due(tx.now):
+                self._session.wake_due(tx.now)
+            self._claimer.advance_due_breakers(tx)
+            control.apply_hold_file(tx, was_held=self._state.was_held)
+            control.apply_pool_sizes(tx, self._state.pool_sizes)
+            reservation.update_contention(tx)
+            has_dirty_jobs = self._evaluate(tx)
+            if self._can_claim:
+                self._claimer.plan(tx, has_dirty_jobs=has_dirty_jobs)
+            response = result if request.render is None else render_group(tx, request.render, [result])[0]
+        except Exception as error:  # noqa: BLE001 - the error is the response
+            response = error
         finally:
             self._session.rollback()
-            self._claims.pacer.undo()
-        request.done(answer)
+            self._claimer.pacer.rollback()
+        request.on_done(response)
 
     @property
     def next_due(self) -> datetime | None:
-        """When a delayed job, or a breaker, is to be looked at."""
-        return self._found.next_due
+        """Time of the next delayed job, breaker transition or paced start."""
+        return self._state.next_due
 
     @property
-    def recovery(self) -> Report | None:
-        """What the first reconciliation found; none before it."""
-        return self._hearing.recovery
+    def recovery_counts(self) -> RecoveryCounts | None:
+        """Counts of the first reconciliation; `None` before it."""
+        return self._inbox.recovery_counts
 
     @property
-    def troubles(self) -> list[str]:
-        """What is wrong now, for `status`."""
-        notice = [] if self._contact.notice is None else [self._contact.notice]
-        return [*self._obstacles, *notice, *self._hearing.troubles]
+    def errors(self) -> list[str]:
+        """Current errors, as `rota status` shows them."""
+        notice = [] if self._executor_health.notice is None else [self._executor_health.notice]
+        stuck = [] if self._inbox.stuck_message is None else [self._inbox.stuck_message]
+        return [*self._stalls, *notice, *stuck, *self._inbox.errors]
 
     @property
-    def _obstacles(self) -> list[str]:
-        found = (None if self.trouble is None else self.trouble.message, self._stall, self._series.trouble)
-        return [*(each for each in found if each is not None), *self._contact.obstacles]
+    def _stalls(self) -> list[str]:
+        """Defects that stop all starts: of the store, of a turn, of prefetching and of the executor."""
+        store = None if self.store_error is None else self.store_error.message
+        prefetch = None if self.silence is not None else self._prefetch.blocker
+        texts = (store, self._stall_message, prefetch)
+        return [*(text for text in texts if text is not None), *self._executor_health.blockers]
 
     @property
-    def _stall(self) -> str | None:
-        """Asked from other threads, while this one waits for the store."""
-        since = self._turn_since
-        taken = 0.0 if since is None else self._clock.monotonic() - since
-        return f"a turn has not ended for {taken:.0f} s: the store may not answer" if taken >= STALLED else None
+    def silence(self) -> ExecutorSilence | None:
+        """Silence of the supervisor; `None` while it answers."""
+        return self._executor_health.silence
 
     @property
-    def held_by(self) -> str | None:
-        """Why nothing at all starts, whatever the gates say."""
-        return next(iter(self.obstacles), None)
+    def _stall_message(self) -> str | None:
+        """Message about a turn that takes too long. Read by other threads while this one waits for the store."""
+        since = self._turn_started_at
+        seconds = 0.0 if since is None else self._clock.monotonic() - since
+        if seconds < STALL_TIMEOUT:
+            return None
+        return f"a turn has been running for {seconds:.0f} s; the store may not be responding"
 
     @property
-    def obstacles(self) -> list[str]:
-        """The same, all of it."""
+    def first_blocker(self) -> str | None:
+        """First reason why no job starts, whatever the gates say."""
+        return next(iter(self.blockers), None)
+
+    @property
+    def blockers(self) -> list[str]:
+        """All reasons why no job starts, whatever the gates say: shutdown, defects, a missing supervisor."""
         draining = ["the scheduler is stopping"] if self.is_draining else []
-        away = [] if self._contact.is_connected else ["there is no supervisor; it is being started"]
-        return [*draining, *(self._obstacles or away)]
+        disconnected = [] if self._executor_health.is_connected else ["there is no supervisor; it is being started"]
+        return [*draining, *(self._stalls or disconnected)]
 
     @property
     def holds(self) -> Holds:
-        return holds_of(self.held, self.clearings, self.absent)
+        return make_holds(self.hold_text, self.clear_operations, self.absent_clients)
 
     @property
-    def outlook(self) -> Outlook:
-        """When a job can start that nothing else holds."""
-        return self._claims.pacer.outlook(self.settings, self._clock.now())
+    def outlook(self) -> StartOutlook:
+        """Earliest time at which pacing lets a job start."""
+        return self._claimer.pacer.outlook(self.settings, self._clock.now())
 
     @property
-    def _may_claim(self) -> bool:
-        return not self.is_draining and self._contact.may_start
+    def _can_claim(self) -> bool:
+        return not self.is_draining and self._executor_health.can_start
 
     @property
     def next_deadline(self) -> float | None:
-        """On the monotonic clock, when a turn is wanted though nothing happens."""
-        due = (self._hearing.next_deadline, self._contact.next_deadline)
+        """Time on the monotonic clock at which a turn is due even without an event."""
+        timeout = self.settings.start_timeout.total_seconds()
+        due = (self._inbox.next_deadline(timeout), self._executor_health.next_deadline(timeout))
         return min((moment for moment in due if moment is not None), default=None)
 
-    def _see_clocks(self, now: datetime) -> float:
-        """How far the wall clock is ahead of the other. Where it was set back, delays that were over are not."""
-        if self._is_set_back(now):
-            self._session.stir_postponed(now)
-        return self._lead_at(now)
+    def _check_clocks(self, tx: Transaction) -> float:
+        """Return the lead of the wall clock over the monotonic clock. If it was set back, shorten the due times."""
+        if self._is_clock_set_back(tx.now):
+            self._session.shorten_due_times(tx.now)
+            tx.has_deliveries = True
+        return self._clock_lead(tx.now)
 
-    def _is_set_back(self, now: datetime) -> bool:
-        return self._lead_at(now) < self._found.lead - SET_BACK
+    def _is_clock_set_back(self, now: datetime) -> bool:
+        return self._clock_lead(now) < self._state.clock_lead - SET_BACK_THRESHOLD
 
-    def _lead_at(self, now: datetime) -> float:
+    def _clock_lead(self, now: datetime) -> float:
         return now.timestamp() - self._clock.monotonic()
 
     def _is_due(self, now: datetime) -> bool:
         return self.next_due is not None and self.next_due <= now
 
-    def _perform(self, work: Work, messages: Sequence[Message], acts: Sequence[Callable[[Work], Any]]) -> list[Any]:
-        """All of it at first without savepoints, for nearly always all goes well; what the acts came to. When something
-        does not, everything is undone and done again, each piece under a savepoint of its own, so that only that one
-        is refused."""
+    def _run_all(
+        self, tx: Transaction, messages: Sequence[ExecutorMessage], operations: Sequence[Callable[[Transaction], Any]]
+    ) -> list[Any]:
+        """Record the messages, run the operations, and return their results.
+
+        The first attempt uses no savepoints, because failures are rare. After a failure, everything is rolled back and
+        run again, each piece in its own savepoint, so that only the failing piece is refused."""
         try:
-            self._hearing.book(work, messages)
-            done = [act(work) for act in acts]
-            self._session.catch_up()
-            return done
+            self._inbox.record(tx, messages)
+            results = [operation(tx) for operation in operations]
+            self._session.flush()
+            return results
         except (StorageFull, StoreError):
             raise
-        except Exception:  # noqa: BLE001 - what it is, is found out below
+        except Exception:  # noqa: BLE001 - the second attempt isolates the failing piece
             self._session.rollback()
             self._session.begin()
-            work.forget()
-            self._hearing.book_each(work, messages)
-            return [guarded(work, act) for act in acts]
+            tx.reset()
+            self._inbox.record_in_savepoints(tx, messages)
+            return [run_in_savepoint(tx, operation) for operation in operations]
 
-    def _look(self, work: Work) -> bool:
-        """Whether marked jobs may be left: none where a tick was asked for, which says what it comes to."""
-        while look_at_marked(work, "tick"):
-            if work.tick is None:
+    def _evaluate(self, tx: Transaction) -> bool:
+        """Evaluate dirty jobs and return whether some may be left. A manual tick evaluates all, to report its plan."""
+        while evaluate_dirty_jobs(tx, "tick"):
+            if tx.manual_tick is None:
                 return True
         return False
 
-    def _claim(self, work: Work, *, is_left: bool) -> bool:
-        """Claim what fits; whether there may be more to do at once."""
-        self._contact.try_again()
-        return self._may_claim and not self._series.is_left(work) and self._claims.claim(work, is_left=is_left)
+    def _claim(self, tx: Transaction, *, has_dirty_jobs: bool) -> bool:
+        """Claim the jobs that fit. Return whether another turn should follow immediately."""
+        is_trial = self._executor_health.is_trial
+        can_claim = self._can_claim and not self._prefetch.has_remaining(tx)
+        has_more = can_claim and self._claimer.claim(tx, has_dirty_jobs=has_dirty_jobs, is_trial=is_trial)
+        has_started = any(isinstance(order, StartOrder) for order in tx.starts)
+        if is_trial and has_started:
+            self._executor_health.postpone_trial()
+        elif is_trial and can_claim and not has_more:
+            self._executor_health.clear_machine_error()
+        elif is_trial and not can_claim:
+            self._executor_health.hold_trial()
+        return has_more
 
-    def _fail(self, error: RotaError, messages: list[Message], requests: Sequence[Request[Any]]) -> None:
-        """Nothing was stored: say so to everybody, keep what the executor said, and try again in a while."""
+    def _fail_turn(
+        self, error: RotaError, messages: list[ExecutorMessage], requests: Sequence[TurnRequest[Any]]
+    ) -> None:
+        """Roll back a failed turn: fail its requests, and keep the messages of the executor for the next turn."""
         self._session.rollback()
-        self._claims.pacer.undo()
-        self.outbox.forget()
-        if self.trouble is None:
+        self._claimer.pacer.rollback()
+        self.outbox.invalidate()
+        if self.store_error is None:
             log.error("%s", error.message)
-        self._meter.undo()
-        self.trouble, self.has_more = error, False
-        self._hearing.keep(messages)
-        self._starter.forget()
-        if self._series.may_go_on:
-            self._series.call_back()  # while nothing can be stored nothing starts
+        self._metrics.record_failed_turn()
+        self.store_error, self.has_more = error, False
+        self._inbox.set_pending(messages)
+        self._start_orders.forget_environments()
+        if self._prefetch.is_active:
+            self._prefetch.withdraw()  # a start that cannot be stored must not happen
         for request in requests:
-            request.done(error)
+            request.on_done(error)
 
     def fileno(self) -> int:
-        """Readable when the store has something to say unasked; -1 where it never has."""
+        """Return a descriptor that is readable when the store has notifications; -1 if it never has any."""
         return self._session.fileno() if self._has_started else -1
 
-    def hear(self) -> bool:
-        """Whether what the store said is news."""
-        return self._session.hear()
+    def read_notifications(self) -> bool:
+        """Return whether another connection has changed the store, or the connection is lost."""
+        return self._session.poll_notifications()
 
-    def refuse(self, requests: Sequence[Request[Any]]) -> None:
+    def refuse(self, requests: Sequence[TurnRequest[Any]]) -> None:
         for request in requests:
-            request.done(Unavailable("the scheduler is stopping; try again when it is back"))
+            request.on_done(ServiceUnavailable("the scheduler is stopping; try again when it is back"))
 
 
 def _earliest(*moments: datetime | None) -> datetime | None:

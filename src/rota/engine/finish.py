@@ -1,4 +1,4 @@
-"""What the executor says, booked inside a transaction. What comes too late changes nothing and is logged."""
+"""Starts, ends and cancellations of runs, recorded inside a transaction. Late messages are logged and ignored."""
 
 from __future__ import annotations
 
@@ -7,213 +7,222 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from rota.core.after import policies_met_by
-from rota.core.ahead import BRIEF
-from rota.core.breaker import CIRCUIT_BROKEN, again_after
-from rota.core.run import CANCELLED, STOPPED_BY_SHUTDOWN, Conclusion, End, Intent, conclude
+from rota.core.breaker import CIRCUIT_BROKEN
+from rota.core.edges import policies_met_by
+from rota.core.prefetch import MAX_SHORT_RUN
+from rota.core.run import EXIT_CANCELLED, STOPPED_BY_SHUTDOWN, RunEnd, RunResult, StopIntent, conclude
 from rota.core.status import Status
-from rota.engine import breaker, group, slot
-from rota.engine.meter import Begun, Ended
-from rota.engine.outside import disturb
-from rota.engine.retry import delay_after, go_on
-from rota.engine.slot import NOT_CONFIRMED, NOT_STARTED
-from rota.engine.work import Work
-from rota.executor.port import Acknowledge, Exited, FailedToStart, Refused, Started, Stop
-from rota.ids import JobId, show_run
+from rota.engine import breaker, group, reservation
+from rota.engine.facts import expect_products, invalidate_products
+from rota.engine.metrics import EndSample, StartSample
+from rota.engine.reservation import NOT_STARTED
+from rota.engine.retry import continue_chain, delay_after
+from rota.engine.transaction import Transaction
+from rota.executor.port import AcknowledgeOrder, ExitReport, StartConfirmation, StartFailure, StartRefusal, StopOrder
+from rota.ids import JobId, format_run_id
 from rota.store.claim import OpenRun
 
 log = logging.getLogger("rota.engine")
 
-_UNDONE = frozenset({Status.FAILED, Status.CANCELLED})
-"""What a run had put is taken back when it ended so."""
+_ROLLED_BACK = frozenset({Status.FAILED, Status.CANCELLED})
+"""Statuses at the end of a run that withdraw the artifacts it has put."""
 
 
-def end_chain(work: Work, chain: JobId, status: Status) -> None:
-    """A chain's last job has ended: its edges are decided, whether what it made is there, and what
-    becomes of its group."""
-    settled = work.session.settle(chain, policies_met_by(status))
-    if settled.makes:
-        disturb(work, chain)
-    if settled.group is not None:
-        group.book_end(work, settled.group, chain, status)
+def end_chain(tx: Transaction, chain: JobId, status: Status) -> None:
+    """End a chain with its last job: resolve its dependents, invalidate its products, update its group."""
+    resolved = tx.session.resolve_dependents(chain, policies_met_by(status))
+    if resolved.has_products:
+        invalidate_products(tx, chain)
+    if resolved.group is not None:
+        group.record_end(tx, resolved.group, chain, status)
 
 
-def book_start(work: Work, message: Started) -> None:
-    run = work.run(message.run)
+def record_start(tx: Transaction, message: StartConfirmation) -> None:
+    run = tx.find_open_run(message.run)
     if run is None:
-        if slot.book_start(work, message.run, message.pid, message.start_time):
+        if reservation.record_start(tx, message.run, message.pid, message.start_time):
             return
-        log.warning("%s started, but is not wanted any more", show_run(message.run))
+        log.warning("ignored the start of %s: the run is not open", format_run_id(message.run))
         return
-    work.session.confirm(run, message.pid, message.start_time, work.now, "executor")
+    tx.session.confirm_start(run, message.pid, message.start_time, tx.now, "executor")
     if run.status is Status.DISPATCHED:
-        since_ready = None if run.ready_at is None else _seconds(run.ready_at, work.now)
-        work.notes.append(Begun(since_ready, _seconds(run.started_at, work.now)))
-    work.runs[run.run] = msgspec.structs.replace(run, status=Status.RUNNING, dispatch_failures=0)
+        since_ready = None if run.ready_at is None else _elapsed_seconds(run.ready_at, tx.now)
+        tx.samples.append(StartSample(since_ready, _elapsed_seconds(run.started_at, tx.now)))
+    tx.runs[run.run] = msgspec.structs.replace(run, status=Status.RUNNING, dispatch_failures=0)
 
 
-def book_exit(work: Work, message: Exited) -> None:
-    work.orders.append(Acknowledge(run=message.run))
-    run = work.run(message.run)
-    work.runs[message.run] = None
+def record_exit(tx: Transaction, message: ExitReport) -> None:
+    tx.orders.append(AcknowledgeOrder(run=message.run))
+    run = tx.find_open_run(message.run)
+    tx.runs[message.run] = None
     if run is None:
-        if slot.book_exit(work, message):
+        if reservation.record_exit(tx, message):
             return
-        log.info("the end of %s came late and changes nothing", show_run(message.run))
+        log.info("ignored the end of %s: the run is not open", format_run_id(message.run))
         return
-    if run.status is Status.DISPATCHED and message.ended_by == "stop" and run.stop_requested is None:
-        fail_dispatch(work, run, NOT_CONFIRMED)
-        return
-    if message.trouble:
-        log.warning("%s: %s", show_run(message.run), message.trouble)
-    end = End(
+    if message.workspace_error:
+        log.warning("%s: %s", format_run_id(message.run), message.workspace_error)
+    end = RunEnd(
         code=message.code,
         signal=message.signal,
         ended_by=message.ended_by,
-        skipped=None if message.skipped is None else _clean(message.skipped),
-        watched=message.watched,
-        tail=_clean(_with_trouble(message)),
+        skip_reason=None if message.skip_reason is None else _replace_nul(message.skip_reason),
+        was_watched=message.is_observed,
+        is_verified=message.is_verified,
+        stderr_tail=_replace_nul(_append_error(message)),
     )
-    intent = Intent(stop_requested=run.stop_requested, timeout=run.timeout, idle_timeout=run.idle_timeout)
-    at = min(datetime.fromtimestamp(message.at, UTC), work.now)
-    finish(work, run, conclude(end, intent), at=at, cause="executor")
+    intent = StopIntent(stop_requested=run.stop_requested, timeout=run.timeout, idle_timeout=run.idle_timeout)
+    at = min(datetime.fromtimestamp(message.at, UTC), tx.now)
+    finish(tx, run, conclude(end, intent), at=at, cause="executor")
 
 
-def _with_trouble(message: Exited) -> str:
-    return f"{message.tail.rstrip()}\n{message.trouble}".lstrip() if message.trouble else message.tail
+def _append_error(message: ExitReport) -> str:
+    return f"{message.tail.rstrip()}\n{message.workspace_error}".lstrip() if message.workspace_error else message.tail
 
 
-def _clean(text: str) -> str:
-    """What a child wrote may hold NUL, which not every database takes."""
+def _replace_nul(text: str) -> str:
+    """Replace NUL in the output of a child: not every database accepts it."""
     return text.replace("\x00", "\ufffd")
 
 
-def finish(work: Work, run: OpenRun, end: Conclusion, *, at: datetime, cause: str) -> None:
-    delay = delay_after(work, run, end)
-    if not work.session.finish(run, end, at=at, now=work.now, cause=cause, goes_on=delay is not None):
+def finish(tx: Transaction, run: OpenRun, result: RunResult, *, at: datetime, cause: str) -> None:
+    delay = delay_after(tx, run, result)
+    if not tx.session.finish(run, result, finished_at=at, now=tx.now, cause=cause, chain_continues=delay is not None):
         return
-    work.free.append(run.worker)
-    work.has_brief = work.has_brief or (end.status is Status.COMPLETED and at - run.started_at < BRIEF)
-    work.notes.append(Ended(run.type, end.status, _seconds(run.started_at, at)))
-    breaker.book_end(work, run, end, at=at)
-    if run.makes and end.status in _UNDONE:
-        work.session.take_back_put(run.job)
+    tx.freed_workers.append(run.worker)
+    tx.has_short_run = tx.has_short_run or (result.status is Status.COMPLETED and at - run.started_at < MAX_SHORT_RUN)
+    tx.samples.append(EndSample(run.type, result.status, _elapsed_seconds(run.started_at, at)))
+    breaker.record_end(tx, run, result, at=at)
+    if run.has_products and result.status in _ROLLED_BACK:
+        tx.session.withdraw_artifacts_of_job(run.job)
     if delay is not None:
-        go_on(work, run, delay)
-        _let_go(work, run)
-    elif not run.is_plain:
-        end_chain(work, run.chain, end.status)
+        continue_chain(tx, run, delay)
+        _invalidate_products(tx, run)
+        tx.retried_runs.append(run.run)
+    elif not run.is_standalone:
+        end_chain(tx, run.chain, result.status)
+        if run.has_products and result.status is Status.COMPLETED:
+            expect_products(tx, run.chain, run.job)
 
 
-def _seconds(begin: datetime, end: datetime) -> float:
-    """The wall clock may have been set back meanwhile."""
-    return max(0.0, (end - begin).total_seconds())
+def _elapsed_seconds(start: datetime, end: datetime) -> float:
+    """Return the seconds between two times; zero if the wall clock was set back in between."""
+    return max(0.0, (end - start).total_seconds())
 
 
-def _let_go(work: Work, run: OpenRun) -> None:
-    """Nobody is at work any more on what the run was to make, and its chain is not over."""
-    if run.makes:
-        disturb(work, run.chain)
+def _invalidate_products(tx: Transaction, run: OpenRun) -> None:
+    """Invalidate the facts about the products of a run that ended while its chain continues."""
+    if run.has_products:
+        invalidate_products(tx, run.chain)
 
 
-def book_failed_start(work: Work, message: FailedToStart) -> None:
-    work.orders.append(Acknowledge(run=message.run))
-    run = work.run(message.run)
-    work.runs[message.run] = None
+def record_failed_start(tx: Transaction, message: StartFailure) -> None:
+    tx.orders.append(AcknowledgeOrder(run=message.run))
+    run = tx.find_open_run(message.run)
+    tx.runs[message.run] = None
     if run is None:
-        if slot.book_failed_start(work, message):
+        if reservation.record_failed_start(tx, message):
             return
-        log.info("%s could not be started, and is not wanted any more", show_run(message.run))
+        log.info("ignored the failed start of %s: the run is not open", format_run_id(message.run))
         return
     if run.status is Status.RUNNING:
-        # Something of it did run (`skip_if`), so this is a run, and it failed.
-        end = Conclusion(status=Status.FAILED, exit_code=NOT_STARTED, reason=message.error, error=message.error)
-        finish(work, run, end, at=work.now, cause="executor")
-    elif run.stop_requested is not None or message.is_machine:
-        take_back(work, run, cause="executor")
+        # Its `skip_if` did run, so this is a failed run, not a failed start.
+        end = RunResult(status=Status.FAILED, exit_code=NOT_STARTED, reason=message.error, error=message.error)
+        finish(tx, run, end, at=tx.now, cause="executor")
+    elif run.stop_requested is not None or message.is_machine_failure:
+        requeue(tx, run, cause="executor")
     else:
-        fail_dispatch(work, run, message.error)
+        record_dispatch_failure(tx, run, message.error)
 
 
-def book_refusal(work: Work, message: Refused) -> None:
-    """Nothing was started for this claim. If something lives under its number it is not ours to keep."""
-    work.orders.append(Stop(run=message.run))
-    run = work.session.open_run(message.run)
-    if run is None and slot.book_refusal(work, message.run, message.error):
+def record_refusal(tx: Transaction, message: StartRefusal) -> None:
+    """Record that the supervisor started nothing for a claim. Stop any process under this run id: it is a stray."""
+    tx.orders.append(StopOrder(run=message.run))
+    run = tx.session.open_run(message.run)
+    if run is None and reservation.record_refusal(tx, message.run, message.error):
         return
     if run is None or run.status is not Status.DISPATCHED:
-        log.warning("a start of %s was refused that nobody waits for", show_run(message.run))
+        log.warning("ignored the refused start of %s: the run is not dispatched", format_run_id(message.run))
     elif run.stop_requested is not None:
-        take_back(work, run, cause="executor")
+        requeue(tx, run, cause="executor")
     else:
-        fail_dispatch(work, run, f"the supervisor refused to start it: {message.error}")
+        record_dispatch_failure(tx, run, f"the supervisor refused to start it: {message.error}")
 
 
-def fail_with(work: Work, message: Exited | FailedToStart, reason: str) -> None:
-    """The run is over, and what it came to cannot be booked."""
-    work.orders.append(Acknowledge(run=message.run))
-    run = work.session.open_run(message.run)
+def fail_unrecordable(tx: Transaction, message: ExitReport | StartFailure, reason: str) -> None:
+    """Fail a run whose end cannot be recorded."""
+    tx.orders.append(AcknowledgeOrder(run=message.run))
+    run = tx.session.open_run(message.run)
     if run is not None:
-        fail_for_good(work, run, reason, cause="executor")
+        is_unknown = isinstance(message, ExitReport) and message.code is None and message.signal is None
+        fail_without_retry(tx, run, reason, exit_code=None if is_unknown else 1, cause="executor")
 
 
-def fail_for_good(work: Work, run: OpenRun, reason: str, *, cause: str) -> None:
-    """Its own record cannot be used: it is not retried, and says nothing of its kind."""
-    end = Conclusion(status=Status.FAILED, exit_code=1, reason=reason, error=reason)
-    if work.session.finish(run, end, at=work.now, now=work.now, cause=cause, goes_on=False):
-        work.notes.append(Ended(run.type, end.status, _seconds(run.started_at, work.now)))
-        breaker.book_nothing(work, run)
-        if run.makes:
-            work.session.take_back_put(run.job)
-        end_chain(work, run.chain, Status.FAILED)
+def fail_without_retry(tx: Transaction, run: OpenRun, reason: str, *, exit_code: int | None, cause: str) -> None:
+    """Fail a run with an unusable record. It is not retried and does not count for its breakers."""
+    end = RunResult(status=Status.FAILED, exit_code=exit_code, reason=reason, error=reason)
+    if tx.session.finish(run, end, finished_at=tx.now, now=tx.now, cause=cause, chain_continues=False):
+        tx.samples.append(EndSample(run.type, end.status, _elapsed_seconds(run.started_at, tx.now)))
+        breaker.record_unused_claim(tx, run)
+        if run.has_products:
+            tx.session.withdraw_artifacts_of_job(run.job)
+        end_chain(tx, run.chain, Status.FAILED)
 
 
-def fail_dispatch(work: Work, run: OpenRun, error: str) -> None:
-    """Not a run: the job is tried again after a short while, or given up."""
+def record_dispatch_failure(tx: Transaction, run: OpenRun, error: str) -> None:
+    """Record a failed start, which is not a run: the job waits for its next attempt, or is abandoned."""
     failures = run.dispatch_failures + 1
-    delay = again_after(failures, work.settings.breaker.dispatch_failures)
+    delay = tx.settings.breaker.start_delay(failures)
     if delay is None:
-        give_up(work, run, failures=failures, error=error, reason=f"{CIRCUIT_BROKEN}: {error}")
+        abandon(tx, run, failures=failures, error=error, reason=f"{CIRCUIT_BROKEN}: {error}")
         return
-    work.session.requeue(
-        run, failures=failures, error=error, not_before=work.now + delay, now=work.now, cause="executor"
+    tx.session.requeue(
+        run, dispatch_failures=failures, error=error, not_before=tx.now + delay, now=tx.now, cause="executor"
     )
-    breaker.book_nothing(work, run)
-    _let_go(work, run)
-    _return(work, run)
+    breaker.record_unused_claim(tx, run)
+    _invalidate_products(tx, run)
+    _rejoin_group(tx, run)
 
 
-def take_back(work: Work, run: OpenRun, *, cause: str) -> None:
-    """The claim came to nothing through no fault of the job: it stands at its old place again, or has ended there
-    if somebody cancelled it meanwhile."""
-    work.session.requeue(run, failures=run.dispatch_failures, error=None, not_before=None, now=work.now, cause=cause)
-    breaker.book_nothing(work, run)
-    _let_go(work, run)
+def requeue(tx: Transaction, run: OpenRun, *, cause: str) -> None:
+    """Return a claimed job to its position in the queue, since its start failed through no fault of its own. If it was
+    cancelled since, end it."""
+    tx.session.requeue(
+        run, dispatch_failures=run.dispatch_failures, error=None, not_before=None, now=tx.now, cause=cause
+    )
+    breaker.record_unused_claim(tx, run)
+    _invalidate_products(tx, run)
     if run.stop_requested not in (None, STOPPED_BY_SHUTDOWN):
-        cancel_waiting(work, run.job, run.chain, reason=run.stop_requested, actor=None)
+        cancel_waiting(tx, run.job, run.chain, reason=run.stop_requested, actor=None)
     else:
-        _return(work, run)
+        _rejoin_group(tx, run)
 
 
-def _return(work: Work, run: OpenRun) -> None:
-    """It waits as if it had never been claimed, also to its group."""
+def _rejoin_group(tx: Transaction, run: OpenRun) -> None:
+    """Tell the group that the job waits again, as if it had never been claimed."""
     if run.group is not None:
-        group.book_return(work, run.group, run.job)
+        group.record_requeue(tx, run.group, run.job)
 
 
-def give_up(work: Work, run: OpenRun, *, failures: int, error: str, reason: str) -> None:
-    work.session.abandon(run, failures=failures, error=error, reason=reason, now=work.now, cause="executor")
-    breaker.book_nothing(work, run)
-    end_chain(work, run.chain, Status.FAILED)
+def abandon(tx: Transaction, run: OpenRun, *, failures: int, error: str, reason: str) -> None:
+    tx.session.abandon(run, dispatch_failures=failures, error=error, reason=reason, now=tx.now, cause="executor")
+    breaker.record_unused_claim(tx, run)
+    end_chain(tx, run.chain, Status.FAILED)
+
+
+def cancel_unreadable(tx: Transaction, job: JobId, chain: JobId, *, reason: str, actor: str) -> None:
+    """End a job of unknown status that has no open run."""
+    tx.session.end_unreadable(job, Status.CANCELLED, exit_code=EXIT_CANCELLED, reason=reason, now=tx.now, actor=actor)
+    end_chain(tx, chain, Status.CANCELLED)
 
 
 def cancel_waiting(
-    work: Work, job: JobId, chain: JobId, *, reason: str, actor: str | None, cause: str = "cancel"
-) -> bool:  # fmt: skip
-    """End a job that has not started. It has no run, and the exit code of everything that was cancelled."""
-    is_ended = work.session.end_waiting(
-        job, Status.CANCELLED, exit_code=CANCELLED, reason=reason, now=work.now, cause=cause, actor=actor
+    tx: Transaction, job: JobId, chain: JobId, *, reason: str, actor: str | None, cause: str = "cancel"
+) -> bool:
+    """Cancel a job that has not started. It has no run, and the exit code of all cancelled jobs."""
+    is_ended = tx.session.end_waiting(
+        job, Status.CANCELLED, exit_code=EXIT_CANCELLED, reason=reason, now=tx.now, cause=cause, actor=actor
     )
     if is_ended:
-        end_chain(work, chain, Status.CANCELLED)
+        end_chain(tx, chain, Status.CANCELLED)
     return is_ended

@@ -1,7 +1,7 @@
-"""Groups, inside the transaction in which a member ends: what its failure does to the others, and whether all is over.
+"""Groups, inside the transaction in which a member ends: failure policy and end of the group.
 
-    a member's chain ends ──▶ has it failed? its group's policy speaks, before the marked successors are looked at
-                          ──▶ is no member active and the group closed? it is finished, with the event `group.finished`
+    a member's chain ends ──▶ failed: apply the failure policy of the group, before dirty dependents are evaluated
+                          ──▶ group closed, no member active: finish the group, with the event `group.finished`
 
 Upholds INV-006 and DEC-012.
 """
@@ -11,119 +11,149 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from rota.core.group import FAILED, PREDECESSOR_FAILED, Group, GroupFailurePolicy, Member, Stop, sort_fates, status_of
-from rota.core.run import CANCELLED
+from rota.core.group import (
+    FAILED_STATUSES,
+    PREDECESSOR_FAILED,
+    Group,
+    GroupFailurePolicy,
+    Member,
+    StopPolicy,
+    decide_outcomes,
+    group_status,
+)
+from rota.core.run import EXIT_CANCELLED
 from rota.core.status import Status
-from rota.engine.outside import disturb
-from rota.engine.policy import group_policy_named
-from rota.engine.work import Work
+from rota.engine.facts import invalidate_products
+from rota.engine.policy import load_group_policy
+from rota.engine.transaction import Transaction
 from rota.errors import InvalidInput
-from rota.ids import GroupId, JobId, show_group
+from rota.ids import GroupId, JobId, format_group_id
 from rota.store.group import WaitingMember
 
 log = logging.getLogger("rota.engine")
 
 CAUSE = "group"
-CONTINUE = "continue"
-"""Nothing is asked for it: ten thousand failures are ten thousand times nothing."""
+CONTINUE_POLICY = "continue"
+"""Name of the policy that does nothing; it is recognized by name, so that failures cost no further queries."""
 
 
-def book_end(work: Work, group: GroupId, chain: JobId, status: Status) -> None:
-    """A member's chain has ended so."""
-    if status in FAILED:
-        _speak(work, group, chain)
-    finish(work, group, cause=CAUSE)
+def record_end(tx: Transaction, group: GroupId, chain: JobId, status: Status) -> None:
+    """Record the end of a member's chain."""
+    if status in FAILED_STATUSES:
+        _apply_policy(tx, group, chain)
+    finish_if_done(tx, group, cause=CAUSE)
 
 
-def _speak(work: Work, group: GroupId, chain: JobId) -> None:
-    found = next(iter(work.session.groups([group])), None)
-    if found is None or found.on_failure == CONTINUE:
+def _apply_policy(tx: Transaction, group: GroupId, chain: JobId) -> None:
+    record = next(iter(tx.session.groups([group])), None)
+    if record is None or record.on_failure == CONTINUE_POLICY:
         return
-    waiting = work.session.waiting_members(group, with_begun=False)
+    waiting = tx.session.waiting_members(group, with_retries=False)
     if not waiting:
         return
-    _ask(work, found, work.session.member(chain).member, chain, waiting)
+    _drop_by_policy(tx, record, tx.session.member(chain).member, chain, waiting)
 
 
-def _ask(work: Work, group: Group, failed: Member, chain: JobId, waiting: Sequence[WaitingMember]) -> None:
-    """What the policy says of these when this one has failed, whose chain that is."""
-    spared = work.session.spared_members(group.id, chain)
-    asked = [
-        Member(job=each.job, sequence=each.sequence, status=each.status, is_spared=each.job in spared)
-        for each in waiting
+def _drop_by_policy(
+    tx: Transaction, group: Group, failed: Member, chain: JobId, waiting: Sequence[WaitingMember]
+) -> None:
+    """Cancel or skip waiting members as the policy decides after the failure of `failed`, a member of `chain`."""
+    exempt = tx.session.failure_tolerant_members(group.id, chain)
+    members = [
+        Member(job=member.job, sequence=member.sequence, status=member.status, is_exempt=member.job in exempt)
+        for member in waiting
     ]
-    cancelled, skipped = fates_of(group, failed, asked)
-    drop(work, group.id, [each for each in waiting if each.job in cancelled], Status.CANCELLED)
-    drop(work, group.id, [each for each in waiting if each.job in skipped], Status.SKIPPED)
+    cancelled, skipped = decide_members(group, failed, members)
+    drop_members(tx, group.id, [member for member in waiting if member.job in cancelled], Status.CANCELLED)
+    drop_members(tx, group.id, [member for member in waiting if member.job in skipped], Status.SKIPPED)
 
 
-def book_return(work: Work, group: GroupId, job: JobId) -> None:
-    """A member that was claimed waits again. If the policy has spoken meanwhile it speaks of this one too; who was
-    claimed after that was put there by somebody who knew."""
-    (found,) = work.session.groups([group])
-    failed = [] if found.on_failure == CONTINUE else work.session.failed_members(group)
-    waiting = [each for each in work.session.waiting_members(group, with_begun=False) if each.job == job]
-    if not failed or not waiting:
+def record_requeue(tx: Transaction, group: GroupId, job: JobId) -> None:
+    """Apply the policy to a claimed member that waits again, for the failures since its claim. A member claimed after a
+    failure was added on purpose, and is exempt from it."""
+    (record,) = tx.session.groups([group])
+    failed = [] if record.on_failure == CONTINUE_POLICY else tx.session.failed_members(group)
+    if not failed:
         return
-    before = work.session.failed_before_claim(job, [member.job for member in failed])
+    failed_before = tx.session.failed_before_claim(job, [member.job for member in failed])
     for member in failed:
-        if member.job not in before:
-            _ask(work, found, member.member, member.chain, waiting)
-    finish(work, group, cause=CAUSE)  # it may have been the last
+        # Read again each time: the policy may have dropped the job for an earlier failure.
+        waiting = [waiter for waiter in tx.session.waiting_members(group, with_retries=False) if waiter.job == job]
+        if waiting and member.job not in failed_before:
+            _drop_by_policy(tx, record, member.member, member.chain, waiting)
+    finish_if_done(tx, group, cause=CAUSE)  # it may have been the last
 
 
-def fates_of(group: Group, failed: Member, waiting: Sequence[Member]) -> tuple[frozenset[JobId], frozenset[JobId]]:
-    """Who is cancelled and who is skipped. A policy that raises harms nobody: then the default holds."""
+def decide_members(
+    group: Group, failed: Member, waiting: Sequence[Member]
+) -> tuple[frozenset[JobId], frozenset[JobId]]:
+    """Return the members to cancel and the members to skip. If the policy raises, use the default, `stop`."""
     try:
-        return sort_fates(policy_of(group), failed, waiting)
+        return decide_outcomes(load_policy(group), failed, waiting)
     except Exception:
-        log.exception("the failure policy %s of %s failed; stop is used", group.on_failure, show_group(group.id))
-        return sort_fates(Stop(), failed, waiting)
+        log.exception("the failure policy %s of %s failed; stop is used", group.on_failure, format_group_id(group.id))
+        return decide_outcomes(StopPolicy(), failed, waiting)
 
 
-def policy_of(group: Group) -> GroupFailurePolicy:
-    """One that is not installed any more harms nobody: then the default holds."""
+def load_policy(group: Group) -> GroupFailurePolicy:
+    """Return the policy of a group. If it is not installed, use the default, `stop`."""
     try:
-        return group_policy_named(group.on_failure)
+        return load_group_policy(group.on_failure)
     except InvalidInput as error:
-        log.error("%s: %s; stop is used", show_group(group.id), error.message)
-        return Stop()
+        log.error("%s: %s; stop is used", format_group_id(group.id), error.message)
+        return StopPolicy()
 
 
-def drop(work: Work, group: GroupId, members: list[WaitingMember], status: Status) -> None:
-    """The policy has ended these."""
-    end(work, group, members, status, reason=PREDECESSOR_FAILED, is_dropped=True, actor=None, cause=CAUSE)
+def drop_members(tx: Transaction, group: GroupId, members: list[WaitingMember], status: Status) -> None:
+    """End members that the policy drops."""
+    end_members(tx, group, members, status, reason=PREDECESSOR_FAILED, is_dropped=True, actor=None, cause=CAUSE)
 
 
-def end(
-    work: Work, group: GroupId, members: list[WaitingMember], status: Status, *, reason: str, is_dropped: bool,
-    actor: str | None, cause: str,
-) -> None:  # fmt: skip
-    """End members that wait, all at once. Such an end is no failure, so the policy has nothing to say of it."""
+def end_members(
+    tx: Transaction,
+    group: GroupId,
+    members: list[WaitingMember],
+    status: Status,
+    *,
+    reason: str,
+    is_dropped: bool,
+    actor: str | None,
+    cause: str,
+) -> None:
+    """End waiting members in one statement. Such an end is not a failure, so the policy does not apply to it."""
     if not members:
         return
-    making = work.session.end_members(
-        group, members, status, exit_code=CANCELLED if status is Status.CANCELLED else None, reason=reason,
-        is_dropped=is_dropped, now=work.now, cause=cause, actor=actor,
-    )  # fmt: skip
-    for chain in making:
-        disturb(work, chain)
+    producers = tx.session.end_members(
+        group,
+        members,
+        status,
+        exit_code=EXIT_CANCELLED if status is Status.CANCELLED else None,
+        reason=reason,
+        is_dropped=is_dropped,
+        now=tx.now,
+        cause=cause,
+        actor=actor,
+    )
+    for chain in producers:
+        invalidate_products(tx, chain)
 
 
-def finish(work: Work, group: GroupId, *, cause: str, actor: str | None = None) -> bool:
-    """Whether it is over with this."""
-    if not work.session.finish_group(group, work.now):
+def finish_if_done(tx: Transaction, group: GroupId, *, cause: str, actor: str | None = None) -> bool:
+    """Finish the group if it is closed and no member is active. Return whether this call finished it."""
+    if not tx.session.finish_group(group, tx.now):
         return False
-    (found,) = work.session.groups([group])
-    tally = work.session.tallies([found])[group]
-    status = status_of(tally, is_closed=True, is_cancelled=found.cancelled_at is not None)
-    counts = {each.value: count for each, count in sorted(tally.counts.items())}
-    data = {"status": status.value, "counts": counts, "total": tally.total}
-    work.session.emit_of_group("finished", group, work.now, cause=cause, actor=actor, data=data)
+    (record,) = tx.session.groups([group])
+    counts = tx.session.group_counts([record])[group]
+    status = group_status(counts, is_closed=True, is_cancelled=record.cancelled_at is not None)
+    by_status = {member_status.value: count for member_status, count in sorted(counts.counts.items())}
+    data = {"status": status.value, "counts": by_status, "total": counts.total}
+    tx.session.emit_group_event("finished", group, tx.now, cause=cause, actor=actor, data=data)
     return True
 
 
-def recover(work: Work, cause: str) -> int:
-    """Groups that were left without an active member are finished; how many. One transaction books the last end and
-    this, so there should be none: this is for a store that something else has written to."""
-    return sum(finish(work, group, cause=cause) for group in work.session.unfinished_groups())
+def finish_abandoned_groups(tx: Transaction, cause: str) -> int:
+    """Finish groups that are unfinished without an active member, and return their number.
+
+    The last end and the end of the group share a transaction, so there are none unless another program has written to
+    the store."""
+    return sum(finish_if_done(tx, group, cause=cause) for group in tx.session.unfinished_groups())

@@ -1,7 +1,7 @@
-"""The engine's thread: waits for requests, for the executor, for the database and for timers, and takes turns.
+"""The engine's thread: waits for requests, the executor, the database and timers, and takes turns.
 
-Requests that arrive while a turn is under way are gathered into the next one: group commit without a delay
-of its own. What is asked in one go has been gathered before it comes here (`api/gather.py`).
+Requests that arrive during a turn share the next one: group commit without an extra delay. The API batches requests
+that arrive together before they reach the loop (`api/batching.py`).
 """
 
 from __future__ import annotations
@@ -16,70 +16,69 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from rota.clock import Clock
-from rota.engine.contact import RETRY_AFTER
 from rota.engine.engine import Engine
-from rota.engine.work import Request, Work
+from rota.engine.executor_health import RETRY_INTERVAL
+from rota.engine.transaction import Transaction, TurnRequest
 from rota.executor.port import Executor
-from rota.store.database import OutcomeUnknown
+from rota.store.database import UnknownOutcomeError
 
 log = logging.getLogger("rota.engine")
 
 T = TypeVar("T")
 
-MOST_IN_A_TURN = 1000
-_STILL_THERE = 1.0
-"""Seconds after which who waits for a turn looks whether the engine is still there."""
-LONGEST_WAIT = 60.0
-"""The wall clock can be set under a timer, and the kernel waits for 24 days at most: look again at least this often
-while one is pending."""
+MAX_REQUESTS_PER_TURN = 1000
+_LIVENESS_INTERVAL = 1.0
+"""Seconds between checks of a waiting caller whether the engine's thread is alive."""
+MAX_WAIT = 60.0
+"""Longest wait while a timer is pending: the wall clock can be set, and the kernel waits for at most 24 days."""
 
 
-class Loop:
+class EngineLoop:
     def __init__(self, engine: Engine, executor: Executor, clock: Clock, on_crash: Callable[[], None]) -> None:
         self._engine = engine
         self._executor = executor
         self._clock = clock
         self._on_crash = on_crash
-        self._requests: deque[Request[Any]] = deque()
+        self._requests: deque[TurnRequest[Any]] = deque()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._is_stopping = False
-        self._is_over = False
-        """No turn is taken any more."""
-        self._on_begun: Callable[[], object] = lambda: None
+        self._has_ended = False
+        """Whether the thread has taken its last turn."""
+        self._on_started: Callable[[], object] = lambda: None
         self._thread = threading.Thread(target=self._run, name="rota-engine", daemon=True)
 
-    def start(self, on_begun: Callable[[], object] = lambda: None) -> None:
-        """Tells, from its own thread, when the first turn is over: from then on it is known what was recovered."""
-        self._on_begun = on_begun
+    def start(self, on_started: Callable[[], object] = lambda: None) -> None:
+        """Start the thread. It calls `on_started` after the first turn, when the recovery counts are known."""
+        self._on_started = on_started
         self._thread.start()
 
-    def submit(self, *requests: Request[Any]) -> None:
-        """From any thread."""
+    def submit(self, *requests: TurnRequest[Any]) -> None:
+        """Queue requests for the next turn. Thread-safe."""
         self._requests.extend(requests)
         os.eventfd_write(self._wake, 1)
-        if self._is_over:  # asked after it was put in line, so that nobody stays there whom nobody serves
-            self._refuse()
+        if self._has_ended:  # checked after queueing, so that no request stays without a response
+            self._refuse_pending()
 
-    def perform(self, act: Callable[[Work], T]) -> T:
-        """From a thread that can wait: do it in a turn, and return what it came to after the commit."""
-        answers: list[Any] = []
+    def run_in_turn(self, operation: Callable[[Transaction], T]) -> T:
+        """Run `operation` in a turn, and return its result after the commit. Blocks the calling thread."""
+        responses: list[Any] = []
         answered = threading.Event()
 
         def done(result: Any) -> None:
-            answers.append(result)
+            responses.append(result)
             answered.set()
 
-        self.submit(Request(act, done))
-        while not answered.wait(_STILL_THERE):
+        self.submit(TurnRequest(operation, done))
+        while not answered.wait(_LIVENESS_INTERVAL):
             if not self._thread.is_alive():
-                raise OutcomeUnknown("the engine stopped before it had answered")
-        if isinstance(answers[0], Exception):
-            raise answers[0]
-        result: T = answers[0]
+                raise UnknownOutcomeError("the engine stopped before it had answered")
+        if isinstance(responses[0], Exception):
+            raise responses[0]
+        result: T = responses[0]
         return result
 
     def stop(self) -> None:
-        """Take the last turn, refuse what comes after it, and end."""
+        """Take the last turn, refuse later requests, and end the thread."""
         self._is_stopping = True
         os.eventfd_write(self._wake, 1)
         self._thread.join()
@@ -88,68 +87,68 @@ class Loop:
         try:
             self._engine.start()
             self._turn()
-            self._on_begun()
+            self._on_started()
             while not self._is_stopping:
                 self._wait()
                 self._turn()
             self._turn()
         except BaseException:
-            # Whatever it is: a scheduler whose engine is gone must not go on as if it were there.
+            # A scheduler without its engine must not continue.
             log.exception("the engine stopped")
             self._on_crash()
-            self._on_begun()
+            self._on_started()
         finally:
-            self._is_over = True
-            self._refuse()
+            self._has_ended = True
+            self._refuse_pending()
 
-    def _refuse(self) -> None:
-        """From any thread: there is no turn any more, and none of this was begun."""
+    def _refuse_pending(self) -> None:
+        """Refuse requests that no turn will run. Thread-safe."""
         with suppress(IndexError):
             while True:
                 self._engine.refuse([self._requests.popleft()])
 
     def _turn(self) -> None:
-        count = min(len(self._requests), MOST_IN_A_TURN)
+        count = min(len(self._requests), MAX_REQUESTS_PER_TURN)
         requests = [self._requests.popleft() for _ in range(count)]
-        self._engine.turn([request for request in requests if not request.is_rehearsal])
+        self._engine.turn([request for request in requests if not request.is_dry_run])
         for request in requests:
-            if request.is_rehearsal:
-                self._engine.rehearse(request)
+            if request.is_dry_run:
+                self._engine.dry_run(request)
 
     def _wait(self) -> None:
-        """Until there is something to do."""
+        """Block until a turn is due."""
         while not (self._engine.has_more or self._requests):
             poll = select.poll()
-            heard = {
-                self._wake: self._clear,
-                self._executor.fileno(): _always,
-                self._engine.fileno(): self._engine.hear,
+            handlers = {
+                self._wake: self._clear_wake,
+                self._executor.fileno(): _return_true,
+                self._engine.fileno(): self._engine.read_notifications,
             }
-            for descriptor in heard:
+            for descriptor in handlers:
                 if descriptor >= 0:
                     poll.register(descriptor, select.POLLIN)
             timeout = self._timeout()
             ready = poll.poll(None if timeout is None else timeout * 1000)
-            news = [heard[descriptor]() for descriptor, _ in ready]
-            if not ready or any(news):
+            results = [handlers[descriptor]() for descriptor, _ in ready]
+            if not ready or any(results):
                 return
 
-    def _clear(self) -> bool:
+    def _clear_wake(self) -> bool:
         with suppress(BlockingIOError):
             os.eventfd_read(self._wake)
         return True
 
     def _timeout(self) -> float | None:
-        """Seconds until something is due without anybody saying so; none for ever."""
-        if self._engine.trouble is not None:
-            return RETRY_AFTER
+        """Return the seconds until a timer is due; `None` without one."""
+        if self._engine.store_error is not None:
+            return RETRY_INTERVAL
         due = []
         if self._engine.next_due is not None:
             due.append((self._engine.next_due - self._clock.now()).total_seconds())
         if self._engine.next_deadline is not None:
             due.append(self._engine.next_deadline - self._clock.monotonic())
-        return max(0.0, min(*due, LONGEST_WAIT)) if due else None
+        return max(0.0, min(*due, MAX_WAIT)) if due else None
 
 
-def _always() -> bool:
+def _return_true() -> bool:
     return True

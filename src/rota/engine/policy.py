@@ -1,31 +1,31 @@
-"""Loads the concurrency policy that the configuration names, and the failure policies that groups name."""
+"""Loading of the configured concurrency policy, and of the failure policies of groups."""
 
 from __future__ import annotations
 
 from functools import cache
 
-from rota.config.extension import load
-from rota.config.policy import CONCURRENCY, GROUP_FAILURE, POOLS
+from rota.config.extension import load_policy
+from rota.config.policy import CONCURRENCY_POLICY, GROUP_FAILURE_POLICY, POOLS_POLICY
 from rota.core.group import POLICIES, GroupFailurePolicy
-from rota.core.pool import ConcurrencyPolicy, NamedPolicy, PoolPolicy
+from rota.core.pool import ConcurrencyPolicy, PluginPolicy, PoolPolicy
 from rota.errors import ConfigError, InvalidInput
 
 
-def policy_named(name: str) -> ConcurrencyPolicy:
-    """Rota's own, or what a package brings."""
-    if name == POOLS:
+def load_concurrency_policy(name: str) -> ConcurrencyPolicy:
+    """Return a built-in or installed concurrency policy."""
+    if name == POOLS_POLICY:
         return PoolPolicy()
     try:
-        return NamedPolicy(name, load(CONCURRENCY, name))
+        return PluginPolicy(name, load_policy(CONCURRENCY_POLICY, name))
     except InvalidInput as error:
         raise ConfigError(f"scheduler.policy: {error.message}") from error
 
 
 @cache
-def group_policy_named(name: str) -> GroupFailurePolicy:
-    """Rota's own, or what a package brings; loaded once. Refused where there is none of that name."""
-    own = POLICIES.get(name)
-    if own is not None:
-        return own
-    policy: GroupFailurePolicy = load(GROUP_FAILURE, name)
+def load_group_policy(name: str) -> GroupFailurePolicy:
+    """Return a built-in or installed failure policy, loaded once. Raises `InvalidInput` for an unknown name."""
+    builtin = POLICIES.get(name)
+    if builtin is not None:
+        return builtin
+    policy: GroupFailurePolicy = load_policy(GROUP_FAILURE_POLICY, name)
     return policy

@@ -1,7 +1,6 @@
-"""The prober's thread: looks outside when the engine asks, and at all that waiting jobs need once a second.
+"""The prober's thread: probes facts when the engine asks, and all facts that waiting jobs need once a second.
 
-While nobody waits for anything outside it sleeps. Trouble with the store is the engine's to tell; here it is only
-tried again.
+It sleeps while no waiting job depends on external facts. It retries after store errors; the engine reports them.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rota.core.artifact import Places
+from rota.core.artifact import ArtifactPaths
 from rota.core.fact import Fact
-from rota.engine.known import Known
-from rota.engine.outside import Sighting, changes, look_at, observe, watched
-from rota.engine.work import Question, Request
+from rota.engine.fact_cache import FactCache
+from rota.engine.facts import Observation, filter_changed, find_watched_facts, probe_facts, record_observation
+from rota.engine.transaction import ProbeRequest, TurnRequest
 from rota.errors import RotaError
 from rota.probe.port import Probe
 from rota.store.port import Store
@@ -24,11 +23,11 @@ from rota.store.session import Reader
 
 log = logging.getLogger("rota.prober")
 
-PERIOD = 1.0
-"""Seconds between two looks at everything: a change made by hand is noticed within two."""
-AGAIN = 1.0
-_SPARE = 1000
-"""So many things that nobody waits for any more are remembered before they are forgotten together."""
+PROBE_INTERVAL = 1.0
+"""Seconds between two probes of all watched facts: a manual change is noticed within twice that time."""
+RETRY_INTERVAL = 1.0
+_MAX_UNUSED_FACTS = 1000
+"""Unused facts that the cache keeps before all of them are dropped."""
 
 
 class Prober:
@@ -37,102 +36,102 @@ class Prober:
         store: Store,
         probe: Probe,
         *,
-        places: Callable[[], Places],
-        known: Known,
-        submit: Callable[[Request[Any]], None],
+        artifact_paths: Callable[[], ArtifactPaths],
+        fact_cache: FactCache,
+        submit: Callable[[TurnRequest[Any]], None],
     ) -> None:
         self._store = store
         self._probe = probe
-        self._places = places
-        self._known = known
+        self._artifact_paths = artifact_paths
+        self._fact_cache = fact_cache
         self._submit = submit
-        self._news = threading.Condition()
-        self._questions: list[Question] = []
+        self._condition = threading.Condition()
+        self._requests: list[ProbeRequest] = []
         self._is_watching = True
-        """Somebody may wait for something outside."""
+        """Whether a waiting job may depend on external facts."""
         self._is_stopping = False
-        self._due = 0.0
+        self._next_probe_at = 0.0
         self._thread = threading.Thread(target=self._run, name="rota-prober", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """A look that takes its time, at a file system that does not answer, is not waited for."""
-        with self._news:
+        """Stop the thread, without waiting for a probe of a file system that hangs."""
+        with self._condition:
             self._is_stopping = True
-            self._news.notify()
-        self._thread.join(AGAIN)
+            self._condition.notify()
+        self._thread.join(RETRY_INTERVAL)
 
-    def ask(self, questions: Sequence[Question]) -> None:
-        """From the engine, after its commit; without a question, that somebody waits for something outside."""
-        with self._news:
-            self._questions.extend(questions)
+    def submit_probes(self, probe_requests: Sequence[ProbeRequest]) -> None:
+        """Probe for these requests; without requests, start watching. Called by the engine after its commit."""
+        with self._condition:
+            self._requests.extend(probe_requests)
             is_awake, self._is_watching = self._is_watching, True
-            if questions or not is_awake:
-                self._news.notify()
+            if probe_requests or not is_awake:
+                self._condition.notify()
 
     def _run(self) -> None:
         reader: Reader | None = None
-        while (questions := self._next()) is not None:
+        while (probe_requests := self._wait_for_requests()) is not None:
             try:
                 reader = reader or self._store.reader()
-                self._look(reader, questions)
+                self._probe_due(reader, probe_requests)
             except (RotaError, OSError) as error:
-                log.warning("could not look outside: %s", error)
-                self._again(questions)
+                log.warning("cannot probe facts, retrying: %s", error)
+                self._retry_later(probe_requests)
             except Exception:
-                log.exception("a defect: could not look outside")
-                self._again(questions)
+                log.exception("internal error: cannot probe facts, retrying")
+                self._retry_later(probe_requests)
         if reader is not None:
             reader.close()
 
-    def _next(self) -> list[Question] | None:
-        """The questions that came, or none of them when it is time to look at everything; none at all at the end."""
-        with self._news:
+    def _wait_for_requests(self) -> list[ProbeRequest] | None:
+        """Wait for requests. Return an empty list when the watched facts are due, and `None` at the end."""
+        with self._condition:
             while not self._is_stopping:
-                left = self._due - time.monotonic() if self._is_watching else None
-                if self._questions or (left is not None and left <= 0):
-                    questions, self._questions = self._questions, []
-                    return questions
-                self._news.wait(left)
+                timeout = self._next_probe_at - time.monotonic() if self._is_watching else None
+                if self._requests or (timeout is not None and timeout <= 0):
+                    probe_requests, self._requests = self._requests, []
+                    return probe_requests
+                self._condition.wait(timeout)
         return None
 
-    def _look(self, reader: Reader, questions: list[Question]) -> None:
-        if questions:
-            facts = {fact for question in questions for fact in question.facts}
-            self._post(look_at(facts, self._probe, self._known, questions))
-        if time.monotonic() < self._due:
+    def _probe_due(self, reader: Reader, probe_requests: list[ProbeRequest]) -> None:
+        if probe_requests:
+            facts = {fact for request in probe_requests for fact in request.facts}
+            self._submit_observation(probe_facts(facts, self._probe, self._fact_cache, probe_requests))
+        if time.monotonic() < self._next_probe_at:
             return
-        with self._news:
+        with self._condition:
             self._is_watching = False
-        with reader.reading():
-            facts = set(watched(reader, self._places()))
-        with self._news:
+        with reader.read_transaction():
+            facts = set(find_watched_facts(reader, self._artifact_paths()))
+        with self._condition:
             self._is_watching |= bool(facts)
-        sighting = look_at(facts, self._probe, self._known)
-        self._due = time.monotonic() + PERIOD
-        news = changes(sighting, self._known.seen)
-        if news.seen:
-            self._post(news)
-        if len(self._known.seen) > 2 * len(facts) + _SPARE:
-            self._forget(set(self._known.seen) - facts)
+        observation = probe_facts(facts, self._probe, self._fact_cache)
+        self._next_probe_at = time.monotonic() + PROBE_INTERVAL
+        changed = filter_changed(observation, self._fact_cache.observed)
+        if changed.observed:
+            self._submit_observation(changed)
+        if len(self._fact_cache.observed) > 2 * len(facts) + _MAX_UNUSED_FACTS:
+            self._drop_unused(set(self._fact_cache.observed) - facts)
 
-    def _post(self, sighting: Sighting) -> None:
+    def _submit_observation(self, observation: Observation) -> None:
         def done(result: object) -> None:
-            if isinstance(result, Exception) and sighting.questions:
-                self._again(sighting.questions)
+            if isinstance(result, Exception) and observation.probe_requests:
+                self._retry_later(observation.probe_requests)
 
-        self._submit(Request(lambda work: observe(work, sighting), done))
+        self._submit(TurnRequest(lambda tx: record_observation(tx, observation), done))
 
-    def _forget(self, facts: set[Fact]) -> None:
-        """Nobody waits for these any more; who began to meanwhile has them looked at again."""
-        self._submit(Request(lambda work: work.known.drop(facts), lambda _: None))
+    def _drop_unused(self, facts: set[Fact]) -> None:
+        """Drop facts that no waiting job needs. A job that began to need one since has it probed again."""
+        self._submit(TurnRequest(lambda tx: tx.fact_cache.drop(facts), lambda _: None))
 
-    def _again(self, questions: Sequence[Question]) -> None:
-        """In a while, from a timer: the engine's thread may be the one that says so."""
+    def _retry_later(self, probe_requests: Sequence[ProbeRequest]) -> None:
+        """Submit the requests again later, from a timer thread, because the engine's thread must not block."""
         if not self._is_stopping:
-            timer = threading.Timer(AGAIN, self.ask, [list(questions)])
+            timer = threading.Timer(RETRY_INTERVAL, self.submit_probes, [list(probe_requests)])
             timer.daemon = True
             timer.start()
-        self._due = time.monotonic() + PERIOD
+        self._next_probe_at = time.monotonic() + PROBE_INTERVAL

@@ -1,18 +1,19 @@
-"""Recovery: what the store says runs is compared with what the executor can account for.
+"""Recovery: the open runs of the store are compared with the run inventory of the executor.
 
-    store            executor                      becomes
-    RUNNING          knows it, alive               adopted: it goes on
-    RUNNING          knows its end                 booked with its real exit code (its end follows)
+    store            executor                      result
+    RUNNING          knows it, alive               adopted: the run continues
+    RUNNING          knows its end                 recorded with its real exit code (the exit report follows)
     DISPATCHED       knows it, alive               adopted
-    DISPATCHED       does not know it              QUEUED at its old place: it was never started
+    DISPATCHED       does not know it              QUEUED at its old position: it was never started. A start that was
+                                                   late counts as failed
     RUNNING          does not know it              FAILED `Scheduler crash recovery` (DEC-008 as the fallback)
-    no open run      knows it, alive               stopped: nobody asked for it (a restored store, say);
-                                                   nothing starts before it has ended
-    FAILED, its chain to go on, and no job that does: the retry is made
-    a group that is not finished, and no member that is active: it is finished
+    no open run      knows it, alive               a stray, for instance after the store was restored: stopped; nothing
+                                                   starts before it has ended
+    FAILED, with a retry due, but no next job in its chain: the retry is created
+    unfinished group without an active member: the group is finished
 
-It enters by the same message whenever a connection to the executor begins: at the scheduler's start, after
-`kill -9`, and when the executor was lost and came back. It is idempotent: a second time finds nothing to do.
+Each connection to the executor begins with a run inventory: at the start of the scheduler, after `kill -9`, and after
+the executor was lost. So recovery always enters by the same message. It is idempotent: a second pass changes nothing.
 """
 
 from __future__ import annotations
@@ -24,173 +25,202 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from rota.core.event import Event
-from rota.core.run import CRASH_RECOVERY, Conclusion
+from rota.core.run import CRASH_RECOVERY, RunResult
 from rota.core.status import Status
-from rota.engine import group, slot
-from rota.engine.finish import fail_for_good, finish, give_up, take_back
-from rota.engine.retry import create_missing
-from rota.engine.work import Work
+from rota.engine import group, reservation
+from rota.engine.finish import abandon, fail_without_retry, finish, record_dispatch_failure, requeue
+from rota.engine.retry import create_missing_retries
+from rota.engine.transaction import Transaction
 from rota.errors import StorageFull, StoreError
-from rota.executor.port import Account, Accounts, Exited, FailedToStart, Started, Stop
-from rota.ids import RunId, show_run
+from rota.executor.port import ExitReport, RunInventory, RunReport, StartConfirmation, StartFailure, StopOrder
+from rota.ids import RunId, format_run_id
 from rota.store.claim import OpenRun
-from rota.store.moment import to_stored
+from rota.store.timestamp import to_micros
 
 log = logging.getLogger("rota.engine")
 
 CAUSE = "recovery"
 
-KEYS = (
-    "running_jobs_adopted", "running_jobs_recovered", "finished_while_away", "requeued", "slots_expired",
-    "retries_created", "groups_recovered", "errors",
-)  # fmt: skip
-Report = dict[str, int]
+COUNT_NAMES = (
+    "running_jobs_adopted",
+    "running_jobs_recovered",
+    "finished_while_down",
+    "requeued",
+    "reservations_expired",
+    "retries_created",
+    "groups_recovered",
+    "unknown_runs_ended",
+    "errors",
+)
+RETRIES_CREATED = "retries_created"
+RecoveryCounts = dict[str, int]
 
-AGAIN_AFTER = 10.0
-"""Seconds until accounts that could not be settled are tried again."""
+NEVER_STARTED = "the supervisor did not answer, and never started it"
+RECONCILE_INTERVAL = 10.0
+"""Seconds before an inventory that could not be reconciled is retried."""
 
 
-def adopt(work: Work, run: OpenRun, account: Account) -> None:
-    """It goes on; from now on it counts as started, and what was asked of it is asked again."""
-    if account.pid is not None:
-        work.session.confirm(run, account.pid, account.start_time or 0, work.now, CAUSE)
+def adopt_run(tx: Transaction, run: OpenRun, report: RunReport) -> None:
+    """Adopt a run: record its start, and repeat a requested stop."""
+    if report.pid is not None:
+        tx.session.confirm_start(run, report.pid, report.start_time or 0, tx.now, CAUSE)
     if run.stop_requested is not None:
-        work.orders.append(Stop(run=run.run, kill_after=work.settings.kill_after.total_seconds()))
+        tx.orders.append(StopOrder(run=run.run, kill_after=tx.settings.kill_after.total_seconds()))
 
 
-def _became(account: Account) -> str:
-    if account.is_lost:
+def _count_name(report: RunReport) -> str:
+    if report.is_lost:
         return "running_jobs_recovered"
-    return "finished_while_away" if account.has_ended else "running_jobs_adopted"
+    return "finished_while_down" if report.has_ended else "running_jobs_adopted"
 
 
-def settle(work: Work, run: OpenRun, account: Account | None) -> str:
-    """What became of one open run."""
-    if account is not None:
-        adopt(work, run, account)
-        return _became(account)
+def reconcile_run(tx: Transaction, run: OpenRun, report: RunReport | None, *, is_start_overdue: bool) -> str:
+    """Reconcile one open run, and return the name of its count."""
+    if report is not None:
+        adopt_run(tx, run, report)
+        return _count_name(report)
     if run.status is Status.DISPATCHED:
-        take_back(work, run, cause=CAUSE)
+        if is_start_overdue and run.stop_requested is None:
+            record_dispatch_failure(tx, run, NEVER_STARTED)
+        else:
+            requeue(tx, run, cause=CAUSE)
         return "requeued"
-    end = Conclusion(status=Status.FAILED, exit_code=1, reason=CRASH_RECOVERY, error=CRASH_RECOVERY)
-    finish(work, run, end, at=work.now, cause=CAUSE)
+    end = RunResult(status=Status.FAILED, exit_code=None, reason=CRASH_RECOVERY, error=CRASH_RECOVERY)
+    finish(tx, run, end, at=tx.now, cause=CAUSE)
     return "running_jobs_recovered"
 
 
-def _settle_alone(work: Work, run: OpenRun, account: Account | None) -> str:
-    """One record that cannot be used must not keep the others from being settled. Where the executor knows the run its
-    end is still to come; where nobody does it is ended here, or it would hold its place and its locks for ever."""
-    became, error = _guarded(work, run, lambda: settle(work, run, account))
-    if error is not None and account is None:
+def _reconcile_in_savepoint(tx: Transaction, run: OpenRun, report: RunReport | None, *, is_start_overdue: bool) -> str:
+    """Reconcile a run in a savepoint, so that one unusable record does not affect the others.
+
+    After an error, the exit report follows if the executor knows the run. Otherwise fail the run here, or it would hold
+    its capacity and locks forever."""
+    count_name, error = _run_in_savepoint(
+        tx, run, lambda: reconcile_run(tx, run, report, is_start_overdue=is_start_overdue)
+    )
+    if error is not None and report is None:
         reason = f"scheduler data error: {error}"
-        _guarded(work, run, lambda: _fail(work, run, reason))
-    return became
+        _run_in_savepoint(tx, run, lambda: _fail_run(tx, run, reason))
+    return count_name
 
 
-def _fail(work: Work, run: OpenRun, reason: str) -> str:
+def _fail_run(tx: Transaction, run: OpenRun, reason: str) -> str:
     if run.status is Status.DISPATCHED:
-        give_up(work, run, failures=run.dispatch_failures, error=reason, reason=reason)
+        abandon(tx, run, failures=run.dispatch_failures, error=reason, reason=reason)
     else:
-        fail_for_good(work, run, reason, cause=CAUSE)
+        fail_without_retry(tx, run, reason, exit_code=None, cause=CAUSE)
     return "errors"
 
 
-def _guarded(work: Work, run: OpenRun, act: Callable[[], str]) -> tuple[str, Exception | None]:
-    orders = len(work.orders)
+def _run_in_savepoint(tx: Transaction, run: OpenRun, operation: Callable[[], str]) -> tuple[str, Exception | None]:
+    orders = len(tx.orders)
     try:
-        with work.session.savepoint():
-            return act(), None
+        with tx.session.savepoint():
+            return operation(), None
     except (StorageFull, StoreError):
         raise
     except Exception as error:
-        log.exception("%s could not be recovered", show_run(run.run))
-        del work.orders[orders:]
+        log.exception("%s could not be recovered", format_run_id(run.run))
+        del tx.orders[orders:]
         return "errors", error
 
 
-def stop_strays(work: Work, strays: Sequence[Account]) -> set[RunId]:
-    """What lives and has no open run is not wanted: it would work on beside its job's next run, unseen and outside
-    every limit. Its end is told and acknowledged like any other. Its number is not given out again."""
+def stop_strays(tx: Transaction, strays: Sequence[RunReport]) -> set[RunId]:
+    """Stop live runs that are not open in the store, and return their ids.
+
+    A stray would run next to the next run of its job, unrecorded and outside all limits. Its end is reported and
+    acknowledged as usual. Its id is not used again."""
     if strays:
-        work.session.spend("run", max(stray.run for stray in strays))
+        tx.session.retire_ids("run", max(stray.run for stray in strays))
     alive = [stray.run for stray in strays if not stray.has_ended]
     for run in alive:
-        log.warning("%s lives and is not known to the store: stopped", show_run(run))
-        work.orders.append(Stop(run=run))
+        log.warning("stopped %s: it is alive, but not open in the store", format_run_id(run))
+        tx.orders.append(StopOrder(run=run))
     return set(alive)
 
 
-def reconcile(work: Work, accounts: Accounts) -> tuple[Report, set[RunId]]:
-    """Settle every open run; nothing else is dispatched before this. Also which strays are to end first."""
-    known = {account.run: account for account in accounts.runs}
-    report: Counter[str] = Counter()
-    for run in work.session.open_runs():
-        report[_settle_alone(work, run, known.pop(run.run, None))] += 1
-    report["slots_expired"] += slot.settle(work, known)
-    strays = stop_strays(work, list(known.values()))
-    created, errors = create_missing(work, CAUSE)
-    report += Counter(retries_created=created, groups_recovered=group.recover(work, CAUSE), errors=errors + len(strays))
-    if report:
-        work.session.emit(Event(kind="scheduler.recovered", at=to_stored(work.now), cause=CAUSE, data=dict(report)))
-    return dict(report), strays
+def reconcile(
+    tx: Transaction, inventory: RunInventory, is_start_overdue: Callable[[OpenRun], bool]
+) -> tuple[RecoveryCounts, set[RunId]]:
+    """Reconcile every open run, before any dispatch. Return the counts, and the strays that must end first.
+
+    `is_start_overdue` tells whether the start of a run was not confirmed in time before this inventory."""
+    reports = {report.run: report for report in inventory.runs}
+    counts: Counter[str] = Counter()
+    retried = len(tx.retried_runs)
+    for run in tx.session.open_runs():
+        counts[
+            _reconcile_in_savepoint(tx, run, reports.pop(run.run, None), is_start_overdue=is_start_overdue(run))
+        ] += 1
+    counts["reservations_expired"] += reservation.reconcile(tx, reports)
+    strays = stop_strays(tx, list(reports.values()))
+    created, errors = create_missing_retries(tx, CAUSE)
+    created += len(tx.retried_runs) - retried
+    recovered = group.finish_abandoned_groups(tx, CAUSE)
+    counts += Counter(
+        retries_created=created, groups_recovered=recovered, unknown_runs_ended=len(strays), errors=errors
+    )
+    if counts:
+        tx.session.emit(Event(kind="scheduler.recovered", at=to_micros(tx.now), cause=CAUSE, data=dict(counts)))
+    return dict(counts), strays
 
 
-class Unsettled:
-    """What a connection to the executor began with and is not done with. While there is any, nothing is claimed.
+class RecoveryState:
+    """Unfinished recovery of a connection to the executor. While there is any, nothing is claimed.
 
-    Strays that have not ended yet; or the accounts themselves, when they could not be settled at all. Those come once
-    for each connection, so they are kept, with what was heard since, and tried again. In memory: a new connection
-    begins with accounts of its own.
+    It consists of strays that have not ended, or of an inventory that could not be reconciled. The executor sends the
+    inventory once per connection, so it is kept, updated by later messages, and retried. It is kept in memory only: a
+    new connection begins with its own inventory.
     """
 
     def __init__(self) -> None:
         self._strays: set[RunId] = set()
-        self._accounts: Accounts | None = None
+        self._inventory: RunInventory | None = None
         self._error = ""
         self._retry_at = 0.0
 
-    def forget(self, strays: set[RunId] | None = None) -> None:
-        """The accounts are settled, but for these; or the connection is over."""
-        self._strays, self._accounts = strays or set(), None
+    def complete(self, strays: set[RunId] | None = None) -> None:
+        """Mark the inventory as reconciled, except for these strays. Also called when the connection is lost."""
+        self._strays, self._inventory = strays or set(), None
 
     def await_end(self, run: RunId) -> None:
-        """It lives and is not wanted: it has been told to end."""
+        """Wait for the end of a run that was ordered to stop."""
         self._strays.add(run)
 
-    def keep(self, accounts: Accounts, error: Exception, now: float) -> None:
-        self._strays, self._accounts = set(), accounts
-        self._error, self._retry_at = repr(error), now + AGAIN_AFTER
+    def retain_inventory(self, inventory: RunInventory, error: Exception, now: float) -> None:
+        self._strays, self._inventory = set(), inventory
+        self._error, self._retry_at = repr(error), now + RECONCILE_INTERVAL
 
-    def due(self, now: float) -> list[Accounts]:
-        return [] if self._accounts is None or now < self._retry_at else [self._accounts]
+    def due_inventories(self, now: float) -> list[RunInventory]:
+        return [] if self._inventory is None or now < self._retry_at else [self._inventory]
 
-    def hear(self, message: Started | Exited | FailedToStart) -> None:
-        """Kept accounts must not call back a start that was confirmed, nor stop what has ended."""
-        if not isinstance(message, Started):
+    def apply_message(self, message: StartConfirmation | ExitReport | StartFailure) -> None:
+        """Update the kept inventory, so that a retry requeues no confirmed start and stops no ended run."""
+        if not isinstance(message, StartConfirmation):
             self._strays.discard(message.run)
-        if self._accounts is not None:
-            self._accounts = Accounts(runs=[_since(account, message) for account in self._accounts.runs])
+        if self._inventory is not None:
+            self._inventory = RunInventory(runs=[_apply_to_report(report, message) for report in self._inventory.runs])
 
     @property
-    def trouble(self) -> str | None:
-        if self._accounts is not None:
-            return f"nothing can be started: what the executor runs cannot be settled: {self._error}"
+    def blocker(self) -> str | None:
+        if self._inventory is not None:
+            return f"nothing can be started: cannot reconcile the runs of the supervisor: {self._error}"
         if self._strays:
-            return f"nothing starts before what the store does not know has ended: {', '.join(_named(self._strays))}"
+            return f"nothing is started until runs unknown to the store have ended: {_format_runs(self._strays)}"
         return None
 
     @property
     def next_deadline(self) -> float | None:
-        return None if self._accounts is None else self._retry_at
+        return None if self._inventory is None else self._retry_at
 
 
-def _named(runs: set[RunId]) -> list[str]:
-    return [show_run(run) for run in sorted(runs)]
+def _format_runs(runs: set[RunId]) -> str:
+    return ", ".join(format_run_id(run) for run in sorted(runs))
 
 
-def _since(account: Account, message: Started | Exited | FailedToStart) -> Account:
-    if account.run != message.run:
-        return account
-    if isinstance(message, Started):
-        return msgspec.structs.replace(account, pid=message.pid, start_time=message.start_time)
-    return msgspec.structs.replace(account, has_ended=True)
+def _apply_to_report(report: RunReport, message: StartConfirmation | ExitReport | StartFailure) -> RunReport:
+    if report.run != message.run:
+        return report
+    if isinstance(message, StartConfirmation):
+        return msgspec.structs.replace(report, pid=message.pid, start_time=message.start_time)
+    return msgspec.structs.replace(report, has_ended=True)

@@ -1,9 +1,9 @@
-"""Retry: the next job of a chain, made in the transaction that books the failure (DEC-001, DEC-007).
+"""Retry: the next job of a chain, created in the transaction that records the failure (DEC-001, DEC-007).
 
-    FAILED run ── policy ──▶ again: a new job in the chain, held at the delay gate; edges on the chain stay open
-                        └──▶ spent: `permanently_failed`; edges on the chain are decided
+    FAILED run ── policy ──▶ retry: a new job in the chain, held at the delay gate; edges to the chain stay open
+                        └──▶ retries exhausted: `permanently_failed`; edges to the chain are resolved
 
-So a chain is active exactly when its last job is, at every moment that anybody can see.
+So a chain is active exactly when its last job is, in every committed state.
 """
 
 from __future__ import annotations
@@ -12,99 +12,105 @@ import logging
 from collections.abc import Callable
 from datetime import timedelta
 
-from rota.core.after import policies_met_by
-from rota.core.retry import decide
-from rota.core.run import STOPPED_BY_SHUTDOWN, Conclusion
+from rota.core.edges import policies_met_by
+from rota.core.retry import decide_retry
+from rota.core.run import STOPPED_BY_SHUTDOWN, RunResult
 from rota.core.status import Status
 from rota.engine import group
-from rota.engine.work import Work
+from rota.engine.transaction import Transaction
 from rota.errors import StorageFull, StoreError
-from rota.ids import show_job
+from rota.ids import format_job_id
 from rota.store.claim import OpenRun
-from rota.store.retry import Unretried
+from rota.store.retry import UnretriedFailure
 
 log = logging.getLogger("rota.engine")
 
 CAUSE = "retry"
 
 
-def delay_after(work: Work, run: OpenRun, end: Conclusion) -> timedelta | None:
-    """How long the chain waits before it goes on; none when it ends with this run."""
-    if end.status is not Status.FAILED or run.policy is None:
+def delay_after(tx: Transaction, run: OpenRun, result: RunResult) -> timedelta | None:
+    """Return the delay before the retry; `None` if the chain ends with this run."""
+    if result.status is not Status.FAILED or run.retry_policy is None:
         return None
-    is_unwanted = is_cancelled(run.stop_requested)
-    return decide(run.policy, run.retries, end, is_unwanted=is_unwanted, chance=work.chance())
+    is_cancelled = is_cancel_requested(run.stop_requested)
+    return decide_retry(
+        run.retry_policy, run.retries, result, is_cancel_requested=is_cancelled, random_fraction=tx.random_source()
+    )
 
 
-def is_cancelled(stop_requested: str | None) -> bool:
-    """Somebody wanted the run ended for good; a shutdown only wants it ended now."""
+def is_cancel_requested(stop_requested: str | None) -> bool:
+    """Return whether a client cancelled the run. A stop by a shutdown is not a cancellation."""
     return stop_requested is not None and stop_requested != STOPPED_BY_SHUTDOWN
 
 
-def go_on(work: Work, run: OpenRun, delay: timedelta) -> None:
-    work.session.add_retry(run.job, retries=run.retries + 1, not_before=work.now + delay, now=work.now, cause=CAUSE)
+def continue_chain(tx: Transaction, run: OpenRun, delay: timedelta) -> None:
+    tx.session.add_retry(run.job, retries=run.retries + 1, not_before=tx.now + delay, now=tx.now, cause=CAUSE)
 
 
-def create_missing(work: Work, cause: str) -> tuple[int, int]:
-    """A chain that was left without its next job gets it; how many did, and how many could not. One transaction books
-    a failure and its retry, so there should be none: this is for a store that something else has written to."""
+def create_missing_retries(tx: Transaction, cause: str) -> tuple[int, int]:
+    """Create the retries that chains lack. Return their number, and the number of errors.
+
+    A failure and its retry share a transaction, so none is missing unless another program has written to the store."""
     try:
-        left = work.session.unretried()
+        failures = tx.session.unretried_failures()
     except (StorageFull, StoreError):
         raise
     except Exception:
-        log.exception("chains without their next job cannot be read")
+        log.exception("cannot read the chains that lack a retry")
         return 0, 1
-    goes_on = [_mend_alone(work, lost, cause) for lost in left]
-    return goes_on.count(True), goes_on.count(None)
+    results = [_repair_in_savepoint(tx, failure, cause) for failure in failures]
+    return results.count(True), results.count(None)
 
 
-def _mend_alone(work: Work, lost: Unretried, cause: str) -> bool | None:
-    """One record that cannot be used must not keep the others back: its chain ends, where even that can be stored, so
-    that nobody waits for it. None when it was so."""
-    goes_on = _guarded(work, lost, lambda: _mend(work, lost, cause))
-    if goes_on is None:
-        _guarded(work, lost, lambda: _end(work, lost))
-    return goes_on
+def _repair_in_savepoint(tx: Transaction, failure: UnretriedFailure, cause: str) -> bool | None:
+    """Repair a chain in a savepoint, so that one unusable record does not affect the others.
+
+    Return whether the chain continues, or `None` after an error; then end the chain if possible, so that no job waits
+    for it."""
+    has_continued = _run_in_savepoint(tx, failure, lambda: _repair(tx, failure, cause))
+    if has_continued is None:
+        _run_in_savepoint(tx, failure, lambda: _end_exhausted_chain(tx, failure))
+    return has_continued
 
 
-def _guarded(work: Work, lost: Unretried, act: Callable[[], bool]) -> bool | None:
+def _run_in_savepoint(tx: Transaction, failure: UnretriedFailure, operation: Callable[[], bool]) -> bool | None:
     try:
-        with work.session.savepoint():
-            return act()
+        with tx.session.savepoint():
+            return operation()
     except (StorageFull, StoreError):
         raise
     except Exception:
-        log.exception("the chain of %s could not be recovered", show_job(lost.job))
+        log.exception("the chain of %s could not be recovered", format_job_id(failure.job))
         return None
 
 
-def _mend(work: Work, lost: Unretried, cause: str) -> bool:
-    """Whether the chain goes on."""
-    end = Conclusion(status=Status.FAILED, exit_code=lost.exit_code, reason=lost.reason)
-    is_unwanted = is_cancelled(lost.stop_requested)
-    delay = decide(lost.policy, lost.retries, end, is_unwanted=is_unwanted, chance=work.chance())
-    if delay is None or _is_key_taken(work, lost):
-        return _end(work, lost)
-    work.session.reopen(lost.chain)
-    state = work.session.chains([lost.job])[lost.job]
-    if state.group is not None:
-        work.session.reopen_group(state.group, work.now, cause=cause, actor=None)
-    work.session.add_retry(
-        lost.job, retries=lost.retries + 1, not_before=lost.finished_at + delay, now=work.now, cause=cause
+def _repair(tx: Transaction, failure: UnretriedFailure, cause: str) -> bool:
+    """Create the missing retry, or end the chain. Return whether the chain continues."""
+    end = RunResult(status=Status.FAILED, exit_code=failure.exit_code, reason=failure.reason)
+    is_cancelled = is_cancel_requested(failure.stop_requested)
+    delay = decide_retry(
+        failure.retry_policy, failure.retries, end, is_cancel_requested=is_cancelled, random_fraction=tx.random_source()
     )
+    if delay is None or _is_key_taken(tx, failure):
+        return _end_exhausted_chain(tx, failure)
+    tx.session.reopen_chain(failure.chain)
+    state = tx.session.chain_states([failure.job])[failure.job]
+    if state.group is not None:
+        tx.session.reopen_group(state.group, tx.now, cause=cause, actor=None)
+    not_before = min(failure.finished_at, tx.now) + delay
+    tx.session.add_retry(failure.job, retries=failure.retries + 1, not_before=not_before, now=tx.now, cause=cause)
     return True
 
 
-def _is_key_taken(work: Work, lost: Unretried) -> bool:
-    """A chain without an active job did not hold its unique key: another may have it by now."""
-    key = work.session.chains([lost.job])[lost.job].unique
-    return key is not None and bool(work.session.active_of([key]))
+def _is_key_taken(tx: Transaction, failure: UnretriedFailure) -> bool:
+    """Return whether another chain holds the unique key. A chain without an active job does not hold it."""
+    key = tx.session.chain_states([failure.job])[failure.job].unique
+    return key is not None and bool(tx.session.key_holders([key]))
 
 
-def _end(work: Work, lost: Unretried) -> bool:
-    work.session.mark_spent(lost.job)
-    settled = work.session.settle(lost.chain, policies_met_by(Status.FAILED))
-    if settled.group is not None:
-        group.book_end(work, settled.group, lost.chain, Status.FAILED)
+def _end_exhausted_chain(tx: Transaction, failure: UnretriedFailure) -> bool:
+    tx.session.mark_permanently_failed(failure.job)
+    resolved = tx.session.resolve_dependents(failure.chain, policies_met_by(Status.FAILED))
+    if resolved.group is not None:
+        group.record_end(tx, resolved.group, failure.chain, Status.FAILED)
     return False

@@ -1,4 +1,4 @@
-"""What the configuration means to the engine."""
+"""Settings of the engine, made from the configuration."""
 
 from __future__ import annotations
 
@@ -8,62 +8,68 @@ import msgspec
 
 from rota import config
 from rota.config import Config
-from rota.core.address import read_network
-from rota.core.artifact import MissingProducer, Places
+from rota.core.address import parse_network
+from rota.core.artifact import ArtifactPaths
 from rota.core.backpressure import QueueLimit, QueueLimits
 from rota.core.breaker import BreakerPolicy
 from rota.core.gc import GcPolicy
-from rota.core.pool import Limits
+from rota.core.pool import PoolSizes
 from rota.core.retry import RetryPolicies, RetryPolicy
-from rota.core.webhook import HookPolicy
-from rota.engine.policy import policy_named
-from rota.engine.work import Settings
+from rota.core.webhook import WebhookPolicy
+from rota.engine.policy import load_concurrency_policy
+from rota.engine.transaction import Settings
 from rota.home import Home
 
 
-def settings_of(given: Config, home: Home) -> Settings:
+def settings_from_config(configuration: Config, home: Home) -> Settings:
     return Settings(
-        limits=Limits(given.pools),
-        policy=policy_named(given.scheduler.policy),
-        batch_size=given.scheduler.batch_size,
-        kill_after=given.scheduler.kill_after,
-        start_timeout=given.scheduler.start_timeout,
-        spawn_delay=given.scheduler.spawn_delay,
-        heartbeat=None if given.scheduler.heartbeat == "off" else given.scheduler.heartbeat,
+        pool_sizes=PoolSizes(configuration.pools),
+        policy=load_concurrency_policy(configuration.scheduler.policy),
+        batch_size=configuration.scheduler.batch_size,
+        kill_after=configuration.scheduler.kill_after,
+        start_timeout=configuration.scheduler.start_timeout,
+        spawn_delay=configuration.scheduler.spawn_delay,
+        dispatch_interval=None
+        if configuration.scheduler.dispatch_interval == "off"
+        else configuration.scheduler.dispatch_interval,
         retry=RetryPolicies(
-            default=_policy(given.retry), named={name: _policy(each) for name, each in given.policies.items()}
+            default=_make_retry_policy(configuration.retry),
+            named={name: _make_retry_policy(section) for name, section in configuration.policies.items()},
         ),
         breaker=BreakerPolicy(
-            dispatch_failures=given.breaker.dispatch_failures,
-            failures=None if given.breaker.failures == "off" else given.breaker.failures,
-            window=given.breaker.window,
-            cool_down=given.breaker.cool_down,
+            dispatch_failures=configuration.breaker.dispatch_failures,
+            start_delays=configuration.breaker.start_delays,
+            failures=None if configuration.breaker.failures == "off" else configuration.breaker.failures,
+            window=configuration.breaker.window,
+            cool_down=configuration.breaker.cool_down,
         ),
-        places=Places(
-            jobs=str(home.jobs), sentinels=str(home.root / "tmp/merge-conflicts"), plan_doc=given.artifacts.plan_doc
+        artifact_paths=ArtifactPaths(
+            jobs=str(home.jobs),
+            sentinels=str(home.root / "tmp/merge-conflicts"),
+            plan_doc=configuration.artifacts.plan_doc,
         ),
-        missing_producer=MissingProducer(given.artifacts.missing_producer),
         queue=QueueLimits(
-            whole=_queue_limit(given.queue), flows={flow: _queue_limit(each) for flow, each in given.flows.items()}
+            total=_make_queue_limit(configuration.queue),
+            flows={flow: _make_queue_limit(section) for flow, section in configuration.flows.items()},
         ),
-        webhooks=HookPolicy(
-            retries=given.webhooks.retries,
-            base=given.webhooks.base,
-            timeout=given.webhooks.timeout,
-            allow=tuple(read_network(each) for each in given.webhooks.allow),
+        webhooks=WebhookPolicy(
+            retries=configuration.webhooks.retries,
+            base=configuration.webhooks.base,
+            timeout=configuration.webhooks.timeout,
+            allow=tuple(parse_network(network) for network in configuration.webhooks.allow),
         ),
     )
 
 
-def _queue_limit(given: config.Queue) -> QueueLimit:
-    soft, hard = given.soft_limit, given.hard_limit
+def _make_queue_limit(section: config.QueueConfig) -> QueueLimit:
+    soft, hard = section.soft_limit, section.hard_limit
     return QueueLimit(soft=None if soft == "off" else soft, hard=None if hard == "off" else hard)
 
 
-def gc_policy(given: config.Gc) -> GcPolicy:
-    interval = None if isinstance(given.interval, str) else given.interval
-    return GcPolicy(older_than=timedelta(days=given.days), interval=interval)
+def make_gc_policy(section: config.GcConfig) -> GcPolicy:
+    interval = None if isinstance(section.interval, str) else section.interval
+    return GcPolicy(older_than=timedelta(days=section.days), interval=interval)
 
 
-def _policy(given: config.Retry) -> RetryPolicy:
-    return RetryPolicy(**msgspec.structs.asdict(given))
+def _make_retry_policy(section: config.RetryConfig) -> RetryPolicy:
+    return RetryPolicy(**msgspec.structs.asdict(section))

@@ -1,1 +1,1 @@
-"""Where runs happen: `port` says what an executor is, `local` is the one on this machine."""
+"""Executor of runs: `port` defines the interface, `local` is the implementation for this machine."""

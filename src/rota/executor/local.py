@@ -1,16 +1,16 @@
-"""The executor on this machine: the scheduler's end of the supervisor's socket.
+"""Executor on this machine: the scheduler's end of the supervisor's socket.
 
-    engine ── send ──► out-buffer ──► socket ──► supervisor
-       ▲                                │
-       └── receive ◄── inbox ◄──────────┘          a break: Lost, then a new connection, then Accounts
+    engine ── send ──► send buffer ──► socket ──► supervisor
+       ▲                                 │
+       └── receive ◄── inbox ◄───────────┘         on a break: ConnectionLoss, a new connection, then RunInventory
 
-Neither side can wait for the other. The supervisor never blocks on a send and always reads on; here the socket
-is non-blocking too, and what it does not take stays in the out-buffer. That buffer must not wait for an
-answer to be flushed, because an environment or an acknowledgement gets none. So `fileno` is an epoll instance,
-which a selector can wait on like any other descriptor. It is readable when the supervisor has said something,
-and, while something is left in the buffer, also when the socket takes more; `receive` then sends it.
-It stays the same over reconnects. An eventfd in it says that the inbox holds what came with the connection, or while
-`withdraw` waited for something else.
+Neither side can block the other. The supervisor never blocks on a send and keeps reading. On this side the socket is
+non-blocking too, and bytes that it does not take stay in the send buffer. Flushing that buffer must not depend on
+incoming messages, because an environment or an acknowledgement gets no answer. So `fileno` is an epoll instance, which
+a selector can wait on like any other descriptor. It is readable when the supervisor has sent something and, while the
+buffer is not empty, when the socket takes more; `receive` then flushes the buffer. The descriptor stays the same across
+reconnects. An eventfd in it signals that the inbox holds messages that arrived with the connection or during
+`withdraw`.
 """
 
 from __future__ import annotations
@@ -19,47 +19,55 @@ import json
 import logging
 import os
 import select
+import signal
 import socket
+import struct
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from rota import __version__
-from rota.errors import Conflict, Unavailable
-from rota.executor import starter
+from rota.errors import Conflict, ServiceUnavailable
+from rota.executor import launcher
 from rota.executor.port import (
-    Account,
-    Accounts,
-    Acknowledge,
-    Ahead,
-    Environment,
-    Exited,
-    FailedToStart,
-    Lost,
-    Message,
-    Order,
-    Refused,
-    Signal,
-    Start,
-    Started,
-    Stop,
-    Taken,
-    Trouble,
-    Withdraw,
-    Withdrawn,
+    AcknowledgeOrder,
+    ConnectionLoss,
+    EnvironmentUpload,
+    ExecutorFailure,
+    ExecutorMessage,
+    ExecutorNotAnswering,
+    ExecutorOrder,
+    ExitReport,
+    PingOrder,
+    Pong,
+    PrefetchOrder,
+    PrefetchStart,
+    RunInventory,
+    RunReport,
+    SignalOrder,
+    StartConfirmation,
+    StartFailure,
+    StartOrder,
+    StartRefusal,
+    StopOrder,
+    WithdrawConfirmation,
+    WithdrawOrder,
 )
-from rota.executor.supervisor.protocol import ACCEPTED, AHEAD, PROTOCOL, Lines
+from rota.executor.supervisor.protocol import ACCEPTED_PROTOCOLS, PROTOCOL, LineReader
 from rota.ids import RunId
 
-CONNECT_WAIT = 10.0
-_CHUNK = 1 << 18
+CONNECT_TIMEOUT = 10.0
+_HELLO_TIMEOUT = 3.0
+"""Maximum seconds a call waits for the answer to a hello. A later call picks up a late answer."""
+_CHUNK_BYTES = 1 << 18
 
 _log = logging.getLogger(__name__)
 
-_UNREADABLE = (ValueError, RecursionError)
-"""What reading a line can raise."""
+_DECODE_ERRORS = (ValueError, RecursionError)
+"""Exceptions that decoding a line can raise."""
 
 
 class _Hello(msgspec.Struct):
@@ -67,7 +75,8 @@ class _Hello(msgspec.Struct):
     pid: int
     boot: str
     version: str
-    accounts: list[Account]
+    runs: list[RunReport]
+    has_cgroups: bool = False
 
 
 class _Error(msgspec.Struct):
@@ -75,69 +84,81 @@ class _Error(msgspec.Struct):
     run: int | None = None
     protocol: int | None = None
     order: str | None = None
-    """Which order it answers."""
+    """The type of the order that was refused."""
 
 
-class _Head(msgspec.Struct):
+class _MessageType(msgspec.Struct):
     type: str
 
 
 _encode = msgspec.json.Encoder().encode
-_head = msgspec.json.Decoder(_Head).decode
-_body: dict[str, Callable[[bytes], Message | _Hello | _Error]] = {
+_decode_type = msgspec.json.Decoder(_MessageType).decode
+_decoders: dict[str, Callable[[bytes], ExecutorMessage | _Hello | _Error]] = {
     "hello": msgspec.json.Decoder(_Hello).decode,
     "error": msgspec.json.Decoder(_Error).decode,
-    "started": msgspec.json.Decoder(Started).decode,
-    "failed_to_start": msgspec.json.Decoder(FailedToStart).decode,
-    "exited": msgspec.json.Decoder(Exited).decode,
-    "taken": msgspec.json.Decoder(Taken).decode,
-    "withdrawn": msgspec.json.Decoder(Withdrawn).decode,
-    "trouble": msgspec.json.Decoder(Trouble).decode,
+    "started": msgspec.json.Decoder(StartConfirmation).decode,
+    "failed_to_start": msgspec.json.Decoder(StartFailure).decode,
+    "exited": msgspec.json.Decoder(ExitReport).decode,
+    "prefetch_started": msgspec.json.Decoder(PrefetchStart).decode,
+    "withdrawn": msgspec.json.Decoder(WithdrawConfirmation).decode,
+    "pong": msgspec.json.Decoder(Pong).decode,
+    "failure": msgspec.json.Decoder(ExecutorFailure).decode,
 }
 _PREFIX = {
-    Start: b'{"type":"start",',
-    Environment: b'{"type":"environment",',
-    Ahead: b'{"type":"ahead",',
-    Withdraw: b'{"type":"withdraw",',
-    Stop: b'{"type":"stop",',
-    Signal: b'{"type":"signal",',
-    Acknowledge: b'{"type":"acknowledge",',
+    StartOrder: b'{"type":"start",',
+    EnvironmentUpload: b'{"type":"environment",',
+    PrefetchOrder: b'{"type":"prefetch",',
+    WithdrawOrder: b'{"type":"withdraw",',
+    StopOrder: b'{"type":"stop",',
+    SignalOrder: b'{"type":"signal",',
+    PingOrder: b'{"type":"ping"',  # this message has no fields
+    AcknowledgeOrder: b'{"type":"acknowledge",',
 }
 
 
 class LocalExecutor:
-    """Runs are started by the home's supervisor, which is started when it is not there.
+    """Executor that runs commands through the home's supervisor, and starts a supervisor if none is running.
 
-    `receive` may take up to `wait` seconds when the supervisor has to be started anew. It raises Unavailable
-    when there is none to be had, and Conflict when a newer scheduler has taken over; the next call tries again.
-    What the supervisor says and nobody can read ends the connection: it may have been an end, and on the next one all
-    that matters is told again.
+    `receive` may take up to `connect_timeout` seconds when it has to start a supervisor. It raises ServiceUnavailable
+    if that fails, and Conflict if a newer scheduler has taken over; the next call tries again. A supervisor that does
+    not answer the hello costs that time once: later calls check the same connection for the answer. One new connection
+    for each call would fill the backlog of the socket and then block. A message that cannot be decoded ends the
+    connection, because it may have been an exit report; the next connection repeats everything that matters.
     """
 
     def __init__(
-        self, home: Path, generation: int | None, *, version: str = __version__, wait: float = CONNECT_WAIT
+        self,
+        home: Path,
+        generation: int | None,
+        *,
+        version: str = __version__,
+        connect_timeout: float = CONNECT_TIMEOUT,
+        are_cgroups_enabled: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Without a generation nobody is spoken to before `introduce`."""
+        """Connect if a generation is given; otherwise wait for `connect_as`. `are_cgroups_enabled` is called at each
+        start of a supervisor."""
         self._home = home.resolve()
         self._generation = generation
         self._version = version
-        self._wait = wait
-        self._out = bytearray()
-        self._inbox: list[Message] = []
-        self._lines = Lines()
+        self._connect_timeout = connect_timeout
+        self._outgoing = bytearray()
+        self._inbox: list[ExecutorMessage] = []
+        self._line_reader = LineReader()
         self._sock: socket.socket | None = None
+        self._pending_socket: socket.socket | None = None
+        """A connection whose hello is not answered yet."""
         self._is_broken = True
-        self._nonsense: str | None = None
-        """What was said that cannot be read, until somebody has heard of it."""
-        self._wants_room = False
-        """The socket was full: `fileno` says when it takes more."""
-        self._starter = starter.Starter(self._home)
+        self._decode_error: str | None = None
+        """Decode failure that `receive` has not raised yet."""
+        self._is_awaiting_writable = False
+        """Whether the socket is full: `fileno` then also reports when it takes more."""
+        self._launcher = launcher.SupervisorLauncher(self._home, are_cgroups_enabled)
         self._epoll = select.epoll()
-        self._news = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._epoll.register(self._news, select.EPOLLIN)
+        self._wakeup_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll.register(self._wakeup_fd, select.EPOLLIN)
         self.supervisor_pid = 0
-        self._spoken = PROTOCOL
-        """The version that this supervisor and we have in common."""
+        self.has_cgroups = False
+        """Whether the supervisor puts each new run into a cgroup."""
         try:
             if generation is not None:
                 self._connect()
@@ -145,245 +166,278 @@ class LocalExecutor:
             self.close()
             raise
 
-    def introduce(self, generation: int) -> None:
-        """Speak for this generation, from the next connection on, which is tried now."""
+    def connect_as(self, generation: int) -> None:
+        """Connect now with this generation, and use it for all later connections."""
         self._generation = generation
         self._connect()
 
     @property
-    def goes_ahead(self) -> bool:
-        """Whether there is one, and it knows how."""
-        return not self._is_broken and self._spoken >= AHEAD
+    def supports_prefetch(self) -> bool:
+        """Return whether there is a connection."""
+        return not self._is_broken
 
     def fileno(self) -> int:
         return self._epoll.fileno()
 
-    def send(self, orders: Sequence[Order]) -> None:
+    def send(self, orders: Sequence[ExecutorOrder]) -> None:
         if self._is_broken:
-            return  # `Accounts` will say what became of everything; what was not heard was not done
+            return  # the next `RunInventory` settles it: an order that was not received was not executed
         for order in orders:
-            if self.goes_ahead or not isinstance(order, Ahead | Withdraw):
-                self._out += _PREFIX[type(order)] + _encoded(order)[1:] + b"\n"
+            self._outgoing += _PREFIX[type(order)] + _encode_order(order)[1:] + b"\n"
         self._flush()
 
-    def withdraw(self, series: int, patience: float) -> None:
-        if not self.goes_ahead:
+    def withdraw(self, series: int, timeout: float) -> None:
+        if self._is_broken:
             return
-        deadline = time.monotonic() + patience
-        self.send([Withdraw(series=series)])
-        while not self._is_broken and not self._has_withdrawn(series) and self._waits(deadline):
+        deadline = time.monotonic() + timeout
+        self.send([WithdrawOrder(series=series)])
+        while not self._is_broken and not self._is_withdrawn(series) and self._wait_for_io(deadline):
             self._flush()
-            self._take_in()
+            self._receive_available()
         if self._inbox:
-            os.eventfd_write(self._news, 1)  # the socket has been read, and says no more that something came
+            os.eventfd_write(self._wakeup_fd, 1)  # the socket is drained, so it does not signal the new messages
 
-    def _has_withdrawn(self, series: int) -> bool:
-        return any(isinstance(message, Withdrawn) and message.series == series for message in self._inbox)
+    def _is_withdrawn(self, series: int) -> bool:
+        return any(isinstance(message, WithdrawConfirmation) and message.series == series for message in self._inbox)
 
-    def _waits(self, deadline: float) -> bool:
-        """Until the supervisor has said something, or takes more while there is more. False when the time is over."""
-        left = deadline - time.monotonic()
-        if self._sock is None or left <= 0:
+    def _wait_for_io(self, deadline: float) -> bool:
+        """Wait until the supervisor has sent something, or the socket takes more of a non-empty buffer. Return False at
+        the deadline."""
+        remaining = deadline - time.monotonic()
+        if self._sock is None or remaining <= 0:
             return False
         poll = select.poll()
-        poll.register(self._sock, select.POLLIN | select.POLLOUT if self._out else select.POLLIN)
-        return bool(poll.poll(left * 1000))
+        poll.register(self._sock, select.POLLIN | select.POLLOUT if self._outgoing else select.POLLIN)
+        return bool(poll.poll(remaining * 1000))
 
-    def receive(self) -> list[Message]:
+    def receive(self) -> list[ExecutorMessage]:
         if self._generation is None:
             return []
         if self._is_broken and not self._inbox:
             try:
-                self._complain()
+                self._raise_decode_error()
                 self._connect()
             except BaseException:
-                self._clear_news()  # there is none: who waits on `fileno` must not be called at once, over and over
+                self._clear_wakeup()  # a caller that waits on `fileno` must not be woken in a busy loop
                 raise
-        elif not self._is_broken:  # else what came before the break has not been given out yet: `withdraw` found it
+        elif not self._is_broken:  # otherwise `withdraw` found the break, and the inbox holds the messages before it
             self._flush()
-            self._take_in()
+            self._receive_available()
         messages, self._inbox = self._inbox, []
-        if self._nonsense is None:
-            self._clear_news()
+        if self._decode_error is None:
+            self._clear_wakeup()
         return messages
 
-    def _complain(self) -> None:
-        """Once, so that somebody hears of it and waits a while: the next connection may come to the same."""
-        reason, self._nonsense = self._nonsense, None
+    def _raise_decode_error(self) -> None:
+        """Raise a decode failure once, so that the caller backs off: the next connection may fail the same way."""
+        reason, self._decode_error = self._decode_error, None
         if reason is not None:
-            raise Unavailable(reason)
+            raise ServiceUnavailable(reason)
+
+    def request_exit(self) -> None:
+        """Ask the supervisor to exit without waiting for another scheduler. A supervisor with live runs ignores it."""
+        if not self._is_broken:
+            with suppress(ProcessLookupError):
+                os.kill(self.supervisor_pid, signal.SIGTERM)
 
     def close(self) -> None:
-        """The supervisor stays while it has runs. What was not flushed is asked again by the next scheduler."""
+        """Close the connection. The supervisor stays while it has runs; the next scheduler repeats unsent orders."""
         if self._sock is not None:
             self._sock.close()
             self._sock = None
+        self._close_pending_socket()
         if not self._epoll.closed:
             self._epoll.close()
-            os.close(self._news)
-        self._starter.close()
+            os.close(self._wakeup_fd)
+        self._launcher.close()
 
     # --- connection ---
 
     def _connect(self) -> None:
-        deadline = time.monotonic() + self._wait
-        os.eventfd_write(self._news, 1)  # `fileno` stays readable until `receive` has returned what came of it
-        self._hang_up()
+        deadline = time.monotonic() + self._connect_timeout
+        os.eventfd_write(self._wakeup_fd, 1)  # keeps `fileno` readable until `receive` has returned the result
+        self._close_socket()
         self._is_broken = True
         while True:
-            sock = self._starter.connect(deadline)
             try:
-                hello = self._greet(sock, deadline)
+                sock, hello = self._handshake(deadline)
+            except ExecutorNotAnswering:
+                raise
             except OSError as error:
-                sock.close()
+                self._close_pending_socket()
                 if time.monotonic() >= deadline:
-                    raise Unavailable(self._starter.explain("the supervisor closes every connection")) from error
-                continue  # it was ending, or was killed: find or start the next one
+                    raise ServiceUnavailable(
+                        self._launcher.with_log_tail("the supervisor closes every connection")
+                    ) from error
+                continue  # the supervisor was exiting or was killed: find or start the next one
             except BaseException:
-                sock.close()
-                self._inbox = []  # without the accounts nobody could make anything of the rest
+                self._close_pending_socket()
+                self._inbox = []  # without the inventory, the other messages have no meaning
                 raise
             break
         sock.setblocking(False)
         self._sock = sock
         self._epoll.register(sock, select.EPOLLIN)
-        self._wants_room = False
-        self._out.clear()
+        self._is_awaiting_writable = False
+        self._outgoing.clear()
         self._is_broken = False
-        self.supervisor_pid = hello.pid
-        self._spoken = hello.protocol
-        self._inbox.insert(0, Accounts(runs=hello.accounts))
+        self.supervisor_pid, self.has_cgroups = hello.pid, hello.has_cgroups
+        self._inbox.insert(0, RunInventory(runs=hello.runs))
 
-    def _hang_up(self) -> None:
+    def _close_socket(self) -> None:
         if self._sock is not None:
             self._epoll.unregister(self._sock)
             self._sock.close()
             self._sock = None
 
-    def _greet(self, sock: socket.socket, deadline: float) -> _Hello:
-        """Say hello and wait for the answer. OSError when the connection breaks meanwhile."""
+    def _close_pending_socket(self) -> None:
+        if self._pending_socket is not None:
+            self._pending_socket.close()
+            self._pending_socket = None
+
+    def _handshake(self, deadline: float) -> tuple[socket.socket, _Hello]:
+        """Send a hello and wait for the answer. Raises OSError if the connection breaks meanwhile, and
+        ExecutorNotAnswering if there is no answer; the next call checks for the answer without waiting."""
+        if self._pending_socket is None:
+            try:
+                self._pending_socket = self._launcher.connect(deadline)
+            except OSError as error:  # a retry would not help: the home or this process lacks something
+                raise ServiceUnavailable(f"the supervisor could not be started: {error}") from error
+            self._send_hello(self._pending_socket)
+            deadline = min(deadline, time.monotonic() + _HELLO_TIMEOUT)
+        else:
+            deadline = 0.0
+        hello = self._receive_hello(self._pending_socket, deadline)
+        sock, self._pending_socket = self._pending_socket, None
+        return sock, hello
+
+    def _send_hello(self, sock: socket.socket) -> None:
+        self.supervisor_pid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
         hello = {
             "type": "hello",
             "protocol": PROTOCOL,
-            "oldest": ACCEPTED[0],
+            "min_protocol": ACCEPTED_PROTOCOLS[0],
             "generation": self._generation,
             "version": self._version,
         }
-        sock.settimeout(self._wait)
+        sock.settimeout(self._connect_timeout)
         sock.sendall(_encode(hello) + b"\n")
-        self._lines = Lines()
+        self._line_reader = LineReader()
+
+    def _receive_hello(self, sock: socket.socket, deadline: float) -> _Hello:
         lines: list[bytes] = []
         while not lines:
             sock.settimeout(max(0.001, deadline - time.monotonic()))
             try:
-                data = sock.recv(_CHUNK)
+                data = sock.recv(_CHUNK_BYTES)
             except TimeoutError:
-                raise Unavailable(self._starter.explain("the supervisor does not answer")) from None
+                raise ExecutorNotAnswering(f"the supervisor (pid {self.supervisor_pid}) does not answer") from None
             if not data:
                 raise ConnectionResetError
-            lines = self._lines.feed(data)
+            lines = self._line_reader.feed(data)
         self._inbox = []
         try:
-            answer = _decode(lines[0])
+            response = _decode_message(lines[0])
             for line in lines[1:]:
-                self._take(line)
-        except _UNREADABLE as error:
-            raise Unavailable(_explain_nonsense(error)) from error
-        if isinstance(answer, _Error):
-            self._refused(answer)
-        if not isinstance(answer, _Hello):
-            raise Unavailable(f"the supervisor answered something else than hello: {lines[0][:200]!r}")
-        return answer
+                self._handle_line(line)
+        except _DECODE_ERRORS as error:
+            raise ServiceUnavailable(_describe_decode_error(error)) from error
+        if isinstance(response, _Error):
+            self._raise_refusal(response)
+        if not isinstance(response, _Hello):
+            raise ServiceUnavailable(f"unexpected answer to hello from the supervisor: {lines[0][:200]!r}")
+        return response
 
-    def _refused(self, answer: _Error) -> None:
-        if answer.protocol is not None and answer.protocol not in ACCEPTED:
-            raise Unavailable(
-                f"the running supervisor is of another version of Rota ({answer.error}); it leaves when its jobs have "
-                "ended, and a new one takes over by itself: wait for that, or go back to the version that started it"
+    def _raise_refusal(self, error: _Error) -> None:
+        if error.protocol is not None and error.protocol not in ACCEPTED_PROTOCOLS:
+            raise ServiceUnavailable(
+                f"the running supervisor belongs to another version of Rota ({error.error}); it exits when its jobs "
+                "have ended, and a new one replaces it: wait for that, or go back to the version that started it"
             )
-        raise Conflict(f"the supervisor does not take orders from this scheduler: {answer.error}")
+        raise Conflict(f"the supervisor refused this scheduler: {error.error}")
 
-    def _break(self, reason: str) -> None:
-        """From here on until the next `receive`, which connects anew. The dead socket keeps `fileno` readable."""
+    def _mark_broken(self, reason: str) -> None:
+        """Treat the connection as broken until the next `receive`, which reconnects. The dead socket keeps `fileno`
+        readable."""
         self._is_broken = True
-        self._out.clear()
-        self._inbox.append(Lost(reason=reason))
+        self._outgoing.clear()
+        self._inbox.append(ConnectionLoss(reason=reason))
 
-    def _take_in(self) -> None:
+    def _receive_available(self) -> None:
         try:
-            reason = self._read()
-        except _UNREADABLE as error:
-            reason = self._nonsense = _explain_nonsense(error)
-            self._hang_up()
-            os.eventfd_write(self._news, 1)
+            reason = self._read_socket()
+        except _DECODE_ERRORS as error:
+            reason = self._decode_error = _describe_decode_error(error)
+            self._close_socket()
+            os.eventfd_write(self._wakeup_fd, 1)
         if reason is not None:
-            self._break(reason)
+            self._mark_broken(reason)
 
     # --- bytes ---
 
     def _flush(self) -> None:
-        if not self._out or self._sock is None:
+        if not self._outgoing or self._sock is None:
             return
         try:
-            while self._out:
-                del self._out[: self._sock.send(self._out)]
+            while self._outgoing:
+                del self._outgoing[: self._sock.send(self._outgoing)]
         except BlockingIOError:
             pass
         except OSError:
-            # Reading finds the break too, after whatever the supervisor still said.
-            self._out.clear()
-        if bool(self._out) is not self._wants_room:
-            self._wants_room = bool(self._out)
-            events = select.EPOLLIN | select.EPOLLOUT if self._wants_room else select.EPOLLIN
+            # The read detects the break too, after the last messages of the supervisor.
+            self._outgoing.clear()
+        if bool(self._outgoing) is not self._is_awaiting_writable:
+            self._is_awaiting_writable = bool(self._outgoing)
+            events = select.EPOLLIN | select.EPOLLOUT if self._is_awaiting_writable else select.EPOLLIN
             self._epoll.modify(self._sock, events)
 
-    def _read(self) -> str | None:
-        """Take in all there is; the reason if there will be no more."""
+    def _read_socket(self) -> str | None:
+        """Read everything available. Return the reason if the connection has ended."""
         while self._sock is not None:
             try:
-                data = self._sock.recv(_CHUNK)
+                data = self._sock.recv(_CHUNK_BYTES)
             except BlockingIOError:
                 return None
             except OSError as error:
                 return f"the connection to the supervisor broke: {error.strerror}"
             if not data:
                 return "the supervisor closed the connection"
-            for line in self._lines.feed(data):
-                self._take(line)
-            if len(data) < _CHUNK:
-                return None  # if there is more, or an end, the descriptor stays readable
+            for line in self._line_reader.feed(data):
+                self._handle_line(line)
+            if len(data) < _CHUNK_BYTES:
+                return None  # if more data or an end of file is pending, the descriptor stays readable
         return "closed"
 
-    def _take(self, line: bytes) -> None:
-        message = _decode(line)
+    def _handle_line(self, line: bytes) -> None:
+        message = _decode_message(line)
         if isinstance(message, _Error):
             _log.warning("the supervisor refused an order for run %s: %s", message.run, message.error)
             if message.run is not None and message.order == "start":
-                self._inbox.append(Refused(run=RunId(message.run), error=message.error))
+                self._inbox.append(StartRefusal(run=RunId(message.run), error=message.error))
         elif message is not None and not isinstance(message, _Hello):
             self._inbox.append(message)
 
-    def _clear_news(self) -> None:
+    def _clear_wakeup(self) -> None:
         try:
-            os.eventfd_read(self._news)
+            os.eventfd_read(self._wakeup_fd)
         except BlockingIOError:
             return
 
 
-def _encoded(order: Order) -> bytes:
+def _encode_order(order: ExecutorOrder) -> bytes:
     try:
         return _encode(order)
     except UnicodeEncodeError:
-        # Arguments, paths and variables may hold bytes that are not UTF-8. Python carries them as lone
-        # surrogates, which only its own encoder passes on.
+        # Arguments, paths and variables may hold bytes that are not UTF-8. Python represents them as lone surrogates,
+        # which only its own encoder passes on.
         return json.dumps(msgspec.to_builtins(order)).encode()
 
 
-def _explain_nonsense(error: Exception) -> str:
-    return f"the supervisor said something that cannot be read ({error}); it is asked again"
+def _describe_decode_error(error: Exception) -> str:
+    return f"cannot decode a message from the supervisor ({error}); reconnecting"
 
 
-def _decode(line: bytes) -> Message | _Hello | _Error | None:
-    """None for what a newer supervisor may say and this version does not know."""
-    decode = _body.get(_head(line).type)
+def _decode_message(line: bytes) -> ExecutorMessage | _Hello | _Error | None:
+    """Decode one line. Return None for a message type that only a newer supervisor knows."""
+    decode = _decoders.get(_decode_type(line).type)
     return None if decode is None else decode(line)

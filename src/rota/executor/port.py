@@ -1,9 +1,8 @@
-"""The executor port is made of messages, so that a remote executor fits it as well as the local one.
+"""Executor port. It consists of messages, so that a remote executor fits it as well as the local one.
 
-The scheduler says `Start`, `Ahead`, `Withdraw`, `Stop`, `Signal`, `Acknowledge`; the executor says `Accounts` (once for
-each connection, before anything else), `Started`, `FailedToStart`, `Exited`, `Refused`, `Taken`, `Withdrawn`, `Trouble`
-and `Lost`. An `Exited` is repeated on every new connection until it is acknowledged, and the scheduler acknowledges
-only after its commit: an end can be told twice and never be lost.
+The scheduler sends an `ExecutorOrder`, the executor sends an `ExecutorMessage`. A `RunInventory` is the first message
+of each connection. An `ExitReport` is repeated on every new connection until it is acknowledged, and the scheduler
+acknowledges it only after its commit: an exit can be reported twice but never be lost.
 """
 
 from __future__ import annotations
@@ -13,197 +12,253 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from rota.errors import ServiceUnavailable
 from rota.ids import JobId, RunId
 
 EndedBy = Literal["stop", "timeout", "idle_timeout"]
 
 
-class Start(msgspec.Struct, frozen=True, kw_only=True):
+class StartOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Start this run. Sent only after the claim is on disk."""
 
     run: RunId
     job: JobId
-    """Of a slot its number negated, as in the queues of locks."""
+    """Id of the job. For a reservation its negated number, as in the lock queues."""
     argv: Sequence[str]
     cwd: str
-    surroundings: int
-    """Names a set of environment variables that `Environment` sent before, on this connection."""
+    environment_id: int
+    """Id of the variables that an earlier `EnvironmentUpload` on this connection sent."""
     overlay: Mapping[str, str]
-    """Variables set on top of the surroundings: ROTA_HOME, ROTA_JOB, ROTA_RUN …"""
+    """Variables set on top of the environment: ROTA_HOME, ROTA_JOB, ROTA_RUN, …"""
     directory: str
-    """The job's directory, made if missing; stdout.log and stderr.log are in it."""
+    """The job's directory, created if missing. It holds stdout.log and stderr.log."""
     timeout: float | None = None
     idle_timeout: float | None = None
     kill_after: float = 5.0
     skip_if: str | None = None
     workspace: Mapping[str, Any] | msgspec.UnsetType = msgspec.UNSET
-    """For the children that make and finish its workspace (`executor/workspace/order.py`). Since protocol 3."""
-    aside: RunId | msgspec.UnsetType = msgspec.UNSET
-    """The earlier run of this job whose files are to be aside before any are opened (`leftover.py`)."""
+    """Parameters of the children that set up and finish the workspace (`executor/workspace/order.py`)."""
+    superseded_run: RunId | msgspec.UnsetType = msgspec.UNSET
+    """An earlier run of this job. Its files are moved aside before any file is opened (`job_files.py`)."""
 
 
-class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """Variables that many runs share, told once for each connection."""
+class EnvironmentUpload(msgspec.Struct, frozen=True, kw_only=True):
+    """Environment variables that many runs share, sent once per connection."""
 
-    surroundings: int
+    environment_id: int
     variables: Mapping[str, str]
 
 
-class Stop(msgspec.Struct, frozen=True, kw_only=True):
-    """End this run's whole tree: TERM, then KILL after `kill_after`."""
+class StopOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """End the whole process tree of this run: TERM, then KILL after `kill_after`."""
 
     run: RunId
     kill_after: float | None = None
-    """None for what its start said."""
+    """None keeps the value of the `StartOrder`."""
 
 
-class Signal(msgspec.Struct, frozen=True, kw_only=True):
-    """Pass this signal on to the main process and its group. Since protocol 4."""
+class SignalOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """Send this signal to the main process and its process group."""
 
     run: RunId
     number: int
 
 
-class Ahead(msgspec.Struct, frozen=True, kw_only=True):
-    """What comes next, for as long as nothing happens but that runs succeed: whenever fewer than `width` runs live, the
-    first of these is started without asking, and `Taken` says so. They stand behind those of the same series that were
-    sent before. Sent only after it is on disk. Since protocol 5."""
+class PrefetchOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """Queue runs to start without a further order, as long as every run that ends succeeds.
+
+    Whenever fewer than `max_running` runs are live, the executor starts the first of them and reports it with a
+    `PrefetchStart`. The runs are appended to those of the same series that were sent before. Sent only after the
+    prefetch is on disk.
+    """
 
     series: int
-    """A series ends with its `Withdrawn`; what is sent of it after that is not for anybody."""
-    width: int
-    starts: Sequence[Start]
-    runs: Sequence[RunId] = ()
-    """What runs, as far as the scheduler has heard. If one of these has ended otherwise than well, this was decided
-    without knowing it, and the series is over before it began."""
+    """A series ends with its `WithdrawConfirmation`; runs sent for it after that are ignored."""
+    max_running: int
+    starts: Sequence[StartOrder]
+    known_runs: Sequence[RunId] = ()
+    """The running runs the scheduler knows of. If one of them has ended without success, the order was decided without
+    that knowledge, and the series ends at once."""
 
 
-class Withdraw(msgspec.Struct, frozen=True, kw_only=True):
-    """Start nothing more of this series by yourself; `Withdrawn` says that it is so."""
+class WithdrawOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """Start no more runs of this series. Confirmed by a `WithdrawConfirmation`."""
 
     series: int
 
 
-class Acknowledge(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of this run is committed; the executor may forget it."""
+class PingOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """Request a `Pong`. Sent when the executor has been silent for a while."""
+
+
+class AcknowledgeOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """Confirm that the exit of this run is committed; the executor may forget the run."""
 
     run: RunId
 
 
-class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """One run that the executor knows: it lives (or is about to be started), or its end follows."""
+class RunReport(msgspec.Struct, frozen=True, kw_only=True):
+    """State of one run at the start of a connection: live, about to start, or ended."""
 
     run: RunId
     pid: int | None
     start_time: int | None = None
     has_ended: bool = False
-    """Its end follows."""
+    """Whether the run has ended; its `ExitReport` or `StartFailure` follows."""
     is_lost: bool = False
-    """Nobody saw that end, so how it ended cannot be known."""
+    """Whether the process ended unobserved, so that its exit status cannot be known."""
 
 
-class Accounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Every run the executor knows at the start of a connection. A run that is not here was never started."""
+class RunInventory(msgspec.Struct, frozen=True, kw_only=True):
+    """Every run the executor knows at the start of a connection. A run that is missing was never started."""
 
-    runs: Sequence[Account]
+    runs: Sequence[RunReport]
 
 
-class Started(msgspec.Struct, frozen=True, kw_only=True):
-    """The child exists. `start_time` is field 22 of its /proc stat: with the boot id it names it for good."""
+class StartConfirmation(msgspec.Struct, frozen=True, kw_only=True):
+    """Confirmation that the child exists. `start_time` is field 22 of its /proc stat: together with the boot id it
+    identifies the process permanently."""
 
     run: RunId
     pid: int
     start_time: int
 
 
-class FailedToStart(msgspec.Struct, frozen=True, kw_only=True):
-    """There is no child: program missing, not executable, directory gone, no processes left."""
+class StartFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """Failure to create the child: program missing or not executable, directory missing, process limit reached."""
 
     run: RunId
     error: str
-    is_machine: bool = False
-    """The machine's trouble, not the job's: no disk, no memory, no descriptors. It is not held against the job."""
+    is_machine_failure: bool = False
+    """Whether the machine is at fault and not the job: no disk space, memory or descriptors. Does not count against the
+    job."""
 
 
-class Exited(msgspec.Struct, frozen=True, kw_only=True):
-    """The main process ended and nothing of its tree is left."""
+class ExitReport(msgspec.Struct, frozen=True, kw_only=True):
+    """End of the main process, sent when no process of its tree is left."""
 
     run: RunId
     at: float
-    """Wall time of the main process's end, seconds since the epoch."""
+    """Wall-clock time at which the main process ended, in seconds since the epoch."""
     code: int | None = None
-    """Exit code, or none when it was killed or nobody can know."""
+    """Exit code. None if a signal ended the process or the code is unknown."""
     signal: int | None = None
     ended_by: EndedBy | None = None
-    skipped: str | None = None
-    """Set when `skip_if` exited 0: its first line of output, perhaps empty."""
-    watched: bool = True
-    """Somebody saw it end; false when it was gone before anybody could look."""
+    skip_reason: str | None = None
+    """First line of output of `skip_if`, possibly empty, if it exited with 0."""
+    is_observed: bool = True
+    """Whether the supervisor observed the exit; false if the process was gone before the supervisor started."""
+    is_verified: bool = True
+    """Whether no process of the tree can be left. False if the supervisor that started the run was replaced and the run
+    had no cgroup: a process that left its session and its environment is not found then."""
     tail: str = ""
-    """The end of stderr, when the run did not succeed."""
-    trouble: str = ""
-    """What went wrong with its workspace after that; the end is what it is all the same."""
+    """The end of stderr if the run did not succeed."""
+    workspace_error: str = ""
+    """Failure to finish the workspace afterward. It does not change the result of the run."""
 
 
-class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """The start of this run was not understood, or its number is taken: nothing was started for it."""
+class StartRefusal(msgspec.Struct, frozen=True, kw_only=True):
+    """Refusal of a `StartOrder` that is invalid or repeats a known run; nothing was started."""
 
     run: RunId
     error: str
 
 
-class Taken(msgspec.Struct, frozen=True, kw_only=True):
-    """The next of what was sent ahead is being started, in the room that an end before it has left. Its own `Started`,
-    `FailedToStart` and `Exited` follow as of any other."""
+class PrefetchStart(msgspec.Struct, frozen=True, kw_only=True):
+    """Start of the next prefetched run, in the capacity that an ended run freed. Its own `StartConfirmation`,
+    `StartFailure` and `ExitReport` follow."""
 
     run: RunId
     at: float
-    """Wall time, seconds since the epoch."""
+    """Wall-clock time in seconds since the epoch."""
 
 
-class Withdrawn(msgspec.Struct, frozen=True, kw_only=True):
-    """Nothing more of this series is started: somebody asked for that, or something else happened than a success."""
+class WithdrawConfirmation(msgspec.Struct, frozen=True, kw_only=True):
+    """Confirmation that no more runs of this series are started: the scheduler withdrew it, or something other than a
+    success happened."""
 
     series: int
 
 
-class Trouble(msgspec.Struct, frozen=True, kw_only=True):
-    """What keeps the executor from telling what it knows; none when that is over."""
-
-    trouble: str | None
+class Pong(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer to a `PingOrder`."""
 
 
-class Lost(msgspec.Struct, frozen=True, kw_only=True):
-    """The connection broke; `Accounts` follows as soon as there is a new one."""
+class ExecutorFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """Condition that keeps the executor from reporting exits; the error is None when it is over."""
+
+    error: str | None
+
+
+class ConnectionLoss(msgspec.Struct, frozen=True, kw_only=True):
+    """Loss of the connection. A `RunInventory` follows once there is a new connection."""
 
     reason: str
 
 
-Message = Accounts | Started | FailedToStart | Exited | Refused | Taken | Withdrawn | Trouble | Lost
-Order = Environment | Start | Ahead | Withdraw | Stop | Signal | Acknowledge
+ExecutorMessage = (
+    RunInventory
+    | StartConfirmation
+    | StartFailure
+    | ExitReport
+    | StartRefusal
+    | PrefetchStart
+    | WithdrawConfirmation
+    | Pong
+    | ExecutorFailure
+    | ConnectionLoss
+)
+ExecutorOrder = (
+    EnvironmentUpload
+    | StartOrder
+    | PrefetchOrder
+    | WithdrawOrder
+    | StopOrder
+    | SignalOrder
+    | PingOrder
+    | AcknowledgeOrder
+)
+
+
+class ExecutorNotAnswering(ServiceUnavailable):
+    """Error raised when the executor exists but does not answer."""
+
+
+def silence_advice(pid: int) -> str:
+    return (
+        f"`kill -CONT {pid}` resumes a stopped supervisor, `kill -9 {pid}` replaces it; then running jobs continue,"
+        " but their exit status stays unknown"
+    )
 
 
 class Executor(Protocol):
-    def send(self, orders: Sequence[Order]) -> None:
-        """Pass these on, in order. Never blocks for a child; a broken connection shows as `Lost` later."""
+    def send(self, orders: Sequence[ExecutorOrder]) -> None:
+        """Send orders, in order. Never blocks; a broken connection shows up later as a `ConnectionLoss`."""
         ...
 
-    def receive(self) -> list[Message]:
-        """What has come in since; empty at once when nothing has."""
+    def receive(self) -> list[ExecutorMessage]:
+        """Return the messages received since the last call; an empty list if there are none. Raises ServiceUnavailable
+        if there is no executor, and ExecutorNotAnswering if it does not answer."""
         ...
 
-    def withdraw(self, series: int, patience: float) -> None:
-        """Send `Withdraw` and wait for its `Withdrawn`, so many seconds at most: `receive` has it next, after all that
-        was taken before. Returns also when the connection broke."""
+    def withdraw(self, series: int, timeout: float) -> None:
+        """Send a `WithdrawOrder` and wait up to `timeout` seconds for its confirmation. The next `receive` returns it,
+        after every start that preceded it. Also returns if the connection breaks."""
         ...
 
     @property
-    def goes_ahead(self) -> bool:
-        """Whether it knows `Ahead`."""
+    def supports_prefetch(self) -> bool:
+        """Whether it accepts a `PrefetchOrder`."""
+        ...
+
+    @property
+    def supervisor_pid(self) -> int:
+        """Pid of the process that executes the orders, for messages."""
         ...
 
     def fileno(self) -> int:
-        """Readable when `receive` would return something; -1 while there is no connection."""
+        """Return a descriptor that is readable when `receive` would return something; -1 while there is no
+        connection."""
         ...
 
     def close(self) -> None: ...

@@ -1,1 +1,1 @@
-"""Looking at the world outside for gates: branches, documents in their tips, files."""
+"""Probe of the facts that gates need: branch heads, files in branches, files on disk."""

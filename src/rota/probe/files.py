@@ -1,4 +1,4 @@
-"""Is there a file? One `stat` each: cheap enough to ask every second for every file that anybody waits on."""
+"""Existence of files on disk. One `stat` per file is cheap enough to check all awaited files every second."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ import errno
 import os
 from collections.abc import Iterable
 
-from rota.core.fact import UNREADABLE, Fact, File, Seen, Trouble
-from rota.probe.trouble import Troubles
+from rota.core.fact import UNREADABLE, Fact, FactValue, FileExists, ProbeFailure
+from rota.probe.failures import Failures
 
-_NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR})
+_NOT_FOUND = frozenset({errno.ENOENT, errno.ENOTDIR})
 
 
 class FileProbe:
-    def __init__(self, troubles: Troubles) -> None:
-        self._troubles = troubles
+    def __init__(self, failures: Failures) -> None:
+        self._failures = failures
 
-    def look(self, facts: Iterable[File]) -> dict[Fact, Seen]:
-        return {fact: self._is_there(fact.path) for fact in facts}
+    def observe(self, facts: Iterable[FileExists]) -> dict[Fact, FactValue]:
+        return {fact: self._exists(fact.path) for fact in facts}
 
-    def _is_there(self, path: str) -> bool | Trouble:
+    def _exists(self, path: str) -> bool | ProbeFailure:
         try:
-            os.stat(path)  # noqa: PTH116 - what Path.exists leaves out: why not
-        except ValueError as error:  # NUL, or what the file system's encoding cannot say
-            self._troubles.tell(f"file {path!r}", str(error))
+            os.stat(path)  # noqa: PTH116 - Path.exists hides the error
+        except ValueError as error:  # a NUL, or a character outside the encoding of the file system
+            self._failures.report(f"file {path!r}", str(error))
             return False
         except OSError as error:
-            if error.errno not in _NOT_THERE:
-                self._troubles.tell(f"file {path!r}", str(error.strerror))
+            if error.errno not in _NOT_FOUND:
+                self._failures.report(f"file {path!r}", str(error.strerror))
                 return UNREADABLE
-            self._troubles.is_over(f"file {path!r}")
+            self._failures.clear(f"file {path!r}")
             return False
-        self._troubles.is_over(f"file {path!r}")
+        self._failures.clear(f"file {path!r}")
         return True

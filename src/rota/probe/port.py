@@ -1,38 +1,44 @@
-"""The port through which gates see the world outside. It looks and never changes anything."""
+"""Probe port: the read-only access of gates to the state outside the scheduler."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from typing import Protocol
 
-from rota.core.fact import Fact, Seen
+from rota.core.fact import Fact, FactValue
 
 
 class Probe(Protocol):
-    def look(self, facts: Collection[Fact]) -> dict[Fact, Seen]:
-        """What each fact is now; every fact asked for is in the answer.
+    def observe(self, facts: Collection[Fact]) -> dict[Fact, FactValue]:
+        """Return the current value of every fact.
 
-        Never raises for what it finds: what cannot be read is UNREADABLE, spoils nothing else, and is logged when it
-        begins. May take as long as a disk or a `git` takes, so never call it inside a transaction.
+        A fact that cannot be read is UNREADABLE; it raises nothing, affects no other fact, and is logged when the
+        failure starts. The call can block on a disk or on `git`, so never call it inside a transaction.
         """
         ...
 
-    def repository_of(self, directory: str) -> str | None:
-        """The git common directory around this one, absolute and without links; it need not exist yet."""
+    def find_repository(self, directory: str) -> str | None:
+        """Return the git common directory of the repository around this directory, absolute and without links.
+
+        The directory need not exist.
+        """
         ...
 
-    def top_of(self, directory: str) -> str | None:
-        """The top of the working tree around this directory; none in a bare repository."""
+    def find_worktree_root(self, directory: str) -> str | None:
+        """Return the root of the working tree around this directory, or None in a bare repository."""
         ...
 
-    def branch(self, directory: str) -> str | None:
-        """The branch checked out in the working tree around this directory, born or not; none when detached."""
+    def current_branch(self, directory: str) -> str | None:
+        """Return the branch checked out in the working tree around this directory, or None if HEAD is detached.
+
+        The branch need not have a commit.
+        """
         ...
 
-    def resolve(self, repository: str, rev: str) -> str | None:
-        """The full id of the one commit that this full or short hexadecimal id names."""
+    def resolve_commit(self, repository: str, rev: str) -> str | None:
+        """Return the full id of the only commit that this full or abbreviated hexadecimal id names."""
         ...
 
     def has_merge_in_progress(self, repository: str) -> bool:
-        """A merge, cherry-pick, revert or rebase waits to be ended in the main working tree or in a linked one."""
+        """Return whether a merge, cherry-pick, revert or rebase is unfinished in any working tree."""
         ...

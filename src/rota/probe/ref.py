@@ -1,16 +1,15 @@
-"""Where the branches of one repository stand.
+"""Heads of the branches of one repository.
 
-Git's `files` storage is a contract that is older than most repositories, so it is read here, without a process: a
-ref is a file of its own, or else a line of `packed-refs`. Git replaces both whole, packs before it removes the
-loose file and unpacks before it deletes, so whoever reads the loose file first and `packed-refs` after it sees a
-value that the ref really had:
+Git's `files` storage has a stable format, so it is read without a git process: a ref is a file of its own, or else a
+line of `packed-refs`. Git replaces both atomically, packs a ref before it removes the loose file, and rewrites
+`packed-refs` before it deletes a branch. A reader that reads the loose file first and `packed-refs` second therefore
+sees a value that the ref really had:
 
     git pack-refs     packed-refs renamed into place ── loose file removed
     git branch -D     packed-refs renamed into place ── loose file removed
-    a look                       loose file? ── no ── packed-refs
+    reader                       loose file? ── no ── packed-refs
 
-Every other storage (`reftable`) is git's own business: the program lists the branches, and is asked again when the
-table of tables has changed.
+For any other storage (`reftable`), `git` lists the branches, again whenever the list of tables has changed.
 """
 
 from __future__ import annotations
@@ -20,28 +19,28 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from rota.core.fact import UNREADABLE, Trouble
-from rota.probe.kept import KeptFile
-from rota.probe.program import ask
-from rota.probe.trouble import Troubles
+from rota.core.fact import UNREADABLE, ProbeFailure
+from rota.probe.cached_file import CachedFile
+from rota.probe.failures import Failures
+from rota.probe.git_command import run_git
 
 HEADS = "refs/heads/"
 
-_DEEPEST = 5
+_MAX_SYMBOLIC_DEPTH = 5
 _OID = re.compile(r"([0-9a-fA-F]{40}(?:[0-9a-fA-F]{24})?)(?:\s|\Z)")
 _PACKED_HEAD = re.compile(rb"^([0-9a-f]{40,64}) refs/heads/(.+)$", re.MULTILINE)
 _PACKED_LINES = re.compile(rb"(?:#[^\n]*\n|\^[0-9a-f]{40,64}\n|[0-9a-f]{40,64} [^\n]+\n)*")
-_LISTED = re.compile(rb"^([0-9a-f]{40,64}) (refs/.+)$", re.MULTILINE)
-_NO_NAME = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(?:/|\Z)|\.\Z|/\Z|^[./]")
+_PACKED_REF = re.compile(rb"^([0-9a-f]{40,64}) (refs/.+)$", re.MULTILINE)
+_INVALID_REF_NAME = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(?:/|\Z)|\.\Z|/\Z|^[./]")
 
 
 class BrokenRef(Exception):
-    """The ref is there and says nothing that can be used."""
+    """The ref exists, but its content is invalid."""
 
 
 def is_ref_name(name: str) -> bool:
-    """Git's own rule; it also keeps a name from leading out of the repository."""
-    if not name or _NO_NAME.search(name):
+    """Return whether git accepts the name. The rule also keeps the path inside the repository."""
+    if not name or _INVALID_REF_NAME.search(name):
         return False
     try:
         os.fsencode(name)
@@ -50,10 +49,10 @@ def is_ref_name(name: str) -> bool:
     return True
 
 
-def read_loose(path: str) -> str:
-    """The content of a ref's file. A link into refs/ is how symbolic refs were once written."""
+def read_loose_ref(path: str) -> str:
+    """Return the content of a ref file. A symbolic link into refs/ is an old form of a symbolic ref."""
     try:
-        target = os.readlink(path)  # noqa: PTH115 - a Path would cost more than the call
+        target = os.readlink(path)  # noqa: PTH115 - a Path would cost more than the call itself
     except FileNotFoundError:
         raise
     except OSError:
@@ -67,13 +66,13 @@ def read_loose(path: str) -> str:
         os.close(descriptor)
 
 
-def target_of(content: str) -> str | None:
-    """The ref that a symbolic ref names."""
+def symbolic_target(content: str) -> str | None:
+    """Return the target of a symbolic ref, or None for another ref."""
     return content[4:].strip() if content.startswith("ref:") else None
 
 
 def _check_packed(data: bytes) -> None:
-    """As git writes it, to the end: a file that is cut off must not make a branch of half a name."""
+    """Refuse a damaged file: a truncated last line would be read as a branch with a shortened name."""
     if data and (not data.endswith(b"\n") or _PACKED_LINES.fullmatch(data) is None):
         raise ValueError("packed-refs is damaged")
 
@@ -83,91 +82,94 @@ def _parse_packed(data: bytes) -> dict[str, str]:
     return {os.fsdecode(name): oid.decode() for oid, name in _PACKED_HEAD.findall(data)}
 
 
-class Refs:
-    def __init__(self, repository: str, troubles: Troubles) -> None:
+class RefReader:
+    def __init__(self, repository: str, failures: Failures) -> None:
         self._repository = repository
-        self._troubles = troubles
-        self._is_foreign = KeptFile(f"{repository}/config", lambda data: b"refstorage" in data.lower())
-        self._packed = KeptFile(f"{repository}/packed-refs", _parse_packed)
-        self._listed: dict[str, str] = {}
-        self._listed_at: bytes | None = None
+        self._failures = failures
+        self._git_only = CachedFile(f"{repository}/config", lambda data: b"refstorage" in data.lower())
+        self._packed = CachedFile(f"{repository}/packed-refs", _parse_packed)
+        self._branches: dict[str, str] = {}
+        self._branches_version: bytes | None = None
 
-    def is_foreign(self) -> bool:
-        """The repository names a storage for its refs, so only git may read them."""
-        return self._is_foreign.value()
+    def is_git_only(self) -> bool:
+        """Return whether the repository configures a ref storage, so that only git may read its refs."""
+        return self._git_only.read()
 
-    def look(self, branches: Iterable[str]) -> dict[str, str | Trouble | None]:
-        """Raises OSError or GitFailed when the repository as a whole cannot be read."""
+    def read_heads(self, branches: Iterable[str]) -> dict[str, str | ProbeFailure | None]:
+        """Return the head of each branch, or None if it does not exist.
+
+        Raises OSError, ValueError or GitProbeError if the repository as a whole cannot be read.
+        """
         for part in ("HEAD", "refs"):
-            self._must_have(part)
-        if self.is_foreign():
-            listed = self._list()
+            self._check_part(part)
+        if self.is_git_only():
+            listed = self._list_branches()
             return {branch: listed.get(branch) for branch in branches}
-        return {branch: self._look_at(branch) for branch in branches}
+        return {branch: self._read_head(branch) for branch in branches}
 
-    def _must_have(self, part: str) -> None:
-        """Without its parts it is damaged, which is not the same as gone."""
+    def _check_part(self, part: str) -> None:
+        """Raise ValueError for a damaged repository, and FileNotFoundError for one that does not exist."""
         try:
             os.lstat(f"{self._repository}/{part}")
         except FileNotFoundError:
             os.lstat(f"{self._repository}/objects")
-            raise ValueError(f"there is no {part} in it") from None
+            raise ValueError(f"{part} is missing") from None
 
-    def _look_at(self, branch: str) -> str | Trouble | None:
+    def _read_head(self, branch: str) -> str | ProbeFailure | None:
         if not is_ref_name(HEADS + branch):
             return None
         subject = f"branch {branch} of {self._repository}"
         try:
-            oid = self._follow(HEADS + branch)
+            oid = self._resolve(HEADS + branch)
         except OSError as error:
-            self._troubles.tell(subject, str(error.strerror))
+            self._failures.report(subject, str(error.strerror))
             return UNREADABLE
         except BrokenRef as error:
-            self._troubles.tell(subject, str(error))
+            self._failures.report(subject, str(error))
             return UNREADABLE
-        self._troubles.is_over(subject)
+        self._failures.clear(subject)
         return oid
 
-    def _follow(self, name: str) -> str | None:
-        for _ in range(_DEEPEST + 1):
+    def _resolve(self, name: str) -> str | None:
+        for _ in range(_MAX_SYMBOLIC_DEPTH + 1):
             content = self._read(name)
             if content is None:
                 return None
-            target = target_of(content)
+            target = symbolic_target(content)
             if target is None:
                 oid = _OID.match(content)
                 if oid is None:
-                    raise BrokenRef(f"{name} holds no object id")
+                    raise BrokenRef(f"{name} contains no object id")
                 return oid[1].lower()
             if not target.startswith("refs/") or not is_ref_name(target):
-                raise BrokenRef(f"{name} points at {target!r}, which is no ref")
+                raise BrokenRef(f"{name} points at {target!r}, which is not a ref")
             name = target
-        raise BrokenRef(f"more than {_DEEPEST} symbolic refs in a row")
+        raise BrokenRef(f"more than {_MAX_SYMBOLIC_DEPTH} symbolic refs in a row")
 
     def _read(self, name: str) -> str | None:
         try:
-            return read_loose(f"{self._repository}/{name}")
+            return read_loose_ref(f"{self._repository}/{name}")
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             if name.startswith(HEADS):
-                return self._packed.value().get(name.removeprefix(HEADS))
+                return self._packed.read().get(name.removeprefix(HEADS))
             return self._read_packed(name)
 
     def _read_packed(self, name: str) -> str | None:
-        """A ref that is no branch: only a symbolic ref leads here, so nothing is kept for it."""
+        """Read a packed ref that is not a branch. Only a symbolic ref leads here, so the file is not cached."""
         try:
             data = Path(self._repository, "packed-refs").read_bytes()
         except FileNotFoundError:
             return None
         _check_packed(data)
-        return next((oid.decode() for oid, ref in _LISTED.findall(data) if os.fsdecode(ref) == name), None)
+        return next((oid.decode() for oid, ref in _PACKED_REF.findall(data) if os.fsdecode(ref) == name), None)
 
-    def _list(self) -> dict[str, str]:
+    def _list_branches(self) -> dict[str, str]:
         try:
-            at: bytes | None = Path(self._repository, "reftable/tables.list").read_bytes()
+            version: bytes | None = Path(self._repository, "reftable/tables.list").read_bytes()
         except OSError:
-            at = None  # a storage that we cannot watch: git is asked each time
-        if at is None or at != self._listed_at:
-            said = ask(self._repository, ["for-each-ref", "--format=%(objectname) %(refname)", HEADS])
-            self._listed = _parse_packed(said)
-            self._listed_at = at
-        return self._listed
+            version = None  # unknown storage without a change marker: list the branches every time
+        if version is None or version != self._branches_version:
+            output = run_git(self._repository, ["for-each-ref", "--format=%(objectname) %(refname)", HEADS])
+            self._branches = _parse_packed(output)
+            self._branches_version = version
+        return self._branches

@@ -1,4 +1,4 @@
-"""Which repository is around a directory: git's own rules of discovery, without its environment and its owner check."""
+"""Discovery of the repository around a directory: the rules of git, without its environment and its owner check."""
 
 from __future__ import annotations
 
@@ -10,75 +10,75 @@ from pathlib import Path
 
 import msgspec
 
-from rota.probe.ref import read_loose
+from rota.probe.ref import read_loose_ref
 
-_GOES_UP = frozenset({errno.ENOENT, errno.ENOTDIR})
-_HEAD = re.compile(r"ref:\s*refs/|[0-9a-fA-F]{40}")
+_NOT_FOUND = frozenset({errno.ENOENT, errno.ENOTDIR})
+_HEAD_PATTERN = re.compile(r"ref:\s*refs/|[0-9a-fA-F]{40}")
 
 
 class Repository(msgspec.Struct, frozen=True, kw_only=True):
     directory: str
-    """The git directory: HEAD and what else belongs to one working tree."""
-    common: str
-    """The git common directory: refs and objects. The same one, unless the working tree is a linked one."""
-    holder: str | None
-    """The directory in which `.git` was found; none for a bare repository and inside a git directory."""
+    """Git directory: HEAD and the other files of one working tree."""
+    common_directory: str
+    """Git common directory: refs and objects. Equal to `directory` unless the working tree is linked."""
+    worktree: str | None
+    """Directory that contains `.git`; None for a bare repository and inside a git directory."""
 
 
-class _DeadEnd(Exception):
-    """A `.git` file that leads to no repository: git goes no further up, either."""
+class _BrokenGitLink(Exception):
+    """The `.git` file leads to no repository. Like git, discovery stops here."""
 
 
 def find_repository(directory: str) -> Repository | None:
     try:
-        return _find(os.path.realpath(directory))
-    except (OSError, ValueError, _DeadEnd):  # unreadable, so unknown: not the next one above
+        return _find_above(os.path.realpath(directory))
+    except (OSError, ValueError, _BrokenGitLink):  # unknown; a repository in a parent would be the wrong one
         return None
 
 
-def _find(here: str) -> Repository | None:
+def _find_above(directory: str) -> Repository | None:
     device: int | None = None
     while True:
         try:
-            found = os.stat(here)  # noqa: PTH116
+            status = os.stat(directory)  # noqa: PTH116
         except OSError as error:
-            if error.errno not in _GOES_UP:
+            if error.errno not in _NOT_FOUND:
                 raise
         else:
             if device is None:
-                device = found.st_dev
-            elif found.st_dev != device:  # as git: a repository ends at its file system
+                device = status.st_dev
+            elif status.st_dev != device:  # like git, discovery stops at the boundary of the file system
                 return None
-            if stat.S_ISDIR(found.st_mode):
-                repository = _at(here)
+            if stat.S_ISDIR(status.st_mode):
+                repository = _repository_at(directory)
                 if repository is not None:
                     return repository
-        parent = os.path.dirname(here)  # noqa: PTH120
-        if parent == here:
+        parent = os.path.dirname(directory)  # noqa: PTH120
+        if parent == directory:
             return None
-        here = parent
+        directory = parent
 
 
-def _at(here: str) -> Repository | None:
-    link = f"{here}/.git"
+def _repository_at(directory: str) -> Repository | None:
+    link = f"{directory}/.git"
     try:
-        found = os.stat(link)  # noqa: PTH116
+        status = os.stat(link)  # noqa: PTH116
     except OSError as error:
-        if error.errno not in _GOES_UP:
+        if error.errno not in _NOT_FOUND:
             raise
     else:
-        if stat.S_ISREG(found.st_mode):
-            repository = _opened(_pointed_at(link), here)
+        if stat.S_ISREG(status.st_mode):
+            repository = _open_repository(_read_git_link(link), directory)
             if repository is None:
-                raise _DeadEnd
+                raise _BrokenGitLink
             return repository
-        repository = _opened(os.path.realpath(link), here)
+        repository = _open_repository(os.path.realpath(link), directory)
         if repository is not None:
             return repository
-    return _opened(here, None)
+    return _open_repository(directory, None)
 
 
-def _pointed_at(link: str) -> str:
+def _read_git_link(link: str) -> str:
     content = os.fsdecode(Path(link).read_bytes())
     if not content.startswith("gitdir: "):
         return ""
@@ -86,7 +86,7 @@ def _pointed_at(link: str) -> str:
     return os.path.realpath(os.path.join(os.path.dirname(link), path))  # noqa: PTH118, PTH120
 
 
-def common_of(directory: str) -> str:
+def find_common_directory(directory: str) -> str:
     try:
         path = os.fsdecode(Path(directory, "commondir").read_bytes()).rstrip("\r\n")
     except OSError:
@@ -94,17 +94,17 @@ def common_of(directory: str) -> str:
     return os.path.realpath(os.path.join(directory, path))  # noqa: PTH118
 
 
-def _opened(directory: str, holder: str | None) -> Repository | None:
-    """This git directory, if it is one."""
+def _open_repository(directory: str, worktree: str | None) -> Repository | None:
+    """Return the repository of this git directory, or None if it is not a git directory."""
     if not directory:
         return None
     try:
-        head = read_loose(f"{directory}/HEAD")
+        head = read_loose_ref(f"{directory}/HEAD")
     except OSError as error:
-        if error.errno in _GOES_UP | {errno.EISDIR}:
+        if error.errno in _NOT_FOUND | {errno.EISDIR}:
             return None
         raise
-    common = common_of(directory)
-    if not _HEAD.match(head) or not Path(common, "objects").is_dir() or not Path(common, "refs").is_dir():
+    common = find_common_directory(directory)
+    if not _HEAD_PATTERN.match(head) or not Path(common, "objects").is_dir() or not Path(common, "refs").is_dir():
         return None
-    return Repository(directory=directory, common=common, holder=holder)
+    return Repository(directory=directory, common_directory=common, worktree=worktree)

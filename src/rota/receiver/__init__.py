@@ -1,1 +1,1 @@
-"""Those who are told: HTTP to wherever somebody listens."""
+"""Delivery of webhook messages over HTTP."""

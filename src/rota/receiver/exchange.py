@@ -1,4 +1,4 @@
-"""What is said and heard over one connection: the request, and as much of the answer as counts."""
+"""HTTP exchange over one connection: the request, and the part of the response that matters."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ import h11
 
 from rota import __version__
 from rota.core.address import Url
-from rota.receiver.port import Answer
+from rota.receiver.port import PostResult
 
-_MOST_READ = 8192
-"""Bytes of an answer's body; what is behind them is nobody's business here."""
-_MOST_HEARD = 1 << 16
-"""Bytes of everything it says: one that goes on without ever coming to its answer is cut off too."""
-_MOST_SHOWN = 200
+_MAX_BODY_BYTES = 8192
+"""Number of bytes of a response body that are read."""
+_MAX_RESPONSE_BYTES = 1 << 16
+"""Total number of bytes that are read. The limit also ends an endless response."""
+_MAX_EXCERPT_LENGTH = 200
 
 
-class Exchange:
+class HttpExchange:
     def __init__(self) -> None:
-        self._bytes = h11.Connection(h11.CLIENT)
-        self._answer: h11.Response | None = None
+        self._connection = h11.Connection(h11.CLIENT)
+        self._response: h11.Response | None = None
         self._body = b""
-        self._heard = 0
+        self._received_bytes = 0
 
     @property
     def status(self) -> int | None:
-        return None if self._answer is None else self._answer.status_code
+        return None if self._response is None else self._response.status_code
 
-    def request(self, url: Url, headers: Mapping[str, str], body: bytes) -> bytes:
-        said = {
+    def build_request(self, url: Url, headers: Mapping[str, str], body: bytes) -> bytes:
+        all_headers = {
             "host": url.authority,
             "user-agent": f"Rota/{__version__}",
             "content-type": "application/json",
@@ -40,53 +40,55 @@ class Exchange:
             "connection": "close",
             **headers,
         }
-        begin = self._bytes.send(h11.Request(method="POST", target=url.target, headers=list(said.items())))
-        rest = self._bytes.send(h11.Data(data=body)), self._bytes.send(h11.EndOfMessage())
-        return b"".join(part or b"" for part in (begin, *rest))
+        head = self._connection.send(h11.Request(method="POST", target=url.target, headers=list(all_headers.items())))
+        rest = self._connection.send(h11.Data(data=body)), self._connection.send(h11.EndOfMessage())
+        return b"".join(part or b"" for part in (head, *rest))
 
-    async def hear(self, reader: StreamReader) -> None:
-        """Until the answer is over or there is enough of it. A status that was heard counts, whatever follows it."""
+    async def receive(self, reader: StreamReader) -> None:
+        """Read until the end of the response or a size limit. A received status counts, whatever follows it."""
         with suppress(h11.RemoteProtocolError):
-            while len(self._body) < _MOST_READ:
-                event = self._bytes.next_event()
+            while len(self._body) < _MAX_BODY_BYTES:
+                event = self._connection.next_event()
                 if event is h11.NEED_DATA:
-                    if self._heard >= _MOST_HEARD:
+                    if self._received_bytes >= _MAX_RESPONSE_BYTES:
                         return
-                    heard = await reader.read(_MOST_READ)
-                    self._heard += len(heard)
-                    self._bytes.receive_data(heard)
+                    received = await reader.read(_MAX_BODY_BYTES)
+                    self._received_bytes += len(received)
+                    self._connection.receive_data(received)
                 elif isinstance(event, h11.Response):
-                    self._answer = event
+                    self._response = event
                 elif isinstance(event, h11.Data):
                     self._body += event.data
                 elif not isinstance(event, h11.InformationalResponse):
                     return
 
-    def answer(self) -> Answer:
-        if self._answer is None:
-            return Answer(error=self._why_unanswered())
-        status = self._answer.status_code
+    def result(self) -> PostResult:
+        if self._response is None:
+            return PostResult(error=self._missing_response_reason())
+        status = self._response.status_code
         if 200 <= status < 300:
-            return Answer(status=status)
+            return PostResult(status=status)
         if 300 <= status < 400:
-            return Answer(status=status, error=f"answered {status}: {self._redirect()}")
-        shown = self._shown()
-        return Answer(status=status, error=f"answered {status}: {shown}" if shown else f"answered {status}")
+            return PostResult(status=status, error=f"answered {status}: {self._describe_redirect()}")
+        shown = self._body_excerpt()
+        return PostResult(status=status, error=f"answered {status}: {shown}" if shown else f"answered {status}")
 
-    def _why_unanswered(self) -> str:
-        if self._heard >= _MOST_HEARD:
-            return "it went on and on without an answer"
-        return "what it answered is not HTTP" if self._heard else "it closed the connection without an answer"
+    def _missing_response_reason(self) -> str:
+        if self._received_bytes >= _MAX_RESPONSE_BYTES:
+            return f"the receiver sent {_MAX_RESPONSE_BYTES >> 10} KiB without a response"
+        if self._received_bytes:
+            return "the response is not HTTP"
+        return "the receiver closed the connection without a response"
 
-    def _redirect(self) -> str:
-        headers = [] if self._answer is None else self._answer.headers
+    def _describe_redirect(self) -> str:
+        headers = [] if self._response is None else self._response.headers
         location = next((value.decode("latin-1") for name, value in headers if name == b"location"), "")
         try:
             host = urlsplit(location).hostname or "another path"
         except ValueError:
-            host = "somewhere"
-        return f"it redirects to {host}, which is not followed; the endpoint needs its final URL"
+            host = "an invalid URL"
+        return f"redirect to {host} not followed; use the final URL"
 
-    def _shown(self) -> str:
+    def _body_excerpt(self) -> str:
         text = " ".join(self._body.decode("utf-8", "replace").split())
-        return "".join(each for each in text if each.isprintable())[:_MOST_SHOWN]
+        return "".join(char for char in text if char.isprintable())[:_MAX_EXCERPT_LENGTH]

@@ -1,8 +1,8 @@
-"""One message over HTTP/1.1: to an address that was looked at, within one deadline, reading no more than a little.
+"""Delivery of one message over HTTP/1.1, to a checked address, with one deadline and a limited response.
 
-The bytes are h11's, the connection is ours. So the address that was checked is the one connected to, whatever the name
-means a moment later; connecting, TLS, headers and body share one deadline, so who drips is cut off too; and no proxy,
-cookie, redirect or pool of connections that somebody's environment asks for comes in between.
+h11 handles the protocol, and this module the connection. Rota therefore connects to the address that it has checked,
+even if the name resolves differently a moment later. One deadline covers connect, TLS, headers and body, so that a slow
+receiver cannot hold a delivery. Proxies, cookies, redirects and connection pools are not used.
 """
 
 from __future__ import annotations
@@ -13,60 +13,60 @@ from asyncio import StreamReader, StreamWriter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rota.core.address import Url, read_url
-from rota.core.webhook import HookPolicy
-from rota.duration import show_duration
+from rota.core.address import Url, parse_url
+from rota.core.webhook import WebhookPolicy
+from rota.duration import format_duration
 from rota.errors import RotaError
-from rota.receiver.name import Resolve, permitted, resolve
-from rota.receiver.port import Answer
+from rota.receiver.port import PostResult
+from rota.receiver.resolution import Resolver, resolve, resolve_permitted
 
 if TYPE_CHECKING:
-    from rota.receiver.exchange import Exchange
+    from rota.receiver.exchange import HttpExchange
 
-_ONE_OF_SEVERAL = 5.0
-"""Seconds for an address while there are others to try."""
+_ADDRESS_TIMEOUT = 5.0
+"""Seconds for the connection to an address if there are further addresses to try."""
 
 
-class HttpPost:
-    def __init__(self, resolve: Resolve = resolve) -> None:
-        self._resolve = resolve
+class HttpMessagePoster:
+    def __init__(self, resolver: Resolver = resolve) -> None:
+        self._resolver = resolver
         self._tls: ssl.SSLContext | None = None
 
-    async def __call__(self, url: str, headers: Mapping[str, str], body: bytes, policy: HookPolicy) -> Answer:
-        from rota.receiver.exchange import Exchange  # late: a start need not wait for h11
+    async def __call__(self, url: str, headers: Mapping[str, str], body: bytes, policy: WebhookPolicy) -> PostResult:
+        from rota.receiver.exchange import HttpExchange  # late, because the import of h11 would delay the start
 
-        exchange = Exchange()
+        exchange = HttpExchange()
         try:
             async with asyncio.timeout(policy.timeout.total_seconds()):
-                await self._bring(exchange, read_url(url), headers, body, policy)
+                await self._deliver(exchange, parse_url(url), headers, body, policy)
         except TimeoutError:
-            return Answer(status=exchange.status, error=f"timed out after {show_duration(policy.timeout)}")
+            return PostResult(status=exchange.status, error=f"timed out after {format_duration(policy.timeout)}")
         except RotaError as error:
-            return Answer(error=error.message)
+            return PostResult(error=error.message)
         except ssl.SSLCertVerificationError as error:
-            return Answer(error=f"its certificate cannot be trusted: {error.verify_message}")
+            return PostResult(error=f"the certificate is not trusted: {error.verify_message}")
         except OSError as error:
-            return Answer(status=exchange.status, error=_trouble(error))
-        return exchange.answer()
+            return PostResult(status=exchange.status, error=_describe_error(error))
+        return exchange.result()
 
-    async def _bring(
-        self, exchange: Exchange, url: Url, headers: Mapping[str, str], body: bytes, policy: HookPolicy
+    async def _deliver(
+        self, exchange: HttpExchange, url: Url, headers: Mapping[str, str], body: bytes, policy: WebhookPolicy
     ) -> None:
         reader, writer = await self._connect(url, policy)
         try:
-            writer.write(exchange.request(url, headers, body))
-            await exchange.hear(reader)
+            writer.write(exchange.build_request(url, headers, body))
+            await exchange.receive(reader)
         finally:
             writer.transport.abort()
 
-    async def _connect(self, url: Url, policy: HookPolicy) -> tuple[StreamReader, StreamWriter]:
-        addresses = await permitted(url.host, url.port, policy.allow, self._resolve)
-        if url.is_secure and self._tls is None:  # the authorities are read from disk
+    async def _connect(self, url: Url, policy: WebhookPolicy) -> tuple[StreamReader, StreamWriter]:
+        addresses = await resolve_permitted(url.host, url.port, policy.allow, self._resolver)
+        if url.is_secure and self._tls is None:  # reads the certificate authorities from disk
             self._tls = await asyncio.to_thread(ssl.create_default_context)
         options: dict[str, Any] = {"ssl": self._tls, "server_hostname": url.host} if url.is_secure else {}
         for address in addresses[:-1]:
             try:
-                async with asyncio.timeout(_ONE_OF_SEVERAL):
+                async with asyncio.timeout(_ADDRESS_TIMEOUT):
                     return await asyncio.open_connection(address, url.port, **options)
             except ssl.SSLError:
                 raise
@@ -75,12 +75,12 @@ class HttpPost:
         return await asyncio.open_connection(addresses[-1], url.port, **options)
 
 
-def _trouble(error: OSError) -> str:
+def _describe_error(error: OSError) -> str:
     match error:
         case ConnectionRefusedError():
             return "connection refused"
         case ConnectionResetError() | BrokenPipeError():
-            return "it closed the connection without an answer"
+            return "the receiver closed the connection without a response"
         case ssl.SSLError():
             return f"TLS failed: {error.reason or error}"
     return error.strerror or str(error) or repr(error)

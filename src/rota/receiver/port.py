@@ -1,4 +1,4 @@
-"""What the sender needs of the world: somebody who brings a message."""
+"""Port for the delivery of webhook messages."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Protocol
 
 import msgspec
 
-from rota.core.webhook import HookPolicy
+from rota.core.webhook import WebhookPolicy
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class PostResult(msgspec.Struct, frozen=True, kw_only=True):
     status: int | None = None
-    """None: there was no answer."""
+    """HTTP status; None without a response."""
     error: str | None = None
-    """What is wrong with it; none: the message was taken."""
+    """Reason why the delivery failed; None if the receiver accepted the message."""
 
 
-class Post(Protocol):
-    async def __call__(self, url: str, headers: Mapping[str, str], body: bytes, policy: HookPolicy, /) -> Answer:
-        """Bring it once. Trouble is an answer."""
+class MessagePoster(Protocol):
+    async def __call__(self, url: str, headers: Mapping[str, str], body: bytes, policy: WebhookPolicy, /) -> PostResult:
+        """Send the message once. Failures are results, not exceptions."""
         ...

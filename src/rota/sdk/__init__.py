@@ -1,13 +1,14 @@
-"""The Python client: `rota.Client` blocks, `rota.AsyncClient` is for an event loop. Both do the same.
+"""The Python client: `rota.Client` is blocking, `rota.AsyncClient` is for an event loop. Both have the same methods.
 
-verbs          every method, once: what builds its request, what its answer is
-  verb         how a method of both is made of that
-  course       what takes more than one request: wait, pages, logs, events
-client         the two classes
-  keeping      how asks are carried out where that blocks, as `rota.client` does it, but over connections that are kept
-  streaming    the same on an event loop
-  pool         the connections that are kept
-  address      a scheduler over TCP
+methods          the list of methods: each with its request builder and its response type
+  calls          descriptors that turn a declaration into a method of both clients
+  streams        methods that make several requests: wait, logs, events
+  variants       methods with several response types
+client           the two classes
+  blocking       blocking transport over pooled connections
+  asynchronous   transport for an event loop
+  pool           pooled connections
+  address        TCP address of a scheduler
 """
 
 from rota.sdk.client import AsyncClient, Client

@@ -1,4 +1,4 @@
-"""A scheduler over TCP: `http://127.0.0.1:7682` or `https://…`, with its token."""
+"""TCP address of a scheduler: `http://127.0.0.1:7682` or `https://…`, with its token."""
 
 from __future__ import annotations
 
@@ -7,73 +7,82 @@ import ssl
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from rota.client.problem import NoAnswer
-from rota.client.transport import SILENT
-from rota.errors import InvalidInput, RotaError, Unavailable
+from rota.client.problem import ResponseTimeout
+from rota.client.transport import NO_RESPONSE_TEXT
+from rota.errors import InvalidInput, RotaError, ServiceUnavailable
 
-PORT = 7682
+DEFAULT_PORT = 7682
 
 
-class Address:
+class TcpAddress:
     def __init__(self, url: str, *, token: str | None = None, ca: str | None = None) -> None:
-        """`ca` is a file with the certificates to trust, instead of the system's."""
+        """Parse the address. `ca` is a file with the certificates to trust instead of the system's."""
         if not isinstance(url, str) or not isinstance(token, str | None):
-            raise InvalidInput(f"the address of a scheduler and its token are text, as http://127.0.0.1:{PORT}")
+            raise InvalidInput(f"url and token must be text, such as http://127.0.0.1:{DEFAULT_PORT}")
         try:
             parts = urlsplit(url)
             (parts.hostname or "").encode("idna")
         except ValueError as error:
-            raise InvalidInput(f"not the address of a scheduler: {url!r}: {error}") from None
+            raise InvalidInput(f"invalid scheduler URL {url!r}: {error}") from None
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
-            raise InvalidInput(f"not the address of a scheduler: {url!r}; write it as http://127.0.0.1:{PORT}")
+            raise InvalidInput(f"invalid scheduler URL {url!r}; expected a URL such as http://127.0.0.1:{DEFAULT_PORT}")
         try:
             port = parts.port
         except ValueError as error:
-            raise InvalidInput(f"not the address of a scheduler: {url!r}: {error}") from None
+            raise InvalidInput(f"invalid scheduler URL {url!r}: {error}") from None
         self.host = parts.hostname
         self.port = port or {"http": 80, "https": 443}[parts.scheme]
-        self.tls = _trusting(ca) if parts.scheme == "https" else None
+        self.tls = _make_tls_context(ca) if parts.scheme == "https" else None
         bearer = {} if token is None else {"Authorization": f"Bearer {token.strip()}"}
         self.headers: Mapping[str, str] = {"Host": parts.netloc.rpartition("@")[2], **bearer}
-        self.shown = f"{parts.scheme}://{self.headers['Host']}"
+        self.display_url = f"{parts.scheme}://{self.headers['Host']}"
 
     def connect(self, timeout: float | None) -> socket.socket:
         try:
             connection = socket.create_connection((self.host, self.port), timeout)
         except OSError as error:
-            raise self.explain(error) from None
-        without_delay(connection)
+            raise self.connection_error(error) from None
+        disable_nagle(connection)
         if self.tls is None:
             return connection
         try:
             return self.tls.wrap_socket(connection, server_hostname=self.host)
         except OSError as error:
             connection.close()
-            raise self.explain(error) from None
+            raise self.connection_error(error) from None
 
-    def explain(self, error: OSError) -> RotaError:
+    def connection_error(self, error: OSError) -> RotaError:
         if isinstance(error, TimeoutError):
-            return NoAnswer(SILENT)
+            return ResponseTimeout(NO_RESPONSE_TEXT)
         if isinstance(error, ssl.SSLCertVerificationError):
-            return Unavailable(f"{self.shown} is not trusted: {error.verify_message}; name its authority's file as ca")
-        return Unavailable(f"no scheduler answers at {self.shown}: {error.strerror or error}; see `rota status` there")
+            return ServiceUnavailable(
+                f"{self.display_url} is not trusted: {error.verify_message}; pass its certificate authority as ca"
+            )
+        return ServiceUnavailable(
+            f"no scheduler answers at {self.display_url}: {error.strerror or error}; run `rota status` on that machine"
+        )
 
 
-def unheard_at(place: object) -> str | None:
-    """What it may mean that a connection ends without a word: who waits for a handshake answers nothing else."""
-    if not isinstance(place, Address) or place.tls is not None:
+def no_response_hint(address: object) -> str | None:
+    """Return a hint for a connection that ends without a response: a server that expects a TLS handshake does not
+    answer plain HTTP."""
+    if not isinstance(address, TcpAddress) or address.tls is not None:
         return None
-    return f"{place.shown} closes the connection without an answer; if it speaks TLS, write https:// instead of http://"
+    return (
+        f"{address.display_url} closed the connection without a response; if it uses TLS, write https:// instead of"
+        " http://"
+    )
 
 
-def _trusting(ca: str | None) -> ssl.SSLContext:
+def _make_tls_context(ca: str | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=ca)
     except OSError as error:
         reason = "it has no certificates" if isinstance(error, ssl.SSLError) else error.strerror or error
-        raise InvalidInput(f"ca cannot be used: {ca}: {reason}; name a file of certificates in PEM form") from None
+        raise InvalidInput(f"the ca file {ca} cannot be used: {reason}; pass a file of PEM certificates") from None
 
 
-def without_delay(connection: socket.socket) -> None:
-    """The end of a request does not wait until its beginning is acknowledged, which a quiet server may put off."""
+def disable_nagle(connection: socket.socket) -> None:
+    """Disable Nagle's algorithm: otherwise the end of a request waits until its beginning is acknowledged, which an
+    idle server may delay."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

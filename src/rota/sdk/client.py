@@ -1,4 +1,4 @@
-"""The two clients."""
+"""The two client classes."""
 
 from __future__ import annotations
 
@@ -7,75 +7,85 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rota.client.ask.given import seconds
-from rota.client.ask.wanted import Seconds
+from rota.client.requests.arguments import as_seconds
+from rota.client.requests.options import Seconds
 from rota.client.transport import HomeSocket
 from rota.errors import InvalidInput
 from rota.home import Home, find_home
-from rota.sdk.address import Address
-from rota.sdk.keeping import Keeping
-from rota.sdk.streaming import Streaming
-from rota.sdk.verb import Awaiting, Blocking, Line
-from rota.sdk.verbs import Verbs
+from rota.sdk.address import TcpAddress
+from rota.sdk.asynchronous import AsyncTransport
+from rota.sdk.blocking import PooledBlockingTransport
+from rota.sdk.calls import AwaitableClient, BlockingClient, Channel
+from rota.sdk.methods import ClientMethods
 
 
-def _place(
+def _resolve_address(
     home: str | Path | None, url: str | None, token: str | None, ca: str | Path | None
-) -> tuple[HomeSocket | Address, Home | None]:
-    """What is said, else what the environment says, else the home that a command would find. What would be passed over
-    is refused."""
+) -> tuple[HomeSocket | TcpAddress, Home | None]:
+    """Return the address from the arguments, from the environment, or of the home that commands use. Refuse arguments
+    that would have no effect."""
     if home is not None and url is not None:
-        raise InvalidInput("home and url are two schedulers; say one of them")
+        raise InvalidInput("home and url name different schedulers; pass only one of them")
     if url is None and home is None:
         url = os.environ.get("ROTA_URL") or None
     if url is not None:
         token = os.environ.get("ROTA_TOKEN") if token is None else token
-        return Address(url, token=token, ca=_path("ca", ca)), None
+        return TcpAddress(url, token=token, ca=_path_text("ca", ca)), None
     if token is not None or ca is not None:
-        raise InvalidInput("token and ca are for a scheduler over TCP; say its url too, or leave them out")
-    found = find_home(_path("home", home))
-    return HomeSocket(found), found
+        raise InvalidInput("token and ca are only for a scheduler over TCP; pass url too, or omit them")
+    local_home = find_home(_path_text("home", home))
+    return HomeSocket(local_home), local_home
 
 
-def _path(name: str, given: str | Path | None) -> str | None:
-    if given is None or isinstance(given, str | os.PathLike):
-        return given if given is None else os.fspath(given)
-    raise InvalidInput(f"{name} is a path, not {given!r}")
+def _path_text(name: str, value: str | Path | None) -> str | None:
+    if value is None or isinstance(value, str | os.PathLike):
+        return value if value is None else os.fspath(value)
+    raise InvalidInput(f"{name} must be a path, not {value!r}")
 
 
-def _away(given: Seconds | None) -> float | None:
-    found = seconds("away", given)
-    if found is not None and found < 0:
-        raise InvalidInput(f"away is for how long a scheduler may be, 0 for not at all, not {given!r}")
-    return found
+def _outage_seconds(value: Seconds | None) -> float | None:
+    seconds = as_seconds("outage_timeout", value)
+    if seconds is not None and seconds < 0:
+        raise InvalidInput(f"outage_timeout must be at least 0 (0 does not wait), not {value!r}")
+    return seconds
 
 
-class Client(Verbs, Blocking):
-    """A scheduler, for a program that waits for its answers.
+class Client(ClientMethods, BlockingClient):
+    """A blocking client.
 
         with rota.Client() as client:
             job = client.submit(["make", "test"]).job
             print(client.wait(job.id).status)
 
-    Threads can share one.
+    Threads can share a client.
     """
 
     def __init__(
-        self, *, home: str | Path | None = None, url: str | None = None, token: str | None = None,
-        ca: str | Path | None = None, starts: bool = True, away: Seconds | None = 30.0,
-    ) -> None:  # fmt: skip
-        """The scheduler of a home, over its socket: found as the commands find it, and started if it is not there
-        unless `starts` is false. Or, with `url`, one over TCP, with its `token`, and for https with a file of
-        certificates to trust in `ca`. Where neither is said, `ROTA_URL` and `ROTA_TOKEN` count. A scheduler that is
-        stopped while `wait`, `logs` or `events` go on is waited for: for so many seconds as `away` says, or without end
-        if that is None."""
-        place, found = _place(home, url, token, ca)
-        carrier = Keeping(place, found, starts=starts, away=_away(away))
-        self._pool = carrier.pool
-        self._line = Line(carrier, is_here=found is not None)
+        self,
+        *,
+        home: str | Path | None = None,
+        url: str | None = None,
+        token: str | None = None,
+        ca: str | Path | None = None,
+        autostart: bool = True,
+        outage_timeout: Seconds | None = 30.0,
+    ) -> None:
+        """Connect to the scheduler of a home over its socket, or with `url` to a scheduler over TCP.
+
+        The home is found as by the commands, and a scheduler that is not running is started unless `autostart` is
+        false. Over TCP, `token` authenticates and `ca` is a file of certificates to trust for https. Without `home` and
+        `url`, `ROTA_URL` and `ROTA_TOKEN` apply. If the scheduler stops while `wait`, `logs` or `events` are in
+        progress, they wait up to `outage_timeout` for its restart, or without limit for `None`.
+        """
+        address, local_home = _resolve_address(home, url, token, ca)
+        transport = PooledBlockingTransport(
+            address, local_home, autostart=autostart, outage_timeout=_outage_seconds(outage_timeout)
+        )
+        self._pool = transport.pool
+        self._channel = Channel(transport, is_local=local_home is not None)
 
     def close(self) -> None:
-        """Close the connections that are kept. What is asked later has one for itself."""
+        """Close the pooled connections. Later requests open new ones."""
         self._pool.close()
 
     def __enter__(self) -> Self:
@@ -87,29 +97,37 @@ class Client(Verbs, Blocking):
         self.close()
 
 
-class AsyncClient(Verbs, Awaiting):
-    """The same for a program with an event loop.
+class AsyncClient(ClientMethods, AwaitableClient):
+    """A client for an event loop.
 
         async with rota.AsyncClient() as client:
             job = (await client.submit(["make", "test"])).job
-            async for piece in client.logs(job.id, follow=True):
-                sys.stdout.buffer.write(piece)
+            async for chunk in client.logs(job.id, follow=True):
+                sys.stdout.buffer.write(chunk)
 
-    A task that is cancelled closes its connection. A job that it waited for goes on; a `run` is cancelled with it.
+    Cancelling a task closes its connection. A job that the task waited for continues; a `run` is cancelled.
     """
 
     def __init__(
-        self, *, home: str | Path | None = None, url: str | None = None, token: str | None = None,
-        ca: str | Path | None = None, starts: bool = True, away: Seconds | None = 30.0,
-    ) -> None:  # fmt: skip
-        """As of `Client`."""
-        place, found = _place(home, url, token, ca)
-        carrier = Streaming(place, found, starts=starts, away=_away(away))
-        self._pool = carrier.pool
-        self._line = Line(carrier, is_here=found is not None)
+        self,
+        *,
+        home: str | Path | None = None,
+        url: str | None = None,
+        token: str | None = None,
+        ca: str | Path | None = None,
+        autostart: bool = True,
+        outage_timeout: Seconds | None = 30.0,
+    ) -> None:
+        """Take the same arguments as `Client`."""
+        address, local_home = _resolve_address(home, url, token, ca)
+        transport = AsyncTransport(
+            address, local_home, autostart=autostart, outage_timeout=_outage_seconds(outage_timeout)
+        )
+        self._pool = transport.pool
+        self._channel = Channel(transport, is_local=local_home is not None)
 
     async def close(self) -> None:
-        """As of `Client`."""
+        """Close the pooled connections. Later requests open new ones."""
         self._pool.close()
 
     async def __aenter__(self) -> Self:

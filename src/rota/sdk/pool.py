@@ -1,12 +1,12 @@
-"""Connections that a client keeps from one request to the next.
+"""Pool of connections that a client reuses.
 
-Whether the other side has closed one is known only so far: it is looked at before it is used, and may be closed while
-the request is on its way. So only what may be sent again goes over a kept connection. What may not has a new one, and
-leaves it behind for others.
+A client cannot know for certain whether the scheduler has closed an idle connection: it checks before use, but the
+connection may close while the request is in flight. So only repeatable requests use pooled connections. Other requests
+open a new connection and leave it to the pool.
 
-Sockets are kept bare: registered with no event loop, and with no lock around them that a fork could leave locked. A
-deque gives and takes one at a time, whatever threads do. What a parent has kept, its child closes for itself and never
-uses: two that speak over one connection would read each other's answers.
+Sockets are pooled as they are: not registered with an event loop, and without a lock that a fork could leave locked.
+The operations of a deque are atomic. A forked child closes the connections of its parent without using them: two
+processes on one connection would read each other's responses.
 """
 
 from __future__ import annotations
@@ -20,103 +20,105 @@ from collections import deque
 from typing import NamedTuple
 from weakref import finalize
 
-from rota.client.problem import Broken
+from rota.client.problem import ConnectionBroken
 
-_MOST = 16
-"""Connections that wait for use; what is more is closed. Of those in use there may be any number."""
-_IDLE = 4.0
-"""Seconds after which one is not used again: the scheduler closes it after five."""
+_MAX_IDLE_CONNECTIONS = 16
+"""Maximum number of idle connections; others are closed. Connections in use are not limited."""
+_IDLE_TIMEOUT = 4.0
+"""Seconds after which an idle connection is not reused. The scheduler closes it after five."""
 
 
-class _Kept(NamedTuple):
+class _IdleConnection(NamedTuple):
     connection: socket.socket
-    process: int
-    since: float
+    process_id: int
+    idle_since: float
 
 
-class Pool:
-    """Threads can share one, and so can tasks of several event loops."""
+class ConnectionPool:
+    """A pool that threads can share, and tasks of several event loops."""
 
     def __init__(self) -> None:
-        self._kept: deque[_Kept] = deque()
+        self._idle: deque[_IdleConnection] = deque()
         self._is_closed = False
-        finalize(self, _close_all, self._kept)
+        finalize(self, _close_all, self._idle)
 
-    def take(self) -> socket.socket | None:
-        """One that is still good, if there is one: the last that was used."""
-        while (kept := _last_of(self._kept)) is not None:
-            is_young = time.monotonic() - kept.since < _IDLE
-            if kept.process == os.getpid() and is_young and _is_quiet(kept.connection):
-                return kept.connection
-            kept.connection.close()
+    def acquire(self) -> socket.socket | None:
+        """Return the most recently used idle connection that is usable, or `None`."""
+        while (idle := _pop_idle(self._idle)) is not None:
+            is_fresh = time.monotonic() - idle.idle_since < _IDLE_TIMEOUT
+            if idle.process_id == os.getpid() and is_fresh and _is_idle(idle.connection):
+                return idle.connection
+            idle.connection.close()
         return None
 
-    def give(self, connection: socket.socket) -> None:
-        """For the next request; its answer is read to the end."""
-        if self._is_closed or len(self._kept) >= _MOST:
+    def release(self, connection: socket.socket) -> None:
+        """Keep the connection for the next request. Its last response has been read to the end."""
+        if self._is_closed or len(self._idle) >= _MAX_IDLE_CONNECTIONS:
             connection.close()
         else:
-            self._kept.append(_Kept(connection, os.getpid(), time.monotonic()))
+            self._idle.append(_IdleConnection(connection, os.getpid(), time.monotonic()))
 
-    def lend(self, connection: socket.socket) -> Loan:
-        """For one answer."""
-        return Loan(connection, self)
+    def borrow(self, connection: socket.socket) -> BorrowedConnection:
+        """Borrow the connection for one response."""
+        return BorrowedConnection(connection, self)
 
-    def drop(self) -> None:
-        """None of them is good any more."""
-        _close_all(self._kept)
+    def close_idle(self) -> None:
+        """Close all idle connections."""
+        _close_all(self._idle)
 
     def close(self) -> None:
-        """Nothing is kept from now on."""
+        """Close all idle connections, and do not keep any further ones."""
         self._is_closed = True
-        self.drop()
+        self.close_idle()
 
 
-class Loan:
-    """A connection while one answer comes over it."""
+class BorrowedConnection:
+    """A connection that is in use for one response."""
 
-    def __init__(self, connection: socket.socket, pool: Pool) -> None:
+    def __init__(self, connection: socket.socket, pool: ConnectionPool) -> None:
         self._connection = connection
         self._pool = pool
-        self._process = os.getpid()
-        self._is_over = False
+        self._process_id = os.getpid()
+        self._is_finished = False
 
-    def check(self) -> None:
-        """Before it is read from: what a parent has begun to read is not for its child, who asks anew."""
-        if os.getpid() != self._process:
-            raise Broken("this answer is for another process, which has forked since; ask again")
+    def check_process(self) -> None:
+        """Refuse to read a response in a child process that was forked after the request."""
+        if os.getpid() != self._process_id:
+            raise ConnectionBroken(
+                "this response belongs to the parent process; send the request again in this process"
+            )
 
-    def broke(self) -> None:
-        """Who closed it has closed the others too."""
-        self._pool.drop()
+    def mark_broken(self) -> None:
+        """Close the idle connections too: a server that closed this one has closed them as well."""
+        self._pool.close_idle()
 
-    def end(self, *, is_good: bool) -> None:
-        """It goes back if it is good for another request."""
-        if self._is_over:
+    def finish(self, *, is_reusable: bool) -> None:
+        """Return the connection to the pool if it is reusable, otherwise close it."""
+        if self._is_finished:
             return
-        self._is_over = True
-        if is_good and os.getpid() == self._process:
-            self._pool.give(self._connection)
+        self._is_finished = True
+        if is_reusable and os.getpid() == self._process_id:
+            self._pool.release(self._connection)
         else:
             self._connection.close()
 
 
-def _last_of(kept: deque[_Kept]) -> _Kept | None:
+def _pop_idle(idle: deque[_IdleConnection]) -> _IdleConnection | None:
     try:
-        return kept.pop()
-    except IndexError:  # another thread was quicker
+        return idle.pop()
+    except IndexError:  # another thread took the last one
         return None
 
 
-def _close_all(kept: deque[_Kept]) -> None:
-    while (each := _last_of(kept)) is not None:
-        each.connection.close()
+def _close_all(idle: deque[_IdleConnection]) -> None:
+    while (idle_connection := _pop_idle(idle)) is not None:
+        idle_connection.connection.close()
 
 
-def _is_quiet(connection: socket.socket) -> bool:
-    """Nobody has anything to say between two requests: if there is something to read, it is the end."""
+def _is_idle(connection: socket.socket) -> bool:
+    """Return whether the connection is open. Between two requests there is no data, so readable means closed."""
     if isinstance(connection, ssl.SSLSocket) and connection.pending():
         return False
-    look = select.poll()
-    look.register(connection, select.POLLIN)
-    return not look.poll(0)
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return not poll.poll(0)

@@ -1,1 +1,1 @@
-"""The store: what Rota remembers, behind a port of domain verbs."""
+"""Persistent state of Rota, behind a port of domain verbs."""

@@ -1,7 +1,7 @@
-"""Stores artifacts and pinned heads, and marks the jobs that a change of them concerns.
+"""Storage of artifacts and pinned heads, and wake-ups for the jobs that a change of them affects.
 
-Whether a thing is there is looked up outside, by the probe; the store knows who needs it, who makes it and what
-their chains have come to, and, of what jobs put themselves, that it was put.
+The probe reads whether an artifact exists outside of Rota. The store records which chains need and produce it, the
+status of these chains, and, for artifacts that a job or a user put, that they were put.
 """
 
 from __future__ import annotations
@@ -11,41 +11,44 @@ from datetime import datetime
 
 import msgspec
 
-from rota.core.artifact import Artifact, Belongs, MissingProducer, Need, Producer, decode_artifact
+from rota.core.artifact import Artifact, ArtifactNeed, ArtifactScope, MissingProducer, Producer, decode_artifact
 from rota.core.event import Event
-from rota.core.fact import Head
+from rota.core.fact import BranchHead
 from rota.core.job import Spec
 from rota.core.pinned_head import Pin, PinnedHead
 from rota.core.run import amend
-from rota.core.status import Status
+from rota.core.status import Status, parse_status
 from rota.ids import JobId, RunId
 from rota.store.database import Database
-from rota.store.event import Emitting
-from rota.store.moment import from_stored, to_stored
+from rota.store.decoding import decode_or_default
+from rota.store.event import EventWriter
+from rota.store.timestamp import from_micros, to_micros
 
 
-class Made(msgspec.Struct, frozen=True, kw_only=True):
-    """An artifact as the store names it."""
+class ArtifactRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Artifact with its id and scope in the store."""
 
     id: int
     scope: str
     artifact: Artifact
 
     @property
-    def need(self) -> Need:
-        return Need(artifact=self.artifact, scope=self.scope)
+    def need(self) -> ArtifactNeed:
+        return ArtifactNeed(artifact=self.artifact, scope=self.scope)
 
 
-class Named(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job has said of artifacts and heads."""
+class JobArtifacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Artifacts and pinned head that a job declared."""
 
     needs: tuple[str, ...] = ()
     produces: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    """Declared products that did not exist after the success of the job."""
     pinned_head: PinnedHead | None = None
 
 
-class Put(msgspec.Struct, frozen=True, kw_only=True):
-    """An artifact that somebody has declared to be there."""
+class PutArtifact(msgspec.Struct, frozen=True, kw_only=True):
+    """Artifact that a job or a user declared to exist."""
 
     artifact: str
     scope: str
@@ -54,46 +57,52 @@ class Put(msgspec.Struct, frozen=True, kw_only=True):
     job: JobId | None
 
 
-def scope_of(artifact: Artifact, repository: str | None) -> str:
-    return "" if artifact.kind.belongs is Belongs.HOME else repository or ""
+_MISSING_PRODUCERS = {policy.value: policy for policy in MissingProducer}
+
+
+def artifact_scope(artifact: Artifact, repository: str | None) -> str:
+    return "" if artifact.definition.scope is ArtifactScope.HOME else repository or ""
 
 
 class ArtifactRecords:
     _db: Database
 
-    def needs_of(self, chains: Sequence[int]) -> Mapping[int, tuple[Need, ...]]:
-        """What each of these chains needs, in order, with what the producers of it have come to."""
+    def needs_of(self, chains: Sequence[int]) -> Mapping[int, tuple[ArtifactNeed, ...]]:
+        """Return the needs of each chain, in order, with the states of their producers."""
         rows = self._db.rows("needs_of", chains=list(chains)) if chains else ()
-        makers = self._makers(sorted({row[1] for row in rows}))
-        named = {job for row in rows if (job := decode_artifact(row[3]).job) is not None}
-        completed = self._completed(sorted(named))
-        needs: dict[int, tuple[Need, ...]] = {}
-        for chain, artifact, scope, name, put_at, missing_producer in rows:
-            producers = tuple(producer for maker, producer in makers.get(artifact, ()) if maker != chain)
+        states = self._producers_of(sorted({row[1] for row in rows}))
+        named_jobs = {job for row in rows if (job := decode_artifact(row[3]).job) is not None}
+        completed = self._completed_jobs(sorted(named_jobs))
+        needs: dict[int, tuple[ArtifactNeed, ...]] = {}
+        for chain, artifact, scope, name, declared_at, missing_producer in rows:
+            producers = tuple(producer for other, producer in states.get(artifact, ()) if other != chain)
             parsed = decode_artifact(name)
-            is_done = parsed.job in completed
-            need = Need(
-                artifact=parsed, scope=scope, is_declared=put_at is not None or is_done, producers=producers,
-                missing_producer=MissingProducer(missing_producer),
-            )  # fmt: skip
+            is_completed = parsed.job in completed
+            need = ArtifactNeed(
+                artifact=parsed,
+                scope=scope,
+                is_declared=declared_at is not None or is_completed,
+                producers=producers,
+                missing_producer=_MISSING_PRODUCERS.get(missing_producer, MissingProducer.BLOCK),
+            )
             needs[chain] = (*needs.get(chain, ()), need)
         return needs
 
-    def _completed(self, jobs: Sequence[JobId]) -> set[JobId]:
-        """Those of them whose chain has come to COMPLETED."""
-        rows = self._db.rows("chains", ids=list(jobs)) if jobs else ()
+    def _completed_jobs(self, jobs: Sequence[JobId]) -> set[JobId]:
+        """Return the jobs among these whose chain has completed."""
+        rows = self._db.rows("chain_states", ids=list(jobs)) if jobs else ()
         return {JobId(job) for job, _chain, _last, status, *_ in rows if status == Status.COMPLETED}
 
-    def _makers(self, artifacts: Sequence[int]) -> Mapping[int, list[tuple[int, Producer]]]:
-        """By artifact the chains that make it."""
-        makers: dict[int, list[tuple[int, Producer]]] = {}
+    def _producers_of(self, artifacts: Sequence[int]) -> Mapping[int, list[tuple[int, Producer]]]:
+        """Return the producing chains of each artifact."""
+        producers: dict[int, list[tuple[int, Producer]]] = {}
         for artifact, chain, is_rewound, status in (
-            self._db.rows("producers_of", artifacts=list(artifacts)) if artifacts else ()
+            self._db.rows("producer_states", artifacts=list(artifacts)) if artifacts else ()
         ):
-            if status in Status.__members__:
-                producer = Producer(status=Status(status), is_rewound=bool(is_rewound))
-                makers.setdefault(artifact, []).append((chain, producer))
-        return makers
+            if parse_status(status) is not Status.UNREADABLE:
+                producer = Producer(status=parse_status(status), is_rewound=bool(is_rewound))
+                producers.setdefault(artifact, []).append((chain, producer))
+        return producers
 
     def pins_of(self, chains: Sequence[int]) -> Mapping[int, Pin]:
         return {
@@ -101,185 +110,221 @@ class ArtifactRecords:
             for chain, repository, branch, oid in (self._db.rows("pins_of", chains=list(chains)) if chains else ())
         }
 
-    def named_by(self, chains: Sequence[int]) -> Mapping[int, Named]:
-        """What these chains have said that they need, make and are pinned to; one that named nothing is not here."""
-        named: dict[int, Named] = {}
-        for chain, what, _, name, oid in sorted(
-            self._db.rows("named_by", chains=list(chains)), key=lambda row: row[:3]
+    def artifacts_of_chains(self, chains: Sequence[int]) -> Mapping[int, JobArtifacts]:
+        """Return what each chain declared. A chain without artifacts and pinned head is missing from the result."""
+        declared: dict[int, JobArtifacts] = {}
+        for chain, role, _, name, note in sorted(
+            self._db.rows("artifacts_of_chains", chains=list(chains)), key=lambda row: row[:3]
         ):
-            known = named.get(chain, Named())
-            match what:
+            old = declared.get(chain, JobArtifacts())
+            match role:
                 case "need":
-                    named[chain] = msgspec.structs.replace(known, needs=(*known.needs, name))
+                    declared[chain] = msgspec.structs.replace(old, needs=(*old.needs, name))
                 case "product":
-                    named[chain] = msgspec.structs.replace(known, produces=(*known.produces, name))
+                    missing = (*old.missing, name) if note == "missing" else old.missing
+                    declared[chain] = msgspec.structs.replace(old, produces=(*old.produces, name), missing=missing)
                 case _:
-                    named[chain] = msgspec.structs.replace(known, pinned_head=PinnedHead(branch=name, oid=oid))
-        return named
+                    declared[chain] = msgspec.structs.replace(old, pinned_head=PinnedHead(branch=name, oid=note))
+        return declared
 
     def is_needed(self, artifacts: Collection[tuple[str, str]]) -> bool:
-        """Whether a job that waits needs one of these, given by scope and name."""
-        rows = self._db.rows("needed", names=sorted({name for _, name in artifacts}))
+        """Return whether a waiting job needs one of these artifacts, given as scope and name."""
+        rows = self._db.rows("needed_artifacts", names=sorted({name for _, name in artifacts}))
         return any((scope, name) in artifacts for scope, name in rows)
 
-    def makers_of(self, artifacts: Collection[tuple[str, str]]) -> list[JobId]:
-        """The chains that make one of these and have not ended."""
-        return list(dict.fromkeys(maker for makers in self._active_makers(artifacts).values() for maker in makers))
+    def active_producers(self, artifacts: Collection[tuple[str, str]]) -> list[JobId]:
+        """Return the unfinished chains that produce one of these artifacts."""
+        return list(dict.fromkeys(chain for chains in self._active_producers(artifacts).values() for chain in chains))
 
-    def _active_makers(self, artifacts: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], list[JobId]]:
-        makers: dict[tuple[str, str], list[JobId]] = {}
+    def _active_producers(self, artifacts: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], list[JobId]]:
+        producers: dict[tuple[str, str], list[JobId]] = {}
         names = sorted({name for _, name in artifacts})
-        for scope, name, chain in self._db.rows("makers_of", names=names) if names else ():
+        for scope, name, chain in self._db.rows("active_producers", names=names) if names else ():
             if (scope, name) in artifacts:
-                makers.setdefault((scope, name), []).append(JobId(chain))
-        return makers
+                producers.setdefault((scope, name), []).append(JobId(chain))
+        return producers
 
-    def waits_for(
-        self, jobs: Mapping[JobId, JobId], made: Mapping[tuple[str, str], Sequence[JobId]]
+    def unmet_predecessors(
+        self, jobs: Mapping[JobId, JobId], new_producers: Mapping[tuple[str, str], Sequence[JobId]]
     ) -> Mapping[JobId, list[JobId]]:
-        """What these chains, given each with its last job, wait for: other chains, and the makers that are to come."""
-        before: dict[JobId, list[JobId]] = {chain: [] for chain in jobs}
+        """Return the chains that each of these chains waits for: its unresolved edges, and the producers of its needs.
+        `jobs` has the last job of each chain, and `new_producers` the producers that are about to be stored."""
+        predecessors: dict[JobId, list[JobId]] = {chain: [] for chain in jobs}
         for chain, predecessor in self._db.rows("open_edges_of", ids=list(jobs.values())) if jobs else ():
-            before[JobId(chain)].append(JobId(predecessor))
+            predecessors[JobId(chain)].append(JobId(predecessor))
         needed = {
             chain: [(need.scope, str(need.artifact)) for need in needs]
             for chain, needs in self.needs_of(list(jobs)).items()
         }
-        active = self._active_makers({key for keys in needed.values() for key in keys})
+        active = self._active_producers({key for keys in needed.values() for key in keys})
         for chain, keys in needed.items():
-            makers = (maker for key in keys for maker in (*active.get(key, ()), *made.get(key, ())))
-            before[JobId(chain)] += [maker for maker in makers if maker != chain]
-        return before
+            producers = (producer for key in keys for producer in (*active.get(key, ()), *new_producers.get(key, ())))
+            predecessors[JobId(chain)] += [producer for producer in producers if producer != chain]
+        return predecessors
 
-    def watched_artifacts(self) -> list[Made]:
-        """What the jobs that wait need."""
+    def watched_artifacts(self) -> list[ArtifactRecord]:
+        """Return the artifacts that waiting jobs need."""
         return [
-            Made(id=artifact, scope=scope, artifact=decode_artifact(name))
+            ArtifactRecord(id=artifact, scope=scope, artifact=decode_artifact(name))
             for artifact, scope, name in self._db.rows("watched_artifacts")
         ]
 
-    def watched_heads(self) -> list[Head]:
-        return list(dict.fromkeys(Head(repository, branch) for repository, branch in self._db.rows("watched_heads")))
+    def watched_heads(self) -> list[BranchHead]:
+        return list(
+            dict.fromkeys(BranchHead(repository, branch) for repository, branch in self._db.rows("watched_heads"))
+        )
 
-    def artifacts_put(self, *, behind: tuple[str, str] = ("", ""), limit: int = 1000) -> list[Put]:
-        """By name and scope, behind these, without the payloads."""
-        return self._puts("list_put", name=behind[0], scope=behind[1], limit=limit)
+    def list_put_artifacts(self, *, after: tuple[str, str] = ("", ""), limit: int = 1000) -> list[PutArtifact]:
+        """Return put artifacts after `after`, by name and scope, without their payloads."""
+        return self._read_put_artifacts("list_put_artifacts", name=after[0], scope=after[1], limit=limit)
 
-    def artifact_put(self, artifact: Artifact, repository: str | None) -> Put | None:
-        """What was put under that name; none when nothing was."""
-        number = self._db.rows("find_artifact", scope=scope_of(artifact, repository), name=str(artifact))
-        return next(iter(self._puts("put_as", artifact=number[0][0])), None) if number else None
+    def find_put_artifact(self, artifact: Artifact, repository: str | None) -> PutArtifact | None:
+        """Return the put artifact with this name, or None."""
+        rows = self._db.rows("find_artifact", scope=artifact_scope(artifact, repository), name=str(artifact))
+        return next(iter(self._read_put_artifacts("find_put_artifact", artifact=rows[0][0])), None) if rows else None
 
-    def _puts(self, statement: str, **values: object) -> list[Put]:
+    def _read_put_artifacts(self, statement: str, **values: object) -> list[PutArtifact]:
         return [
-            Put(
-                artifact=name, scope=scope, payload=payload, at=from_stored(at), job=None if job is None else JobId(job)
+            PutArtifact(
+                artifact=name, scope=scope, payload=payload, at=from_micros(at), job=None if job is None else JobId(job)
             )
             for scope, name, payload, at, job in self._db.rows(statement, **values)
         ]
 
 
-class Crafting(ArtifactRecords, Emitting):
-    """The part of the session that changes artifacts."""
+class ArtifactWriter(ArtifactRecords, EventWriter):
+    """Part of the session that changes artifacts."""
 
-    def number_of(self, artifact: Artifact, repository: str | None) -> int:
-        """The number under which it is stored, once for each that it can belong to."""
-        scope, name = scope_of(artifact, repository), str(artifact)
-        place = ("artifact", scope, name)
-        if place not in self._known:
+    def artifact_id(self, artifact: Artifact, repository: str | None) -> int:
+        """Return the id of an artifact. It has one row for each scope."""
+        scope, name = artifact_scope(artifact, repository), str(artifact)
+        key = ("artifact", scope, name)
+        if key not in self._id_cache:
             values = {"scope": scope, "name": name}
             rows = self._db.rows("find_artifact", **values) or self._db.rows("add_artifact", **values)
-            self._known[place] = rows[0][0]
-        return self._known[place]
+            self._id_cache[key] = rows[0][0]
+        return self._id_cache[key]
 
     def add_needs(
-        self, chain: JobId, spec: Spec, needs: Sequence[Artifact], missing_producer: MissingProducer
-    ) -> None:  # fmt: skip
-        """What a new job needs and is pinned to."""
+        self, chain: JobId, spec: Spec, needs: Sequence[Artifact], missing_producer: MissingProducer | None
+    ) -> None:
+        """Store the needs and the pin of a new job."""
         for n, need in enumerate(needs):
-            number = self.number_of(need, spec.repository)
-            self._db.run("add_need", chain=chain, sequence=n, artifact=number, missing_producer=missing_producer.value)
+            artifact = self.artifact_id(need, spec.repository)
+            rule = missing_producer or need.definition.missing_producer
+            self._db.run("add_need", chain=chain, sequence=n, artifact=artifact, missing_producer=rule.value)
             if need.job is not None:
-                self._add_patch(need.job, number)
+                self._add_patch(need.job, artifact)
         if spec.pinned_head is not None and spec.repository is not None:
             pin = msgspec.structs.asdict(spec.pinned_head)
             self._db.run("add_pin", chain=chain, repository=spec.repository, **pin)
 
     def _add_patch(self, job: JobId, artifact: int) -> None:
-        """A job that is to leave a patch makes it, though it did not say so."""
+        """Store that a job produces its patch, although the job did not declare it."""
         ((chain,),) = self._db.rows("chain_of", job=job)
         self.add_product(chain, artifact, sequence=None)
 
     def add_products(self, chain: JobId, spec: Spec, products: Sequence[Artifact]) -> None:
         for n, artifact in enumerate(products):
-            self.add_product(chain, self.number_of(artifact, spec.repository), sequence=n)
+            self.add_product(chain, self.artifact_id(artifact, spec.repository), sequence=n)
 
     def add_product(self, chain: JobId, artifact: int, *, sequence: int | None) -> None:
         self._db.run("add_product", chain=chain, artifact=artifact, sequence=sequence)
 
-    def stir_needing(self, artifacts: Sequence[int]) -> None:
+    def wake_needing(self, artifacts: Sequence[int]) -> None:
         if artifacts:
-            self._db.run("stir_needing", artifacts=list(artifacts))
+            self._db.run("wake_needing", artifacts=list(artifacts))
 
-    def stir_pinned(self, head: Head) -> None:
-        self._db.run("stir_pinned", repository=head.repository, branch=head.branch)
+    def wake_pinned(self, head: BranchHead) -> None:
+        self._db.run("wake_pinned", repository=head.repository, branch=head.branch)
 
-    def numbers_named(self, names: Sequence[str]) -> list[int]:
-        return [row[0] for row in self._db.rows("numbers_named", names=list(names))] if names else []
+    def artifact_ids(self, names: Sequence[str]) -> list[int]:
+        return [row[0] for row in self._db.rows("artifact_ids_by_name", names=list(names))] if names else []
 
-    def artifacts_in(self, repository: str) -> list[Made]:
-        """Those of a repository that a job which waits needs."""
+    def needed_artifacts(self, repository: str) -> list[ArtifactRecord]:
+        """Return the artifacts of a repository that waiting jobs need."""
         return [
-            Made(id=artifact, scope=repository, artifact=decode_artifact(name))
-            for artifact, name in self._db.rows("artifacts_in", scope=repository)
+            ArtifactRecord(id=artifact, scope=repository, artifact=decode_artifact(name))
+            for artifact, name in self._db.rows("needed_artifacts_in", scope=repository)
         ]
 
-    def made_by_jobs(self, jobs: Sequence[JobId]) -> Mapping[JobId, list[tuple[str, str]]]:
-        """What each of these makes that is not there while it is made, by scope and name."""
-        making: dict[JobId, list[tuple[str, str]]] = {}
-        for job, scope, name in self._db.rows("made_by_jobs", ids=list(jobs)):
-            if not decode_artifact(name).kind.counts_while_made:
-                making.setdefault(JobId(job), []).append((scope, name))
-        return making
+    def products_of_jobs(self, jobs: Sequence[JobId]) -> Mapping[JobId, list[tuple[str, str]]]:
+        """Return the products of each job that do not count while the job runs, by scope and name."""
+        products: dict[JobId, list[tuple[str, str]]] = {}
+        for job, scope, name in self._db.rows("products_of_jobs", ids=list(jobs)):
+            if not decode_artifact(name).definition.counts_while_producing:
+                products.setdefault(JobId(job), []).append((scope, name))
+        return products
 
-    def made_by(self, chain: JobId) -> list[Made]:
+    def products_of(self, chain: JobId) -> list[ArtifactRecord]:
         return [
-            Made(id=artifact, scope=scope, artifact=decode_artifact(name))
-            for artifact, scope, name in self._db.rows("made_by", chain=chain)
+            ArtifactRecord(id=artifact, scope=scope, artifact=decode_artifact(name))
+            for artifact, scope, name in self._db.rows("products_of", chain=chain)
         ]
 
-    def made_anew(self, chain: JobId) -> None:
-        """The chain has ended again: from now on what is there counts."""
-        self._db.run("made_anew", chain=chain)
+    def clear_rewound_products(self, chain: JobId) -> None:
+        """Let existing products count again, because the rewound chain has ended."""
+        self._db.run("clear_rewound_products", chain=chain)
 
-    def put(self, artifact: int, payload: str | None, job: JobId | None, now: datetime) -> None:
-        self._db.run("put", artifact=artifact, payload=payload, job=job, now=to_stored(now))
+    def mark_products_unchecked(self, chain: JobId) -> None:
+        """Mark the declared products of a chain that has succeeded as unchecked."""
+        self._db.run("mark_products_unchecked", chain=chain)
 
-    def take_back_put(self, job: JobId) -> None:
-        """What a job has put does not outlast its failure."""
-        self.stir_needing([row[0] for row in self._db.rows("take_back_put", job=job)])
+    def unchecked_chains(self) -> set[tuple[JobId, JobId, Status]]:
+        """Return the chains with unchecked products, each with its last job and the status of that job."""
+        return {
+            (JobId(chain), JobId(job), parse_status(text)) for chain, job, text in self._db.rows("unchecked_chains")
+        }
 
-    def take_back(self, artifact: int) -> Put | None:
-        """What was put by that number; none when nothing was."""
-        taken = next(iter(self._puts("put_as", artifact=artifact)), None)
-        if taken is not None:
-            self._db.run("put", artifact=artifact, payload=None, job=None, now=None)
-            self.stir_needing([artifact])
-        return taken
+    def unchecked_products(self, chain: JobId) -> list[tuple[int, ArtifactNeed]]:
+        """Return the unchecked products of a chain, each with the id of its artifact."""
+        return [
+            (artifact, ArtifactNeed(artifact=decode_artifact(name), scope=scope, is_declared=declared_at is not None))
+            for artifact, scope, name, declared_at in self._db.rows("unchecked_products", chain=chain)
+        ]
 
-    def note_put(self, run: RunId, artifact: str) -> None:
-        """The run says what it has put, each thing once."""
+    def record_product_check(self, chain: JobId, job: JobId, missing: Sequence[tuple[int, str]], now: datetime) -> None:
+        """Record which declared products are missing after a success, by id and name."""
+        if missing:
+            self._db.run("mark_products_missing", chain=chain, artifacts=[artifact for artifact, _ in missing])
+            data = {"artifacts": [name for _, name in missing]}
+            self.emit(Event(kind="job.products_missing", at=to_micros(now), cause="artifact", job=job, data=data))
+        self._db.run("clear_product_checks", chain=chain)
+
+    def put_artifact(self, artifact: int, payload: str | None, job: JobId | None, now: datetime) -> None:
+        self._db.run("put_artifact", artifact=artifact, payload=payload, job=job, now=to_micros(now))
+
+    def withdraw_artifacts_of_job(self, job: JobId) -> None:
+        """Withdraw the artifacts that a failed job put."""
+        self.wake_needing([row[0] for row in self._db.rows("withdraw_artifacts_of_job", job=job)])
+
+    def withdraw_artifact(self, artifact: int) -> PutArtifact | None:
+        """Withdraw the put artifact with this id and return it, or None if it was not put."""
+        withdrawn = next(iter(self._read_put_artifacts("find_put_artifact", artifact=artifact)), None)
+        if withdrawn is not None:
+            self._db.run("put_artifact", artifact=artifact, payload=None, job=None, now=None)
+            self.wake_needing([artifact])
+        return withdrawn
+
+    def record_put(self, run: RunId, artifact: str) -> None:
+        """Add an artifact to the list of artifacts that a run has put, without repeats."""
         ((text,),) = self._db.rows("artifacts_of_run", run=run)
-        known = msgspec.json.decode(text, type=list[str]) if text else []
-        if artifact not in known:
-            amended = amend(artifacts=msgspec.json.encode([*known, artifact]).decode())
+        recorded = decode_or_default(text, list[str], []) if text else []
+        if artifact not in recorded:
+            amended = amend(artifacts=msgspec.json.encode([*recorded, artifact]).decode())
             self._db.run("set_artifacts_of_run", run=run, **amended)
 
     def emit_put(
-        self, artifact: str, job: JobId | None, run: RunId | None, now: datetime, actor: str | None, *,
-        is_back: bool = False,
-    ) -> None:  # fmt: skip
-        kind = "artifact.removed" if is_back else "artifact.put"
+        self,
+        artifact: str,
+        job: JobId | None,
+        run: RunId | None,
+        now: datetime,
+        actor: str | None,
+        *,
+        is_removed: bool = False,
+    ) -> None:
+        kind = "artifact.removed" if is_removed else "artifact.put"
         data = {"artifact": artifact}
-        event = Event(kind=kind, at=to_stored(now), cause="artifact", actor=actor, job=job, run=run, data=data)
+        event = Event(kind=kind, at=to_micros(now), cause="artifact", actor=actor, job=job, run=run, data=data)
         self.emit(event)

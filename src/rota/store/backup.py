@@ -1,17 +1,17 @@
-"""A backup is one SQLite file, whichever database the store is on: the records as they are at one moment."""
+"""Backups. A backup is one SQLite file with a snapshot of the records, whichever database the store uses."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from rota.store.copy import Progress, copy_snapshot
+from rota.store.copy import CopyProgress, copy_snapshot
 from rota.store.port import Store
 from rota.store.sqlite.backup import copy_file
 from rota.store.sqlite.store import SqliteStore
 
 
-def back_up_records(source: Store, target: Path, progress: Progress) -> None:
-    """Into a new file. A scheduler may be at work on the source; it is not held up."""
+def back_up_records(source: Store, target: Path, progress: CopyProgress) -> None:
+    """Copy the records into a new file. A scheduler may use the source meanwhile; it is not blocked."""
     if isinstance(source, SqliteStore):
         copy_file(source.path, target, lambda done, total: progress("pages", done, total))
     else:

@@ -1,112 +1,156 @@
-"""Stores pauses, and finds whom a pause, a breaker or a clearing concerns.
+"""Storage of pauses, and search for the jobs that a pause, a breaker or a clear operation affects.
 
-What is held is not written to each job. A job without locks stands in its lane, which the plan passes over as a whole;
-one with locks is parked (queued, in no lane), for it must not stand in the queues of its locks, and is marked when what
-held it is over.
+A pause does not mark the jobs that it holds. A job without locks stays in its lane, which the plan skips as a whole. A
+job with locks is parked: it is queued but in no lane, because it must not block the queues of its locks. It wakes up
+when the hold ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 import msgspec
 
-from rota.core.breaker import keys_of
-from rota.core.control import Pause, Pauses, scopes_of
+from rota.core.breaker import breaker_keys
+from rota.core.control import Pause, PauseState, scopes_of
 from rota.core.event import Event
+from rota.core.pool import PoolDemand, PoolSizes
 from rota.core.queue import Rank
 from rota.ids import JobId, LaneId
 from rota.store.database import Database
-from rota.store.event import Emitting
-from rota.store.moment import from_stored, to_stored
-from rota.store.snapshot import decode_draws
+from rota.store.event import EventWriter
+from rota.store.snapshot import decode_demand
+from rota.store.timestamp import from_micros, to_micros
 
-ALL = 2**31
+NO_LIMIT = 2**31
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """A lane, by what its jobs stand under."""
+class LaneScope(msgspec.Struct, frozen=True, kw_only=True):
+    """Lane with the scopes and breakers of its jobs."""
 
     lane: LaneId
     scopes: tuple[str, ...]
-    keys: tuple[str, ...]
+    breaker_keys: tuple[str, ...]
     flow: str
-    ready: int
+    demand: PoolDemand
+    ready_count: int
 
 
 class ControlRecords:
     _db: Database
 
-    def places(self) -> list[Place]:
-        """Every lane there is: they are few, however many jobs there are."""
+    def lane_scopes(self) -> list[LaneScope]:
+        """Return all lanes. Their number does not grow with the number of jobs."""
         return [
-            Place(
+            LaneScope(
                 lane=LaneId(lane),
-                scopes=scopes_of(decode_draws(draws) or {}, type_, flow, target),
-                keys=keys_of(type_, target),
+                demand=decode_demand(demand) or {},
+                scopes=scopes_of(decode_demand(demand) or {}, type_, flow, target),
+                breaker_keys=breaker_keys(type_, target),
                 flow=flow,
-                ready=ready,
+                ready_count=ready,
             )
-            for lane, draws, type_, flow, target, ready in self._db.rows("places")
+            for lane, demand, type_, flow, target, ready in self._db.rows("lane_scopes")
         ]
 
     def lanes_under(self, scope: str) -> list[LaneId]:
-        return [place.lane for place in self.places() if scope in place.scopes]
+        return [lane.lane for lane in self.lane_scopes() if scope in lane.scopes]
 
     def pause_of(self, scope: str) -> Pause | None:
         rows = self._db.rows("pause_of", scope=scope)
-        return Pause(by=rows[0][0], at=from_stored(rows[0][1])) if rows else None
+        return Pause(actor=rows[0][0], at=from_micros(rows[0][1])) if rows else None
 
-    def count_paused(self, pauses: Pauses) -> tuple[int, int]:
-        """Jobs that a pause or a breaker holds: those in lanes, and those that are parked."""
-        if not pauses.scopes and not pauses.breakers.states and pauses.held is None:
+    def count_paused(self, pauses: PauseState) -> tuple[int, int]:
+        """Count the jobs that a pause or a breaker holds: those in lanes, and the parked ones."""
+        if not pauses.scopes and not pauses.breakers.states and pauses.hold_text is None:
             return 0, 0
-        in_lanes = sum(place.ready for place in self.places() if pauses.are_over(place.scopes, place.keys))
-        return in_lanes, int(self._db.rows("count_parked")[0][0])
+        paused = [lane for lane in self.lane_scopes() if pauses.is_paused(lane.scopes, lane.breaker_keys)]
+        if not paused:
+            return 0, 0
+        parked = self._db.rows("count_parked", lanes=[lane.lane for lane in paused])
+        return sum(lane.ready_count for lane in paused), int(parked[0][0])
 
-    def nearest(self) -> JobId | None:
-        """Of the jobs that wait, the one that is nearest to its start: the first that is ready or held where it
-        reserves nothing, else the one whose delay is over first, else the first in the queue."""
+    def oversized_lanes(self, limits: PoolSizes) -> dict[LaneId, str]:
+        """Return the lanes whose demand exceeds the size of a pool, each with the reason."""
+        reasons = {}
+        for lane in self.lane_scopes():
+            reason = limits.describe_oversize(lane.demand)
+            if reason is not None:
+                reasons[lane.lane] = reason
+        return reasons
+
+    def count_oversized(self, limits: PoolSizes, pauses: PauseState) -> int:
+        """Count the jobs that pass every gate but the size of a pool, and that no pause holds."""
+        return sum(
+            lane.ready_count
+            for lane in self.lane_scopes()
+            if limits.find_oversized_pool(lane.demand) is not None
+            and not pauses.is_paused(lane.scopes, lane.breaker_keys)
+        )
+
+    def queued_in_lanes(self, lanes: Iterable[LaneId], limit: int) -> list[tuple[JobId, LaneId]]:
+        """Return up to `limit` queued jobs of these lanes, in queue order, each with its lane."""
+        jobs: list[tuple[tuple[int, ...], LaneId]] = []
+        for lane in lanes:
+            jobs.extend((tuple(rank), lane) for rank in self._db.rows("queued_in_lane", lane=lane, limit=limit))
+            if len(jobs) >= limit:
+                break
+        return [(JobId(rank[-1]), lane) for rank, lane in sorted(jobs)[:limit]]
+
+    def next_to_start(self) -> JobId | None:
+        """Return the waiting job that is closest to its start.
+
+        This is the first job that no dependency, delay or lock blocks, else the job whose delay ends first, else the
+        first job of the queue.
+        """
         rows = self._db.rows("first_queued") or self._db.rows("first_due") or self._db.rows("first_waiting")
         return JobId(rows[0][0]) if rows else None
 
+    def clearable(
+        self, lanes: Sequence[LaneId], *, max_id: JobId, after: Sequence[int], limit: int
+    ) -> list[ClearableJob]:
+        """Return the next waiting jobs of these lanes after a rank, in queue order, with ids up to `max_id`."""
+        names = ("precedence", "position", "created_at", "job")
+        rank = dict(zip(names, after, strict=True))
+        rows = self._db.rows("clearable", lanes=list(lanes), max_id=max_id, limit=limit, **rank) if lanes else ()
+        return [ClearableJob(rank=Rank(*row[:4]), chain=JobId(row[4])) for row in rows]
 
-class Pausing(Emitting, ControlRecords):
-    def pause(self, scope: str, *, by: str, now: datetime) -> None:
-        self._db.run("add_pause", scope=scope, by=by, at=to_stored(now))
-        self._tell("paused", scope, by, now)
+    def count_clearable(self, lanes: Sequence[LaneId]) -> tuple[int, JobId | None]:
+        """Return the number of waiting jobs of these lanes, and the latest of them."""
+        rows = self._db.rows("count_clearable", lanes=list(lanes)) if lanes else [(0, None)]
+        count, last = rows[0]
+        return count, None if last is None else JobId(last)
 
-    def resume(self, scope: str, *, by: str, now: datetime) -> None:
+
+class PauseWriter(EventWriter, ControlRecords):
+    def pause(self, scope: str, *, actor: str, now: datetime) -> None:
+        self._db.run("add_pause", scope=scope, paused_by=actor, paused_at=to_micros(now))
+        self._emit_scheduler_event("paused", scope, actor, now)
+
+    def resume(self, scope: str, *, actor: str, now: datetime) -> None:
         self._db.run("remove_pause", scope=scope)
-        self._tell("resumed", scope, by, now)
+        self._emit_scheduler_event("resumed", scope, actor, now)
 
-    def cleared(self, scope: str, jobs: int, *, by: str, now: datetime) -> None:
-        self._tell("cleared", scope, by, now, jobs=jobs)
+    def emit_cleared(self, scope: str, jobs: int, *, actor: str, now: datetime) -> None:
+        self._emit_scheduler_event("cleared", scope, actor, now, jobs=jobs)
 
-    def _tell(self, what: str, scope: str, by: str, now: datetime, **data: object) -> None:
+    def _emit_scheduler_event(self, kind: str, scope: str, actor: str, now: datetime, **data: object) -> None:
         event = Event(
-            kind=f"scheduler.{what}", at=to_stored(now), cause="control", actor=by, data={"scope": scope, **data}
+            kind=f"scheduler.{kind}", at=to_micros(now), cause="control", actor=actor, data={"scope": scope, **data}
         )
         self.emit(event)
 
-    def stir_contending(self, lanes: Sequence[LaneId]) -> None:
-        """What is held gives up its turn in the queues of its locks, so that others pass it."""
+    def wake_contending(self, lanes: Sequence[LaneId]) -> None:
+        """Wake the jobs of these lanes that are in lock queues, so that they leave them and other jobs can pass."""
         if lanes:
-            self._db.run("stir_contending", lanes=list(lanes))
+            self._db.run("wake_contending", lanes=list(lanes))
 
-    def stir_parked(self, lanes: Sequence[LaneId], limit: int = ALL) -> bool:
-        """Whether there were any."""
-        return bool(lanes and self._db.run("stir_parked", lanes=list(lanes), limit=limit))
-
-    def clearable(self, lanes: Sequence[LaneId], *, upto: JobId, behind: Sequence[int], limit: int) -> list[Clearable]:
-        """The next jobs of these lanes that wait, in queue order behind a rank; none that came later than `upto`."""
-        names = ("precedence", "position", "created_at", "job")
-        rank = dict(zip(names, behind, strict=True))
-        rows = self._db.rows("clearable", lanes=list(lanes), upto=upto, limit=limit, **rank) if lanes else ()
-        return [Clearable(rank=Rank(*row[:4]), chain=JobId(row[4])) for row in rows]
+    def wake_parked(self, lanes: Sequence[LaneId], limit: int = NO_LIMIT) -> bool:
+        """Wake parked jobs of these lanes. Return whether there were any."""
+        return bool(lanes and self._db.run("wake_parked", lanes=list(lanes), limit=limit))
 
 
-class Clearable(msgspec.Struct, frozen=True, kw_only=True):
+class ClearableJob(msgspec.Struct, frozen=True, kw_only=True):
     rank: Rank
     chain: JobId

@@ -1,8 +1,8 @@
-"""One store's content into another, of either kind: a user outgrows SQLite with the queue intact.
+"""Copying the content of one store into another, of either kind, so that a queue can move from SQLite to PostgreSQL.
 
-All tables there are, in one transaction of the target, which must be new. Ids and numbers stay what they
-were, and so does what comes next: numbers that were given once are not given again. Both sides are opened as
-a scheduler opens them, so neither can have one at work meanwhile, and both have this version's schema.
+All tables are copied in one transaction of the target, which must be new. Ids stay the same and are never reused.
+Both stores are opened as a scheduler opens them, so no scheduler can use them meanwhile, and both have the schema of
+this version.
 """
 
 from __future__ import annotations
@@ -11,39 +11,41 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 
 from rota.errors import Conflict, StoreError
-from rota.store.database import Bulk
+from rota.store.database import BulkTables
 from rota.store.port import Store
 from rota.store.session import Reader, Session
 
-Progress = Callable[[str, int, int], None]
-"""Told the table, how many of its rows are copied, and how many there are."""
+CopyProgress = Callable[[str, int, int], None]
+"""Callback with the table, the number of its copied rows and their total."""
 
 _META = "meta"
-_SEEDED = ("sequence",)
-"""Tables that have rows in a new store already; the source's take their place."""
-_OWN = ("schema_version", "turn", "home", "home_place")
-"""What a store says of itself alone."""
+_SEEDED_TABLES = ("sequence",)
+"""Tables that have rows in a new store. The rows of the source replace them."""
+_STORE_SPECIFIC_KEYS = ("schema_version", "schema_digest", "turn", "home", "home_location")
+"""Keys of `meta` that describe one store only and are not copied."""
 
 
-def migrate(store: Store) -> int:
-    """Bring a store to this version's schema; which one that is."""
+def migrate_store(store: Store) -> int:
+    """Migrate a store to the schema of this version and return the version number."""
     with closing(store.session()) as session:
         return int(session.meta("schema_version") or 0)
 
 
-def copy(source: Store, target: Store, progress: Progress = lambda _table, _done, _all: None) -> Mapping[str, int]:
-    """How many rows of each table were copied."""
+def copy_store(
+    source: Store, target: Store, progress: CopyProgress = lambda _table, _done, _all: None
+) -> Mapping[str, int]:
+    """Copy a store that no scheduler uses. Return the number of copied rows of each table."""
     with closing(source.session()):
         return copy_snapshot(source, target, progress)
 
 
-def copy_snapshot(source: Store, target: Store, progress: Progress) -> Mapping[str, int]:
-    """The same of a source that a scheduler may be at work on: what is copied is of one moment."""
+def copy_snapshot(source: Store, target: Store, progress: CopyProgress) -> Mapping[str, int]:
+    """Copy a snapshot of a store that a scheduler may use meanwhile. Return the number of copied rows of each table."""
     with closing(source.reader()) as reader, closing(target.session()) as session:
-        with reader.reading():
+        with reader.read_transaction():
             session.begin()
             try:
-                copied = _copy_tables(reader.bulk(), session.bulk(), progress)
+                copied = _copy_tables(reader.bulk_tables(), session.bulk_tables(), progress)
                 _copy_meta(reader, session)
                 session.commit()
             except BaseException:
@@ -52,41 +54,44 @@ def copy_snapshot(source: Store, target: Store, progress: Progress) -> Mapping[s
         return copied
 
 
-def _copy_tables(source: Bulk, target: Bulk, progress: Progress) -> Mapping[str, int]:
+def _copy_tables(source: BulkTables, target: BulkTables, progress: CopyProgress) -> Mapping[str, int]:
     tables = {table: columns for table, columns in target.tables().items() if table != _META}
-    _check_same(source, target)
-    _check_empty(target, tables)
+    _check_same_tables(source, target)
+    _check_empty_tables(target, tables)
     copied = {}
     for table, columns in tables.items():
-        total, done = source.count(table), 0
-        if table in _SEEDED:
-            target.clear(table)
+        total, done = source.count_rows(table), 0
+        if table in _SEEDED_TABLES:
+            target.delete_rows(table)
         progress(table, 0, total)
-        for page in source.scan(table, columns):
-            target.fill(table, columns, page)
+        for page in source.scan_rows(table, columns):
+            target.insert_rows(table, columns, page)
             done += len(page)
             progress(table, done, total)
-        if not done == total == target.count(table):
-            raise StoreError(f"of {total} rows of {table}, {target.count(table)} arrived; nothing was copied")
+        if not done == total == target.count_rows(table):
+            raise StoreError(f"{target.count_rows(table)} of {total} rows of {table} were copied; nothing was stored")
         copied[table] = done
     return copied
 
 
-def _check_same(source: Bulk, target: Bulk) -> None:
-    here, there = ({table: set(columns) for table, columns in side.tables().items()} for side in (source, target))
-    if here != there:
-        different = sorted(table for table in {*here, *there} if here.get(table) != there.get(table))
-        raise StoreError(f"the two stores do not have the same tables: {', '.join(different)}")
+def _check_same_tables(source: BulkTables, target: BulkTables) -> None:
+    source_tables, target_tables = (
+        {table: set(columns) for table, columns in store.tables().items()} for store in (source, target)
+    )
+    if source_tables != target_tables:
+        tables = {*source_tables, *target_tables}
+        different = sorted(table for table in tables if source_tables.get(table) != target_tables.get(table))
+        raise StoreError(f"the tables of the two stores differ: {', '.join(different)}")
 
 
-def _check_empty(target: Bulk, tables: Mapping[str, object]) -> None:
+def _check_empty_tables(target: BulkTables, tables: Mapping[str, object]) -> None:
     for table in tables:
-        if table not in _SEEDED and target.count(table):
-            raise Conflict(f"the store to copy into is not empty: it has rows in {table}; name a new one")
+        if table not in _SEEDED_TABLES and target.count_rows(table):
+            raise Conflict(f"the target store is not empty: it has rows in {table}; use a new store")
 
 
 def _copy_meta(source: Reader, target: Session) -> None:
-    for page in source.bulk().scan(_META, ("key", "value")):
+    for page in source.bulk_tables().scan_rows(_META, ("key", "value")):
         for key, value in page:
-            if key not in _OWN:
+            if key not in _STORE_SPECIFIC_KEYS:
                 target.set_meta(key, value)

@@ -1,7 +1,6 @@
-"""What the store needs of a database driver: named statements, one transaction, savepoints.
+"""Port of a database driver: named statements, one transaction, savepoints.
 
-A failure of the database reaches the callers as `StorageFull` or `StoreError`, whichever driver it is; one that
-passes by itself, as `StoreAway`.
+Every driver raises its errors as `StorageFull`, as `StoreUnavailable` if the failure is temporary, or as `StoreError`.
 """
 
 from __future__ import annotations
@@ -13,88 +12,94 @@ from typing import Any, Protocol
 from rota.errors import StoreError
 
 Row = tuple[Any, ...]
-Tables = Mapping[str, tuple[str, ...]]
-"""The columns of each table."""
-PAGE = 2000
-"""Rows of a table under way at once."""
+TableColumns = Mapping[str, tuple[str, ...]]
+"""Columns of each table."""
+PAGE_ROWS = 2000
+"""Rows of a table that a bulk copy holds in memory at once."""
 
 
-class CannotGoOn(StoreError):
-    """To try again would be wrong: the scheduler stops, and the one that comes after it recovers."""
+class FatalStoreError(StoreError):
+    """Failure after which a retry would be wrong: the scheduler stops, and its successor recovers."""
 
 
-class Superseded(CannotGoOn):
-    """Another scheduler has the store now."""
+class SupersededError(FatalStoreError):
+    """Another scheduler has taken over the store."""
 
 
-class OutcomeUnknown(CannotGoOn):
-    """The last turn was stored or not, and there is no way to tell."""
+class UnknownOutcomeError(FatalStoreError):
+    """The connection was lost during a commit, and its outcome cannot be determined."""
 
 
-class Bulk(Protocol):
-    """Whole tables, inside the transaction that is open."""
+class BulkTables(Protocol):
+    """Access to whole tables, inside the open transaction."""
 
-    def tables(self) -> Tables:
-        """Each behind those it refers to."""
+    def tables(self) -> TableColumns:
+        """Return the columns of each table. A table comes after the tables that it refers to."""
         ...
 
-    def count(self, table: str) -> int: ...
-    def scan(self, table: str, columns: Sequence[str]) -> Iterator[Sequence[Row]]: ...
-    def clear(self, table: str) -> None: ...
-    def fill(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None: ...
+    def count_rows(self, table: str) -> int: ...
+    def scan_rows(self, table: str, columns: Sequence[str]) -> Iterator[Sequence[Row]]: ...
+    def delete_rows(self, table: str) -> None: ...
+    def insert_rows(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None: ...
 
 
 class Database(Protocol):
     def rows(self, name: str, /, **values: Any) -> list[Row]:
-        """All rows of the statement called `name`."""
+        """Return the rows of a named statement."""
         ...
 
     def run(self, name: str, /, **values: Any) -> int:
-        """Run it; how many rows it touched."""
+        """Execute a named statement and return the number of affected rows."""
         ...
 
     def run_many(self, name: str, values: Sequence[Mapping[str, Any]], /) -> int:
-        """Run it once for each; how many rows they touched in all."""
+        """Execute a named statement once for each set of values and return the total number of affected rows."""
         ...
 
-    def put_off(self, name: str, values: Sequence[Mapping[str, Any]], /) -> None:
-        """The same, together with all else that is put off, before anything else is done here. Statements come in the
-        order in which they were first put off, so what refers to rows of another comes behind it."""
+    def buffer(self, name: str, values: Sequence[Mapping[str, Any]], /) -> None:
+        """Queue a `run_many` until the next flush.
+
+        A flush happens before any other statement. Buffered statements run in the order in which their names were first
+        buffered, so a row must be buffered after the rows that it refers to.
+        """
         ...
 
-    def catch_up(self) -> None:
-        """Do now what was put off."""
+    def flush(self) -> None:
+        """Execute the buffered statements."""
         ...
 
     def begin(self) -> bool:
-        """Whether the connection was lost meanwhile: then what happened may not have been heard of."""
+        """Begin a write transaction. Return whether the connection was lost before, so that notifications may be
+        missing."""
         ...
 
     def commit(self) -> None:
-        """When this returns all of it is stored; when it raises nothing is."""
+        """Commit. On return everything is stored; on an exception nothing is."""
         ...
 
     def rollback(self) -> None: ...
 
     def savepoint(self) -> AbstractContextManager[None]:
-        """What happens inside is undone, and only that, when the block is left by an exception."""
+        """Return a context that undoes its own changes, and only these, if an exception leaves it."""
         ...
 
-    def reading(self) -> AbstractContextManager[None]:
-        """Statements inside see one moment of the database."""
+    def read_transaction(self) -> AbstractContextManager[None]:
+        """Return a context in which all statements see the same snapshot of the database."""
         ...
 
-    def own_epoch(self, epoch: int) -> None:
-        """Transactions are this epoch's from now on; where a later one has been raised they are refused."""
+    def set_fencing_epoch(self, epoch: int) -> None:
+        """Set the epoch of all further transactions. They are refused once a later epoch is stored."""
         ...
 
     def fileno(self) -> int:
-        """Readable when the database has something to say unasked; -1 where it never has."""
+        """Return a descriptor that becomes readable when the database sends a notification, or -1 if it never sends
+        one."""
         ...
 
-    def hear(self) -> bool:
-        """Take in what it said; whether that is news: somebody else changed the store, or the connection is lost."""
+    def poll_notifications(self) -> bool:
+        """Consume the pending notifications. Return whether another client changed the store or the connection was
+        lost."""
         ...
 
-    def bulk(self) -> Bulk: ...
+    def bulk_tables(self) -> BulkTables: ...
     def close(self) -> None: ...

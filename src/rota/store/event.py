@@ -1,7 +1,8 @@
-"""Events: gathered during a transaction and written once before its commit; read back in order, with their numbers.
+"""Storage of events. A transaction collects them and writes them once, before its commit; readers get them in order,
+with their sequence numbers.
 
-Only one writes, a transaction at a time, so numbers become visible in their order: who has read up to one of them has
-missed nothing before it.
+Only one session writes, one transaction at a time, so numbers become visible in ascending order. A reader that has read
+up to one number has missed no event before it.
 """
 
 from __future__ import annotations
@@ -14,40 +15,40 @@ from typing import Any
 
 import msgspec
 
-from rota.core.event import Entry, Event, Wanted
+from rota.core.event import Event, EventEntry, EventFilter
 from rota.errors import InvalidInput
-from rota.ids import JobId, RunId, parse_group, parse_slot, show_group, show_slot
+from rota.ids import JobId, RunId, format_group_id, format_reservation_id, parse_group_id, parse_reservation_id
 from rota.store.database import Database, Row
-from rota.store.number import Numbering
-from rota.store.readable import readable
+from rota.store.decoding import decode_or_default
+from rota.store.id_allocation import IdAllocator
 
 _encode = msgspec.json.Encoder().encode
-_SPAN = 20_000
-"""Numbers gone through in one read, however few of them are wanted: no read takes long."""
-_ROWS = 500
-"""Read at least, where there are so many: most may turn out not to be wanted."""
+_MAX_SEQ_SPAN = 20_000
+"""Maximum range of numbers that one read scans, however few of them match, so that no read takes long."""
+_MIN_ROWS = 500
+"""Minimum number of rows that one read fetches, because most may not match the filter."""
 
 
-class Emitting(Numbering):
-    """What a savepoint undoes, it undoes of the events and numbers too."""
+class EventWriter(IdAllocator):
+    """Collector of the events of a transaction. A savepoint that is undone also undoes its events and ids."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self._events: list[Event] = []
         self.last_seq = 0
-        """The number of the last event that this session has written."""
+        """Number of the last event that this session wrote."""
 
     def emit(self, event: Event) -> None:
         self._events.append(event)
 
     @property
-    def gathered(self) -> Sequence[Event]:
-        """What has happened in this transaction so far."""
+    def pending_events(self) -> Sequence[Event]:
+        """Events of the open transaction so far."""
         return self._events
 
     def _write_events(self) -> None:
-        first = self.take("event", len(self._events))
-        self._db.run_many("add_event", [_row(first + n, event) for n, event in enumerate(self._events)])
+        first = self.allocate_ids("event", len(self._events))
+        self._db.run_many("add_event", [_event_row(first + n, event) for n, event in enumerate(self._events)])
         self.last_seq = first + len(self._events) - 1
 
     @contextmanager
@@ -58,11 +59,11 @@ class Emitting(Numbering):
                 yield
         except BaseException:
             del self._events[kept:]
-            self._forget_numbers()
+            self._clear_id_caches()
             raise
 
 
-def _row(seq: int, event: Event) -> dict[str, object]:
+def _event_row(seq: int, event: Event) -> dict[str, object]:
     return {
         "seq": seq,
         "at": event.at,
@@ -71,57 +72,68 @@ def _row(seq: int, event: Event) -> dict[str, object]:
         "actor": event.actor,
         "job": event.job,
         "run": event.run,
-        "data": _encode(_data(event)).decode() if event.data or event.slot is not None else "{}",
+        "data": _encode(_event_data(event)).decode() if event.data or event.reservation is not None else "{}",
     }
 
 
-def _data(event: Event) -> Mapping[str, object]:
-    """A slot has no column of its own: most events are of jobs."""
-    return event.data if event.slot is None else {**event.data, "slot": show_slot(event.slot)}
+def _event_data(event: Event) -> Mapping[str, object]:
+    """Return the data to store. Reservations have no column, because most events are about jobs."""
+    return (
+        event.data
+        if event.reservation is None
+        else {**event.data, "reservation": format_reservation_id(event.reservation)}
+    )
 
 
 class EventRecords:
     _db: Database
 
-    def head(self) -> int:
-        """The last number that was given out."""
+    def head_seq(self) -> int:
+        """Return the highest event number in use."""
         return max(int(number) for (number,) in self._db.rows("next_event") if number is not None) - 1
 
-    def entries(self, wanted: Wanted, *, since: int, limit: int) -> tuple[list[Entry], int]:
-        """The next that are wanted, and up to where that is all."""
-        head, most = self.head(), max(limit, _ROWS)
-        if wanted.chains:
-            jobs = [job for job, _ in self.members_of(wanted.chains)]
-            rows, upto = self._rows_of_jobs(jobs, since, most), head
+    def entries(self, event_filter: EventFilter, *, since: int, limit: int) -> tuple[list[EventEntry], int]:
+        """Return the next events that match the filter, and the number up to which this is complete."""
+        head, max_rows = self.head_seq(), max(limit, _MIN_ROWS)
+        if event_filter.chains:
+            jobs = [job for job, _ in self.jobs_of_chains(event_filter.chains)]
+            rows, until = self._rows_of_jobs(jobs, since, max_rows), head
         else:
-            upto = min(head, since + _SPAN)
-            rows = self._rows(wanted, since, upto, most)
-        found = [entry for entry in map(_entry, rows) if wanted.wants(entry)]
-        if len(found) > limit:
-            return found[:limit], found[limit - 1].seq
-        return found, rows[-1][0] if len(rows) == most else max(since, upto)
+            until = min(head, since + _MAX_SEQ_SPAN)
+            rows = self._rows(event_filter, since, until, max_rows)
+        entries = [entry for entry in map(_entry_from_row, rows) if event_filter.matches(entry)]
+        if len(entries) > limit:
+            return entries[:limit], entries[limit - 1].seq
+        return entries, rows[-1][0] if len(rows) == max_rows else max(since, until)
 
-    def _rows(self, wanted: Wanted, since: int, upto: int, limit: int) -> list[Row]:
-        if wanted.group is not None:
-            mark = f'{{"group":"{show_group(wanted.group)}"%'
+    def _rows(self, event_filter: EventFilter, since: int, max_seq: int, limit: int) -> list[Row]:
+        if event_filter.group is not None:
+            prefix = f'{{"group":"{format_group_id(event_filter.group)}"%'
             return self._db.rows(
-                "entries_of_group", seq=since, upto=upto, limit=limit, group=wanted.group, mark=mark
-            )  # fmt: skip
-        if wanted.kinds:
-            return self._db.rows("entries_of_kinds", seq=since, upto=upto, limit=limit, kinds=sorted(wanted.kinds))
-        return self._db.rows("entries", seq=since, upto=upto, limit=limit)
+                "entries_of_group",
+                seq=since,
+                max_seq=max_seq,
+                limit=limit,
+                group=event_filter.group,
+                group_prefix=prefix,
+            )
+        if event_filter.kinds:
+            return self._db.rows(
+                "entries_of_kinds", seq=since, max_seq=max_seq, limit=limit, kinds=sorted(event_filter.kinds)
+            )
+        return self._db.rows("entries", seq=since, max_seq=max_seq, limit=limit)
 
     def _rows_of_jobs(self, jobs: Collection[JobId], since: int, limit: int) -> list[Row]:
-        found = (self._db.rows("entries_of_job", job=job, seq=since, limit=limit) for job in jobs)
-        return list(islice(merge(*found, key=lambda row: int(row[0])), limit))
+        rows = (self._db.rows("entries_of_job", job=job, seq=since, limit=limit) for job in jobs)
+        return list(islice(merge(*rows, key=lambda row: int(row[0])), limit))
 
-    def members_of(self, chains: Collection[JobId]) -> list[tuple[JobId, JobId]]:
-        """The jobs of these chains, each with its chain."""
-        rows = self._db.rows("members_of_chains", chains=sorted(chains)) if chains else ()
+    def jobs_of_chains(self, chains: Collection[JobId]) -> list[tuple[JobId, JobId]]:
+        """Return the jobs of these chains, each with its chain."""
+        rows = self._db.rows("jobs_of_chains", chains=sorted(chains)) if chains else ()
         return [(JobId(job), JobId(chain)) for job, chain in rows]
 
 
-def event_of(row: Row) -> Event:
+def event_from_row(row: Row) -> Event:
     return Event(
         at=row[1],
         kind=row[2],
@@ -129,21 +141,21 @@ def event_of(row: Row) -> Event:
         actor=row[4],
         job=None if row[5] is None else JobId(row[5]),
         run=None if row[6] is None else RunId(row[6]),
-        data=readable(row[7], dict[str, Any], {}),
+        data=decode_or_default(row[7], dict[str, Any], {}),
     )
 
 
-def _entry(row: Row) -> Entry:
-    event = event_of(row)
-    group, slot = row[9], None
+def _entry_from_row(row: Row) -> EventEntry:
+    event = event_from_row(row)
+    group, reservation = row[9], None
     with suppress(InvalidInput):
         if "group" in event.data and event.job is None:
-            group = parse_group(str(event.data["group"]))
-        if "slot" in event.data:
-            slot = parse_slot(str(event.data["slot"]))
-    if group is not None or slot is not None:
-        event = msgspec.structs.replace(event, group=group, slot=slot)
-    return Entry(
+            group = parse_group_id(str(event.data["group"]))
+        if "reservation" in event.data:
+            reservation = parse_reservation_id(str(event.data["reservation"]))
+    if group is not None or reservation is not None:
+        event = msgspec.structs.replace(event, group=group, reservation=reservation)
+    return EventEntry(
         seq=row[0],
         event=event,
         chain=None if row[8] is None else JobId(row[8]),

@@ -1,15 +1,16 @@
-"""Finds what is old and referred to by nobody, and removes it, a bounded part in each transaction.
+"""Search for old rows that no other row refers to, and their removal, a bounded number in each transaction.
 
-What looks is a reader's business and may take its time. What removes asks again, in its own transaction, whether that
-still holds of each chain: meanwhile somebody may have submitted a job after it, or tried it again.
+A reader searches and may take its time. The session that removes checks each chain again in its own transaction,
+because a client may have submitted a dependent or a retry in between.
 
-Environments and lanes are stored once for many jobs. There is no index by which to ask who uses one, for every job
-would pay for it; so the jobs are gone through, a page at a time, by whoever looks, and those that came since by whoever
-removes. A job never changes its lane, and what an edited job uses its chain's spec has used before.
+Environments and lanes are shared by many jobs. An index from each to its jobs would cost every submit, so the search
+scans all jobs in pages, and the removal scans the jobs that were added since. This is complete: a job never changes its
+lane, and an edited job uses only environments that the spec of its chain used before.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
@@ -17,23 +18,27 @@ import msgspec
 
 from rota.core.breaker import BreakerPolicy
 from rota.core.event import Event
-from rota.core.gc import Chain, sort_out
-from rota.core.workspace import Workspace
+from rota.core.gc import EndedChain, partition_collectable
+from rota.core.workspace import WorkspaceSpec
 from rota.errors import NotFound
-from rota.ids import GroupId, JobId, show_job
-from rota.store.breaker import Breaking
+from rota.ids import GroupId, JobId, format_job_id
+from rota.store.breaker import BreakerWriter
 from rota.store.database import Database
-from rota.store.moment import from_stored, to_stored
+from rota.store.decoding import decode_or_default
+from rota.store.timestamp import from_micros, to_micros
 
-EVENTS_FROM = "events_from"
-"""In `meta`: the number from which on every event is still there."""
-LAST = "gc"
-"""In `meta`: when it was last done and what came of it."""
-DAILY = "gc_daily"
-"""In `meta`: when it was last done unasked."""
+FIRST_EVENT_KEY = "first_event"
+"""Key in `meta` of the lowest event number from which all events still exist."""
+LOST_JOBS_KEY = "lost_jobs"
+"""Key in `meta` of the ranges of jobs whose records were lost, such as `1-4,7-9`."""
+LAST_RUN_KEY = "gc_last_run"
+"""Key in `meta` of the time and the result of the last retention run."""
+LAST_DAILY_RUN_KEY = "gc_last_daily_run"
+"""Key in `meta` of the time of the last automatic retention run."""
 
-TOP = 2**62
-PAGE = 5_000
+MAX_ID = 2**62
+PAGE_ROWS = 5_000
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class RowCounts(msgspec.Struct, kw_only=True):
@@ -41,9 +46,9 @@ class RowCounts(msgspec.Struct, kw_only=True):
     runs: int = 0
     events: int = 0
     idempotency_keys: int = 0
-    surroundings: int = 0
+    environments: int = 0
     lanes: int = 0
-    slots: int = 0
+    reservations: int = 0
     groups: int = 0
     templates: int = 0
     deliveries: int = 0
@@ -54,219 +59,244 @@ class RowCounts(msgspec.Struct, kw_only=True):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
-class Removed(msgspec.Struct, frozen=True, kw_only=True):
+class RemovalResult(msgspec.Struct, frozen=True, kw_only=True):
     chains: frozenset[JobId]
     rows: RowCounts
 
 
-class Unused(msgspec.Struct, frozen=True, kw_only=True):
-    """What no job up to this one uses."""
+class UnusedRows(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows that no job up to `max_job` uses."""
 
-    upto: int
+    max_job: int
     lanes: list[int]
-    surroundings: list[int]
+    environments: list[int]
     artifacts: list[int]
 
 
 class GcRecords:
     _db: Database
 
-    def old_chains(self, below: int, *, until: datetime, limit: int) -> list[JobId]:
-        """Chains that may be old enough, the highest number first."""
-        rows = self._db.rows("old_chains", below=below, until=to_stored(until), limit=limit)
+    def old_chains(self, before_id: int, *, until: datetime, limit: int) -> list[JobId]:
+        """Return chains that may be old enough, with ids less than `before_id`, highest first."""
+        rows = self._db.rows("old_chains", before_id=before_id, until=to_micros(until), limit=limit)
         return [JobId(row[0]) for row in rows]
 
-    def chains_for_gc(self, ids: Sequence[JobId], *, settled: int) -> list[Chain]:
-        """In the order asked for; a chain with a job that something happened to after the event `settled` counts as
-        one that has not ended."""
+    def gc_chains(self, ids: Sequence[JobId], *, settled_seq: int) -> list[EndedChain]:
+        """Return these chains in the given order. A chain with an event after `settled_seq` counts as not ended."""
         members: dict[int, list[tuple[int, int | None]]] = {}
         for chain, job, finished_at in self._db.rows("chain_members", chains=list(ids)):
             members.setdefault(chain, []).append((job, finished_at))
         referrers: dict[int, set[JobId]] = {}
         for chain, other in self._db.rows("chain_referrers", chains=list(ids)):
             referrers.setdefault(chain, set()).add(JobId(other))
-        named = {row[0] for row in self._db.rows("named_chains", chains=list(ids))}
-        jobs = [job for each in members.values() for job, _ in each]
-        fresh = {row[0] for row in self._db.rows("touched_since", ids=jobs, seq=settled)} if jobs else set()
+        referenced = {row[0] for row in self._db.rows("referenced_chains", chains=list(ids))}
+        jobs = [job for chain_jobs in members.values() for job, _ in chain_jobs]
+        recent = {row[0] for row in self._db.rows("jobs_touched_since", ids=jobs, seq=settled_seq)} if jobs else set()
         return [
-            Chain(
+            EndedChain(
                 id=chain,
                 jobs=tuple(JobId(job) for job, _ in sorted(members[chain])),
-                ended_at=_last_end(members[chain], fresh),
+                ended_at=_last_end(members[chain], recent),
                 referrers=frozenset(referrers.get(chain, ())),
-                is_named=chain in named,
+                is_referenced_elsewhere=chain in referenced,
             )
             for chain in ids
             if chain in members
         ]
 
-    def rows_of(self, jobs: Sequence[JobId]) -> RowCounts:
-        """What would go with these jobs."""
+    def count_rows_of(self, jobs: Sequence[JobId]) -> RowCounts:
+        """Count the rows that a removal of these jobs removes."""
         ((runs,),) = self._db.rows("count_runs_of", ids=list(jobs))
         ((events,),) = self._db.rows("count_events_of", ids=list(jobs))
         return RowCounts(jobs=len(jobs), runs=runs, events=events)
 
-    def old_answers(self, until: datetime) -> list[str]:
-        """The keys of answers given before that."""
+    def old_response_keys(self, until: datetime) -> list[str]:
+        """Return the idempotency keys whose responses are older than `until`."""
         old: list[str] = []
-        key = ""
-        while page := self._db.rows("answers_from", key=key, limit=PAGE):
-            old += [each for each, at in page if at < to_stored(until)]
-            key = page[-1][0]
+        last_key = ""
+        while page := self._db.rows("response_keys", key=last_key, limit=PAGE_ROWS):
+            old += [key for key, at in page if at < to_micros(until)]
+            last_key = page[-1][0]
         return old
 
-    def answers_of_status(self, status: int) -> list[tuple[str, str]]:
-        """Key and body of each."""
-        found: list[tuple[str, str]] = []
-        key = ""
-        while page := self._db.rows("answers_of_status", key=key, told=status, limit=PAGE):
-            found += [(each, body) for each, body in page]
-            key = page[-1][0]
-        return found
+    def responses_with_status(self, status: int) -> list[tuple[str, str]]:
+        """Return the key and the body of every stored response with this status."""
+        responses: list[tuple[str, str]] = []
+        last_key = ""
+        while page := self._db.rows("responses_with_status", key=last_key, status=status, limit=PAGE_ROWS):
+            responses += [(key, body) for key, body in page]
+            last_key = page[-1][0]
+        return responses
 
-    def answers_among(self, keys: Sequence[str], status: int) -> list[tuple[str, str]]:
-        """The same of some keys."""
-        rows = self._db.rows("answers_among", keys=list(keys), told=status) if keys else []
+    def responses_for_keys(self, keys: Sequence[str], status: int) -> list[tuple[str, str]]:
+        """Return the key and the body of the stored responses with this status, for these keys only."""
+        rows = self._db.rows("responses_for_keys", keys=list(keys), status=status) if keys else []
         return [(key, body) for key, body in rows]
 
     def old_jobless_events(self, until: datetime) -> list[int]:
         old: list[int] = []
-        seq = 0
-        while page := self._db.rows("jobless_events", seq=seq, limit=PAGE):
-            old += [each for each, at in page if at < to_stored(until)]
-            seq = page[-1][0]
+        last_seq = 0
+        while page := self._db.rows("jobless_events", seq=last_seq, limit=PAGE_ROWS):
+            old += [seq for seq, at in page if at < to_micros(until)]
+            last_seq = page[-1][0]
         return old
 
-    def old_groups(self, until: datetime, gone: Collection[JobId] = ()) -> list[GroupId]:
-        """Groups that were over before that and have no member left but those of the chains `gone`."""
-        left: dict[GroupId, bool] = {}
-        for group, chain in self._db.rows("old_groups", until=to_stored(until)):
-            left[group] = left.get(group, False) or (chain is not None and chain not in gone)
-        return [group for group, has_members in left.items() if not has_members]
+    def old_groups(self, until: datetime, removed_chains: Collection[JobId] = ()) -> list[GroupId]:
+        """Return the groups that ended before `until` and have no member outside `removed_chains`."""
+        has_members: dict[GroupId, bool] = {}
+        for group, chain in self._db.rows("old_groups", until=to_micros(until)):
+            is_member = chain is not None and chain not in removed_chains
+            has_members[group] = has_members.get(group, False) or is_member
+        return [group for group, is_in_use in has_members.items() if not is_in_use]
 
-    def unused(self) -> Unused:
+    def find_unused_rows(self) -> UnusedRows:
         lanes = {row[0] for row in self._db.rows("lane_ids")}
-        surroundings = {row[0] for row in self._db.rows("surroundings_ids")}
-        upto = 0
-        while page := self._db.rows("uses_from", job=upto, limit=PAGE):
+        environments = {row[0] for row in self._db.rows("environment_ids")}
+        max_job = 0
+        while page := self._db.rows("lane_and_environment_uses", job=max_job, limit=PAGE_ROWS):
             lanes.difference_update(row[1] for row in page)
-            surroundings.difference_update(row[2] for row in page)
-            upto = page[-1][0]
-        artifacts = [row[0] for row in self._db.rows("idle_artifacts")]
-        return Unused(upto=upto, lanes=sorted(lanes), surroundings=sorted(surroundings), artifacts=artifacts)
+            environments.difference_update(row[2] for row in page)
+            max_job = page[-1][0]
+        artifacts = [row[0] for row in self._db.rows("unused_artifacts")]
+        return UnusedRows(max_job=max_job, lanes=sorted(lanes), environments=sorted(environments), artifacts=artifacts)
 
-    def inputs(self) -> set[str]:
-        """The digests of the patches that jobs were submitted with."""
-        found = (msgspec.json.decode(text, type=Workspace) for (text,) in self._db.rows("workspaces"))
-        return {workspace.input for workspace in found if workspace.input is not None}
+    def patch_digests(self) -> set[str]:
+        """Return the digests of the patches that jobs were submitted with."""
+        digests: set[str] = set()
+        for (text,) in self._db.rows("workspaces"):
+            workspace = decode_or_default(text, WorkspaceSpec | None, None)  # type: ignore[arg-type]
+            # For an unreadable workspace, keep everything that looks like a digest: its patch must not be removed.
+            digests.update(_DIGEST.findall(text) if workspace is None else [workspace.input_patch or ""])
+        return digests - {""}
 
-    def last_event(self) -> int:
+    def last_event_seq(self) -> int:
         ((last,),) = self._db.rows("last_event")
         return int(last or 0)
 
-    def events_from(self) -> int:
-        """Every event from this number on is there. Who has seen less must begin anew."""
-        rows = self._db.rows("get_meta", key=EVENTS_FROM)
+    def first_event_seq(self) -> int:
+        """Return the lowest number from which all events exist. A reader that has not reached it must start again."""
+        rows = self._db.rows("get_meta", key=FIRST_EVENT_KEY)
         return int(rows[0][0]) if rows else 1
 
-    def has_jobs(self, ids: Collection[JobId]) -> set[JobId]:
-        """Those of them that there are."""
-        return {JobId(row[0]) for row in self._db.rows("chains", ids=list(ids))} if ids else set()
+    def existing_jobs(self, ids: Collection[JobId]) -> set[JobId]:
+        """Return the jobs among these that exist."""
+        return {JobId(row[0]) for row in self._db.rows("chain_states", ids=list(ids))} if ids else set()
 
     def no_such_job(self, job: JobId) -> NotFound:
-        """The refusal of an id that nothing has. A number below the next was given out once."""
-        upcoming = max(int(number) for (number,) in self._db.rows("next_job") if number is not None)
-        if job < upcoming:
+        """Return the error for an unknown job id. An id below the next one existed once."""
+        next_id = max(int(number) for (number,) in self._db.rows("next_job") if number is not None)
+        lost = (self._db.rows("get_meta", key=LOST_JOBS_KEY) or [("",)])[0][0]
+        if any(first <= job <= last for first, last in _parse_ranges(lost)):
             return NotFound(
-                f"no such job: {show_job(job)}; it may have been collected, as jobs are some time after their end:"
-                " `rota config get gc.days`"
+                f"no such job: {format_job_id(job)}; its record was lost before `rota up --accept-loss`; if it"
+                f" had started, its files are in jobs/{job} of the home"
             )
-        return NotFound(f"no such job: {show_job(job)}; `rota list --all` shows what there is")
+        if job < next_id:
+            return NotFound(
+                f"no such job: {format_job_id(job)}; retention may have removed it; `rota config get gc.days` shows"
+                " after how many days jobs are removed"
+            )
+        return NotFound(f"no such job: {format_job_id(job)}; `rota list --all` lists all jobs")
 
 
-def _last_end(members: Sequence[tuple[int, int | None]], fresh: Collection[int]) -> datetime | None:
-    ends = [finished_at for job, finished_at in members if finished_at is not None and job not in fresh]
-    return from_stored(max(ends)) if len(ends) == len(members) else None
+def _last_end(members: Sequence[tuple[int, int | None]], recent_jobs: Collection[int]) -> datetime | None:
+    ends = [finished_at for job, finished_at in members if finished_at is not None and job not in recent_jobs]
+    return from_micros(max(ends)) if len(ends) == len(members) else None
 
 
-class Collecting(Breaking, GcRecords):
-    def remove_chains(self, ids: Sequence[JobId], *, until: datetime, settled: int) -> Removed:
-        """All of each chain, if it is still free to go; none of it otherwise. The chains are in an order in which
-        those that refer to others come first."""
-        chains = sort_out(self.chains_for_gc(ids, settled=settled), until=until, gone=frozenset()).free
+def _parse_ranges(stored: str) -> list[tuple[int, int]]:
+    pairs = (text.partition("-") for text in stored.split(",") if text)
+    return [(int(first), int(last)) for first, _, last in pairs]
+
+
+class GcWriter(BreakerWriter, GcRecords):
+    def record_lost_jobs(self, first: int, last: int) -> None:
+        """Record that the records of these jobs were lost, in addition to earlier losses."""
+        if first > last:
+            return
+        stored = self._db.rows("get_meta", key=LOST_JOBS_KEY)
+        ranges = [*(str(row[0]) for row in stored), f"{first}-{last}"]
+        self._db.run("set_meta", key=LOST_JOBS_KEY, value=",".join(ranges))
+
+    def remove_chains(self, ids: Sequence[JobId], *, until: datetime, settled_seq: int) -> RemovalResult:
+        """Remove each chain that is still collectable, with all its rows. A chain must come after the chains that refer
+        to it."""
+        chains = partition_collectable(
+            self.gc_chains(ids, settled_seq=settled_seq), until=until, removed=frozenset()
+        ).collectable
         jobs = [job for chain in chains for job in chain.jobs]
         if not jobs:
-            return Removed(chains=frozenset(), rows=RowCounts())
-        self._count_members(jobs)
+            return RemovalResult(chains=frozenset(), rows=RowCounts())
+        self._record_removed_members(jobs)
         self._db.run("remove_edges", ids=jobs)
         self._db.run("remove_locks", ids=jobs)
-        self._db.run("remove_given", ids=jobs)
+        self._db.run("remove_prefetch", ids=jobs)
         runs = [row[0] for row in self._db.rows("remove_runs", ids=jobs)]
         events = [row[0] for row in self._db.rows("remove_events", ids=jobs)]
-        for statement in ("remove_needs", "remove_products", "remove_pins", "forget_putters"):
+        for statement in ("remove_needs", "remove_products", "remove_pins", "clear_declared_by"):
             self._db.run(statement, ids=jobs)
         self._db.run("remove_jobs", ids=jobs)
         self._db.run("remove_specs", ids=jobs)
-        self._spend_all("job", jobs)
-        self._spend_all("run", runs)
-        self._forget_events(events)
+        self._retire_all_ids("job", jobs)
+        self._retire_all_ids("run", runs)
+        self._record_removed_events(events)
         rows = RowCounts(jobs=len(jobs), runs=len(runs), events=len(events))
-        return Removed(chains=frozenset(chain.id for chain in chains), rows=rows)
+        return RemovalResult(chains=frozenset(chain.id for chain in chains), rows=rows)
 
-    def _count_members(self, jobs: Sequence[JobId]) -> None:
-        """What a group has come to does not change when members go: they are counted as they ended."""
-        going: dict[int, dict[str, int]] = {}
-        for group, status, count in self._db.rows("members_going", ids=list(jobs)):
-            going.setdefault(group, {})[status] = count
-        for group, text in self._db.rows("removed_members", ids=sorted(going)) if going else ():
-            before = msgspec.json.decode(text, type=dict[str, int])
-            counts = {name: before.get(name, 0) + going[group].get(name, 0) for name in before | going[group]}
+    def _record_removed_members(self, jobs: Sequence[JobId]) -> None:
+        """Keep the final counts of groups by recording the statuses of members that are removed."""
+        added: dict[int, dict[str, int]] = {}
+        for group, status, count in self._db.rows("count_removed_members", ids=list(jobs)):
+            added.setdefault(group, {})[status] = count
+        for group, text in self._db.rows("removed_members", ids=sorted(added)) if added else ():
+            stored = decode_or_default(text, dict[str, int], {})
+            counts = {status: stored.get(status, 0) + added[group].get(status, 0) for status in stored | added[group]}
             self._db.run("set_removed_members", group=group, removed=msgspec.json.encode(counts).decode())
 
     def remove_groups(self, groups: Sequence[GroupId]) -> int:
-        """Those of them that no job is a member of."""
-        self._spend_all("group", groups)
+        """Remove the groups among these that have no members."""
+        self._retire_all_ids("group", groups)
         return self._db.run("remove_groups", ids=list(groups)) if groups else 0
 
-    def _spend_all(self, noun: str, numbers: Sequence[int]) -> None:
-        if numbers:
-            self.spend(noun, max(numbers))
+    def _retire_all_ids(self, entity: str, ids: Sequence[int]) -> None:
+        if ids:
+            self.retire_ids(entity, max(ids))
 
-    def _forget_events(self, numbers: Sequence[int]) -> None:
-        self._spend_all("event", numbers)
-        if numbers and max(numbers) >= self.events_from():
-            self._db.run("set_meta", key=EVENTS_FROM, value=str(max(numbers) + 1))
+    def _record_removed_events(self, seqs: Sequence[int]) -> None:
+        self._retire_all_ids("event", seqs)
+        if seqs and max(seqs) >= self.first_event_seq():
+            self._db.run("set_meta", key=FIRST_EVENT_KEY, value=str(max(seqs) + 1))
 
-    def remove_jobless_events(self, numbers: Sequence[int]) -> int:
-        self._forget_events(numbers)
-        return self._db.run("remove_jobless_events", seqs=list(numbers)) if numbers else 0
+    def remove_jobless_events(self, seqs: Sequence[int]) -> int:
+        self._record_removed_events(seqs)
+        return self._db.run("remove_jobless_events", seqs=list(seqs)) if seqs else 0
 
-    def remove_answers(self, keys: Sequence[str]) -> int:
-        return self._db.run("remove_answers", keys=list(keys)) if keys else 0
+    def remove_responses(self, keys: Sequence[str]) -> int:
+        return self._db.run("remove_responses", keys=list(keys)) if keys else 0
 
-    def remove_old_answers(self, keys: Sequence[str], until: datetime) -> int:
-        """Those of them that were given before that."""
-        return self._db.run("remove_old_answers", keys=list(keys), until=to_stored(until)) if keys else 0
+    def remove_old_responses(self, keys: Sequence[str], until: datetime) -> int:
+        """Remove the responses with these keys that are older than `until`."""
+        return self._db.run("remove_old_responses", keys=list(keys), until=to_micros(until)) if keys else 0
 
-    def remove_unused(self, unused: Unused) -> RowCounts:
-        """Those of them that no job uses that came since."""
-        recent = self._db.rows("uses_from", job=unused.upto, limit=TOP)
+    def remove_unused_rows(self, unused: UnusedRows) -> RowCounts:
+        """Remove the rows that no newer job uses."""
+        recent = self._db.rows("lane_and_environment_uses", job=unused.max_job, limit=MAX_ID)
         lanes = set(unused.lanes).difference(row[1] for row in recent)
-        surroundings = set(unused.surroundings).difference(row[2] for row in recent)
+        environments = set(unused.environments).difference(row[2] for row in recent)
         if unused.artifacts:
             self._db.run("remove_artifacts", ids=unused.artifacts)
-        self._known = {}  # what a submit of this transaction found may be gone now
+        self._id_cache = {}  # cached ids of this transaction may be removed
         return RowCounts(
             lanes=self._db.run("remove_lanes", ids=sorted(lanes)) if lanes else 0,
-            surroundings=self._db.run("remove_surroundings", ids=sorted(surroundings)) if surroundings else 0,
+            environments=self._db.run("remove_environments", ids=sorted(environments)) if environments else 0,
         )
 
-    def book_gc(
+    def record_gc(
         self, data: dict[str, object], *, breaker: BreakerPolicy, now: datetime, cause: str, actor: str | None
     ) -> None:
-        """What was removed: for `status`, and as an event where it is anything."""
-        self.forget_old_failures(now - breaker.window)
-        at = to_stored(now)
-        self._db.run("set_meta", key=LAST, value=msgspec.json.encode({"at": at, **data}).decode())
+        """Record the result of a retention run for `status`, and emit an event if anything was removed."""
+        self.delete_old_failures(now - breaker.window)
+        at = to_micros(now)
+        self._db.run("set_meta", key=LAST_RUN_KEY, value=msgspec.json.encode({"at": at, **data}).decode())
         if any(count for name, count in data.items() if name != "kept"):
             self.emit(Event(kind="gc.removed", at=at, cause=cause, actor=actor, data=data))

@@ -1,7 +1,8 @@
-"""Whose a store on a server is: a file lies in its home, but any home can name a server.
+"""Ownership of a store on a server. A database file lies in its home, but any home can name a server.
 
-What runs is known to the supervisor of the home that started it. Another home would take it for lost and run it again
-beside itself, so it does not get the store before all of that has ended, or somebody says that it is gone for good.
+Only the supervisor of the home that started a run knows whether it still runs. A scheduler of another home would take
+the run for lost and start it a second time. It therefore gets the store only after all runs have ended, or after the
+user adopts the store because the old home is gone.
 """
 
 from __future__ import annotations
@@ -15,44 +16,45 @@ from rota.errors import Conflict, HomeError, StorageFull
 from rota.home import Home
 from rota.store.session import Session
 
-OWNER = "home"
-"""The row of `meta` that says which home it is; `PLACE` says it for people."""
-PLACE = "home_place"
+OWNER_KEY = "home"
+"""Key in `meta` of the owner's identity. `LOCATION_KEY` has the same for messages to users."""
+LOCATION_KEY = "home_location"
 
 
-def claim(session: Session, home: Home, where: str) -> None:
-    """In a transaction that is open: it is this home's from now on."""
-    owner = session.meta(OWNER)
-    if owner not in (None, _identity(home)) and _is_in_use(session):
-        said = f"{where} is the store of the home {session.meta(PLACE)}, where jobs of it may still run"
-        raise Conflict(f"{said}; start its scheduler there, or, if it is gone for good, `rota store adopt` here")
-    adopt(session, home)
+def claim_ownership(session: Session, home: Home, store_name: str) -> None:
+    """Make this home the owner of the store, in the open transaction. Refuse while another home may have running
+    jobs."""
+    owner = session.meta(OWNER_KEY)
+    if owner not in (None, _home_identity(home)) and _is_in_use(session):
+        message = f"{store_name} is the store of the home {session.meta(LOCATION_KEY)}, which may have running jobs"
+        raise Conflict(f"{message}; start the scheduler there or, if that home is gone, run `rota store adopt` here")
+    adopt_store(session, home)
 
 
-def adopt(session: Session, home: Home) -> None:
-    wanted = {OWNER: _identity(home), PLACE: f"{home.directory} on {socket.gethostname()}"}
-    for key, value in wanted.items():
+def adopt_store(session: Session, home: Home) -> None:
+    identity = {OWNER_KEY: _home_identity(home), LOCATION_KEY: f"{home.directory} on {socket.gethostname()}"}
+    for key, value in identity.items():
         if session.meta(key) != value:
             session.set_meta(key, value)
 
 
 def _is_in_use(session: Session) -> bool:
-    return bool(session.open_runs() or session.given_ahead() or session.running_slots())
+    return bool(session.open_runs() or session.offered_runs() or session.running_reservations())
 
 
-def _identity(home: Home) -> str:
-    """Of its own making: a path can be another machine's too, and a container's name is another each time. It is on the
-    disk before a store is told of it."""
+def _home_identity(home: Home) -> str:
+    """Return the random identity of a home. A path or a host name can occur on other machines too. The identity is
+    synced to disk before a store contains it."""
     try:
         home.identity.touch(mode=0o600)
         with home.identity.open("r+") as file:
-            if not (found := file.read().strip()):
-                found = secrets.token_hex(16)
-                file.write(f"{found}\n")
+            if not (identity := file.read().strip()):
+                identity = secrets.token_hex(16)
+                file.write(f"{identity}\n")
                 file.flush()
                 os.fsync(file.fileno())
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StorageFull(f"the disk is full: there is no room left for {home.identity}") from None
-        raise HomeError(f"{home.identity} cannot be made: {error.strerror}") from None
-    return found
+        raise HomeError(f"{home.identity} cannot be created: {error.strerror}") from None
+    return identity

@@ -1,4 +1,4 @@
-"""Where a store comes from; its verbs are `Session` (looks and changes) and `Reader` (looks)."""
+"""Port of a store: it opens sessions, which read and write, and readers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from rota.store.session import Reader, Session
 class Store(Protocol):
     @property
     def name(self) -> str:
-        """Where it is, without secrets."""
+        """Address of the store, without secrets."""
         ...
 
     def session(self) -> Session:
-        """The one writing side, its schema brought up to date."""
+        """Open the writing side and migrate the schema. A store has one at a time."""
         ...
 
     def reader(self) -> Reader:
-        """One more reading side."""
+        """Open another reading side."""
         ...

@@ -1,4 +1,4 @@
-"""Reads what has happened in a group since somebody last looked."""
+"""Reads of the changes in a group since the last read."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from datetime import datetime
 
 import msgspec
 
-from rota.core.status import Status
+from rota.core.status import Status, parse_status
 from rota.ids import GroupId, JobId
 from rota.store.database import Database
-from rota.store.moment import from_stored
+from rota.store.timestamp import from_micros
 
-Since = tuple[int, int]
-"""The moment, as it is stored, and the job at which the last look ended."""
+ProgressCursor = tuple[int, int]
+"""Stored end time and id of the last ended job that was read."""
 
 
-class Ended(msgspec.Struct, frozen=True, kw_only=True):
+class EndedMember(msgspec.Struct, frozen=True, kw_only=True):
     job: JobId
     name: str | None
     status: Status
     reason: str | None
     exit_code: int | None
     retried_as: JobId | None
-    since: Since
+    cursor: ProgressCursor
 
 
-class Running(msgspec.Struct, frozen=True, kw_only=True):
+class RunningMember(msgspec.Struct, frozen=True, kw_only=True):
     job: JobId
     name: str | None
     started_at: datetime
@@ -35,16 +35,21 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
 class ProgressRecords:
     _db: Database
 
-    def ended_since(self, group: GroupId, since: Since, *, limit: int) -> Sequence[Ended]:
-        rows = self._db.rows("ended_since", group=group, at=since[0], job=since[1], limit=limit)
+    def ended_members(self, group: GroupId, cursor: ProgressCursor, *, limit: int) -> Sequence[EndedMember]:
+        rows = self._db.rows("ended_members", group=group, at=cursor[0], job=cursor[1], limit=limit)
         return [
-            Ended(
-                job=JobId(job), name=name, status=Status(status), reason=reason, exit_code=exit_code,
-                retried_as=retried_as, since=(at, job),
+            EndedMember(
+                job=JobId(job),
+                name=name,
+                status=parse_status(status),
+                reason=reason,
+                exit_code=exit_code,
+                retried_as=retried_as,
+                cursor=(at, job),
             )
             for job, name, status, reason, exit_code, at, retried_as in rows
-        ]  # fmt: skip
+        ]
 
-    def running_in(self, group: GroupId, *, limit: int) -> Sequence[Running]:
-        rows = self._db.rows("running_in", group=group, limit=limit)
-        return [Running(job=JobId(job), name=name, started_at=from_stored(at)) for job, name, at in rows]
+    def running_members(self, group: GroupId, *, limit: int) -> Sequence[RunningMember]:
+        rows = self._db.rows("running_members", group=group, limit=limit)
+        return [RunningMember(job=JobId(job), name=name, started_at=from_micros(at)) for job, name, at in rows]

@@ -1,7 +1,7 @@
-"""Finds what is downstream of a chain, and puts jobs back in the queue.
+"""Search for everything downstream of a chain, and return of jobs to the queue.
 
-All of it is by lists: a set of ten thousand takes as many statements as one of two. Whoever has an edge on a chain of
-the set, or needs what one makes, is in the set himself, so nobody outside is concerned.
+All statements take lists, so a set of ten thousand chains takes as many statements as a set of two. The set includes
+every chain with an edge to one of its chains or with a need for one of their products, so no other chain is affected.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import msgspec
 
 from rota.core.artifact import Artifact, decode_artifact
 from rota.core.event import Event
-from rota.core.rewind import Craft, rewound
-from rota.core.status import Status
+from rota.core.rewind import ArtifactUse, rewound_status
+from rota.core.status import Status, parse_status
 from rota.errors import InvalidInput, StoreError
 from rota.ids import GroupId, JobId, LaneId, RunId
 from rota.store.database import Database
-from rota.store.moment import to_stored
-from rota.store.place import Placing
+from rota.store.placement import PlacementWriter
+from rota.store.timestamp import from_micros, to_micros
 
 
-class Last(msgspec.Struct, frozen=True, kw_only=True):
-    """The last job of a chain, as it stands."""
+class ChainTail(msgspec.Struct, frozen=True, kw_only=True):
+    """Last job of a chain."""
 
     chain: JobId
     job: JobId
@@ -34,95 +34,99 @@ class Last(msgspec.Struct, frozen=True, kw_only=True):
     unique: str | None = None
     group: GroupId | None = None
     is_dropped: bool = False
+    backoff_until: datetime | None = None
+    """End of the delay of a retry or of a failed start. None if the job has no delay, or one from its submit."""
 
 
 class RewindRecords:
     _db: Database
 
-    def with_workspace(self, jobs: Sequence[JobId]) -> list[JobId]:
-        """Those of them that have ended and asked for a workspace."""
-        return [JobId(row[0]) for row in self._db.rows("with_workspace", ids=list(jobs))]
+    def ended_with_workspace(self, jobs: Sequence[JobId]) -> list[JobId]:
+        """Return the jobs among these that have ended and requested a workspace."""
+        return [JobId(row[0]) for row in self._db.rows("ended_with_workspace", ids=list(jobs))]
 
-    def following(self, chains: Sequence[JobId]) -> list[JobId]:
-        """The chains right after these: by `after`, and by needing what they make."""
-        rows = [*self._db.rows("after_chains", chains=list(chains))]
-        rows += self._db.rows("needing_chains", chains=list(chains))
+    def downstream_chains(self, chains: Sequence[JobId]) -> list[JobId]:
+        """Return the chains that depend directly on these, by an edge or by a need for a product."""
+        rows = [*self._db.rows("downstream_chains", chains=list(chains))]
+        rows += self._db.rows("consumer_chains", chains=list(chains))
         return sorted({JobId(chain) for (chain,) in rows})
 
-    def last_jobs(self, chains: Sequence[JobId]) -> list[Last]:
-        """In the order of the chains; one that is gone is not among them."""
-        found = {
-            chain: Last(
+    def chain_tails(self, chains: Sequence[JobId]) -> list[ChainTail]:
+        """Return the last job of each chain that exists, in the given order."""
+        tails = {
+            chain: ChainTail(
                 chain=JobId(chain),
                 job=JobId(job),
-                status=Status(status),
+                status=parse_status(status),
                 is_ready=bool(ready),
                 lane=LaneId(lane),
                 unique=unique,
                 group=group,
                 is_dropped=bool(dropped),
+                backoff_until=from_micros(not_before) if is_backoff and not_before is not None else None,
             )
-            for chain, job, status, ready, lane, unique, group, dropped in self._db.rows(
-                "last_jobs", chains=list(chains)
+            for chain, job, status, ready, lane, unique, group, dropped, not_before, is_backoff in self._db.rows(
+                "chain_tails", chains=list(chains)
             )
         }
-        return [found[chain] for chain in chains if chain in found]
+        return [tails[chain] for chain in chains if chain in tails]
 
-    def crafts_of(self, chains: Sequence[JobId]) -> list[Craft]:
-        """What these chains need and make."""
+    def artifact_uses(self, chains: Sequence[JobId]) -> list[ArtifactUse]:
+        """Return the needs and products of these chains."""
         return [
-            Craft(chain=JobId(chain), artifact=decode_artifact(name), scope=scope, is_made=bool(is_made))
-            for chain, name, scope, is_made in self._db.rows("crafts_of", chains=list(chains))
+            ArtifactUse(chain=JobId(chain), artifact=decode_artifact(name), scope=scope, is_produced=bool(is_produced))
+            for chain, name, scope, is_produced in self._db.rows("artifact_uses", chains=list(chains))
         ]
 
-    def chains_making(self, names: Sequence[str]) -> Mapping[str, list[JobId]]:
-        """The chains that make an artifact of such a name."""
-        makers: dict[str, list[JobId]] = {}
-        for name, chain in self._db.rows("chains_making", names=list(names)) if names else ():
-            makers.setdefault(name, []).append(JobId(chain))
-        return makers
+    def producers_by_name(self, names: Sequence[str]) -> Mapping[str, list[JobId]]:
+        """Return the chains that produce an artifact with one of these names."""
+        producers: dict[str, list[JobId]] = {}
+        for name, chain in self._db.rows("producers_by_name", names=list(names)) if names else ():
+            producers.setdefault(name, []).append(JobId(chain))
+        return producers
 
     def rewound_products(self) -> list[Artifact]:
-        """What rewound chains are to make anew and nobody has begun to: whatever is there of it is of before."""
-        found = []
+        """Return the products of rewound chains that no producer has started to make again. Existing ones are stale."""
+        artifacts = []
         for (name,) in self._db.rows("rewound_products"):
-            with suppress(InvalidInput):  # one that cannot be read is nobody's
-                found.append(decode_artifact(name))
-        return found
+            with suppress(InvalidInput):  # an unreadable artifact belongs to no job
+                artifacts.append(decode_artifact(name))
+        return artifacts
 
     def repositories_of(self, chains: Sequence[JobId]) -> list[str]:
         rows = self._db.rows("repositories_of", chains=list(chains)) if chains else ()
         return sorted(repository for (repository,) in rows)
 
-    def before(self, last: Last) -> list[Last]:
-        """The chains that it comes right after, or whose artifacts it needs."""
-        rows = self._db.rows("before_chain", job=last.job, chain=last.chain)
-        return self.last_jobs(sorted({JobId(chain) for (chain,) in rows}))
+    def predecessor_tails(self, tail: ChainTail) -> list[ChainTail]:
+        """Return the last jobs of the chains that this one depends on directly, by an edge or by a need."""
+        rows = self._db.rows("upstream_chains", job=tail.job, chain=tail.chain)
+        return self.chain_tails(sorted({JobId(chain) for (chain,) in rows}))
 
 
-class Rewinding(Placing, RewindRecords):
-    def rewind(self, jobs: Sequence[Last], *, now: datetime, actor: str | None) -> Mapping[JobId, RunId]:
-        """Put them back; of those that have run, which run was their last. None of them may have started."""
-        chains, ids, at = [each.chain for each in jobs], [each.job for each in jobs], to_stored(now)
+class RewindWriter(PlacementWriter, RewindRecords):
+    def rewind(self, tails: Sequence[ChainTail], *, now: datetime, actor: str | None) -> Mapping[JobId, RunId]:
+        """Put jobs that have not started since back into the queue. Return the last run of each job that has one."""
+        chains, jobs, at = [tail.chain for tail in tails], [tail.job for tail in tails], to_micros(now)
         rows = [
-            {"job": each.job, "was": each.status.value, "status": rewound(each.status).value, "now": at}
-            for each in jobs
+            {"job": tail.job, "from_status": tail.status.value, "status": rewound_status(tail.status).value, "now": at}
+            for tail in tails
         ]
         if self._db.run_many("rewind", rows) != len(rows):
-            raise StoreError("a job changed while it was rewound; is a second scheduler writing to this store?")
-        self._leave_lanes_of(jobs)
-        self.follow_anew(ids)
+            raise StoreError("a job changed while it was rewound; make sure that no second scheduler uses this store")
+        self._remove_tails_from_lanes(tails)
+        self.reevaluate_edges(jobs)
         self._db.run("rewind_products", chains=chains)
-        self.stir_needing([row[0] for row in self._db.rows("take_back_puts", chains=chains)])
-        for each in jobs:
-            data = {"from": each.status.value}
-            self.emit(Event(kind="job.rewound", at=at, cause="rewind", actor=actor, job=each.job, data=data))
-        return {JobId(job): RunId(run) for job, run in self._db.rows("rewound_runs", jobs=ids)}
+        self.wake_needing([row[0] for row in self._db.rows("withdraw_artifacts_of_chains", chains=chains)])
+        for tail in tails:
+            data = {"from": tail.status.value}
+            self.emit(Event(kind="job.rewound", at=at, cause="rewind", actor=actor, job=tail.job, data=data))
+        return {JobId(job): RunId(run) for job, run in self._db.rows("rewound_runs", jobs=jobs)}
 
-    def _leave_lanes_of(self, jobs: Sequence[Last]) -> None:
-        """A turn that one has in the queue of a lock is kept until its look says whether it may have it."""
-        left: dict[LaneId, int] = {}
-        for each in jobs:
-            if each.is_ready:
-                left[each.lane] = left.get(each.lane, 0) + 1
-        self._db.run_many("count_ready", [{"lane": lane, "change": -count} for lane, count in left.items()])
+    def _remove_tails_from_lanes(self, tails: Sequence[ChainTail]) -> None:
+        """Remove jobs from their lanes. They keep their place in lock queues until the next evaluation decides about
+        it."""
+        counts: dict[LaneId, int] = {}
+        for tail in tails:
+            if tail.is_ready:
+                counts[tail.lane] = counts.get(tail.lane, 0) + 1
+        self._db.run_many("update_ready_count", [{"lane": lane, "delta": -count} for lane, count in counts.items()])

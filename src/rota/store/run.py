@@ -1,4 +1,4 @@
-"""Reads runs: those of a job, and the latest of all."""
+"""Reads of runs: the runs of a job, and the latest runs of all jobs."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from rota.core.run import Run
-from rota.core.status import Status
+from rota.core.status import Status, parse_status
 from rota.ids import JobId, RunId
 from rota.store.database import Database, Row
-from rota.store.moment import from_stored, maybe_from_stored
-from rota.store.readable import readable
+from rota.store.decoding import decode_or_default
+from rota.store.timestamp import from_micros, optional_from_micros
 
-OVER = (Status.COMPLETED, Status.FAILED, Status.SKIPPED, Status.CANCELLED)
-"""What a run may have come to."""
+ENDED_STATUSES = (Status.COMPLETED, Status.FAILED, Status.SKIPPED, Status.CANCELLED)
+"""Statuses of an ended run."""
 
 
 class ListedRun(msgspec.Struct, frozen=True, kw_only=True):
     run: Run
     rewound_run: RunId | None
-    """The latest run of its job when that was last rewound."""
+    """Latest run of its job at the time of the last rewind."""
     is_superseded: bool
-    """Its job has a later one."""
+    """Whether its job has a later run."""
 
 
 class RunRecords:
     _db: Database
 
     def runs_of(self, job: JobId) -> list[Run]:
-        """The newest first."""
-        return [run_of(row) for row in self._db.rows("runs_of", job=job)]
+        """Return the runs of a job, newest first."""
+        return [run_from_row(row) for row in self._db.rows("runs_of", job=job)]
 
     def job_of_run(self, run: RunId) -> JobId | None:
         rows = self._db.rows("job_of_run", run=run)
@@ -40,43 +40,52 @@ class RunRecords:
         self,
         *,
         statuses: Collection[Status],
-        below: int,
+        before_id: int,
         limit: int,
         job: JobId | None = None,
         worker: str | None = None,
     ) -> list[ListedRun]:
-        """Of these statuses (RUNNING are those that are not over), older than `below`, the newest first."""
-        asked: dict[str, object] = {"below": below, "limit": limit, "worker": worker}
+        """Return the runs with these statuses and ids less than `before_id`, newest first. `RUNNING` stands for every
+        run that has not ended."""
+        values: dict[str, object] = {"before_id": before_id, "limit": limit, "worker": worker}
         if job is not None:
-            rows = self._db.rows("list_runs_of", job=job, statuses=[each.value for each in statuses], **asked)
-        elif {Status.RUNNING, *OVER} <= {*statuses}:
-            rows = self._db.rows("list_runs", **asked)
+            rows = self._db.rows("list_runs_of", job=job, statuses=[status.value for status in statuses], **values)
+        elif {Status.RUNNING, *ENDED_STATUSES} <= {*statuses}:
+            rows = self._db.rows("list_runs", **values)
         else:
-            found = [row for status in {*statuses} for row in self._of_status(status, asked)]
-            rows = sorted(found, reverse=True)[:limit]
-        return [_listed(row) for row in rows]
+            rows = [row for status in {*statuses} for row in self._runs_with_status(status, values)]
+            rows = sorted(rows, reverse=True)[:limit]
+        return [_listed_run_from_row(row) for row in rows]
 
-    def _of_status(self, status: Status, asked: Mapping[str, object]) -> Sequence[Row]:
+    def _runs_with_status(self, status: Status, values: Mapping[str, object]) -> Sequence[Row]:
         if status is Status.RUNNING:
-            return self._db.rows("list_open_runs", **asked)
-        return self._db.rows("list_ended_runs", status=status.value, **asked)
+            return self._db.rows("list_open_runs", **values)
+        return self._db.rows("list_ended_runs", status=status.value, **values)
 
 
-def _listed(row: Row) -> ListedRun:
+def _listed_run_from_row(row: Row) -> ListedRun:
     return ListedRun(
-        run=run_of(row), rewound_run=None if row[9] is None else RunId(row[9]), is_superseded=bool(row[10])
-    )  # fmt: skip
+        run=run_from_row(row), rewound_run=None if row[9] is None else RunId(row[9]), is_superseded=bool(row[10])
+    )
 
 
-def run_of(row: Row) -> Run:
+def _ended_status(text: str | None, *, is_open: bool) -> Status | None:
+    """Return the status of a run, or None if it is open: the end of an open run replaces whatever is stored."""
+    if is_open:
+        return None
+    status = Status.UNREADABLE if text is None else parse_status(text)
+    return status if status in ENDED_STATUSES else Status.UNREADABLE
+
+
+def run_from_row(row: Row) -> Run:
     return Run(
         id=RunId(row[0]),
         job=JobId(row[1]),
         worker=row[2],
-        status=None if row[3] is None else Status(row[3]),
-        started_at=from_stored(row[4]),
-        finished_at=maybe_from_stored(row[5]),
+        status=_ended_status(row[3], is_open=row[5] is None),
+        started_at=from_micros(row[4]),
+        finished_at=optional_from_micros(row[5]),
         exit_code=row[6],
         error=row[7],
-        artifacts=() if row[8] is None else readable(row[8], tuple[str, ...], ()),
+        artifacts=() if row[8] is None else decode_or_default(row[8], tuple[str, ...], ()),
     )

@@ -1,4 +1,4 @@
-"""Reads what the gates and the plan need: bounded, and the same for a tick, `why` and a dry run."""
+"""Reads for gates and planning: bounded, and the same for a tick, `why` and a dry run."""
 
 from __future__ import annotations
 
@@ -7,268 +7,303 @@ from functools import lru_cache
 
 import msgspec
 
-from rota.core.after import AfterPolicy, Edge, EdgeFact, EdgeState
-from rota.core.breaker import HALF_OPEN, Breakers, HalfOpen, Open, Probed, keys_of
-from rota.core.control import Holds, Pause, Pauses, scopes_of
-from rota.core.gate import Standing
-from rota.core.lock import Front, Lock, LockMode
-from rota.core.pool import Draws, Limits
+from rota.core.breaker import HALF_OPEN, BreakerStates, HalfOpenState, OpenState, ProbingState, breaker_keys
+from rota.core.control import Holds, Pause, PauseState, scopes_of
+from rota.core.edges import Edge, EdgeState, UnmetEdge
+from rota.core.gates import Candidate
+from rota.core.lock import Lock, LockFront
+from rota.core.pool import PoolDemand, PoolSizes
 from rota.core.queue import Rank
-from rota.core.slot import SlotStanding
+from rota.core.reservation import ReservationCandidate
 from rota.core.snapshot import Lane, Snapshot
-from rota.core.status import Status
-from rota.core.wait import WaitKind
-from rota.ids import JobId, LaneId, SlotId
-from rota.names import GLOBAL
+from rota.core.status import Status, parse_status
+from rota.ids import JobId, LaneId, ReservationId
+from rota.naming import GLOBAL
 from rota.store.artifact import ArtifactRecords
 from rota.store.database import Row
-from rota.store.moment import from_stored, maybe_from_stored
+from rota.store.decoding import RecordDecoder, parse_lock_mode
+from rota.store.timestamp import from_micros, optional_from_micros
 
-LANES = 32
-"""How many lanes a snapshot holds unless more are asked for."""
-HEADS = 64
-"""How many ready jobs of one lane a snapshot holds at most; the plan says when it wants to see more."""
+MAX_LANES = 32
+"""Default number of lanes in a snapshot."""
+MAX_LANE_HEADS = 64
+"""Default maximum of ready jobs of a lane in a snapshot. The plan reports if it needs more."""
 
 
 @lru_cache(maxsize=4096)
-def decode_draws(text: str) -> Draws | None:
-    """None when it cannot be read."""
+def decode_demand(text: str | None) -> PoolDemand | None:
+    """Return the demand, or None if it is unreadable."""
     try:
-        return msgspec.json.decode(text, type=dict[str, int])
+        return None if text is None else msgspec.json.decode(text, type=dict[str, int])
     except msgspec.DecodeError:
         return None
 
 
-def decode_waited_on(text: str) -> tuple[WaitKind, ...]:
-    return tuple(WaitKind(kind) for kind in text.split(",")) if text else ()
-
-
-class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
-    """A marked job whose own record cannot be used."""
+class UnreadableJob(msgspec.Struct, frozen=True, kw_only=True):
+    """Dirty job whose record cannot be decoded."""
 
     job: JobId
     chain: JobId
     error: str
+    has_unknown_status: bool
+    """Whether its status is unknown. Such a job is left as it is."""
 
 
-class Occupancy(msgspec.Struct, frozen=True, kw_only=True):
+class PoolUsage(msgspec.Struct, frozen=True, kw_only=True):
     used: dict[str, int]
-    """What is drawn from each pool."""
+    """Capacity in use, by pool."""
     workers: frozenset[int]
-    """The numbers of the workers that run something."""
-    has_waiting_slots: bool
+    """Numbers of the busy workers."""
+    has_waiting_reservations: bool
 
 
-class Snapshots(ArtifactRecords):
-    def stirred(self, limit: int) -> tuple[list[Standing], list[Unreadable]]:
-        """Jobs marked for a look, in queue order; apart from them those whose own record cannot be read."""
-        return self._standings(self._db.rows("stirred", limit=limit))
+class SnapshotRecords(ArtifactRecords):
+    def dirty_jobs(self, limit: int) -> tuple[list[Candidate], list[UnreadableJob]]:
+        """Return the dirty jobs in queue order, and separately those whose record is unreadable."""
+        return self._candidates(self._db.rows("dirty_jobs", limit=limit))
 
-    def standings(self, jobs: Sequence[JobId]) -> list[Standing]:
-        """As the gates see them; one that cannot be read is not among them."""
-        return self._standings(self._db.rows("standing", ids=list(jobs)))[0]
+    def candidates(self, jobs: Sequence[JobId]) -> list[Candidate]:
+        """Return the jobs as the gates see them, without those that are unreadable."""
+        return self._candidates(self._db.rows("candidates", ids=list(jobs)))[0]
 
-    def _standings(self, rows: Sequence[Row]) -> tuple[list[Standing], list[Unreadable]]:
+    def _candidates(self, rows: Sequence[Row]) -> tuple[list[Candidate], list[UnreadableJob]]:
         ids = [row[3] for row in rows]
-        edges = self._speaking_edges([row[3] for row in rows if row[11] > 0])
+        edges = self._blocking_edges([row[3] for row in rows if row[11] > 0])
         locks: dict[int, list[Lock]] = {}
-        asking = [row[12] for row in rows if row[15]]
-        needs, pins = (self.needs_of(asking), self.pins_of(asking)) if asking else ({}, {})
+        chains = [row[12] for row in rows if row[15]]
+        needs, pins = (self.needs_of(chains), self.pins_of(chains)) if chains else ({}, {})
         contending: set[int] = set()
         for job, key, mode, state in self._db.rows("locks_of", ids=ids) if ids else ():
-            locks.setdefault(job, []).append(Lock(key=key, mode=LockMode(mode)))
+            locks.setdefault(job, []).append(Lock(key=key, mode=parse_lock_mode(mode)))
             if state == "contending":
                 contending.add(job)
-        standings, unreadable = [], []
+        candidates, unreadable = [], []
         for row in rows:
-            job = row[3]
-            try:
-                standing = _standing(row, tuple(locks.get(job, ())), edges.get(job, ()), job in contending)
-                if row[15]:
-                    chain = row[12]
-                    standing = msgspec.structs.replace(standing, needs=needs.get(chain, ()), pin=pins.get(chain))
-                standings.append(standing)
-            except ValueError as error:
-                unreadable.append(Unreadable(job=JobId(job), chain=JobId(row[12]), error=str(error)))
-        return standings, unreadable
+            job, decoder = row[3], RecordDecoder()
+            candidate = _candidate_from_row(
+                row, decoder, tuple(locks.get(job, ())), edges.get(job, ()), job in contending
+            )
+            if decoder.error is not None:
+                is_unknown = candidate.status is Status.UNREADABLE
+                unreadable.append(
+                    UnreadableJob(
+                        job=JobId(job), chain=JobId(row[12]), error=decoder.error, has_unknown_status=is_unknown
+                    )
+                )
+                continue
+            if row[15]:
+                chain = row[12]
+                candidate = msgspec.structs.replace(candidate, needs=needs.get(chain, ()), pin=pins.get(chain))
+            candidates.append(candidate)
+        return candidates, unreadable
 
-    def _speaking_edges(self, jobs: Sequence[int]) -> Mapping[int, tuple[EdgeFact, ...]]:
+    def _blocking_edges(self, jobs: Sequence[int]) -> Mapping[int, tuple[UnmetEdge, ...]]:
         if not jobs:
             return {}
-        facts = {}
-        for job, predecessor, chain, policy, state, status in self._db.rows("speaking_edges", ids=list(jobs)):
-            edge = Edge(predecessor=JobId(predecessor), chain=JobId(chain), policy=AfterPolicy(policy))
-            is_known = status is None or status in Status.__members__
-            facts[job] = (
-                EdgeFact(
+        edges: dict[int, tuple[UnmetEdge, ...]] = {}
+        for job, predecessor, chain, policy, state, last, status in self._db.rows("blocking_edges", ids=list(jobs)):
+            decoder = RecordDecoder()
+            edge = Edge(predecessor=JobId(predecessor), chain=JobId(chain), policy=decoder.dependency_policy(policy))
+            parsed = None if status is None else parse_status(status)
+            if parsed is Status.UNREADABLE:
+                decoder.errors.append(f"unknown status {status!r}")
+            edges[job] = (
+                *edges.get(job, ()),
+                UnmetEdge(
                     edge=edge,
-                    status=Status(status) if status is not None and is_known else None,
-                    is_dropped=state == EdgeState.UNMEETABLE,
-                    error=None if is_known else f"unknown status {status!r}",
+                    last_job=None if last is None else JobId(last),
+                    status=parsed,
+                    is_skipped_by_group=state == EdgeState.UNMEETABLE,
+                    error=decoder.error,
                 ),
             )
-        return facts
+        return edges
 
-    def fronts(self, keys: Iterable[str]) -> dict[str, Front]:
-        """Who stands first for each key, and how it is held: three probes a key, however long its queue."""
+    def fronts(self, keys: Iterable[str]) -> dict[str, LockFront]:
+        """Return the front of the queue of each key and how the key is held. This takes three index probes a key,
+        however long its queue is."""
         fronts = {}
         for key in set(keys):
             held = self._db.rows("front_held", key=key)[0][0]
             first = self._db.rows("front_first", key=key)
             exclusive = self._db.rows("front_first_exclusive", key=key)
-            fronts[key] = Front(
-                held=None if held is None else LockMode(held),
+            fronts[key] = LockFront(
+                held=None if held is None else parse_lock_mode(held),
                 first=Rank(*first[0]) if first else None,
                 first_exclusive=Rank(*exclusive[0]) if exclusive else None,
             )
         return fronts
 
-    def fronts_of(self, jobs: Sequence[JobId]) -> dict[str, Front]:
-        """The same of every key that one of these jobs wants, in one statement: for who looks at many at once."""
+    def fronts_of(self, jobs: Sequence[JobId]) -> dict[str, LockFront]:
+        """Return the lock fronts of all keys of these jobs, in one statement. This is faster than `fronts` for many
+        jobs."""
         return {
-            key: Front(
-                held=None if held is None else LockMode(held),
+            key: LockFront(
+                held=None if held is None else parse_lock_mode(held),
                 first=Rank(*ranks[:4]) if ranks[3] is not None else None,
                 first_exclusive=Rank(*ranks[4:]) if ranks[7] is not None else None,
             )
             for key, held, *ranks in self._db.rows("fronts_of", ids=list(jobs))
         }
 
-    def pauses(self, *, holds: Holds) -> Pauses:
+    def pauses(self, *, holds: Holds) -> PauseState:
         scopes, states = dict(holds.clearing), {}
         for scope, by, at, state, probe in self._db.rows("pauses"):
             if state is None:
-                scopes[scope] = Pause(by=by, at=from_stored(at))
+                scopes[scope] = Pause(actor=by, at=from_micros(at))
             else:
                 states[scope] = breaker_state(state, at, probe)
-        return Pauses(scopes, Breakers(states), holds.file)
+        return PauseState(scopes, BreakerStates(states), holds.hold_text)
 
-    def used(self) -> tuple[dict[str, int], frozenset[int]]:
-        """What running jobs and slots draw from each pool, and the numbers of the workers that run them."""
-        now = self._occupancy()
-        return now.used, now.workers
+    def pool_usage(self) -> tuple[dict[str, int], frozenset[int]]:
+        """Return the capacity that running jobs and reservations use in each pool, and the numbers of their workers."""
+        usage = self._read_pool_usage()
+        return usage.used, usage.workers
 
-    def _occupancy(self) -> Occupancy:
+    def _read_pool_usage(self) -> PoolUsage:
         used: dict[str, int] = {}
         workers = set()
-        has_waiting_slots = False
-        for _lane, text, worker in self._db.rows("running"):
+        has_waiting_reservations = False
+        for _lane, text, worker in self._db.rows("pool_usage"):
             if worker is None:
-                has_waiting_slots = True
+                has_waiting_reservations = True
                 continue
             workers.add(int(worker.rpartition("/")[2]))
-            for name, weight in (decode_draws(text) or {GLOBAL: 1}).items():
+            for name, weight in (decode_demand(text) or {GLOBAL: 1}).items():
                 used[name] = used.get(name, 0) + weight
-        return Occupancy(used=used, workers=frozenset(workers), has_waiting_slots=has_waiting_slots)
+        return PoolUsage(used=used, workers=frozenset(workers), has_waiting_reservations=has_waiting_reservations)
 
-    def waiting_slots(self) -> list[SlotStanding]:
-        """In order of arrival."""
-        rows = self._db.rows("waiting_slots")
+    def waiting_reservations(self) -> list[ReservationCandidate]:
+        """Return the waiting reservations in order of arrival."""
+        rows = self._db.rows("waiting_reservations")
         locks: dict[int, list[Lock]] = {}
         contending = set()
         for owner, key, mode, state in self._db.rows("locks_of", ids=[-row[0] for row in rows]) if rows else ():
-            locks.setdefault(-owner, []).append(Lock(key=key, mode=LockMode(mode)))
+            locks.setdefault(-owner, []).append(Lock(key=key, mode=parse_lock_mode(mode)))
             if state == "contending":
                 contending.add(-owner)
         return [
-            SlotStanding(
-                id=SlotId(slot),
-                draws=decode_draws(draws) or {GLOBAL: 1},
-                scopes=scopes_of(decode_draws(draws) or {}, type_, flow, target),
-                locks=tuple(locks.get(slot, ())),
-                contends=slot in contending or slot not in locks,
+            ReservationCandidate(
+                id=ReservationId(reservation),
+                demand=decode_demand(demand) or {GLOBAL: 1},
+                scopes=scopes_of(decode_demand(demand) or {}, type_, flow, target),
+                locks=tuple(locks.get(reservation, ())),
+                is_contending=reservation in contending or reservation not in locks,
             )
-            for slot, draws, type_, flow, target in rows
+            for reservation, demand, type_, flow, target in rows
         ]
 
     def snapshot(
-        self, limits: Limits, batch_size: int | None, most_lanes: int = LANES, *, holds: Holds, is_left: bool = True,
-        most_heads: int = HEADS,
-    ) -> Snapshot:  # fmt: skip
-        """Where it is known that every marked job has had its look, `is_left` is false and none is looked for."""
-        now = self._occupancy()
-        used, slots = now.used, self.waiting_slots() if now.has_waiting_slots else ()
+        self,
+        limits: PoolSizes,
+        batch_size: int | None,
+        max_lanes: int = MAX_LANES,
+        *,
+        holds: Holds,
+        has_dirty: bool = True,
+        max_heads: int = MAX_LANE_HEADS,
+    ) -> Snapshot:
+        """Return a snapshot for planning. `has_dirty` may be false if the caller knows that no job is dirty; the
+        snapshot then has no horizon."""
+        usage = self._read_pool_usage()
+        used, reservations = usage.used, self.waiting_reservations() if usage.has_waiting_reservations else ()
         pauses = self.pauses(holds=holds)
-        is_full = pauses.are_over_all or _is_full(limits, used, GLOBAL)
-        horizon = self._db.rows("first_stirred") if is_left else ()
-        rows = self._db.rows("lanes", limit=1 if is_full else most_lanes + 1)
+        is_full = pauses.is_paused_globally or _is_full(limits, used, GLOBAL)
+        horizon = self._db.rows("first_dirty") if has_dirty else ()
+        rows = self._db.rows("lanes", limit=1 if is_full else max_lanes + 1)
         return Snapshot(
-            lanes=() if is_full else tuple(self._lanes(rows[:most_lanes], limits, used, pauses, most_heads)),
-            slots=tuple(_without(slots, holds.absent)) if holds.absent else tuple(slots),
-            fronts=self.fronts(lock.key for slot in slots for lock in slot.locks) if slots else {},
-            used=used,
-            workers=now.workers,
-            limits=limits,
+            lanes=() if is_full else tuple(self._lanes(rows[:max_lanes], limits, used, pauses, max_heads)),
+            reservations=tuple(_with_client_state(reservations, holds.absent_clients))
+            if holds.absent_clients
+            else tuple(reservations),
+            lock_fronts=self.fronts(lock.key for reservation in reservations for lock in reservation.locks)
+            if reservations
+            else {},
+            pool_usage=used,
+            busy_workers=usage.workers,
+            pool_sizes=limits,
             pauses=pauses,
             batch_size=batch_size,
             has_ready=bool(rows),
-            frontier=Rank(*rows[most_lanes][7:]) if len(rows) > most_lanes else None,
+            frontier=Rank(*rows[max_lanes][7:]) if len(rows) > max_lanes else None,
             horizon=Rank(*horizon[0]) if horizon else None,
         )
 
     def _lanes(
-        self, rows: Sequence[Row], limits: Limits, used: Mapping[str, int], pauses: Pauses, most_heads: int
-    ) -> Iterator[Lane]:  # fmt: skip
-        """The lanes with ready jobs. One that a full pool closes shows its first job only: that job may still
-        close other pools to those behind it. One whose draws cannot be read is left out."""
-        for lane, text, type_, flow, target, asks, ready, *_ in rows:
-            draws, keys = decode_draws(text), keys_of(type_, target)
-            scopes = scopes_of(draws or {}, type_, flow, target)
-            if draws is None or pauses.are_over(scopes, keys):
+        self, rows: Sequence[Row], limits: PoolSizes, used: Mapping[str, int], pauses: PauseState, max_heads: int
+    ) -> Iterator[Lane]:
+        """Return the lanes with ready jobs. A lane that a full pool closes has only its first job, because that job may
+        close other pools to the jobs behind it. A lane with unreadable demand is skipped."""
+        for lane, text, type_, flow, target, needs_facts, ready, *_ in rows:
+            demand, keys = decode_demand(text), breaker_keys(type_, target)
+            scopes = scopes_of(demand or {}, type_, flow, target)
+            if demand is None or pauses.is_paused(scopes, keys):
                 continue
-            heads = self._db.rows("heads", lane=lane, limit=_room(limits, used, draws, most_heads))
+            heads = self._db.rows("heads", lane=lane, limit=_max_startable(limits, used, demand, max_heads))
             if heads:
                 ranks = tuple(Rank(*head) for head in heads)
                 has_more = ready > len(heads)
                 yield Lane(
-                    id=LaneId(lane), draws=draws, scopes=scopes, keys=keys, heads=ranks, has_more=has_more,
-                    asks=bool(asks),
-                )  # fmt: skip
+                    id=LaneId(lane),
+                    demand=demand,
+                    scopes=scopes,
+                    breaker_keys=keys,
+                    heads=ranks,
+                    has_more=has_more,
+                    needs_facts=bool(needs_facts),
+                )
 
 
-def _without(slots: Iterable[SlotStanding], absent: frozenset[SlotId]) -> Iterator[SlotStanding]:
-    """The same, with what is known of their clients."""
-    return (msgspec.structs.replace(slot, is_absent=slot.id in absent) for slot in slots)
+def _with_client_state(
+    candidates: Iterable[ReservationCandidate], absent_clients: frozenset[ReservationId]
+) -> Iterator[ReservationCandidate]:
+    """Return the reservations, marked with whether their clients are absent."""
+    return (
+        msgspec.structs.replace(candidate, is_client_absent=candidate.id in absent_clients) for candidate in candidates
+    )
 
 
-def breaker_state(state: str, until: int, probe: int | None) -> Open | HalfOpen | Probed:
+def breaker_state(state: str, until: int, probe: int | None) -> OpenState | HalfOpenState | ProbingState:
     if state == "open":
-        return Open(from_stored(until))
-    return HALF_OPEN if probe is None else Probed(JobId(probe))
+        return OpenState(from_micros(until))
+    return HALF_OPEN if probe is None else ProbingState(JobId(probe))
 
 
-def _standing(row: Row, locks: tuple[Lock, ...], edges: tuple[EdgeFact, ...], contends: bool) -> Standing:
-    draws = decode_draws(row[10])
-    if draws is None:
-        raise ValueError(f"its draws cannot be read: {row[10]!r}")
-    return Standing(
+def _candidate_from_row(
+    row: Row, decoder: RecordDecoder, locks: tuple[Lock, ...], edges: tuple[UnmetEdge, ...], is_contending: bool
+) -> Candidate:
+    demand = decode_demand(row[10])
+    if demand is None:
+        decoder.errors.append(f"its pool demand cannot be read: {row[10]!r}")
+        demand = {}
+    return Candidate(
         rank=Rank(*row[:4]),
         chain=JobId(row[12]),
-        status=Status(row[4]),
-        wait_kind=None if row[5] is None else WaitKind(row[5]),
-        waited_on=decode_waited_on(row[6]),
+        status=decoder.status(row[4]),
+        wait_kind=decoder.wait_kind(row[5]),
+        waited_on=decoder.waited_on(row[6]),
         is_ready=bool(row[7]),
-        contends=contends,
-        not_before=maybe_from_stored(row[8]),
+        is_contending=is_contending,
+        not_before=optional_from_micros(row[8]),
         lane=LaneId(row[9]),
-        draws=draws,
-        scopes=scopes_of(draws, row[13], row[16], row[14]),
-        keys=keys_of(row[13], row[14]),
+        demand=demand,
+        scopes=scopes_of(demand, row[13] or "", row[16] or "", row[14] or ""),
+        breaker_keys=breaker_keys(row[13], row[14]),
         locks=locks,
         edges=edges,
     )
 
 
-def _is_full(limits: Limits, used: Mapping[str, int], name: str) -> bool:
+def _is_full(limits: PoolSizes, used: Mapping[str, int], name: str) -> bool:
     size = limits.size(name)
     return size is not None and used.get(name, 0) >= size
 
 
-def _room(limits: Limits, used: Mapping[str, int], draws: Draws, most: int) -> int:
-    """How many jobs of a lane could start at most, plus the one that closes it."""
-    room = most
-    for name, weight in draws.items():
+def _max_startable(limits: PoolSizes, used: Mapping[str, int], demand: PoolDemand, limit: int) -> int:
+    """Return how many jobs of a lane could start at most, plus one for the job that closes the lane."""
+    room = limit
+    for name, weight in demand.items():
         size = limits.size(name)
         if size is not None and weight > 0:
             room = min(room, max(0, size - used.get(name, 0)) // weight)
-    return min(most, room + 1)
+    return min(limit, room + 1)

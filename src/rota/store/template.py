@@ -1,4 +1,4 @@
-"""Stores templates. A name is that of one template in use; archived ones keep theirs beside it."""
+"""Storage of templates. The name of an active template is unique; archived templates may share it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import msgspec
 
 from rota.core.event import Event
 from rota.core.template import Template, TemplateBody
-from rota.ids import TemplateId, show_template
+from rota.ids import TemplateId, format_template_id
 from rota.store.database import Database, Row
-from rota.store.event import Emitting
-from rota.store.moment import from_stored, maybe_from_stored, maybe_to_stored, to_stored
+from rota.store.event import EventWriter
+from rota.store.timestamp import from_micros, optional_from_micros, optional_to_micros, to_micros
 
-ALL = 2**62
+NO_LIMIT = 2**62
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -22,80 +22,87 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 class TemplateRecords:
     _db: Database
 
-    def templates(self, *, after: int = 0, limit: int = ALL, with_archived: bool = False) -> list[Template]:
-        """By number."""
+    def templates(self, *, after: int = 0, limit: int = NO_LIMIT, with_archived: bool = False) -> list[Template]:
+        """Return the templates after `after`, by id."""
         statement = "all_templates" if with_archived else "templates"
-        return [_template(row) for row in self._db.rows(statement, after=after, limit=limit)]
+        return [_template_from_row(row) for row in self._db.rows(statement, after=after, limit=limit)]
 
     def templates_by_id(self, ids: Sequence[TemplateId]) -> dict[TemplateId, Template]:
         rows = self._db.rows("templates_by_id", ids=list(ids)) if ids else ()
-        return {TemplateId(row[0]): _template(row) for row in rows}
+        return {TemplateId(row[0]): _template_from_row(row) for row in rows}
 
     def templates_by_name(self, names: Sequence[str]) -> dict[str, Template]:
-        """Of each name the one in use; where there is none, the one that was archived last."""
-        found: dict[str, Template] = {}
+        """Return the active template of each name, or else the one that was archived last."""
+        templates: dict[str, Template] = {}
         for row in self._db.rows("templates_by_name", names=list(names)) if names else ():
-            found.setdefault(row[1], _template(row))
-        return found
+            templates.setdefault(row[1], _template_from_row(row))
+        return templates
 
     def template_names(self) -> list[str]:
-        """Of those in use."""
+        """Return the names of the active templates."""
         return [name for (name,) in self._db.rows("template_names")]
 
     def old_templates(self, until: datetime) -> list[TemplateId]:
-        """Archived before that, and named by no job or schedule that is kept."""
-        old = self._db.rows("old_templates", until=to_stored(until))
+        """Return the templates that were archived before `until` and that no stored job or schedule refers to."""
+        old = self._db.rows("old_templates", until=to_micros(until))
         bodies = [body for (body,) in self._db.rows("schedule_bodies")] if old else []
         return [
             TemplateId(number)
             for number, name in old
-            if not any(_encode(each).decode() in body for body in bodies for each in (name, show_template(number)))
+            if not any(
+                _encode(reference).decode() in body
+                for body in bodies
+                for reference in (name, format_template_id(number))
+            )
         ]
 
 
-class Templating(Emitting, TemplateRecords):
+class TemplateWriter(EventWriter, TemplateRecords):
     def add_template(self, name: str, body: TemplateBody, now: datetime, actor: str | None) -> TemplateId:
-        template = TemplateId(self.take("template", 1))
-        self._db.run("add_template", id=template, name=name, body=_encode(body).decode(), now=to_stored(now))
-        self._tell_of_template("created", template, name, now, actor)
+        template = TemplateId(self.allocate_ids("template", 1))
+        self._db.run("add_template", id=template, name=name, body=_encode(body).decode(), now=to_micros(now))
+        self._emit_template_event("created", template, name, now, actor)
         return template
 
     def change_template(self, template: Template, now: datetime, actor: str | None) -> None:
-        """To what it is here."""
+        """Store the name and the body of this template."""
         body = _encode(template.body).decode()
-        self._db.run("change_template", id=template.id, name=template.name, body=body, now=to_stored(now))
-        self._tell_of_template("changed", template.id, template.name, now, actor)
+        self._db.run("change_template", id=template.id, name=template.name, body=body, now=to_micros(now))
+        self._emit_template_event("changed", template.id, template.name, now, actor)
 
     def archive_template(self, template: Template, at: datetime | None, now: datetime, actor: str | None) -> None:
-        """Since then; none takes it back."""
-        self._db.run("archive_template", id=template.id, at=maybe_to_stored(at))
-        self._tell_of_template("unarchived" if at is None else "archived", template.id, template.name, now, actor)
+        """Archive a template at a time, or restore it with None."""
+        self._db.run("archive_template", id=template.id, at=optional_to_micros(at))
+        self._emit_template_event("unarchived" if at is None else "archived", template.id, template.name, now, actor)
 
     def remove_templates(self, ids: Sequence[TemplateId]) -> int:
-        """Those of them that are still archived and of no job."""
+        """Remove the templates among these that are still archived and that no job refers to."""
         if not ids:
             return 0
-        self.spend("template", max(ids))
+        self.retire_ids("template", max(ids))
         return self._db.run("remove_templates", ids=list(ids))
 
-    def _tell_of_template(self, what: str, template: TemplateId, name: str, now: datetime, actor: str | None) -> None:
-        data = {"template": show_template(template), "name": name}
-        self.emit(Event(kind=f"template.{what}", at=to_stored(now), cause="template", actor=actor, data=data))
+    def _emit_template_event(
+        self, kind: str, template: TemplateId, name: str, now: datetime, actor: str | None
+    ) -> None:
+        data = {"template": format_template_id(template), "name": name}
+        self.emit(Event(kind=f"template.{kind}", at=to_micros(now), cause="template", actor=actor, data=data))
 
 
-def _template(row: Row) -> Template:
+def _template_from_row(row: Row) -> Template:
     return Template(
         id=TemplateId(row[0]),
         name=row[1],
-        body=_body(row[2]),
-        created_at=from_stored(row[3]),
-        changed_at=from_stored(row[4]),
-        archived_at=maybe_from_stored(row[5]),
+        body=_decode_body(row[2]),
+        created_at=from_micros(row[3]),
+        changed_at=from_micros(row[4]),
+        archived_at=optional_from_micros(row[5]),
     )
 
 
-def _body(text: str) -> TemplateBody:
-    """One that cannot be read makes no jobs, and hides no other from a list."""
+def _decode_body(text: str) -> TemplateBody:
+    """Return the body. If it is unreadable, it has no command and its description is the error, so that lists still
+    work."""
     try:
         return msgspec.json.decode(text, type=TemplateBody)
     except msgspec.DecodeError as error:

@@ -1,4 +1,4 @@
-"""Stores endpoints, messages to them and to the URLs that jobs name, and each try to bring one."""
+"""Storage of webhook endpoints, of the messages to them and to the URLs of jobs, and of each delivery attempt."""
 
 from __future__ import annotations
 
@@ -9,23 +9,31 @@ from typing import Any
 import msgspec
 
 from rota.core.event import Event
-from rota.core.webhook import Delivery, DeliveryState, JobHook, Try, Webhook
+from rota.core.webhook import Delivery, DeliveryAttempt, DeliveryState, JobWebhook, Webhook
 from rota.errors import NotFound
-from rota.ids import DeliveryId, GroupId, JobId, RunId, WebhookId, show_delivery, show_webhook
+from rota.ids import DeliveryId, GroupId, JobId, RunId, WebhookId, format_delivery_id, format_webhook_id
 from rota.store.database import Database, Row
-from rota.store.event import Emitting
-from rota.store.moment import duration_to_stored, from_stored, maybe_from_stored, maybe_to_stored, to_stored
+from rota.store.decoding import RecordDecoder
+from rota.store.event import EventWriter
+from rota.store.timestamp import (
+    delay_to_micros,
+    duration_to_micros,
+    from_micros,
+    optional_from_micros,
+    optional_to_micros,
+    to_micros,
+)
 
-SECRET = "webhook_secret"  # noqa: S105 - where it is in `meta`
-"""In `meta`: what messages to the URLs of jobs are signed with."""
+SECRET_KEY = "webhook_secret"  # noqa: S105 - a key, not a secret
+"""Key in `meta` of the secret that signs the messages to the URLs of jobs."""
 CAUSE = "webhook"
-ALL = 2**62
+NO_LIMIT = 2**62
 
 _encode = msgspec.json.encode
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that is to be brought."""
+class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """Message to store as a delivery."""
 
     message: str
     webhook: WebhookId | None
@@ -38,228 +46,257 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     payload: str
 
 
-class HookRecords:
+class WebhookRecords:
     _db: Database
 
-    def webhooks(self, *, after: int = 0, limit: int = ALL) -> list[Webhook]:
-        """By number."""
-        return [_webhook(row) for row in self._db.rows("webhooks", after=after, limit=limit)]
+    def webhooks(self, *, after: int = 0, limit: int = NO_LIMIT) -> list[Webhook]:
+        """Return the endpoints after `after`, by id."""
+        return [_webhook_from_row(row) for row in self._db.rows("webhooks", after=after, limit=limit)]
 
     def webhook(self, webhook: WebhookId) -> Webhook | None:
-        return next((each for each in self.webhooks() if each.id == webhook), None)
+        return next((endpoint for endpoint in self.webhooks() if endpoint.id == webhook), None)
 
     def no_such_webhook(self, webhook: WebhookId) -> NotFound:
-        return NotFound(f"no such webhook: {show_webhook(webhook)}; `rota webhook list` shows those there are")
+        return NotFound(f"no such webhook: {format_webhook_id(webhook)}; `rota webhook list` lists all webhooks")
 
-    def names_urls(self) -> bool:
-        """Whether any job names a URL."""
-        return bool(self._db.rows("any_hook"))
+    def has_webhook_urls(self) -> bool:
+        """Return whether any job has a webhook URL."""
+        return bool(self._db.rows("find_job_webhook"))
 
-    def hooks_of(self, jobs: Sequence[JobId]) -> dict[JobId, JobHook]:
-        """Of those that name URLs."""
-        rows = self._db.rows("hooks_of", ids=list(jobs)) if jobs else []
-        return {JobId(job): hook for job, text in rows if (hook := _hook(text)) is not None}
+    def job_webhooks(self, jobs: Sequence[JobId]) -> dict[JobId, JobWebhook]:
+        """Return the webhooks of the jobs that have one."""
+        rows = self._db.rows("job_webhooks", ids=list(jobs)) if jobs else []
+        return {JobId(job): hook for job, text in rows if (hook := _decode_job_webhook(text)) is not None}
 
-    def receivers(self) -> list[str]:
-        """Those that anything is to be sent to."""
-        return [str(row[0]) for row in self._db.rows("receivers")]
+    def pending_receivers(self) -> list[str]:
+        """Return the receivers with pending deliveries."""
+        return [str(row[0]) for row in self._db.rows("pending_receivers")]
 
-    def pending_tries(self, receiver: str) -> list[int]:
-        """How often what is to be sent to it was tried: each number once, the highest first."""
-        return [int(row[0]) for row in self._db.rows("pending_tries", receiver=receiver)]
+    def pending_attempt_counts(self, receiver: str) -> list[int]:
+        """Return the distinct attempt counts of the pending deliveries of a receiver, highest first."""
+        return [int(row[0]) for row in self._db.rows("pending_attempt_counts", receiver=receiver)]
 
-    def pending_of(self, receiver: str, tried: int, limit: int) -> list[tuple[DeliveryId, datetime]]:
-        """Of those that were tried so often, with when each is due, the first of them first."""
-        rows = self._db.rows("pending_of", receiver=receiver, tried=tried, limit=limit)
-        return [(DeliveryId(number), from_stored(next_at)) for number, next_at in rows]
+    def pending_deliveries(self, receiver: str, attempts: int, limit: int) -> list[tuple[DeliveryId, datetime]]:
+        """Return the pending deliveries with this number of attempts, each with its due time, earliest first."""
+        rows = self._db.rows("pending_deliveries", receiver=receiver, attempts=attempts, limit=limit)
+        return [(DeliveryId(number), from_micros(next_at)) for number, next_at in rows]
 
-    def count_pending(self) -> dict[str, int]:
-        """By receiver."""
-        return {str(receiver): int(count) for receiver, count in self._db.rows("count_pending")}
+    def count_pending_by_receiver(self) -> dict[str, int]:
+        """Return the number of pending deliveries of each receiver."""
+        return {str(receiver): int(count) for receiver, count in self._db.rows("count_pending_by_receiver")}
 
-    def count_pending_of(self, receiver: str) -> int:
-        ((count,),) = self._db.rows("count_pending_of", receiver=receiver)
+    def count_pending(self, receiver: str) -> int:
+        ((count,),) = self._db.rows("count_pending", receiver=receiver)
         return int(count)
 
     def delivery(self, delivery: DeliveryId) -> Delivery | None:
-        return next(map(_delivery, self._db.rows("deliveries", ids=[delivery])), None)
+        return next(map(_delivery_from_row, self._db.rows("deliveries", ids=[delivery])), None)
 
     def deliveries(
-        self, *, job: JobId | None, webhook: WebhookId | None, state: DeliveryState | None, below: int, limit: int
+        self, *, job: JobId | None, webhook: WebhookId | None, state: DeliveryState | None, before_id: int, limit: int
     ) -> list[Delivery]:
-        """The newest first."""
-        values: dict[str, Any] = {"below": below, "limit": limit, "state": None if state is None else state.value}
+        """Return the deliveries that match, newest first."""
+        values: dict[str, Any] = {
+            "before_id": before_id,
+            "limit": limit,
+            "state": None if state is None else state.value,
+        }
         if job is not None:
-            return [*map(_delivery, self._db.rows("deliveries_of_job", job=job, webhook=webhook, **values))]
+            return [*map(_delivery_from_row, self._db.rows("deliveries_of_job", job=job, webhook=webhook, **values))]
         if webhook is not None:
-            return [*map(_delivery, self._db.rows("deliveries_of_webhook", webhook=webhook, **values))]
-        return [*map(_delivery, self._db.rows("latest_deliveries", **values))]
+            return [*map(_delivery_from_row, self._db.rows("deliveries_of_webhook", webhook=webhook, **values))]
+        return [*map(_delivery_from_row, self._db.rows("latest_deliveries", **values))]
 
     def no_such_delivery(self, delivery: DeliveryId) -> NotFound:
-        return NotFound(f"no such delivery: {show_delivery(delivery)}; `rota webhook deliveries` shows those there are")
+        return NotFound(
+            f"no such delivery: {format_delivery_id(delivery)}; `rota webhook deliveries` lists all deliveries"
+        )
 
     def payload(self, delivery: DeliveryId) -> str:
         return str(self._db.rows("payload_of", id=delivery)[0][0])
 
-    def tries_of(self, ids: Sequence[DeliveryId]) -> Mapping[DeliveryId, list[Try]]:
-        found: dict[DeliveryId, list[Try]] = {}
-        for delivery, _number, at, duration, status, error in self._db.rows("tries_of", ids=list(ids)) if ids else ():
-            done = Try(at=from_stored(at), duration=from_stored(duration) - from_stored(0), status=status, error=error)
-            found.setdefault(DeliveryId(delivery), []).append(done)
-        return found
+    def attempts_of(self, ids: Sequence[DeliveryId]) -> Mapping[DeliveryId, list[DeliveryAttempt]]:
+        attempts: dict[DeliveryId, list[DeliveryAttempt]] = {}
+        for delivery, _number, at, duration, status, error in (
+            self._db.rows("attempts_of", ids=list(ids)) if ids else ()
+        ):
+            attempt = DeliveryAttempt(
+                at=from_micros(at), duration=from_micros(duration) - from_micros(0), status=status, error=error
+            )
+            attempts.setdefault(DeliveryId(delivery), []).append(attempt)
+        return attempts
 
     def old_deliveries(self, until: datetime, limit: int) -> list[DeliveryId]:
-        """Some that ended before that."""
-        return [DeliveryId(row[0]) for row in self._db.rows("old_deliveries", until=to_stored(until), limit=limit)]
+        """Return up to `limit` deliveries that ended before `until`."""
+        return [DeliveryId(row[0]) for row in self._db.rows("old_deliveries", until=to_micros(until), limit=limit)]
 
     def stale_deliveries(self, until: datetime) -> list[DeliveryId]:
-        """Those that are still to be sent and were due before that: made or sent again by hand before, and not tried
-        since."""
-        return [DeliveryId(row[0]) for row in self._db.rows("stale_deliveries", until=to_stored(until))]
+        """Return the pending deliveries that were due before `until` and have not been attempted since."""
+        return [DeliveryId(row[0]) for row in self._db.rows("stale_deliveries", until=to_micros(until))]
 
 
-class Telling(Emitting, HookRecords):
+class WebhookWriter(EventWriter, WebhookRecords):
     def add_webhook(
         self, url: str, events: Sequence[str], secret: str, *, now: datetime, actor: str | None
     ) -> WebhookId:
-        webhook = WebhookId(self.take("webhook", 1))
+        webhook = WebhookId(self.allocate_ids("webhook", 1))
         self._db.run(
-            "add_webhook", id=webhook, url=url, events=_encode(events).decode(), secret=secret, now=to_stored(now)
+            "add_webhook", id=webhook, url=url, events=_encode(events).decode(), secret=secret, now=to_micros(now)
         )
-        self._tell_of("created", webhook, now, actor=actor, data={"events": list(events)})
+        self._emit_webhook_event("created", webhook, now, actor=actor, data={"events": list(events)})
         return webhook
 
     def enable_webhook(self, webhook: WebhookId, *, now: datetime, actor: str | None) -> None:
         self._db.run("enable_webhook", id=webhook)
-        self._tell_of("enabled", webhook, now, actor=actor)
+        self._emit_webhook_event("enabled", webhook, now, actor=actor)
 
     def disable_webhook(self, webhook: WebhookId, reason: str, *, now: datetime, actor: str | None) -> None:
-        """What is still to be sent to it fails for that reason."""
-        if self._db.run("disable_webhook", id=webhook, now=to_stored(now), reason=reason):
-            failed = self._give_up(webhook, reason, now)
-            self._tell_of("disabled", webhook, now, actor=actor, data={"reason": reason, "failed": failed})
+        """Disable an endpoint. Its pending deliveries fail with this reason."""
+        if self._db.run("disable_webhook", id=webhook, now=to_micros(now), reason=reason):
+            failed = self._abandon_deliveries(webhook, reason, now)
+            self._emit_webhook_event("disabled", webhook, now, actor=actor, data={"reason": reason, "failed": failed})
 
     def remove_webhook(self, webhook: WebhookId, *, now: datetime, actor: str | None) -> None:
-        failed = self._give_up(webhook, "the endpoint was removed", now)
+        failed = self._abandon_deliveries(webhook, "the endpoint was removed", now)
         self._db.run("remove_webhook", id=webhook)
-        self.spend("webhook", webhook)
-        self._tell_of("removed", webhook, now, actor=actor, data={"failed": failed})
+        self.retire_ids("webhook", webhook)
+        self._emit_webhook_event("removed", webhook, now, actor=actor, data={"failed": failed})
 
     def rotate_webhook(
         self, webhook: WebhookId, secret: str, until: datetime | None, *, now: datetime, actor: str | None
     ) -> None:
-        """The secret until now signs on beside the new one, until then."""
-        self._db.run("rotate_webhook", id=webhook, secret=secret, until=maybe_to_stored(until))
-        self._tell_of("rotated", webhook, now, actor=actor)
+        """Set a new secret. The old one signs as well until `until`."""
+        self._db.run(
+            "rotate_webhook",
+            id=webhook,
+            secret=secret,
+            until=optional_to_micros(until),
+            duration=delay_to_micros(until, now),
+        )
+        self._emit_webhook_event("rotated", webhook, now, actor=actor)
 
-    def hold_webhook(self, webhook: WebhookId, failures: int, until: datetime | None) -> None:
-        self._db.run("hold_webhook", id=webhook, failures=failures, until=maybe_to_stored(until))
+    def hold_webhook(self, webhook: WebhookId, failures: int, until: datetime | None, *, now: datetime) -> None:
+        self._db.run(
+            "hold_webhook",
+            id=webhook,
+            failures=failures,
+            until=optional_to_micros(until),
+            duration=delay_to_micros(until, now),
+        )
 
-    def announce_hold(self, webhook: WebhookId, what: str, now: datetime, until: datetime | None) -> None:
-        """That it is `held`, or `freed`."""
-        self._tell_of(what, webhook, now, data={} if until is None else {"until": until})
+    def emit_hold_event(self, webhook: WebhookId, kind: str, now: datetime, until: datetime | None) -> None:
+        """Emit `webhook.held` or `webhook.released`."""
+        self._emit_webhook_event(kind, webhook, now, data={} if until is None else {"until": until})
 
-    def add_deliveries(self, messages: Sequence[Message], now: datetime) -> None:
-        first, at = self.take("delivery", len(messages)), to_stored(now)
-        rows = [
-            {**msgspec.structs.asdict(each), "id": first + number, "now": at} for number, each in enumerate(messages)
-        ]
+    def add_deliveries(self, messages: Sequence[OutgoingMessage], now: datetime) -> None:
+        first, at = self.allocate_ids("delivery", len(messages)), to_micros(now)
+        rows = [{**msgspec.structs.asdict(message), "id": first + n, "now": at} for n, message in enumerate(messages)]
         self._db.run_many("add_delivery", rows)
 
-    def add_try(self, delivery: Delivery, done: Try) -> None:
-        number = delivery.tries + 1
+    def add_attempt(self, delivery: Delivery, attempt: DeliveryAttempt) -> None:
+        number = delivery.attempts + 1
         self._db.run(
-            "add_try", id=delivery.id, number=number, at=to_stored(done.at),
-            duration=duration_to_stored(done.duration), status=done.status, error=done.error,
-        )  # fmt: skip
-        self._db.run("count_try", id=delivery.id, tries=number)
+            "add_attempt",
+            id=delivery.id,
+            number=number,
+            at=to_micros(attempt.at),
+            duration=duration_to_micros(attempt.duration),
+            status=attempt.status,
+            error=attempt.error,
+        )
+        self._db.run("count_attempt", id=delivery.id, attempts=number)
 
     def end_delivery(self, delivery: Delivery, state: DeliveryState, reason: str | None, now: datetime) -> None:
-        self._db.run("end_delivery", id=delivery.id, state=state.value, reason=reason, now=to_stored(now))
+        self._db.run("end_delivery", id=delivery.id, state=state.value, reason=reason, now=to_micros(now))
         if state is DeliveryState.FAILED:
-            told = {"delivery": show_delivery(delivery.id), "type": delivery.kind, "reason": reason}
-            self._tell_of("delivery_failed", delivery.webhook, now, data=told)
+            data = {"delivery": format_delivery_id(delivery.id), "type": delivery.kind, "reason": reason}
+            self._emit_webhook_event("delivery_failed", delivery.webhook, now, data=data)
 
-    def put_off_delivery(self, delivery: DeliveryId, next_at: datetime, reason: str | None) -> None:
-        self._db.run("put_off_delivery", id=delivery, next_at=to_stored(next_at), reason=reason)
+    def reschedule_delivery(
+        self, delivery: DeliveryId, next_at: datetime, reason: str | None, *, now: datetime
+    ) -> None:
+        delay = delay_to_micros(next_at, now)
+        self._db.run("reschedule_delivery", id=delivery, next_at=to_micros(next_at), delay=delay, reason=reason)
 
-    def send_again(self, delivery: DeliveryId, *, now: datetime, actor: str | None) -> bool:
-        """False while it is still to be sent."""
-        if not self._db.run("send_again", id=delivery, now=to_stored(now)):
+    def resend_delivery(self, delivery: DeliveryId, *, now: datetime, actor: str | None) -> bool:
+        """Send an ended delivery again. Return false if it is still pending."""
+        if not self._db.run("resend_delivery", id=delivery, now=to_micros(now)):
             return False
-        self._tell_of("redelivered", None, now, actor=actor, data={"delivery": show_delivery(delivery)})
+        self._emit_webhook_event("redelivered", None, now, actor=actor, data={"delivery": format_delivery_id(delivery)})
         return True
 
     def remove_deliveries(self, ids: Sequence[DeliveryId]) -> int:
-        """Those that have ended."""
+        """Remove the deliveries among these that have ended."""
         ended = [row[0] for row in self._db.rows("ended_deliveries", ids=list(ids))]
         if not ended:
             return 0
-        self._db.run("remove_tries", ids=ended)
-        self.spend("delivery", max(ended))
+        self._db.run("remove_attempts", ids=ended)
+        self.retire_ids("delivery", max(ended))
         return self._db.run("remove_deliveries", ids=ended)
 
-    def give_up_stale(self, ids: Sequence[DeliveryId], until: datetime, reason: str, now: datetime) -> int:
-        """Those of them that were due before that, still."""
-        values = {"until": to_stored(until), "reason": reason, "now": to_stored(now)}
-        failed = self._db.run("give_up_stale", ids=list(ids), **values)
+    def abandon_stale_deliveries(self, ids: Sequence[DeliveryId], until: datetime, reason: str, now: datetime) -> int:
+        """Fail the pending deliveries among these that are still due before `until`."""
+        values = {"until": to_micros(until), "reason": reason, "now": to_micros(now)}
+        failed = self._db.run("abandon_stale_deliveries", ids=list(ids), **values)
         if failed:
-            self._tell_of("given_up", None, now, data={"reason": reason, "failed": failed})
+            self._emit_webhook_event("abandoned", None, now, data={"reason": reason, "failed": failed})
         return failed
 
-    def _give_up(self, webhook: WebhookId, reason: str, now: datetime) -> int:
+    def _abandon_deliveries(self, webhook: WebhookId, reason: str, now: datetime) -> int:
         return self._db.run(
-            "give_up_deliveries", receiver=show_webhook(webhook), reason=reason, now=to_stored(now)
-        )  # fmt: skip
+            "abandon_deliveries", receiver=format_webhook_id(webhook), reason=reason, now=to_micros(now)
+        )
 
-    def _tell_of(
-        self, what: str, webhook: WebhookId | None, now: datetime, *, actor: str | None = None,
+    def _emit_webhook_event(
+        self,
+        kind: str,
+        webhook: WebhookId | None,
+        now: datetime,
+        *,
+        actor: str | None = None,
         data: Mapping[str, object] | None = None,
-    ) -> None:  # fmt: skip
-        """Neither URLs nor secrets are in events."""
-        named = {} if webhook is None else {"webhook": show_webhook(webhook)}
+    ) -> None:
+        """Emit an event of an endpoint. Events contain neither URLs nor secrets."""
+        subject = {} if webhook is None else {"webhook": format_webhook_id(webhook)}
         event = Event(
-            kind=f"webhook.{what}", at=to_stored(now), cause=CAUSE, actor=actor, data={**named, **(data or {})}
+            kind=f"webhook.{kind}", at=to_micros(now), cause=CAUSE, actor=actor, data={**subject, **(data or {})}
         )
         self.emit(event)
 
 
-def _webhook(row: Row) -> Webhook:
+def _webhook_from_row(row: Row) -> Webhook:
+    decoder = RecordDecoder()
     return Webhook(
         id=WebhookId(row[0]),
         url=row[1],
-        events=_events(row[2]),
+        events=decoder.json("events", row[2], tuple[str, ...], ()),
         secret=row[3],
         old_secret=row[4],
-        old_secret_until=maybe_from_stored(row[5]),
-        created_at=from_stored(row[6]),
-        disabled_at=maybe_from_stored(row[7]),
+        old_secret_until=optional_from_micros(row[5]),
+        created_at=from_micros(row[6]),
+        disabled_at=optional_from_micros(row[7]),
         disabled_reason=row[8],
         failures=row[9],
-        held_until=maybe_from_stored(row[10]),
+        held_until=optional_from_micros(row[10]),
+        unreadable=decoder.error,
     )
 
 
-def _events(text: str) -> tuple[str, ...]:
-    """What cannot be read asks for nothing: it must not keep the scheduler from starting."""
+def _decode_job_webhook(text: str) -> JobWebhook | None:
+    """Return the webhook of a job, or None if it is unreadable: it must not block the others."""
     try:
-        return msgspec.json.decode(text, type=tuple[str, ...])
-    except msgspec.DecodeError:
-        return ()
-
-
-def _hook(text: str) -> JobHook | None:
-    """One that cannot be read tells nobody: it must not hold up the others."""
-    try:
-        return msgspec.json.decode(text, type=JobHook)
+        return msgspec.json.decode(text, type=JobWebhook)
     except msgspec.DecodeError:
         return None
 
 
-def _delivery(row: Row) -> Delivery:
+def _delivery_from_row(row: Row) -> Delivery:
+    """Return a delivery. If its state is unknown, it is pending if it has a next attempt, and failed otherwise."""
+    decoder = RecordDecoder()
+    state = decoder.delivery_state(row[9], DeliveryState.FAILED if row[13] is None else DeliveryState.PENDING)
     return Delivery(
         id=DeliveryId(row[0]),
-        message=row[1],
+        message_id=row[1],
         webhook=None if row[2] is None else WebhookId(row[2]),
         receiver=row[3],
         url=row[4],
@@ -267,11 +304,11 @@ def _delivery(row: Row) -> Delivery:
         job=None if row[6] is None else JobId(row[6]),
         run=None if row[7] is None else RunId(row[7]),
         group=None if row[8] is None else GroupId(row[8]),
-        state=DeliveryState(row[9]),
-        tries=row[10],
-        tried=row[11],
-        created_at=from_stored(row[12]),
-        next_at=maybe_from_stored(row[13]),
-        finished_at=maybe_from_stored(row[14]),
-        reason=row[15],
+        state=state,
+        attempts=row[10],
+        attempts_since_resend=row[11],
+        created_at=from_micros(row[12]),
+        next_at=optional_from_micros(row[13]),
+        finished_at=optional_from_micros(row[14]),
+        reason=decoder.error or row[15],
     )

@@ -1,1 +1,1 @@
-"""What looks at things: one file per noun. Explanations come from the functions that decide."""
+"""Read models: one module per noun. Explanations come from the functions that make the decisions."""

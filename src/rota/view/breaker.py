@@ -1,22 +1,22 @@
-"""Breakers as people and programs see them."""
+"""Breakers as the API shows them."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
-from rota.core.breaker import CLOSED, Closed, Open, Probed, State
-from rota.ids import show_job
+from rota.core.breaker import CLOSED, BreakerState, ClosedState, OpenState, ProbingState
+from rota.ids import format_job_id
 from rota.store.session import Reader
-from rota.view.job import Sight
-from rota.wire.breaker import BreakerForm
+from rota.view.job import ViewContext
+from rota.wire.breaker import BreakerView
 
 
-def breakers(reader: Reader, sight: Sight) -> list[BreakerForm]:
-    """Those that are not closed, and closed ones whose failures count."""
-    failures = reader.recent_failures(sight.now - sight.breaker.window)
+def read_breakers(reader: Reader, context: ViewContext) -> list[BreakerView]:
+    """Return the breakers that are not closed, and closed breakers with recent failures."""
+    failures = reader.recent_failures(context.now - context.breaker_policy.window)
     records = {record.key: record for record in reader.breakers()}
     return [
-        _form(
+        _render_breaker(
             key,
             records[key].state if key in records else CLOSED,
             failures=failures.get(key, 0),
@@ -26,17 +26,17 @@ def breakers(reader: Reader, sight: Sight) -> list[BreakerForm]:
     ]
 
 
-def tripped(reader: Reader, sight: Sight) -> list[BreakerForm]:
-    """Those that are not closed."""
-    return [form for form in breakers(reader, sight) if form.state != "closed"]
+def read_tripped_breakers(reader: Reader, context: ViewContext) -> list[BreakerView]:
+    """Return the breakers that are not closed."""
+    return [breaker for breaker in read_breakers(reader, context) if breaker.state != "closed"]
 
 
-def _form(key: str, state: State, *, failures: int, opened_at: datetime | None) -> BreakerForm:
-    return BreakerForm(
+def _render_breaker(key: str, state: BreakerState, *, failures: int, opened_at: datetime | None) -> BreakerView:
+    return BreakerView(
         key=key,
-        state="closed" if isinstance(state, Closed) else "open" if isinstance(state, Open) else "half-open",
+        state="closed" if isinstance(state, ClosedState) else "open" if isinstance(state, OpenState) else "half-open",
         failures=failures,
         opened_at=opened_at,
-        until=state.until if isinstance(state, Open) else None,
-        probe=show_job(state.by) if isinstance(state, Probed) else None,
+        probe_at=state.until if isinstance(state, OpenState) else None,
+        probe_job=format_job_id(state.job) if isinstance(state, ProbingState) else None,
     )

@@ -1,4 +1,4 @@
-"""Events, read from the table: what is wanted of them, and a piece at a time."""
+"""Events, filtered and read in slices."""
 
 from __future__ import annotations
 
@@ -6,56 +6,70 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rota.core.event import Entry, Wanted, kinds_named
-from rota.errors import within
+from rota.core.event import EventEntry, EventFilter, expand_kinds
+from rota.errors import error_path
 from rota.ids import JobId
 from rota.store.session import Reader
-from rota.view.job import find
+from rota.view.job import find_job
 
 
-class Piece(msgspec.Struct, frozen=True, kw_only=True):
-    entries: list[Entry]
+class EventSlice(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the events that match a filter."""
+
+    entries: list[EventEntry]
     position: int
-    """Everything up to this number has been looked at."""
+    """Number of the last event that was examined."""
     is_end: bool
-    """There was no more at this moment."""
+    """Whether there were no further events at the time of the read."""
     complete_from: int | None
-    """Set where some of what was asked for is not there any more: what is there from this number on is complete."""
+    """Number from which the events are complete; `None` if there is no gap."""
 
 
-def wanted_of(
-    reader: Reader, *, jobs: Sequence[JobId] = (), group: str | None = None, kinds: Sequence[str] = (),
-    job_type: str | None = None, flow: str | None = None,
-) -> Wanted:  # fmt: skip
-    """A job stands for its chain: who watches it wants to know how it gets on when it is tried again."""
-    with within(".kind"):
-        named = kinds_named(kinds)
+def make_event_filter(
+    reader: Reader,
+    *,
+    jobs: Sequence[JobId] = (),
+    group: str | None = None,
+    kinds: Sequence[str] = (),
+    job_type: str | None = None,
+    flow: str | None = None,
+) -> EventFilter:
+    """Make the filter for a request. A job stands for its chain, so that a client that follows a job also gets the
+    events of its retries."""
+    with error_path(".kind"):
+        expanded_kinds = expand_kinds(kinds)
     chains = set()
     for n, job in enumerate(jobs):
-        with within(f".job[{n}]"):
-            chains.add(find(reader, job).chain)
-    with within(".group"):
-        members = None if group is None else reader.group_called(group).id
-    return Wanted(kinds=named, chains=frozenset(chains), group=members, type=job_type, flow=flow)
+        with error_path(f".job[{n}]"):
+            chains.add(find_job(reader, job).chain)
+    with error_path(".group"):
+        group_id = None if group is None else reader.find_group(group).id
+    return EventFilter(kinds=expanded_kinds, chains=frozenset(chains), group=group_id, type=job_type, flow=flow)
 
 
-def piece(reader: Reader, wanted: Wanted, *, since: int, limit: int, complete_from: int = 0) -> Piece:
-    """What happened after the number `since`. It has been said that all from `complete_from` on is there."""
-    head = reader.head()
-    if since > head:  # of another store, or of one that was set back: nobody knows what happened in between
-        return Piece(entries=[], position=head, is_end=True, complete_from=head + 1)
-    entries, position = reader.entries(wanted, since=since, limit=limit)
-    return Piece(
+def read_events(
+    reader: Reader, event_filter: EventFilter, *, since: int, limit: int, complete_from: int = 0
+) -> EventSlice:
+    """Return the events after the number `since`. `complete_from` is the number that the client knows to be complete:
+    an earlier gap is not reported again."""
+    head = reader.head_seq()
+    if since > head:  # from another store or a restored one: the events in between are unknown
+        return EventSlice(entries=[], position=head, is_end=True, complete_from=head + 1)
+    entries, position = reader.entries(event_filter, since=since, limit=limit)
+    return EventSlice(
         entries=entries,
         position=position,
         is_end=position >= head,
-        complete_from=_gap(reader, wanted, max(since + 1, complete_from)),
+        complete_from=_first_complete_event(reader, event_filter, max(since + 1, complete_from)),
     )
 
 
-def _gap(reader: Reader, wanted: Wanted, complete_from: int) -> int | None:
-    """A job's events go with the job: as long as it is there, so are they."""
-    first = reader.events_from()
-    if first <= complete_from or (wanted.chains and reader.has_jobs(wanted.chains) == wanted.chains):
+def _first_complete_event(reader: Reader, event_filter: EventFilter, complete_from: int) -> int | None:
+    """Return the number from which the events are complete, or `None` if there is no gap. The events of a job are
+    removed together with the job, so the events of existing jobs are complete."""
+    first = reader.first_event_seq()
+    if first <= complete_from or (
+        event_filter.chains and reader.existing_jobs(event_filter.chains) == event_filter.chains
+    ):
         return None
     return first

@@ -1,40 +1,43 @@
-"""What was collected, for people and programs."""
+"""Results of retention as the API shows them."""
 
 from __future__ import annotations
 
 import msgspec
 
-from rota.core.gc import Kept
-from rota.engine.gc import Collection
-from rota.ids import show_job
-from rota.store.gc import LAST
-from rota.store.moment import from_stored
+from rota.core.gc import KeptReason
+from rota.engine.retention import RetentionResult
+from rota.ids import format_job_id
+from rota.store.gc import LAST_RUN_KEY
 from rota.store.session import Reader
-from rota.wire.gc import CollectionForm, KeptForm, LastGcForm, RemovedForm, StaysForm, UnderWayForm
+from rota.store.timestamp import from_micros
+from rota.wire.gc import KeptCounts, KeptJobView, LastRetention, RetentionCounts, RetentionProgress, RetentionResultView
 
 
-def report(found: Collection) -> CollectionForm:
-    return CollectionForm(
-        dry_run=found.is_dry,
-        older_than=found.until,
-        removed=RemovedForm(**msgspec.structs.asdict(found.rows), bytes=found.bytes),
-        given_up=found.given_up,
-        kept=KeptForm(**{why.value: found.kept.get(why, 0) for why in Kept}),
-        jobs=[show_job(job) for job in found.jobs],
-        stays=[StaysForm(job=show_job(each.job), why=each.why, detail=each.detail) for each in found.stays],
-        left=found.left,
+def render_result(result: RetentionResult) -> RetentionResultView:
+    return RetentionResultView(
+        dry_run=result.is_dry_run,
+        older_than=result.until,
+        removed=RetentionCounts(**msgspec.structs.asdict(result.rows), bytes=result.bytes),
+        abandoned=result.abandoned,
+        kept_counts=KeptCounts(**{reason.value: result.kept.get(reason, 0) for reason in KeptReason}),
+        jobs=[format_job_id(job) for job in result.jobs],
+        kept=[
+            KeptJobView(job=format_job_id(kept.job), reason=kept.reason, detail=kept.detail)
+            for kept in result.kept_jobs
+        ],
+        remaining=result.remaining,
     )
 
 
-def progress(found: Collection | None) -> UnderWayForm | None:
-    return None if found is None else UnderWayForm(jobs=found.rows.jobs, bytes=found.bytes)
+def render_progress(result: RetentionResult | None) -> RetentionProgress | None:
+    return None if result is None else RetentionProgress(jobs=result.rows.jobs, bytes=result.bytes)
 
 
-def last_gc(reader: Reader) -> LastGcForm | None:
-    """None before the first time. What an older version did not count is nought."""
-    stored = reader.meta(LAST)
+def last_retention(reader: Reader) -> LastRetention | None:
+    """Return the last collection, or `None` before the first. Counts that an older version did not store are zero."""
+    stored = reader.meta(LAST_RUN_KEY)
     if stored is None:
         return None
-    said = msgspec.json.decode(stored, type=dict[str, int])
-    counts = {name: said.get(name, 0) for name in LastGcForm.__struct_fields__ if name != "at"}
-    return LastGcForm(at=from_stored(said["at"]), **counts)
+    record = msgspec.json.decode(stored, type=dict[str, int])
+    counts = {name: record.get(name, 0) for name in LastRetention.__struct_fields__ if name != "at"}
+    return LastRetention(at=from_micros(record["at"]), **counts)

@@ -1,7 +1,7 @@
-"""`graph`: who waits for what, as text for people and as nodes and edges for programs.
+"""The dependency graph, as text and as nodes and edges.
 
-Each is made in two steps, so that no read transaction lasts while somebody looks at files and repositories: first what
-the store knows, then, with what was seen outside, what is said of it.
+Each is made in two steps, so that no read transaction is open while files and repositories are probed: a draft from the
+store, and then the rendering of the draft with the observations.
 """
 
 from __future__ import annotations
@@ -11,220 +11,241 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from rota.core.artifact import Need, Outside, fact_of
+from rota.core.artifact import ArtifactNeed, Observations, fact_for_need
 from rota.core.fact import Fact
 from rota.core.graph import (
-    SHOWN,
-    After,
+    DEFAULT_STATUSES,
+    ArtifactLink,
     Caption,
+    DependencyLink,
     Drawing,
     Graph,
+    LineMark,
     Link,
-    Mark,
-    Needed,
     Vertex,
+    artifact_state,
     draw,
-    show_line,
-    state_of,
+    format_line,
 )
 from rota.core.status import WAITING, Status
-from rota.ids import JobId, show_job
-from rota.store.graph import Legend
-from rota.store.session import Looking, Reader
-from rota.view.job import Sight, waits_of
-from rota.wire.graph import AfterForm, GraphForm, LinkForm, NodeForm, PictureForm
+from rota.ids import JobId, format_job_id
+from rota.store.graph import VertexDetails
+from rota.store.session import AnyReader, Reader
+from rota.view.job import ViewContext, explain_waits_of_ids
+from rota.wire.graph import GraphDependency, GraphDrawing, GraphEdge, GraphNode, GraphView
 
-EMPTY = "Outcome: No scheduled jobs"
-MOST_LINES = 500
-MOST_DRAWN = 20_000
-"""Jobs that are read for the text: those on its lines are described, the others are only counted."""
-MOST_LISTED = 100_000
-"""Jobs that are read for nodes and edges."""
+EMPTY_TEXT = "Outcome: No scheduled jobs"
+MAX_LINES = 500
+MAX_DRAWN_JOBS = 20_000
+"""Maximum number of jobs to read for the text. Jobs on its lines are described; the others only count."""
+MAX_LISTED_JOBS = 100_000
+"""Maximum number of jobs to read for nodes and edges."""
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class GraphOptions(msgspec.Struct, frozen=True, kw_only=True):
     with_ended: bool = False
     focus: JobId | None = None
     max_depth: int = 3
 
 
-class Leaves(msgspec.Struct, frozen=True, kw_only=True):
-    """Artifacts that nobody makes."""
+class UnproducedArtifacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Artifacts that no job produces."""
 
-    watched: frozenset[Need]
-    """A job waits for them, so that they are looked at all the time."""
-    others: frozenset[Need]
+    watched: frozenset[ArtifactNeed]
+    """Artifacts that a waiting job needs. The engine probes them continuously."""
+    unwatched: frozenset[ArtifactNeed]
+    """Other artifacts. Their facts are probed for each graph."""
 
-    def unseen(self, outside: Outside) -> set[Fact]:
-        """What has to be looked at now to know which of them are there."""
-        watched = {fact_of(need, outside.places) for need in self.watched if not need.is_declared}
-        others = {fact_of(need, outside.places) for need in self.others if not need.is_declared}
-        return {fact for fact in (watched - outside.seen.keys()) | others if fact is not None}
+    def facts_to_probe(self, observations: Observations) -> set[Fact]:
+        """Return the facts to probe before the presence of each artifact is known."""
+        watched = {fact_for_need(need, observations.paths) for need in self.watched if not need.is_declared}
+        unwatched = {fact_for_need(need, observations.paths) for need in self.unwatched if not need.is_declared}
+        return {fact for fact in (watched - observations.observed.keys()) | unwatched if fact is not None}
 
-    def presence(self, outside: Outside) -> dict[Need, bool | None]:
-        return {need: outside.presence(need) for need in self.watched | self.others}
+    def presence(self, observations: Observations) -> dict[ArtifactNeed, bool | None]:
+        return {need: observations.presence(need) for need in self.watched | self.unwatched}
 
 
-class Picture(msgspec.Struct, frozen=True, kw_only=True):
-    """The text, but for what is to be looked at outside."""
+class DrawingDraft(msgspec.Struct, frozen=True, kw_only=True):
+    """The text without the state of the outside world."""
 
     drawing: Drawing
     captions: Mapping[JobId, Caption]
-    leaves: Leaves
+    unproduced: UnproducedArtifacts
 
-    def said(self, outside: Outside) -> PictureForm:
-        presence = self.leaves.presence(outside)
-        lines = [show_line(line, self.captions, presence) for line in self.drawing.lines]
-        return PictureForm(text="\n".join(lines) or EMPTY, left_out=self.drawing.left_out)
+    def render(self, observations: Observations) -> GraphDrawing:
+        presence = self.unproduced.presence(observations)
+        lines = [format_line(line, self.captions, presence) for line in self.drawing.lines]
+        return GraphDrawing(text="\n".join(lines) or EMPTY_TEXT, skipped=self.drawing.skipped)
 
 
-class Adjacency(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes and edges, but for what is to be looked at outside."""
+class GraphDraft(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes and edges without the state of the outside world."""
 
     graph: Graph
-    legends: Mapping[JobId, Legend]
+    details: Mapping[JobId, VertexDetails]
     waits: Mapping[JobId, str]
-    leaves: Leaves
+    errors: Mapping[JobId, str]
+    """Errors in stored records."""
+    unproduced: UnproducedArtifacts
 
-    def said(self, outside: Outside) -> GraphForm:
-        presence = self.leaves.presence(outside)
+    def render(self, observations: Observations) -> GraphView:
+        presence = self.unproduced.presence(observations)
         nodes = [
-            NodeForm(
-                id=show_job(job),
-                status=vertex.status.shown.value,
-                command=shlex.join(self.legends[job].command) if job in self.legends else "",
+            GraphNode(
+                id=format_job_id(job),
+                status=vertex.status.public.value,
+                command=shlex.join(self.details[job].command) if job in self.details else "",
                 wait=self.waits.get(job),
+                unreadable=self.errors.get(job, msgspec.UNSET),
             )
             for job, vertex in self.graph.nodes.items()
         ]
-        edges = [_edge(job, link, presence) for job in self.graph.nodes for link in self.graph.links.get(job, ())]
-        return GraphForm(nodes=nodes, edges=edges, left_out=self.graph.left_out or msgspec.UNSET)
+        edges = [
+            _render_edge(job, link, presence) for job in self.graph.nodes for link in self.graph.links.get(job, ())
+        ]
+        return GraphView(nodes=nodes, edges=edges, skipped=self.graph.skipped or msgspec.UNSET)
 
 
-def picture(reader: Reader, wanted: Wanted, sight: Sight) -> Picture:
-    return picture_of(reader, _graph(reader, wanted, MOST_DRAWN), sight, max_depth=wanted.max_depth)
+def draft_drawing(reader: Reader, options: GraphOptions, context: ViewContext) -> DrawingDraft:
+    return draft_drawing_of(reader, _read_graph(reader, options, MAX_DRAWN_JOBS), context, max_depth=options.max_depth)
 
 
-def picture_of(
-    reader: Looking, graph: Graph, sight: Sight, *, max_depth: int, names: Mapping[JobId, str] = {}
-) -> Picture:
-    """`names` has what those are called that nobody knows by their ids."""
-    drawing = draw(graph, max_depth=max_depth, most=MOST_LINES)
-    met = [line.vertex for line in drawing.lines if line.vertex is not None and line.mark is not Mark.AGAIN]
-    legends = reader.legends(met)
-    waits = _waits(reader, met, legends, sight)
+def draft_drawing_of(
+    reader: AnyReader, graph: Graph, context: ViewContext, *, max_depth: int, display_names: Mapping[JobId, str] = {}
+) -> DrawingDraft:
+    """Make the draft of a graph. `display_names` has names for jobs that have no permanent id."""
+    drawing = draw(graph, max_depth=max_depth, max_lines=MAX_LINES)
+    drawn = [line.vertex for line in drawing.lines if line.vertex is not None and line.mark is not LineMark.REPEATED]
+    details = reader.vertex_details(drawn)
+    waits = _wait_texts(reader, drawn, details, context)
+    errors = reader.record_errors([vertex.job for vertex in drawn])
     captions = {
-        job: msgspec.structs.replace(each.caption, wait=waits.get(job), plan=_plan(each.caption.plan, names.get(job)))
-        for job, each in legends.items()
+        job: msgspec.structs.replace(
+            vertex.caption,
+            wait=waits.get(job),
+            plan=_caption_plan(vertex.caption.plan, display_names.get(job)),
+            unreadable=errors.get(job),
+        )
+        for job, vertex in details.items()
     }
-    return Picture(drawing=drawing, captions=captions, leaves=_leaves(graph, met))
+    return DrawingDraft(drawing=drawing, captions=captions, unproduced=_find_unproduced(graph, drawn))
 
 
-def adjacency(reader: Reader, wanted: Wanted, sight: Sight) -> Adjacency:
-    return adjacency_of(reader, _graph(reader, wanted, MOST_LISTED), sight)
+def draft_graph(reader: Reader, options: GraphOptions, context: ViewContext) -> GraphDraft:
+    return draft_graph_of(reader, _read_graph(reader, options, MAX_LISTED_JOBS), context)
 
 
-def _plan(plan: str | None, name: str | None) -> str | None:
+def _caption_plan(plan: str | None, name: str | None) -> str | None:
     return plan if name in (None, plan) else name if plan is None else f"{name}: {plan}"
 
 
-def adjacency_of(reader: Looking, graph: Graph, sight: Sight) -> Adjacency:
+def draft_graph_of(reader: AnyReader, graph: Graph, context: ViewContext) -> GraphDraft:
     vertices = graph.nodes.values()
-    legends = reader.legends(vertices)
-    waits = _waits(reader, vertices, legends, sight)
-    return Adjacency(graph=graph, legends=legends, waits=waits, leaves=_leaves(graph, vertices))
+    details = reader.vertex_details(vertices)
+    waits = _wait_texts(reader, vertices, details, context)
+    errors = reader.record_errors([vertex.job for vertex in vertices])
+    return GraphDraft(
+        graph=graph, details=details, waits=waits, errors=errors, unproduced=_find_unproduced(graph, vertices)
+    )
 
 
-def _edge(job: JobId, link: Link, presence: Mapping[Need, bool | None]) -> LinkForm:
-    source = show_job(job)
+def _render_edge(job: JobId, link: Link, presence: Mapping[ArtifactNeed, bool | None]) -> GraphEdge:
+    source = format_job_id(job)
     match link:
-        case After():
-            to = link.predecessor if link.to is None else link.to.job
-            return LinkForm(source=source, to=show_job(to), after=AfterForm(policy=link.policy.value))
-        case Needed(to=Vertex(job=maker)):
-            return LinkForm(source=source, to=show_job(maker), artifact=link.label)
-        case Needed():
-            state = state_of(presence.get(link.need))
-            return LinkForm(source=source, to=f"artifact:{link.label}", artifact=link.label, state=state)
+        case DependencyLink():
+            to = link.predecessor if link.target is None else link.target.job
+            return GraphEdge(source=source, to=format_job_id(to), after=GraphDependency(policy=link.policy.value))
+        case ArtifactLink(target=Vertex(job=producer)):
+            return GraphEdge(source=source, to=format_job_id(producer), artifact=link.label)
+        case ArtifactLink():
+            state = artifact_state(presence.get(link.need))
+            return GraphEdge(source=source, to=f"artifact:{link.label}", artifact=link.label, state=state)
 
 
-def _waits(
-    reader: Looking, vertices: Iterable[Vertex], legends: Mapping[JobId, Legend], sight: Sight
-) -> dict[JobId, str]:  # fmt: skip
-    """As `why` says it; a blocked job keeps its text."""
+def _wait_texts(
+    reader: AnyReader, vertices: Iterable[Vertex], details: Mapping[JobId, VertexDetails], context: ViewContext
+) -> dict[JobId, str]:
+    """Return the wait reasons as `why` gives them. Blocked jobs keep their reasons."""
     waits: dict[JobId, str] = {}
     waiting = []
     for vertex in vertices:
         if vertex.status in WAITING:
             waiting.append(vertex.job)
-        elif vertex.status is Status.BLOCKED_BY_DEPENDENCY and vertex.job in legends:
-            waits[vertex.job] = legends[vertex.job].reason or ""
-    return waits | {job: wait.detail for job, wait in waits_of(reader, waiting, sight).items()}
+        elif vertex.status is Status.BLOCKED_BY_DEPENDENCY and vertex.job in details:
+            waits[vertex.job] = details[vertex.job].reason or ""
+    return waits | {job: wait.detail for job, wait in explain_waits_of_ids(reader, waiting, context).items()}
 
 
-def _leaves(graph: Graph, vertices: Iterable[Vertex]) -> Leaves:
-    watched: set[Need] = set()
-    others: set[Need] = set()
+def _find_unproduced(graph: Graph, vertices: Iterable[Vertex]) -> UnproducedArtifacts:
+    watched: set[ArtifactNeed] = set()
+    unwatched: set[ArtifactNeed] = set()
     for vertex in vertices:
         for link in graph.links.get(vertex.job, ()):
-            if isinstance(link, Needed) and link.to is None:
-                (watched if vertex.status in WAITING else others).add(link.need)
-    return Leaves(watched=frozenset(watched), others=frozenset(others - watched))
+            if isinstance(link, ArtifactLink) and link.target is None:
+                (watched if vertex.status in WAITING else unwatched).add(link.need)
+    return UnproducedArtifacts(watched=frozenset(watched), unwatched=frozenset(unwatched - watched))
 
 
-def _graph(reader: Reader, wanted: Wanted, most: int) -> Graph:
-    if wanted.focus is not None:
-        return _around(reader, wanted.focus, wanted, most)
-    found = reader.vertices(with_ended=wanted.with_ended, limit=most)
-    counts = reader.counts() if len(found) == most else {}
-    statuses = Status if wanted.with_ended else SHOWN
-    left_out = max(0, sum(counts.get(status, 0) for status in statuses) - most)
-    nodes = _in_order(found)
-    return Graph(nodes=nodes, links=reader.links_of(nodes.values()), left_out=left_out)
+def _read_graph(reader: Reader, options: GraphOptions, limit: int) -> Graph:
+    if options.focus is not None:
+        return _read_neighborhood(reader, options.focus, options, limit)
+    vertices = reader.vertices(with_ended=options.with_ended, limit=limit)
+    counts = reader.status_counts() if len(vertices) == limit else {}
+    statuses = Status if options.with_ended else DEFAULT_STATUSES
+    skipped = max(0, sum(counts.get(status, 0) for status in statuses) - limit)
+    nodes = _sort_by_job(vertices)
+    return Graph(nodes=nodes, links=reader.links_of(nodes.values()), skipped=skipped)
 
 
-def _in_order(vertices: Iterable[Vertex]) -> dict[JobId, Vertex]:
+def _sort_by_job(vertices: Iterable[Vertex]) -> dict[JobId, Vertex]:
     return {vertex.job: vertex for vertex in sorted(vertices, key=lambda vertex: vertex.job)}
 
 
-def _around(reader: Reader, job: JobId, wanted: Wanted, most: int) -> Graph:
-    """The last job of its chain, what it hangs on and what hangs on it, as many steps away as was asked for."""
+def _read_neighborhood(reader: Reader, job: JobId, options: GraphOptions, limit: int) -> Graph:
+    """Read the last job of the chain with its upstream and downstream jobs, up to the requested depth."""
     focus = reader.last_vertex(job)
     if focus is None:
         raise reader.no_such_job(job)
-    circle = _Circle(focus, most)
+    neighborhood = _Neighborhood(focus, limit)
     links: dict[JobId, Sequence[Link]] = {}
     frontier = [focus]
-    for _ in range(wanted.max_depth):
-        found = reader.links_of(frontier)
-        links.update(found)
-        targets = {link.to for each in found.values() for link in each if link.to is not None}
-        frontier = circle.add(to for to in targets if wanted.with_ended or to.status in SHOWN)
-    rim, frontier = frontier, [focus]
-    for _ in range(wanted.max_depth):
-        frontier = circle.add(reader.consumers_of(frontier, with_ended=wanted.with_ended, limit=most + 1))
-        rim += frontier
-    cut = set()
-    for each, found_links in reader.links_of(rim).items():
-        links[each] = [link for link in found_links if link.to is not None and link.to.job in circle.nodes]
-        if len(links[each]) < len(found_links):
-            cut.add(each)
-    nodes = _in_order(circle.nodes.values())
-    return Graph(nodes=nodes, links=links, cut=frozenset(cut), focus=focus.job, left_out=circle.left_out)
+    for _ in range(options.max_depth):
+        frontier_links = reader.links_of(frontier)
+        links.update(frontier_links)
+        targets = {
+            link.target for job_links in frontier_links.values() for link in job_links if link.target is not None
+        }
+        frontier = neighborhood.add(to for to in targets if options.with_ended or to.status in DEFAULT_STATUSES)
+    outer, frontier = frontier, [focus]
+    for _ in range(options.max_depth):
+        frontier = neighborhood.add(reader.consumers_of(frontier, with_ended=options.with_ended, limit=limit + 1))
+        outer += frontier
+    truncated = set()
+    for outer_job, all_links in reader.links_of(outer).items():
+        links[outer_job] = [
+            link for link in all_links if link.target is not None and link.target.job in neighborhood.nodes
+        ]
+        if len(links[outer_job]) < len(all_links):
+            truncated.add(outer_job)
+    nodes = _sort_by_job(neighborhood.nodes.values())
+    return Graph(
+        nodes=nodes, links=links, truncated=frozenset(truncated), focus=focus.job, skipped=neighborhood.skipped
+    )
 
 
-class _Circle:
-    """The jobs around one, while there is room."""
+class _Neighborhood:
+    """The jobs around a focus, up to a limit."""
 
-    def __init__(self, focus: Vertex, most: int) -> None:
+    def __init__(self, focus: Vertex, limit: int) -> None:
         self.nodes = {focus.job: focus}
-        self.left_out = 0
-        self._most = most
+        self.skipped = 0
+        self._limit = limit
 
-    def add(self, found: Iterable[Vertex]) -> list[Vertex]:
-        """Of these the ones that are new."""
-        new = [vertex for job, vertex in _in_order(found).items() if job not in self.nodes]
-        room = self._most - len(self.nodes)
+    def add(self, candidates: Iterable[Vertex]) -> list[Vertex]:
+        """Add the new jobs among the candidates while there is room, and return them."""
+        new = [vertex for job, vertex in _sort_by_job(candidates).items() if job not in self.nodes]
+        room = self._limit - len(self.nodes)
         self.nodes.update((vertex.job, vertex) for vertex in new[:room])
-        self.left_out += len(new[room:])
+        self.skipped += len(new[room:])
         return new[:room]

@@ -1,4 +1,4 @@
-"""Groups as people and programs see them."""
+"""Groups as the API shows them."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rota.ids import GroupId, show_job
-from rota.store.session import Looking, Reader
-from rota.wire.group import GroupForm, GroupsForm, group_form
+from rota.ids import GroupId, format_job_id
+from rota.store.session import AnyReader, Reader
+from rota.wire.group import GroupPage, GroupView, render_group
 
 
-def show(reader: Looking, group: str) -> GroupForm:
-    """By id or by name."""
-    found = reader.group_called(group)
-    jobs = [show_job(member.job) for member in reader.members(found.id)]
-    form = group_form(found, reader.tallies([found])[found.id])
-    state = msgspec.json.encode((form, jobs))
-    return msgspec.structs.replace(form, jobs=jobs, tag=hashlib.sha256(state).hexdigest()[:16])
+def show(reader: AnyReader, group: str) -> GroupView:
+    """Return a group by id or name."""
+    record = reader.find_group(group)
+    jobs = [format_job_id(member.job) for member in reader.members(record.id)]
+    view = render_group(record, reader.group_counts([record])[record.id])
+    state = msgspec.json.encode((view, jobs))
+    return msgspec.structs.replace(view, jobs=jobs, etag=hashlib.sha256(state).hexdigest()[:16])
 
 
-def groups(reader: Reader, *, limit: int, below: GroupId | None, with_ended: bool) -> GroupsForm:
-    """The newest first."""
-    ids = reader.list_groups(limit=limit + 1, below=below, with_ended=with_ended)
-    forms = _forms(reader, ids[:limit])
-    return GroupsForm(groups=forms, next=forms[-1].id if len(ids) > limit else None)
+def list_groups(reader: Reader, *, limit: int, before_id: GroupId | None, with_ended: bool) -> GroupPage:
+    """Return a page of groups, newest first."""
+    ids = reader.list_groups(limit=limit + 1, before_id=before_id, with_ended=with_ended)
+    groups = _render_groups(reader, ids[:limit])
+    return GroupPage(groups=groups, next=groups[-1].id if len(ids) > limit else None)
 
 
-def _forms(reader: Reader, ids: Sequence[GroupId]) -> list[GroupForm]:
-    found = reader.groups(ids)
-    tallies = reader.tallies(found)
-    return [group_form(group, tallies[group.id]) for group in found]
+def _render_groups(reader: Reader, ids: Sequence[GroupId]) -> list[GroupView]:
+    groups = reader.groups(ids)
+    counts = reader.group_counts(groups)
+    return [render_group(group, counts[group.id]) for group in groups]

@@ -1,158 +1,227 @@
-"""Jobs as people and programs see them, each with why it waits."""
+"""Jobs as the API shows them, with the reason for the wait of each."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from datetime import datetime
 from pathlib import Path
 
 import msgspec
 
-from rota.core.artifact import Outside
+from rota.child_report import read_session_path, read_worktree_path
+from rota.core.artifact import Observations
 from rota.core.backpressure import QueueLimits
-from rota.core.breaker import BreakerPolicy, keys_of
-from rota.core.control import NOTHING_HELD, Holds, scopes_of
-from rota.core.gate import OF_READY, Facts, Standing, first_verdict
+from rota.core.breaker import BreakerPolicy, breaker_keys
+from rota.core.control import NO_HOLDS, Holds, format_time, scopes_of
+from rota.core.gates import READY_JOB_GATES, Candidate, GateContext, first_verdict
 from rota.core.job import Job
 from rota.core.lock import LockBoard
-from rota.core.pace import Outlook
-from rota.core.pool import Limits
+from rota.core.pacing import StartOutlook
+from rota.core.pool import PoolBoard, PoolSizes
 from rota.core.queue import Rank
-from rota.core.status import WAITING
-from rota.core.verdict import PASS, Pass, Unknown, Verdict, Wait
-from rota.engine.dispatch import choose, choose_all
-from rota.engine.work import Work
+from rota.core.status import WAITING, Status
+from rota.core.verdict import PASS, Pass, Undecided, Verdict, Wait
+from rota.core.wait import WaitKind
+from rota.engine.dispatch import plan_starts, plan_tick
+from rota.engine.transaction import Transaction
 from rota.ids import JobId, LaneId
-from rota.report import session_path, worktree_path
-from rota.store.session import Looking
+from rota.store.session import AnyReader
 from rota.store.submit import NewJob
-from rota.wire.job import JobForm, job_form
+from rota.view.policies import effective_policies
+from rota.wire.job import JobView, render_job
+
+_LOOKAHEAD_SIZES = (32, 256)
+"""Numbers of jobs that a view plans first. It plans more only if the shown jobs are not among them."""
 
 
-class Sight(msgspec.Struct, frozen=True, kw_only=True):
-    """What every view needs beside the store: the limits in force, the time, where the jobs' files are."""
+class ViewContext(msgspec.Struct, frozen=True, kw_only=True):
+    """Inputs of views besides the store: effective limits, the time, and paths."""
 
-    limits: Limits
+    limits: PoolSizes
     batch_size: int | None
     now: datetime
-    jobs: Path
-    breaker: BreakerPolicy = BreakerPolicy()
-    held_by: str | None = None
-    """Why nothing at all starts, whatever the gates say."""
-    holds: Holds = NOTHING_HELD
-    outside: Outside = Outside()
-    outlook: Outlook = Outlook()
-    queue: QueueLimits = QueueLimits()
+    jobs_directory: Path
+    breaker_policy: BreakerPolicy = BreakerPolicy()
+    hold_reason: str | None = None
+    """Reason that no job starts, whatever the gates decide; `None` if there is none."""
+    executor_silence: str | None = None
+    """Message that the supervisor does not answer, and what to do; `None` if it answers."""
+    holds: Holds = NO_HOLDS
+    observations: Observations = Observations()
+    start_outlook: StartOutlook = StartOutlook()
+    queue_limits: QueueLimits = QueueLimits()
 
 
-def waits(reader: Looking, jobs: Sequence[Job], sight: Sight) -> dict[JobId, Wait]:
-    """Why each of these waits, said by the gates themselves; a job that starts with the next tick is not here."""
-    return waits_of(reader, [job.id for job in jobs if job.status in WAITING], sight)
+def explain_waits(reader: AnyReader, jobs: Sequence[Job], context: ViewContext) -> dict[JobId, Wait]:
+    """Return the wait of each waiting job, as decided by the gates. Jobs that start with the next tick are not
+    included."""
+    waits = explain_waits_of_ids(reader, [job.id for job in jobs if job.status in WAITING], context)
+    return {job.id: _with_failed_start(job, waits[job.id]) for job in jobs if job.id in waits}
 
 
-def waits_of(reader: Looking, waiting: Sequence[JobId], sight: Sight) -> dict[JobId, Wait]:
-    """The same of jobs that are known to wait."""
-    if not waiting:
+def _with_failed_start(job: Job, wait: Wait) -> Wait:
+    """Add the error of the last failed start to the wait for the next one."""
+    if wait.kind is not WaitKind.DELAY or not job.dispatch_failures or job.not_before is None:
+        return wait
+    detail = f"could not be started: {job.last_failure}; next try at {format_time(job.not_before)}"
+    return msgspec.structs.replace(wait, detail=detail)
+
+
+def explain_waits_of_ids(reader: AnyReader, job_ids: Sequence[JobId], context: ViewContext) -> dict[JobId, Wait]:
+    """Return the waits of jobs that are known to wait."""
+    if not job_ids:
         return {}
-    standings = reader.standings(waiting)
-    contending = [standing.rank.job for standing in standings if standing.locks]
-    # Where nothing starts in this moment, nobody has taken room before the others.
-    most = 0 if sight.outlook.is_for_later(sight.now) else sight.batch_size
-    planned = choose(reader, sight.limits, most, holds=sight.holds)
-    starting = {claim.job for claim in planned.claims}
-    facts = Facts(
-        now=sight.now,
-        pauses=planned.pauses,
+    candidates = reader.candidates(job_ids)
+    contending = [candidate.rank.job for candidate in candidates if candidate.locks]
+    # If starts are delayed, no job takes capacity ahead of the others.
+    is_delayed = context.start_outlook.is_delayed(context.now)
+    plan = plan_starts(reader, context.limits, 0 if is_delayed else context.batch_size, holds=context.holds)
+    starting = {claim.job for claim in plan.claims}
+    gate_context = GateContext(
+        now=context.now,
+        pauses=plan.pauses,
         locks=LockBoard(reader.fronts_of(contending) if contending else {}),
-        pools=planned.pools,
-        outside=sight.outside,
+        pools=plan.pools,
+        observations=context.observations,
     )
-    said = {
-        standing.rank.job: _said(PASS if standing.rank.job in starting else first_verdict(standing, facts), sight)
-        for standing in standings
+    verdicts = {
+        candidate.rank.job: PASS if candidate.rank.job in starting else first_verdict(candidate, gate_context)
+        for candidate in candidates
     }
-    return {job: wait for job, wait in said.items() if wait is not None}
+    if context.hold_reason is not None:
+        _ignore_planned_capacity(reader, context, candidates, gate_context, verdicts)
+    passing = {job for job, verdict in verdicts.items() if verdict == PASS} if is_delayed else set()
+    order = _start_order(reader, context, passing) if passing else {}
+    last = None if context.start_outlook.needs_tick else len(order)
+    waits = {job: _wait_from_verdict(verdict, context, order.get(job, last)) for job, verdict in verdicts.items()}
+    return {job: wait for job, wait in waits.items() if wait is not None}
 
 
-def next_starts(reader: Looking, sight: Sight) -> set[JobId]:
-    """What the next tick starts, as things stand."""
-    chosen = choose_all(reader, sight.limits, sight.batch_size, holds=sight.holds, is_left=True)
-    return {claim.job for claim in chosen.claims}
+def _ignore_planned_capacity(
+    reader: AnyReader,
+    context: ViewContext,
+    candidates: Sequence[Candidate],
+    gate_context: GateContext,
+    verdicts: dict[JobId, Verdict],
+) -> None:
+    """Judge jobs that wait for a pool by what runs now: while everything is held, no planned job takes capacity."""
+    pools = PoolBoard(context.limits, reader.pool_usage()[0])
+    present = msgspec.structs.replace(gate_context, pools=pools)
+    for candidate in candidates:
+        verdict = verdicts[candidate.rank.job]
+        if isinstance(verdict, Wait) and verdict.kind is WaitKind.CAPACITY:
+            verdicts[candidate.rank.job] = first_verdict(candidate, present)
 
 
-def _said(verdict: Verdict, sight: Sight) -> Wait | None:
+def _start_order(reader: AnyReader, context: ViewContext, jobs: Set[JobId]) -> dict[JobId, int]:
+    """Return the number of jobs that start before each of the jobs that start next: with the next tick, or one after
+    the other. It reads only as much of the queue as is needed to find `jobs`."""
+    batch = context.batch_size if context.start_outlook.needs_tick else None
+    order: dict[JobId, int] = {}
+    for limit in (*(size for size in _LOOKAHEAD_SIZES if batch is None or size < batch), batch):
+        plan = plan_tick(reader, context.limits, limit, holds=context.holds, has_dirty_jobs=True)
+        order = {claim.job: index for index, claim in enumerate(plan.claims)}
+        if jobs <= order.keys() or (limit is not None and len(order) < limit):
+            break
+    return order
+
+
+def _wait_from_verdict(verdict: Verdict, context: ViewContext, position: int | None) -> Wait | None:
     match verdict:
         case Pass():
-            return sight.outlook.wait(sight.now)
+            return hold_wait(context) or context.start_outlook.make_wait(context.now, position)
         case Wait():
             return verdict
-        case Unknown():
-            return verdict.meanwhile
+        case Undecided():
+            return verdict.interim
         case _:
             return None
 
 
-def find(reader: Looking, job: JobId) -> Job:
-    found = reader.job(job)
-    if found is None:
+def hold_wait(context: ViewContext) -> Wait | None:
+    """Return the wait for a hold of everything, or `None` if there is no such hold."""
+    if context.hold_reason is None:
+        return None
+    return Wait(status=Status.QUEUED, kind=WaitKind.PAUSED, detail=context.hold_reason)
+
+
+def find_job(reader: AnyReader, job: JobId) -> Job:
+    record = reader.job(job)
+    if record is None:
         raise reader.no_such_job(job)
-    return found
+    return record
 
 
-def forms(reader: Looking, jobs: Sequence[Job], sight: Sight) -> list[JobForm]:
-    why = waits(reader, jobs, sight)
+def render_jobs(reader: AnyReader, jobs: Sequence[Job], context: ViewContext) -> list[JobView]:
+    waits = explain_waits(reader, jobs, context)
     return [
-        job_form(
+        render_job(
             job,
-            sight.jobs,
-            wait=why.get(job.id),
-            session_path=None if job.current_run is None else session_path(f"{sight.jobs}/{job.id}"),
-            worktree=None if job.spec.workspace is None else worktree_path(f"{sight.jobs}/{job.id}"),
+            context.jobs_directory,
+            wait=waits.get(job.id),
+            session_path=None if job.current_run is None else read_session_path(f"{context.jobs_directory}/{job.id}"),
+            worktree=None if job.spec.workspace is None else read_worktree_path(f"{context.jobs_directory}/{job.id}"),
         )
         for job in jobs
     ]
 
 
-def just_stored(
-    work: Work, jobs: Sequence[JobId], new: Mapping[JobId, NewJob], sight: Sight
-) -> Mapping[JobId, JobForm]:
-    """Jobs at the end of the turn that stored them, or found them stored: of most all is at hand, and the others
-    are looked up together."""
-    shown: dict[JobId, JobForm] = {}
-    plan = work.plan
-    if plan is not None:
-        chosen = {claim.job for claim in plan.claims}
-        facts = Facts(now=work.now, pauses=plan.pauses, locks=LockBoard({}), pools=plan.pools)
-        shown = {
-            job: _fresh(new[job], work.now, facts, sight)
+def render_stored_jobs(
+    tx: Transaction, jobs: Sequence[JobId], new: Mapping[JobId, NewJob], context: ViewContext
+) -> Mapping[JobId, JobView]:
+    """Render jobs at the end of the turn that stored them. For most jobs the turn has all data; the others are read
+    together."""
+    views: dict[JobId, JobView] = {}
+    plan = tx.plan
+    if plan is not None and context.hold_reason is None and not context.start_outlook.is_delayed(context.now):
+        starting = {claim.job for claim in plan.claims}
+        gate_context = GateContext(now=tx.now, pauses=plan.pauses, locks=LockBoard({}), pools=plan.pools)
+        views = {
+            job: _render_new_job(new[job], tx.now, gate_context, context)
             for job in jobs
-            if job in new and new[job].is_ready and job not in chosen
+            if job in new and new[job].is_ready and job not in starting
         }
-    rest = work.session.jobs([job for job in jobs if job not in shown])
-    return shown | dict(zip((job.id for job in rest), forms(work.session, rest, sight), strict=True))
+    rest = tx.session.jobs([job for job in jobs if job not in views])
+    return views | dict(zip((job.id for job in rest), render_jobs(tx.session, rest, context), strict=True))
 
 
-def _fresh(new: NewJob, now: datetime, facts: Facts, sight: Sight) -> JobForm:
-    """A job that was stored in this very turn, ready, and not chosen to start: all of it is at hand."""
-    job = new.as_stored(now)
-    standing = Standing(
+def _render_new_job(new: NewJob, now: datetime, gate_context: GateContext, context: ViewContext) -> JobView:
+    """Render a ready job that was stored in this turn and was not chosen to start, without a read."""
+    job = new.to_job(now)
+    candidate = Candidate(
         rank=Rank(-job.priority, job.position, 0, job.id),
         chain=job.chain,
         status=job.status,
         wait_kind=None,
         waited_on=(),
         is_ready=True,
-        scopes=scopes_of(job.draws, job.spec.type, job.spec.flow, job.spec.target),
-        keys=keys_of(job.spec.type, job.spec.target),
-        contends=False,
+        scopes=scopes_of(job.demand, job.spec.type, job.spec.flow, job.spec.target),
+        breaker_keys=breaker_keys(job.spec.type, job.spec.target),
+        is_contending=False,
         not_before=None,
         lane=LaneId(0),
-        draws=job.draws,
+        demand=job.demand,
         locks=(),
         edges=(),
     )
-    return job_form(job, sight.jobs, wait=_said(first_verdict(standing, facts, OF_READY), sight))
+    return render_job(
+        job,
+        context.jobs_directory,
+        wait=_wait_from_verdict(first_verdict(candidate, gate_context, READY_JOB_GATES), context, 0),
+    )
 
 
-def show(reader: Looking, job: JobId, sight: Sight) -> JobForm:
-    return forms(reader, [find(reader, job)], sight)[0]
+def show(reader: AnyReader, job: JobId, context: ViewContext) -> JobView:
+    return render_jobs(reader, [find_job(reader, job)], context)[0]
+
+
+def show_with_policies(reader: AnyReader, job: JobId, context: ViewContext) -> JobView:
+    record = find_job(reader, job)
+    return add_policies(reader, render_jobs(reader, [record], context)[0], record, context)
+
+
+def add_policies(reader: AnyReader, job_view: JobView, job: Job, context: ViewContext) -> JobView:
+    """Return the rendered job with its policies."""
+    needs = reader.needs_of([job.chain]).get(job.chain, ()) if job.spec.needs else ()
+    policies = effective_policies(job, needs, limits=context.limits, breaker=context.breaker_policy)
+    return msgspec.structs.replace(job_view, policies=policies)

@@ -1,48 +1,51 @@
-"""Locks as people and programs see them: who holds a key, and who stands in line for it."""
+"""Locks as the API shows them: the holders of each key and the queue for it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 from rota.core.lock import LockMode
-from rota.core.slot import show_owner
+from rota.core.reservation import format_owner
 from rota.ids import JobId
 from rota.store.session import Reader
-from rota.wire.lock import LockKeyForm, OwnerForm
+from rota.wire.lock import LockOwner, LockStatus
 
-_MOST_WAITERS = 20
+_MAX_WAITERS = 20
 
 
-def locks(reader: Reader, *, after: str, limit: int) -> tuple[list[LockKeyForm], str | None]:
-    """Keys that are held or wanted, in order, and the last of them where there are more."""
+def list_locks(reader: Reader, *, after: str, limit: int) -> tuple[list[LockStatus], str | None]:
+    """Return the locks that are held or requested, sorted by key, and the last key if there are more."""
     keys = reader.lock_keys(after=after, limit=limit + 1)
-    return _forms(reader, keys[:limit]), keys[limit - 1] if len(keys) > limit else None
+    return _render_locks(reader, keys[:limit]), keys[limit - 1] if len(keys) > limit else None
 
 
-def lock(reader: Reader, key: str) -> LockKeyForm:
-    """One key, also where nobody wants it."""
-    return _forms(reader, [key])[0]
+def show_lock(reader: Reader, key: str) -> LockStatus:
+    """Return the lock with this key, even if it is free."""
+    return _render_locks(reader, [key])[0]
 
 
-def _forms(reader: Reader, keys: Sequence[str]) -> list[LockKeyForm]:
+def _render_locks(reader: Reader, keys: Sequence[str]) -> list[LockStatus]:
     owners = reader.lock_owners(keys)
-    forms = []
+    locks = []
     for key in keys:
-        held = owners.get(key, [])
-        line, waiting = reader.lock_line(key, _MOST_WAITERS)
-        forms.append(
-            LockKeyForm(
-                key=key, mode=_held(mode for _, mode in held), holders=_shown(held), waiters=_shown(line),
+        holders = owners.get(key, [])
+        waiters, waiting = reader.lock_queue(key, _MAX_WAITERS)
+        locks.append(
+            LockStatus(
+                key=key,
+                mode=_held_mode(mode for _, mode in holders),
+                holders=_render_owners(holders),
+                waiters=_render_owners(waiters),
                 waiting=waiting,
             )
-        )  # fmt: skip
-    return forms
+        )
+    return locks
 
 
-def _held(modes: Iterable[LockMode]) -> str | None:
+def _held_mode(modes: Iterable[LockMode]) -> str | None:
     first = next(iter(modes), None)
     return None if first is None else first.value
 
 
-def _shown(owners: Sequence[tuple[JobId, LockMode]]) -> list[OwnerForm]:
-    return [OwnerForm(id=show_owner(owner), mode=mode.value) for owner, mode in owners]
+def _render_owners(owners: Sequence[tuple[JobId, LockMode]]) -> list[LockOwner]:
+    return [LockOwner(id=format_owner(owner), mode=mode.value) for owner, mode in owners]

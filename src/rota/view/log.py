@@ -1,7 +1,7 @@
-"""What a job wrote, in pieces: no file is ever in memory whole, and whatever becomes of it is seen.
+"""Logs of a job, read in pieces. No file is ever in memory as a whole, and every change to a file is detected.
 
-The files are the child's: it may replace one, cut it off, or put a fifo there. Only a plain file is read, and
-opening it never waits.
+The job's process owns the files: it can replace one, truncate it, or put a FIFO in its place. Only regular files are
+read, and opening one never blocks.
 """
 
 from __future__ import annotations
@@ -14,37 +14,38 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from rota.ids import JobId, show_job
+from rota.ids import JobId, format_job_id
 
 STREAMS = ("stdout", "stderr")
-PIECE = 64 * 1024
+CHUNK_BYTES = 64 * 1024
 
 
-def path_of(jobs: Path, job: JobId, stream: str) -> Path:
-    return path_in(jobs / str(job), stream)
+def log_path(jobs: Path, job: JobId, stream: str) -> Path:
+    return log_path_in(jobs / str(job), stream)
 
 
-def path_in(directory: Path, stream: str) -> Path:
+def log_path_in(directory: Path, stream: str) -> Path:
     return directory / f"{stream}.log"
 
 
-def size_of(path: Path) -> int:
-    found = _look(path)
-    return 0 if found is None else found.st_size
+def log_size(path: Path) -> int:
+    status = _stat_regular_file(path)
+    return 0 if status is None else status.st_size
 
 
-def oversize(jobs: Path, numbers: Sequence[JobId], most: int) -> list[str]:
-    """A word on each stream that holds more than it should. Looked at when somebody asks, and free until then."""
-    sizes = ((job, stream, size_of(path_of(jobs, job, stream))) for job in numbers for stream in STREAMS)
+def oversize_warnings(jobs: Path, job_ids: Sequence[JobId], max_bytes: int) -> list[str]:
+    """Return a warning for each stream that exceeds the maximum. The sizes are read on request only."""
+    sizes = ((job, stream, log_size(log_path(jobs, job, stream))) for job in job_ids for stream in STREAMS)
     return [
-        f"{show_job(job)} has written {size:,} bytes to {stream}, more than log.max_bytes ({most:,}); it is kept whole"
+        f"{format_job_id(job)} has written {size:,} bytes to {stream}, more than log.max_bytes ({max_bytes:,});"
+        " the log is kept in full"
         for job, stream, size in sizes
-        if size > most
+        if size > max_bytes
     ]
 
 
-class Output:
-    """One stream from an offset on. What was replaced or cut off is read on from its beginning."""
+class LogReader:
+    """A reader of one stream from an offset. After the file was replaced or truncated, it reads from the beginning."""
 
     def __init__(self, path: Path, offset: int = 0) -> None:
         self._path = path
@@ -53,37 +54,38 @@ class Output:
 
     @property
     def offset(self) -> int:
-        """Where the next piece begins, unless the file is cut off or replaced."""
+        """Offset of the next piece, unless the file is truncated or replaced."""
         return self._offset
 
     def read(self) -> bytes:
-        """The next piece, or nothing when there is none yet. A file that was replaced is read to its end first."""
-        piece = self._read_on()
+        """Return the next piece, or empty bytes if there is none yet. A file that was replaced is first read to its
+        end."""
+        piece = self._read_next()
         if not piece and self._is_replaced():
             self.close()
             self._offset = 0
-            piece = self._read_on()
+            piece = self._read_next()
         return piece
 
     def has_more(self) -> bool:
-        """Whether it is worth a read: two system calls at most."""
-        found = _look(self._path)
-        return found is not None and (found.st_size != self._offset or self._is_replaced())
+        """Return whether a read would return data. Costs at most two system calls."""
+        status = _stat_regular_file(self._path)
+        return status is not None and (status.st_size != self._offset or self._is_replaced())
 
-    def _read_on(self) -> bytes:
+    def _read_next(self) -> bytes:
         if self._descriptor < 0:
-            self._descriptor = _open(self._path)
+            self._descriptor = _open_regular_file(self._path)
         if self._descriptor < 0:
             return b""
         if os.fstat(self._descriptor).st_size < self._offset:
             self._offset = 0
-        piece = os.pread(self._descriptor, PIECE, self._offset)
+        piece = os.pread(self._descriptor, CHUNK_BYTES, self._offset)
         self._offset += len(piece)
         return piece
 
     def _is_replaced(self) -> bool:
-        found = _look(self._path)
-        return found is not None and self._descriptor >= 0 and not os.path.samestat(found, os.fstat(self._descriptor))
+        status = _stat_regular_file(self._path)
+        return status is not None and self._descriptor >= 0 and not os.path.samestat(status, os.fstat(self._descriptor))
 
     def close(self) -> None:
         if self._descriptor >= 0:
@@ -91,66 +93,66 @@ class Output:
             self._descriptor = -1
 
 
-class Text(NamedTuple):
-    """A piece that is whole characters, from one offset to another."""
+class TextChunk(NamedTuple):
+    """A piece of whole characters, with its offsets."""
 
     text: str
     begin: int
     end: int
 
 
-class TextOutput:
-    """The same as text. What a piece has of its last character is kept until the rest of it is there, and belongs to
-    the next: who goes on from a piece's end begins with a character."""
+class TextLogReader:
+    """A reader of a stream as text. The bytes of an incomplete character are kept for the next chunk, so that a reader
+    that continues at the end of a chunk starts with a whole character."""
 
-    def __init__(self, output: Output) -> None:
-        self._output = output
-        self._end = output.offset
+    def __init__(self, reader: LogReader) -> None:
+        self._reader = reader
+        self._end = reader.offset
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     @property
     def end(self) -> int:
-        """Of what has been read."""
+        """Offset of the end of the returned text."""
         return self._end
 
-    def read(self) -> Text | None:
-        """The next characters, or nothing when there are none yet."""
-        while piece := self._output.read():
-            begin = self._output.offset - len(piece)
-            if begin != self._end + self._kept:
+    def read(self) -> TextChunk | None:
+        """Return the next characters, or `None` if there are none yet."""
+        while piece := self._reader.read():
+            begin = self._reader.offset - len(piece)
+            if begin != self._end + self._pending_bytes:
                 self._decoder.reset()
                 self._end = begin
             if text := self._decoder.decode(piece):
-                return self._taken(text, self._output.offset - self._kept)
+                return self._make_chunk(text, self._reader.offset - self._pending_bytes)
         return None
 
-    def rest(self) -> Text | None:
-        """What is left of a character that was never finished, when nothing more will come."""
-        kept = self._kept
-        return self._taken(self._decoder.decode(b"", final=True), self._end + kept) if kept else None
+    def flush(self) -> TextChunk | None:
+        """Return the rest of an incomplete character, when the stream has ended."""
+        pending = self._pending_bytes
+        return self._make_chunk(self._decoder.decode(b"", final=True), self._end + pending) if pending else None
 
     def has_more(self) -> bool:
-        return self._output.has_more()
+        return self._reader.has_more()
 
     def close(self) -> None:
-        self._output.close()
+        self._reader.close()
 
     @property
-    def _kept(self) -> int:
+    def _pending_bytes(self) -> int:
         return len(self._decoder.getstate()[0])
 
-    def _taken(self, text: str, end: int) -> Text:
+    def _make_chunk(self, text: str, end: int) -> TextChunk:
         begin, self._end = self._end, end
-        return Text(text, begin, end)
+        return TextChunk(text, begin, end)
 
 
-def pieces(path: Path, offset: int, limit: int) -> Iterator[bytes]:
-    """A part of what is there now, all of it of one file."""
-    descriptor = _open(path)
+def read_chunks(path: Path, offset: int, limit: int) -> Iterator[bytes]:
+    """Read a part of the current file in chunks."""
+    descriptor = _open_regular_file(path)
     if descriptor < 0:
         return
     try:
-        while limit > 0 and (piece := os.pread(descriptor, min(limit, PIECE), offset)):
+        while limit > 0 and (piece := os.pread(descriptor, min(limit, CHUNK_BYTES), offset)):
             yield piece
             offset += len(piece)
             limit -= len(piece)
@@ -158,14 +160,14 @@ def pieces(path: Path, offset: int, limit: int) -> Iterator[bytes]:
         os.close(descriptor)
 
 
-def _look(path: Path) -> os.stat_result | None:
+def _stat_regular_file(path: Path) -> os.stat_result | None:
     with suppress(OSError):
-        found = path.stat()
-        return found if stat.S_ISREG(found.st_mode) else None
+        status = path.stat()
+        return status if stat.S_ISREG(status.st_mode) else None
     return None
 
 
-def _open(path: Path) -> int:
+def _open_regular_file(path: Path) -> int:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

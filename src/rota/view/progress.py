@@ -1,55 +1,62 @@
-"""How a group gets on, for somebody who follows it: what runs, and what has ended since he last looked."""
+"""Progress of a group: the running members, and the members that ended since a cursor."""
 
 from __future__ import annotations
 
 from rota.errors import InvalidInput
-from rota.ids import JobId, show_job
+from rota.ids import JobId, format_job_id
 from rota.store.session import Reader
-from rota.wire.group import group_form
-from rota.wire.progress import EndedForm, ProgressForm, RunningForm
+from rota.wire.group import render_group
+from rota.wire.progress import EndedMemberView, GroupProgress, RunningMemberView
 
-_MOST_ENDED = 500
-_MOST_RUNNING = 20
+_MAX_ENDED = 500
+_MAX_RUNNING = 20
 
 
-def progress(reader: Reader, group: str, seen: str | None) -> ProgressForm:
-    found = reader.group_called(group)
-    form = group_form(found, reader.tallies([found])[found.id])
-    since = _since(seen)
-    ended = reader.ended_since(found.id, since, limit=_MOST_ENDED)
-    running = reader.running_in(found.id, limit=_MOST_RUNNING)
-    at, job = ended[-1].since if ended else since
-    return ProgressForm(
-        id=form.id,
-        name=form.name,
-        status=form.status,
-        counts=form.counts,
-        total=form.total,
-        running=[RunningForm(id=show_job(one.job), name=one.name, started_at=one.started_at) for one in running],
-        ended=[
-            EndedForm(
-                id=show_job(one.job), name=one.name, status=one.status.shown.value, reason=one.reason,
-                exit_code=one.exit_code, retried_as=_shown(one.retried_as),
-            )
-            for one in ended
+def show_progress(reader: Reader, group: str, cursor: str | None) -> GroupProgress:
+    record = reader.find_group(group)
+    view = render_group(record, reader.group_counts([record])[record.id])
+    since = _parse_cursor(cursor)
+    ended = reader.ended_members(record.id, since, limit=_MAX_ENDED)
+    running = reader.running_members(record.id, limit=_MAX_RUNNING)
+    at, job = ended[-1].cursor if ended else since
+    return GroupProgress(
+        id=view.id,
+        name=view.name,
+        status=view.status,
+        counts=view.counts,
+        total=view.total,
+        running=[
+            RunningMemberView(id=format_job_id(member.job), name=member.name, started_at=member.started_at)
+            for member in running
         ],
-        seen=".".join(map(str, (at, job, *(one.job for one in running)))),
-    )  # fmt: skip
+        ended=[
+            EndedMemberView(
+                id=format_job_id(member.job),
+                name=member.name,
+                status=member.status.public.value,
+                reason=member.reason,
+                exit_code=member.exit_code,
+                retried_as=_format_job(member.retried_as),
+            )
+            for member in ended
+        ],
+        cursor=".".join(map(str, (at, job, *(member.job for member in running)))),
+    )
 
 
-def _shown(job: JobId | None) -> str | None:
-    return None if job is None else show_job(job)
+def _format_job(job: JobId | None) -> str | None:
+    return None if job is None else format_job_id(job)
 
 
-def _since(seen: str | None) -> tuple[int, int]:
+def _parse_cursor(cursor: str | None) -> tuple[int, int]:
     try:
-        at, job = (0, 0) if seen is None else (int(part) for part in seen.split(".")[:2])
+        at, job = (0, 0) if cursor is None else (int(part) for part in cursor.split(".")[:2])
     except ValueError:
-        raise _no_mark(seen) from None
+        raise _invalid_cursor(cursor) from None
     if not (0 <= at < 2**62 and 0 <= job < 2**62):
-        raise _no_mark(seen)
+        raise _invalid_cursor(cursor)
     return at, job
 
 
-def _no_mark(seen: str | None) -> InvalidInput:
-    return InvalidInput(f"not a mark of progress: {seen!r}; use the `seen` of the answer before").under(".seen")
+def _invalid_cursor(cursor: str | None) -> InvalidInput:
+    return InvalidInput(f"invalid cursor {cursor!r}; use the `cursor` of the previous response").at_path(".cursor")

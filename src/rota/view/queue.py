@@ -1,4 +1,4 @@
-"""The queue: what waits, in the order in which it would go."""
+"""The queue: waiting jobs in the order in which they would start."""
 
 from __future__ import annotations
 
@@ -6,45 +6,51 @@ import msgspec
 
 from rota.core.queue import Rank
 from rota.core.status import WAITING
-from rota.ids import JobId, show_job
-from rota.store.record import FIRST_RANK
-from rota.store.session import Looking, Reader
-from rota.view.job import Sight, show, waits
-from rota.wire.job import JobForm, wait_form
-from rota.wire.queue import QueueForm
+from rota.ids import JobId, format_job_id
+from rota.store.job_record import FIRST_RANK
+from rota.store.session import AnyReader, Reader
+from rota.view.job import ViewContext, explain_waits, show
+from rota.wire.job import JobView, render_wait
+from rota.wire.queue import QueuedJob
 
-FRONT = Rank._make(FIRST_RANK)
+FRONT_RANK = Rank._make(FIRST_RANK)
 
 
-class QueuePage(msgspec.Struct, frozen=True, kw_only=True):
-    jobs: list[QueueForm]
+class QueueSlice(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the queue."""
+
+    jobs: list[QueuedJob]
     last: Rank | None
-    """Where the next page goes on; none when this is the last."""
+    """Rank after which the next page starts; `None` on the last page."""
 
 
-def queue(reader: Reader, sight: Sight, *, behind: Rank = FRONT, limit: int) -> QueuePage:
-    ranks = reader.waiting_line(behind, limit + 1)
-    shown = ranks[:limit]
-    jobs = reader.jobs([rank.job for rank in shown])
-    why = waits(reader, jobs, sight)
-    forms: list[QueueForm] = []
+def list_queue(reader: Reader, context: ViewContext, *, after: Rank = FRONT_RANK, limit: int) -> QueueSlice:
+    ranks = reader.waiting_ranks(after, limit + 1)
+    page = ranks[:limit]
+    jobs = reader.jobs([rank.job for rank in page])
+    waits = explain_waits(reader, jobs, context)
+    queued: list[QueuedJob] = []
     place, precedence = 0, None
     for job in jobs:
-        rank = shown[len(forms)]
+        rank = page[len(queued)]
         place = place + 1 if rank.precedence == precedence else reader.place_of(rank)
-        precedence, wait = rank.precedence, why.get(job.id)
-        forms.append(
-            QueueForm(
-                id=show_job(job.id), name=job.spec.name, status=job.status.shown.value, priority=job.priority,
-                position=job.position, place=place,
-                wait=None if wait is None else wait_form(wait),
+        precedence, wait = rank.precedence, waits.get(job.id)
+        queued.append(
+            QueuedJob(
+                id=format_job_id(job.id),
+                name=job.spec.name,
+                status=job.status.public.value,
+                priority=job.priority,
+                position=job.position,
+                place=place,
+                wait=None if wait is None else render_wait(wait),
             )
-        )  # fmt: skip
-    return QueuePage(jobs=forms, last=shown[-1] if len(ranks) > limit else None)
+        )
+    return QueueSlice(jobs=queued, last=page[-1] if len(ranks) > limit else None)
 
 
-def placed(reader: Looking, job: JobId, sight: Sight) -> tuple[JobForm, int | None]:
-    """The job, and its place while it waits."""
-    found = reader.queued([job]).get(job)
-    place = reader.place_of(found.rank) if found is not None and found.status in WAITING else None
-    return show(reader, job, sight), place
+def show_with_place(reader: AnyReader, job: JobId, context: ViewContext) -> tuple[JobView, int | None]:
+    """Return the job, and its place while it waits."""
+    queued = reader.queued_ranks([job]).get(job)
+    place = reader.place_of(queued.rank) if queued is not None and queued.status in WAITING else None
+    return show(reader, job, context), place

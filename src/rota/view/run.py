@@ -1,4 +1,4 @@
-"""The runs of jobs: their current ones, and those that a rewind has left behind."""
+"""Runs of jobs: current runs, and runs that were superseded by a rewind."""
 
 from __future__ import annotations
 
@@ -8,55 +8,63 @@ from rota.core.job import Job
 from rota.core.run import Run
 from rota.core.status import Status
 from rota.errors import NotFound
-from rota.ids import JobId, RunId, show_job, show_run
-from rota.leftover import place_of
-from rota.store.run import OVER
-from rota.store.session import Looking
-from rota.view.job import Sight, find
-from rota.wire.job import RunForm, run_form
+from rota.ids import JobId, RunId, format_job_id, format_run_id
+from rota.job_files import run_directory
+from rota.store.run import ENDED_STATUSES
+from rota.store.session import AnyReader
+from rota.view.job import ViewContext, find_job
+from rota.wire.job import RunView, render_run
 
-STATUSES = (Status.RUNNING, *OVER)
-"""Of runs."""
-NEWEST = 2**62
+RUN_STATUSES = (Status.RUNNING, *ENDED_STATUSES, Status.UNREADABLE)
+"""Statuses of runs."""
+MAX_RUN_ID = 2**62
 
 
-def listing(
-    reader: Looking, sight: Sight, *, statuses: Collection[Status] = STATUSES, below: int = NEWEST, limit: int,
-    job: JobId | None = None, worker: str | None = None,
-) -> tuple[list[RunForm], str | None]:  # fmt: skip
-    """The newest first, and the last of them where there are more."""
+def list_runs(
+    reader: AnyReader,
+    context: ViewContext,
+    *,
+    statuses: Collection[Status] = RUN_STATUSES,
+    before_id: int = MAX_RUN_ID,
+    limit: int,
+    job: JobId | None = None,
+    worker: str | None = None,
+) -> tuple[list[RunView], str | None]:
+    """Return runs, newest first, and the last id if there are more."""
     if job is not None:
-        find(reader, job)
-    found = reader.list_runs(statuses=statuses, below=below, limit=limit + 1, job=job, worker=worker)
-    forms = [
-        _form(each.run, each.rewound_run, sight, superseded=each.is_superseded) for each in found[:limit]
-    ]  # fmt: skip
-    return forms, forms[-1].id if len(found) > limit else None
+        find_job(reader, job)
+    rows = reader.list_runs(statuses=statuses, before_id=before_id, limit=limit + 1, job=job, worker=worker)
+    runs = [_render_run(row.run, row.rewound_run, context, is_superseded=row.is_superseded) for row in rows[:limit]]
+    return runs, runs[-1].id if len(rows) > limit else None
 
 
-def show(reader: Looking, run: RunId, sight: Sight) -> RunForm:
-    job, name = reader.job_of_run(run), show_run(run)
+def show(reader: AnyReader, run: RunId, context: ViewContext) -> RunView:
+    job, name = reader.job_of_run(run), format_run_id(run)
     if job is None:
         raise NotFound(f"no such run: {name}; `rota list --all` shows the jobs, `rota show JOB` a job's runs")
-    forms, _ = listing(reader, sight, job=job, below=run + 1, limit=1)
-    return forms[0]
+    runs, _ = list_runs(reader, context, job=job, before_id=run + 1, limit=1)
+    return runs[0]
 
 
-def _form(run: Run, rewound: RunId | None, sight: Sight, *, superseded: bool) -> RunForm:
-    return run_form(run, _directory(rewound, run.id, f"{sight.jobs}/{run.job}"), superseded=superseded)
+def _render_run(run: Run, last_rewound_run: RunId | None, context: ViewContext, *, is_superseded: bool) -> RunView:
+    return render_run(
+        run,
+        _run_directory(last_rewound_run, run.id, f"{context.jobs_directory}/{run.job}"),
+        is_superseded=is_superseded,
+    )
 
 
-def directory_of(job: Job, run: RunId | None, directory: str) -> str:
-    """Where the logs of this run are, or of the current one."""
-    return _directory(job.rewound_run, run, directory)
+def find_run_directory(job: Job, run: RunId | None, directory: str) -> str:
+    """Return the directory with the logs of a run, or of the current run for `None`."""
+    return _run_directory(job.rewound_run, run, directory)
 
 
-def _directory(rewound: RunId | None, run: RunId | None, directory: str) -> str:
-    is_past = run is not None and rewound is not None and run <= rewound
-    return place_of(directory, run) if run is not None and is_past else directory
+def _run_directory(last_rewound_run: RunId | None, run: RunId | None, directory: str) -> str:
+    is_past = run is not None and last_rewound_run is not None and run <= last_rewound_run
+    return run_directory(directory, run) if run is not None and is_past else directory
 
 
-def refuse_foreign(reader: Looking, job: JobId, run: RunId) -> None:
+def check_run_of_job(reader: AnyReader, job: JobId, run: RunId) -> None:
     if reader.job_of_run(run) != job:
-        name = show_job(job)
-        raise NotFound(f"{show_run(run)} is no run of {name}; `rota show {name}` names those it has")
+        name = format_job_id(job)
+        raise NotFound(f"{format_run_id(run)} is not a run of {name}; `rota show {name}` lists its runs")

@@ -1,4 +1,4 @@
-"""Schedules as people and programs see them."""
+"""Schedules as the API shows them."""
 
 from __future__ import annotations
 
@@ -8,31 +8,53 @@ from typing import Any
 
 import msgspec
 
-from rota.core.cron import Cron, cron_of, zone_of
+from rota.core.cron import Cron, parse_cron, parse_zone
 from rota.core.schedule import Fire, FireState, Schedule
 from rota.errors import RotaError
-from rota.ids import show_job, show_schedule
-from rota.store.session import Looking
-from rota.wire.schedule import FireForm, ScheduleForm, SchedulesForm, TimeForm
-from rota.wire.scheduler import NextFireForm, ScheduleSummaryForm
+from rota.ids import format_job_id, format_schedule_id
+from rota.mask import mask_query
+from rota.store.decoding import RecordDecoder
+from rota.store.session import AnyReader
+from rota.wire.schedule import FireView, ScheduledTime, SchedulePage, ScheduleView
+from rota.wire.scheduler import NextFire, ScheduleSummary
 
 _DAY = timedelta(days=1)
-_PREVIEW = 3
+_PREVIEW_COUNT = 3
 
 
-def listing(look: Looking, *, after: int, limit: int) -> SchedulesForm:
-    """By number."""
-    found = look.schedules(after=after, limit=limit + 1)
-    forms = [form(look, each, most=1) for each in found[:limit]]
-    return SchedulesForm(schedules=forms, next=forms[-1].id if len(found) > limit else None)
+class _ScheduledJobFields(msgspec.Struct, frozen=True):
+    """Fields of the job request that are shown separately or masked."""
+
+    template: str | None = None
+    command: list[str] = []
+    params: dict[str, Any] = {}
+    priority: int = 0
+    webhooks: list[str] = []
 
 
-def form(look: Looking, schedule: Schedule, *, most: int = 10, is_alone: bool = False) -> ScheduleForm:
-    body: dict[str, Any] = msgspec.json.decode(schedule.body)
-    fires = _fires(look, look.fires_of(schedule.id, most))
-    job = {name: value for name, value in body.items() if name not in ("env", "inherit_env", "env_given")}
-    return ScheduleForm(
-        id=show_schedule(schedule.id),
+def list_schedules(reader: AnyReader, *, after: int, limit: int) -> SchedulePage:
+    """Return a page of schedules, sorted by id."""
+    records = reader.schedules(after=after, limit=limit + 1)
+    schedules = [render_schedule(reader, record, max_fires=1) for record in records[:limit]]
+    return SchedulePage(schedules=schedules, next=schedules[-1].id if len(records) > limit else None)
+
+
+def render_schedule(
+    reader: AnyReader, schedule: Schedule, *, max_fires: int = 10, is_detailed: bool = False
+) -> ScheduleView:
+    decoder = RecordDecoder()
+    body = decoder.json("job", schedule.body, _ScheduledJobFields, _ScheduledJobFields())
+    text = "{}" if decoder.errors else schedule.body
+    fires = _render_fires(reader, reader.fires_of(schedule.id, max_fires))
+    job = {
+        name: value
+        for name, value in msgspec.json.decode(text).items()
+        if name not in ("env", "inherit_env", "explicit_env")
+    }
+    if "webhooks" in job:
+        job["webhooks"] = [mask_query(url) for url in job["webhooks"]]
+    return ScheduleView(
+        id=format_schedule_id(schedule.id),
         name=schedule.name,
         cron=schedule.cron,
         tz=schedule.zone,
@@ -40,38 +62,47 @@ def form(look: Looking, schedule: Schedule, *, most: int = 10, is_alone: bool = 
         overlap=schedule.overlap,
         enabled=schedule.is_enabled,
         next_at=schedule.next_at,
-        since=schedule.since,
+        since=schedule.effective_from,
         created_at=schedule.created_at,
         changed_at=schedule.changed_at,
-        template=body.get("template"),
-        command=body.get("command", []),
-        params=body.get("params", {}),
-        priority=body.get("priority", 0),
+        template=body.template,
+        command=body.command,
+        params=body.params,
+        priority=body.priority,
         job=job,
         last_fire=fires[0] if fires else None,
-        next=_next(schedule) if is_alone else [],
-        fires=fires if is_alone else [],
+        unreadable=schedule.unreadable or decoder.error or _cron_error(schedule),
+        next=_next_times(schedule) if is_detailed else [],
+        fires=fires if is_detailed else [],
     )
 
 
-def _next(schedule: Schedule) -> list[TimeForm]:
-    """What is due now is due, though its time has passed."""
+def _cron_error(schedule: Schedule) -> str | None:
+    try:
+        parse_cron(schedule.cron, schedule.zone)
+    except RotaError as error:
+        return error.message
+    return None
+
+
+def _next_times(schedule: Schedule) -> list[ScheduledTime]:
+    """Return the next times. A time that is due counts as the first, even if it has passed."""
     if schedule.next_at is None:
         return []
     try:
-        return preview(schedule, schedule.next_at - timedelta(microseconds=1), _PREVIEW)
+        return upcoming_times(schedule, schedule.next_at - timedelta(microseconds=1), _PREVIEW_COUNT)
     except RotaError:
         return []
 
 
-def preview(schedule: Schedule, start: datetime, count: int) -> list[TimeForm]:
-    """Its times after that, whether it is enabled or not."""
-    zone = zone_of(schedule.zone)
-    times = _following(cron_of(schedule.cron, schedule.zone), start, count)
-    return [TimeForm(utc=at, local=at.astimezone(zone)) for at in times]
+def upcoming_times(schedule: Schedule, start: datetime, count: int) -> list[ScheduledTime]:
+    """Return the times after `start`, whether the schedule is enabled or not."""
+    zone = parse_zone(schedule.zone)
+    times = _iterate_times(parse_cron(schedule.cron, schedule.zone), start, count)
+    return [ScheduledTime(utc=at, local=at.astimezone(zone)) for at in times]
 
 
-def _following(cron: Cron, start: datetime, count: int) -> Iterable[datetime]:
+def _iterate_times(cron: Cron, start: datetime, count: int) -> Iterable[datetime]:
     at: datetime | None = start.astimezone(UTC)
     for _ in range(count):
         at = cron.next_after(at) if at is not None else None
@@ -80,32 +111,32 @@ def _following(cron: Cron, start: datetime, count: int) -> Iterable[datetime]:
         yield at
 
 
-def _fires(look: Looking, fires: list[Fire]) -> list[FireForm]:
-    chains = look.ends_of([fire.job for fire in fires if fire.job is not None])
+def _render_fires(reader: AnyReader, fires: list[Fire]) -> list[FireView]:
+    chains = reader.chain_statuses([fire.job for fire in fires if fire.job is not None])
     return [
-        FireForm(
+        FireView(
             at=fire.at,
             state=fire.state,
-            job=None if fire.job is None else show_job(fire.job),
+            job=None if fire.job is None else format_job_id(fire.job),
             status=None if fire.job is None else chains.get(fire.job),
-            late=round(max(0.0, (fire.booked_at - fire.at).total_seconds()), 3),
+            delay_seconds=round(max(0.0, (fire.recorded_at - fire.at).total_seconds()), 3),
             reason=fire.reason,
             count=fire.count,
-            trigger=fire.is_trigger,
+            trigger=fire.is_manual,
         )
         for fire in fires
     ]
 
 
-def summary(look: Looking, now: datetime) -> ScheduleSummaryForm:
-    """For `status`: how many there are, what is due next, and what went wrong within a day."""
-    total, enabled = look.count_schedules()
-    first = look.first_due_schedule() if enabled else None
-    counts = look.count_fires(now - _DAY) if total else {}
-    return ScheduleSummaryForm(
+def summarize_schedules(reader: AnyReader, now: datetime) -> ScheduleSummary:
+    """Return the summary for `status`: counts, the next time, and the failures of the last 24 hours."""
+    total, enabled = reader.count_schedules()
+    first = reader.first_due_schedule() if enabled else None
+    counts = reader.count_fires(now - _DAY, now) if total else {}
+    return ScheduleSummary(
         total=total,
         enabled=enabled,
-        next=None if first is None else NextFireForm(id=show_schedule(first[0]), name=first[1], at=first[2]),
+        next=None if first is None else NextFire(id=format_schedule_id(first[0]), name=first[1], at=first[2]),
         missed=counts.get(FireState.MISSED, 0),
         failed=counts.get(FireState.FAILED, 0),
     )

@@ -1,4 +1,4 @@
-"""Templates as people and programs see them."""
+"""Templates as the API shows them."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Iterable
 
 from rota.ids import TemplateId
 from rota.store.session import Reader
-from rota.wire.template import TemplatesForm, template_form
+from rota.wire.template import TemplatePage, render_template
 
 
-def listing(reader: Reader, *, after: TemplateId, limit: int, with_archived: bool) -> TemplatesForm:
-    found = reader.templates(after=after, limit=limit + 1, with_archived=with_archived)
-    forms = [template_form(template) for template in found[:limit]]
-    return TemplatesForm(templates=forms, next=forms[-1].id if len(found) > limit else None)
+def list_templates(reader: Reader, *, after: TemplateId, limit: int, with_archived: bool) -> TemplatePage:
+    templates = reader.templates(after=after, limit=limit + 1, with_archived=with_archived)
+    views = [render_template(template) for template in templates[:limit]]
+    return TemplatePage(templates=views, next=views[-1].id if len(templates) > limit else None)
 
 
-def lost_routes(reader: Reader, routes: Iterable[tuple[str, str]]) -> list[str]:
-    """Routes that no template answers."""
+def find_broken_routes(reader: Reader, routes: Iterable[tuple[str, str]]) -> list[str]:
+    """Return an error for each route that names a missing template."""
     known = set(reader.template_names())
     return [
-        f'direct.routes "{path}" names the template {name}, which is not there or is archived'
+        f'direct.routes "{path}" names the template {name}, which does not exist or is archived'
         for path, name in routes
         if name not in known
     ]

@@ -1,34 +1,48 @@
-"""What a tick did, or would do."""
+"""Result of a tick or of its dry run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from rota.core.snapshot import Claim
-from rota.engine.work import Work
-from rota.ids import show_job
-from rota.wire.tick import TickForm
+from rota.core.tick import BoundBy
+from rota.engine.transaction import Transaction
+from rota.ids import format_job_id
+from rota.wire.tick import TickResult
 
 
-def report(work: Work) -> TickForm:
-    """At the end of its turn. What a tick decided on and has not started yet (a spawn delay keeps it, or what it hangs
-    on is still being looked at) is among what would be dispatched; in a rehearsal that is all of it."""
-    planned = () if work.planned is None else work.planned.claims
-    started = [] if work.plan is None or work.is_rehearsal else [claim.job for claim in work.plan.claims]
-    still = [claim for claim in planned if claim.job not in set(started)]
-    skipped = _ready(work, still) - len(still)
-    reason = work.planned.bound_by if work.planned is not None else "capacity" if skipped else "none"
-    return TickForm(
-        dispatched=[show_job(job) for job in started],
-        would_dispatch=[show_job(claim.job) for claim in still],
+def render_tick(tx: Transaction, blocker: str | None = None) -> TickResult:
+    """Return the result of the tick, at the end of its turn. Planned jobs that have not started are in
+    `would_dispatch`: a spawn delay or a fact that is being probed holds them, or this is a dry run. `blocker`: reason
+    that no job starts, whatever the gates decide."""
+    planned = () if tx.tick_plan is None else tx.tick_plan.claims
+    started = [] if tx.plan is None or tx.is_dry_run else [claim.job for claim in tx.plan.claims]
+    pending = [claim for claim in planned if claim.job not in set(started)]
+    skipped = _count_startable(tx, pending) - len(pending)
+    reason: BoundBy | Literal["blocked"] = "none"
+    if tx.tick_plan is not None:
+        reason = tx.tick_plan.bound_by
+    elif skipped:
+        reason = "capacity" if blocker is None else "blocked"
+    return TickResult(
+        dispatched=[format_job_id(job) for job in started],
+        would_dispatch=[format_job_id(claim.job) for claim in pending],
         skipped=skipped,
         reason=reason,
+        blocker=blocker if reason == "blocked" else None,
     )
 
 
-def _ready(work: Work, still: Sequence[Claim]) -> int:
-    """Jobs that stand ready and are not held by a pause or a breaker: of those that one of its own may try for, all but
-    that one are held, and it is still among them where it has not started."""
-    pauses = work.session.pauses(holds=work.holds) if work.planned is None else work.planned.pauses
-    held, _parked = work.session.count_paused(pauses)
-    return sum(ready for _, ready in work.session.lanes()) - held + sum(1 for claim in still if claim.probes)
+def _count_startable(tx: Transaction, pending_claims: Sequence[Claim]) -> int:
+    """Return the number of jobs that are ready, fit in their pools and are not held by a pause or a breaker.
+
+    `count_paused` counts every job of a half-open breaker as held, including a probe that is planned and has not
+    started, so planned probes are added back.
+    """
+    pauses = tx.session.pauses(holds=tx.holds) if tx.tick_plan is None else tx.tick_plan.pauses
+    held, _parked = tx.session.count_paused(pauses)
+    held += tx.session.count_oversized(tx.settings.pool_sizes, pauses)
+    return (
+        sum(ready for _, ready in tx.session.lane_depths()) - held + sum(1 for claim in pending_claims if claim.probes)
+    )

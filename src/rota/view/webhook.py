@@ -1,4 +1,4 @@
-"""Endpoints and deliveries as people and programs see them. Secrets only where they are asked for."""
+"""Webhook endpoints and deliveries as the API shows them. Secrets are included only on request."""
 
 from __future__ import annotations
 
@@ -7,65 +7,67 @@ from datetime import datetime
 import msgspec
 
 from rota.core.webhook import DeliveryState, Webhook
-from rota.ids import DeliveryId, JobId, WebhookId, show_webhook
-from rota.store.session import Looking
-from rota.store.webhook import ALL
-from rota.wire.scheduler import WebhookSummaryForm
-from rota.wire.webhook import (
-    DeliveriesForm,
-    MessageForm,
-    WebhookForm,
-    WebhooksForm,
-    delivery_form,
-    webhook_form,
-)
+from rota.ids import DeliveryId, JobId, WebhookId, format_webhook_id
+from rota.store.session import AnyReader
+from rota.store.webhook import NO_LIMIT
+from rota.wire.scheduler import WebhookSummary
+from rota.wire.webhook import DeliveryDetail, DeliveryPage, WebhookPage, WebhookView, render_delivery, render_webhook
 
-TOP = 2**62
+MAX_DELIVERY_ID = 2**62
 
 
-def webhooks(reader: Looking, now: datetime, *, after: int = 0, limit: int = ALL) -> WebhooksForm:
-    pending, found = reader.count_pending(), reader.webhooks(after=after, limit=limit + 1)
-    forms = [webhook_form(each, pending.get(show_webhook(each.id), 0), now) for each in found[:limit]]
-    return WebhooksForm(webhooks=forms, next=forms[-1].id if len(found) > limit else None)
+def list_webhooks(reader: AnyReader, now: datetime, *, after: int = 0, limit: int = NO_LIMIT) -> WebhookPage:
+    pending, webhooks = reader.count_pending_by_receiver(), reader.webhooks(after=after, limit=limit + 1)
+    views = [
+        render_webhook(webhook, pending.get(format_webhook_id(webhook.id), 0), now) for webhook in webhooks[:limit]
+    ]
+    return WebhookPage(webhooks=views, next=views[-1].id if len(webhooks) > limit else None)
 
 
-def find(reader: Looking, webhook: WebhookId) -> Webhook:
-    found = reader.webhook(webhook)
-    if found is None:
+def find_webhook(reader: AnyReader, webhook: WebhookId) -> Webhook:
+    record = reader.webhook(webhook)
+    if record is None:
         raise reader.no_such_webhook(webhook)
-    return found
+    return record
 
 
-def show_one(reader: Looking, webhook: Webhook, now: datetime, *, with_secret: bool = False) -> WebhookForm:
-    form = webhook_form(webhook, reader.count_pending_of(show_webhook(webhook.id)), now)
-    return msgspec.structs.replace(form, secret=webhook.secret) if with_secret else form
+def render_webhook_detail(
+    reader: AnyReader, webhook: Webhook, now: datetime, *, with_secret: bool = False
+) -> WebhookView:
+    view = render_webhook(webhook, reader.count_pending(format_webhook_id(webhook.id)), now)
+    return msgspec.structs.replace(view, url=webhook.url, secret=webhook.secret) if with_secret else view
 
 
-def deliveries(
-    reader: Looking, *, job: JobId | None, webhook: WebhookId | None, state: DeliveryState | None, below: int,
+def list_deliveries(
+    reader: AnyReader,
+    *,
+    job: JobId | None,
+    webhook: WebhookId | None,
+    state: DeliveryState | None,
+    before_id: int,
     limit: int,
-) -> DeliveriesForm:  # fmt: skip
-    found = reader.deliveries(job=job, webhook=webhook, state=state, below=below, limit=limit + 1)
-    tries = reader.tries_of([each.id for each in found[:limit]])
-    forms = [delivery_form(each, tries.get(each.id, ())) for each in found[:limit]]
-    return DeliveriesForm(deliveries=forms, next=forms[-1].id if len(found) > limit else None)
+) -> DeliveryPage:
+    deliveries = reader.deliveries(job=job, webhook=webhook, state=state, before_id=before_id, limit=limit + 1)
+    attempts = reader.attempts_of([delivery.id for delivery in deliveries[:limit]])
+    views = [render_delivery(delivery, attempts.get(delivery.id, ())) for delivery in deliveries[:limit]]
+    return DeliveryPage(deliveries=views, next=views[-1].id if len(deliveries) > limit else None)
 
 
-def delivery(reader: Looking, number: DeliveryId) -> MessageForm:
-    """With what is sent."""
-    found = reader.delivery(number)
-    if found is None:
-        raise reader.no_such_delivery(number)
-    form = delivery_form(found, reader.tries_of([number]).get(number, ()))
-    return MessageForm(**msgspec.structs.asdict(form), payload=msgspec.Raw(reader.payload(number).encode()))
+def show_delivery(reader: AnyReader, delivery: DeliveryId) -> DeliveryDetail:
+    """Return a delivery with its payload."""
+    record = reader.delivery(delivery)
+    if record is None:
+        raise reader.no_such_delivery(delivery)
+    view = render_delivery(record, reader.attempts_of([delivery]).get(delivery, ()))
+    return DeliveryDetail(**msgspec.structs.asdict(view), payload=msgspec.Raw(reader.payload(delivery).encode()))
 
 
-def summary(reader: Looking) -> WebhookSummaryForm:
-    """For `status`."""
+def summarize_webhooks(reader: AnyReader) -> WebhookSummary:
+    """Return the summary for `status`."""
     endpoints = reader.webhooks()
-    enabled = [each for each in endpoints if each.is_enabled]
-    return WebhookSummaryForm(
-        held=[show_webhook(each.id) for each in enabled if each.held_until is not None],
-        disabled=[show_webhook(each.id) for each in endpoints if not each.is_enabled],
-        pending=sum(reader.count_pending().values()),
+    enabled = [endpoint for endpoint in endpoints if endpoint.is_enabled]
+    return WebhookSummary(
+        held=[format_webhook_id(endpoint.id) for endpoint in enabled if endpoint.held_until is not None],
+        disabled=[format_webhook_id(endpoint.id) for endpoint in endpoints if not endpoint.is_enabled],
+        pending=sum(reader.count_pending_by_receiver().values()),
     )

@@ -1,32 +1,32 @@
-"""What is left of a job's workspace: its worktree with why it is kept, and its patches."""
+"""Remains of a job's workspace: its worktree with the reason why it is kept, and its patches."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from rota import report
+from rota import child_report
 from rota.core.job import Job
-from rota.leftover import PATCH
+from rota.job_files import PATCH_FILE
 
 INPUT_PATCH = "input.patch"
 
 
-def workspace(job: Job, jobs: Path) -> dict[str, Any] | None:
-    """None for a job that asked for none. This looks at files: not on the event loop."""
+def show_workspace(job: Job, jobs_directory: Path) -> dict[str, Any] | None:
+    """Return the workspace, or `None` if the job did not request one. Reads files: do not call it on the event loop."""
     if job.spec.workspace is None:
         return None
-    directory = jobs / str(job.id)
-    found = report.workspace(str(directory))
-    worktree = report.worktree_path(str(directory))
+    directory = jobs_directory / str(job.id)
+    report = child_report.read_workspace(str(directory))
+    worktree = child_report.read_worktree_path(str(directory))
     return {
         "worktree": worktree,
-        "branch": None if worktree is None else found.get("branch"),
-        "kept": found.get("kept"),
-        "command_patch": _path(directory / PATCH),
-        "input_patch": _path(directory / INPUT_PATCH),
+        "branch": None if worktree is None else report.get("branch"),
+        "kept_reason": report.get("kept_reason"),
+        "command_patch": _existing_path(directory / PATCH_FILE),
+        "input_patch": _existing_path(directory / INPUT_PATCH),
     }
 
 
-def _path(file: Path) -> str | None:
+def _existing_path(file: Path) -> str | None:
     return str(file) if file.is_file() else None

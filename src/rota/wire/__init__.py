@@ -1,4 +1,4 @@
-"""The one JSON form of each noun: API, `--json`, webhooks, the Python client and the files in the home say the same."""
+"""JSON representations. The API, `--json`, webhooks, the Python client and the files in the home share them."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from typing import Any
 import msgspec
 
 
-def encode(form: Any) -> bytes:
-    return msgspec.json.encode(form)
+def encode(value: Any) -> bytes:
+    return msgspec.json.encode(value)

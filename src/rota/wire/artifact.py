@@ -1,4 +1,4 @@
-"""Artifacts that jobs and people put, as JSON."""
+"""JSON representations of artifacts."""
 
 from __future__ import annotations
 
@@ -7,25 +7,24 @@ from datetime import datetime
 import msgspec
 
 
-class PutForm(msgspec.Struct, frozen=True, kw_only=True):
-    """An artifact that was put."""
+class ArtifactView(msgspec.Struct, frozen=True, kw_only=True):
+    """An artifact that was put by a job or a user."""
 
     artifact: str
-    """As `type:name`."""
+    """Artifact as `type:name`."""
     scope: str | None
-    """The repository it belongs to."""
+    """Repository that the artifact belongs to; `null` if it belongs to none."""
     payload: str | None
-    """What it was put with; a list goes without."""
-    put_at: datetime | None
-    """When it was last put; null where that is not known."""
+    """Payload that the artifact was put with; always `null` in a list."""
+    created_at: datetime | None
+    """Time at which the artifact was last put; `null` if it is unknown."""
     job: str | None
-    """The job that put it."""
+    """Id of the job that put the artifact; `null` if no job did."""
 
 
-class PutsForm(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of what was put, by name, without the payloads."""
+class ArtifactPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of artifacts, sorted by name, without their payloads."""
 
-    artifacts: list[PutForm]
-    """By name."""
+    artifacts: list[ArtifactView]
+    """Artifacts, sorted by name."""
     next: str | None
-    """The `cursor` of the page after this; null when this is the last."""

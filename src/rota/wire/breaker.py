@@ -1,4 +1,4 @@
-"""Breakers as JSON."""
+"""JSON representations of circuit breakers."""
 
 from __future__ import annotations
 
@@ -7,52 +7,54 @@ from typing import Literal
 
 import msgspec
 
-from rota.wire.job import JobStatus
+from rota.wire.job import JobStatusText
 
 
-class BreakerForm(msgspec.Struct, frozen=True, kw_only=True):
-    """What stops a kind of work that keeps failing."""
+class BreakerView(msgspec.Struct, frozen=True, kw_only=True):
+    """A circuit breaker: holds the jobs of one type or target whose runs keep failing."""
 
     key: str
-    """`type/NAME` or `target/NAME`."""
+    """Key of the breaker: `type/NAME` or `target/NAME`."""
     state: Literal["open", "half-open", "closed"]
-    """Open: nothing of it starts. Half-open: one job tries. Closed: all is well."""
+    """State of the breaker. `open`: no job with this key starts. `half-open`: one probe job may start. `closed`: jobs
+    start normally."""
     failures: int
-    """Of its runs, those that failed within the window; no more are counted than open it."""
+    """Number of failed runs within the window, up to the number that opens the breaker."""
     opened_at: datetime | None
-    """When it opened; null while it is closed."""
-    until: datetime | None
-    """While it is open: when it lets one job try."""
-    probe: str | None
-    """While it is half-open: the job that tries."""
+    """Time at which the breaker opened; `null` while it is closed."""
+    probe_at: datetime | None
+    """Time at which the breaker lets a job probe; `null` unless it is open."""
+    probe_job: str | None
+    """Id of the probe job; `null` unless the breaker is half-open."""
 
 
-class BreakersForm(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of breakers, by key."""
+class BreakerPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of breakers, sorted by key."""
 
-    breakers: list[BreakerForm]
-    """By key."""
+    breakers: list[BreakerView]
+    """Breakers, sorted by key."""
     next: str | None
-    """The `cursor` of the page after this; null when this is the last."""
 
 
-class BreakerResetForm(msgspec.Struct, frozen=True, kw_only=True):
-    """A breaker that was closed by hand."""
+class BreakerResetResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of resetting a breaker."""
 
     key: str
-    """The breaker's key."""
+    """Key of the breaker."""
     state: Literal["closed"]
-    """How it is now."""
-    failures_forgotten: int
-    """How many failures count no more."""
+    """State of the breaker after the reset."""
+    failures_cleared: int
+    """Number of failures that were cleared."""
 
 
-class StartsResetForm(msgspec.Struct, frozen=True, kw_only=True):
-    """A job whose failed starts were forgotten."""
+class StartFailureResetResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of clearing the failed starts of a job."""
 
     job: str
-    status: JobStatus
-    failures_forgotten: int
-    """How many failed starts count no more."""
-    goes_at_once: bool
-    """It was put off after a failed start, and is not any more."""
+    """Id of the job."""
+    status: JobStatusText
+    """Status of the job."""
+    failures_cleared: int
+    """Number of failed starts that were cleared."""
+    starts_immediately: bool
+    """Whether the reset ended a delay after a failed start, so that the job can start immediately."""

@@ -1,4 +1,4 @@
-"""What pause, resume and clear are answered, as JSON."""
+"""JSON representations of the results of pause, resume and clear."""
 
 from __future__ import annotations
 
@@ -7,37 +7,38 @@ from datetime import datetime
 import msgspec
 
 
-class PauseForm(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a pause."""
+class PauseResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a pause."""
 
-    result: bool
-    """Whether this has paused it; else it was paused before."""
+    has_changed: bool
+    """Whether this request paused the scope; `false` if it was already paused."""
     scope: str
-    """`global`, or a pool's name such as `flow/review`."""
+    """Scope of the pause: `global`, or the name of a pool such as `flow/review`."""
     paused_by: str
-    """Who was first."""
+    """Actor that paused the scope first."""
     paused_at: datetime
-    """Since when."""
+    """Time at which the scope was paused."""
     warning: str | None
+    """Warning about the pause; `null` if there is none."""
 
 
-class ResumeForm(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a resume."""
+class ResumeResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a resume."""
 
-    result: bool
-    """Whether it was paused."""
+    has_changed: bool
+    """Whether the scope was paused."""
     scope: str
-    """`global`, or a pool's name such as `flow/review`."""
+    """Scope that was resumed: `global`, or the name of a pool such as `flow/review`."""
     paused_by: str | None
-    """Who had paused it."""
+    """Actor that had paused the scope; `null` if it was not paused."""
     paused_at: datetime | None
-    """Since when it had been paused."""
+    """Time at which the scope had been paused; `null` if it was not paused."""
 
 
-class ClearForm(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a clearing."""
+class ClearResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of clearing the queue."""
 
     scope: str
-    """`global`, or a pool's name such as `flow/review`."""
+    """Scope that was cleared: `global`, or the name of a pool such as `flow/review`."""
     cleared: int
-    """How many jobs were cancelled."""
+    """Number of jobs that were cancelled."""

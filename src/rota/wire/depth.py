@@ -1,4 +1,4 @@
-"""How many jobs are ready, as JSON."""
+"""JSON representation of the queue depth."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Mapping
 
 import msgspec
 
-from rota.core.backpressure import Depth, Figures
+from rota.core.backpressure import DepthLimits, QueueDepth
 
 
-class DepthForm(msgspec.Struct, frozen=True, kw_only=True):
-    """How many jobs are ready."""
+class QueueDepthView(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of jobs that are ready and not running, with its limits."""
 
     total: int
-    """Of all flows together."""
+    """Number of ready jobs."""
     soft: int | None
-    """From so many on a submit is warned; null if there is no such limit."""
+    """Depth at which a submit succeeds with a warning; `null` if there is no soft limit."""
     hard: int | None
-    """At so many a submit is put off; null if there is no such limit."""
+    """Depth at which a submit is deferred; `null` if there is no hard limit."""
     by_flow: Mapping[str, int]
-    """The same by flow, of jobs that are of one."""
+    """Number of ready jobs of each flow. Jobs without a flow are not included."""
 
 
-def depth_form(depth: Depth, figures: Figures) -> DepthForm:
-    return DepthForm(total=depth.total, soft=figures.soft, hard=figures.hard, by_flow=depth.by_flow)
+def render_depth(depth: QueueDepth, limits: DepthLimits) -> QueueDepthView:
+    return QueueDepthView(total=depth.total, soft=limits.soft, hard=limits.hard, by_flow=depth.by_flow)

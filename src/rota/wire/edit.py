@@ -1,17 +1,18 @@
-"""What an edit is answered, as JSON."""
+"""JSON representation of the result of an edit."""
 
 from __future__ import annotations
 
 import msgspec
 
-from rota.wire.job import JobForm
+from rota.wire.job import JobView
 
 
-class EditForm(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of an edit."""
+class EditResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of editing a job."""
 
-    job: JobForm
-    """The job as it is now."""
+    job: JobView
+    """The job after the edit."""
     fields: list[str]
-    """What is another than before."""
+    """Names of the fields that changed."""
     warning: str | None
+    """Warning about the edited job; `null` if there is none."""

@@ -1,4 +1,4 @@
-"""Events as JSON: in a page, in a stream, and in `rota events --json`."""
+"""JSON representations of events: in a page, in a stream, and in `rota events --json`."""
 
 from __future__ import annotations
 
@@ -8,109 +8,114 @@ from typing import Any
 
 import msgspec
 
-from rota.core.event import Entry, Event
+from rota.core.event import Event, EventEntry
 from rota.core.status import Status
-from rota.ids import JobId, show_group, show_job, show_run, show_slot
+from rota.ids import JobId, format_group_id, format_job_id, format_reservation_id, format_run_id
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class EventForm(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened."""
+class EventView(msgspec.Struct, frozen=True, kw_only=True):
+    """A record of something that happened."""
 
     seq: int
-    """Its number. Each event has a higher one than those before it."""
+    """Sequence number of the event. Later events have higher numbers."""
     at: datetime
-    """When it happened."""
+    """Time of the event."""
     kind: str
-    """What happened: `job.submitted`, `job.failed`, `group.finished` …; docs/events.md lists them."""
+    """Kind of the event, such as `job.submitted`, `job.failed` or `group.finished`. docs/reference/events.md lists all
+    kinds."""
     cause: str
-    """What part of Rota did it."""
+    """Part of Rota that made the event."""
     actor: str | None
-    """Who asked for it, where somebody did."""
+    """User or client that requested the change; `null` if there was no request."""
     job: str | None
-    """The job that it happened to."""
+    """Id of the job that the event is about; `null` if there is none."""
     run: str | None
-    """The run that it happened to."""
-    slot: str | None
-    """The direct execution that it happened to."""
+    """Id of the run that the event is about; `null` if there is none."""
+    reservation: str | None
+    """Id of the direct execution that the event is about; `null` if there is none."""
     group: str | None
-    """Of the job, or what the event is about."""
+    """Id of the job's group, or of the group that the event is about; `null` if there is none."""
     data: Mapping[str, Any]
-    """What more there is to say; it depends on the kind."""
+    """Details of the event. The keys depend on `kind`."""
 
 
-class ResetForm(msgspec.Struct, frozen=True, kw_only=True):
-    """Events after the number that was asked for are not there any more: who followed them looks anew at what is."""
+class StreamReset(msgspec.Struct, frozen=True, kw_only=True):
+    """A gap in the events: some of the requested events are no longer stored. A client that follows events has to read
+    the current state again."""
 
     since: int
-    """The number that was asked for."""
+    """Number that the client requested."""
     complete_from: int
-    """Every event from this number on is there."""
+    """Number of the first event from which the events are complete."""
 
 
-class BeginForm(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a stream begins that was asked for without a number."""
+class StreamStart(msgspec.Struct, frozen=True, kw_only=True):
+    """The start of a stream that was requested without a number."""
 
     since: int
-    """The number of the last event before it."""
+    """Number of the last event before the stream."""
 
 
-class EventsForm(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of events, the oldest first."""
+class EventPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of events, oldest first."""
 
-    events: list[EventForm]
-    """The oldest first."""
+    events: list[EventView]
+    """Events, oldest first."""
     next: int | None
-    """The `since` of the page after this, behind what a `reset` says; null when this is the last."""
+    """Value of `since` for the next page, after any gap that `reset` reports; `null` on the last page."""
     position: int
-    """How far this page has looked: the `since` for what happens later, and for what is left from before a `reset`."""
-    reset: ResetForm | None
-    """Set where events before this page are not there any more."""
+    """Number of the last event that was examined. Pass it as `since` to get later events, or the remaining events from
+    before a gap."""
+    reset: StreamReset | None
+    """Gap in the events; `null` if they are complete."""
 
 
-def event_form(entry: Entry) -> EventForm:
+def render_event(entry: EventEntry) -> EventView:
     event = entry.event
-    return EventForm(
+    return EventView(
         seq=entry.seq,
-        at=_moment(event.at),
+        at=_to_datetime(event.at),
         kind=event.kind,
         cause=event.cause,
         actor=event.actor,
-        job=None if event.job is None else show_job(event.job),
-        run=None if event.run is None else show_run(event.run),
-        slot=None if event.slot is None else show_slot(event.slot),
-        group=None if event.group is None else show_group(event.group),
-        data=_data(event),
+        job=None if event.job is None else format_job_id(event.job),
+        run=None if event.run is None else format_run_id(event.run),
+        reservation=None if event.reservation is None else format_reservation_id(event.reservation),
+        group=None if event.group is None else format_group_id(event.group),
+        data=_render_data(event),
     )
 
 
-def _moment(stored: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=stored)
+def _to_datetime(microseconds: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=microseconds)
 
 
-def _job(number: int) -> str:
-    return show_job(JobId(number))
+def _format_job(number: int) -> str:
+    return format_job_id(JobId(number))
 
 
-_NUMBERS: Mapping[str, Callable[[int], object]] = {
-    "as": _job,
-    "retry_of": _job,
-    "chain": _job,
-    "not_before": _moment,
+_FIELD_RENDERERS: Mapping[str, Callable[[int], object]] = {
+    "retried_as": _format_job,
+    "retry_of": _format_job,
+    "chain": _format_job,
+    "not_before": _to_datetime,
 }
-"""What is stored as a number and means something else."""
+"""Fields that are stored as numbers, with the functions that render them."""
 
 
-def _data(event: Event) -> Mapping[str, Any]:
-    """As every surface says it: ids and times in their forms, and no status that is internal."""
-    said: dict[str, Any] = {}
+def _render_data(event: Event) -> Mapping[str, Any]:
+    """Render the data of an event: ids and times in their public formats, without internal statuses."""
+    data: dict[str, Any] = {}
     for name, value in event.data.items():
-        if name in _NUMBERS and isinstance(value, int):
-            said[name] = _NUMBERS[name](value)
+        if name in _FIELD_RENDERERS and isinstance(value, int):
+            data[name] = _FIELD_RENDERERS[name](value)
         elif name == "from" and value == Status.DISPATCHED:
             if event.kind != "job.running":
-                said[name] = Status.RUNNING.value
-        elif not (name == "slot" and event.slot is not None) and not (name == "group" and event.group is not None):
-            said[name] = value
-    return said
+                data[name] = Status.RUNNING.value
+        elif not (name == "reservation" and event.reservation is not None) and not (
+            name == "group" and event.group is not None
+        ):
+            data[name] = value
+    return data

@@ -1,4 +1,4 @@
-"""What was collected, as JSON."""
+"""JSON representations of retention: the removal of old records and files."""
 
 from __future__ import annotations
 
@@ -6,104 +6,105 @@ from datetime import datetime
 
 import msgspec
 
-from rota.core.gc import Kept
+from rota.core.gc import KeptReason
 
 
-class RemovedForm(msgspec.Struct, frozen=True, kw_only=True):
-    """How many rows of each kind went, and how many bytes of files."""
+class RetentionCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Number of removed records of each kind, and the size of the removed files."""
 
     jobs: int = 0
-    """Jobs."""
+    """Number of jobs."""
     runs: int = 0
-    """Runs of jobs."""
+    """Number of runs."""
     events: int = 0
-    """Events."""
+    """Number of events."""
     idempotency_keys: int = 0
-    """Answers that were kept for keys."""
-    surroundings: int = 0
-    """Environments that no job has any more."""
+    """Number of stored responses for idempotency keys."""
+    environments: int = 0
+    """Number of stored environments that no job uses."""
     lanes: int = 0
-    """Lanes of the queue that no job stands in."""
-    slots: int = 0
-    """Direct executions."""
+    """Number of empty lanes of the queue."""
+    reservations: int = 0
+    """Number of direct executions."""
     groups: int = 0
-    """Groups."""
+    """Number of groups."""
     templates: int = 0
-    """Archived templates that no job was made of."""
+    """Number of archived templates that no job refers to."""
     deliveries: int = 0
-    """Messages to webhooks."""
+    """Number of webhook deliveries."""
     fires: int = 0
-    """Times of schedules."""
+    """Number of recorded times of schedules."""
     bytes: int = 0
-    """Bytes of files."""
+    """Size of the files, in bytes."""
 
 
-class KeptForm(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs that are old enough and stay, by why."""
+class KeptCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Number of jobs that are old enough to be removed and are kept, by reason."""
 
     referenced: int
-    """Something that stays refers to them."""
+    """Number of jobs that a kept record refers to."""
     worktree: int
-    """A worktree is still there, and may hold work that is nowhere else."""
+    """Number of jobs whose worktree still exists and may hold work that exists nowhere else."""
     files: int
-    """Their files cannot be removed."""
+    """Number of jobs whose files cannot be removed."""
 
 
-class StaysForm(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that is kept for a reason that somebody can do something about."""
+class KeptJobView(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that is kept for a reason that the user can resolve."""
 
     job: str
-    why: Kept
-    """Which reason that is."""
+    """Id of the job."""
+    reason: KeptReason
+    """Reason why the job is kept."""
     detail: str
-    """The same in words, with what to do."""
+    """Description of the reason, with how to resolve it."""
 
 
-class CollectionForm(msgspec.Struct, frozen=True, kw_only=True):
-    """What was removed, or in a dry run would be."""
+class RetentionResultView(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a collection: the records and files that were removed, or would be removed in a dry run."""
 
     dry_run: bool
-    """Whether nothing was removed."""
+    """Whether this is a dry run that removed nothing."""
     older_than: datetime
-    """What ended before this was old enough."""
-    removed: RemovedForm
-    """How much went of each kind."""
-    given_up: int
-    """Messages to webhooks that were to be sent for so long, and will not be."""
-    kept: KeptForm
-    """How much was old enough and stays."""
+    """Time before which a job must have ended to be removed."""
+    removed: RetentionCounts
+    """Number of removed records of each kind."""
+    abandoned: int
+    """Number of undelivered webhook messages that were abandoned because of their age."""
+    kept_counts: KeptCounts
+    """Number of old jobs that are kept, by reason."""
     jobs: list[str]
-    """Those removed; the first of them, if many."""
-    stays: list[StaysForm]
-    """Jobs that somebody can do something about."""
-    left: list[str]
-    """Files of removed jobs that could not be deleted, and why."""
+    """Ids of removed jobs. The list is limited; `removed.jobs` has the full number."""
+    kept: list[KeptJobView]
+    """Jobs that are kept for a reason that the user can resolve."""
+    remaining: list[str]
+    """Files of removed jobs that could not be deleted, with the reasons."""
 
 
-class UnderWayForm(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a collection has come."""
+class RetentionProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """The progress of a running collection."""
 
     jobs: int
-    """How many jobs have gone."""
+    """Number of jobs removed so far."""
     bytes: int
-    """How many bytes have gone."""
+    """Size of the files removed so far, in bytes."""
 
 
-class LastGcForm(RemovedForm, frozen=True, kw_only=True):
-    """When something was last collected, and what came of it."""
+class LastRetention(RetentionCounts, frozen=True, kw_only=True):
+    """The last collection."""
 
     at: datetime
-    """When that was."""
+    """Time of the collection."""
     kept: int = 0
-    """How many jobs were old enough and stayed."""
-    given_up: int = 0
-    """Messages to webhooks that will not be sent any more."""
+    """Number of jobs that were old enough and were kept."""
+    abandoned: int = 0
+    """Number of undelivered webhook messages that were abandoned."""
 
 
-class GcForm(msgspec.Struct, frozen=True, kw_only=True):
-    """How collection stands."""
+class RetentionStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The running collection and the last one."""
 
-    under_way: UnderWayForm | None
-    """The one that is being carried out; null where none is."""
-    last: LastGcForm | None
-    """Null before the first time."""
+    in_progress: RetentionProgress | None
+    """Progress of the running collection; `null` if none is running."""
+    last: LastRetention | None
+    """The last collection; `null` before the first."""

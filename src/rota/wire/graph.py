@@ -1,4 +1,4 @@
-"""The graph as JSON: who waits for what, as nodes and edges for programs and as text for people."""
+"""JSON representations of the dependency graph: nodes and edges for programs, text for display."""
 
 from __future__ import annotations
 
@@ -6,57 +6,61 @@ from typing import Literal
 
 import msgspec
 
-from rota.wire.job import JobStatus
+from rota.wire.job import JobStatusText
 
 
-class NodeForm(msgspec.Struct, frozen=True, kw_only=True):
-    """A job."""
+class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A job in the graph."""
 
     id: str
-    status: JobStatus
+    """Id of the job."""
+    status: JobStatusText
+    """Status of the job."""
     command: str
-    """As a shell takes it."""
+    """Command of the job, quoted for a shell."""
     wait: str | None
-    """Why it has not started."""
+    """Reason that the job has not started; `null` if it does not wait."""
+    unreadable: str | msgspec.UnsetType = msgspec.UNSET
+    """Error in the stored record; absent if the record is valid."""
 
 
-class AfterForm(msgspec.Struct, frozen=True, kw_only=True):
-    """That a job comes after another."""
+class GraphDependency(msgspec.Struct, frozen=True, kw_only=True):
+    """A dependency of a job on another job."""
 
     policy: Literal["success", "finished", "failed"]
-    """What has to have become of it."""
+    """Outcome that the other job must have."""
 
 
-class LinkForm(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "from"}):
-    """What a job waits for: another job, the maker of an artifact, or an artifact that nobody makes."""
+class GraphEdge(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "from"}):
+    """A dependency of a job on another job, on the producer of an artifact, or on an artifact without a producer."""
 
     source: str
-    """The job that waits."""
+    """Id of the waiting job."""
     to: str
-    """A job's id, or `artifact:` and its name where no job makes it."""
-    after: AfterForm | msgspec.UnsetType = msgspec.UNSET
-    """Where it comes after a job."""
+    """Id of the other job; `artifact:` and the artifact's name if no job produces it."""
+    after: GraphDependency | msgspec.UnsetType = msgspec.UNSET
+    """Policy of the dependency; absent if the edge is for an artifact."""
     artifact: str | msgspec.UnsetType = msgspec.UNSET
-    """Where it needs an artifact: which one."""
+    """Artifact that the job needs; absent if the edge is for a job."""
     state: Literal["present", "missing", "unknown"] | msgspec.UnsetType = msgspec.UNSET
-    """Of an artifact that no job makes."""
+    """State of an artifact that no job produces; absent otherwise."""
 
 
-class GraphForm(msgspec.Struct, frozen=True, kw_only=True):
-    """The graph as nodes and edges."""
+class GraphView(msgspec.Struct, frozen=True, kw_only=True):
+    """The dependency graph as nodes and edges."""
 
-    nodes: list[NodeForm]
-    """The jobs."""
-    edges: list[LinkForm]
-    """What waits for what."""
-    left_out: int | msgspec.UnsetType = msgspec.UNSET
-    """How many jobs are not among the nodes, where there are too many."""
+    nodes: list[GraphNode]
+    """Jobs in the graph."""
+    edges: list[GraphEdge]
+    """Dependencies between them."""
+    skipped: int | msgspec.UnsetType = msgspec.UNSET
+    """Number of jobs that are omitted because the graph is too large; absent if it is complete."""
 
 
-class PictureForm(msgspec.Struct, frozen=True, kw_only=True):
-    """The graph as text."""
+class GraphDrawing(msgspec.Struct, frozen=True, kw_only=True):
+    """The dependency graph as text."""
 
     text: str
     """Trees in plain ASCII."""
-    left_out: int
-    """How many jobs the text does not show, where there are too many."""
+    skipped: int
+    """Number of jobs that are omitted because the graph is too large."""

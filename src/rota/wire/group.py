@@ -1,4 +1,4 @@
-"""A group as JSON."""
+"""JSON representations of groups."""
 
 from __future__ import annotations
 
@@ -8,74 +8,84 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from rota.core.group import OVER, Group, GroupStatus, Tally, status_of
+from rota.core.group import FINISHED_STATUSES, Group, GroupCounts, GroupStatus, group_status
 from rota.core.status import Status
-from rota.ids import show_group
+from rota.ids import format_group_id
 
-GroupState = Annotated[str, Meta(extra_json_schema={"enum": [status.value for status in GroupStatus]})]
+GroupStatusText = Annotated[str, Meta(extra_json_schema={"enum": [status.value for status in GroupStatus]})]
 
 
-class GroupForm(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs that belong together."""
+class GroupView(msgspec.Struct, frozen=True, kw_only=True):
+    """A group of jobs."""
 
     id: str
+    """Id of the group."""
     name: str | None
-    """Its name, if it has one."""
+    """Name of the group; `null` if it has none."""
     mode: str
-    """`parallel` or `sequential`."""
+    """Mode of the group: `parallel` or `sequential`."""
     on_failure: str
-    """The policy that says what becomes of the others when one fails."""
-    status: GroupState
-    """Of the group as a whole."""
+    """Name of the policy for the other members when one fails."""
+    status: GroupStatusText
+    """Status of the group as a whole."""
     counts: dict[str, int]
-    """Chains by the status of their last job, as shown; those that gc has removed are counted as they ended."""
+    """Number of chains by the status of their last job. Chains that were removed by gc count with their final
+    status."""
     total: int
-    """How many chains it has."""
+    """Number of chains in the group."""
     created_at: datetime
     closed_at: datetime | None
-    """Since when it ends with its members; null while it is open to more."""
+    """Time at which the group was closed to new members; `null` while it is open."""
     cancelled_at: datetime | None
-    """When it was cancelled as a whole."""
+    """Time at which the group was cancelled; `null` if it was not."""
     finished_at: datetime | None
-    """When it was over."""
+    """Time at which the group finished; `null` until then."""
+    unreadable: str | None
+    """Error in the stored record; `null` if the record is valid. A group of unknown mode is treated as sequential."""
     jobs: list[str] | msgspec.UnsetType = msgspec.UNSET
-    """The last job of each chain, in sequence; a list of groups goes without."""
-    tag: str | msgspec.UnsetType = msgspec.UNSET
-    """Another one as soon as something of it has changed."""
+    """Ids of the last job of each chain, in sequence. Absent in a list of groups."""
+    etag: str | msgspec.UnsetType = msgspec.UNSET
+    """Version of the group: it changes whenever the group or its list of jobs changes. Absent in a list of groups."""
 
     @property
-    def is_over(self) -> bool:
-        return self.status in OVER
+    def is_finished(self) -> bool:
+        return self.status in FINISHED_STATUSES
 
 
-class GroupsForm(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of groups."""
+class GroupPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of groups, newest first."""
 
-    groups: list[GroupForm]
-    """The newest first."""
+    groups: list[GroupView]
+    """Groups, newest first."""
     next: str | None
-    """The `cursor` of the page after this; null when this is the last."""
 
 
-def group_form(group: Group, tally: Tally) -> GroupForm:
+def render_group(group: Group, counts_by_status: GroupCounts) -> GroupView:
     counts: dict[str, int] = {}
     for status in Status:
-        if count := tally.counts.get(status):
-            counts[status.shown.value] = counts.get(status.shown.value, 0) + count
-    return GroupForm(
-        id=show_group(group.id),
+        if count := counts_by_status.counts.get(status):
+            counts[status.public.value] = counts.get(status.public.value, 0) + count
+    return GroupView(
+        id=format_group_id(group.id),
         name=group.name,
         mode=group.mode.value,
         on_failure=group.on_failure,
-        status=_group_status(group, tally).value,
+        status=_group_view_status(group, counts_by_status).value,
         counts=counts,
-        total=tally.total,
+        total=counts_by_status.total,
         created_at=group.created_at,
         closed_at=group.closed_at,
         cancelled_at=group.cancelled_at,
         finished_at=group.finished_at,
+        unreadable=group.unreadable,
     )
 
 
-def _group_status(group: Group, tally: Tally) -> GroupStatus:
-    return status_of(tally, is_closed=group.closed_at is not None, is_cancelled=group.cancelled_at is not None)
+def _group_view_status(group: Group, counts_by_status: GroupCounts) -> GroupStatus:
+    if group.finished_at is not None and (unreadable := counts_by_status.counts.get(Status.UNREADABLE)):
+        known = {status: count for status, count in counts_by_status.counts.items() if status is not Status.UNREADABLE}
+        failed = known.get(Status.FAILED, 0) + unreadable  # they ended, with an unknown outcome
+        counts_by_status = msgspec.structs.replace(counts_by_status, counts={**known, Status.FAILED: failed})
+    return group_status(
+        counts_by_status, is_closed=group.closed_at is not None, is_cancelled=group.cancelled_at is not None
+    )

@@ -1,4 +1,4 @@
-"""How the scheduler is, as JSON."""
+"""JSON representations of the health checks."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Literal
 import msgspec
 
 
-class HealthForm(msgspec.Struct, frozen=True, kw_only=True):
-    """It is alive."""
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """The response of a running scheduler."""
 
     status: Literal["ok"] = "ok"
-    """Always the same: who gets no answer knows the rest."""
+    """Always `ok`. A scheduler that does not respond is not healthy."""
     pid: int | msgspec.UnsetType = msgspec.UNSET
-    """Of the scheduler; over TCP it is told only with the token."""
+    """Process id of the scheduler. Over TCP it is present only in authenticated responses."""
 
 
-class ReadyForm(msgspec.Struct, frozen=True, kw_only=True):
-    """It takes work."""
+class Readiness(msgspec.Struct, frozen=True, kw_only=True):
+    """The response of a scheduler that can start jobs."""
 
     status: Literal["ready"] = "ready"
-    """Always the same; else there is a problem with status 503."""
+    """Always `ready`. A scheduler that is not ready responds with a problem and status 503."""

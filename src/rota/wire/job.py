@@ -1,4 +1,4 @@
-"""A job and its run as JSON: API, `--json`, webhooks and the files in the home say the same."""
+"""JSON representations of jobs and runs, shared by the API, `--json`, webhooks and the files in the home."""
 
 from __future__ import annotations
 
@@ -10,234 +10,260 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from rota.core.after import Edge
+from rota.core.edges import Edge
 from rota.core.job import Job
 from rota.core.lock import Lock
-from rota.core.retry import show_progress
+from rota.core.retry import format_progress
 from rota.core.run import Run
-from rota.core.status import TERMINAL, Status
+from rota.core.status import STARTED, TERMINAL, Status
 from rota.core.verdict import Wait
 from rota.core.wait import WaitKind
-from rota.ids import show_group, show_job, show_run, show_schedule, show_template
+from rota.ids import format_group_id, format_job_id, format_run_id, format_schedule_id, format_template_id
 
-JobStatus = Annotated[
-    str, Meta(extra_json_schema={"enum": [status.value for status in Status if status is status.shown]})
+JobStatusText = Annotated[
+    str, Meta(extra_json_schema={"enum": [status.value for status in Status if status is status.public]})
 ]
-RunStatus = Annotated[str, Meta(extra_json_schema={"enum": ["COMPLETED", "FAILED", "SKIPPED", "CANCELLED"]})]
+RunStatusText = Annotated[
+    str, Meta(extra_json_schema={"enum": ["COMPLETED", "FAILED", "SKIPPED", "CANCELLED", "UNREADABLE"]})
+]
 
 
-class EdgeForm(msgspec.Struct, frozen=True, kw_only=True):
-    """A predecessor, and what has to have become of it: `success`, `finished` or `failed`."""
+class Predecessor(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that must end first, and the outcome that it must have."""
 
     job: str
-    """The predecessor's id; of a chain, its first job's."""
+    """Id of the predecessor, or of the first job in its chain."""
     policy: str
-    """`success`, `finished` or `failed`."""
+    """Required outcome: `success`, `finished` or `failed`."""
 
 
-class LockForm(msgspec.Struct, frozen=True, kw_only=True):
-    """A lock that a job has while it runs."""
+class LockView(msgspec.Struct, frozen=True, kw_only=True):
+    """A lock that a job holds while it runs."""
 
     key: str
-    """What is locked: any text that those who share it agree on."""
+    """Key of the lock: any text. Jobs with the same key compete for the lock."""
     mode: str
-    """`shared` or `exclusive`."""
+    """Mode of the lock: `shared` or `exclusive`."""
 
 
-class PinForm(msgspec.Struct, frozen=True, kw_only=True):
-    """The commit that a branch has to be at."""
+class PinnedHeadView(msgspec.Struct, frozen=True, kw_only=True):
+    """A branch and the commit that it must be at."""
 
     branch: str
-    """Of the repository around the job's working directory."""
+    """Name of the branch, in the repository that contains the job's working directory."""
     oid: str
-    """The commit's id."""
+    """Id of the commit."""
 
 
-class WaitForm(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a job has not started."""
+class WaitReason(msgspec.Struct, frozen=True, kw_only=True):
+    """The reason that a job has not started."""
 
     kind: str
-    """Which gate holds it."""
+    """Gate that holds the job."""
     detail: str
-    """What it waits for, in words."""
-    on: list[str]
-    """The topics that would wake it."""
+    """Description of the reason."""
+    topics: list[str]
+    """Names of the objects that the job waits for, such as `pool:global`. A change of one of them causes the job to be
+    evaluated again."""
 
 
-class RunForm(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one start of a job."""
+class RunView(msgspec.Struct, frozen=True, kw_only=True):
+    """A single execution of a job."""
 
     id: str
+    """Id of the run."""
     job: str
-    """The job that was run."""
+    """Id of the job that was run."""
     worker: str
-    """Who ran it."""
-    status: RunStatus | None
-    """How it ended; null while it runs."""
+    """Name of the worker that executed the run."""
+    status: RunStatusText | None
+    """Outcome of the run; `null` while it is active."""
     started_at: datetime
-    """When it was claimed."""
+    """Time at which the run was claimed."""
     finished_at: datetime | None
-    """When all of its processes were gone."""
+    """Time at which all processes of the run had ended; `null` while it is active."""
     exit_code: int | None
-    """128+n for one that was killed by signal n, 124 for one that timed out, 143 for one that was cancelled."""
+    """Exit code: 128+n if the run was killed by signal n, 124 if it timed out, 143 if it was cancelled. `null` if the
+    run is active or its exit code is unknown."""
     error: str | None
-    """Why it failed, and the end of what it wrote to stderr."""
+    """Reason for the failure, and the end of stderr; `null` if the run did not fail."""
     artifacts: list[str]
-    """What it has put with `rota artifact put`."""
+    """Artifacts that the run put with `rota artifact put`."""
     log_paths: dict[str, str]
-    """Where `stdout` and `stderr` are on the scheduler's machine."""
+    """Paths of `stdout` and `stderr` on the scheduler's machine."""
     superseded: bool
-    """Whether the job was rewound or run again since."""
+    """Whether the job was rewound or run again after this run."""
 
 
-class JobForm(msgspec.Struct, frozen=True, kw_only=True):
-    """A job: what was asked for, and what has become of it."""
+class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy in force for a job."""
+
+    name: str
+    """Name of the policy, such as `retry`, `timeout`, `pool flow/review` or `lock repo`."""
+    value: str
+    """Description of the rule."""
+    source: str
+    """Source of the policy: a submit option, a template, a default of the flow or type, a configuration key, or
+    built-in."""
+
+
+class JobView(msgspec.Struct, frozen=True, kw_only=True):
+    """A job: one intent to run one command once."""
 
     id: str
+    """Id of the job."""
     name: str | None
-    """What people call it; many jobs may have the same."""
+    """Display name of the job; `null` if it has none. Several jobs can have the same name."""
     type: str | None
-    """What kind of work it is: pools and breakers go by it."""
-    status: JobStatus
-    """Where it stands."""
+    """Kind of work of the job; it has a pool and a breaker."""
+    status: JobStatusText
+    """Status of the job."""
     command: Sequence[str]
-    """The program and its arguments; no shell is involved unless it names one."""
+    """Program and arguments. The command runs without a shell unless it names one."""
     params: Mapping[str, Any]
-    """Whatever was given with it, for its template and for those who read it."""
+    """Parameters of the job for its template and its process."""
     priority: int
-    """Higher goes first."""
+    """Priority of the job. Jobs with a higher priority start first."""
     position: int
-    """Its place in the queue among those of the same priority; lower goes first."""
+    """Position of the job among the jobs of its priority. Lower positions start first."""
     created_at: datetime
+    """Time at which the job was created."""
     queued_at: datetime | None
-    """When it last came into the queue."""
+    """Time at which the job last entered the queue; `null` if it has not."""
     started_at: datetime | None
-    """When its run was claimed."""
+    """Time at which the current run was claimed; `null` before."""
     finished_at: datetime | None
-    """When it ended; null while it is active."""
+    """Time at which the job ended; `null` while it is active."""
     exit_code: int | None
-    """That of its run; null if there is none or it goes on."""
+    """Exit code of the current run; `null` if there is none."""
     reason: str | None
-    """Why it ended as it did, or which retry it is."""
-    after: list[EdgeForm]
-    """The jobs that it comes after."""
+    """Reason for the outcome of the job. While a retry is active: the number of the retry."""
+    after: list[Predecessor]
+    """Predecessors of the job."""
     needs: list[str]
-    """Artifacts that have to be there before it starts."""
+    """Artifacts that must exist before the job starts."""
     produces: list[str]
-    """Artifacts that it is to make."""
-    locks: list[LockForm]
-    """What it locks while it runs."""
+    """Artifacts that the job declares to produce."""
+    missing_products: list[str]
+    """Artifacts in `produces` that were missing after the job COMPLETED."""
+    locks: list[LockView]
+    """Locks that the job holds while it runs."""
     pools: Mapping[str, int]
-    """What it takes from which pools while it runs."""
-    pinned_head: PinForm | None
-    """The commit that a branch has to be at for it to start."""
-    wait: WaitForm | None
-    """Why it has not started; null when it has."""
+    """Capacity that the job takes from each pool while it runs."""
+    pinned_head: PinnedHeadView | None
+    """Branch and commit required for the start; `null` if there is none."""
+    wait: WaitReason | None
+    """Reason that the job has not started; `null` if it has started, or if nothing holds it."""
     waited_on: list[str]
-    """The kinds of gates that have held it up to now."""
+    """Gates that have held the job so far."""
     flow: str | None
-    """The flow that it is a step of."""
+    """Flow that the job is a step of; `null` if there is none."""
     phase: str | None
-    """The part of its flow in which jobs run one by one."""
+    """Phase of the flow, in which jobs run one at a time; `null` if there is none."""
     target: str | None
-    """What it works on."""
+    """Target that the job works on; `null` if there is none."""
     unique: str | None
-    """A key that its chain has to itself as long as it is active."""
+    """Unique key of the job: only one active chain can have it. `null` if there is none."""
     group: str | None
-    """The group that it is a member of."""
+    """Id of the group that the job is a member of; `null` if there is none."""
     sequence: int | None
-    """Its place in its group."""
+    """Position of the job in its group; `null` if it is not a member of a group."""
     template: str | None
-    """What it was made from."""
+    """Id of the template that the job was created from; `null` if there is none."""
     schedule: str | None
-    """What made it."""
+    """Id of the schedule that created the job; `null` if there is none."""
     work: str | None
-    """The work item that it is for; always null for now."""
+    """Reserved; always `null`."""
     retry_of: str | None
-    """The job of its chain before it."""
+    """Id of the previous job in the chain; `null` for the first one."""
     chain: str
-    """The first job of its chain, its own id if it is that."""
+    """Id of the first job in the chain; the job's own id if it is the first one."""
     attempt: int
-    """Which one of its chain it is, counted from 1."""
+    """Number of the job in its chain, from 1."""
     permanently_failed: bool
-    """It failed, and is not tried again by itself."""
+    """Whether the job failed and is not retried automatically."""
     dispatch_failures: int
-    """How often in a row it could not be started."""
+    """Number of consecutive failed starts."""
     last_failure: str | None
-    """Why it could not be started the last time."""
+    """Error of the last failed start; `null` if there is none."""
     not_before: datetime | None
-    """It does not start earlier than this."""
+    """Earliest start time; `null` if there is none."""
     cwd: str
-    """The directory that it runs in."""
+    """Working directory of the job."""
     worktree: str | None
-    """The git worktree of its own, if it asked for one and that is there."""
+    """Path of the job's git worktree; `null` if the job has none, or if it does not exist."""
     pid: int | None
-    """The process group that it runs as."""
+    """Process group id of the job; `null` if it is not running."""
     session_path: str | None
-    """The session file that its program has reported."""
+    """Path of the session file that the program reported; `null` if there is none."""
     outcome_path: str | None
-    """The file with its outcome, once it has ended."""
-    run: RunForm | None
-    """Its run since it was submitted or last rewound; null before it starts."""
+    """Path of the outcome file; `null` until the job has run and ended."""
+    run: RunView | None
+    """Current run of the job; `null` if the job has not started since it was submitted or last rewound."""
+    unreadable: str | None
+    """Errors in the stored record; `null` if the record is valid. A job with an invalid status is UNREADABLE."""
+    policies: list[EffectivePolicy] | None = None
+    """Policies in force for the job, with their sources. `null` unless a single job is shown or submitted."""
 
 
-class JobsForm(msgspec.Struct, frozen=True, kw_only=True):
+class JobPage(msgspec.Struct, frozen=True, kw_only=True):
     """A page of jobs."""
 
-    jobs: list[JobForm]
-    """Those that are active in queue order, then those that have ended, the latest first."""
+    jobs: list[JobView]
+    """Running jobs, waiting jobs in queue order, then ended jobs, newest first."""
     next: str | None
-    """The `cursor` of the page after this; null when this is the last."""
-    counts: Mapping[str, int]
-    """How many there are of each status, of all jobs."""
+    counts: Mapping[str, int] | None
+    """Number of jobs of each status, regardless of the filters. Only on the first page; `null` on later pages."""
+    total: int | None
+    """Number of jobs on all pages; `null` unless `total` was requested."""
 
 
-class WhyForm(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a job has not started."""
+class WaitExplanation(msgspec.Struct, frozen=True, kw_only=True):
+    """An explanation of why a job has not started."""
 
     job: str
-    """The job that was asked about."""
-    status: JobStatus
-    """Where it stands."""
-    wait: WaitForm | None
-    """The first gate that does not let it pass; null when it has started."""
+    """Id of the job."""
+    status: JobStatusText
+    """Status of the job."""
+    wait: WaitReason | None
+    """First gate that holds the job; `null` if it has started, or if nothing holds it."""
     text: str
-    """The whole reason in words, a line for each job further up that this one hangs on."""
+    """Complete explanation: a line for the job, and one for each blocking job upstream."""
     warnings: list[str]
-    """What may be why it never starts."""
+    """Possible reasons why the job can never start."""
 
 
-def _wait(job: Job, wait: Wait | None) -> WaitForm | None:
-    """A blocked job keeps its text; a job that started or ended otherwise waits for nothing."""
+def _render_job_wait(job: Job, wait: Wait | None) -> WaitReason | None:
+    """Return the wait of a job. A blocked job keeps its reason; other ended or started jobs have none."""
     if job.status is Status.BLOCKED_BY_DEPENDENCY:
-        return WaitForm(kind=WaitKind.DEPENDENCIES.value, detail=job.reason or "", on=[])
+        return WaitReason(kind=WaitKind.DEPENDENCIES.value, detail=job.reason or "", topics=[])
     if wait is None or job.status in TERMINAL:
         return None
-    return wait_form(wait)
+    return render_wait(wait)
 
 
-def wait_form(wait: Wait) -> WaitForm:
-    return WaitForm(kind=wait.kind.value, detail=wait.detail, on=list(wait.on))
+def render_wait(wait: Wait) -> WaitReason:
+    return WaitReason(kind=wait.kind.value, detail=wait.detail, topics=list(wait.on))
 
 
-def _reason(job: Job) -> str | None:
-    """Why it ended as it did; while a retry is active, which one it is."""
-    return job.reason if job.status in TERMINAL else job.reason or show_progress(job.spec.retry, job.retries)
+def _status_reason(job: Job) -> str | None:
+    """Return the reason for the outcome or, while a retry is active, its number."""
+    return job.reason if job.status in TERMINAL else job.reason or format_progress(job.spec.retry, job.retries)
 
 
-def _edge(edge: Edge) -> EdgeForm:
-    return EdgeForm(job=show_job(edge.predecessor), policy=edge.policy.value)
+def _render_predecessor(edge: Edge) -> Predecessor:
+    return Predecessor(job=format_job_id(edge.predecessor), policy=edge.policy.value)
 
 
-def lock_form(lock: Lock) -> LockForm:
-    return LockForm(key=lock.key, mode=lock.mode.value)
+def render_lock(lock: Lock) -> LockView:
+    return LockView(key=lock.key, mode=lock.mode.value)
 
 
-def run_form(run: Run, directory: str, *, superseded: bool = False) -> RunForm:
-    """`directory` is where its logs are."""
-    return RunForm(
-        id=show_run(run.id),
-        job=show_job(run.job),
+def render_run(run: Run, log_directory: str, *, is_superseded: bool = False) -> RunView:
+    """Render a run whose logs are in `log_directory`."""
+    return RunView(
+        id=format_run_id(run.id),
+        job=format_job_id(run.job),
         worker=run.worker,
         status=None if run.status is None else run.status.value,
         started_at=run.started_at,
@@ -245,21 +271,26 @@ def run_form(run: Run, directory: str, *, superseded: bool = False) -> RunForm:
         exit_code=run.exit_code,
         error=run.error,
         artifacts=list(run.artifacts),
-        log_paths={stream: f"{directory}/{stream}.log" for stream in ("stdout", "stderr")},
-        superseded=superseded,
+        log_paths={stream: f"{log_directory}/{stream}.log" for stream in ("stdout", "stderr")},
+        superseded=is_superseded,
     )
 
 
-def job_form(
-    job: Job, jobs: Path, *, wait: Wait | None = None, session_path: str | None = None, worktree: str | None = None
-) -> JobForm:
-    """`jobs` is the home's directory of jobs' files."""
-    spec, run, directory = job.spec, job.current_run, f"{jobs}/{job.id}"
-    return JobForm(
-        id=show_job(job.id),
+def render_job(
+    job: Job,
+    jobs_directory: Path,
+    *,
+    wait: Wait | None = None,
+    session_path: str | None = None,
+    worktree: str | None = None,
+) -> JobView:
+    """Render a job. `jobs_directory` is the directory with a subdirectory for each job."""
+    spec, run, directory = job.spec, job.current_run, f"{jobs_directory}/{job.id}"
+    return JobView(
+        id=format_job_id(job.id),
         name=spec.name,
         type=spec.type,
-        status=job.status.shown.value,
+        status=job.status.public.value,
         command=spec.command,
         params=spec.params,
         priority=job.priority,
@@ -269,26 +300,27 @@ def job_form(
         started_at=job.started_at,
         finished_at=job.finished_at,
         exit_code=job.exit_code,
-        reason=_reason(job),
-        after=[_edge(edge) for edge in job.after],
+        reason=_status_reason(job),
+        after=[_render_predecessor(edge) for edge in job.after],
         needs=list(spec.needs),
         produces=list(spec.produces),
-        locks=[lock_form(lock) for lock in spec.locks],
-        pools=job.draws,
-        pinned_head=None if spec.pinned_head is None else PinForm(**msgspec.structs.asdict(spec.pinned_head)),
-        wait=_wait(job, wait),
+        missing_products=list(job.missing_products) if job.status is Status.COMPLETED else [],
+        locks=[render_lock(lock) for lock in spec.locks],
+        pools=job.demand,
+        pinned_head=None if spec.pinned_head is None else PinnedHeadView(**msgspec.structs.asdict(spec.pinned_head)),
+        wait=_render_job_wait(job, wait),
         waited_on=[kind.value for kind in job.waited_on],
         flow=spec.flow,
         phase=spec.phase,
         target=spec.target,
         unique=job.unique,
-        group=None if job.group is None else show_group(job.group),
+        group=None if job.group is None else format_group_id(job.group),
         sequence=job.sequence,
-        template=None if spec.template is None else show_template(spec.template),
-        schedule=None if spec.schedule is None else show_schedule(spec.schedule),
+        template=None if spec.template is None else format_template_id(spec.template),
+        schedule=None if spec.schedule is None else format_schedule_id(spec.schedule),
         work=None,
-        retry_of=None if job.retry_of is None else show_job(job.retry_of),
-        chain=show_job(job.chain),
+        retry_of=None if job.retry_of is None else format_job_id(job.retry_of),
+        chain=format_job_id(job.chain),
         attempt=job.attempt,
         permanently_failed=job.permanently_failed,
         dispatch_failures=job.dispatch_failures,
@@ -296,8 +328,9 @@ def job_form(
         not_before=job.not_before,
         cwd=spec.cwd,
         worktree=worktree,
-        pid=job.pid,
+        pid=job.pid if job.status in STARTED else None,
         session_path=session_path,
         outcome_path=f"{directory}/outcome.json" if run is not None and job.status in TERMINAL else None,
-        run=None if run is None else run_form(run, directory),
+        run=None if run is None else render_run(run, directory),
+        unreadable=job.unreadable,
     )

@@ -1,12 +1,12 @@
-"""What legacy endpoints answer, as JSON (CON-004).
+"""JSON representations of the legacy endpoints (CON-004).
 
-A job and a run are what they are everywhere, with the old names beside the new ones: a client can change over field by
-field, and then ask the new endpoint. The words of statuses are the old ones, which know six:
+Jobs and runs have all fields of the current API and the old field names as well, so that a client can migrate field by
+field before it changes the endpoint. Statuses use the old vocabulary of six words:
 
-    QUEUED      also what waits for others or for a lock
-    FAILED      also what is blocked by a dependency
+    QUEUED      includes jobs that wait for dependencies or locks
+    FAILED      includes jobs that are blocked by a dependency
 
-`trigger` and `batch` are older still, and say them in lower case, with `succeeded` for COMPLETED.
+The `trigger` and `batch` endpoints are older; they use lowercase statuses, with `succeeded` for COMPLETED.
 """
 
 from __future__ import annotations
@@ -20,262 +20,267 @@ from msgspec import Meta
 
 from rota.core.group import GroupStatus
 from rota.core.status import WAITING, Status
-from rota.wire.group import GroupForm
-from rota.wire.job import JobForm, RunForm
+from rota.wire.group import GroupView
+from rota.wire.job import JobView, RunView
 
-OLD: Mapping[Status, str] = {
-    **{status: status.shown.value for status in Status},
+LEGACY_STATUSES: Mapping[Status, str] = {
+    **{status: status.public.value for status in Status},
     **dict.fromkeys(WAITING, Status.QUEUED.value),
     Status.BLOCKED_BY_DEPENDENCY: Status.FAILED.value,
+    Status.UNREADABLE: Status.FAILED.value,
 }
-"""What a status is called here."""
-OLDER: Mapping[Status, str] = {
-    status: "succeeded" if status is Status.COMPLETED else old.lower() for status, old in OLD.items()
+"""Legacy name of each status."""
+LOWERCASE_STATUSES: Mapping[Status, str] = {
+    status: "succeeded" if status is Status.COMPLETED else name.lower() for status, name in LEGACY_STATUSES.items()
 }
-"""And what `trigger` and `batch` call it."""
-SPELLINGS: Mapping[str, Status] = {
-    **{status.value.lower(): status for status in Status if status is status.shown},
+"""Name of each status in the `trigger` and `batch` endpoints."""
+STATUS_ALIASES: Mapping[str, Status] = {
+    **{status.value.lower(): status for status in Status if status is status.public},
     "succeeded": Status.COMPLETED,
     "error": Status.FAILED,
     "canceled": Status.CANCELLED,
     "dispatched": Status.RUNNING,
 }
-"""What is understood, in whatever case."""
+"""Accepted names of statuses, in lower case."""
 
-LegacyStatus = Annotated[str, Meta(extra_json_schema={"enum": list(dict.fromkeys(OLD.values()))})]
-LowerStatus = Annotated[str, Meta(extra_json_schema={"enum": list(dict.fromkeys(OLDER.values()))})]
+LegacyStatusText = Annotated[str, Meta(extra_json_schema={"enum": list(dict.fromkeys(LEGACY_STATUSES.values()))})]
+LowercaseStatusText = Annotated[str, Meta(extra_json_schema={"enum": list(dict.fromkeys(LOWERCASE_STATUSES.values()))})]
 
-BatchStatus = Literal["queued", "running", "succeeded", "failed", "partial"]
+LegacyBatchStatus = Literal["queued", "running", "succeeded", "failed", "partial"]
 
 
-def statuses_called(name: str) -> list[Status] | None:
-    """All that are called so here; none if nothing is."""
-    status = SPELLINGS.get(name.lower())
+def parse_legacy_status(name: str) -> list[Status] | None:
+    """Return all statuses with this legacy name, or `None` for an unknown name."""
+    status = STATUS_ALIASES.get(name.lower())
     if status is None:
         return None
-    # What was one word then is asked for as one; what is new is asked for by itself.
-    return [each for each, old in OLD.items() if old == status.value] or [status]
+    # A legacy name selects every status that it covers; a status without a legacy name selects itself.
+    return [current for current, legacy_name in LEGACY_STATUSES.items() if legacy_name == status.value] or [status]
 
 
-class LegacyJob(JobForm, frozen=True, kw_only=True):
-    """A job, with the old names beside the new ones."""
+class LegacyJob(JobView, frozen=True, kw_only=True):
+    """A job with the current and the legacy field names."""
 
-    status: LegacyStatus
-    """In the old words: what waits is QUEUED, whatever for, and what is blocked has FAILED."""
+    status: LegacyStatusText
+    """Legacy status: QUEUED for every waiting job, FAILED for a job that is blocked by a dependency."""
     job_id: str
-    """`id`."""
+    """Same as `id`."""
     job_type: str | None
-    """`type`."""
+    """Same as `type`."""
     template_id: str | None
-    """`template`."""
+    """Same as `template`."""
     group_id: str | None
-    """`group`."""
+    """Same as `group`."""
     log_path: str | None
-    """`run.log_paths.stdout`."""
+    """Same as `run.log_paths.stdout`; `null` without a run."""
     artifacts: list[str]
-    """`run.artifacts`."""
+    """Same as `run.artifacts`; empty without a run."""
     error: str | None
-    """`run.error`, or `reason` where it failed without a run."""
+    """Same as `run.error`, or as `reason` if the job failed without a run."""
 
 
-class LegacyMade(LegacyJob, frozen=True, kw_only=True):
-    """A job that was asked for."""
+class LegacySubmitResult(LegacyJob, frozen=True, kw_only=True):
+    """The result of a submit."""
 
     result: Literal["submitted", "already_active"]
-    """`already_active`: another job has its unique key, and is this one; nothing was stored."""
+    """`submitted`, or `already_active` if another active job has the unique key. That job is returned and nothing is
+    stored."""
     warning: str | None
+    """Warning about the submitted job; `null` if there is none."""
 
 
-class LegacyChanged(LegacyJob, frozen=True, kw_only=True):
-    """A job that was changed."""
+class LegacyEditResult(LegacyJob, frozen=True, kw_only=True):
+    """The result of an edit."""
 
     fields: list[str]
-    """What is another than before."""
+    """Names of the fields that changed."""
     warning: str | None
+    """Warning about the edited job; `null` if there is none."""
 
 
-class LegacyEnded(LegacyJob, frozen=True, kw_only=True):
-    """A job that was to be cancelled."""
+class LegacyCancelResult(LegacyJob, frozen=True, kw_only=True):
+    """The result of a cancel."""
 
     success: bool
-    """Whether it is CANCELLED; it may have ended by itself meanwhile."""
+    """Whether the job is CANCELLED. `false` if it ended before it could be cancelled."""
     message: str
-    """The same in words."""
+    """Description of the result."""
 
 
-class LegacyJobs(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest jobs."""
+class LegacyJobList(msgspec.Struct, frozen=True, kw_only=True):
+    """A list of the newest jobs."""
 
     jobs: list[LegacyJob]
-    """The newest first."""
+    """Jobs, newest first."""
     total: int
-    """How many there are of the statuses asked for, listed here or not."""
+    """Number of jobs with the requested statuses, including jobs that are not listed."""
     queued_count: int
-    """How many wait, whatever for."""
+    """Number of waiting jobs."""
     running_count: int
-    """How many run."""
+    """Number of running jobs."""
 
 
-class LegacyRun(RunForm, frozen=True, kw_only=True):
-    """A run, with the old names beside the new ones."""
+class LegacyRun(RunView, frozen=True, kw_only=True):
+    """A run with the current and the legacy field names."""
 
     run_id: str
-    """`id`."""
+    """Same as `id`."""
     job_id: str
-    """`job`."""
+    """Same as `job`."""
     params_snapshot: Mapping[str, Any]
-    """The job's `params`, which never change after dispatch."""
+    """Parameters of the job, which never change after dispatch."""
     template_id: str | None
-    """The job's `template`."""
+    """Same as `template` of the job."""
     log_path: str
-    """`log_paths.stdout`."""
+    """Same as `log_paths.stdout`."""
 
 
-class LegacyRuns(msgspec.Struct, frozen=True, kw_only=True):
-    """The runs of a job."""
+class LegacyRunList(msgspec.Struct, frozen=True, kw_only=True):
+    """A list of the runs of a job."""
 
     runs: list[LegacyRun]
-    """The newest first; more than one where the job was rewound."""
+    """Runs, newest first. A job has more than one run only if it was rewound."""
     total: int
-    """How many those are."""
+    """Number of runs."""
 
 
-class LegacyTriggered(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that was triggered."""
+class LegacyTriggerResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a trigger."""
 
     job_id: str
-    """The job's id."""
+    """Id of the job."""
     type: str | None
-    """The job's type."""
-    status: LowerStatus
-    """`queued`, or `running` where it has been started already."""
+    """Type of the job."""
+    status: LowercaseStatusText
+    """`queued`, or `running` if the job has already started."""
     message: str
-    """What was done, and what is worth a second look."""
+    """Description of the result, including warnings."""
 
 
-class LegacyBatchMade(msgspec.Struct, frozen=True, kw_only=True):
-    """A batch that was triggered."""
+class LegacyBatchTriggerResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a batch trigger."""
 
     batch_id: str
-    """The id of the group that was made of them."""
+    """Id of the group that was created for the batch."""
     job_ids: list[str]
-    """In the order given."""
+    """Ids of the jobs, in the order of the request."""
     job_count: int
-    """How many those are."""
+    """Number of jobs."""
     status: Literal["queued"]
-    """How a batch begins."""
+    """Initial status of the batch."""
     message: str
-    """What was done, and what is worth a second look."""
+    """Description of the result, including warnings."""
 
 
-class LegacyMember(msgspec.Struct, frozen=True, kw_only=True):
+class LegacyBatchJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job of a batch."""
 
     job_id: str
-    """As it was made, whichever retry of it `status` is of."""
+    """Id of the first job in the chain."""
     type: str | None
-    """The job's type."""
-    status: LowerStatus
-    """Of its last retry, where there is one."""
+    """Type of the job."""
+    status: LowercaseStatusText
+    """Status of the last job in the chain."""
     error: str | None
-    """Why it failed; null where it has not."""
+    """Reason for the failure; `null` if the job has not failed."""
 
 
 class LegacyBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """How a batch stands."""
+    """The state of a batch."""
 
     batch_id: str
-    """The id of the group."""
-    status: BatchStatus
-    """When all have ended: `partial` where some failed and some succeeded, `failed` where none succeeded."""
+    """Id of the group."""
+    status: LegacyBatchStatus
+    """Status of the batch. When all jobs have ended: `succeeded`; `failed` if jobs failed and none succeeded; `partial`
+    if some failed and some succeeded."""
     total_jobs: int
-    """How many there are."""
+    """Number of jobs in the batch."""
     completed_jobs: int
-    """How many have ended, in whichever way."""
+    """Number of jobs that have ended, with any outcome."""
     succeeded_jobs: int
-    """How many completed."""
+    """Number of jobs that COMPLETED."""
     failed_jobs: int
-    """Failed or cancelled."""
+    """Number of jobs that failed or were cancelled."""
     running_jobs: int
-    """How many run."""
+    """Number of running jobs."""
     queued_jobs: int
-    """How many wait, whatever for."""
-    jobs: list[LegacyMember]
-    """Each of them, in the order given; without those that gc has removed."""
+    """Number of waiting jobs."""
+    jobs: list[LegacyBatchJob]
+    """Jobs in the order of the request, without jobs that gc has removed."""
     created_at: datetime
     finished_at: datetime | None
-    """When the last of them ended."""
+    """Time at which the last job ended; `null` until then."""
 
 
 class LegacyStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the jobs whose records are there: gc removes what is old."""
+    """Number of ended jobs by outcome. Jobs that gc has removed are not counted."""
 
     total_executed: int
-    """The three kinds that ran to an end of their own: succeeded, failed, skipped."""
+    """Number of jobs that succeeded, failed or were skipped."""
     succeeded: int
-    """COMPLETED."""
+    """Number of COMPLETED jobs."""
     failed: int
-    """FAILED, each retry for itself."""
+    """Number of FAILED jobs. Each retry counts separately."""
     cancelled: int
-    """CANCELLED."""
+    """Number of CANCELLED jobs."""
     skipped: int
-    """SKIPPED."""
+    """Number of SKIPPED jobs."""
 
 
 class LegacyScheduler(msgspec.Struct, frozen=True, kw_only=True):
-    """What the scheduler is doing."""
+    """The state of the scheduler."""
 
     scheduler_running: bool
-    """Whether jobs are started: false while everything is paused or held."""
+    """Whether jobs are started: `false` while everything is paused or held."""
     current_job_id: str | None
-    """The one that runs; of several the one that was made first."""
+    """Id of the running job that was created first; `null` if none is running."""
     queue_length: int
-    """How many wait, whatever for."""
+    """Number of waiting jobs."""
     cumulative_stats: LegacyStats
-    """How many ended in which way."""
+    """Number of ended jobs by outcome."""
     has_active_reservation: bool
-    """Whether a direct execution waits or runs."""
+    """Whether a direct execution is waiting or running."""
 
 
-class LegacyTold(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a stop."""
+class LegacyStopResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a stop."""
 
     success: bool
-    """Whether it is as asked."""
+    """Whether the request succeeded."""
     message: str
-    """What was done."""
+    """Description of the result."""
 
 
-class LegacyStarted(LegacyTold, frozen=True, kw_only=True):
-    """What came of a start."""
+class LegacyStartResult(LegacyStopResult, frozen=True, kw_only=True):
+    """The result of a start."""
 
     recovery_stats: None = None
-    """What a crash left behind is recovered when Rota itself starts."""
+    """Always `null`: recovery happens when the scheduler process starts."""
 
 
-def fields_of(job: JobForm) -> dict[str, Any]:
-    """All of a `LegacyJob`."""
+def legacy_job_fields(job: JobView) -> dict[str, Any]:
+    """Return all fields of a `LegacyJob`."""
     run, status = job.run, Status(job.status)
     return {
-        **{name: getattr(job, name) for name in JobForm.__struct_fields__},
-        "status": OLD[status],
+        **{name: getattr(job, name) for name in JobView.__struct_fields__},
+        "status": LEGACY_STATUSES[status],
         "job_id": job.id,
         "job_type": job.type,
         "template_id": job.template,
         "group_id": job.group,
         "log_path": None if run is None else run.log_paths["stdout"],
         "artifacts": [] if run is None else run.artifacts,
-        "error": error_of(job),
+        "error": job_error(job),
     }
 
 
-def legacy_job(job: JobForm) -> LegacyJob:
-    return LegacyJob(**fields_of(job))
+def render_legacy_job(job: JobView) -> LegacyJob:
+    return LegacyJob(**legacy_job_fields(job))
 
 
-def legacy_run(run: RunForm, job: JobForm) -> LegacyRun:
+def render_legacy_run(run: RunView, job: JobView) -> LegacyRun:
     return LegacyRun(
-        **{name: getattr(run, name) for name in RunForm.__struct_fields__},
+        **{name: getattr(run, name) for name in RunView.__struct_fields__},
         run_id=run.id,
         job_id=run.job,
         params_snapshot=job.params,
@@ -284,15 +289,15 @@ def legacy_run(run: RunForm, job: JobForm) -> LegacyRun:
     )
 
 
-def error_of(job: JobForm) -> str | None:
-    said = None if job.run is None else job.run.error
-    return said or (job.reason if OLD[Status(job.status)] == Status.FAILED else None)
+def job_error(job: JobView) -> str | None:
+    run_error = None if job.run is None else job.run.error
+    return run_error or (job.reason if LEGACY_STATUSES[Status(job.status)] == Status.FAILED else None)
 
 
-def legacy_batch(group: GroupForm, jobs: list[JobForm]) -> LegacyBatch:
-    counts = dict.fromkeys(OLDER.values(), 0)
+def render_legacy_batch(group: GroupView, jobs: list[JobView]) -> LegacyBatch:
+    counts = dict.fromkeys(LOWERCASE_STATUSES.values(), 0)
     for status, count in group.counts.items():
-        counts[OLDER[Status(status)]] += count
+        counts[LOWERCASE_STATUSES[Status(status)]] += count
     failed = counts["failed"] + counts["cancelled"]
     return LegacyBatch(
         batch_id=group.id,
@@ -304,7 +309,9 @@ def legacy_batch(group: GroupForm, jobs: list[JobForm]) -> LegacyBatch:
         running_jobs=counts["running"],
         queued_jobs=counts["queued"],
         jobs=[
-            LegacyMember(job_id=job.chain, type=job.type, status=OLDER[Status(job.status)], error=error_of(job))
+            LegacyBatchJob(
+                job_id=job.chain, type=job.type, status=LOWERCASE_STATUSES[Status(job.status)], error=job_error(job)
+            )
             for job in jobs
         ],
         created_at=group.created_at,
@@ -312,8 +319,8 @@ def legacy_batch(group: GroupForm, jobs: list[JobForm]) -> LegacyBatch:
     )
 
 
-def _batch_status(group: GroupForm, *, succeeded: int, failed: int) -> BatchStatus:
-    if not group.is_over:
+def _batch_status(group: GroupView, *, succeeded: int, failed: int) -> LegacyBatchStatus:
+    if not group.is_finished:
         return "queued" if group.status == GroupStatus.QUEUED else "running"
     if failed:
         return "partial" if succeeded else "failed"

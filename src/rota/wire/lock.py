@@ -1,38 +1,37 @@
-"""Locks as JSON: who holds a key, and who stands in line for it."""
+"""JSON representations of locks: the holders of each key and the queue for it."""
 
 from __future__ import annotations
 
 import msgspec
 
 
-class OwnerForm(msgspec.Struct, frozen=True, kw_only=True):
-    """Who holds a lock, or waits for it."""
+class LockOwner(msgspec.Struct, frozen=True, kw_only=True):
+    """A job or direct execution that holds a lock or waits for it."""
 
     id: str
-    """`job-3`, or `slot-2`."""
+    """Id, such as `job-3` or `reservation-2`."""
     mode: str
-    """`shared` or `exclusive`."""
+    """Mode of the lock: `shared` or `exclusive`."""
 
 
-class LockKeyForm(msgspec.Struct, frozen=True, kw_only=True):
-    """A lock that is held or wanted."""
+class LockStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A lock that is held or requested."""
 
     key: str
-    """What is locked."""
+    """Key of the lock."""
     mode: str | None
-    """How it is held; null where nobody does."""
-    holders: list[OwnerForm]
-    """Who has it: one, or several that share it."""
-    waiters: list[OwnerForm]
-    """The first of those in line, in the order in which they get it."""
+    """Mode in which the lock is held; `null` if it is free."""
+    holders: list[LockOwner]
+    """Holders of the lock; several if they share it."""
+    waiters: list[LockOwner]
+    """First waiters, in the order in which they get the lock."""
     waiting: int
-    """How many stand in line."""
+    """Number of all waiters."""
 
 
-class LocksForm(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of locks, by key."""
+class LockPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of locks, sorted by key."""
 
-    locks: list[LockKeyForm]
-    """By key."""
+    locks: list[LockStatus]
+    """Locks, sorted by key."""
     next: str | None
-    """The `cursor` of the page after this; null when this is the last."""

@@ -1,66 +1,68 @@
-"""What a job wrote, as JSON: how much there is of it, and pieces of it as they are written."""
+"""JSON representations of a job's logs: their sizes, and chunks of text as they are written."""
 
 from __future__ import annotations
 
 import msgspec
 
-from rota.wire.job import JobStatus
+from rota.wire.job import JobStatusText
 
 
-class LogForm(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the streams of a job."""
+class LogFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A log file of a job."""
 
     path: str
-    """Where it is on the scheduler's machine."""
+    """Path of the file on the scheduler's machine."""
     size: int
-    """In bytes."""
+    """Size of the file in bytes."""
 
 
-class WorkspaceForm(msgspec.Struct, frozen=True, kw_only=True):
-    """What is left of a job's workspace."""
+class JobWorkspace(msgspec.Struct, frozen=True, kw_only=True):
+    """The workspace of a job."""
 
     worktree: str | None
-    """Where the worktree is; null when it is gone."""
+    """Path of the worktree; `null` if it does not exist."""
     branch: str | None
-    """The branch of its own that the job worked on."""
-    kept: str | None
-    """Why the worktree is still there."""
+    """Branch of the worktree; `null` if there is none."""
+    kept_reason: str | None
+    """Reason why the worktree still exists; `null` if there is none."""
     command_patch: str | None
-    """The file with what the job has changed."""
+    """Path of the patch with the changes made by the job; `null` if there is none."""
     input_patch: str | None
-    """The file with what was not committed when it was submitted."""
+    """Path of the patch with the uncommitted changes at the submit; `null` if there is none."""
 
 
-class LogsForm(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job has left: how much it wrote, and its workspace."""
+class JobLogs(msgspec.Struct, frozen=True, kw_only=True):
+    """The logs and the workspace of a job."""
 
     job: str
-    stdout: LogForm
-    """What it wrote to stdout."""
-    stderr: LogForm
-    """What it wrote to stderr."""
+    """Id of the job."""
+    stdout: LogFile
+    """Log of stdout."""
+    stderr: LogFile
+    """Log of stderr."""
     warning: str | None
-    """Set where there is more than there should be."""
-    workspace: WorkspaceForm | msgspec.UnsetType = msgspec.UNSET
-    """Of a job that asked for one."""
+    """Warning that a log exceeds its maximum size; `null` if none does."""
+    workspace: JobWorkspace | msgspec.UnsetType = msgspec.UNSET
+    """Workspace of the job; absent if the job did not request one."""
 
 
-class PieceForm(msgspec.Struct, frozen=True, kw_only=True):
-    """The next part of a stream. No character is cut in two; bytes that are no text stand as U+FFFD."""
+class LogChunk(msgspec.Struct, frozen=True, kw_only=True):
+    """A chunk of a stream. Chunks never split a character; invalid UTF-8 is replaced by U+FFFD."""
 
     stream: str
-    """`stdout` or `stderr`."""
+    """Name of the stream: `stdout` or `stderr`."""
     offset: int
-    """The number of its first byte. One that is lower than before says that the file was cut off or replaced."""
+    """Offset of the first byte. An offset below an earlier one means that the file was truncated or replaced."""
     text: str
-    """What was written."""
+    """Text of the chunk."""
 
 
-class EndForm(msgspec.Struct, frozen=True, kw_only=True):
-    """The job has ended, and this was all."""
+class LogEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of the log: the job has ended."""
 
     job: str
-    """The last job of the chain."""
-    status: JobStatus
+    """Id of the last job in the chain."""
+    status: JobStatusText
+    """Status of the job."""
     exit_code: int | None
-    """That of its run; null if there was none."""
+    """Exit code of its run; `null` if there is none."""

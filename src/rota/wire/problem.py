@@ -1,4 +1,4 @@
-"""A refusal as JSON, by RFC 9457."""
+"""JSON representations of refusals, by RFC 9457."""
 
 from __future__ import annotations
 
@@ -7,89 +7,89 @@ from typing import Literal
 import msgspec
 
 from rota.errors import BY_CODE, RotaError
-from rota.wire.depth import DepthForm
-from rota.wire.job import JobForm
+from rota.wire.depth import QueueDepthView
+from rota.wire.job import JobView
 
-MEDIA = "application/problem+json"
+PROBLEM_MEDIA_TYPE = "application/problem+json"
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """A refusal, by RFC 9457. `GET /problems` explains each kind."""
+    """A refusal, as a problem document by RFC 9457. `GET /problems` explains each kind."""
 
     type: str
-    """`/problems/` and the code: the page that explains it."""
+    """Kind of the problem: `/problems/` and the code. The same path returns the explanation of the kind."""
     title: str
-    """What kind of refusal it is: the same words for each of its kind."""
+    """Title of the kind; the same for every problem of the kind."""
     status: int
-    """The HTTP status that it came with."""
+    """HTTP status of the response."""
     detail: str
-    """What is wrong this time, and what to do about it."""
+    """Description of this problem, and how to resolve it."""
     code: str
-    """The last part of `type`, for programs to go by."""
+    """Stable, machine-readable code: the last part of `type`."""
     path: str | msgspec.UnsetType = msgspec.UNSET
-    """Where in the request the trouble is, if that can be said: `$.jobs[3].locks[0]`."""
+    """Location of the error in the request, such as `$.jobs[3].locks[0]`. Absent if there is none."""
     reasons: list[str] | msgspec.UnsetType = msgspec.UNSET
-    """Each by itself, where there may be several."""
+    """Individual reasons; absent unless there can be several."""
 
 
 class DeferredProblem(Problem, frozen=True, kw_only=True):
-    """The queue is full, said in the words of a submit."""
+    """A refusal because the queue is full, with the fields of a submit result."""
 
     result: Literal["deferred"] = "deferred"
-    """The submit's third answer."""
-    job: JobForm | msgspec.UnsetType | None = msgspec.UNSET
-    """None, where one was submitted."""
+    """Always `deferred`."""
+    job: JobView | msgspec.UnsetType | None = msgspec.UNSET
+    """Always `null`; absent unless a single job was submitted."""
     jobs: list[str] | msgspec.UnsetType = msgspec.UNSET
-    """None, where a batch was submitted."""
+    """Always empty; absent unless a batch was submitted."""
     group: str | msgspec.UnsetType | None = msgspec.UNSET
-    """None, where a batch was to be one."""
+    """Always `null`; absent unless a batch with a group was submitted."""
     warning: str
-    """The same as `detail`."""
-    depth: DepthForm
-    """How full the queue is, and what its limits are."""
+    """Same as `detail`."""
+    depth: QueueDepthView
+    """Number of ready jobs, and the limits."""
 
 
-class Meaning(msgspec.Struct, frozen=True, kw_only=True):
+class ProblemKind(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of problem."""
 
     type: str
-    """What the `type` of such a problem is: the address of this page."""
+    """Value of `type` in problems of this kind; the path of this explanation."""
     code: str
-    """What its `code` is. It never changes its meaning."""
+    """Value of `code` in problems of this kind. The meaning of a code never changes."""
     title: str
-    """What its `title` is."""
+    """Value of `title` in problems of this kind."""
     status: int
-    """The HTTP status that it comes with."""
+    """HTTP status of the response."""
     exit_code: int
-    """What a `rota` command leaves with that is refused like this."""
+    """Exit code of the `rota` command."""
     meaning: str
-    """What has happened."""
+    """Explanation of the problem."""
     remedy: str
-    """What to do about it."""
+    """Instructions to resolve the problem."""
 
 
-class MeaningsForm(msgspec.Struct, frozen=True, kw_only=True):
-    """Every kind of problem there is."""
+class ProblemKindList(msgspec.Struct, frozen=True, kw_only=True):
+    """A list of all kinds of problems."""
 
-    problems: list[Meaning]
-    """By status, then by code."""
+    problems: list[ProblemKind]
+    """Kinds of problems, sorted by status and code."""
 
 
-def type_of(code: str) -> str:
+def problem_type(code: str) -> str:
     return f"/problems/{code}"
 
 
-def meaning(kind: type[RotaError]) -> Meaning:
-    return Meaning(
-        type=type_of(kind.code),
-        code=kind.code,
-        title=kind.title,
-        status=kind.http_status,
-        exit_code=kind.exit_code,
-        meaning=kind.__doc__ or kind.title,
-        remedy=kind.remedy,
+def describe_problem(error_class: type[RotaError]) -> ProblemKind:
+    return ProblemKind(
+        type=problem_type(error_class.code),
+        code=error_class.code,
+        title=error_class.title,
+        status=error_class.http_status,
+        exit_code=error_class.exit_code,
+        meaning=error_class.__doc__ or error_class.title,
+        remedy=error_class.remedy,
     )
 
 
-def meanings() -> list[Meaning]:
-    return sorted(map(meaning, BY_CODE.values()), key=lambda one: (one.status, one.code))
+def list_problem_kinds() -> list[ProblemKind]:
+    return sorted(map(describe_problem, BY_CODE.values()), key=lambda kind: (kind.status, kind.code))

@@ -1,4 +1,4 @@
-"""How a group gets on, as JSON."""
+"""JSON representation of the progress of a group."""
 
 from __future__ import annotations
 
@@ -6,56 +6,60 @@ from datetime import datetime
 
 import msgspec
 
-from rota.core.group import OVER
-from rota.wire.group import GroupState
-from rota.wire.job import JobStatus
+from rota.core.group import FINISHED_STATUSES
+from rota.wire.group import GroupStatusText
+from rota.wire.job import JobStatusText
 
 
-class EndedForm(msgspec.Struct, frozen=True, kw_only=True):
-    """A member that has ended."""
+class EndedMemberView(msgspec.Struct, frozen=True, kw_only=True):
+    """A member of a group that has ended."""
 
     id: str
+    """Id of the job."""
     name: str | None
-    """Its name, if it has one."""
-    status: JobStatus
-    """How it ended."""
+    """Name of the job; `null` if it has none."""
+    status: JobStatusText
+    """Final status of the job."""
     reason: str | None
-    """Why it ended as it did."""
+    """Reason for the outcome."""
     exit_code: int | None
-    """Of its process; null where it had none."""
+    """Exit code of the job; `null` if there is none."""
     retried_as: str | None
-    """The job that tries it again."""
+    """Id of the job that retries this one; `null` if there is none."""
 
 
-class RunningForm(msgspec.Struct, frozen=True, kw_only=True):
-    """A member that runs."""
+class RunningMemberView(msgspec.Struct, frozen=True, kw_only=True):
+    """A member of a group that is running."""
 
     id: str
+    """Id of the job."""
     name: str | None
-    """Its name, if it has one."""
+    """Name of the job; `null` if it has none."""
     started_at: datetime
-    """Since when."""
+    """Time at which the job started."""
 
 
-class ProgressForm(msgspec.Struct, frozen=True, kw_only=True):
-    """How a group gets on."""
+class GroupProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """The progress of a group."""
 
     id: str
+    """Id of the group."""
     name: str | None
-    """Its name, if it has one."""
-    status: GroupState
-    """Of the group as a whole."""
+    """Name of the group; `null` if it has none."""
+    status: GroupStatusText
+    """Status of the group as a whole."""
     counts: dict[str, int]
-    """Chains by the status of their last job."""
+    """Number of chains by the status of their last job."""
     total: int
-    """How many chains it has."""
-    running: list[RunningForm]
-    """In the order of the group, and no more than fit a screen."""
-    ended: list[EndedForm]
-    """In the order of their ends; a long list comes in parts, each behind the `seen` of the one before."""
-    seen: str
-    """What to ask with next, for what happens from here on."""
+    """Number of chains in the group."""
+    running: list[RunningMemberView]
+    """Running members in the order of the group. The list is limited."""
+    ended: list[EndedMemberView]
+    """Members that ended since the requested `cursor`, in the order of their ends. A long list is split: pass `cursor`
+    to get the rest."""
+    cursor: str
+    """Value of `cursor` for the next request, which returns later changes."""
 
     @property
-    def is_over(self) -> bool:
-        return self.status in OVER
+    def is_finished(self) -> bool:
+        return self.status in FINISHED_STATUSES

@@ -1,51 +1,54 @@
-"""The queue as JSON, and what a move in it is answered."""
+"""JSON representations of the queue and of the results of moves."""
 
 from __future__ import annotations
 
 import msgspec
 
-from rota.wire.job import JobForm, JobStatus, WaitForm
+from rota.wire.job import JobStatusText, JobView, WaitReason
 
 
-class QueueForm(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that waits, at its place."""
+class QueuedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A waiting job with its place in the queue."""
 
     id: str
+    """Id of the job."""
     name: str | None
-    status: JobStatus
+    """Name of the job; `null` if it has none."""
+    status: JobStatusText
+    """Status of the job."""
     priority: int
+    """Priority of the job. Jobs with a higher priority start first."""
     position: int
-    """Where it stands among those of its priority, as it is stored."""
+    """Stored position of the job among the jobs of its priority."""
     place: int
-    """Which one it is of those of its priority that wait, from 1: what `to` of a move takes."""
-    wait: WaitForm | None
-    """Why it has not started."""
+    """Rank of the job among the waiting jobs of its priority, from 1. The `to` of a move takes this number."""
+    wait: WaitReason | None
+    """Reason that the job has not started; `null` if nothing holds it."""
 
 
-class QueuePageForm(msgspec.Struct, frozen=True, kw_only=True):
+class QueuePage(msgspec.Struct, frozen=True, kw_only=True):
     """A page of the queue."""
 
-    jobs: list[QueueForm]
-    """In the order in which they start as far as nothing else holds them."""
+    jobs: list[QueuedJob]
+    """Waiting jobs in the order in which they start if nothing else holds them."""
     next: str | None
-    """The `cursor` of the page after this; null when this is the last."""
 
 
-class PlaceForm(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a move."""
+class MoveResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a move."""
 
-    job: JobForm
-    """The job as it is now."""
+    job: JobView
+    """The job after the move."""
     place: int | None
-    """Which one it is of those of its priority that wait; null when it waits no more."""
+    """Rank of the job among the waiting jobs of its priority, from 1; `null` if it is not waiting."""
     moved: bool
-    """Else it stood there already."""
+    """Whether the job changed its place; `false` if it was already there."""
 
 
-class OrderForm(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a reorder."""
+class ReorderResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a reorder."""
 
     order: list[str]
-    """The jobs as they stand now."""
+    """Ids of the jobs in their new order."""
     moved: bool
-    """Else they stood in this order already."""
+    """Whether the order changed; `false` if the jobs were already in this order."""

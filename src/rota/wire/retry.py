@@ -1,21 +1,22 @@
-"""What a manual retry is answered, as JSON."""
+"""JSON representation of the result of a manual retry."""
 
 from __future__ import annotations
 
 import msgspec
 
-from rota.wire.job import JobForm
+from rota.wire.job import JobView
 
 
-class RetryForm(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a retry by hand."""
+class RetryResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a manual retry."""
 
-    job: JobForm
-    """The chain's last job, which is going to run."""
-    text: str
-    """What was done."""
+    job: JobView
+    """The new last job of the chain."""
+    message: str
+    """Description of the result."""
     blocked: list[str]
-    """Jobs after it that were blocked by its failure, and stay so until they are rewound."""
+    """Ids of later jobs that the failure blocked. They stay blocked until they are rewound."""
     dropped: list[str]
-    """Members of its group that the policy ended because one had failed, and that stay so."""
+    """Ids of group members that the policy ended because of a failure. They are not restored."""
     warning: str | None
+    """Warning about the retry; `null` if there is none."""

@@ -1,25 +1,28 @@
-"""What a rewind is answered, as JSON."""
+"""JSON representation of the result of a rewind."""
 
 from __future__ import annotations
 
 import msgspec
 
 
-class RewindForm(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a rewind."""
+class RewindResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a rewind."""
 
     requested_job: str
-    """The one that was named."""
+    """Id of the requested job."""
     root: str
-    """The first of the set: all else in it is downstream of this."""
+    """Id of the first job of the rewind set; the other jobs are downstream of it."""
     last_successful_point: list[str]
-    """The jobs upstream whose work is kept."""
+    """Ids of the successful jobs directly upstream, whose results are kept."""
     rewind_set: list[str]
-    """It and all that is downstream of it, those nearest to the root first."""
+    """Ids of the rewound job and all jobs downstream of it, nearest to the root first."""
     reset: list[str]
-    """Those of the set that were put back."""
+    """Ids of the jobs that were put back into the queue."""
     restarted: list[str]
-    """Those of them that have been started again already."""
+    """Ids of the jobs that have already started again."""
     cancelled: list[str]
-    """Those of them that somebody had cancelled."""
+    """Ids of the jobs that had been cancelled."""
+    dry_run: bool
+    """Whether this is a dry run that changed nothing."""
     warning: str | None
+    """Warning about the rewind; `null` if there is none."""

@@ -1,16 +1,15 @@
-"""Runs as JSON."""
+"""JSON representation of a page of runs."""
 
 from __future__ import annotations
 
 import msgspec
 
-from rota.wire.job import RunForm
+from rota.wire.job import RunView
 
 
-class RunsForm(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of runs, the newest first."""
+class RunPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of runs, newest first."""
 
-    runs: list[RunForm]
-    """The newest first."""
+    runs: list[RunView]
+    """Runs, newest first."""
     next: str | None
-    """The `cursor` of the page after this; null when this is the last."""

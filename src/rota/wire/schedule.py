@@ -1,4 +1,4 @@
-"""Schedules as JSON, and what became of their times."""
+"""JSON representations of schedules and their fires."""
 
 from __future__ import annotations
 
@@ -8,117 +8,124 @@ from typing import Any, Literal
 import msgspec
 
 from rota.core.schedule import CatchUp, FireState, Overlap
-from rota.wire.job import JobForm, JobStatus
+from rota.wire.job import EffectivePolicy, JobStatusText, JobView
 
 
-class TimeForm(msgspec.Struct, frozen=True, kw_only=True):
+class ScheduledTime(msgspec.Struct, frozen=True, kw_only=True):
     """A time of a schedule."""
 
     utc: datetime
-    """The time itself."""
+    """The time in UTC."""
     local: datetime
-    """In the schedule's zone."""
+    """The time in the time zone of the schedule."""
 
 
-class FireForm(msgspec.Struct, frozen=True, kw_only=True):
-    """A time of a schedule, and what became of it."""
+class FireView(msgspec.Struct, frozen=True, kw_only=True):
+    """A time of a schedule, with its outcome."""
 
     at: datetime
-    """The time."""
+    """Scheduled time; for a manual trigger, the time of the request."""
     state: FireState
-    """What became of it."""
+    """Outcome of the time."""
     job: str | None
-    """What was made then."""
-    status: JobStatus | None
-    """Of the job's chain, as it is now; null where it has been collected."""
-    late: float
-    """Seconds from its time to when this became of it."""
+    """Id of the job that was created; `null` if there is none."""
+    status: JobStatusText | None
+    """Current status of the job's chain; `null` if the chain was removed by gc."""
+    delay_seconds: float
+    """Seconds between the scheduled time and its outcome."""
     reason: str | None
-    """Why nothing was made."""
+    """Reason that no job was created; `null` if one was."""
     count: int
-    """So many times were missed together; `at` is the last of them."""
+    """Number of times that were missed together; `at` is the last of them."""
     trigger: bool
-    """Somebody asked for it: the time is when he did."""
+    """Whether the job was triggered manually."""
 
 
-class ScheduleForm(msgspec.Struct, frozen=True, kw_only=True):
-    """Times, and the job that is made at each."""
+class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule: a cron expression and the job that it creates."""
 
     id: str
+    """Id of the schedule."""
     name: str
-    """What it is called."""
+    """Name of the schedule."""
     cron: str
-    """Its times, as a cron expression."""
+    """Cron expression."""
     tz: str
-    """The time zone that its times are of."""
+    """Time zone of the cron expression."""
     catch_up: CatchUp
-    """Which of the times fire that passed while no scheduler was there."""
+    """Policy for times that passed while the scheduler was down."""
     overlap: Overlap
-    """What becomes of a time while a job that it made is active."""
+    """Policy for a time that is due while a job of the schedule is active."""
     enabled: bool
-    """Whether its times fire."""
+    """Whether the schedule is enabled. A disabled schedule does not fire."""
     next_at: datetime | None
-    """When it is due; null while it is disabled, or when it has no further time."""
+    """Next time that is due; `null` if the schedule is disabled or has no further time."""
     since: datetime
-    """No time before this fires: it was added, enabled, or given its times then."""
+    """Time from which the schedule fires: its creation, its last enabling or the last change of its times."""
     created_at: datetime
     changed_at: datetime
-    """When it was last changed."""
+    """Time of the last change."""
     template: str | None
-    """What its jobs are made from, if it is a template."""
+    """Name or id of the template that jobs are created from; `null` if there is none."""
     command: list[str]
-    """The argument vector of its jobs; empty where that is the template's."""
+    """Program and arguments of the jobs; empty if the template defines them."""
     params: dict[str, Any]
-    """What its jobs are given."""
+    """Parameters of the jobs."""
     priority: int
-    """Of its jobs."""
+    """Priority of the jobs."""
     job: dict[str, Any]
-    """What it asks for each time, but for its environment."""
-    last_fire: FireForm | None
-    """What became of its last time."""
-    next: list[TimeForm] = []
-    """Its next times, where it is looked at alone."""
-    fires: list[FireForm] = []
-    """The latest, where it is looked at alone."""
+    """Job request that is submitted at each time, without its environment. Queries of webhook URLs are masked."""
+    last_fire: FireView | None
+    """Last time with its outcome; `null` if there is none."""
+    unreadable: str | None
+    """Error in the stored record; `null` if the record is valid. An unreadable schedule creates no jobs."""
+    next: list[ScheduledTime] = []
+    """Next times. Empty in a list of schedules."""
+    fires: list[FireView] = []
+    """Latest times with their outcomes. Empty in a list of schedules."""
+    policies: list[EffectivePolicy] | None = None
+    """Policies in force for a job that the schedule would create now, with their sources. `null` unless a single
+    schedule is requested, or if it can create no job."""
 
 
-class SchedulesForm(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of schedules."""
+class SchedulePage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of schedules, oldest first."""
 
-    schedules: list[ScheduleForm]
-    """The oldest first."""
+    schedules: list[ScheduleView]
+    """Schedules, oldest first."""
     next: str | None
-    """The `cursor` of the page after this; null when this is the last."""
 
 
-class ScheduleAddedForm(ScheduleForm, frozen=True, kw_only=True):
-    """A schedule that was added."""
+class ScheduleAddResult(ScheduleView, frozen=True, kw_only=True):
+    """A schedule that was just added."""
 
     warning: str | None
-    """What its jobs would fail on now; it may be there in time."""
+    """Warning about something missing that jobs of the schedule need; `null` if there is none."""
 
 
-class ScheduleChangedForm(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule that was changed."""
+class ScheduleChangeResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of changing a schedule."""
 
-    schedule: ScheduleForm
-    """As it is now."""
+    schedule: ScheduleView
+    """The schedule after the change."""
     fields: list[str]
-    """What is another than before."""
+    """Names of the fields that changed."""
     warning: str | None
+    """Warning about the schedule; `null` if there is none."""
 
 
-class TriggerForm(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a trigger."""
+class TriggerResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a manual trigger."""
 
     result: Literal["submitted", "already_active"]
-    """`already_active`: another chain has the unique key, and `job` is that one; nothing was stored."""
-    job: JobForm
-    """The job that was made, or the one that has the key."""
+    """`submitted`, or `already_active` if another active chain has the unique key. In that case `job` is the job of
+    that chain, and nothing is stored."""
+    job: JobView
+    """The job that was created, or the job that has the unique key."""
 
 
-class FiresForm(msgspec.Struct, frozen=True, kw_only=True):
-    """Times to come."""
+class UpcomingFires(msgspec.Struct, frozen=True, kw_only=True):
+    """The next times of a schedule."""
 
-    fires: list[TimeForm]
-    """Fewer than asked for where it has no more."""
+    fires: list[ScheduledTime]
+    """Next times. Fewer than requested if the schedule has no further times."""

@@ -1,4 +1,4 @@
-"""The scheduler at a glance, as JSON (`rota status --json`), and its pools."""
+"""JSON representations of the scheduler's status (`rota status --json`) and its pools."""
 
 from __future__ import annotations
 
@@ -8,211 +8,231 @@ from typing import Literal
 
 import msgspec
 
-from rota.wire.breaker import BreakerForm
-from rota.wire.depth import DepthForm
-from rota.wire.gc import LastGcForm
+from rota.wire.breaker import BreakerView
+from rota.wire.depth import QueueDepthView
+from rota.wire.gc import LastRetention
 
 
-class PoolForm(msgspec.Struct, frozen=True, kw_only=True):
-    """A pool."""
+class Pool(msgspec.Struct, frozen=True, kw_only=True):
+    """A pool: a named capacity that jobs take from."""
 
     size: int
-    """-1 where there is no limit."""
+    """Size of the pool; -1 if it is unlimited."""
     used: int
-    """What jobs that run take of it."""
+    """Capacity taken by running jobs and direct executions."""
 
 
-class PoolsForm(msgspec.Struct, frozen=True, kw_only=True):
+class PoolList(msgspec.Struct, frozen=True, kw_only=True):
     """All pools."""
 
-    pools: Mapping[str, PoolForm]
-    """Every pool that is configured or in use."""
-    each: Mapping[str, int]
-    """By kind, the size of every pool that has no line of its own: `{"flow": 1}` is `"flow/*" = 1`."""
+    pools: Mapping[str, Pool]
+    """Pools that are configured or in use, by name."""
+    defaults: Mapping[str, int]
+    """Default sizes of pools by kind: `{"flow": 1}` is `"flow/*" = 1` in the configuration."""
 
 
-class PausedForm(msgspec.Struct, frozen=True, kw_only=True):
-    """A scope that is paused."""
+class PausedScope(msgspec.Struct, frozen=True, kw_only=True):
+    """A paused scope."""
 
     scope: str
-    """`global`, or a pool's name such as `flow/review`."""
+    """Name of the scope: `global`, or the name of a pool such as `flow/review`."""
     by: str
-    """Who paused it."""
+    """Actor that paused the scope."""
     at: datetime
-    """Since when."""
+    """Time at which the scope was paused."""
 
 
-class SlotCountsForm(msgspec.Struct, frozen=True, kw_only=True):
-    """Direct executions."""
+class ReservationCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Number of direct executions."""
 
     waiting: int
-    """Those whose turn has not come."""
+    """Number of waiting direct executions."""
     running: int
-    """Those that run."""
+    """Number of running direct executions."""
 
 
-class WebhookSummaryForm(msgspec.Struct, frozen=True, kw_only=True):
-    """How webhooks stand."""
+class WebhookSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of the webhook endpoints."""
 
     held: list[str]
-    """Those that nothing is sent to for a while, because they did not take what they were sent."""
+    """Ids of endpoints to which messages are held after failures."""
     disabled: list[str]
-    """Those that somebody has disabled."""
+    """Ids of disabled endpoints."""
     pending: int
-    """Messages that are to be sent."""
+    """Number of messages to deliver."""
 
 
-class NextFireForm(msgspec.Struct, frozen=True, kw_only=True):
+class NextFire(msgspec.Struct, frozen=True, kw_only=True):
     """The next time of a schedule."""
 
     id: str
+    """Id of the schedule."""
     name: str
-    """The schedule's name."""
+    """Name of the schedule."""
     at: datetime
-    """When that is."""
+    """Time at which the schedule is due."""
 
 
-class ScheduleSummaryForm(msgspec.Struct, frozen=True, kw_only=True):
-    """How schedules stand."""
+class ScheduleSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of the schedules."""
 
     total: int
-    """How many there are."""
+    """Number of schedules."""
     enabled: int
-    """How many of them are enabled."""
-    next: NextFireForm | None
-    """The first that is due."""
+    """Number of enabled schedules."""
+    next: NextFire | None
+    """Schedule that is due first; `null` if none is due."""
     missed: int
-    """Times within a day that made no job because nobody was there."""
+    """Number of times in the last 24 hours that were missed."""
     failed: int
-    """Times within a day that made no job because it could not be made."""
+    """Number of times in the last 24 hours whose job could not be created."""
 
 
-class StatusForm(msgspec.Struct, frozen=True, kw_only=True):
-    """How the queue stands."""
+class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of the queue."""
 
     mode: Literal["direct", "deferred"]
-    """`direct` while `global` has no limit."""
+    """`direct` if the `global` pool is unlimited, otherwise `deferred`."""
     paused: bool
     """Whether everything is paused."""
     paused_by: str | None
-    """Who paused everything."""
+    """Actor that paused everything; `null` if not everything is paused."""
     paused_at: datetime | None
-    """Since when everything is paused."""
-    pauses: list[PausedForm]
-    """All that is paused, scope by scope."""
-    held: str | None
-    """What the hold file says, while there is one."""
-    depth: DepthForm
-    """How many jobs are ready, and the limits."""
+    """Time at which everything was paused; `null` if not everything is paused."""
+    pauses: list[PausedScope]
+    """Paused scopes."""
+    hold_reason: str | None
+    """Content of the hold file; `null` if there is none."""
+    depth: QueueDepthView
+    """Number of ready jobs, and the limits."""
     queued: int
-    """How many jobs wait, whatever for."""
+    """Number of jobs with the status QUEUED."""
     ready: int
-    """Those that only wait for room."""
+    """Number of jobs that only wait for capacity."""
     waiting: Mapping[str, int]
-    """By what for."""
-    breakers: list[BreakerForm]
-    """Those that are not closed."""
+    """Number of waiting jobs by reason."""
+    breakers: list[BreakerView]
+    """Breakers that are not closed."""
     running: int
-    """How many jobs run."""
-    slots: SlotCountsForm
-    """How many direct executions wait and run."""
-    webhooks: WebhookSummaryForm
-    """How webhooks stand."""
+    """Number of running jobs."""
+    reservations: ReservationCounts
+    """Number of waiting and running direct executions."""
+    webhooks: WebhookSummary
+    """State of the webhook endpoints."""
     finished: int
-    """How many jobs have ended and not been collected."""
-    pools: Mapping[str, PoolForm]
-    """Every pool that is configured or in use."""
+    """Number of ended jobs that gc has not removed."""
+    pools: Mapping[str, Pool]
+    """Pools that are configured or in use, by name."""
     last_dispatch_at: datetime | None
-    """When a job was last started."""
-    last_gc: LastGcForm | None
-    """When something was last collected, and what came of it."""
-    schedules: ScheduleSummaryForm
-    """How schedules stand."""
-    idle_because: str | None
-    """Why nothing runs while something waits."""
+    """Time of the last start of a job; `null` if there is none."""
+    last_gc: LastRetention | None
+    """Last collection; `null` if there is none."""
+    schedules: ScheduleSummary
+    """State of the schedules."""
+    idle_reason: str | None
+    """Reason that nothing is running although jobs are waiting; `null` otherwise."""
 
 
-class RecoveryForm(msgspec.Struct, frozen=True, kw_only=True):
-    """What the scheduler found when it started."""
+class RecoverySummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of the recovery at the start of the scheduler."""
 
     running_jobs_adopted: int
-    """Jobs that ran on while no scheduler was there."""
+    """Number of jobs that continued to run while the scheduler was down."""
     running_jobs_recovered: int
-    """Jobs whose processes were gone without a word: FAILED."""
-    finished_while_away: int
-    """Jobs that ended while no scheduler was there."""
+    """Number of running jobs whose end is unknown; failed with `Scheduler crash recovery`."""
+    finished_while_down: int
+    """Number of jobs that ended while the scheduler was down."""
     requeued: int
-    """Jobs that had been chosen and not started."""
-    slots_expired: int
-    """Direct executions that nobody came back for."""
+    """Number of jobs that were dispatched but had not started."""
+    reservations_expired: int
+    """Number of direct executions whose client did not reconnect."""
     retries_created: int
-    """Retries that these ends led to."""
+    """Number of retries that were created for the ended jobs."""
     groups_recovered: int
-    """Groups that these ends brought to their end."""
+    """Number of groups that were finished because of the ended jobs."""
+    unknown_runs_ended: int
+    """Number of active runs that the store has no record of, for example after lost records. They are stopped."""
     errors: int
-    """Jobs of which nothing could be found out."""
+    """Number of jobs that could not be recovered."""
 
 
-class TcpForm(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the scheduler also listens on TCP."""
+class TcpStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of the TCP listener."""
 
     url: str | None
-    """Where, if it does."""
-    off: str | None
-    """Why not, if it does not."""
+    """URL of the listener; `null` if the scheduler does not listen on TCP."""
+    disabled_reason: str | None
+    """Reason that the scheduler does not listen on TCP; `null` if it does."""
 
 
-class AboutForm(msgspec.Struct, frozen=True, kw_only=True):
-    """The process itself: all there is to say while the store cannot be read."""
-
-    home: str
-    """The home's directory."""
-    socket: str
-    """The socket's path."""
-    tcp: TcpForm
-    """Where it is reached beside its socket, or why it is not."""
-    pid: int
-    """The scheduler's process."""
-    version: str
-    """The version of Rota that runs."""
-    store: str
-    """Which database it uses, without its password."""
-    started_at: datetime
-    supervisor_pid: int | None
-    """The supervisor's process; null where there is none."""
-    stopping: bool
-    """Whether it has begun to stop."""
-    trouble: list[str]
-    """What is wrong, for people."""
-    recovery: RecoveryForm
-    """What it found when it started."""
-
-
-class SchedulerForm(StatusForm, frozen=True, kw_only=True):
-    """The scheduler at a glance."""
+class SchedulerProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of the scheduler process. This is all that is available while the store cannot be read."""
 
     home: str
-    """The home's directory."""
+    """Path of the home."""
     socket: str
-    """The socket's path."""
-    tcp: TcpForm
-    """Where it is reached beside its socket, or why it is not."""
+    """Path of the socket."""
+    tcp: TcpStatus
+    """State of the TCP listener."""
     pid: int
-    """The scheduler's process."""
+    """Process id of the scheduler."""
     version: str
-    """The version of Rota that runs."""
+    """Version of Rota."""
     store: str
-    """Which database it uses, without its password."""
+    """Database of the store, without its password."""
     started_at: datetime
+    """Time at which the scheduler started."""
     supervisor_pid: int | None
-    """The supervisor's process; null where there is none."""
+    """Process id of the supervisor; `null` if there is none."""
+    has_cgroups: bool
+    """Whether each run has its own cgroup, so that all of its processes can be ended."""
+    supervisor_silent_since: datetime | None
+    """Time since which the supervisor has not answered; `null` if it answers. No jobs start while it is silent."""
     stopping: bool
-    """Whether it has begun to stop."""
-    trouble: list[str]
-    """What is wrong, for people."""
-    recovery: RecoveryForm
-    """What it found when it started."""
+    """Whether the scheduler is shutting down."""
+    errors: list[str]
+    """Descriptions of current problems."""
+    recovery: RecoverySummary
+    """Result of the recovery at the start."""
 
 
-class NothingForm(msgspec.Struct, frozen=True):
-    """It is done, and there is nothing to say."""
+class SchedulerStatus(QueueStatus, frozen=True, kw_only=True):
+    """The state of the scheduler and its queue."""
+
+    home: str
+    """Path of the home."""
+    socket: str
+    """Path of the socket."""
+    tcp: TcpStatus
+    """State of the TCP listener."""
+    pid: int
+    """Process id of the scheduler."""
+    version: str
+    """Version of Rota."""
+    store: str
+    """Database of the store, without its password."""
+    started_at: datetime
+    """Time at which the scheduler started."""
+    supervisor_pid: int | None
+    """Process id of the supervisor; `null` if there is none."""
+    has_cgroups: bool
+    """Whether each run has its own cgroup, so that all of its processes can be ended."""
+    supervisor_silent_since: datetime | None
+    """Time since which the supervisor has not answered; `null` if it answers. No jobs start while it is silent."""
+    stopping: bool
+    """Whether the scheduler is shutting down."""
+    errors: list[str]
+    """Descriptions of current problems."""
+    recovery: RecoverySummary
+    """Result of the recovery at the start."""
+
+
+class EmptyResult(msgspec.Struct, frozen=True):
+    """An empty result: the request succeeded."""
+
+
+class ShutdownResult(msgspec.Struct, frozen=True):
+    """The result of a shutdown request: the shutdown has begun."""
+
+    grace: str
+    """Time that running jobs have to finish, such as `30s`."""

@@ -1,4 +1,4 @@
-"""What a submit is answered, as JSON."""
+"""JSON representations of the results of submits."""
 
 from __future__ import annotations
 
@@ -7,56 +7,62 @@ from typing import Any, Literal
 
 import msgspec
 
-from rota.wire.depth import DepthForm
-from rota.wire.job import JobForm
+from rota.wire.depth import QueueDepthView
+from rota.wire.job import EffectivePolicy, JobView
 
 
-class SubmitForm(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a submit."""
+class SubmitResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of submitting a job."""
 
-    result: Literal["submitted", "already_active"]
-    """`already_active`: another chain has its unique key, and `job` is that one; nothing was stored."""
-    job: JobForm
-    """The job that was stored, or the one that is active already."""
+    result: Literal["submitted", "already_active", "dry_run"]
+    """`submitted`; `already_active` if another active chain has the unique key: `job` is the job of that chain, and
+    nothing is stored; `dry_run` if this is a dry run: nothing is stored."""
+    job: JobView
+    """The job that was stored, the active job with the unique key, or the job that would be stored."""
     warning: str | None = None
-    depth: DepthForm | msgspec.UnsetType = msgspec.UNSET
-    """How many are ready, where that is at the soft limit or above."""
+    """Warning about the submitted job; `null` if there is none."""
+    depth: QueueDepthView | msgspec.UnsetType = msgspec.UNSET
+    """Number of ready jobs. Present only at or above the soft limit."""
 
 
-class BatchForm(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a batch."""
+class BatchSubmitResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of submitting a batch."""
 
     result: Literal["submitted", "already_active"]
-    """`already_active`: other chains have unique keys of it; nothing was stored."""
+    """`submitted`, or `already_active` if other active chains have unique keys of the batch: nothing is stored."""
     jobs: list[str]
-    """Their ids in the order given, or those of the jobs that have a unique key of them."""
+    """Ids of the jobs in the order of the request, or of the active jobs that have the unique keys."""
     active: Mapping[str, str] | msgspec.UnsetType = msgspec.UNSET
-    """The jobs that have the unique keys, by key."""
+    """Ids of the active jobs that have the unique keys, by key."""
     group: str | msgspec.UnsetType | None = msgspec.UNSET
-    """The group that was made of them, if one was asked for."""
+    """Id of the group that was created; absent if none was requested."""
     warning: str | None = None
-    depth: DepthForm | msgspec.UnsetType = msgspec.UNSET
-    """How many are ready, where that is at the soft limit or above."""
+    """Warning about the batch; `null` if there is none."""
+    depth: QueueDepthView | msgspec.UnsetType = msgspec.UNSET
+    """Number of ready jobs. Present only at or above the soft limit."""
 
 
-class RehearsedJob(msgspec.Struct, frozen=True, kw_only=True):
+class DryRunJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job that would be stored."""
 
     id: str
-    """The one that it would get if nobody came before it."""
+    """Id that the job would get if no other job is submitted first."""
     local: str | None
-    """The name by which the others of the batch call it."""
+    """Name of the job within the batch."""
+    policies: list[EffectivePolicy]
+    """Policies in force for the job, with their sources."""
 
 
-class RehearsalForm(msgspec.Struct, frozen=True, kw_only=True):
-    """What would come of a batch."""
+class BatchDryRunResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a dry run of a batch."""
 
-    result: Literal["rehearsed", "already_active", "deferred"]
-    """What a submit would be answered."""
-    jobs: list[RehearsedJob]
-    """Those that would be stored, in the order given."""
+    result: Literal["dry_run", "already_active", "deferred"]
+    """Result that a submit would have, or `dry_run` if it would succeed."""
+    jobs: list[DryRunJob]
+    """Jobs that would be stored, in the order of the request."""
     active: Mapping[str, str] | msgspec.UnsetType = msgspec.UNSET
-    """The jobs that have the unique keys, by key."""
+    """Ids of the active jobs that have the unique keys, by key."""
     graph: Any
-    """As `GET /api/graph` gives it, in the format asked for; null where nothing would be stored."""
+    """Dependency graph in the requested format, as in `GET /api/graph`; `null` if nothing would be stored."""
     warning: str | None
+    """Warning about the batch; `null` if there is none."""

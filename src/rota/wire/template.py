@@ -1,4 +1,4 @@
-"""Templates as JSON."""
+"""JSON representations of templates."""
 
 from __future__ import annotations
 
@@ -8,109 +8,112 @@ from typing import Any
 import msgspec
 
 from rota.core.artifact import MissingProducer
-from rota.core.template import LockPlace, Template, TemplateBody
-from rota.ids import show_template
-from rota.wire.job import LockForm
+from rota.core.template import LockTemplate, Template, TemplateBody
+from rota.ids import format_template_id
+from rota.mask import mask_query
+from rota.wire.job import LockView
 
 
-class TemplateForm(msgspec.Struct, frozen=True, kw_only=True):
-    """A template with all of its fields, also those that ask for nothing."""
+class TemplateView(msgspec.Struct, frozen=True, kw_only=True):
+    """A template with all fields, including unset ones. Fields marked as templated can contain `{param}`
+    placeholders."""
 
     id: str
+    """Id of the template."""
     name: str
-    """What it is called."""
+    """Name of the template."""
     description: str | None
-    """What it is for."""
+    """Description of the template; `null` if there is none."""
     command: list[str]
-    """The argument vector, with `{param}` places."""
+    """Program and arguments; templated."""
     default_params: dict[str, Any]
-    """What its jobs are given that do not say otherwise."""
+    """Default parameters of the jobs."""
     params_schema: dict[str, Any] | None
-    """JSON Schema, draft 2020-12, that the params of each job must meet."""
+    """JSON Schema (draft 2020-12) for the parameters of each job; `null` if there is none."""
     job_name: str | None
-    """What its jobs are called, with places."""
+    """Display name of the jobs; templated."""
     type: str | None
-    """Their kind; they draw from the pool `type/TYPE`."""
+    """Type of the jobs. They take from the pool `type/TYPE`."""
     priority: int | None
-    """Theirs, unless they say otherwise."""
+    """Default priority of the jobs."""
     retry: str | None
-    """The name of their retry policy."""
+    """Name of the retry policy of the jobs."""
     retries: int | None
-    """How often one is tried again."""
+    """Maximum number of retries."""
     pools: dict[str, int]
-    """What they draw from, and how much of it."""
-    locks: list[LockForm | str]
-    """A key by itself is held alone."""
+    """Capacity that the jobs take from each pool."""
+    locks: list[LockView | str]
+    """Locks that the jobs hold while they run. A plain key is an exclusive lock."""
     needs: list[str]
-    """Artifacts that they wait for, with places."""
+    """Artifacts that must exist before a job starts; templated."""
     produces: list[str]
-    """Artifacts that they make, with places."""
+    """Artifacts that the jobs declare to produce; templated."""
     missing_producer: MissingProducer | None
-    """What becomes of a job when nobody is to produce what it needs."""
+    """Rule for a job while no job produces an artifact that it needs."""
     flow: str | None
-    """Their flow, with places."""
+    """Flow of the jobs; templated."""
     phase: str | None
-    """Their phase of the flow."""
+    """Phase of the flow; templated."""
     parallelizable: bool | None
-    """Whether they may run beside others of their phase and flow."""
+    """Whether the jobs may run in parallel with other jobs of their phase and flow."""
     unique: str | None
-    """One with this key at a time, with places."""
+    """Unique key of the jobs: only one active chain can have it; templated."""
     target: str | None
-    """Where their work belongs, with places."""
+    """Target that the jobs work on; templated."""
     timeout: str | None
-    """How long one may run."""
+    """Maximum run time of a job."""
     idle_timeout: str | None
-    """How long one may write nothing."""
+    """Maximum time without output of a job."""
     skip_if: str | None
-    """A job is skipped if this shell command exits 0."""
+    """Shell command that runs before each job. The job is skipped if the command exits with 0."""
     worktree: bool | None
-    """Whether each runs in a git worktree of its own."""
+    """Whether each job runs in its own git worktree."""
     base: str | None
-    """What the worktree is made from."""
+    """Revision that the worktree is created from."""
     patch: bool | None
-    """Whether what each changes is kept as a patch."""
+    """Whether the changes of each job are kept as a patch."""
     webhooks: list[str]
-    """URLs that are told how they end."""
+    """URLs that are notified when a job ends, with masked queries."""
     webhook_events: list[str]
-    """Of which ends they are told."""
+    """Events that the URLs are notified of."""
     env: list[str]
-    """The names of the variables; values are never shown."""
+    """Names of the environment variables. Values are never returned."""
     created_at: datetime
     changed_at: datetime
-    """When it was last changed."""
+    """Time of the last change."""
     archived_at: datetime | None
-    """Since when no more jobs are made of it; null while it is in use."""
+    """Time at which the template was archived; `null` if it is in use."""
 
 
-class TemplatesForm(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of templates."""
+class TemplatePage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of templates, oldest first."""
 
-    templates: list[TemplateForm]
-    """The oldest first."""
+    templates: list[TemplateView]
+    """Templates, oldest first."""
     next: str | None
-    """The `cursor` of the page after this; null when this is the last."""
 
 
-class TemplateStoredForm(msgspec.Struct, frozen=True, kw_only=True):
-    """A template that was added or changed."""
+class TemplateChangeResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of adding or changing a template."""
 
-    template: TemplateForm
-    """As it is now."""
+    template: TemplateView
+    """The template after the change."""
     fields: list[str]
-    """What is another than before; of a new one nothing."""
+    """Names of the fields that changed; empty for a new template."""
     warning: str | None
-    """What is strange in it, though it can be used."""
+    """Warning about the template; `null` if there is none."""
 
 
-def template_form(template: Template) -> TemplateForm:
+def render_template(template: Template) -> TemplateView:
     body = template.body
     fields = {name: getattr(body, name) for name in TemplateBody.__struct_fields__}
-    return TemplateForm(
+    return TemplateView(
         **{
             **fields,
-            "id": show_template(template.id),
+            "id": format_template_id(template.id),
             "name": template.name,
-            "locks": [_lock(lock) for lock in body.locks],
+            "locks": [_render_template_lock(lock) for lock in body.locks],
+            "webhooks": [mask_query(url) for url in body.webhooks],
             "env": sorted(body.env),
             "created_at": template.created_at,
             "changed_at": template.changed_at,
@@ -119,5 +122,5 @@ def template_form(template: Template) -> TemplateForm:
     )
 
 
-def _lock(lock: LockPlace | str) -> LockForm | str:
-    return lock if isinstance(lock, str) else LockForm(key=lock.key, mode=lock.mode.value)
+def _render_template_lock(lock: LockTemplate | str) -> LockView | str:
+    return lock if isinstance(lock, str) else LockView(key=lock.key, mode=lock.mode.value)

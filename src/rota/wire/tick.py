@@ -1,4 +1,4 @@
-"""What a tick did, or would do, as JSON."""
+"""JSON representation of the result of a tick."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from typing import Literal
 import msgspec
 
 
-class TickForm(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tick did, or would do."""
+class TickResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a tick, or of its dry run."""
 
     dispatched: list[str]
-    """The jobs that it started."""
+    """Ids of the jobs that the tick started."""
     would_dispatch: list[str]
-    """What was decided on and has not started yet: in a dry run all of it, else what a spawn delay keeps, or what hangs
-    on something that is still being looked at."""
+    """Ids of the jobs that the tick chose but did not start. In a dry run these are all chosen jobs; otherwise a spawn
+    delay or a fact that is being probed holds them."""
     skipped: int
-    """Jobs that are ready, and that this tick left where they are."""
-    reason: Literal["capacity", "batch", "ready", "none"]
-    """What bound it: no room for more, the batch size, no more jobs that are ready, or none at all."""
+    """Number of ready jobs that the tick did not choose."""
+    reason: Literal["capacity", "batch", "ready", "none", "blocked"]
+    """Limit that ended the tick: `capacity`, `batch` (the batch size), `ready` (no further jobs are ready), `none` (no
+    jobs were ready), or `blocked` (no job starts at the moment)."""
+    blocker: str | None
+    """Reason that no job starts at the moment; `null` unless `reason` is `blocked`."""

@@ -1,4 +1,4 @@
-"""Endpoints as JSON, and what was sent to whom."""
+"""JSON representations of webhook endpoints and deliveries."""
 
 from __future__ import annotations
 
@@ -8,140 +8,139 @@ from typing import Any, Literal
 
 import msgspec
 
-from rota.core.webhook import Delivery, DeliveryState, Try, Webhook
-from rota.ids import show_delivery, show_group, show_job, show_run, show_webhook
+from rota.core.webhook import Delivery, DeliveryAttempt, DeliveryState, Webhook
+from rota.ids import format_delivery_id, format_group_id, format_job_id, format_run_id, format_webhook_id
+from rota.mask import mask_query
 
 
-class WebhookForm(msgspec.Struct, frozen=True, kw_only=True):
-    """An endpoint: who is told how jobs end."""
+class WebhookView(msgspec.Struct, frozen=True, kw_only=True):
+    """A webhook endpoint: a URL that receives messages when jobs and groups end."""
 
     id: str
+    """Id of the endpoint."""
     url: str
-    """Where messages are sent to."""
+    """URL of the receiver. The query is masked unless `secret` is included."""
     events: Sequence[str]
-    """What it is told of."""
+    """Events that the endpoint subscribes to."""
     state: Literal["enabled", "held", "disabled"]
-    """`held`: it has failed, and is tried again at `held_until`."""
+    """State of the endpoint. `held`: deliveries failed, and messages are held until `held_until`."""
     created_at: datetime
     disabled_at: datetime | None
-    """Since when nothing is sent to it."""
+    """Time at which the endpoint was disabled; `null` if it is not."""
     disabled_reason: str | None
-    """Who disabled it, or why it was."""
+    """Actor that disabled the endpoint, or the reason why it was disabled; `null` if it is not."""
     failures: int
-    """Deliveries that failed in a row."""
+    """Number of consecutive failed deliveries."""
     held_until: datetime | None
-    """When it is tried again."""
+    """Time of the next delivery to a held endpoint; `null` if it is not held."""
     old_secret_until: datetime | None
-    """While an earlier secret signs too."""
+    """Time until which the previous secret also signs messages; `null` if it does not."""
+    unreadable: str | None
+    """Error in the stored record; `null` if the record is valid. An unreadable endpoint receives no messages."""
     pending: int
-    """How many messages are to be sent to it."""
+    """Number of messages to deliver to the endpoint."""
     secret: str | msgspec.UnsetType = msgspec.UNSET
-    """What its messages are signed with: where it is asked for, and of a new or rotated one."""
+    """Signing secret. Present if it was requested, and after the endpoint was added or its secret was rotated."""
 
 
-class WebhooksForm(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of endpoints."""
+class WebhookPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of webhook endpoints, oldest first."""
 
-    webhooks: list[WebhookForm]
-    """The oldest first."""
+    webhooks: list[WebhookView]
+    """Endpoints, oldest first."""
     next: str | None
 
 
-class WebhookAddedForm(WebhookForm, frozen=True, kw_only=True):
-    """An endpoint that was added, with its secret."""
-
-    warning: str | None
-    """That its name has no address now."""
-
-
-class WebhookTestForm(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a test message."""
+class WebhookTestResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of sending a test message."""
 
     webhook: str
-    """The endpoint that was tested."""
+    """Id of the endpoint."""
     delivered: bool
-    """Whether the receiver took it."""
+    """Whether the receiver accepted the message."""
     at: datetime
-    """When it was sent."""
+    """Time at which the message was sent."""
     seconds: float
-    """How long the exchange took."""
+    """Duration of the exchange in seconds."""
     status: int | None
-    """What the receiver answered; null where it did not."""
+    """HTTP status of the response; `null` if there was none."""
     error: str | None
-    """Why it was not delivered."""
+    """Reason that the message was not delivered; `null` if it was."""
 
 
-class SecretForm(msgspec.Struct, frozen=True, kw_only=True):
-    """The secret of the URLs that jobs name."""
+class WebhookSecret(msgspec.Struct, frozen=True, kw_only=True):
+    """The signing secret of messages to URLs that jobs name."""
 
     secret: str
-    """What messages to them are signed with."""
+    """Signing secret."""
 
 
-class TryForm(msgspec.Struct, frozen=True, kw_only=True):
-    """One try to bring a message."""
+class DeliveryAttemptView(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt to deliver a message."""
 
     at: datetime
-    """When it was made."""
+    """Time of the attempt."""
     seconds: float
-    """How long the exchange took."""
+    """Duration of the exchange in seconds."""
     status: int | None
-    """What the receiver answered; null where it did not."""
+    """HTTP status of the response; `null` if there was none."""
     error: str | None
-    """Why it was not delivered."""
+    """Reason that the message was not delivered; `null` if it was."""
 
 
-class DeliveryForm(msgspec.Struct, frozen=True, kw_only=True):
-    """One message to one receiver."""
+class DeliveryView(msgspec.Struct, frozen=True, kw_only=True):
+    """A message to one receiver."""
 
     id: str
+    """Id of the delivery."""
     message: str
-    """The `webhook-id` that the receiver sees."""
+    """Id of the message, sent to the receiver as `webhook-id`."""
     webhook: str | None
-    """The endpoint; null where the job itself names the URL."""
+    """Id of the endpoint; `null` if the URL comes from a job."""
     url: str
-    """Where it is sent to."""
+    """URL of the receiver, with a masked query."""
     type: str
-    """What it tells of."""
+    """Type of the message."""
     job: str | None
-    """The job that it tells of."""
+    """Id of the job that the message is about; `null` if there is none."""
     run: str | None
-    """The run that it tells of."""
+    """Id of the run that the message is about; `null` if there is none."""
     group: str | None
-    """The group that it tells of."""
+    """Id of the group that the message is about; `null` if there is none."""
     state: DeliveryState
-    """`PENDING` until the receiver has taken it or no try is left."""
+    """State of the delivery. It is `PENDING` until the receiver accepts the message or the last attempt fails."""
     created_at: datetime
+    """Time at which the message was created."""
     next_at: datetime | None
-    """When it is tried next; null when it is over."""
+    """Time of the next attempt; `null` if there is none."""
     finished_at: datetime | None
-    """When it was delivered, or given up."""
+    """Time at which the message was delivered or abandoned; `null` until then."""
     reason: str | None
-    """Why it has failed, or is put off."""
-    tries: Sequence[TryForm]
-    """In the order that they were made."""
+    """Reason that the message is delayed or was not delivered; `null` if there is none."""
+    attempts: Sequence[DeliveryAttemptView]
+    """Attempts, in chronological order."""
 
 
-class DeliveriesForm(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of deliveries."""
+class DeliveryPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of deliveries, newest first."""
 
-    deliveries: list[DeliveryForm]
-    """The newest first."""
+    deliveries: list[DeliveryView]
+    """Deliveries, newest first."""
     next: str | None
 
 
-class MessageForm(DeliveryForm, frozen=True, kw_only=True):
-    """A delivery with what is sent."""
+class DeliveryDetail(DeliveryView, frozen=True, kw_only=True):
+    """A delivery with its payload."""
 
     payload: Any
-    """The body of the message, byte for byte."""
+    """Body of the message, byte for byte."""
 
 
-def webhook_form(webhook: Webhook, pending: int, now: datetime) -> WebhookForm:
+def render_webhook(webhook: Webhook, pending: int, now: datetime) -> WebhookView:
     until = webhook.old_secret_until
-    return WebhookForm(
-        id=show_webhook(webhook.id),
-        url=webhook.url,
+    return WebhookView(
+        id=format_webhook_id(webhook.id),
+        url=mask_query(webhook.url),
         events=webhook.events,
         state="disabled" if not webhook.is_enabled else "enabled" if webhook.held_until is None else "held",
         created_at=webhook.created_at,
@@ -149,31 +148,32 @@ def webhook_form(webhook: Webhook, pending: int, now: datetime) -> WebhookForm:
         disabled_reason=webhook.disabled_reason,
         failures=webhook.failures,
         held_until=webhook.held_until,
+        unreadable=webhook.unreadable,
         old_secret_until=until if until is not None and until > now else None,
         pending=pending,
     )
 
 
-def delivery_form(delivery: Delivery, tries: Sequence[Try]) -> DeliveryForm:
-    return DeliveryForm(
-        id=show_delivery(delivery.id),
-        message=delivery.message,
-        webhook=None if delivery.webhook is None else show_webhook(delivery.webhook),
-        url=delivery.url,
+def render_delivery(delivery: Delivery, attempts: Sequence[DeliveryAttempt]) -> DeliveryView:
+    return DeliveryView(
+        id=format_delivery_id(delivery.id),
+        message=delivery.message_id,
+        webhook=None if delivery.webhook is None else format_webhook_id(delivery.webhook),
+        url=mask_query(delivery.url),
         type=delivery.kind,
-        job=None if delivery.job is None else show_job(delivery.job),
-        run=None if delivery.run is None else show_run(delivery.run),
-        group=None if delivery.group is None else show_group(delivery.group),
+        job=None if delivery.job is None else format_job_id(delivery.job),
+        run=None if delivery.run is None else format_run_id(delivery.run),
+        group=None if delivery.group is None else format_group_id(delivery.group),
         state=delivery.state,
         created_at=delivery.created_at,
         next_at=delivery.next_at,
         finished_at=delivery.finished_at,
         reason=delivery.reason,
-        tries=[try_form(each) for each in tries],
+        attempts=[render_attempt(attempt) for attempt in attempts],
     )
 
 
-def try_form(done: Try) -> TryForm:
-    return TryForm(
-        at=done.at, seconds=round(done.duration.total_seconds(), 3), status=done.status, error=done.error
-    )  # fmt: skip
+def render_attempt(attempt: DeliveryAttempt) -> DeliveryAttemptView:
+    return DeliveryAttemptView(
+        at=attempt.at, seconds=round(attempt.duration.total_seconds(), 3), status=attempt.status, error=attempt.error
+    )

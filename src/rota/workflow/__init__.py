@@ -1,1 +1,1 @@
-"""A workflow file: jobs with names of their own and how they hang together, as YAML, TOML or JSON."""
+"""Workflow files: named jobs and their dependencies, as YAML, TOML or JSON."""

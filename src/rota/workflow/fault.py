@@ -1,61 +1,65 @@
-"""What is wrong with a file, and where."""
+"""Faults of a workflow file, with their positions."""
 
 from __future__ import annotations
+
+from rota.errors import escape_unprintable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Step = str | int
-Path = tuple[Step, ...]
-"""From the top of the document: keys, and places in lists."""
-Mark = tuple[int, int]
-"""Line and column, each from 1."""
+PathPart = str | int
+DocumentPath = tuple[PathPart, ...]
+"""Keys and list indexes from the top of the document."""
+SourcePosition = tuple[int, int]
+"""Line and column, both from 1. Column 0 stands for the whole line."""
 
-MOST_SHOWN = 20
+MAX_SHOWN_FAULTS = 20
 
 
 class Fault(Exception):
-    """One thing that cannot be used as it is written."""
+    """Single fault in a workflow file."""
 
-    def __init__(self, path: Path, message: str, mark: Mark | None = None) -> None:
+    def __init__(self, path: DocumentPath, message: str, position: SourcePosition | None = None) -> None:
         super().__init__(message)
         self.path = path
         self.message = message
-        self.mark = mark
+        self.position = position
 
 
-class Unusable(Exception):
-    """All that is wrong with a document, as far as it was found at once."""
+class InvalidWorkflow(Exception):
+    """Workflow file with one or more faults. It reports as many faults at once as possible."""
 
     def __init__(self, faults: list[Fault]) -> None:
         super().__init__(faults)
         self.faults = faults
 
 
-def show_path(path: Path) -> str:
-    """`jobs.build.after[0]`"""
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
+def format_path(path: DocumentPath) -> str:
+    """Format the path as `jobs.build.after[0]`."""
+    return "".join(
+        f"[{part}]" if isinstance(part, int) else f".{escape_unprintable(part)}" for part in path
+    ).removeprefix(".")
 
 
-def show_faults(source: str, faults: list[Fault], marks: Mapping[Path, Mark]) -> str:
-    """A line for each, in the order of the file, as compilers write them."""
-    placed = [(fault.mark or mark_of(fault.path, marks), fault) for fault in faults]
-    placed.sort(key=lambda each: each[0] or (0, 0))
-    lines = [_line(source, mark, fault) for mark, fault in placed[:MOST_SHOWN]]
-    rest = len(placed) - MOST_SHOWN
+def format_faults(source: str, faults: list[Fault], positions: Mapping[DocumentPath, SourcePosition]) -> str:
+    """Format one line per fault, in the order of the file, in the style of compilers."""
+    located = [(fault.position or find_position(fault.path, positions), fault) for fault in faults]
+    located.sort(key=lambda item: item[0] or (0, 0))
+    lines = [_format_fault(source, position, fault) for position, fault in located[:MAX_SHOWN_FAULTS]]
+    rest = len(located) - MAX_SHOWN_FAULTS
     return "\n".join((*lines, f"… and {rest} more") if rest > 0 else lines)
 
 
-def mark_of(path: Path, marks: Mapping[Path, Mark]) -> Mark | None:
-    """Where it stands, or else what it stands in."""
+def find_position(path: DocumentPath, positions: Mapping[DocumentPath, SourcePosition]) -> SourcePosition | None:
+    """Return the position of the path, or of its nearest parent that has one."""
     for end in range(len(path), 0, -1):
-        if path[:end] in marks:
-            return marks[path[:end]]
+        if path[:end] in positions:
+            return positions[path[:end]]
     return None
 
 
-def _line(source: str, mark: Mark | None, fault: Fault) -> str:
-    at = "" if mark is None else f":{mark[0]}:{mark[1]}" if mark[1] else f":{mark[0]}"
-    path = f"{show_path(fault.path)}: " if fault.path else ""
+def _format_fault(source: str, position: SourcePosition | None, fault: Fault) -> str:
+    at = "" if position is None else f":{position[0]}:{position[1]}" if position[1] else f":{position[0]}"
+    path = f"{format_path(fault.path)}: " if fault.path else ""
     return f"{source}{at}: {path}{fault.message}"

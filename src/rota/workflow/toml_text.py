@@ -1,77 +1,77 @@
-"""TOML. Its reader keeps no lines, so where something stands is looked up in the text, once there is an error."""
+"""TOML parser. `tomllib` reports no positions, so after an error they are searched in the text."""
 
 from __future__ import annotations
 
 import re
 import tomllib
 
-from rota.workflow.fault import Fault, Mark, Path
-from rota.workflow.scalar import Plain
+from rota.workflow.fault import DocumentPath, Fault, SourcePosition
+from rota.workflow.scalar import PlainScalar
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_AT = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
-_WORD = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
-_DOTTED = re.compile(rf"{_WORD}(?:[ \t]*\.[ \t]*{_WORD})*")
-_WORDS = re.compile(_WORD)
-_SKIPPED = re.compile(
+_ERROR_POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+_KEY = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
+_DOTTED_KEY = re.compile(rf"{_KEY}(?:[ \t]*\.[ \t]*{_KEY})*")
+_KEYS = re.compile(_KEY)
+_LITERALS_AND_COMMENTS = re.compile(
     r"\"{3}(?:[^\"\\]|\\.|\"(?!\"\"))*(?:\"{3,5})?|'{3}(?:[^']|'(?!''))*(?:'{3,5})?"
     r"|\"(?:[^\"\\\n]|\\.)*\"?|'[^'\n]*'?|#[^\n]*",
     re.DOTALL,
 )
-"""What has no brackets that count: texts and comments."""
+"""Strings and comments, in which brackets have no meaning."""
 
 
 def parse(text: str) -> Any:
     try:
-        return tomllib.loads(text, parse_float=Plain)
+        return tomllib.loads(text, parse_float=PlainScalar)
     except tomllib.TOMLDecodeError as error:
-        raise _syntax(text, str(error)) from None
+        raise _make_syntax_fault(text, str(error)) from None
     except RecursionError:
-        raise Fault((), "nested too deep") from None
-    except ValueError as error:  # a number of five thousand digits, a day that no month has
+        raise Fault((), "nested too deeply") from None
+    except ValueError as error:  # such as a number of 5,000 digits, or an invalid date
         raise Fault((), f"not TOML: {error}") from None
 
 
-def _syntax(text: str, said: str) -> Fault:
-    at = _AT.search(said)
-    if at is None:
-        return Fault((), f"not TOML: {said}")
-    line, column = (int(at[1]), int(at[2])) if at[1] else (text.count("\n") + 1, 0)
-    return Fault((), f"not TOML: {said[: at.start()]}", (line, column))
+def _make_syntax_fault(text: str, message: str) -> Fault:
+    match = _ERROR_POSITION.search(message)
+    if match is None:
+        return Fault((), f"not TOML: {message}")
+    line, column = (int(match[1]), int(match[2])) if match[1] else (text.count("\n") + 1, 0)
+    return Fault((), f"not TOML: {message[: match.start()]}", (line, column))
 
 
-def find_marks(text: str) -> dict[Path, Mark]:
-    """Where tables and keys stand. What is written inside a key's value stands where the key does."""
-    marks: dict[Path, Mark] = {}
-    table: Path = ()
+def find_positions(text: str) -> dict[DocumentPath, SourcePosition]:
+    """Return the positions of tables and keys. Everything in the value of a key has the position of the key."""
+    positions: dict[DocumentPath, SourcePosition] = {}
+    table: DocumentPath = ()
     depth = 0
-    for number, (line, blank) in enumerate(zip(text.split("\n"), _blanked(text).split("\n"), strict=True), 1):
+    for number, (line, blank) in enumerate(zip(text.split("\n"), _blank_literals(text).split("\n"), strict=True), 1):
         begin = len(line) - len(line.lstrip(" \t"))
         is_header = line.startswith("[", begin)
         if depth == 0 and blank.strip() and (is_header or "=" in blank):
-            path = _path(line[begin:].lstrip("[ \t"))
+            path = _parse_key(line[begin:].lstrip("[ \t"))
             table, path = (path, path) if is_header else (table, table + path)
             for end in range(1, len(path) + 1):
-                marks.setdefault(path[:end], (number, begin + 1))
+                positions.setdefault(path[:end], (number, begin + 1))
         if not (depth == 0 and is_header):
             depth = max(0, depth + sum(map(blank.count, "[{")) - sum(map(blank.count, "]}")))
-    return marks
+    return positions
 
 
-def _blanked(text: str) -> str:
-    """The same lines, with nothing in them that only looks like TOML."""
-    return _SKIPPED.sub(lambda found: "".join("\n" if each == "\n" else "_" for each in found[0]), text)
+def _blank_literals(text: str) -> str:
+    """Replace strings and comments with underscores and keep the lines."""
+    return _LITERALS_AND_COMMENTS.sub(lambda match: "".join("\n" if char == "\n" else "_" for char in match[0]), text)
 
 
-def _path(text: str) -> Path:
-    dotted = _DOTTED.match(text)
-    return tuple(_unquoted(word) for word in _WORDS.findall(dotted[0])) if dotted else ()
+def _parse_key(text: str) -> DocumentPath:
+    dotted = _DOTTED_KEY.match(text)
+    return tuple(_unquote(word) for word in _KEYS.findall(dotted[0])) if dotted else ()
 
 
-def _unquoted(word: str) -> str:
+def _unquote(word: str) -> str:
     try:
         return str(next(iter(tomllib.loads(f"{word} = 0"))))
     except tomllib.TOMLDecodeError:

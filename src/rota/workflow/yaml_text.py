@@ -1,96 +1,95 @@
-"""YAML, read from libyaml's events as version 1.2 means it: few words are special, and no key comes twice.
+"""YAML 1.2 parser on top of the events of libyaml. Few words are special, and duplicate keys are refused.
 
-The events alone are fast, and a loader of one's own is small: PyYAML's takes ten times as long, takes `no` for false,
-and the last of two jobs that are called the same.
+A loader of PyYAML takes ten times as long, reads `no` as false, and keeps the last of two jobs with the same name.
 """
 
 from __future__ import annotations
 
 import re
 
-from rota.workflow.fault import Fault, Mark, Path, Step
-from rota.workflow.scalar import Plain, plain
+from rota.workflow.fault import DocumentPath, Fault, PathPart, SourcePosition
+from rota.workflow.scalar import PlainScalar, make_scalar
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-DEEPEST = 100
-MOST_NODES = 2_000_000
-"""With every alias counted as what it stands for, so that a short text cannot become an endless one."""
+MAX_DEPTH = 100
+MAX_NODES = 2_000_000
+"""Maximum number of nodes with all aliases expanded, so that a short text cannot become a huge document."""
 
 _UNPRINTABLE = re.compile(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_TAGS = {"!", "tag:yaml.org,2002:str", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"}
-_SPECIAL_FIRST = frozenset("-+.0123456789~tTfFnN")
-_MERGE = "<<"
+_ALLOWED_TAGS = {"!", "tag:yaml.org,2002:str", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"}
+_SPECIAL_FIRST_CHARACTERS = frozenset("-+.0123456789~tTfFnN")
+_MERGE_KEY = "<<"
 
 
 class _Frame:
-    """A list or a map that is being read."""
+    """Unfinished list or map."""
 
-    __slots__ = ("anchor", "began", "is_map", "key", "merged", "value")
+    __slots__ = ("anchor", "first_node", "is_map", "key", "merged", "value")
 
-    def __init__(self, value: Any, *, is_map: bool, anchor: str | None, began: int) -> None:
+    def __init__(self, value: Any, *, is_map: bool, anchor: str | None, first_node: int) -> None:
         self.value = value
         self.is_map = is_map
         self.anchor = anchor
-        self.began = began
+        self.first_node = first_node
         self.key: str | None = None
-        """Of a map: what has been named and has no value yet."""
+        """Key of a map that has no value yet."""
         self.merged: list[Any] = []
 
     @property
-    def step(self) -> Step:
+    def path_part(self) -> PathPart:
         return (self.key or "") if self.is_map else len(self.value)
 
 
 class _Composer:
-    def __init__(self, marks: dict[Path, Mark] | None) -> None:
+    def __init__(self, positions: dict[DocumentPath, SourcePosition] | None) -> None:
         self.stack: list[_Frame] = []
-        self.whole: list[Any] = []
-        self._marks = marks
+        self.documents: list[Any] = []
+        self._positions = positions
         self._anchors: dict[str, tuple[Any, int]] = {}
         self._nodes = 0
 
     @property
-    def path(self) -> Path:
-        return tuple(frame.step for frame in self.stack if not frame.is_map or frame.key is not None)
+    def path(self) -> DocumentPath:
+        return tuple(frame.path_part for frame in self.stack if not frame.is_map or frame.key is not None)
 
-    def fault(self, message: str, event: Any) -> Fault:
+    def make_fault(self, message: str, event: Any) -> Fault:
         mark = event.start_mark
         return Fault(self.path, message, (mark.line + 1, mark.column + 1))
 
-    def scalar(self, event: Any) -> None:
+    def add_scalar(self, event: Any) -> None:
         value = event.value
         if event.tag is not None:
             self._refuse_tag(event)
-        elif not event.style and (not value or value[0] in _SPECIAL_FIRST):
-            value = plain(value)
+        elif not event.style and (not value or value[0] in _SPECIAL_FIRST_CHARACTERS):
+            value = make_scalar(value)
         frame = self.stack[-1] if self.stack else None
         if frame is not None and frame.is_map and frame.key is None:
-            self._name(frame, value, event)
+            self._set_key(frame, value, event)
             return
         self._count(1, event)
         self._add(value, event)
         if event.anchor is not None:
             self._anchors[event.anchor] = value, 1
 
-    def _name(self, frame: _Frame, key: str, event: Any) -> None:
-        frame.key = str(key) if type(key) is Plain else key
-        if frame.key == _MERGE and not event.style:
+    def _set_key(self, frame: _Frame, key: str, event: Any) -> None:
+        frame.key = str(key) if type(key) is PlainScalar else key
+        if frame.key == _MERGE_KEY and not event.style:
             return
-        if self._marks is not None:
-            self._marks.setdefault(self.path, (event.start_mark.line + 1, event.start_mark.column + 1))
+        if self._positions is not None:
+            self._positions.setdefault(self.path, (event.start_mark.line + 1, event.start_mark.column + 1))
         if key in frame.value:
             path, frame.key = self.path, None
-            first = (self._marks or {}).get(path)
-            where = f", first in line {first[0]}" if first is not None else ""
-            raise self.fault(f"{str(key)!r} stands here twice{where}; give each a name of its own", event)
-        frame.value[frame.key] = None  # keeps the order of the file
+            first = (self._positions or {}).get(path)
+            location = f", first in line {first[0]}" if first is not None else ""
+            raise self.make_fault(f"duplicate key {str(key)!r}{location}; use unique names", event)
+        frame.value[frame.key] = None  # reserves the position of the key in the order of the file
 
-    def begin(self, event: Any) -> None:
-        if self.whole:
-            raise self.fault("a second document begins here; a workflow is one document, without ---", event)
+    def start_document(self, event: Any) -> None:
+        if self.documents:
+            raise self.make_fault("a second document starts here; a workflow is one document without ---", event)
 
     def open_list(self, event: Any) -> None:
         self._open(event, [], is_map=False)
@@ -101,12 +100,12 @@ class _Composer:
     def _open(self, event: Any, value: Any, *, is_map: bool) -> None:
         self._refuse_tag(event)
         self._refuse_key(event)
-        if len(self.stack) >= DEEPEST:
-            raise Fault((), f"nested more than {DEEPEST} deep", self.fault("", event).mark)
+        if len(self.stack) >= MAX_DEPTH:
+            raise Fault((), f"nested more than {MAX_DEPTH} levels deep", self.make_fault("", event).position)
         self._count(1, event)
-        if self._marks is not None and self.stack and not self.stack[-1].is_map:
-            self._marks[self.path] = event.start_mark.line + 1, event.start_mark.column + 1
-        self.stack.append(_Frame(value, is_map=is_map, anchor=event.anchor, began=self._nodes))
+        if self._positions is not None and self.stack and not self.stack[-1].is_map:
+            self._positions[self.path] = event.start_mark.line + 1, event.start_mark.column + 1
+        self.stack.append(_Frame(value, is_map=is_map, anchor=event.anchor, first_node=self._nodes))
 
     def close(self, event: Any) -> None:
         frame = self.stack.pop()
@@ -114,28 +113,28 @@ class _Composer:
             for key, value in source.items():
                 frame.value.setdefault(key, value)
         if frame.anchor is not None:
-            self._anchors[frame.anchor] = frame.value, self._nodes - frame.began + 1
+            self._anchors[frame.anchor] = frame.value, self._nodes - frame.first_node + 1
         self._add(frame.value, event)
 
-    def alias(self, event: Any) -> None:
+    def add_alias(self, event: Any) -> None:
         self._refuse_key(event)
         if event.anchor not in self._anchors:
-            raise self.fault(f"no anchor &{event.anchor} stands whole above this alias", event)
+            raise self.make_fault(f"no complete anchor &{event.anchor} above this alias", event)
         value, size = self._anchors[event.anchor]
         self._count(size, event)
         self._add(value, event)
 
     def _add(self, value: Any, event: Any) -> None:
         if not self.stack:
-            self.whole.append(value)
+            self.documents.append(value)
             return
         frame = self.stack[-1]
         if not frame.is_map:
-            if self._marks is not None:
-                self._marks.setdefault(self.path, (event.start_mark.line + 1, event.start_mark.column + 1))
+            if self._positions is not None:
+                self._positions.setdefault(self.path, (event.start_mark.line + 1, event.start_mark.column + 1))
             frame.value.append(value)
             return
-        if frame.key == _MERGE and _MERGE not in frame.value:
+        if frame.key == _MERGE_KEY and _MERGE_KEY not in frame.value:
             self._merge(frame, value, event)
         else:
             frame.value[frame.key] = value
@@ -144,69 +143,71 @@ class _Composer:
     def _merge(self, frame: _Frame, value: Any, event: Any) -> None:
         sources = value if isinstance(value, list) else [value]
         if not all(isinstance(source, dict) for source in sources):
-            raise self.fault("<< takes in maps: write <<: *NAME, with &NAME at a map above", event)
+            raise self.make_fault("<< merges maps: write <<: *NAME, with the anchor &NAME at a map above", event)
         frame.merged += sources
         self._count(sum(len(source) for source in sources), event)
 
     def _count(self, nodes: int, event: Any) -> None:
         self._nodes += nodes
-        if self._nodes > MOST_NODES:
-            raise self.fault(f"with its aliases written out it has more than {MOST_NODES} values; use fewer", event)
+        if self._nodes > MAX_NODES:
+            raise self.make_fault(f"more than {MAX_NODES} values with all aliases expanded; use fewer", event)
 
     def _refuse_tag(self, event: Any) -> None:
-        if event.tag is not None and event.tag not in _TAGS:
+        if event.tag is not None and event.tag not in _ALLOWED_TAGS:
             shown = event.tag.replace("tag:yaml.org,2002:", "!!")
-            raise self.fault(f"the tag {shown} makes nothing here; leave it out, or put the value in quotes", event)
+            raise self.make_fault(f"the tag {shown} is not supported; remove it, or put the value in quotes", event)
 
     def _refuse_key(self, event: Any) -> None:
         if self.stack and self.stack[-1].is_map and self.stack[-1].key is None:
-            raise self.fault("a key is a word, not a list, a map or an alias", event)
+            raise self.make_fault("a key must be a word, not a list, a map or an alias", event)
 
 
-def compose(text: str, marks: dict[Path, Mark] | None = None) -> Any:
-    """The document as dicts, lists and scalars; with `marks`, where each of them stands goes there."""
+def compose(text: str, positions: dict[DocumentPath, SourcePosition] | None = None) -> Any:
+    """Return the document as dicts, lists and scalars, and add the position of each path to `positions`."""
     from yaml import YAMLError
 
-    composer = _Composer(marks)
+    composer = _Composer(positions)
     try:
-        _feed(composer, text)
+        _feed_events(composer, text)
     except YAMLError as error:
-        raise _syntax(text, error) from None
-    return composer.whole[0] if composer.whole else None
+        raise _make_syntax_fault(text, error) from None
+    return composer.documents[0] if composer.documents else None
 
 
-def _feed(composer: _Composer, text: str) -> None:
+def _feed_events(composer: _Composer, text: str) -> None:
     from yaml import events
     from yaml._yaml import CParser
 
-    take = {
-        events.ScalarEvent: composer.scalar,
+    find_handler = {
+        events.ScalarEvent: composer.add_scalar,
         events.SequenceStartEvent: composer.open_list,
         events.MappingStartEvent: composer.open_map,
         events.SequenceEndEvent: composer.close,
         events.MappingEndEvent: composer.close,
-        events.AliasEvent: composer.alias,
-        events.DocumentStartEvent: composer.begin,
+        events.AliasEvent: composer.add_alias,
+        events.DocumentStartEvent: composer.start_document,
     }.get
     parser = CParser(text)
     next_event = parser.get_event
     while (event := next_event()) is not None:
-        handle = take(type(event))
+        handle = find_handler(type(event))
         if handle is not None:
             handle(event)
 
 
-def _syntax(text: str, error: Any) -> Fault:
+def _make_syntax_fault(text: str, error: Any) -> Fault:
     mark = getattr(error, "problem_mark", None)
     if mark is None:
-        bad = _UNPRINTABLE.search(text)
-        if bad is None:
+        match = _UNPRINTABLE.search(text)
+        if match is None:
             return Fault((), f"not YAML: {error}")
-        line = text.count("\n", 0, bad.start()) + 1
-        column = bad.start() - text.rfind("\n", 0, bad.start())
-        return Fault((), f"the character U+{ord(bad[0]):04X} cannot stand in YAML; remove it", (line, column))
-    began = error.context_mark
+        line = text.count("\n", 0, match.start()) + 1
+        column = match.start() - text.rfind("\n", 0, match.start())
+        return Fault((), f"the character U+{ord(match[0]):04X} is not allowed in YAML; remove it", (line, column))
+    start_mark = error.context_mark
     context = error.context or ""
-    since = f", begun in line {began.line + 1}" if began is not None and began.line != mark.line else ""
-    said = f"{error.problem} ({context}{since})" if context else error.problem
-    return Fault((), f"not YAML: {said}", (mark.line + 1, mark.column + 1))
+    start = (
+        f", started in line {start_mark.line + 1}" if start_mark is not None and start_mark.line != mark.line else ""
+    )
+    problem = f"{error.problem} ({context}{start})" if context else error.problem
+    return Fault((), f"not YAML: {problem}", (mark.line + 1, mark.column + 1))

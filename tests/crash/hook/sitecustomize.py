@@ -1,4 +1,4 @@
-"""Python imports this at its start where this folder is on `PYTHONPATH`: schedulers and supervisors become killable."""
+"""Startup hook of Python when this folder is on `PYTHONPATH`: makes schedulers and supervisors killable."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import sys
 import traceback
 
 if "serve" in sys.orig_argv or "rota.executor.supervisor" in sys.orig_argv:
-    from crash import strike
+    from crash import killer
 
     try:
-        strike.put_up("scheduler" if "serve" in sys.orig_argv else "supervisor")
-    except Exception:  # noqa: BLE001 - a place that is gone; Python would say so in one line and go on
+        killer.install("scheduler" if "serve" in sys.orig_argv else "supervisor")
+    except Exception:  # noqa: BLE001 - a missing function; Python itself would print one line and continue
         traceback.print_exc()
         os._exit(1)

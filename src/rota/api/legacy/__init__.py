@@ -1,5 +1,5 @@
-"""The endpoints that were there before `/api`, on the same commands and views (CON-004). `docs/migration.md` has the
-table from old to new."""
+"""Legacy endpoints, on the same commands and views as those in `/api` (CON-004). The table in
+`docs/how-to/migrate-from-legacy-endpoints.md` has their replacements."""
 
 from __future__ import annotations
 

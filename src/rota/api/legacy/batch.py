@@ -1,4 +1,4 @@
-"""`/jobs/batch`: what is a group now."""
+"""`/jobs/batch`: the legacy endpoints of groups."""
 
 from __future__ import annotations
 
@@ -7,84 +7,119 @@ from functools import partial
 import msgspec
 from starlette.responses import Response
 
-from rota.api.deprecation import deprecated
-from rota.api.endpoint import Call, Nothing, Reply
-from rota.api.example import SUBMITTED
-from rota.api.legacy.wanted import BatchTrigger, as_sent, group_id_of, read_batch, submissions_of
-from rota.api.problem import problem
-from rota.api.submit import SeenMany, put_off, submit_many, warned
-from rota.command.backpressure import Deferred
-from rota.command.submission import GroupWanted
-from rota.command.submit import AlreadyActive
+from rota.api.deprecation import deprecated_endpoint
+from rota.api.endpoint import Invocation, JsonReply, NoQuery
+from rota.api.example import SUBMITTED_AT
+from rota.api.legacy.request import (
+    LegacyBatchRequest,
+    parse_batch,
+    parse_legacy_group_id,
+    report_sent_paths,
+    to_submissions,
+)
+from rota.api.problem import problem_response
+from rota.api.submit import RenderedBatch, deferred_response, submit_many, warning_and_depth
+from rota.command.backpressure import DeferredSubmit
+from rota.command.submission import GroupRequest
+from rota.command.submit import DuplicateSubmit
 from rota.errors import Conflict
-from rota.ids import GroupId, parse_job, show_group, show_job
+from rota.ids import GroupId, format_group_id, format_job_id, parse_job_id
 from rota.store.session import Reader
 from rota.view import group as group_view
 from rota.view import job as job_view
-from rota.view.job import Sight
-from rota.wire.legacy import LegacyBatch, LegacyBatchMade, LegacyMember, legacy_batch
+from rota.view.job import ViewContext
+from rota.wire.legacy import LegacyBatch, LegacyBatchJob, LegacyBatchTriggerResult, render_legacy_batch
 
-_GROUP = GroupWanted(mode="parallel", on_failure="continue")
-"""The jobs of a batch had nothing to do with each other."""
+_GROUP = GroupRequest(mode="parallel", on_failure="continue")
+"""Group of a batch, whose jobs do not depend on each other."""
 
 
-def _tell(seen: SeenMany) -> Reply[LegacyBatchMade] | Response:
-    told, delayed = seen
-    if isinstance(told, Deferred):
-        return put_off(told, batch_id=None, job_ids=[])
-    if isinstance(told, AlreadyActive) or told.group is None:
-        active = ", ".join(show_job(job) for job in told.jobs)
-        return problem(Conflict.code, 409, f"jobs of the batch are active already: {active}; nothing was added")
-    jobs = [show_job(job) for job in told.jobs]
-    warning, _ = warned(told, delayed)
+def _batch_reply(rendered: RenderedBatch) -> JsonReply[LegacyBatchTriggerResult] | Response:
+    result, delayed = rendered
+    if isinstance(result, DeferredSubmit):
+        return deferred_response(result, batch_id=None, job_ids=[])
+    if isinstance(result, DuplicateSubmit) or result.created_group is None:
+        active = ", ".join(format_job_id(job) for job in result.jobs)
+        return problem_response(
+            Conflict.code, 409, f"jobs of the batch are already active: {active}; nothing was added"
+        )
+    jobs = [format_job_id(job) for job in result.jobs]
+    warning, _ = warning_and_depth(result, delayed)
     message = f"{len(jobs)} jobs are in the queue" + ("" if warning is None else f"; {warning}")
-    made = LegacyBatchMade(
-        batch_id=show_group(told.group), job_ids=jobs, job_count=len(jobs), status="queued", message=message
+    body = LegacyBatchTriggerResult(
+        batch_id=format_group_id(result.created_group),
+        job_ids=jobs,
+        job_count=len(jobs),
+        status="queued",
+        message=message,
     )
-    return Reply(made, 202)
+    return JsonReply(body, 202)
 
 
-async def legacy_trigger_batch(call: Call[Nothing, BatchTrigger]) -> Reply[LegacyBatchMade] | Response:
-    """Run several templates as a batch, all or none. Its jobs are members of a parallel group, and go on when one
-    of them fails. Ask `POST /api/jobs/batch` with a `group` instead."""
+async def legacy_trigger_batch(
+    call: Invocation[NoQuery, LegacyBatchRequest],
+) -> JsonReply[LegacyBatchTriggerResult] | Response:
+    """Run several templates as a batch, all or none. The jobs are members of a parallel group, and continue when one of
+    them fails. Use `POST /api/jobs/batch` with a `group` instead."""
     context = call.context
-    asked = read_batch(call.body)
-    with as_sent(msgspec.structs.asdict(call.body)):
-        members = await context.look(partial(submissions_of, members=asked))
-        return await submit_many(call, members, _tell, around=context.around, group=_GROUP, is_legacy=True)
+    members = parse_batch(call.body)
+    with report_sent_paths(msgspec.structs.asdict(call.body)):
+        submissions = await context.read(partial(to_submissions, members=members))
+        return await submit_many(
+            call,
+            submissions,
+            _batch_reply,
+            default_environment=context.default_environment,
+            group=_GROUP,
+            is_legacy=True,
+        )
 
 
-def _show(reader: Reader, *, group: GroupId, sight: Sight) -> LegacyBatch:
-    form = group_view.show(reader, show_group(group))
-    jobs = reader.jobs([parse_job(job) for job in form.jobs or ()])
-    return legacy_batch(form, job_view.forms(reader, jobs, sight))
+def _render_batch(reader: Reader, *, group: GroupId, view_context: ViewContext) -> LegacyBatch:
+    batch = group_view.show(reader, format_group_id(group))
+    jobs = reader.jobs([parse_job_id(job) for job in batch.jobs or ()])
+    return render_legacy_batch(batch, job_view.render_jobs(reader, jobs, view_context))
 
 
-async def legacy_get_batch(call: Call[Nothing, None]) -> Reply[LegacyBatch]:
-    """Say how a batch stands, and each of its jobs. Ask `GET /api/job-groups/{group}` instead."""
-    context, group = call.context, call.place("batch_id", group_id_of)
-    return Reply(await context.look(partial(_show, group=group, sight=context.sight())))
+async def legacy_get_batch(call: Invocation[NoQuery, None]) -> JsonReply[LegacyBatch]:
+    """Show the status of a batch and of its jobs. Use `GET /api/job-groups/{group}` instead."""
+    context, group = call.context, call.path_parameter("batch_id", parse_legacy_group_id)
+    return JsonReply(await context.read(partial(_render_batch, group=group, view_context=context.view_context())))
 
 
-_MADE = LegacyBatchMade(
+_CREATED_EXAMPLE = LegacyBatchTriggerResult(
     batch_id="group-3", job_ids=["job-25", "job-26"], job_count=2, status="queued", message="2 jobs are in the queue"
 )
-_BATCH = LegacyBatch(
-    batch_id="group-3", status="running", total_jobs=2, completed_jobs=1, succeeded_jobs=1, failed_jobs=0,
-    running_jobs=1, queued_jobs=0, created_at=SUBMITTED, finished_at=None,
+_BATCH_EXAMPLE = LegacyBatch(
+    batch_id="group-3",
+    status="running",
+    total_jobs=2,
+    completed_jobs=1,
+    succeeded_jobs=1,
+    failed_jobs=0,
+    running_jobs=1,
+    queued_jobs=0,
+    created_at=SUBMITTED_AT,
+    finished_at=None,
     jobs=[
-        LegacyMember(job_id="job-25", type="research", status="succeeded", error=None),
-        LegacyMember(job_id="job-26", type="story", status="running", error=None),
+        LegacyBatchJob(job_id="job-25", type="research", status="succeeded", error=None),
+        LegacyBatchJob(job_id="job-26", type="story", status="running", error=None),
     ],
-)  # fmt: skip
+)
 
 ENDPOINTS = [
-    deprecated(
-        "POST", "/jobs/batch/trigger", legacy_trigger_batch, "/api/jobs/batch", statuses=(202,),
-        refuses=(404, 409, 429), is_keyed=True, shows=_MADE,
-        sends={"jobs": [{"type": "research", "topic": "lighthouses"}, {"type": "story", "chapter": 7}]},
+    deprecated_endpoint(
+        "POST",
+        "/jobs/batch/trigger",
+        legacy_trigger_batch,
+        "/api/jobs/batch",
+        statuses=(202,),
+        errors=(404, 409, 429),
+        accepts_key=True,
+        response_example=_CREATED_EXAMPLE,
+        request_example={"jobs": [{"type": "research", "topic": "lighthouses"}, {"type": "story", "chapter": 7}]},
     ),
-    deprecated(
-        "GET", "/jobs/batch/{batch_id}", legacy_get_batch, "/api/job-groups/{batch_id}", shows=_BATCH,
+    deprecated_endpoint(
+        "GET", "/jobs/batch/{batch_id}", legacy_get_batch, "/api/job-groups/{batch_id}", response_example=_BATCH_EXAMPLE
     ),
-]  # fmt: skip
+]

@@ -1,4 +1,4 @@
-"""`/scheduler`: start and stop are resume and pause of everything. No request ends the process: who started it does."""
+"""`/scheduler`: `start` and `stop` resume and pause everything. No legacy endpoint ends the process."""
 
 from __future__ import annotations
 
@@ -10,108 +10,122 @@ import msgspec
 from msgspec import Meta
 
 from rota.api.context import Context
-from rota.api.deprecation import deprecated
-from rota.api.endpoint import Call, Nothing, Reply
+from rota.api.deprecation import deprecated_endpoint
+from rota.api.endpoint import Invocation, JsonReply, NoQuery
 from rota.command import control
 from rota.core.status import WAITING, Status
-from rota.ids import JobId, show_job
-from rota.names import GLOBAL
+from rota.ids import JobId, format_job_id
+from rota.naming import GLOBAL
 from rota.store.session import Reader
-from rota.view.job import Sight
-from rota.wire.legacy import LegacyScheduler, LegacyStarted, LegacyStats, LegacyTold
+from rota.view.job import ViewContext
+from rota.wire.legacy import LegacyScheduler, LegacyStartResult, LegacyStats, LegacyStopResult
 
-_BREATH = 0.1
-"""Seconds between two looks at what runs, however much happens."""
+_MIN_READ_INTERVAL = 0.1
+"""Minimum seconds between two reads of the running jobs."""
 
 
-class LegacyStart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a start can be sent."""
+class LegacyStartRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of a start."""
 
     run_recovery: bool = True
-    """Taken, and of no effect: what a crash left behind is recovered when Rota itself starts."""
+    """Accepted, but without effect: Rota recovers from a crash when it starts."""
 
 
-class LegacyStop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How to stop."""
+class LegacyStopRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of a stop."""
 
     timeout: Annotated[float, Meta(ge=1, le=300)] | None = None
-    """Wait so many seconds for what runs to end; without it, the answer comes at once."""
+    """Maximum seconds to wait for running jobs to end. By default, the response does not wait."""
 
 
-async def legacy_start_scheduler(call: Call[Nothing, LegacyStart | None]) -> Reply[LegacyStarted]:
-    """Go on starting jobs, after a stop. Ask `POST /api/scheduler/resume` instead."""
+async def legacy_start_scheduler(call: Invocation[NoQuery, LegacyStartRequest | None]) -> JsonReply[LegacyStartResult]:
+    """Start jobs again after a stop. Use `POST /api/scheduler/resume` instead."""
     context = call.context
-    told = await context.perform(partial(control.resume, scope=GLOBAL, actor=context.actor))
-    await context.control.look_at_hold_file()
-    held = context.sight().holds.file
-    message = "the scheduler starts jobs again" if told.result else "the scheduler was not stopped"
-    return Reply(LegacyStarted(success=held is None, message=message if held is None else f"held: {held}"))
+    result = await context.run_in_turn(partial(control.resume, scope=GLOBAL, actor=context.actor))
+    await context.control.check_hold_file()
+    held = context.view_context().holds.hold_text
+    message = "the scheduler starts jobs again" if result.has_changed else "the scheduler was not stopped"
+    return JsonReply(LegacyStartResult(success=held is None, message=message if held is None else f"held: {held}"))
 
 
-async def legacy_stop_scheduler(call: Call[Nothing, LegacyStop | None]) -> Reply[LegacyTold]:
-    """Start no more jobs. What runs is left to end by itself, and the queue stays as it is. Ask
-    `POST /api/scheduler/pause` instead."""
+async def legacy_stop_scheduler(call: Invocation[NoQuery, LegacyStopRequest | None]) -> JsonReply[LegacyStopResult]:
+    """Start no more jobs. Running jobs continue, and the queue does not change. Use `POST /api/scheduler/pause`
+    instead."""
     context = call.context
-    told = await context.perform(partial(control.pause, scope=GLOBAL, actor=context.actor))
-    running = await _running(context, None if call.body is None else call.body.timeout)
-    message = "the scheduler starts no more jobs" if told.result else "the scheduler was stopped already"
-    names = ", ".join(show_job(job) for job in running)
-    return Reply(LegacyTold(success=True, message=f"{message}; still running: {names}" if names else message))
+    result = await context.run_in_turn(partial(control.pause, scope=GLOBAL, actor=context.actor))
+    running = await _wait_for_running(context, None if call.body is None else call.body.timeout)
+    message = "the scheduler starts no more jobs" if result.has_changed else "the scheduler was stopped already"
+    names = ", ".join(format_job_id(job) for job in running)
+    return JsonReply(LegacyStopResult(success=True, message=f"{message}; still running: {names}" if names else message))
 
 
-async def _running(context: Context, seconds: float | None) -> Sequence[JobId]:
-    """What still runs, when nothing does or when the time is over."""
+async def _wait_for_running(context: Context, seconds: float | None) -> Sequence[JobId]:
+    """Return the jobs that still run, once there are none or the time is over."""
 
-    def look(reader: Reader) -> list[JobId]:
+    def read_running(reader: Reader) -> list[JobId]:
         return reader.running_jobs()
 
     if seconds is None:
-        return await context.look(look)
-    return await context.hub.until(
-        None, seconds, lambda: context.look(look), lambda running: not running, breath=_BREATH
-    )  # fmt: skip
+        return await context.read(read_running)
+    return await context.hub.wait_until(
+        None, seconds, lambda: context.read(read_running), lambda running: not running, min_interval=_MIN_READ_INTERVAL
+    )
 
 
-def _status(reader: Reader, *, sight: Sight) -> LegacyScheduler:
-    counts = reader.counts()
-    pauses = reader.pauses(holds=sight.holds)
+def _render_status(reader: Reader, *, view_context: ViewContext) -> LegacyScheduler:
+    counts = reader.status_counts()
+    pauses = reader.pauses(holds=view_context.holds)
     running = reader.running_jobs()
     ended = {status: counts.get(status, 0) for status in (Status.COMPLETED, Status.FAILED, Status.SKIPPED)}
     return LegacyScheduler(
-        scheduler_running=GLOBAL not in pauses.scopes and pauses.held is None,
-        current_job_id=show_job(running[0]) if running else None,
+        scheduler_running=GLOBAL not in pauses.scopes and pauses.hold_text is None,
+        current_job_id=format_job_id(running[0]) if running else None,
         queue_length=sum(counts.get(status, 0) for status in WAITING),
         cumulative_stats=LegacyStats(
+            # Without cancelled runs.
             total_executed=sum(ended.values()),
             succeeded=ended[Status.COMPLETED],
             failed=ended[Status.FAILED],
             cancelled=counts.get(Status.CANCELLED, 0),
             skipped=ended[Status.SKIPPED],
         ),
-        has_active_reservation=bool(reader.open_slots()),
+        has_active_reservation=bool(reader.open_reservations()),
     )
 
 
-async def legacy_get_scheduler(call: Call[Nothing, None]) -> Reply[LegacyScheduler]:
-    """Say whether jobs are started, which one runs and how many wait. Ask `GET /api/scheduler` instead."""
+async def legacy_get_scheduler(call: Invocation[NoQuery, None]) -> JsonReply[LegacyScheduler]:
+    """Show whether jobs start, which job runs and how many wait. Use `GET /api/scheduler` instead."""
     context = call.context
-    await context.control.look_at_hold_file()
-    return Reply(await context.look(partial(_status, sight=context.sight())))
+    await context.control.check_hold_file()
+    return JsonReply(await context.read(partial(_render_status, view_context=context.view_context())))
 
 
-_STATUS = LegacyScheduler(
-    scheduler_running=True, current_job_id="job-24", queue_length=3, has_active_reservation=False,
+_STATUS_EXAMPLE = LegacyScheduler(
+    scheduler_running=True,
+    current_job_id="job-24",
+    queue_length=3,
+    has_active_reservation=False,
     cumulative_stats=LegacyStats(total_executed=20, succeeded=18, failed=1, cancelled=2, skipped=1),
-)  # fmt: skip
+)
 
 ENDPOINTS = [
-    deprecated(
-        "POST", "/scheduler/start", legacy_start_scheduler, "/api/scheduler/resume", sends={"run_recovery": True},
-        shows=LegacyStarted(success=True, message="the scheduler starts jobs again"),
+    deprecated_endpoint(
+        "POST",
+        "/scheduler/start",
+        legacy_start_scheduler,
+        "/api/scheduler/resume",
+        request_example={"run_recovery": True},
+        response_example=LegacyStartResult(success=True, message="the scheduler starts jobs again"),
     ),
-    deprecated(
-        "POST", "/scheduler/stop", legacy_stop_scheduler, "/api/scheduler/pause", sends={"timeout": 30},
-        shows=LegacyTold(success=True, message="the scheduler starts no more jobs"),
+    deprecated_endpoint(
+        "POST",
+        "/scheduler/stop",
+        legacy_stop_scheduler,
+        "/api/scheduler/pause",
+        request_example={"timeout": 30},
+        response_example=LegacyStopResult(success=True, message="the scheduler starts no more jobs"),
     ),
-    deprecated("GET", "/scheduler/status", legacy_get_scheduler, "/api/scheduler", shows=_STATUS),
-]  # fmt: skip
+    deprecated_endpoint(
+        "GET", "/scheduler/status", legacy_get_scheduler, "/api/scheduler", response_example=_STATUS_EXAMPLE
+    ),
+]

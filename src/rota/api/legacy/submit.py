@@ -1,4 +1,4 @@
-"""`POST /jobs` and `POST /jobs/{type}/trigger`: a job, by the names that it had before."""
+"""`POST /jobs` and `POST /jobs/{type}/trigger`: submits with legacy field names."""
 
 from __future__ import annotations
 
@@ -8,78 +8,93 @@ import msgspec
 from starlette.responses import Response
 
 from rota.api.context import Context
-from rota.api.deprecation import deprecated
-from rota.api.endpoint import Call, Nothing, Reply
+from rota.api.deprecation import deprecated_endpoint
+from rota.api.endpoint import Invocation, JsonReply, NoQuery
 from rota.api.example import JOB
-from rota.api.legacy.wanted import LegacySubmission, Trigger, as_sent, read_flat, submission_of
-from rota.api.problem import Json
-from rota.api.submit import ALONE, Seen, put_off, submit_one, warned
-from rota.command.backpressure import Deferred
+from rota.api.legacy.request import LegacySubmission, LegacyTrigger, parse_flat_job, report_sent_paths, to_submission
+from rota.api.problem import JsonResponse
+from rota.api.submit import SINGLE_JOB_PATHS, RenderedSubmit, deferred_response, submit_one, warning_and_depth
+from rota.command.backpressure import DeferredSubmit
 from rota.command.submission import Submission
-from rota.command.submit import Submitted
+from rota.command.submit import AcceptedSubmit
 from rota.core.status import Status
-from rota.wire.legacy import OLDER, LegacyMade, LegacyTriggered, fields_of
+from rota.wire.legacy import LOWERCASE_STATUSES, LegacySubmitResult, LegacyTriggerResult, legacy_job_fields
 
 
-def _tell_made(seen: Seen) -> Reply[LegacyMade] | Response:
-    told, form, delayed = seen
-    if isinstance(told, Deferred) or form is None:
-        assert isinstance(told, Deferred)  # noqa: S101 - all else has a job to show
-        return put_off(told, job=None)
-    if not isinstance(told, Submitted):
-        # Nothing was done: it may come again.
-        return Json(LegacyMade(**fields_of(form), result="already_active", warning=None))
-    warning, _ = warned(told, delayed)
-    return Reply(LegacyMade(**fields_of(form), result="submitted", warning=warning), 201)
+def _created_reply(rendered: RenderedSubmit) -> JsonReply[LegacySubmitResult] | Response:
+    result, job, delayed = rendered
+    if isinstance(result, DeferredSubmit) or job is None:
+        assert isinstance(result, DeferredSubmit)  # noqa: S101 - every other outcome has a job
+        return deferred_response(result, job=None)
+    if not isinstance(result, AcceptedSubmit):
+        # Not a JsonReply, which would be stored for the key: nothing was done, so a repeat may succeed.
+        return JsonResponse(LegacySubmitResult(**legacy_job_fields(job), result="already_active", warning=None))
+    warning, _ = warning_and_depth(result, delayed)
+    return JsonReply(LegacySubmitResult(**legacy_job_fields(job), result="submitted", warning=warning), 201)
 
 
-async def legacy_create_job(call: Call[Nothing, LegacySubmission]) -> Reply[LegacyMade] | Response:
-    """Submit a job, by its type or by a command. A type stands for the template of that name, or for the one that makes
-    jobs of that type. Jobs made here are retried three times unless they say otherwise. Ask
-    `POST /api/jobs` instead."""
-    with as_sent(msgspec.structs.asdict(call.body)):
-        wanted = await _look_up(call.context, call.body)
-        return await submit_one(call, wanted, _tell_made, is_legacy=True)
+async def legacy_create_job(call: Invocation[NoQuery, LegacySubmission]) -> JsonReply[LegacySubmitResult] | Response:
+    """Submit a job by its type or by a command. A type selects the template with this name, or the one that creates
+    jobs of this type. Jobs are retried three times unless the request says otherwise. Use `POST /api/jobs` instead."""
+    with report_sent_paths(msgspec.structs.asdict(call.body)):
+        submission = await _resolve_submission(call.context, call.body)
+        return await submit_one(call, submission, _created_reply, is_legacy=True)
 
 
-def _tell_triggered(seen: Seen) -> Reply[LegacyTriggered] | Response:
-    told, form, delayed = seen
-    if isinstance(told, Deferred) or form is None:
-        assert isinstance(told, Deferred)  # noqa: S101 - all else has a job to show
-        return put_off(told, job_id=None)
-    status = OLDER[Status(form.status)]
-    if not isinstance(told, Submitted):
-        message = f"{form.id} is active already; nothing was added"
-        return Json(LegacyTriggered(job_id=form.id, type=form.type, status=status, message=message), 202)
-    warning, _ = warned(told, delayed)
-    message = f"{form.id} is in the queue" + ("" if warning is None else f"; {warning}")
-    return Reply(LegacyTriggered(job_id=form.id, type=form.type, status=status, message=message), 202)
+def _triggered_reply(rendered: RenderedSubmit) -> JsonReply[LegacyTriggerResult] | Response:
+    result, job, delayed = rendered
+    if isinstance(result, DeferredSubmit) or job is None:
+        assert isinstance(result, DeferredSubmit)  # noqa: S101 - every other outcome has a job
+        return deferred_response(result, job_id=None)
+    status = LOWERCASE_STATUSES[Status(job.status)]
+    if not isinstance(result, AcceptedSubmit):
+        message = f"{job.id} is already active; nothing was added"
+        return JsonResponse(LegacyTriggerResult(job_id=job.id, type=job.type, status=status, message=message), 202)
+    warning, _ = warning_and_depth(result, delayed)
+    message = f"{job.id} is in the queue" + ("" if warning is None else f"; {warning}")
+    return JsonReply(LegacyTriggerResult(job_id=job.id, type=job.type, status=status, message=message), 202)
 
 
-async def legacy_trigger(call: Call[Nothing, Trigger | None]) -> Reply[LegacyTriggered] | Response:
-    """Run the template that a type stands for. What the body has are its params, but for a few fields of the job. Ask
-    `POST /api/jobs` with the template's name instead."""
-    asked = read_flat(call.body or {}, called=call.path["type"])
-    with as_sent(call.body or {}):
-        wanted = await _look_up(call.context, asked)
-        return await submit_one(call, wanted, _tell_triggered, is_legacy=True)
+async def legacy_trigger(call: Invocation[NoQuery, LegacyTrigger | None]) -> JsonReply[LegacyTriggerResult] | Response:
+    """Run the template that a type selects. The body has its params, and some fields of the job. Use `POST /api/jobs`
+    with the template's name instead."""
+    request = parse_flat_job(call.body or {}, path_type=call.path_values["type"])
+    with report_sent_paths(call.body or {}):
+        submission = await _resolve_submission(call.context, request)
+        return await submit_one(call, submission, _triggered_reply, is_legacy=True)
 
 
-async def _look_up(context: Context, wanted: LegacySubmission) -> Submission:
-    with ALONE:
-        return await context.look(partial(submission_of, wanted=wanted))
+async def _resolve_submission(context: Context, request: LegacySubmission) -> Submission:
+    with SINGLE_JOB_PATHS:
+        return await context.read(partial(to_submission, request=request))
 
 
-_MADE = LegacyMade(**fields_of(JOB), result="submitted", warning=None)
-_TRIGGERED = LegacyTriggered(job_id="job-25", type="story", status="queued", message="job-25 is in the queue")
+_CREATED_EXAMPLE = LegacySubmitResult(**legacy_job_fields(JOB), result="submitted", warning=None)
+_TRIGGERED_EXAMPLE = LegacyTriggerResult(
+    job_id="job-25", type="story", status="queued", message="job-25 is in the queue"
+)
 
 ENDPOINTS = [
-    deprecated(
-        "POST", "/jobs", legacy_create_job, "/api/jobs", statuses=(201, 200), refuses=(404, 409, 429), is_keyed=True,
-        sends={"type": "story", "params": {"chapter": 7}, "priority": 10}, shows=_MADE,
+    deprecated_endpoint(
+        "POST",
+        "/jobs",
+        legacy_create_job,
+        "/api/jobs",
+        statuses=(201, 200),
+        errors=(404, 409, 429),
+        accepts_key=True,
+        request_example={"type": "story", "params": {"chapter": 7}, "priority": 10},
+        response_example=_CREATED_EXAMPLE,
     ),
-    deprecated(
-        "POST", "/jobs/{type}/trigger", legacy_trigger, "/api/jobs", statuses=(202,), refuses=(409, 429), is_keyed=True,
-        sends={"chapter": 7}, shows=_TRIGGERED,
+    deprecated_endpoint(
+        "POST",
+        "/jobs/{type}/trigger",
+        legacy_trigger,
+        "/api/jobs",
+        statuses=(202,),
+        errors=(409, 429),
+        accepts_key=True,
+        request_example={"chapter": 7},
+        response_example=_TRIGGERED_EXAMPLE,
     ),
-]  # fmt: skip
+]

@@ -1,6 +1,6 @@
-"""The OpenAPI 3.1 document, made from the endpoints.
+"""OpenAPI 3.1 document, generated from the endpoints.
 
-Schemas come from the same types that decode requests and encode answers, what a field is for from its docstring, and
-what an endpoint is for from its handler's. `docs/openapi.json` is this document as of the last change, so that a change
-of the API is seen: `make openapi` writes it.
+Schemas come from the types that decode requests and encode responses, descriptions of fields from their docstrings, and
+descriptions of operations from the docstrings of the handlers. `docs/openapi.json` has the document, so that a change
+of the API is visible in its diff: `make openapi` writes it.
 """

@@ -1,4 +1,4 @@
-"""`python -m rota.api.openapi DIRECTORY`: write openapi.json there, and the table in problems.md."""
+"""`python -m rota.api.openapi DIRECTORY`: write openapi.json and the table of reference/problems.md there."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 from rota.api.app import ENDPOINTS
-from rota.api.openapi.document import document, problem_rows, written
+from rota.api.openapi.document import build_document, render_document, render_problem_rows
 
 directory = Path(sys.argv[1])
-(directory / "openapi.json").write_text(written(document(ENDPOINTS)))
-page = directory / "problems.md"
+(directory / "openapi.json").write_text(render_document(build_document(ENDPOINTS)))
+page = directory / "reference" / "problems.md"
 head, rule, _ = page.read_text().partition("|---|---|---|---|---|---|\n")
-page.write_text(f"{head}{rule}{problem_rows()}")
+page.write_text(f"{head}{rule}{render_problem_rows()}")

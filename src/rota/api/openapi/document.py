@@ -1,4 +1,4 @@
-"""The whole document."""
+"""The complete OpenAPI document."""
 
 from __future__ import annotations
 
@@ -8,83 +8,83 @@ from typing import Any
 
 from rota import __version__
 from rota.api.endpoint import Endpoint
-from rota.api.openapi.operation import KEY, REPLAYED, operation
-from rota.api.openapi.refusal import HEADERS, response, responses_of
+from rota.api.openapi.operation import KEY_PARAMETER, REPLAYED_HEADER, build_operation
+from rota.api.openapi.refusal import HEADERS, build_response, shared_responses
 from rota.api.openapi.schema import Schemas
 from rota.api.openapi.tag import TAGS, tag_of
 from rota.errors import RotaError
-from rota.wire.problem import meanings
+from rota.wire.problem import list_problem_kinds
 
-_ABOUT = """Rota is a durable, explainable scheduler for AI agents, LLM pipelines and any other command.
+_DESCRIPTION = """Rota is a durable, explainable scheduler for AI agents, LLM pipelines and any other command.
 
-It listens on the socket `rota.sock` in its home, which is trusted by its file mode, and on TCP, where each request
-needs the home's token. Both speak the same HTTP.
+It listens on the socket `rota.sock` in its home, which is protected by its file mode, and on TCP, where each request
+needs the token of the home. Both provide the same HTTP API.
 
-- Times are RFC 3339 in UTC, durations are written `300ms`, `1.5s`, `2m30s`.
-- A refusal is a problem by RFC 9457; `GET /problems` explains each kind.
-- Lists come in pages: `next` of one is the `cursor` of the one after.
-- Unknown fields of a body and unknown names in a query are refused. Answers may get new fields: pass over what you do
-  not know."""
+- Times are in UTC in the format of RFC 3339. Durations are written as `300ms`, `1.5s` or `2m30s`.
+- A refusal is a problem document (RFC 9457). `GET /problems` explains each kind.
+- Lists have pages: the `next` of a page is the `cursor` of the following page.
+- Unknown fields of a body and unknown query parameters are refused. Responses can get new fields, so a client ignores
+  unknown ones."""
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
-def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+def build_document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     schemas = Schemas(endpoints)
-    listed = sorted(endpoints, key=_place)
+    listed = sorted(endpoints, key=_sort_key)
     paths: dict[str, dict[str, Any]] = {}
     refusals: dict[str, list[type[RotaError]]] = {}
     for endpoint in listed:
-        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = operation(endpoint, schemas)
-        refusals |= dict(responses_of(endpoint).values())
-    tags = {tag for path in paths.values() for one in path.values() for tag in one["tags"]}
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = build_operation(endpoint, schemas)
+        refusals |= dict(shared_responses(endpoint).values())
+    tags = {tag for operations in paths.values() for operation in operations.values() for tag in operation["tags"]}
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "Rota",
             "version": __version__,
             "summary": "A durable, explainable scheduler for AI agents' work.",
-            "description": _ABOUT,
+            "description": _DESCRIPTION,
             "license": {"name": "Apache 2.0", "identifier": "Apache-2.0"},
         },
-        "servers": [{"url": "/", "description": "Where this document comes from."}],
+        "servers": [{"url": "/", "description": "Server of this document."}],
         "security": [{"token": []}, {"key": []}],
         "tags": [{"name": tag.name, "description": tag.description} for tag in TAGS if tag.name in tags],
         "paths": paths,
         "components": {
             "schemas": schemas.components,
-            "responses": {name: response(kinds) for name, kinds in sorted(refusals.items())},
-            "parameters": {"Idempotency-Key": KEY},
-            "headers": {**HEADERS, "Idempotent-Replayed": REPLAYED},
+            "responses": {name: build_response(kinds) for name, kinds in sorted(refusals.items())},
+            "parameters": {"Idempotency-Key": KEY_PARAMETER},
+            "headers": {**HEADERS, "Idempotent-Replayed": REPLAYED_HEADER},
             "securitySchemes": {
                 "token": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "The home's token, on TCP; `rota token` shows it. On the socket none is needed.",
+                    "description": "Token of the home, required over TCP; `rota token` prints it.",
                 },
                 "key": {
                     "type": "apiKey",
                     "in": "header",
                     "name": "X-API-Key",
-                    "description": "The same token, for clients that cannot send the other header.",
+                    "description": "The same token, for clients that cannot send the `Authorization` header.",
                 },
             },
         },
     }
 
 
-def _place(endpoint: Endpoint) -> tuple[int, str, int]:
-    """By tag, then path: where a module's endpoints stand in the code is nobody's business."""
+def _sort_key(endpoint: Endpoint) -> tuple[int, str, int]:
+    """Return the order by tag and path, so that the document does not depend on the order of the code."""
     return TAGS.index(tag_of(endpoint.path)), endpoint.path, _METHODS.index(endpoint.method)
 
 
-def problem_rows() -> str:
-    """The table of docs/problems.md."""
+def render_problem_rows() -> str:
+    """Render the table of docs/reference/problems.md."""
     return "".join(
-        f"| `{one.code}` | {one.status} | {one.exit_code} | {one.title} | {one.meaning} | {one.remedy} |\n"
-        for one in meanings()
+        f"| `{kind.code}` | {kind.status} | {kind.exit_code} | {kind.title} | {kind.meaning} | {kind.remedy} |\n"
+        for kind in list_problem_kinds()
     )
 
 
-def written(document: dict[str, Any]) -> str:
-    """As docs/openapi.json has it: for people who read what has changed."""
+def render_document(document: dict[str, Any]) -> str:
+    """Render docs/openapi.json, indented so that its diff is readable."""
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"

@@ -1,4 +1,4 @@
-"""One endpoint as an operation: what can be sent to it, and what it answers."""
+"""Operation of an endpoint: its parameters, body and responses."""
 
 from __future__ import annotations
 
@@ -7,81 +7,81 @@ from typing import Any
 
 from msgspec import UNSET
 
-from rota.api.attendance import MEDIA as STREAM
 from rota.api.endpoint import Endpoint, Header
-from rota.api.openapi.place import PLACES, Place
-from rota.api.openapi.prose import EVERYWHERE, paragraphs, summary
-from rota.api.openapi.refusal import responses_of
-from rota.api.openapi.schema import Schemas, plain, without_null
+from rota.api.openapi.descriptions import COMMON_DESCRIPTIONS, paragraphs, summary
+from rota.api.openapi.path_parameter import PATH_PARAMETERS, PathParameter
+from rota.api.openapi.refusal import shared_responses
+from rota.api.openapi.schema import Schemas, to_example, without_null
 from rota.api.openapi.tag import tag_of
+from rota.api.reservation_stream import MEDIA as STREAM
 
 _JSON = "application/json"
-_MEANS = {
-    200: "As asked.",
-    201: "It was made.",
-    202: "It was taken up.",
-    204: "It is done.",
-    206: "A part of it.",
-    304: "It is what you have.",
+_STATUS_DESCRIPTIONS = {
+    200: "Success.",
+    201: "Created.",
+    202: "Accepted.",
+    204: "Done, without content.",
+    206: "Part of the content.",
+    304: "Not changed.",
 }
-_WITHOUT_CONTENT = (204, 304)
-REPLAYED = {
-    "description": "There if this is what the first request with this key was answered.",
+_STATUSES_WITHOUT_CONTENT = (204, 304)
+REPLAYED_HEADER = {
+    "description": "Present if this is the stored response to an earlier request with the key.",
     "schema": {"type": "string", "enum": ["true"]},
 }
-KEY = {
+KEY_PARAMETER = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
-    "description": "Made up by you, for this request alone. With the same key and the same request the answer is that"
-    " of the first time, to the byte, and nothing is done twice, also after a restart.",
+    "description": "Key that the client creates for this request, such as a UUID. A repeated request with the key gets"
+    " the stored response, byte for byte, and nothing is done twice, even after a restart.",
     "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
     "example": "6f1f0a3e-7c0b-4f6e-9d39-6f2f5a2b8f10",
 }
 
 
-def operation(endpoint: Endpoint, schemas: Schemas) -> dict[str, Any]:
-    text = paragraphs(endpoint.handle.__doc__)
-    said: dict[str, Any] = {
-        "operationId": endpoint.name,
+def build_operation(endpoint: Endpoint, schemas: Schemas) -> dict[str, Any]:
+    text = paragraphs(endpoint.handler.__doc__)
+    operation: dict[str, Any] = {
+        "operationId": endpoint.operation_id,
         "tags": [tag_of(endpoint.path).name],
         "summary": summary(text),
         "description": text,
     }
     if endpoint.is_deprecated:
-        said["deprecated"] = True
+        operation["deprecated"] = True
     if endpoint.is_public:
-        said["security"] = []
+        operation["security"] = []
     if parameters := _parameters(endpoint, schemas):
-        said["parameters"] = parameters
-    if endpoint.takes is not NoneType:
-        content = _content(schemas.of(endpoint.form), endpoint.sends)
-        said["requestBody"] = {"required": not endpoint.may_be_empty, "content": {_JSON: content}}
-    said["responses"] = _responses(endpoint, schemas)
-    return said
+        operation["parameters"] = parameters
+    if endpoint.body_type is not NoneType:
+        content = _content(schemas.schema_of(endpoint.required_body_type), endpoint.request_example)
+        operation["requestBody"] = {"required": not endpoint.is_body_optional, "content": {_JSON: content}}
+    operation["responses"] = _responses(endpoint, schemas)
+    return operation
 
 
 def _parameters(endpoint: Endpoint, schemas: Schemas) -> list[dict[str, Any]]:
-    places = [_place(name) for name in endpoint.places]
-    asked = [_asked(name, schema) for name, schema in schemas.query(endpoint.asks).items()]
-    heard = [_heard(name, header) for name, header in endpoint.hears.items()]
-    key = [{"$ref": "#/components/parameters/Idempotency-Key"}] if endpoint.is_keyed else []
-    return [*places, *asked, *heard, *key]
+    path = [_path_parameter(name) for name in endpoint.path_parameters]
+    query = [_query_parameter(name, schema) for name, schema in schemas.query_schemas(endpoint.query_type).items()]
+    headers = [_header_parameter(name, header) for name, header in endpoint.request_headers.items()]
+    key = [{"$ref": "#/components/parameters/Idempotency-Key"}] if endpoint.accepts_key else []
+    return [*path, *query, *headers, *key]
 
 
-def _place(name: str) -> dict[str, Any]:
-    place = PLACES.get(name, Place("", name))
+def _path_parameter(name: str) -> dict[str, Any]:
+    parameter = PATH_PARAMETERS.get(name, PathParameter("", name))
     return {
         "name": name,
         "in": "path",
         "required": True,
-        "description": place.description,
-        "schema": place.schema,
-        "example": place.example,
+        "description": parameter.description,
+        "schema": parameter.schema,
+        "example": parameter.example,
     }
 
 
-def _heard(name: str, header: Header) -> dict[str, Any]:
+def _header_parameter(name: str, header: Header) -> dict[str, Any]:
     return {
         "name": name,
         "in": "header",
@@ -92,48 +92,52 @@ def _heard(name: str, header: Header) -> dict[str, Any]:
     }
 
 
-def _asked(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    said = without_null(schema)
-    parameter = {"name": name, "in": "query", "required": False, "description": EVERYWHERE.get(name, "")}
+def _query_parameter(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    value_schema = without_null(schema)
+    parameter = {"name": name, "in": "query", "required": False, "description": COMMON_DESCRIPTIONS.get(name, "")}
     for key in ("description", "deprecated", "example"):
-        if key in said:
-            parameter[key] = said.pop(key)
-    return {**parameter, "schema": said}
+        if key in value_schema:
+            parameter[key] = value_schema.pop(key)
+    return {**parameter, "schema": value_schema}
 
 
 def _content(schema: dict[str, Any], example: Any) -> dict[str, Any]:
-    return {"schema": schema, **({} if example is UNSET else {"example": plain(example)})}
+    return {"schema": schema, **({} if example is UNSET else {"example": to_example(example)})}
 
 
 def _responses(endpoint: Endpoint, schemas: Schemas) -> dict[str, Any]:
-    said = {str(status): _answer(endpoint, status, schemas) for status in endpoint.statuses}
-    for status, (name, _) in responses_of(endpoint).items():
-        said[status] = {"$ref": f"#/components/responses/{name}"}
-    return dict(sorted(said.items()))
+    responses = {str(status): _response(endpoint, status, schemas) for status in endpoint.statuses}
+    for status, (name, _) in shared_responses(endpoint).items():
+        responses[status] = {"$ref": f"#/components/responses/{name}"}
+    return dict(sorted(responses.items()))
 
 
-def _answer(endpoint: Endpoint, status: int, schemas: Schemas) -> dict[str, Any]:
-    said: dict[str, Any] = {"description": _MEANS.get(status, "As asked.")}
-    headers = {name: {"description": words, "schema": {"type": "string"}} for name, words in endpoint.tells.items()}
-    if endpoint.is_keyed:
+def _response(endpoint: Endpoint, status: int, schemas: Schemas) -> dict[str, Any]:
+    response: dict[str, Any] = {"description": _STATUS_DESCRIPTIONS.get(status, "Success.")}
+    headers = {
+        name: {"description": description, "schema": {"type": "string"}}
+        for name, description in endpoint.response_headers.items()
+    }
+    if endpoint.accepts_key:
         headers["Idempotent-Replayed"] = {"$ref": "#/components/headers/Idempotent-Replayed"}
     if headers:
-        said["headers"] = headers
-    if status in _WITHOUT_CONTENT:
-        return said
-    example = endpoint.also_shows.get(status, endpoint.shows)
-    if endpoint.gives is not None:
-        schema = schemas.of(endpoint.gives)
-        if status in endpoint.or_gives:
-            schema = {"anyOf": [schema, schemas.of(endpoint.or_gives[status])]}
-        said["content"] = {_JSON: _content(schema, example)}
+        response["headers"] = headers
+    if status in _STATUSES_WITHOUT_CONTENT:
+        return response
+    example = endpoint.other_response_examples.get(status, endpoint.response_example)
+    if endpoint.response_type is not None:
+        schema = schemas.schema_of(endpoint.response_type)
+        if status in endpoint.other_response_types:
+            schema = {"anyOf": [schema, schemas.schema_of(endpoint.other_response_types[status])]}
+        response["content"] = {_JSON: _content(schema, example)}
     for media in (endpoint.media,) if isinstance(endpoint.media, str) else endpoint.media or ():
-        shown = UNSET if endpoint.gives is not None else example
-        said.setdefault("content", {})[media] = _content(_raw(media), shown)
-    return said
+        raw_example = UNSET if endpoint.response_type is not None else example
+        response.setdefault("content", {})[media] = _content(_raw_schema(media), raw_example)
+    return response
 
 
-def _raw(media: str) -> dict[str, Any]:
-    """Of messages nothing: OpenAPI 3.1 has no way to say what one of a stream is."""
+def _raw_schema(media: str) -> dict[str, Any]:
+    """Return the schema of a body that is not JSON. It is empty for server-sent events, because OpenAPI 3.1 cannot
+    describe a single message of a stream."""
     is_text = (media.startswith("text/") and media != "text/event-stream") or media == STREAM
     return {"type": "string"} if is_text else {}

@@ -1,7 +1,7 @@
-"""The schemas of forms.
+"""Schemas of requests and responses.
 
-What msgspec says of a type, and beyond that: what each field is for, that an answer has all of its fields, and null
-said briefly.
+They are those of msgspec, with additions: descriptions of fields, required fields of responses, and a short notation
+for null.
 """
 
 from __future__ import annotations
@@ -15,65 +15,87 @@ import msgspec
 from msgspec import UNSET, inspect
 
 from rota.api.endpoint import Endpoint
-from rota.api.openapi.prose import EVERYWHERE, fields_of
+from rota.api.openapi.descriptions import COMMON_DESCRIPTIONS, field_descriptions
 from rota.wire.problem import DeferredProblem, Problem
-from rota.wire.text import WITHOUT_NUL
+from rota.wire.schema_types import NO_NUL_PATTERN
 
 Schema = dict[str, Any]
 _REF = "#/components/schemas/{name}"
+_REF_PREFIX = _REF.format(name="")
 
 
 class Schemas:
+    """Schemas of the types of all endpoints."""
+
     def __init__(self, endpoints: Iterable[Endpoint]) -> None:
         endpoints = list(endpoints)
-        queries = _unique(endpoint.asks for endpoint in endpoints)
-        bodies = _unique(endpoint.form for endpoint in endpoints)
-        answers = _unique(
-            form for endpoint in endpoints for form in (endpoint.gives, *endpoint.or_gives.values())
+        queries = _unique(endpoint.query_type for endpoint in endpoints)
+        bodies = _unique(endpoint.required_body_type for endpoint in endpoints)
+        responses = _unique(
+            kind for endpoint in endpoints for kind in (endpoint.response_type, *endpoint.other_response_types.values())
         ) | _unique((Problem, DeferredProblem))
-        kinds = list((queries | bodies | answers).values())
-        said, components = msgspec.json.schema_components(kinds, ref_template=_REF)
-        self._of: dict[str, Schema] = {repr(kind): _brief(schema) for kind, schema in zip(kinds, said, strict=True)}
-        forms = _by_name(kinds)
-        asked = _by_name(bodies.values())
+        kinds = list((queries | bodies | responses).values())
+        schemas, components = msgspec.json.schema_components(kinds, ref_template=_REF)
+        self._by_type: dict[str, Schema] = {
+            repr(kind): _simplify(schema) for kind, schema in zip(kinds, schemas, strict=True)
+        }
+        structs = _by_name(kinds)
+        request_structs = _by_name(bodies.values())
         self.components: dict[str, Schema] = {}
         self._queries: dict[str, Schema] = {}
-        for name, component in sorted(components.items()):
-            schema = _brief(component)
+        for name, component in sorted(_rename_components(components).items()):
+            schema = _simplify(component)
             schema.pop("title", None)
-            if (form := forms.get(name)) is not None:
-                _describe(schema, form)
-                if name not in asked and form.cls not in queries.values():
-                    _require(schema, form.cls)
-            if name in asked or (form is not None and form.cls in queries.values()):
+            if (struct := structs.get(name)) is not None:
+                _describe(schema, struct)
+                if name not in request_structs and struct.cls not in queries.values():
+                    _require(schema, struct.cls)
+            if name in request_structs or (struct is not None and struct.cls in queries.values()):
                 _forbid_nul(schema)
             self.components[name] = schema
-        for name in {kind.__name__ for kind in queries.values()} - set(asked):
+        for name in {_component_name(kind.__name__) for kind in queries.values()} - set(request_structs):
             self._queries[name] = self.components.pop(name)
 
-    def of(self, kind: Any) -> Schema:
-        return self._of[repr(kind)]
+    def schema_of(self, kind: Any) -> Schema:
+        return self._by_type[repr(kind)]
 
-    def query(self, kind: type) -> Mapping[str, Schema]:
-        """What can be asked for, by name."""
-        asked: Mapping[str, Schema] = self._queries.get(kind.__name__, {}).get("properties", {})
-        return asked
+    def query_schemas(self, kind: type) -> Mapping[str, Schema]:
+        """Return the schemas of query parameters by name."""
+        properties: Mapping[str, Schema] = self._queries.get(_component_name(kind.__name__), {}).get("properties", {})
+        return properties
+
+
+def _component_name(class_name: str) -> str:
+    """Return the name of a class in the document: `Job` for `JobView`."""
+    return class_name.removesuffix("View")
+
+
+def _rename_components(components: Mapping[str, Schema]) -> dict[str, Schema]:
+    renamed: dict[str, Schema] = {}
+    for class_name, component in components.items():
+        name = _component_name(class_name)
+        if name in renamed:
+            raise ValueError(f"two components are called {name}: {class_name} and another class")
+        renamed[name] = component
+    return renamed
 
 
 def _unique(kinds: Iterable[Any]) -> dict[str, Any]:
-    """Types need not be hashable, but they can be written."""
+    """Return the types without duplicates. They need not be hashable, so they are compared by their `repr`."""
     return {repr(kind): kind for kind in kinds if kind not in (None, NoneType)}
 
 
 def _by_name(kinds: Iterable[Any]) -> dict[str, inspect.StructType]:
-    """All forms that are part of these. Of namesakes msgspec says their modules, and nobody wants to read that."""
-    found: dict[str, inspect.StructType] = {}
-    for form in _structs(kinds):
-        name = form.cls.__name__
-        if name in found:
-            raise ValueError(f"two forms are called {name}: in {found[name].cls.__module__} and {form.cls.__module__}")
-        found[name] = form
-    return found
+    """Return all structs in these types by component name. Names must be unique, because msgspec would add module names
+    to them."""
+    structs: dict[str, inspect.StructType] = {}
+    for struct in _structs(kinds):
+        name = _component_name(struct.cls.__name__)
+        if name in structs:
+            modules = f"{structs[name].cls.__module__} and {struct.cls.__module__}"
+            raise ValueError(f"two components are called {name}: in {modules}")
+        structs[name] = struct
+    return structs
 
 
 def _structs(kinds: Iterable[Any]) -> Iterator[inspect.StructType]:
@@ -92,83 +114,83 @@ def _structs(kinds: Iterable[Any]) -> Iterator[inspect.StructType]:
             waiting += info
 
 
-def _describe(schema: Schema, form: inspect.StructType) -> None:
-    said = fields_of(form.cls)
-    schema["description"] = " ".join((form.cls.__doc__ or "").split())
-    for field in form.fields:
-        described = schema["properties"][field.encode_name]
+def _describe(schema: Schema, struct: inspect.StructType) -> None:
+    descriptions = field_descriptions(struct.cls)
+    schema["description"] = " ".join((struct.cls.__doc__ or "").split())
+    for field in struct.fields:
+        field_schema = schema["properties"][field.encode_name]
         if _is_time(field.type):
-            described["format"] = "date-time"  # msgspec says so only of those that refuse naive ones
-        words = said.get(field.name) or EVERYWHERE.get(field.name)
-        if words is not None:
-            schema["properties"][field.encode_name] = {"description": words, **described}
+            field_schema["format"] = "date-time"  # msgspec sets it only for times that must have an offset
+        description = descriptions.get(field.name) or COMMON_DESCRIPTIONS.get(field.name)
+        if description is not None:
+            schema["properties"][field.encode_name] = {"description": description, **field_schema}
 
 
 def _is_time(kind: inspect.Type) -> bool:
     if isinstance(kind, inspect.UnionType):
-        return any(_is_time(each) for each in kind.types)
+        return any(map(_is_time, kind.types))
     return isinstance(kind, inspect.DateTimeType)
 
 
-def _require(schema: Schema, form: type[msgspec.Struct]) -> None:
-    """What is only answered is there whole, but for what can be left out."""
-    if form.__struct_config__.omit_defaults:
+def _require(schema: Schema, struct: type[msgspec.Struct]) -> None:
+    """Require all fields of a response, except those that can be absent."""
+    if struct.__struct_config__.omit_defaults:
         return
-    schema["required"] = [
-        field.encode_name for field in msgspec.structs.fields(form) if field.default is not UNSET
-    ]  # fmt: skip
-    for described in schema["properties"].values():
-        described.pop("default", None)
+    schema["required"] = [field.encode_name for field in msgspec.structs.fields(struct) if field.default is not UNSET]
+    for field_schema in schema["properties"].values():
+        field_schema.pop("default", None)
 
 
 def _forbid_nul(schema: Any) -> None:
-    """In every text that is asked for, as the door does."""
+    """Forbid NUL characters in all strings of a request, as the server does."""
     if isinstance(schema, list):
-        for each in schema:
-            _forbid_nul(each)
+        for item in schema:
+            _forbid_nul(item)
     elif isinstance(schema, dict):
         is_text = schema.get("type") in ("string", ["string", "null"])
         if is_text and not {"pattern", "enum", "format"} & schema.keys():
-            schema["pattern"] = WITHOUT_NUL
+            schema["pattern"] = NO_NUL_PATTERN
         for key in ("properties", "patternProperties"):
             _forbid_nul(list(schema.get(key, {}).values()))
         for key in ("items", "prefixItems", "additionalProperties", "anyOf"):
             _forbid_nul(schema.get(key))
 
 
-def _brief(schema: Any) -> Any:
-    """`type: [string, null]` instead of two schemas; and none that says nothing."""
+def _simplify(schema: Any) -> Any:
+    """Write `type: [string, null]` instead of two schemas, and remove empty lists."""
     if isinstance(schema, list):
-        return [_brief(each) for each in schema]
+        return [_simplify(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    said = {key: _brief(value) if key != "default" else value for key, value in schema.items()}
-    if said.get("required") == []:
-        del said["required"]
-    options = said.get("anyOf", ())
+    simplified = {key: _simplify(value) if key != "default" else value for key, value in schema.items()}
+    if isinstance(ref := simplified.get("$ref"), str):
+        simplified["$ref"] = _REF_PREFIX + _component_name(ref.removeprefix(_REF_PREFIX))
+    if simplified.get("required") == []:
+        del simplified["required"]
+    options = simplified.get("anyOf", ())
     if len(options) == 2 and {"type": "null"} in options:
         (other,) = [option for option in options if option != {"type": "null"}]
         if isinstance(other.get("type"), str):
-            del said["anyOf"]
-            said = {**other, **said, "type": [other["type"], "null"]}
+            del simplified["anyOf"]
+            simplified = {**other, **simplified, "type": [other["type"], "null"]}
             if "enum" in other:
-                said["enum"] = [*other["enum"], None]
-    return said
+                simplified["enum"] = [*other["enum"], None]
+    return simplified
 
 
 def without_null(schema: Schema) -> Schema:
-    """For what is said in a query or left out there."""
-    said = {key: value for key, value in schema.items() if not (key == "default" and value in (None, []))}
-    if isinstance(kind := said.get("type"), list):
-        (said["type"],) = [each for each in kind if each != "null"]
-    if "enum" in said:
-        said["enum"] = [each for each in said["enum"] if each is not None]
-    if len(options := [each for each in said.get("anyOf", ()) if each != {"type": "null"}]) == 1:
-        del said["anyOf"]
-        said = {**options[0], **said}
-    return said
+    """Return the schema of a query parameter, which is left out instead of null."""
+    result = {key: value for key, value in schema.items() if not (key == "default" and value in (None, []))}
+    if isinstance(kinds := result.get("type"), list):
+        (result["type"],) = [kind for kind in kinds if kind != "null"]
+    if "enum" in result:
+        result["enum"] = [value for value in result["enum"] if value is not None]
+    if len(options := [option for option in result.get("anyOf", ()) if option != {"type": "null"}]) == 1:
+        del result["anyOf"]
+        result = {**options[0], **result}
+    return result
 
 
-def plain(value: Any) -> Any:
-    """An example, as JSON has it."""
+def to_example(value: Any) -> Any:
+    """Return an example as JSON types."""
     return msgspec.to_builtins(value, enc_hook=lambda other: other.value if isinstance(other, Enum) else str(other))

@@ -1,4 +1,4 @@
-"""The parts of the API, in the order that they are listed."""
+"""Tags of the operations, in the order of the document."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ class Tag(NamedTuple):
     name: str
     description: str
     prefixes: Sequence[str]
-    """How the paths begin that are part of it."""
+    """Prefixes of the paths that have the tag."""
 
 
 TAGS: Sequence[Tag] = (
-    Tag("jobs", "Submit jobs, look at them, change, cancel and rewind them.", ("/api/jobs",)),
-    Tag("runs", "What became of each start of a job.", ("/api/job-runs",)),
+    Tag("jobs", "Submit, list, change, cancel and rewind jobs.", ("/api/jobs",)),
+    Tag("runs", "Executions of jobs.", ("/api/job-runs",)),
     Tag(
         "queue",
-        "What waits, in which order, for whom and for what.",
+        "Waiting jobs: their order, dependencies, locks and artifacts.",
         ("/api/queue", "/api/graph", "/api/locks", "/api/artifacts"),
     ),
     Tag("groups", "Jobs that belong together.", ("/api/job-groups",)),
-    Tag("templates", "Jobs that are written once and submitted often.", ("/api/job-templates",)),
-    Tag("schedules", "Jobs that the clock submits.", ("/api/schedules",)),
-    Tag("webhooks", "Who is told how jobs end, and what they were told.", ("/api/webhooks", "/api/webhook-deliveries")),
-    Tag("direct", "Commands that run at the next free place, before the queue.", ("/api/direct", "/api/slots")),
+    Tag("templates", "Named defaults for jobs of one kind.", ("/api/job-templates",)),
+    Tag("schedules", "Cron expressions, and the jobs that they create.", ("/api/schedules",)),
+    Tag(
+        "webhooks",
+        "Endpoints that receive messages about the ends of jobs, and the deliveries to them.",
+        ("/api/webhooks", "/api/webhook-deliveries"),
+    ),
+    Tag("direct", "Commands that run before the queue.", ("/api/direct", "/api/reservations")),
     Tag(
         "scheduler",
-        "The scheduler itself: its status, its pools, its pace, its end.",
+        "The scheduler itself: status, pauses, pools, breakers and shutdown.",
         ("/api/scheduler", "/api/pools", "/api/breakers", "/api/display"),
     ),
-    Tag("events", "What happens, as it happens.", ("/api/events",)),
-    Tag("health", "For who watches over the scheduler.", ("/health", "/ready", "/metrics")),
-    Tag("about", "What the API says of itself.", ("/openapi.json", "/docs", "/problems")),
-    Tag(
-        "legacy",
-        "Kept for programs that were written for what came before; each says what to use instead.",
-        ("/jobs", "/scheduler"),
-    ),
+    Tag("events", "Stream and history of events.", ("/api/events",)),
+    Tag("health", "Health, readiness and metrics for monitoring.", ("/health", "/ready", "/metrics")),
+    Tag("about", "Documentation of the API.", ("/openapi.json", "/docs", "/problems")),
+    Tag("legacy", "Deprecated endpoints for existing clients. Each names its replacement.", ("/jobs", "/scheduler")),
 )
-"""A path is of the first whose prefix it has."""
+"""A path has the first tag with a matching prefix."""
 
 
 def tag_of(path: str) -> Tag:
     for tag in TAGS:
         if any(path == prefix or path.startswith(f"{prefix}/") for prefix in tag.prefixes):
             return tag
-    raise ValueError(f"{path} is no part of the API that has a name; give it one in {__name__}")
+    raise ValueError(f"{path} has no tag; add a prefix to a tag in {__name__}")

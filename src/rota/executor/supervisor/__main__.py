@@ -1,4 +1,4 @@
-"""`python -m rota.executor.supervisor HOME`: what the local executor starts, cheaper than the command line's parser."""
+"""Entry point `python -m rota.executor.supervisor HOME` of the local executor. Cheaper than the command-line parser."""
 
 import os
 import sys
@@ -6,4 +6,4 @@ import sys
 from rota.executor.supervisor.main import main
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else os.environ["ROTA_HOME"]))
+    sys.exit(main(*(sys.argv[1:] or [os.environ["ROTA_HOME"]])))

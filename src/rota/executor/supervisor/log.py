@@ -1,4 +1,5 @@
-"""A line with a time to standard error, which is `supervisor.log`. The logging package would cost a megabyte."""
+"""Log lines with a timestamp on standard error, which is `supervisor.log`. The logging package would cost a
+megabyte."""
 
 from __future__ import annotations
 
@@ -6,11 +7,11 @@ import os
 import time
 
 
-def say(text: str) -> None:
+def write_log(text: str) -> None:
     now = time.time()
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
     line = f"{stamp}.{int(now * 1000) % 1000:03d}Z supervisor[{os.getpid()}] {text}\n"
     try:
         os.write(2, line.encode("utf-8", "backslashreplace"))
     except OSError:
-        return  # a full disk must not end what guards the children
+        return  # a full disk must not end the process that guards the children

@@ -1,11 +1,12 @@
-"""The process itself: one for each home, from its lock to its last turn.
+"""Supervisor process: one per home, from acquiring the lock to the last iteration of the loop.
 
-It holds `supervisor.lock` for life. It ends when it has no children and no scheduler; ends that nobody has
-acknowledged are safe in the journal, and the next supervisor tells them. SIGINT and SIGHUP are taken and
-dropped, as is SIGTERM while anything runs: whoever wants the jobs ended says so to the scheduler.
+It holds `supervisor.lock` for life. It exits when it has no live runs and no scheduler; unacknowledged exits are safe
+in the journal, and the next supervisor reports them. It ignores SIGINT and SIGHUP, and SIGTERM while a run is live:
+jobs are stopped through the scheduler.
 
-While it has children and no scheduler it looks now and then whether its socket is still there: where somebody has
-removed it, nobody could come to it, nor take its place.
+While it has live runs and no scheduler, it checks from time to time that its lock file and its socket still exist, and
+creates them again. Without the socket no scheduler could connect to the supervisor, nor replace it; without the lock
+file a second supervisor could start.
 """
 
 # pathlib would cost a megabyte:
@@ -21,140 +22,167 @@ import time
 import traceback
 from collections.abc import Callable
 
-from rota.executor.supervisor import orphan, process, protocol
-from rota.executor.supervisor.history import History
+from rota.executor.supervisor import process, protocol, takeover
+from rota.executor.supervisor.cgroup import Cgroups
+from rota.executor.supervisor.child_manager import ChildManager
+from rota.executor.supervisor.event_loop import EventLoop, Timer
 from rota.executor.supervisor.journal import Journal
-from rota.executor.supervisor.keeper import Keeper
-from rota.executor.supervisor.log import say
-from rota.executor.supervisor.loop import Loop, Timer
-from rota.executor.supervisor.server import Server
+from rota.executor.supervisor.journal_replay import JournalReplay
+from rota.executor.supervisor.log import write_log
+from rota.executor.supervisor.server import SupervisorServer
 from rota.executor.supervisor.spawn import Spawner
-from rota.executor.supervisor.tree import Tree
+from rota.executor.supervisor.tree import ProcessTree
 
-LOCK_WAIT = 10.0
-FIRST_LINGER = 10.0
-"""How long a scheduler may take to come at first: it starts us, then connects."""
-LINGER = 2.0
-"""How long it may be away: a restart finds the same supervisor."""
+LOCK_TIMEOUT = 10.0
+FIRST_CONNECT_TIMEOUT = 10.0
+"""Maximum seconds until the first connection: the scheduler starts the supervisor, then connects."""
+RECONNECT_TIMEOUT = 2.0
+"""Maximum seconds between two connections: a scheduler that restarts finds the same supervisor."""
 
-LOOK_AT_ADDRESS = 2.0
-"""Seconds between two looks at the socket, while a scheduler is missing."""
+SOCKET_CHECK_INTERVAL = 2.0
+"""Seconds between two checks of the socket while no scheduler is connected."""
 
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
-_CONFLICT = 4
+_CONFLICT_EXIT_CODE = 4
 
 
-def main(home: str | os.PathLike[str]) -> int:
+def main(home: str | os.PathLike[str], *options: str) -> int:
+    """Run the supervisor of a home. `options`: `protocol.NO_CGROUPS` or nothing."""
     path = os.path.realpath(home)
-    lock = _take_lock(f"{path}/{protocol.LOCK}")
+    lock = _acquire_lock(f"{path}/{protocol.LOCK}")
     if lock is None:
-        say("another supervisor has this home")
-        return _CONFLICT
+        write_log("another supervisor is running in this home")
+        return _CONFLICT_EXIT_CODE
     _prepare_process()
-    supervisor = Supervisor(path, lock)
-    _say_ready()
+    cgroups = Cgroups("") if protocol.NO_CGROUPS in options else Cgroups.prepare()
+    supervisor = Supervisor(path, lock, cgroups)
+    _signal_ready()
     supervisor.run()
+    cgroups.close()
     return 0
 
 
 class Supervisor:
-    def __init__(self, home: str, lock: int) -> None:
+    def __init__(self, home: str, lock: int, cgroups: Cgroups) -> None:
         self._home = home
         self._lock = lock
+        self._directory = os.open(home, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         boot = process.boot_id()
         journal = Journal(f"{home}/{protocol.JOURNAL}")
-        history = History()
+        history = JournalReplay()
         history.replay(journal.read())
-        self._loop = Loop()
-        self._spawner = Spawner(home)
-        tree = Tree(history.runs, home)
-        self._keeper = Keeper(self._loop, journal, self._spawner, history.runs, tree, history.generation, boot)
-        self._server = Server(self._loop, self._keeper, tree, boot)
-        self._is_over = False
-        self._farewell: Timer | None = None
-        self._looking: Timer | None = None
-        self._said = ""
-        self._loop.watch(self._spawner.bell, self._keeper.collect)
-        self._signals = _signal_pipe()
-        self._loop.watch(self._signals, self._take_signals)
-        orphan.take_in(self._keeper, tree, self._loop, boot)
+        self._loop = EventLoop()
+        self._spawner = Spawner(home, cgroups)
+        tree = ProcessTree(history.runs, home)
+        self._child_manager = ChildManager(
+            self._loop, journal, self._spawner, history.runs, tree, history.generation, boot
+        )
+        self._server = SupervisorServer(self._loop, self._child_manager, tree, boot)
+        self._is_exiting = False
+        self._exit_timer: Timer | None = None
+        self._socket_check_timer: Timer | None = None
+        self._socket_check_delay = 0.0
+        self._last_message = ""
+        self._loop.watch(self._spawner.results_fd, self._child_manager.collect_spawned)
+        self._signal_fd = _signal_pipe()
+        self._loop.watch(self._signal_fd, self._handle_signals)
+        takeover.adopt_runs(self._child_manager, tree, self._loop, boot)
         self._server.listen(home)
 
     def run(self) -> None:
-        self._linger(FIRST_LINGER)
-        while not self._is_over:
-            for action in self._loop.turn():
-                _carefully(action)
-            _carefully(self._server.flush)
-            self._linger(LINGER)
-            self._keep_looking()
-        self._keeper.leave()
-        self._server.leave()
+        self._update_exit_timer(FIRST_CONNECT_TIMEOUT)
+        while not self._is_exiting:
+            for action in self._loop.poll_actions():
+                _run_guarded(action)
+            _run_guarded(self._server.flush)
+            self._update_exit_timer(RECONNECT_TIMEOUT)
+            self._update_socket_check()
+        self._child_manager.close()
+        self._server.close()
 
-    def _linger(self, patience: float) -> None:
+    def _update_exit_timer(self, timeout: float) -> None:
         is_needed = self._is_needed()
-        if is_needed and self._farewell is not None:
-            self._farewell.cancel()
-            self._farewell = None
-        elif not is_needed and self._farewell is None:
-            self._farewell = self._loop.at(time.monotonic() + patience, self._leave)
+        if is_needed and self._exit_timer is not None:
+            self._exit_timer.cancel()
+            self._exit_timer = None
+        elif not is_needed and self._exit_timer is None:
+            self._exit_timer = self._loop.call_at(time.monotonic() + timeout, self._exit_if_idle)
 
-    def _keep_looking(self) -> None:
-        is_missed = self._server.scheduler is None and bool(self._keeper.live)
-        if not is_missed and self._looking is not None:
-            self._looking.cancel()
-            self._looking = None
-        elif is_missed and self._looking is None:
-            self._looking = self._loop.at(time.monotonic() + LOOK_AT_ADDRESS, self._look_at_address)
+    def _update_socket_check(self) -> None:
+        is_unattended = self._server.scheduler is None and bool(self._child_manager.live_runs)
+        if not is_unattended:
+            self._socket_check_delay = 0.0  # the first check comes at once, before another scheduler can start
+            if self._socket_check_timer is not None:
+                self._socket_check_timer.cancel()
+                self._socket_check_timer = None
+        elif self._socket_check_timer is None:
+            at = time.monotonic() + self._socket_check_delay
+            self._socket_check_timer = self._loop.call_at(at, self._check_socket)
+            self._socket_check_delay = SOCKET_CHECK_INTERVAL
 
-    def _look_at_address(self) -> None:
-        self._looking = None
-        if self._server.is_reachable or not is_held_at(f"{self._home}/{protocol.LOCK}", self._lock):
-            return
+    def _check_socket(self) -> None:
+        self._socket_check_timer = None
         try:
+            if not self._has_lock() or self._server.is_reachable:
+                return
             self._server.listen(self._home)
-            said = "the socket was removed; it is made anew"
+            message = "the socket was removed; created a new one"
         except OSError as error:
-            said = f"the socket was removed, and cannot be made anew: {error.strerror}"
-        if said != self._said:
-            say(said)
-        self._said = said
+            message = f"the socket was removed, and a new one cannot be created: {error.strerror}"
+        if message != self._last_message:
+            write_log(message)
+        self._last_message = message
+
+    def _has_lock(self) -> bool:
+        """Return whether this process holds the lock of the home. A removed lock file is put back, unless the home is
+        gone or another supervisor has the lock by now."""
+        path = f"{self._home}/{protocol.LOCK}"
+        if is_same_file(path, self._lock):
+            return True
+        lock = try_lock(path) if is_same_file(self._home, self._directory) else None
+        if lock is None:
+            return False
+        os.close(self._lock)
+        self._lock = lock
+        return True
 
     def _is_needed(self) -> bool:
-        return self._server.scheduler is not None or bool(self._keeper.live)
+        return self._server.scheduler is not None or bool(self._child_manager.live_runs)
 
-    def _leave(self) -> None:
-        self._is_over = not self._is_needed()
+    def _exit_if_idle(self) -> None:
+        self._is_exiting = not self._is_needed()
 
-    def _take_signals(self) -> None:
-        numbers = os.read(self._signals, 4096)
-        self._keeper.reap()
+    def _handle_signals(self) -> None:
+        numbers = os.read(self._signal_fd, 4096)
+        self._child_manager.reap()
         if signal.SIGTERM in numbers:
-            if self._keeper.live:
-                say(f"SIGTERM ignored: {len(self._keeper.live)} runs live; stop them through the scheduler")
+            if self._child_manager.live_runs:
+                write_log(
+                    f"SIGTERM ignored: {len(self._child_manager.live_runs)} runs live; stop them through the scheduler"
+                )
             else:
-                self._is_over = True
+                self._is_exiting = True
 
 
-def _carefully(action: Callable[[], None]) -> None:
-    """An error of ours must not cost the children their exit codes: it is logged, and the rest goes on."""
+def _run_guarded(action: Callable[[], None]) -> None:
+    """Run an action and log its failure: a defect of the supervisor must not cost the children their exit codes."""
     try:
         action()
     except Exception:  # noqa: BLE001
-        say(traceback.format_exc())
-        time.sleep(0.05)  # an error that comes back at once must not fill the disk
+        write_log(traceback.format_exc())
+        time.sleep(0.05)  # a failure that repeats at once must not fill the disk
 
 
-def _take_lock(path: str) -> int | None:
-    """The lock, waited for while a predecessor is ending; none when it stays taken."""
+def _acquire_lock(path: str) -> int | None:
+    """Acquire the lock, waiting while a predecessor exits. None if it stays locked."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
-    def give_up(*_: object) -> None:
+    def raise_timeout(*_: object) -> None:
         raise TimeoutError
 
-    signal.signal(signal.SIGALRM, give_up)
-    signal.setitimer(signal.ITIMER_REAL, LOCK_WAIT)
+    signal.signal(signal.SIGALRM, raise_timeout)
+    signal.setitimer(signal.ITIMER_REAL, LOCK_TIMEOUT)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
     except TimeoutError:
@@ -165,10 +193,22 @@ def _take_lock(path: str) -> int | None:
     return fd
 
 
-def is_held_at(path: str, lock: int) -> bool:
-    """A home that was removed and made anew has another lock there, and perhaps another supervisor."""
+def try_lock(path: str) -> int | None:
+    """Return a descriptor of the locked file, created if missing, or None if another process holds the lock."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if is_same_file(path, fd):
+            return fd
+    os.close(fd)
+    return None
+
+
+def is_same_file(path: str, fd: int) -> bool:
+    """Return whether the path still names the open file. A home that was removed and created again has another lock,
+    and perhaps another supervisor."""
     try:
-        return os.path.samestat(os.stat(path), os.fstat(lock))
+        return os.path.samestat(os.stat(path), os.fstat(fd))
     except OSError:
         return False
 
@@ -177,17 +217,18 @@ def _prepare_process() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # children inherit it
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
-            os.set_inheritable(int(name), int(name) <= 2)  # whatever we were started with is not the children's
+            # Descriptors that the supervisor inherited must not reach the children.
+            os.set_inheritable(int(name), int(name) <= 2)
     libc = ctypes.CDLL(None)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        say("cannot become a subreaper: processes that leave their session may be missed")
+        write_log("cannot become a subreaper: processes that leave their session may be missed")
     libc.prctl(_PR_SET_NAME, b"rota-supervise", 0, 0, 0)
 
 
 def _signal_pipe() -> int:
-    """A descriptor from which the numbers of signals are read.
+    """Return a descriptor from which signal numbers are read.
 
-    They get a handler that does nothing instead of being ignored, because children would inherit that.
+    The signals get a handler that does nothing instead of being ignored, because children would inherit that.
     """
     reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -196,6 +237,6 @@ def _signal_pipe() -> int:
     return reader
 
 
-def _say_ready() -> None:
+def _signal_ready() -> None:
     with contextlib.suppress(KeyError, ValueError, OSError):
         os.close(int(os.environ.pop(protocol.READY_FD)))

@@ -1,30 +1,28 @@
-"""The language between scheduler and supervisor: one JSON object a line, both ways, over a stream socket.
+"""Protocol between scheduler and supervisor: one JSON object per line, both ways, over a stream socket.
 
     scheduler                                         supervisor
-      hello {protocol, oldest, generation, version} ─►
-                  ◄─ hello {protocol, pid, boot, version, accounts: [{run, pid, start_time}]}  or error, and closed
-                  ◄─ exited … failed_to_start …       every end that is not acknowledged yet
-      environment {surroundings, variables} ─►
+      hello {protocol, min_protocol, generation, version} ─►
+                  ◄─ hello {protocol, pid, boot, version, has_cgroups, runs: [{run, pid, start_time}]}
+                     or error, followed by a close
+                  ◄─ exited … failed_to_start …       every exit that is not acknowledged yet
+      environment {environment_id, variables} ─►
       start {run, argv, …} ─►
                   ◄─ started {run, pid, start_time} | failed_to_start {run, error} | error {error, run, order}
+      ping ─►
+                  ◄─ pong {}                          at once, whatever else is in progress
       stop {run, kill_after} ─►
-      signal {run, number} ─►                        to its main process and that one's group; nothing is answered
-                  ◄─ exited {run, at, code, signal, ended_by, skipped, tail, watched, trouble}
+      signal {run, number} ─►                        to the main process and its group; no answer
+                  ◄─ exited {run, at, code, signal, ended_by, skip_reason, tail, is_observed, is_verified,
+                             workspace_error}
       acknowledge {run} ─►
-                  ◄─ trouble {trouble}                what keeps ends from being told; null when it is over
-      ahead {series, width, starts: [{run, argv, …}], runs} ─►
-                  ◄─ taken {run, at}                  the next of them is started, now that fewer than `width` live
+                  ◄─ failure {error}                  why exits cannot be reported; null when it is over
+      prefetch {series, max_running, starts: [{run, argv, …}], known_runs} ─►
+                  ◄─ prefetch_started {run, at}       the next run starts: fewer than `max_running` are live
       withdraw {series} ─►
-                  ◄─ withdrawn {series}               no more of it: as asked, or since something was no success
+                  ◄─ withdrawn {series}               no more of it: withdrawn, or a run did not succeed
 
-Either side may be the newer one: after an upgrade the new scheduler meets the old supervisor, which still
-has children. So a hello names the newest and the oldest version its sender speaks, and the highest that
-both know is used. Each side knows its own version and the one before.
-
-    5   `ahead`, `withdraw`, `taken`, `withdrawn`
-    4   `signal`
-    3   `workspace` in a start, `trouble` in an exited
-    2   `order` in an error (which of the orders it answers), `trouble`
+Either side may be newer: after an upgrade the new scheduler meets the old supervisor, which still has children. So a
+hello names the newest and the oldest version that its sender accepts, and both sides use the highest common one.
 """
 
 from __future__ import annotations
@@ -35,88 +33,90 @@ TYPE_CHECKING = False  # the typing module would cost half a megabyte
 if TYPE_CHECKING:
     from typing import Any
 
-PROTOCOL = 5
-AHEAD = 5
-"""The first that starts by itself what it was given ahead; an older supervisor would only refuse the order."""
-ACCEPTED = range(max(1, PROTOCOL - 1), PROTOCOL + 1)
+PROTOCOL = 6
+ACCEPTED_PROTOCOLS = range(PROTOCOL, PROTOCOL + 1)
 
 SOCKET = "supervisor.sock"
 LOCK = "supervisor.lock"
 LOG = "supervisor.log"
 JOURNAL = "supervisor.journal"
+NO_CGROUPS = "--no-cgroups"
+"""Argument that starts a supervisor without cgroups for runs."""
 READY_FD = "ROTA_SUPERVISOR_READY"
-"""Names a descriptor that the supervisor closes once its socket listens: its starter waits for that, not by polling."""
+"""Variable with the number of a descriptor that the supervisor closes once its socket listens: the launcher waits for
+that instead of polling."""
 
-HOME_TAG = "ROTA_HOME"
-RUN_TAG = "ROTA_RUN"
-"""In the environment of every child: what its tree is found by."""
+HOME_VARIABLE = "ROTA_HOME"
+RUN_VARIABLE = "ROTA_RUN"
+"""Set in the environment of every child: identifies the processes of its tree."""
 
-KNOWN = "this run is known already; it is not started a second time"
+DUPLICATE_RUN = "this run is already known and was not started again"
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
-def line(**message: Any) -> bytes:
+def encode_message(**message: Any) -> bytes:
     return _encode(message).encode() + b"\n"
 
 
-def plain(kind: str, **numbers: float | None) -> bytes:
-    """The same line where there is nothing in it to be quoted, as in most, for a fifth of the time."""
+def encode_numeric_message(kind: str, **numbers: float | None) -> bytes:
+    """Encode a message whose values need no quoting. Most messages are of this kind, and it takes a fifth of the
+    time."""
     fields = "".join([f',"{name}":{"null" if number is None else number}' for name, number in numbers.items()])
     return f'{{"type":"{kind}"{fields}}}\n'.encode()
 
 
-def refusal(problem: str, message: dict[str, Any]) -> bytes:
-    """Names the order that it answers as far as that can be read by anybody."""
+def encode_refusal(error: str, message: dict[str, Any]) -> bytes:
+    """Encode a refusal that names the refused order, as far as its fields are valid."""
     run, order = message.get("run"), message.get("type")
-    return line(
+    return encode_message(
         type="error",
-        error=problem,
+        error=error,
         run=run if type(run) is int else None,
         order=order.encode(errors="replace").decode() if isinstance(order, str) else None,
         protocol=PROTOCOL,
     )
 
 
-def tag(run: int) -> str:
+def run_tag(run: int) -> str:
     return f"run-{run}"
 
 
-def parse(text: bytes) -> dict[str, Any]:
-    """One message. Raises ValueError for anything that is not one."""
+def parse_message(text: bytes) -> dict[str, Any]:
+    """Decode one message. Raises ValueError for anything else."""
     message = json.loads(text)
     if not isinstance(message, dict) or not isinstance(message.get("type"), str):
-        raise ValueError("not a message: an object with a type is expected")
+        raise ValueError("a message must be an object with a type")
     return message
 
 
-def agree(newest: int, oldest: int) -> int | None:
-    """The version to speak with a peer that knows `oldest` to `newest`; none if there is no common one."""
-    highest = min(newest, PROTOCOL)
-    return highest if highest in ACCEPTED and highest >= oldest else None
+def negotiate_version(max_version: int, min_version: int) -> int | None:
+    """Return the version to use with a peer that accepts `min_version` to `max_version`; None without a common one."""
+    highest = min(max_version, PROTOCOL)
+    return highest if highest in ACCEPTED_PROTOCOLS and highest >= min_version else None
 
 
-def clean(text: str) -> str:
-    """Text that any JSON reader takes: names of files may hold bytes that are not UTF-8."""
+def replace_invalid_utf8(text: str) -> str:
+    """Return text that any JSON reader accepts: file names may contain bytes that are not UTF-8."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-class Lines:
-    """Whole lines out of a stream that is cut anywhere."""
+class LineReader:
+    """Splitter of a byte stream into complete lines."""
 
-    __slots__ = ("_rest",)
+    __slots__ = ("_partial_line",)
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._partial_line = b""
 
     @property
-    def is_within(self) -> bool:
-        """The beginning of a line is there, and not its end."""
-        return bool(self._rest)
+    def has_partial_line(self) -> bool:
+        """Return whether a line has begun and is not complete."""
+        return bool(self._partial_line)
 
     def feed(self, data: bytes) -> list[bytes]:
         if b"\n" not in data:
-            self._rest += data
+            self._partial_line += data
             return []
-        *whole, self._rest = (self._rest + data).split(b"\n")
-        return whole
+        *lines, self._partial_line = (self._partial_line + data).split(b"\n")
+        return lines

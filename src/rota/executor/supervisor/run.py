@@ -1,10 +1,10 @@
-"""What the supervisor knows of one run, in memory and as lines of the journal.
+"""State of one run in the supervisor, in memory and as lines of the journal.
 
-The way of a run:
+The phases of a run:
 
     STARTING ──► RUNNING ──► CLEARING ──► ENDED ──► forgotten once acknowledged
         │           ▲            │          ▲
-        │           └── next ────┘          │        step: its workspace, `skip_if`, main, its workspace again
+        │           └── next ────┘          │        steps: set up the workspace, `skip_if`, main, finish the workspace
         └───────── failed to start ─────────┘
 """
 
@@ -13,52 +13,53 @@ from __future__ import annotations
 import enum
 
 from rota.executor.supervisor import protocol
-from rota.executor.supervisor.loop import Timer
+from rota.executor.supervisor.event_loop import Timer
 from rota.executor.supervisor.process import Process
-from rota.executor.supervisor.spawn import Launch
-from rota.executor.supervisor.step import Step
-from rota.executor.supervisor.workspace import Workspace
+from rota.executor.supervisor.spawn import RunLaunch
+from rota.executor.supervisor.step import RunStep
+from rota.executor.supervisor.workspace import RunWorkspace
 
 
-class Phase(enum.Enum):
-    STARTING = "asked for; there may or may not be a process yet"
-    RUNNING = "its main process lives"
-    CLEARING = "its main process is gone; what it left behind is being ended"
-    ENDED = "nothing of it is left; its end is told until it is acknowledged"
+class RunPhase(enum.Enum):
+    STARTING = "ordered; a process may or may not exist yet"
+    RUNNING = "the main process is alive"
+    CLEARING = "the main process is gone; the rest of its tree is being terminated"
+    ENDED = "no process is left; the exit is reported until it is acknowledged"
 
 
-class Run:
+class SupervisedRun:
     __slots__ = (
         "boot",
+        "cgroup",
         "deadline",
         "directory",
-        "doubts",
-        "end",
+        "end_line",
         "ended_by",
         "error",
+        "has_succeeded",
+        "idle_checked_at",
         "idle_timeout",
-        "inherited",
-        "is_good",
-        "is_hurried",
-        "is_machine",
-        "is_timed",
-        "is_trusted",
-        "is_written",
+        "is_end_recorded",
+        "is_finish_interrupted",
+        "is_inherited",
+        "is_machine_failure",
+        "is_pid_trusted",
+        "is_timeout_armed",
         "kill_after",
         "kill_at",
         "kill_timer",
         "launch",
-        "looked_at",
+        "log_sizes",
         "number",
+        "pending_signals",
         "phase",
         "pid",
-        "signals",
-        "sizes",
         "start_time",
         "step",
+        "term_sent",
         "timers",
+        "uncertain_scans",
         "victims",
-        "warned",
         "watchdog",
         "workspace",
     )
@@ -70,62 +71,66 @@ class Run:
         self.directory = directory
         self.kill_after = kill_after
         self.deadline = deadline
-        """Monotonic, the same for every process of one boot: a successor enforces it unchanged."""
+        """Monotonic time, the same for every process of one boot: a successor enforces it unchanged."""
         self.idle_timeout = idle_timeout
         self.boot = ""
-        self.phase = Phase.STARTING
-        self.launch: Launch | None = None
-        """While something of it is still to be started."""
-        self.step = Step.MAIN
-        """Which of its processes it is at."""
-        self.workspace: Workspace | None = None
+        self.cgroup = ""
+        """Directory of its cgroup; empty if it has none (see `cgroup`)."""
+        self.phase = RunPhase.STARTING
+        self.launch: RunLaunch | None = None
+        """Set while another process of the run remains to be started."""
+        self.step = RunStep.MAIN
+        """The current step."""
+        self.workspace: RunWorkspace | None = None
         self.error: str | None = None
-        """Why its command never began."""
-        self.is_machine = False
-        """That is the machine's trouble, not the job's."""
-        self.is_hurried = False
-        """Somebody does not want to wait for the rest of what follows its end."""
+        """Why the command did not start."""
+        self.is_machine_failure = False
+        """Whether the machine is at fault for that, and not the job."""
+        self.is_finish_interrupted = False
+        """Whether the finishing of the workspace was cancelled."""
         self.watchdog: Timer | None = None
-        """For the processes that are not the job's own."""
-        self.is_timed = False
+        """Time limit of a workspace step."""
+        self.is_timeout_armed = False
         self.pid: int | None = None
         self.start_time: int | None = None
-        self.inherited = False
-        """Started by a predecessor: not our child, so neither are its orphans."""
-        self.is_trusted = True
-        """Its pid names its session and group. Not so when its main process ended unseen: the number may be reused."""
+        self.is_inherited = False
+        """Whether a predecessor started it: it is not a child of this process, so its orphans are not reparented to
+        it."""
+        self.is_pid_trusted = True
+        """Whether the pid identifies its session and group. False if the main process ended unobserved: the number may
+        be reused."""
         self.ended_by: str | None = None
         self.kill_at: float | None = None
         self.kill_timer: Timer | None = None
-        self.signals: list[int] = []
-        """Sent before there was a process to get them."""
+        self.pending_signals: list[int] = []
+        """Signals sent before the process existed."""
         self.timers: list[Timer] = []
-        self.sizes: tuple[int, ...] = ()
-        self.looked_at = 0.0
+        self.log_sizes: tuple[int, ...] = ()
+        self.idle_checked_at = 0.0
         self.victims: dict[int, Process] = {}
-        """By pidfd: processes that were signalled and are watched until they are gone."""
-        self.warned: set[tuple[int, int]] = set()
-        """Pid and start time of those that had their TERM."""
-        self.doubts = 0
-        """How often a look found nothing, but could not be certain."""
-        self.end: bytes | None = None
-        """The line that tells its end, the same on the wire and in the journal."""
-        self.is_written = False
-        """Its end is in the journal."""
-        self.is_good = False
-        """It was a success, seen by us, with nothing about it that anybody would have to look at."""
+        """Signaled processes by pidfd, watched until they are gone."""
+        self.term_sent: set[tuple[int, int]] = set()
+        """Pid and start time of the processes that got TERM."""
+        self.uncertain_scans = 0
+        """Number of scans that found nothing without being certain."""
+        self.end_line: bytes | None = None
+        """The line that reports its exit, identical on the wire and in the journal."""
+        self.is_end_recorded = False
+        """Whether its exit is in the journal."""
+        self.has_succeeded = False
+        """Whether it succeeded, was observed, and needs no attention."""
 
-    def go_to(self, step: Step, launch: Launch) -> None:
-        """Its next process is about to be made."""
-        self.phase = Phase.STARTING
+    def advance(self, step: RunStep, launch: RunLaunch) -> None:
+        """Begin the next step, whose process is about to be created."""
+        self.phase = RunPhase.STARTING
         self.pid = self.start_time = None
         self.step = step
         self.workspace = launch.workspace
-        is_last = step is Step.FINISH or (step is Step.MAIN and launch.workspace is None)
+        is_last = step is RunStep.FINISH or (step is RunStep.MAIN and launch.workspace is None)
         self.launch = None if is_last else launch
 
-    def starting(self) -> bytes:
-        return protocol.line(
+    def starting_line(self) -> bytes:
+        return protocol.encode_message(
             type="starting",
             run=self.number,
             boot=self.boot,
@@ -133,36 +138,42 @@ class Run:
             kill_after=self.kill_after,
             deadline=self.deadline,
             idle_timeout=self.idle_timeout,
+            **({"cgroup": self.cgroup} if self.cgroup else {}),
             **({} if self.workspace is None else {"workspace": self.workspace.order}),
-            **({} if self.step is Step.MAIN else {"step": self.step.name}),
+            **({} if self.step is RunStep.MAIN else {"step": self.step.name}),
         )
 
-    def at_step(self) -> bytes:
-        """A process that is not its first is about to be made."""
-        place = {} if self.workspace is None else {"place": self.workspace.place, "has_run": self.workspace.has_run}
-        return protocol.line(type="step", run=self.number, step=self.step.name, **place)
+    def step_line(self) -> bytes:
+        """Return the journal line of a further process that is about to be created."""
+        state = {} if self.workspace is None else {"state": self.workspace.state, "has_run": self.workspace.has_run}
+        return protocol.encode_message(type="step", run=self.number, step=self.step.name, **state)
 
-    def finished(self) -> bytes:
-        """Nothing is to be done for it any more but to tell its end."""
-        return protocol.line(type="finished", run=self.number)
+    def finished_line(self) -> bytes:
+        """Return the journal line of a run that only waits for its exit to be acknowledged."""
+        return protocol.encode_message(type="finished", run=self.number)
 
-    def started(self) -> bytes:
-        return protocol.plain("started", run=self.number, pid=self.pid, start_time=self.start_time)
+    def started_line(self, *, has_cgroup: bool = True) -> bytes:
+        """Return the journal line of a started process. `has_cgroup`: False if it could not get the cgroup that
+        `starting` announced."""
+        extra = {} if has_cgroup else {"has_cgroup": 0}
+        return protocol.encode_numeric_message(
+            "started", run=self.number, pid=self.pid, start_time=self.start_time, **extra
+        )
 
-    def ending(self) -> bytes:
-        return protocol.line(type="ending", run=self.number, by=self.ended_by, kill_at=self.kill_at)
+    def ending_line(self) -> bytes:
+        return protocol.encode_message(type="ending", run=self.number, ended_by=self.ended_by, kill_at=self.kill_at)
 
-    def records(self) -> list[bytes]:
-        """All that a successor needs to know, for a rewritten journal."""
-        records = [self.starting()]
+    def journal_lines(self) -> list[bytes]:
+        """Return all lines that a successor needs, for a rewritten journal."""
+        records = [self.starting_line()]
         if self.workspace is not None:
-            records.append(self.at_step())
+            records.append(self.step_line())
         if self.pid is not None:
-            records.append(self.started())
+            records.append(self.started_line())
         if self.ended_by is not None:
-            records.append(self.ending())
-        if self.end is not None:
-            records.append(self.end)
-        if self.step is Step.FINISH and self.phase is Phase.ENDED:
-            records.append(self.finished())
+            records.append(self.ending_line())
+        if self.end_line is not None:
+            records.append(self.end_line)
+        if self.step is RunStep.FINISH and self.phase is RunPhase.ENDED:
+            records.append(self.finished_line())
         return records

@@ -1,15 +1,14 @@
-"""The socket: who may speak, and what was said.
+"""Socket server of the supervisor: admission of schedulers, and their messages.
 
-One scheduler speaks at a time. A hello of the same or a higher generation takes over: the older connection is
-closed with whatever it still holds unread, so that a start sent by a scheduler that has been replaced is never
-carried out. A lower generation is refused.
+One scheduler is connected at a time. A hello of the same or a higher generation takes over: the older connection is
+closed with all its unread messages, so that a start sent by a replaced scheduler is never executed. A lower generation
+is refused.
 
-Answers are collected and sent once for each turn of the loop; what nobody waits for is held back for a moment, for most
-often something follows that can take it along. Nothing here ever waits for the peer: what the
-socket does not take stays in memory (as much as there are ends to tell), and reading goes on meanwhile, so the
-two sides cannot wait for each other.
+Answers are collected and sent once per iteration of the loop. Answers that are not urgent are delayed briefly, because
+most often another one follows. Sending never blocks: bytes that the socket does not take stay in memory (at most as
+many as there are exits to report), and reading continues meanwhile, so the two sides cannot block each other.
 
-An order that is refused, whichever it is, is none that the scheduler reckoned with: what it gave ahead is off.
+The scheduler does not expect a refusal, so a refused order of any kind ends the open series of prefetched runs.
 """
 
 # pathlib would cost a megabyte:
@@ -24,126 +23,127 @@ import struct
 import time
 
 from rota import __version__
-from rota.executor.supervisor import field, protocol
-from rota.executor.supervisor.keeper import Keeper
-from rota.executor.supervisor.log import say
-from rota.executor.supervisor.loop import READ, READ_WRITE, Loop, Timer
-from rota.executor.supervisor.tree import Tree
+from rota.executor.supervisor import protocol, validation
+from rota.executor.supervisor.child_manager import ChildManager
+from rota.executor.supervisor.event_loop import READ, READ_WRITE, EventLoop, Timer
+from rota.executor.supervisor.log import write_log
+from rota.executor.supervisor.tree import ProcessTree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_CHUNK = 1 << 18
+_CHUNK_BYTES = 1 << 18
 
 
-class Connection:
-    __slots__ = ("is_closed", "is_waiting", "lines", "out", "peer", "sock", "surroundings")
+class SchedulerConnection:
+    __slots__ = ("environments", "is_blocked", "is_closed", "line_reader", "outgoing", "peer_pid", "sock")
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
-        self.peer: int = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
-        self.lines = protocol.Lines()
-        self.out: list[bytes] = []
-        self.surroundings: dict[int, dict[str, str]] = {}
+        self.peer_pid: int = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        self.line_reader = protocol.LineReader()
+        self.outgoing: list[bytes] = []
+        self.environments: dict[int, dict[str, str]] = {}
         self.is_closed = False
-        self.is_waiting = False
-        """The socket is full: more is sent when it says that it takes more."""
+        self.is_blocked = False
+        """Whether the socket is full: the rest is sent when it takes more."""
 
 
-class Server:
-    def __init__(self, loop: Loop, keeper: Keeper, tree: Tree, boot: str) -> None:
+class SupervisorServer:
+    def __init__(self, loop: EventLoop, child_manager: ChildManager, tree: ProcessTree, boot: str) -> None:
         self._loop = loop
-        self._keeper = keeper
+        self._child_manager = child_manager
         self._tree = tree
         self._boot = boot
         self._listener: socket.socket
-        self._resting: Timer | None = None
-        self._address = ""
+        self._accept_retry_timer: Timer | None = None
+        self._socket_path = ""
         self._inode = 0
-        self.scheduler: Connection | None = None
-        self._is_urgent = False
-        self._later: Timer | None = None
-        self._due = 0.0
-        self._mail = select.poll()
+        self.scheduler: SchedulerConnection | None = None
+        self._should_flush = False
+        self._flush_timer: Timer | None = None
+        self._flush_at = 0.0
+        self._unread_poll = select.poll()
         self._is_reading = False
-        """There may be more of what came together than has been gone through."""
-        keeper.tell = self.tell
-        keeper.ahead.has_mail = self._has_mail
+        """Whether received messages may still wait to be processed."""
+        child_manager.send_line = self.send_line
+        child_manager.prefetch.has_unread_messages = self._has_unread_messages
 
     def listen(self, home: str) -> None:
-        """Only the holder of the lock gets here, so what lies at the address is nobody's. Where nobody can come to the
-        socket of before, this is another."""
-        if self._address:
+        """Listen on the home's socket, and replace an earlier socket that is unreachable. The caller holds the lock, so
+        an existing file at the address belongs to no live supervisor."""
+        if self._socket_path:
             self._stop_listening()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{home}/{protocol.SOCKET}")
         directory = os.open(home, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        mask = os.umask(0o177)  # briefly: children are to get the user's own
+        mask = os.umask(0o177)  # briefly: children must get the user's own umask
         try:
-            # An address has room for 107 bytes; through the descriptor a home of any length fits.
+            # A socket address has at most 107 bytes; through the descriptor a home path of any length fits.
             self._listener.bind(f"/proc/self/fd/{directory}/{protocol.SOCKET}")
         finally:
             os.umask(mask)
             os.close(directory)
         self._listener.listen(16)
-        self._address = f"{home}/{protocol.SOCKET}"
-        self._inode = os.stat(self._address).st_ino
+        self._socket_path = f"{home}/{protocol.SOCKET}"
+        self._inode = os.stat(self._socket_path).st_ino
         self._watch_listener()
 
     @property
     def is_reachable(self) -> bool:
-        """Whether what lies at the address is our own socket."""
+        """Return whether the file at the address is this server's socket."""
         try:
-            return os.stat(self._address).st_ino == self._inode
+            return os.stat(self._socket_path).st_ino == self._inode
         except OSError:
             return False
 
-    def leave(self) -> None:
-        """Still under the lock, yet a home that was removed and made anew has another: only our own is unlinked."""
+    def close(self) -> None:
+        """Remove the socket. Only its own: the lock is still held, but a home that was removed and created again has
+        another lock and socket."""
         with contextlib.suppress(OSError):
             if self.is_reachable:
-                os.unlink(self._address)
+                os.unlink(self._socket_path)
 
     def _stop_listening(self) -> None:
-        if self._resting is not None:
-            self._resting.cancel()
-            self._resting = None
+        if self._accept_retry_timer is not None:
+            self._accept_retry_timer.cancel()
+            self._accept_retry_timer = None
         else:
-            with contextlib.suppress(OSError):  # it may not have come so far as to be watched
-                self._loop.forget(self._listener.fileno())
+            with contextlib.suppress(OSError):  # it may not be watched yet
+                self._loop.unwatch(self._listener.fileno())
         self._listener.close()
 
     def _watch_listener(self) -> None:
-        self._resting = None
+        self._accept_retry_timer = None
         self._loop.watch(self._listener.fileno(), self._accept)
 
-    def tell(self, line: bytes, *, within: float = 0.0) -> None:
-        """What can wait so long goes with the next line that cannot, or when its time is over."""
+    def send_line(self, line: bytes, *, within: float = 0.0) -> None:
+        """Queue a line. With `within`, it may wait that many seconds to be sent with a more urgent one."""
         if self.scheduler is None:
             return
-        self.scheduler.out.append(line)
+        self.scheduler.outgoing.append(line)
         if not within:
-            self._is_urgent = True
+            self._should_flush = True
             return
         due = time.monotonic() + within
-        if self._later is None or due < self._due:
-            if self._later is not None:
-                self._later.cancel()
-            self._later, self._due = self._loop.at(due, self._hurry), due
+        if self._flush_timer is None or due < self._flush_at:
+            if self._flush_timer is not None:
+                self._flush_timer.cancel()
+            self._flush_timer, self._flush_at = self._loop.call_at(due, self._request_flush), due
 
-    def _hurry(self) -> None:
-        self._later, self._is_urgent = None, True
+    def _request_flush(self) -> None:
+        self._flush_timer, self._should_flush = None, True
 
     def flush(self) -> None:
-        if not self._is_urgent or self.scheduler is None or self.scheduler.is_waiting:
+        if not self._should_flush or self.scheduler is None or self.scheduler.is_blocked:
             return
-        self._is_urgent = False
-        if self._later is not None:
-            self._later.cancel()
-            self._later = None
-        if self.scheduler.out:
+        self._should_flush = False
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+        if self.scheduler.outgoing:
             self._send(self.scheduler)
 
     def _accept(self) -> None:
@@ -151,51 +151,51 @@ class Server:
             sock, _ = self._listener.accept()
         except OSError as error:
             if not isinstance(error, BlockingIOError):
-                say(f"a connection could not be accepted: {error.strerror}; waiting a second")
-                self._loop.forget(self._listener.fileno())
-                self._resting = self._loop.at(time.monotonic() + 1.0, self._watch_listener)
+                write_log(f"cannot accept a connection: {error.strerror}; retrying in a second")
+                self._loop.unwatch(self._listener.fileno())
+                self._accept_retry_timer = self._loop.call_at(time.monotonic() + 1.0, self._watch_listener)
             return
         sock.setblocking(False)
-        connection = Connection(sock)
-        self._loop.watch(sock.fileno(), lambda: self._ready(connection))
+        connection = SchedulerConnection(sock)
+        self._loop.watch(sock.fileno(), lambda: self._handle_ready(connection))
 
-    def _ready(self, connection: Connection) -> None:
-        if connection.is_waiting:
+    def _handle_ready(self, connection: SchedulerConnection) -> None:
+        if connection.is_blocked:
             self._send(connection)
         self._is_reading = True
         try:
-            for text in self._read(connection):
+            for line in self._read(connection):
                 if connection.is_closed:
-                    return  # refused, or somebody took over: the rest is not for us
-                self._take(connection, text)
+                    return  # refused, or replaced by another scheduler: the rest does not count
+                self._handle_message(connection, line)
         finally:
             self._is_reading = False
-        self._keeper.ahead.go_on()
+        self._child_manager.prefetch.start_next()
 
-    def _has_mail(self) -> bool:
+    def _has_unread_messages(self) -> bool:
         if self.scheduler is None:
             return False
-        if self._is_reading or self.scheduler.lines.is_within:
+        if self._is_reading or self.scheduler.line_reader.has_partial_line:
             return True
-        self._mail.register(self.scheduler.sock, select.POLLIN)
+        self._unread_poll.register(self.scheduler.sock, select.POLLIN)
         try:
-            return bool(self._mail.poll(0))
+            return bool(self._unread_poll.poll(0))
         finally:
-            self._mail.unregister(self.scheduler.sock)
+            self._unread_poll.unregister(self.scheduler.sock)
 
-    def _read(self, connection: Connection) -> list[bytes]:
+    def _read(self, connection: SchedulerConnection) -> list[bytes]:
         try:
-            data = b"" if connection.is_closed else connection.sock.recv(_CHUNK)
+            data = b"" if connection.is_closed else connection.sock.recv(_CHUNK_BYTES)
         except BlockingIOError:
             return []
         except OSError:
             data = b""
         if not data:
             self._close(connection)
-        return connection.lines.feed(data)
+        return connection.line_reader.feed(data)
 
-    def _send(self, connection: Connection) -> None:
-        data = b"".join(connection.out)
+    def _send(self, connection: SchedulerConnection) -> None:
+        data = b"".join(connection.outgoing)
         try:
             sent = connection.sock.send(data)
         except BlockingIOError:
@@ -203,102 +203,117 @@ class Server:
         except OSError:
             self._close(connection)
             return
-        connection.out = [data[sent:]] if sent < len(data) else []
+        connection.outgoing = [data[sent:]] if sent < len(data) else []
         is_waiting = sent < len(data)
-        if is_waiting is not connection.is_waiting:
-            connection.is_waiting = is_waiting
-            self._loop.change(connection.sock.fileno(), READ_WRITE if is_waiting else READ)
+        if is_waiting is not connection.is_blocked:
+            connection.is_blocked = is_waiting
+            self._loop.set_events(connection.sock.fileno(), READ_WRITE if is_waiting else READ)
 
-    def _close(self, connection: Connection) -> None:
+    def _close(self, connection: SchedulerConnection) -> None:
         if not connection.is_closed:
             connection.is_closed = True
-            self._loop.forget(connection.sock.fileno())
+            self._loop.unwatch(connection.sock.fileno())
             with contextlib.suppress(OSError):
-                # A child whose program is being loaded still has a copy, and as long as that the peer would see no end.
+                # A child that is still in its exec has a copy of the socket; without a shutdown the peer would see no
+                # end until then.
                 connection.sock.shutdown(socket.SHUT_RDWR)
             connection.sock.close()
         if connection is self.scheduler:
             self.scheduler = None
-            self._tree.schedulers.discard(connection.peer)
-            self._keeper.ahead.forget()
+            self._tree.scheduler_pids.discard(connection.peer_pid)
+            self._child_manager.prefetch.reset()
 
-    def _take(self, connection: Connection, text: bytes) -> None:
-        """One message. What cannot be understood is said so and costs nobody else anything."""
+    def _handle_message(self, connection: SchedulerConnection, line: bytes) -> None:
+        """Process one message. An invalid one is refused and has no other effect."""
         message: dict[str, Any] = {}
         try:
-            message = protocol.parse(text)
+            message = protocol.parse_message(line)
             if connection is self.scheduler:
-                problem = self._obey(connection, message)
+                problem = self._execute_order(connection, message)
             else:
-                problem = self._greet(connection, message)
-        except field.NOT_UNDERSTOOD as error:
-            problem = f"not understood: {error!r:.300}"
-            say(f"{problem}: {text[:200]!r}")
+                problem = self._handle_hello(connection, message)
+        except validation.PARSE_ERRORS as error:
+            problem = f"invalid message: {error!r:.300}"
+            write_log(f"{problem}: {line[:200]!r}")
         if problem is not None:
-            self._is_urgent = True
-            connection.out.append(protocol.refusal(problem, message))
+            self._should_flush = True
+            connection.outgoing.append(protocol.encode_refusal(problem, message))
             if connection is self.scheduler:
-                self._keeper.ahead.end()
+                self._child_manager.prefetch.end_series()
             else:
                 self._send(connection)
                 self._close(connection)
 
-    def _obey(self, connection: Connection, message: dict[str, Any]) -> str | None:
+    def _execute_order(self, connection: SchedulerConnection, message: dict[str, Any]) -> str | None:
         match message["type"]:
             case "start":
-                field.check_start(message)
-                if self._keeper.ahead.is_waiting:
-                    self._keeper.ahead.end()  # this one was not to come before those
-                surroundings = connection.surroundings.get(message["surroundings"])
-                is_fine = self._keeper.start(message, surroundings)
-                return None if is_fine else protocol.KNOWN
-            case "ahead":
-                self._keeper.ahead.give(message, connection.surroundings)
+                validation.check_start(message)
+                if self._child_manager.prefetch.has_pending:
+                    self._child_manager.prefetch.end_series()  # this start was not to come before the prefetched ones
+                environment = connection.environments.get(message["environment_id"])
+                is_new = self._child_manager.start(message, environment)
+                return None if is_new else protocol.DUPLICATE_RUN
+            case "prefetch":
+                self._child_manager.prefetch.enqueue(message, connection.environments)
                 return None
             case "withdraw":
-                self._keeper.ahead.withdraw(field.whole(message, "series"))
+                self._child_manager.prefetch.withdraw(validation.read_integer(message, "series"))
+                return None
+            case "ping":
+                self.send_line(protocol.encode_message(type="pong"))
                 return None
             case "environment":
-                connection.surroundings[message["surroundings"]] = field.variables(message, "variables")
+                connection.environments[message["environment_id"]] = validation.read_variables(message, "variables")
                 return None
             case "stop":
-                kill_after = field.maybe_seconds(message, "kill_after")
-                return None if self._keeper.stop(field.whole(message, "run"), kill_after) else "no such run"
+                kill_after = validation.read_optional_seconds(message, "kill_after")
+                return (
+                    None
+                    if self._child_manager.stop(validation.read_integer(message, "run"), kill_after)
+                    else "no such run"
+                )
             case "signal":
                 return (
                     None
-                    if self._keeper.signal(field.whole(message, "run"), field.whole(message, "number"))
+                    if self._child_manager.send_signal(
+                        validation.read_integer(message, "run"), validation.read_integer(message, "number")
+                    )
                     else "no such run"
                 )
             case "acknowledge":
-                return None if self._keeper.acknowledge(field.whole(message, "run")) else "this run has not ended"
+                return (
+                    None
+                    if self._child_manager.acknowledge(validation.read_integer(message, "run"))
+                    else "this run has not ended"
+                )
             case unknown:
                 return f"unknown message: {unknown!r:.100}"
 
-    def _greet(self, connection: Connection, message: dict[str, Any]) -> str | None:
+    def _handle_hello(self, connection: SchedulerConnection, message: dict[str, Any]) -> str | None:
         if message["type"] != "hello":
-            return "a hello is expected first"
-        version = protocol.agree(message["protocol"], message.get("oldest", message["protocol"]))
+            return "the first message must be a hello"
+        version = protocol.negotiate_version(message["protocol"], message.get("min_protocol", message["protocol"]))
         if version is None:
-            return f"protocol {message['protocol']} is not spoken here, only {list(protocol.ACCEPTED)}"
-        if not self._keeper.take_over(field.whole(message, "generation")):
-            return f"generation {message['generation']} is over: {self._keeper.generation} has taken over"
+            return f"protocol {message['protocol']} is not supported, only {list(protocol.ACCEPTED_PROTOCOLS)}"
+        if not self._child_manager.accept_generation(validation.read_integer(message, "generation")):
+            return f"generation {message['generation']} was replaced by generation {self._child_manager.generation}"
         if self.scheduler is not None:
             self._close(self.scheduler)
         self.scheduler = connection
-        self._tree.schedulers.add(connection.peer)
-        connection.out.append(
-            protocol.line(
+        self._tree.scheduler_pids.add(connection.peer_pid)
+        connection.outgoing.append(
+            protocol.encode_message(
                 type="hello",
                 protocol=version,
                 pid=os.getpid(),
                 boot=self._boot,
                 version=__version__,
-                accounts=self._keeper.accounts(),
+                has_cgroups=self._child_manager.has_cgroups,
+                runs=self._child_manager.inventory(),
             )
         )
-        connection.out.extend(self._keeper.ends())
-        if self._keeper.trouble is not None:
-            connection.out.append(protocol.line(type="trouble", trouble=self._keeper.trouble))
-        self._is_urgent = True
+        connection.outgoing.extend(self._child_manager.reportable_ends())
+        if self._child_manager.error is not None:
+            connection.outgoing.append(protocol.encode_message(type="failure", error=self._child_manager.error))
+        self._should_flush = True
         return None

@@ -1,13 +1,13 @@
-"""The threads that make children.
+"""Threads that create children.
 
     loop thread ── launch ──► queue ──► spawner threads: directory, log files, vfork + exec
          ▲                                    │
-         └── bell (eventfd) ◄── done ◄────────┘
+         └── eventfd ◄──── results ◄──────────┘
 
-Threads of their own for three reasons. What they start are their children and not the leader thread's, which is
-how the leader tells mains from strays (see `process`). An exec that hangs, on a dead mount for instance, delays no
-end, no stop and no timeout, and other starts only when there are as many as threads. And whoever makes a child waits
-until its program is loaded: with a second one the machine has something to do meanwhile.
+There are three reasons for separate threads. Their children are not children of the thread group leader, which is how
+the leader distinguishes main processes from strays (see `process`). An exec that hangs, for example on a dead mount,
+delays no exit, stop or timeout, and delays other starts only when all threads hang. And a thread that creates a child
+waits until its program is loaded: a second thread uses the machine meanwhile.
 """
 
 # pathlib would cost a megabyte:
@@ -24,193 +24,251 @@ import threading
 from collections import deque
 from queue import SimpleQueue
 
-from rota import leftover
-from rota.executor.supervisor import logs, process
+from rota import job_files
+from rota.executor.supervisor import log_files, process
+from rota.executor.supervisor.cgroup import Cgroups
+from rota.executor.supervisor.log import write_log
 from rota.executor.supervisor.native import posix_spawn
-from rota.executor.supervisor.protocol import HOME_TAG, RUN_TAG, clean, tag
-from rota.executor.supervisor.step import Step
-from rota.executor.supervisor.workspace import Workspace
+from rota.executor.supervisor.protocol import HOME_VARIABLE, RUN_VARIABLE, replace_invalid_utf8, run_tag
+from rota.executor.supervisor.step import RunStep
+from rota.executor.supervisor.workspace import RunWorkspace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
 
-    Make = Callable[[list[str], str, dict[str, str], tuple[int, int, int]], int]
+    SpawnChild = Callable[[list[str], str, dict[str, str], tuple[int, int, int]], int]
 
-_MACHINE = frozenset(
+_MACHINE_ERRNOS = frozenset(
     (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 )
 
 
 _CLONE_FS = 0x200
-_THREADS = 2
+_THREAD_COUNT = 2
 
 
-class Launch:
-    """Everything needed to make the children of one run, in the order of `Step`."""
+class UnusableHome(Exception):
+    """Error raised when a directory of the home that every start needs is unusable."""
 
-    __slots__ = ("_overlay", "_surroundings", "argv", "aside", "cwd", "directory", "skip_if", "workspace")
 
-    def __init__(self, order: dict[str, Any], surroundings: dict[str, str]) -> None:
+class RunLaunch:
+    """Parameters of all processes of one run, in the order of `RunStep`."""
+
+    __slots__ = ("_environment", "_overlay", "argv", "cwd", "directory", "skip_if", "superseded_run", "workspace")
+
+    def __init__(self, order: dict[str, Any], environment: dict[str, str]) -> None:
         self.argv: list[str] = order["argv"]
         self.cwd: str = order["cwd"]
         self.directory: str = order["directory"]
         self.skip_if: str | None = order.get("skip_if")
         workspace = order.get("workspace")
-        self.workspace = None if workspace is None else Workspace(workspace)
-        self.aside: int | None = order.get("aside")
-        self._surroundings = surroundings
+        self.workspace = None if workspace is None else RunWorkspace(workspace)
+        self.superseded_run: int | None = order.get("superseded_run")
+        self._environment = environment
         self._overlay: dict[str, str] = order["overlay"]
 
     @classmethod
-    def to_finish(cls, directory: str, workspace: dict[str, Any]) -> Launch:
-        """Of a run whose command somebody else has started: only its workspace is left to be seen to."""
+    def for_finish(cls, directory: str, workspace: dict[str, Any]) -> RunLaunch:
+        """Return the launch of a run whose command another supervisor started: only its workspace remains to be
+        finished."""
         order = {"argv": [], "cwd": "/", "directory": directory, "workspace": workspace, "overlay": {}}
         return cls(order, {})
 
-    def step_after(self, step: Step | None) -> Step:
-        """The next one of a run that goes on."""
+    def next_step(self, step: RunStep | None) -> RunStep:
+        """Return the step after `step` of a run that continues."""
         if step is None and self.workspace is not None:
-            return Step.SET_UP
-        return Step.CHECK if step in (None, Step.SET_UP) and self.skip_if is not None else Step.MAIN
+            return RunStep.SET_UP
+        return RunStep.CHECK if step in (None, RunStep.SET_UP) and self.skip_if is not None else RunStep.MAIN
 
-    def words(self, step: Step) -> list[str]:
-        if step is Step.MAIN:
+    def step_argv(self, step: RunStep) -> list[str]:
+        if step is RunStep.MAIN:
             return self.argv
-        if step is Step.CHECK or self.workspace is None:
+        if step is RunStep.CHECK or self.workspace is None:
             return ["/bin/sh", "-c", self.skip_if or ""]
-        # -P: a json.py in the working directory must not become part of it
-        return [sys.executable, "-P", "-m", "rota.executor.workspace", *self.workspace.words()]
+        # -P: a json.py in the working directory must not be imported
+        return [sys.executable, "-P", "-m", "rota.executor.workspace", *self.workspace.arguments()]
 
-    def place(self, step: Step) -> str:
-        """The working directory."""
-        return "/" if step.is_ours else self.cwd
+    def step_directory(self, step: RunStep) -> str:
+        """Return the working directory."""
+        return "/" if step.is_internal else self.cwd
 
-    def variables(self, run: int, home: str, step: Step = Step.MAIN) -> dict[str, str]:
-        # The tag is what the tree is found by, so it is set here whatever was sent.
-        tags = {HOME_TAG: home, RUN_TAG: tag(run)}
-        if step.is_ours:
+    def step_environment(self, run: int, home: str, step: RunStep = RunStep.MAIN) -> dict[str, str]:
+        # The tag identifies the tree, so it overrides whatever the order contains.
+        tags = {HOME_VARIABLE: home, RUN_VARIABLE: run_tag(run)}
+        if step.is_internal:
             return {**os.environ, **tags}
-        return {**self._moved(self._surroundings), **self._overlay, **tags}
+        return {**self._without_git_variables(self._environment), **self._overlay, **tags}
 
-    def _moved(self, variables: dict[str, str]) -> dict[str, str]:
-        return variables if self.workspace is None else self.workspace.without_origin(variables, self.cwd)
+    def _without_git_variables(self, variables: dict[str, str]) -> dict[str, str]:
+        return variables if self.workspace is None else self.workspace.without_git_variables(variables, self.cwd)
 
 
-class Spawned:
-    """What became of a launch: a process, or the reason why there is none."""
+class SpawnResult:
+    """Result of a launch: a process, or the error that prevented one."""
 
-    __slots__ = ("error", "is_machine", "pid", "run", "start_time")
+    __slots__ = ("error", "has_cgroup", "is_machine_failure", "pid", "run", "start_time")
 
     def __init__(
-        self, run: int, *, pid: int = 0, start_time: int = 0, error: str = "", is_machine: bool = False
+        self,
+        run: int,
+        *,
+        pid: int = 0,
+        start_time: int = 0,
+        has_cgroup: bool = True,
+        error: str = "",
+        is_machine_failure: bool = False,
     ) -> None:
         self.run = run
         self.pid = pid
         self.start_time = start_time
+        self.has_cgroup = has_cgroup
+        """False if the process should be in the cgroup of its run and is not."""
         self.error = error
-        self.is_machine = is_machine
-        """The machine's trouble, not the job's."""
+        self.is_machine_failure = is_machine_failure
+        """Whether the machine is at fault, and not the job."""
 
 
 class Spawner:
-    def __init__(self, home: str) -> None:
+    def __init__(self, home: str, cgroups: Cgroups) -> None:
         self._home = home
+        self.cgroups = cgroups
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        self._asked: SimpleQueue[tuple[int, Launch, Step]] = SimpleQueue()
-        self._done: deque[Spawned] = deque()
-        self.bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._requests: SimpleQueue[tuple[int, RunLaunch, RunStep]] = SimpleQueue()
+        self._results: deque[SpawnResult] = deque()
+        self.results_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.in_flight = 0
-        self._spare = logs.Spare()
-        # With the directory a thread takes a umask of its own: the user's, and not one that is set for a moment.
-        ready = threading.Barrier(_THREADS + 1)
-        for _ in range(_THREADS):
-            threading.Thread(target=self._work, args=(ready,), name="spawner", daemon=True).start()
+        self._spare_directory = log_files.SpareDirectory()
+        # A thread with its own directory also has its own umask: the user's, unaffected by a temporary umask of the
+        # loop.
+        ready = threading.Barrier(_THREAD_COUNT + 1)
+        for _ in range(_THREAD_COUNT):
+            threading.Thread(target=self._run_thread, args=(ready,), name="spawner", daemon=True).start()
         ready.wait()
 
-    def ask(self, run: int, launch: Launch, step: Step) -> None:
+    def submit(self, run: int, launch: RunLaunch, step: RunStep) -> None:
         self.in_flight += 1
-        self._asked.put((run, launch, step))
+        self._requests.put((run, launch, step))
 
-    def collect(self) -> list[Spawned]:
-        """What was made since. Called by the loop when the bell rings."""
+    def collect_results(self) -> list[SpawnResult]:
+        """Return the results since the last call. The loop calls it when the eventfd is readable."""
         try:
-            os.eventfd_read(self.bell)
+            os.eventfd_read(self.results_fd)
         except BlockingIOError:
             return []
-        done = [self._done.popleft() for _ in range(len(self._done))]
-        self.in_flight -= len(done)
-        return done
+        results = [self._results.popleft() for _ in range(len(self._results))]
+        self.in_flight -= len(results)
+        return results
 
-    def _work(self, ready: threading.Barrier) -> None:
-        make = _make_child if _take_own_directory() else _make_child_slowly
+    def _run_thread(self, ready: threading.Barrier) -> None:
+        spawn_child = _spawn_child if _unshare_directory() else _spawn_child_with_popen
         ready.wait()
         while True:
-            run, launch, step = self._asked.get()
+            run, launch, step = self._requests.get()
             try:
-                spawned = self._spawn(make, run, launch, step)
+                result = self._spawn(spawn_child, run, launch, step)
+            except UnusableHome as error:
+                result = SpawnResult(run, error=replace_invalid_utf8(str(error)), is_machine_failure=True)
             except OSError as error:
-                spawned = Spawned(run, error=explain(error, launch), is_machine=error.errno in _MACHINE)
+                result = SpawnResult(
+                    run, error=describe_spawn_error(error, launch), is_machine_failure=error.errno in _MACHINE_ERRNOS
+                )
             except Exception as error:  # noqa: BLE001
-                # Whatever it is, this thread must live on and the run must get an answer.
-                spawned = Spawned(run, error=f"cannot be started: {clean(str(error) or repr(error))}")
-            self._done.append(spawned)
-            os.eventfd_write(self.bell, 1)
-            if self._asked.empty():
+                # Whatever the error, the thread must survive and the run must get an answer.
+                result = SpawnResult(run, error=f"cannot be started: {replace_invalid_utf8(str(error) or repr(error))}")
+            self._results.append(result)
+            os.eventfd_write(self.results_fd, 1)
+            if self._requests.empty():
                 with contextlib.suppress(OSError):
-                    self._spare.make(os.path.dirname(launch.directory))
+                    self._spare_directory.prepare(os.path.dirname(launch.directory))
 
-    def _streams(self, directory: str, step: Step) -> tuple[int, int]:
-        """A fresh directory with its two files: the spare one if it can be had, else made now. What is not the main
-        process has a file of its own."""
-        streams = self._spare.become(directory) if step is Step.MAIN else None
+    def _open_step_files(self, launch: RunLaunch, step: RunStep) -> tuple[int, int]:
+        """Open the files of this step. An unusable parent directory is a failure of the scheduler's home; if only the
+        job's own directory is unusable, the start of the job fails."""
+        try:
+            if launch.superseded_run is not None:
+                job_files.archive_run_files(launch.directory, launch.superseded_run)
+                launch.superseded_run = None  # its next process must keep the files of this run
+            return self._open_step_streams(launch.directory, step)
+        except OSError as error:
+            reason = job_files.unusable_reason(os.path.dirname(launch.directory))
+            if reason is None:
+                raise
+            raise UnusableHome(reason) from error
+
+    def _open_step_streams(self, directory: str, step: RunStep) -> tuple[int, int]:
+        """Open the two streams in a new directory: the spare one if available, otherwise one created now. Only the main
+        process writes to stdout.log and stderr.log."""
+        streams = self._spare_directory.rename_to(directory) if step is RunStep.MAIN else None
         if streams is not None:
             return streams
-        logs.make_directory(directory)
-        if step is Step.MAIN:
-            return logs.open_streams(directory)
-        return logs.open_check(directory) if step is Step.CHECK else logs.open_workspace(directory)
+        log_files.make_directory(directory)
+        if step is RunStep.MAIN:
+            return log_files.open_streams(directory)
+        return log_files.open_skip_if(directory) if step is RunStep.CHECK else log_files.open_workspace(directory)
 
-    def _spawn(self, make: Make, run: int, launch: Launch, step: Step) -> Spawned:
-        words = launch.words(step)
-        if not words:
+    def _spawn(self, spawn_child: SpawnChild, run: int, launch: RunLaunch, step: RunStep) -> SpawnResult:
+        argv = launch.step_argv(step)
+        if not argv:
             raise ValueError("the command is empty")
-        if launch.aside is not None:
-            leftover.set_aside(launch.directory, launch.aside)
-            launch.aside = None  # what its next process finds there is this run's
-        stdout, stderr = self._streams(launch.directory, step)
-        variables = launch.variables(run, self._home, step)
+        stdout, stderr = self._open_step_files(launch, step)
+        variables = launch.step_environment(run, self._home, step)
         try:
-            pid = make(words, launch.place(step), variables, (self._null, stdout, stderr))
+            with self._enter_cgroup(run, step) as has_cgroup:
+                pid = spawn_child(argv, launch.step_directory(step), variables, (self._null, stdout, stderr))
         finally:
             os.close(stdout)
             if stderr != stdout:
                 os.close(stderr)
-        found = process.look(pid)  # it cannot be gone: nobody has reaped it
-        return Spawned(run, pid=pid, start_time=found.start_time if found else 0)
+        child = process.read_process(pid)  # it exists: it is not reaped yet
+        return SpawnResult(run, pid=pid, start_time=child.start_time if child else 0, has_cgroup=has_cgroup)
+
+    @contextlib.contextmanager
+    def _enter_cgroup(self, run: int, step: RunStep) -> Iterator[bool]:
+        """Create children in the run's cgroup inside this context. Yields False, and the run gets none, if that fails.
+        The step that finishes a workspace needs none: the supervisor that started the run may be gone."""
+        if not self.cgroups.is_enabled or step is RunStep.FINISH:
+            yield True
+            return
+        try:
+            self.cgroups.enter(run)
+        except OSError as error:
+            write_log(f"{run_tag(run)} has no cgroup: {error.strerror}: {error.filename}")
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            try:
+                self.cgroups.leave()
+            except OSError as error:  # the child exists, so its pid must not be lost with this error
+                write_log(
+                    f"a spawner thread stays in the cgroup of {run_tag(run)} until its next start: {error.strerror}"
+                )
 
 
-def _take_own_directory() -> bool:
-    """From here on the calling thread's working directory is its own: it can go where a child is to start. Some
+def _unshare_directory() -> bool:
+    """Give the calling thread its own working directory, so that it can change to the directory of a child. Some
     sandboxes do not allow it."""
     return bool(ctypes.CDLL(None).unshare(_CLONE_FS) == 0)
 
 
-def _make_child(argv: list[str], cwd: str, variables: dict[str, str], streams: tuple[int, int, int]) -> int:
-    """`posix_spawn` knows no working directory, hence ours. It takes half of what Popen takes."""
+def _spawn_child(argv: list[str], cwd: str, variables: dict[str, str], streams: tuple[int, int, int]) -> int:
+    """Start a child with `posix_spawn`, which has no parameter for the working directory: the thread changes its own.
+    It takes half the time of Popen."""
     try:
         os.chdir(cwd)
-        return posix_spawn(_find(argv[0], variables), argv, variables, streams)
+        return posix_spawn(_find_program(argv[0], variables), argv, variables, streams)
     except OSError as error:
-        # By the names that its author gave, not by where it was found.
+        # Report the names of the command, not the resolved path.
         name = cwd if error.filename == cwd else argv[0]
         raise OSError(error.errno, error.strerror, name) from None
     finally:
-        os.chdir("/")  # a mount that a job has left can be taken away
+        os.chdir("/")  # so that a mount that a job has left can be unmounted
 
 
-def _make_child_slowly(argv: list[str], cwd: str, variables: dict[str, str], streams: tuple[int, int, int]) -> int:
+def _spawn_child_with_popen(argv: list[str], cwd: str, variables: dict[str, str], streams: tuple[int, int, int]) -> int:
     stdin, stdout, stderr = streams
     child = subprocess.Popen(
         argv, cwd=cwd, env=variables, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True
@@ -219,25 +277,26 @@ def _make_child_slowly(argv: list[str], cwd: str, variables: dict[str, str], str
     return child.pid
 
 
-def _find(program: str, variables: dict[str, str]) -> str:
-    """The first on the child's own search path that can be executed."""
+def _find_program(program: str, variables: dict[str, str]) -> str:
+    """Return the first executable match on the child's own search path."""
     if "/" in program or "\0" in program:
-        return program  # what is wrong with the second is for `posix_spawn` to say
-    found = [path for place in os.get_exec_path(variables) if os.path.isfile(path := os.path.join(place, program))]
-    for path in found:
+        return program  # `posix_spawn` reports the null byte
+    directories = os.get_exec_path(variables)
+    matches = [path for directory in directories if os.path.isfile(path := os.path.join(directory, program))]
+    for path in matches:
         if os.access(path, os.X_OK):
             return path
-    number = errno.EACCES if found else errno.ENOENT
+    number = errno.EACCES if matches else errno.ENOENT
     raise OSError(number, os.strerror(number), program)
 
 
-def explain(error: OSError, launch: Launch) -> str:
-    """Words a person can act on."""
+def describe_spawn_error(error: OSError, launch: RunLaunch) -> str:
+    """Describe the failure in terms the user can act on."""
     program = launch.argv[0] if launch.argv else ""
     if error.filename == launch.cwd and launch.cwd != program:
-        return clean(_explain_directory(error, launch.cwd))
+        return replace_invalid_utf8(_describe_directory_error(error, launch.cwd))
     if error.filename is not None and error.filename != program:
-        return clean(f"cannot be started: {error.strerror}: {error.filename}")
+        return replace_invalid_utf8(f"cannot be started: {error.strerror}: {error.filename}")
     match error.errno:
         case errno.ENOENT if "/" in program and os.path.exists(os.path.join(launch.cwd, program)):
             text = f"interpreter not found: the first line of {program} names a program that does not exist"
@@ -253,10 +312,10 @@ def explain(error: OSError, launch: Launch) -> str:
             text = f"no more processes allowed: {program}"
         case _:
             text = f"cannot be started: {error.strerror or error}: {program}"
-    return clean(text)
+    return replace_invalid_utf8(text)
 
 
-def _explain_directory(error: OSError, cwd: str) -> str:
+def _describe_directory_error(error: OSError, cwd: str) -> str:
     if error.errno == errno.ENOENT:
         return f"working directory does not exist: {cwd}"
     return f"working directory cannot be used: {error.strerror}: {cwd}"

@@ -1,21 +1,22 @@
-"""The processes of one run, one after the other. Most runs have the main one alone."""
+"""Steps of one run: its processes in order. Most runs have only the main one."""
 
 from __future__ import annotations
 
 import enum
 
 
-class Step(enum.Enum):
-    SET_UP = "makes its workspace, where it has one"
-    CHECK = "`skip_if`, where it has one"
-    MAIN = "its command"
-    FINISH = "takes its patch and removes its worktree, if that is safe"
+class RunStep(enum.Enum):
+    SET_UP = "set up the workspace, if the run has one"
+    CHECK = "run `skip_if`, if the run has one"
+    MAIN = "run the command"
+    FINISH = "create the patch, and remove the worktree if that is safe"
 
     @property
-    def is_ours(self) -> bool:
-        """Not the user's: nothing of the job has begun, or all of it is over."""
-        return self is Step.SET_UP or self is Step.FINISH
+    def is_internal(self) -> bool:
+        """Return whether the step belongs to the supervisor and not to the user: before or after everything the job
+        does."""
+        return self is RunStep.SET_UP or self is RunStep.FINISH
 
     @property
     def is_before_main(self) -> bool:
-        return self is Step.SET_UP or self is Step.CHECK
+        return self is RunStep.SET_UP or self is RunStep.CHECK

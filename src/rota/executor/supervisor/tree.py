@@ -1,19 +1,19 @@
-"""Which processes belong to which run.
+"""Assignment of processes to runs.
 
     supervisor ─┬─ main of run-7 (session 100) ─┬─ worker                  session 100      run-7
                 │                               └─ setsid tool             parent is run-7  run-7
                 ├─ daemon that forked twice, environ ROTA_RUN=run-7        tag              run-7
                 │    └─ env -i helper                                      parent is run-7  run-7
-                ├─ nothing says where it is from, one run can have left it                  that run
-                └─ several can have                                                         left alone, until one can
+                ├─ no evidence, and only one run can have left it                           that run
+                └─ no evidence, and several runs can have left it                           left alone until one can
 
-The first that answers decides: the session, the process group, the tag in the environment it was started
-with (run and home: another home's run-7 is none of ours), then the same question about its parent. A process
-that another run has a claim to is therefore never taken for this run's. The scheduler, should a job have
-started it, and whatever it starts belong to nobody.
+The first match decides: the session, the process group, the tag in the environment the process was started with (run
+and home, because another home may have a run-7 too), then the same checks for its parent, then its cgroup, if runs have
+one. A process that another run has a claim to is therefore never assigned to this run. A scheduler that a job has
+started, of this home or another, belongs to no run, and neither do its descendants.
 
-A session's number cannot be used again while any member is left. So where a process with the main's pid but
-another start time exists, no old member does, and the number means nothing anymore.
+The number of a session is not reused while it has a member. So if a process with the main process's pid but another
+start time exists, no old member exists, and the number means nothing anymore.
 """
 
 from __future__ import annotations
@@ -21,128 +21,160 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from rota.executor.supervisor import process
-from rota.executor.supervisor.log import say
+from rota.executor.supervisor import cgroup, process
+from rota.executor.supervisor.log import write_log
 from rota.executor.supervisor.process import Process
-from rota.executor.supervisor.protocol import HOME_TAG, RUN_TAG, tag
-from rota.executor.supervisor.run import Phase, Run
+from rota.executor.supervisor.protocol import HOME_VARIABLE, RUN_VARIABLE, run_tag
+from rota.executor.supervisor.run import RunPhase, SupervisedRun
 
-_RUN_TAG = os.fsencode(f"{RUN_TAG}={tag(0)}"[:-1])
-_HOME_TAG = os.fsencode(f"{HOME_TAG}=")
+_RUN_VARIABLE_PREFIX = os.fsencode(f"{RUN_VARIABLE}={run_tag(0)}"[:-1])
+_HOME_VARIABLE_PREFIX = os.fsencode(f"{HOME_VARIABLE}=")
 
 
-class Tree:
-    def __init__(self, runs: dict[int, Run], home: str) -> None:
+class ProcessTree:
+    def __init__(self, runs: dict[int, SupervisedRun], home: str) -> None:
         self._runs = runs
-        self._home = os.fsencode(f"{HOME_TAG}={home}")
-        self._me = os.getpid()
-        # Before its exec a new child still shows our own environment: a tag in there says nothing.
-        self._own_tag = os.fsencode(f"{RUN_TAG}={os.environ.get(RUN_TAG, '')}")
-        self._strangers: set[tuple[int, int]] = set()
-        self.schedulers: set[int] = set()
+        self._home_variable = os.fsencode(f"{HOME_VARIABLE}={home}")
+        self._supervisor_pid = os.getpid()
+        # Before its exec a new child still shows this process's own environment: a tag in there means nothing.
+        self._own_run_variable = os.fsencode(f"{RUN_VARIABLE}={os.environ.get(RUN_VARIABLE, '')}")
+        self._unattributed: set[tuple[int, int]] = set()
+        self.scheduler_pids: set[int] = set()
         self.is_certain = True
-        """The last look saw nobody inside an exec, where a tag cannot be read for a moment."""
+        """Whether the last scan found no process inside an exec, where the tag is unreadable for a moment."""
 
-    def of(self, run: Run) -> list[Process]:
-        """What lives of this run, its main process included."""
-        return self.of_all().get(run.number, [])
+    def processes_of(self, run: SupervisedRun) -> list[Process]:
+        """Return the live processes of this run, including its main process."""
+        return self.processes_by_run().get(run.number, [])
 
-    def of_all(self) -> dict[int, list[Process]]:
-        live = {number: run for number, run in self._runs.items() if run.phase is not Phase.ENDED}
-        everything = process.look_at_all()
-        owners = _Owners(self, everything, live)
-        # Only what a predecessor started can be anywhere else than below us.
-        is_wide = any(run.inherited for run in live.values())
+    def processes_by_run(self) -> dict[int, list[Process]]:
+        live = {number: run for number, run in self._runs.items() if run.phase is not RunPhase.ENDED}
+        # Read before the processes: a member that has exited since may have forked.
+        members = {number: cgroup.members(run.cgroup) for number, run in live.items()}
+        processes = process.read_all_processes()
+        owners = _OwnerResolver(self, processes, live)
+        # Only processes that a predecessor started can be outside this process's descendants.
+        has_inherited = any(run.is_inherited for run in live.values())
         self.is_certain = True
-        found: dict[int, list[Process]] = {}
-        for pid in everything if is_wide else _below(self._me, everything.values()):
-            each = everything[pid]
-            if each.is_gone or pid == self._me:
+        by_run: dict[int, list[Process]] = {}
+        for pid in processes if has_inherited else _descendants(self._supervisor_pid, processes.values()):
+            candidate = processes[pid]
+            if candidate.is_gone or pid == self._supervisor_pid:
                 continue
-            owner = owners.of(pid)
+            owner = owners.owner_of(pid)
             if owner is not None:
-                found.setdefault(owner, []).append(each)
-            elif process.is_in_exec(each):
+                by_run.setdefault(owner, []).append(candidate)
+            elif process.is_in_exec(candidate):
                 self.is_certain = False
-            elif each.parent == self._me and pid not in self.schedulers and not self._is_elsewheres(pid):
-                self._guess(each, list(live.values()), found)
-        return found
+            elif (
+                candidate.parent == self._supervisor_pid
+                and pid not in self.scheduler_pids
+                and not self._belongs_to_other_home(pid)
+                and not any(pid in ids for ids in members.values())
+            ):
+                self._attribute_stray(candidate, list(live.values()), by_run)
+        for number, ids in members.items():
+            alive = [processes[pid] for pid in ids if pid in processes and not processes[pid].is_gone]
+            if ids and not alive and live[number].phase is not RunPhase.STARTING:
+                self.is_certain = False  # all members are gone, and may have forked before
+            for member in alive:
+                if owners.owner_of(member.pid) is None and not self._has_job_scheduler(member, processes):
+                    by_run.setdefault(number, []).append(member)
+        return by_run
 
-    def _is_elsewheres(self, pid: int) -> bool:
-        """It says of itself that it is another home's: a scheduler that a job has started."""
-        return any(variable.startswith(_HOME_TAG) and variable != self._home for variable in process.variables(pid))
+    def _has_job_scheduler(self, candidate: Process, processes: dict[int, Process]) -> bool:
+        """Return whether the process is, or descends from, a scheduler that a job has started."""
+        seen: set[int] = set()
+        while candidate.pid not in seen:
+            if candidate.pid == self._supervisor_pid:
+                return not seen
+            if candidate.pid in self.scheduler_pids or self._belongs_to_other_home(candidate.pid):
+                return True
+            seen.add(candidate.pid)
+            candidate = processes.get(candidate.parent, candidate)
+        return False
 
-    def _guess(self, stray: Process, live: list[Run], found: dict[int, list[Process]]) -> None:
-        """It has left its session and its environment behind. It ends with the last run that can have left it."""
-        if any(run.phase is Phase.STARTING for run in live):
-            self.is_certain = False  # it may be the very child that is being started
+    def _belongs_to_other_home(self, pid: int) -> bool:
+        """Return whether the process declares that it belongs to another home: a scheduler that a job has started."""
+        return any(
+            variable.startswith(_HOME_VARIABLE_PREFIX) and variable != self._home_variable
+            for variable in process.read_environment(pid)
+        )
+
+    def _attribute_stray(self, stray: Process, live: list[SupervisedRun], members: dict[int, list[Process]]) -> None:
+        """Assign a process that has left its session and its environment. It ends with the last run that can have left
+        it."""
+        if any(run.phase is RunPhase.STARTING for run in live):
+            self.is_certain = False  # it may be the child that is being started
             return
-        able = [run for run in live if run.start_time is not None and run.start_time <= stray.start_time]
-        if len(able) == 1:
-            found.setdefault(able[0].number, []).append(stray)
-        elif stray.identity not in self._strangers:
-            self._strangers.add(stray.identity)
-            say(f"process {stray.pid} was left behind by one of {len(able)} runs; it ends with the last of them")
+        candidates = [run for run in live if run.start_time is not None and run.start_time <= stray.start_time]
+        if len(candidates) == 1:
+            members.setdefault(candidates[0].number, []).append(stray)
+        elif stray.identity not in self._unattributed:
+            self._unattributed.add(stray.identity)
+            write_log(
+                f"process {stray.pid} was left behind by one of {len(candidates)} runs; it ends with the last of them"
+            )
 
-    def tagged(self, pid: int, live: dict[int, Run]) -> int | None:
-        """The run whose tag the process carries, if it is one of these."""
-        variables = process.variables(pid)
-        if self._home not in variables:
+    def tagged_run(self, pid: int, live: dict[int, SupervisedRun]) -> int | None:
+        """Return the run whose tag the process carries, if it is one of `live`."""
+        variables = process.read_environment(pid)
+        if self._home_variable not in variables:
             return None
         for variable in variables:
-            if variable.startswith(_RUN_TAG) and variable != self._own_tag:
-                number = variable.removeprefix(_RUN_TAG)
+            if variable.startswith(_RUN_VARIABLE_PREFIX) and variable != self._own_run_variable:
+                number = variable.removeprefix(_RUN_VARIABLE_PREFIX)
                 return int(number) if number.isdigit() and int(number) in live else None
         return None
 
-    def is_nobodys(self, pid: int) -> bool:
-        return pid == self._me or pid in self.schedulers
+    def is_excluded(self, pid: int) -> bool:
+        return pid == self._supervisor_pid or pid in self.scheduler_pids
 
 
-class _Owners:
-    """One look's answers, each worked out once."""
+class _OwnerResolver:
+    """Owners of the processes of one scan, each resolved once."""
 
-    def __init__(self, tree: Tree, everything: dict[int, Process], live: dict[int, Run]) -> None:
+    def __init__(self, tree: ProcessTree, processes: dict[int, Process], live: dict[int, SupervisedRun]) -> None:
         self._tree = tree
-        self._everything = everything
+        self._processes = processes
         self._live = live
-        self._sessions = {run.pid: run.number for run in live.values() if _names_its_session(run, everything)}
-        self._known: dict[int, int | None] = {}
+        self._sessions = {run.pid: run.number for run in live.values() if _owns_session(run, processes)}
+        self._owners: dict[int, int | None] = {}
 
-    def of(self, pid: int) -> int | None:
+    def owner_of(self, pid: int) -> int | None:
         path = []
         owner = None
-        while owner is None and pid in self._everything and not self._tree.is_nobodys(pid):
-            if pid in self._known:
-                owner = self._known[pid]
+        while owner is None and pid in self._processes and not self._tree.is_excluded(pid):
+            if pid in self._owners:
+                owner = self._owners[pid]
                 break
-            self._known[pid] = None  # a pid used again during the look could make a circle
+            self._owners[pid] = None  # a pid reused during the scan could create a cycle
             path.append(pid)
-            owner = self._own(self._everything[pid])
-            pid = self._everything[pid].parent
-        for each in path:
-            self._known[each] = owner
+            owner = self._direct_owner(self._processes[pid])
+            pid = self._processes[pid].parent
+        for visited in path:
+            self._owners[visited] = owner
         return owner
 
-    def _own(self, each: Process) -> int | None:
-        for number in (each.session, each.group):
+    def _direct_owner(self, member: Process) -> int | None:
+        for number in (member.session, member.group):
             if number in self._sessions:
                 return self._sessions[number]
-        return self._tree.tagged(each.pid, self._live)
+        return self._tree.tagged_run(member.pid, self._live)
 
 
-def _names_its_session(run: Run, everything: dict[int, Process]) -> bool:
-    if run.pid is None or not run.is_trusted:
+def _owns_session(run: SupervisedRun, processes: dict[int, Process]) -> bool:
+    if run.pid is None or not run.is_pid_trusted:
         return False
-    holder = everything.get(run.pid)
+    holder = processes.get(run.pid)
     return holder is None or holder.start_time == run.start_time
 
 
-def _below(root: int, everything: Iterable[Process]) -> list[int]:
+def _descendants(root: int, processes: Iterable[Process]) -> list[int]:
     children: dict[int, list[int]] = {}
-    for each in everything:
-        children.setdefault(each.parent, []).append(each.pid)
-    below = list(children.get(root, ()))
-    for pid in below:  # grows while it is walked
-        below.extend(children.get(pid, ()))
-    return below
+    for member in processes:
+        children.setdefault(member.parent, []).append(member.pid)
+    descendants = list(children.get(root, ()))
+    for pid in descendants:  # grows during the iteration
+        descendants.extend(children.get(pid, ()))
+    return descendants

@@ -1,79 +1,88 @@
-"""What the supervisor has to know of a run's workspace; the work is done by children (`rota.executor.workspace`)."""
+"""The supervisor's view of a run's workspace. Children do the work (`rota.executor.workspace`)."""
 
 from __future__ import annotations
 
 import json
 import os
 
-from rota.executor.supervisor import logs
-from rota.report import WORKSPACE as RECORD
+from rota.child_report import WORKSPACE_FILE
+from rota.executor.supervisor import log_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-MACHINE = 75
-"""Exit code: the machine's trouble, not the job's."""
-PATIENCE = 10.0
-"""Seconds beyond its own limit, for a child that does not keep it."""
-_MOST = 1 << 20
-_ORIGIN = (
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_COMMON_DIR", "GIT_DIR", "GIT_INDEX_FILE", "GIT_NAMESPACE",
-    "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_WORK_TREE",
-)  # fmt: skip
-"""Set where a job is submitted from inside a hook: they name the repository's own tree, not the job's."""
+MACHINE_FAILURE_EXIT_CODE = 75
+"""Exit code of a step that failed because of the machine, not the job."""
+EXTRA_TIMEOUT = 10.0
+"""Seconds beyond its own limit, for a step that does not enforce it."""
+_MAX_RECORD_BYTES = 1 << 20
+_GIT_VARIABLES = (
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_COMMON_DIR",
+    "GIT_DIR",
+    "GIT_INDEX_FILE",
+    "GIT_NAMESPACE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_PREFIX",
+    "GIT_WORK_TREE",
+)
+"""Set when a job is submitted from inside a git hook: they name the repository's own tree, not the job's."""
 
 
-class Workspace:
-    __slots__ = ("has_run", "is_late", "order", "place")
+class RunWorkspace:
+    __slots__ = ("has_run", "may_have_finished", "order", "state")
 
     def __init__(self, order: dict[str, Any]) -> None:
         self.order = order
-        self.place: dict[str, Any] | None = None
-        """What `begin` wrote down. Kept here, for the job could change the file."""
+        self.state: dict[str, Any] | None = None
+        """The state that `begin` wrote. Kept here, because the job could change the file."""
         self.has_run = False
-        self.is_late = False
-        """Its command ended some time ago: a supervisor that was lost may have begun with what follows."""
+        """Whether the command of the job was started; only then is there a patch of its changes."""
+        self.may_have_finished = False
+        """Whether the command ended some time ago: a lost supervisor may have started the finish step."""
 
     @property
     def limit(self) -> float:
-        return float(self.order["limit"]) + PATIENCE
+        """Maximum seconds of a step."""
+        return float(self.order["limit"]) + EXTRA_TIMEOUT
 
     @property
-    def is_to_finish(self) -> bool:
-        """There is something that `end` has to look after."""
-        return self.place is not None and "top" in self.place
+    def needs_finish(self) -> bool:
+        """Return whether there is something for `end` to finish."""
+        return self.state is not None and "worktree_root" in self.state
 
     @property
-    def is_moved(self) -> bool:
-        """The job works in a tree of its own."""
-        return self.place is not None and self.place.get("worktree") is not None
+    def has_worktree(self) -> bool:
+        """Return whether the job works in its own worktree."""
+        return self.state is not None and self.state.get("worktree") is not None
 
-    def take_up(self, directory: str, code: int) -> str:
-        """The working directory, now that `begin` has ended with this code. ValueError where there is none."""
+    def load_state(self, directory: str, code: int) -> str:
+        """Load the state after `begin` exited with this code, and return the working directory. Raises ValueError on
+        failure."""
         if code != 0:
-            raise ValueError(logs.tail(directory, logs.WORKSPACE).strip() or "it did not end in time")
+            raise ValueError(log_files.read_tail(directory, log_files.WORKSPACE).strip() or "it timed out")
         try:
-            fd = os.open(f"{directory}/{RECORD}", os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(f"{directory}/{WORKSPACE_FILE}", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise ValueError(f"{RECORD} cannot be read: {error.strerror}") from None
+            raise ValueError(f"{WORKSPACE_FILE} cannot be read: {error.strerror}") from None
         try:
-            place = json.loads(os.read(fd, _MOST))
+            state = json.loads(os.read(fd, _MAX_RECORD_BYTES))
         finally:
             os.close(fd)
-        cwd: str = place["cwd"]
-        self.place = place
+        cwd: str = state["cwd"]
+        self.state = state
         return cwd
 
-    def words(self) -> list[str]:
-        """Begin, and once that is done, end."""
-        if self.place is None:
+    def arguments(self) -> list[str]:
+        """Return the arguments of `begin`, or of `end` once `begin` is done."""
+        if self.state is None:
             return ["begin", json.dumps(self.order)]
-        so_far = {"place": self.place, "has_run": self.has_run, "is_late": self.is_late}
-        return ["end", json.dumps({**self.order, **so_far})]
+        progress = {"state": self.state, "has_run": self.has_run, "may_have_finished": self.may_have_finished}
+        return ["end", json.dumps({**self.order, **progress})]
 
-    def without_origin(self, variables: dict[str, str], cwd: str) -> dict[str, str]:
-        if not self.is_moved:
+    def without_git_variables(self, variables: dict[str, str], cwd: str) -> dict[str, str]:
+        if not self.has_worktree:
             return variables
-        kept = {name: value for name, value in variables.items() if name not in _ORIGIN}
+        kept = {name: value for name, value in variables.items() if name not in _GIT_VARIABLES}
         return {**kept, "PWD": cwd}

@@ -1,10 +1,10 @@
-"""A job's workspace: its own git worktree, and the patches it begins with and leaves behind.
+"""Workspace of a job: its own git worktree, and the patches at its start and end.
 
-    supervisor ── python -m rota.executor.workspace begin ──► input.patch, worktree, what the tree is at the start
+    supervisor ── python -m rota.executor.workspace begin ──► input.patch, worktree, snapshot of the tree
                ── the job's own processes
                ── python -m rota.executor.workspace end ────► command.patch, and the worktree removed if that is safe
 
-git takes its time, hangs on dead mounts and runs what a repository's configuration names. So it runs in children of
-the supervisor, never in the engine; and where a thread of the scheduler needs it (a submit, a rewind, gc), with a
-deadline. The standard library alone, as for the supervisor.
+git can be slow, blocks on dead mounts, and runs programs that a repository's configuration names. So it runs in
+children of the supervisor, never in the engine; threads of the scheduler that need it (submit, rewind, gc) use a
+deadline. Only the standard library is used, as in the supervisor.
 """

@@ -1,6 +1,6 @@
-"""`begin` and `end` of one run's workspace, as children of the supervisor. What goes wrong is said on stderr."""
+"""Commands `begin` and `end` of one run's workspace, run as children of the supervisor. Errors go to stderr."""
 
-# ruff: noqa: PTH108, PTH116, PTH118
+# ruff: noqa: PTH108, PTH116, PTH118, PTH120
 from __future__ import annotations
 
 import contextlib
@@ -14,120 +14,141 @@ from typing import Any
 
 from rota.executor.workspace import record
 from rota.executor.workspace.git import Git, GitError
-from rota.executor.workspace.input import FILE as INPUT_PATCH
-from rota.executor.workspace.input import put_input
+from rota.executor.workspace.input_patch import INPUT_PATCH, copy_input
 from rota.executor.workspace.order import WorkspaceOrder, read_order
-from rota.executor.workspace.tree import Scratch, snapshot, write_patch
-from rota.executor.workspace.worktree import Worktree, make, remove_if_safe, undo
-from rota.leftover import PATCH as COMMAND_PATCH
+from rota.executor.workspace.tree import ScratchDirectory, snapshot, write_patch
+from rota.executor.workspace.worktree import Worktree, discard_worktree, make_worktree, remove_if_safe
+from rota.job_files import PATCH_FILE as COMMAND_PATCH
+from rota.job_files import unusable_reason
 
-_NO_ROOM = os.strerror(errno.ENOSPC)
-_MACHINE = 75
-"""The machine's trouble, not the job's."""
+_DISK_FULL_MESSAGE = os.strerror(errno.ENOSPC)
+_MACHINE_FAILURE = 75
+"""Exit code of a failure of the machine, not of the job."""
 
 
 def main() -> int:
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, _raise_exit)
     verb, order = sys.argv[1], json.loads(sys.argv[2])
     try:
         if verb == "begin":
             begin(read_order(order))
         else:
-            end(read_order(order), order["place"], has_run=order["has_run"], is_late=order.get("is_late", False))
+            end(
+                read_order(order),
+                order["state"],
+                has_run=order["has_run"],
+                may_have_finished=order.get("may_have_finished", False),
+            )
     except (GitError, OSError) as error:
-        print(error, file=sys.stderr)
-        return _MACHINE if _NO_ROOM in str(error) else 1
+        reason = None if verb == "end" else _unusable_reason(read_order(order))
+        print(reason or error, file=sys.stderr)
+        return _MACHINE_FAILURE if reason or _DISK_FULL_MESSAGE in str(error) else 1
     return 0
 
 
-def _leave(*_: object) -> None:
-    """As an exception, so that what is made half is removed."""
+def _unusable_reason(order: WorkspaceOrder) -> str | None:
+    """Return why no job can get a directory or a worktree in the home, or None if one can."""
+    parents = [os.path.dirname(order.directory)] + ([] if order.base is None else [worktrees_directory(order.home)])
+    return next((reason for parent in parents if (reason := unusable_reason(parent)) is not None), None)
+
+
+def _raise_exit(*_: object) -> None:
+    """Raise an exception, so that a half-created workspace is removed."""
     raise SystemExit(128 + signal.SIGTERM)
 
 
+def worktrees_directory(home: str) -> str:
+    return f"{home}/worktrees"
+
+
 def begin(order: WorkspaceOrder) -> None:
-    """Make it, and write down where it is: the supervisor starts the job there."""
+    """Create the workspace and record its path: the supervisor starts the job there."""
     deadline = time.monotonic() + order.limit
-    before = record.mark_used(order.directory)
+    previous = record.mark_used(order.directory)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(f"{order.directory}/{COMMAND_PATCH}")
     scratch = _scratch(order)
     scratch.remove()
-    if order.input is not None:
-        put_input(order.input, order.directory)
+    if order.input_patch is not None:
+        copy_input(order.input_patch, order.directory)
     if order.base is None:
-        place = _in_place(order, scratch, deadline)
+        state = _set_up_in_place(order, scratch, deadline)
     else:
         git = Git(order.repository, deadline)
-        tree = make(git, f"{order.home}/worktrees", order.job, order.base, before)
+        tree = make_worktree(git, worktrees_directory(order.home), order.job, order.base, previous)
         try:
-            place = _in_worktree(order, tree, scratch, deadline)
+            state = _set_up_worktree(order, tree, scratch, deadline)
         except BaseException:
-            undo(tree)
+            discard_worktree(tree)
             raise
-    record.write(order.directory, place)
+    record.write(order.directory, state)
 
 
-def _in_place(order: WorkspaceOrder, scratch: Scratch, deadline: float) -> dict[str, Any]:
-    if not order.wants_patch:
+def _set_up_in_place(order: WorkspaceOrder, scratch: ScratchDirectory, deadline: float) -> dict[str, Any]:
+    if not order.needs_patch:
         return {"cwd": order.cwd, "worktree": None}
-    top = Git(order.cwd, deadline)("rev-parse", "--show-toplevel")
-    start = snapshot(Git(top, deadline), scratch, order.home)
-    return {"cwd": order.cwd, "worktree": None, "top": top, "start": start}
+    root = Git(order.cwd, deadline)("rev-parse", "--show-toplevel")
+    start = snapshot(Git(root, deadline), scratch, order.home)
+    return {"cwd": order.cwd, "worktree": None, "worktree_root": root, "start_tree": start}
 
 
-def _in_worktree(order: WorkspaceOrder, tree: Worktree, scratch: Scratch, deadline: float) -> dict[str, Any]:
+def _set_up_worktree(
+    order: WorkspaceOrder, tree: Worktree, scratch: ScratchDirectory, deadline: float
+) -> dict[str, Any]:
     start = ""
-    if order.input is not None:
-        inside = Git(tree.path, deadline)
-        given = f"{order.directory}/{INPUT_PATCH}"
-        if os.stat(given).st_size:
-            inside("apply", "--whitespace=nowarn", given)
-        start = snapshot(inside, scratch, order.home)
+    if order.input_patch is not None:
+        worktree_git = Git(tree.path, deadline)
+        patch = f"{order.directory}/{INPUT_PATCH}"
+        if os.stat(patch).st_size:
+            worktree_git("apply", "--whitespace=nowarn", patch)
+        start = snapshot(worktree_git, scratch, order.home)
     return {
-        "cwd": os.path.join(tree.path, order.below).rstrip("/"),
+        "cwd": os.path.join(tree.path, order.subdirectory).rstrip("/"),
         "repository": tree.repository,
         "worktree": tree.path,
         "branch": tree.branch,
         "base": tree.base,
-        "top": tree.path,
-        "start": start,
+        "worktree_root": tree.path,
+        "start_tree": start,
     }
 
 
-def end(order: WorkspaceOrder, place: dict[str, Any], *, has_run: bool, is_late: bool = False) -> None:
-    """Take the patch, then remove the worktree if that is safe. Without its patch it stays. Where it is late, a patch
-    that somebody took in time stands: the worktree may be half removed since."""
+def end(order: WorkspaceOrder, state: dict[str, Any], *, has_run: bool, may_have_finished: bool = False) -> None:
+    """Create the patch, then remove the worktree if that is safe; it stays if there is no patch.
+
+    If `may_have_finished`, a patch that was created in time stands: the worktree may be partly removed."""
     deadline = time.monotonic() + order.limit
     scratch = _scratch(order)
-    is_patched = is_late and bool((record.read(order.directory) or {}).get("is_patched"))
+    is_patched = may_have_finished and bool((record.read(order.directory) or {}).get("is_patched"))
     try:
-        if has_run and order.wants_patch and not is_patched:
-            if is_late and not place.get("worktree"):
-                raise GitError("the supervisor was lost, and what others changed there since cannot be told apart")
-            _take_patch(order, place, scratch, deadline)
-        place = {**place, "is_patched": True}
-        record.write(order.directory, place)
+        if has_run and order.needs_patch and not is_patched:
+            if may_have_finished and not state.get("worktree"):
+                raise GitError("the supervisor was lost, and later changes by others cannot be distinguished")
+            _write_command_patch(order, state, scratch, deadline)
+        state = {**state, "is_patched": True}
+        record.write(order.directory, state)
     except (GitError, OSError) as error:
-        if place.get("worktree"):
-            record.write(order.directory, {**place, "kept": f"its patch could not be taken: {error}"})
-        raise type(error)(f"the patch could not be taken: {error}") from error
+        if state.get("worktree"):
+            record.write(order.directory, {**state, "kept_reason": f"its patch could not be created: {error}"})
+        raise type(error)(f"the patch could not be created: {error}") from error
     finally:
         scratch.remove()
-    if place.get("worktree"):
-        tree = Worktree(place["repository"], place["worktree"], place["branch"], place["base"], place["start"])
+    if state.get("worktree"):
+        tree = Worktree(state["repository"], state["worktree"], state["branch"], state["base"], state["start_tree"])
         kept = remove_if_safe(tree, deadline=deadline)
-        record.write(order.directory, {**place, "kept": kept, "is_removed": kept is None})
+        record.write(order.directory, {**state, "kept_reason": kept, "is_removed": kept is None})
 
 
-def _take_patch(order: WorkspaceOrder, place: dict[str, Any], scratch: Scratch, deadline: float) -> None:
-    git = Git(place["top"], deadline)
+def _write_command_patch(
+    order: WorkspaceOrder, state: dict[str, Any], scratch: ScratchDirectory, deadline: float
+) -> None:
+    git = Git(state["worktree_root"], deadline)
     now = snapshot(git, scratch, order.home)
-    write_patch(git, scratch, f"{order.directory}/{COMMAND_PATCH}", place["start"] or place["base"], now)
+    write_patch(git, scratch, f"{order.directory}/{COMMAND_PATCH}", state["start_tree"] or state["base"], now)
 
 
-def _scratch(order: WorkspaceOrder) -> Scratch:
-    return Scratch(f"{order.directory}/workspace.tmp")
+def _scratch(order: WorkspaceOrder) -> ScratchDirectory:
+    return ScratchDirectory(f"{order.directory}/workspace.tmp")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The `git` program, held to a deadline, with nothing that asks, runs hooks or leaves a process behind."""
+"""Runner of the `git` program with a deadline. No prompts, no hooks, no background processes."""
 
 from __future__ import annotations
 
@@ -10,93 +10,105 @@ import subprocess
 import time
 from collections.abc import Mapping
 
-_SETTINGS = (
+_GIT_SETTINGS = (
     "core.hooksPath=/dev/null",
-    "core.fsmonitor=false",  # would leave a process of its own behind
+    "core.fsmonitor=false",  # would leave a background process
     "gc.auto=0",
     "maintenance.auto=false",
     "advice.addEmbeddedRepo=false",
     "core.quotePath=false",
 )
 LOCAL_VARIABLES = (
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_COMMON_DIR", "GIT_DIR", "GIT_GRAFT_FILE", "GIT_IMPLICIT_WORK_TREE",
-    "GIT_INDEX_FILE", "GIT_INTERNAL_SUPER_PREFIX", "GIT_NAMESPACE", "GIT_NO_REPLACE_OBJECTS", "GIT_OBJECT_DIRECTORY",
-    "GIT_PREFIX", "GIT_REPLACE_REF_BASE", "GIT_SHALLOW_FILE", "GIT_WORK_TREE",
-)  # fmt: skip
-"""What says which repository is meant, whatever the directory: set inside hooks, and then wrong for a worktree."""
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_COMMON_DIR",
+    "GIT_DIR",
+    "GIT_GRAFT_FILE",
+    "GIT_IMPLICIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_INTERNAL_SUPER_PREFIX",
+    "GIT_NAMESPACE",
+    "GIT_NO_REPLACE_OBJECTS",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_PREFIX",
+    "GIT_REPLACE_REF_BASE",
+    "GIT_SHALLOW_FILE",
+    "GIT_WORK_TREE",
+)
+"""Variables that select a repository regardless of the directory. Set inside hooks, and wrong for a worktree."""
 
-_LONGEST = 2000
+_MAX_ERROR_CHARS = 2000
 
 
 class GitError(Exception):
-    """What git said, with what it was asked."""
+    """Failure of a git command, with its output."""
 
 
-class TooLarge(GitError):
-    """The output is larger than it may be."""
+class GitOutputTooLarge(GitError):
+    """Failure because the output exceeds the limit."""
 
 
 class Git:
-    """git in one directory, until a deadline (on the monotonic clock) that all its calls share."""
+    """git in one directory. All calls share one deadline (on the monotonic clock)."""
 
     def __init__(self, directory: str, deadline: float, variables: Mapping[str, str] | None = None) -> None:
         self.directory = directory
         self.deadline = deadline
         self._variables = dict(variables or {})
 
-    def at(self, directory: str, variables: Mapping[str, str] | None = None) -> Git:
+    def in_directory(self, directory: str, variables: Mapping[str, str] | None = None) -> Git:
         return Git(directory, self.deadline, variables)
 
-    def __call__(self, *words: str) -> str:
-        """Its output without the last line break."""
-        code, out, err = self._run(words)
+    def __call__(self, *arguments: str) -> str:
+        """Run git and return its output without the final newline."""
+        code, out, err = self._run(arguments)
         if code != 0:
-            raise GitError(_explain(words, code, err))
+            raise GitError(_describe_failure(arguments, code, err))
         return os.fsdecode(out.removesuffix(b"\n"))
 
-    def succeeds_in_part(self, *words: str) -> bool:
-        """Whether it has done what it could, and did not give up."""
-        code, _, _ = self._run(words)
+    def succeeds_partially(self, *arguments: str) -> bool:
+        """Run git and return whether it completed, possibly with errors for single files."""
+        code, _, _ = self._run(arguments)
         return code in (0, 1)
 
-    def maybe(self, *words: str) -> str | None:
-        """The same; none where git says no."""
-        code, out, _ = self._run(words)
+    def try_run(self, *arguments: str) -> str | None:
+        """Run git and return its output; None if it fails."""
+        code, out, _ = self._run(arguments)
         return os.fsdecode(out.removesuffix(b"\n")) if code == 0 else None
 
-    def write(self, path: str, *words: str, most: int | None = None) -> int:
-        """Its output into this file; how much it was."""
-        with open(path, "wb", opener=_private) as file:
-            code, _, err = self._run(words, stdout=file.fileno(), most=most)
+    def write_output(self, path: str, *arguments: str, max_bytes: int | None = None) -> int:
+        """Write the output of git to a file and return its size."""
+        with open(path, "wb", opener=_open_private) as file:
+            code, _, err = self._run(arguments, stdout=file.fileno(), max_bytes=max_bytes)
             size = os.fstat(file.fileno()).st_size
-        if code == -signal.SIGXFSZ or (most is not None and size > most):  # it may have been too fast for the limit
-            raise TooLarge(f"git {words[0]}: more than {most} bytes")
+        # The size is checked too, because git may have ended before the limit was set.
+        if code == -signal.SIGXFSZ or (max_bytes is not None and size > max_bytes):
+            raise GitOutputTooLarge(f"git {arguments[0]}: more than {max_bytes} bytes")
         if code != 0:
-            raise GitError(_explain(words, code, err))
+            raise GitError(_describe_failure(arguments, code, err))
         return size
 
     def _run(
-        self, words: tuple[str, ...], *, stdout: int = subprocess.PIPE, most: int | None = None
+        self, arguments: tuple[str, ...], *, stdout: int = subprocess.PIPE, max_bytes: int | None = None
     ) -> tuple[int, bytes, bytes]:
-        process = self._begun(words, stdout)
+        process = self._start_process(arguments, stdout)
         try:
-            if most is not None:
-                resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (most, most))
-            out, err = process.communicate(timeout=self._left())
+            if max_bytes is not None:
+                resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
+            out, err = process.communicate(timeout=self._remaining_seconds())
         except subprocess.TimeoutExpired:
-            raise GitError(f"git {words[0]} did not end in time") from None
+            raise GitError(f"git {arguments[0]} timed out") from None
         finally:
             if process.poll() is None:
                 _kill(process)
         return process.returncode, out or b"", err
 
-    def _begun(self, words: tuple[str, ...], stdout: int) -> subprocess.Popen[bytes]:
-        settings = [word for setting in _SETTINGS for word in ("-c", setting)]
+    def _start_process(self, arguments: tuple[str, ...], stdout: int) -> subprocess.Popen[bytes]:
+        settings = [word for setting in _GIT_SETTINGS for word in ("-c", setting)]
         try:
             return subprocess.Popen(
-                ["git", *settings, *words],
+                ["git", *settings, *arguments],
                 cwd=self.directory,
-                env=_environment(self._variables),
+                env=_git_environment(self._variables),
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=subprocess.PIPE,
@@ -105,17 +117,17 @@ class Git:
         except FileNotFoundError as error:
             if error.filename == self.directory:
                 raise GitError(f"the directory {self.directory} does not exist") from None
-            raise GitError("git is not installed, or not on the search path of the scheduler") from None
+            raise GitError("git is not installed, or not in the PATH of the scheduler") from None
         except OSError as error:
             raise GitError(f"git cannot be run in {self.directory}: {error.strerror}") from None
 
-    def _left(self) -> float:
-        """No wait for the kernel can be longer than 24 days."""
+    def _remaining_seconds(self) -> float:
+        """Return the time until the deadline. The kernel accepts at most 24 days for one wait."""
         return min(max(0.01, self.deadline - time.monotonic()), 20 * 86_400.0)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """TERM first: git removes what it has made half. One that is stuck in the kernel is not waited for."""
+    """Kill git. TERM first, because git then removes partial results. Do not wait for a process stuck in the kernel."""
     for pipe in (process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()
@@ -127,17 +139,17 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
             return
 
 
-def _environment(variables: Mapping[str, str]) -> dict[str, str]:
+def _git_environment(variables: Mapping[str, str]) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name not in LOCAL_VARIABLES}
     quiet = {"GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
     return {**kept, **quiet, **variables}
 
 
-def _explain(words: tuple[str, ...], code: int, err: bytes) -> str:
-    said = err.decode("utf-8", "replace").strip()[-_LONGEST:]
-    named = " ".join(words[:2] if words[0] == "worktree" else words[:1])
-    return f"git {named}: {said or f'exit code {code}'}"
+def _describe_failure(arguments: tuple[str, ...], code: int, error_output: bytes) -> str:
+    output = error_output.decode("utf-8", "replace").strip()[-_MAX_ERROR_CHARS:]
+    command = " ".join(arguments[:2] if arguments[0] == "worktree" else arguments[:1])
+    return f"git {command}: {output or f'exit code {code}'}"
 
 
-def _private(path: str, flags: int) -> int:
+def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC, 0o600)

@@ -1,4 +1,4 @@
-"""What the supervisor is told of a job's workspace, and hands to `begin` and `end` as it is."""
+"""Parameters of a job's workspace. The supervisor passes them to `begin` and `end` unchanged."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any, NamedTuple
 class WorkspaceOrder(NamedTuple):
     home: str
     job: str
-    """`job-24`: the name of its worktree."""
+    """Name of the worktree, such as `job-24`."""
     directory: str
-    """Where its files are."""
+    """The job's directory."""
     cwd: str
-    """As it was submitted."""
+    """The working directory of the submit."""
     repository: str
-    below: str
-    """The working directory inside the working tree."""
+    subdirectory: str
+    """The working directory relative to the top of the working tree."""
     base: str | None
-    """The commit that its own worktree is made from; none: it works in the directory it was submitted in."""
-    wants_patch: bool
-    input: str | None
-    """The patch that was taken at its submit."""
+    """The commit of the job's own worktree. None: the job works in the directory of the submit."""
+    needs_patch: bool
+    input_patch: str | None
+    """Path of the patch that was captured at submit."""
     limit: float
-    """Seconds for each of begin and end."""
+    """Seconds for `begin` and for `end`."""
 
 
 def read_order(order: dict[str, Any]) -> WorkspaceOrder:
@@ -32,9 +32,9 @@ def read_order(order: dict[str, Any]) -> WorkspaceOrder:
         directory=order["directory"],
         cwd=order["cwd"],
         repository=order.get("repository", ""),
-        below=order.get("below", ""),
+        subdirectory=order.get("subdirectory", ""),
         base=order.get("base"),
-        wants_patch=bool(order.get("patch")) or order.get("base") is not None,
-        input=order.get("input"),
+        needs_patch=bool(order.get("patch")) or order.get("base") is not None,
+        input_patch=order.get("input_patch"),
         limit=float(order["limit"]),
     )

@@ -1,7 +1,7 @@
-"""What a working tree holds at one moment, as a tree object, and how two such moments differ.
+"""Snapshots of a working tree as tree objects, and the differences between them.
 
-The tree is made from a copy of the index, and its objects go to a directory of our own: neither the index nor the
-refs nor the objects of the repository are touched, and a `git gc` there cannot take them away.
+A snapshot uses a copy of the index, and its objects go to a separate directory: the index, refs and objects of the
+repository are not changed, and a `git gc` there cannot delete the snapshot.
 """
 
 # ruff: noqa: PTH103, PTH105, PTH108
@@ -13,82 +13,102 @@ import shutil
 
 from rota.executor.workspace.git import Git, GitError
 
-_DIFF = ("diff-tree", "-r", "-p", "--binary", "--full-index", "--no-color", "--no-ext-diff", "--no-textconv",
-         "--no-renames", "--src-prefix=a/", "--dst-prefix=b/", "-U3")  # fmt: skip
+_DIFF_COMMAND = (
+    "diff-tree",
+    "-r",
+    "-p",
+    "--binary",
+    "--full-index",
+    "--no-color",
+    "--no-ext-diff",
+    "--no-textconv",
+    "--no-renames",
+    "--src-prefix=a/",
+    "--dst-prefix=b/",
+    "-U3",
+)
 
 
-_TRIES = 20
+_MAX_ATTEMPTS = 20
 
 
-class Scratch:
-    """Where the index and the objects of such moments are kept, for as long as they are compared."""
+class ScratchDirectory:
+    """Directory for the index and the objects of snapshots while they are compared."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
-    def variables(self, git: Git) -> dict[str, str]:
+    def git_variables(self, git: Git) -> dict[str, str]:
         os.makedirs(f"{self.path}/objects", 0o700, exist_ok=True)
         objects = git("rev-parse", "--path-format=absolute", "--git-path", "objects")
-        return {"GIT_OBJECT_DIRECTORY": f"{self.path}/objects", "GIT_ALTERNATE_OBJECT_DIRECTORIES": _quoted(objects)}
+        return {
+            "GIT_OBJECT_DIRECTORY": f"{self.path}/objects",
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": _quote_path(objects),
+        }
 
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
-def snapshot(git: Git, scratch: Scratch, home: str) -> str:
-    """The tree object of all that is there, tracked or not, without what is ignored and without the home. `git`
-    is at the top of the working tree."""
+def snapshot(git: Git, scratch: ScratchDirectory, home: str) -> str:
+    """Return a tree object of all files, tracked or not, except ignored files and the home. `git` is at the top of the
+    working tree."""
     top, index = git("rev-parse", "--path-format=absolute", "--show-toplevel", "--git-path", "index").split("\n")
     if os.path.realpath(top) != os.path.realpath(git.directory):
-        raise GitError(f"{git.directory} is no working tree any more")
-    beside = f"{scratch.path}/index"
-    variables = {**scratch.variables(git), "GIT_INDEX_FILE": beside}
+        raise GitError(f"{git.directory} is not a working tree anymore")
+    index_copy = f"{scratch.path}/index"
+    variables = {**scratch.git_variables(git), "GIT_INDEX_FILE": index_copy}
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(beside)
+        os.unlink(index_copy)
     with contextlib.suppress(FileNotFoundError):
-        # With its time: a file that changed in the very moment of its last `git add` is told by that alone.
-        shutil.copy2(index, beside)
-    beside_git = git.at(git.directory, variables)
-    _add_all(beside_git, *_without(home, git.directory))
-    return beside_git("write-tree")
+        # With its time: git detects a file that changed in the same moment as the last `git add` only by that.
+        shutil.copy2(index, index_copy)
+    scratch_git = git.in_directory(git.directory, variables)
+    _add_all(scratch_git, *_exclude_home(home, git.directory))
+    return scratch_git("write-tree")
 
 
 def _add_all(git: Git, *exclusions: str) -> None:
-    """What cannot be read, or is a repository without a commit, is left out; a file that vanishes while git comes to it
-    makes git give up, and then it begins again."""
-    for _ in range(_TRIES):
-        if git.succeeds_in_part("add", "--all", "--ignore-errors", "--", ".", *exclusions):
+    """Add all files. Unreadable files and repositories without a commit are skipped. git aborts if a file vanishes
+    meanwhile, so it is retried."""
+    for _ in range(_MAX_ATTEMPTS):
+        if git.succeeds_partially("add", "--all", "--ignore-errors", "--", ".", *exclusions):
             return
     git("add", "--all", "--ignore-errors", "--", ".", *exclusions)
 
 
-def head_of(git: Git) -> str:
-    """The commit that is checked out; the empty tree before the first commit."""
-    return git.maybe("rev-parse", "--verify", "--quiet", "HEAD^{commit}") or git(
+def head_commit(git: Git) -> str:
+    """Return the checked-out commit; the empty tree before the first commit."""
+    return git.try_run("rev-parse", "--verify", "--quiet", "HEAD^{commit}") or git(
         "hash-object", "-t", "tree", "/dev/null"
     )
 
 
-def write_patch(git: Git, scratch: Scratch, path: str, old: str, new: str, *, most: int | None = None) -> int:
-    """The difference between two trees or commits; no file where there is none. Whole or not at all."""
-    beside = f"{path}.tmp"
+def write_patch(
+    git: Git, scratch: ScratchDirectory, path: str, old: str, new: str, *, max_bytes: int | None = None
+) -> int:
+    """Write the difference between two trees or commits, completely or not at all. An empty difference creates no
+    file."""
+    temporary = f"{path}.tmp"
     try:
-        size = git.at(git.directory, scratch.variables(git)).write(beside, *_DIFF, old, new, most=most)
+        size = git.in_directory(git.directory, scratch.git_variables(git)).write_output(
+            temporary, *_DIFF_COMMAND, old, new, max_bytes=max_bytes
+        )
         if size:
-            os.replace(beside, path)
+            os.replace(temporary, path)
         return size
     finally:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(beside)
+            os.unlink(temporary)
 
 
-def _without(home: str, top: str) -> list[str]:
+def _exclude_home(home: str, top: str) -> list[str]:
     home, top = os.path.realpath(home), os.path.realpath(top)
     return [f":(exclude,literal){os.path.relpath(home, top)}"] if home.startswith(f"{top}/") else []
 
 
-def _quoted(path: str) -> str:
-    """As git reads a list of directories: one with a colon or quotes in its name is written in quotes."""
+def _quote_path(path: str) -> str:
+    """Quote a path for a list of directories, as git requires for a colon or a quote in the name."""
     if ":" not in path and not path.startswith('"'):
         return path
     escaped = path.replace("\\", "\\\\").replace('"', '\\"')

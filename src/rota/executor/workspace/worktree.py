@@ -1,8 +1,9 @@
-"""A job's own worktree and branch: made, and removed again where nothing could be lost by it.
+"""A job's own worktree and branch: creation, and removal if nothing can be lost.
 
-Safe to remove means: nothing is uncommitted, untracked files that are not ignored included, and no commit of it is
-reachable from its own branch alone. What the user had not committed and gave along (`--with-diff`) does not count
-while it is as it was given: it is the job's input. Nothing is removed by guess: where git does not answer, it stays.
+Safe to remove means: nothing is uncommitted, including untracked files that are not ignored, and no commit is reachable
+only from the job's own branch. The same holds for its submodules (see `submodule`). Uncommitted changes that the user
+submitted with the job (`--with-diff`) do not count as long as they are unchanged: they are the job's input. In doubt,
+for example if git fails, the worktree is kept.
 """
 
 # ruff: noqa: PTH103, PTH112, PTH118, PTH120
@@ -16,14 +17,14 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from rota.executor.workspace import submodule
 from rota.executor.workspace.git import Git, GitError
-from rota.executor.workspace.tree import Scratch, snapshot
+from rota.executor.workspace.tree import ScratchDirectory, snapshot
 
-PATIENCE = 60.0
-"""Seconds for a removal that somebody asks for and waits for."""
-_MOST_NAMES = 100
-_LOOK_AGAIN = 0.02
-_NAMED = 3
+REMOVAL_TIMEOUT = 60.0
+"""Seconds for a removal that a user requests and waits for."""
+_MAX_NAMES = 100
+_LOCK_RETRY_INTERVAL = 0.02
 
 
 class Worktree(NamedTuple):
@@ -32,45 +33,47 @@ class Worktree(NamedTuple):
     path: str
     branch: str
     base: str
-    """The commit it was made from."""
-    start: str = ""
-    """The tree it began with, where that is not the one of `base`."""
+    """The commit it was created from."""
+    start_tree: str = ""
+    """The tree at the start; empty if it is the tree of `base`."""
 
 
-def make(git: Git, folder: str, job: str, base: str, before: Worktree | None) -> Worktree:
-    """A new worktree of the repository that `git` is in. What an earlier start of the job left is removed if that is
-    safe, and otherwise keeps its name: then this one gets another."""
+def make_worktree(git: Git, folder: str, job: str, base: str, previous: Worktree | None) -> Worktree:
+    """Create a worktree of the repository of `git`. A worktree of an earlier start of the job is removed if that is
+    safe; otherwise it keeps its name, and the new one gets another."""
     os.makedirs(folder, 0o700, exist_ok=True)
     for number in itertools.count(1):
         name = job if number == 1 else f"{job}.{number}"
-        made = Worktree(git.directory, os.path.join(folder, name), f"rota/{name}", base)
-        if _is_free(git, made, before):
-            _add(git, made)
-            return made
-        if number >= _MOST_NAMES:
+        tree = Worktree(git.directory, os.path.join(folder, name), f"rota/{name}", base)
+        if _is_name_free(git, tree, previous):
+            _add_worktree(git, tree)
+            return tree
+        if number >= _MAX_NAMES:
             raise GitError(
-                f"there are {number} worktrees or branches of {job} already, up to {made.branch}; remove some"
+                f"{job} already has {number} worktrees or branches, up to {tree.branch}; remove some of them"
             )
     raise AssertionError("unreachable")
 
 
-def _is_free(git: Git, wanted: Worktree, before: Worktree | None) -> bool:
-    """Whether there is nothing of that name, or nothing any more. Only what is the job's own goes: what lies in its
-    place in the home, or what it wrote down. A branch that somebody else has called so is his."""
-    is_there = os.path.lexists(wanted.path)
-    if not is_there and _tip(git, wanted.branch) is None:
+def _is_name_free(git: Git, candidate: Worktree, previous: Worktree | None) -> bool:
+    """Return whether the name is free, after removing an earlier worktree of the job if that is safe. Only the job's
+    own is removed: the directory in the home, or the recorded worktree. A branch that the user gave this name is
+    kept."""
+    path_exists = os.path.lexists(candidate.path)
+    if not path_exists and _branch_tip(git, candidate.branch) is None:
         return True
-    is_noted = before is not None and before.path == wanted.path
-    if not is_there and not is_noted:
+    is_recorded = previous is not None and previous.path == candidate.path
+    if not path_exists and not is_recorded:
         return False
-    left = before if before is not None and is_noted else wanted
-    return remove_if_safe(left, deadline=git.deadline) is None
+    leftover = previous if previous is not None and is_recorded else candidate
+    return remove_if_safe(leftover, deadline=git.deadline) is None
 
 
-def _add(git: Git, wanted: Worktree) -> None:
-    """Its entry first, which is quick and needs the others to wait; then its files, which may take a while."""
+def _add_worktree(git: Git, worktree: Worktree) -> None:
+    """Add the worktree in two steps: its entry, which is quick and needs the lock, then its files, which may take
+    longer."""
     try:
-        with _alone(git, wanted):
+        with _lock_worktrees(git, worktree):
             git(
                 "worktree",
                 "add",
@@ -78,95 +81,99 @@ def _add(git: Git, wanted: Worktree) -> None:
                 "--no-checkout",
                 "--no-track",
                 "-b",
-                wanted.branch,
-                wanted.path,
-                wanted.base,
+                worktree.branch,
+                worktree.path,
+                worktree.base,
             )
-        git.at(wanted.path)("reset", "--hard", "--quiet")
+        git.in_directory(worktree.path)("reset", "--hard", "--quiet")
     except BaseException:
-        undo(wanted)
+        discard_worktree(worktree)
         raise
 
 
-def undo(made: Worktree) -> None:
-    """Remove what was just made and nobody has worked in."""
-    git = Git(made.repository, time.monotonic() + 5.0)
-    with contextlib.suppress(GitError), _alone(git, made):
-        git.maybe("worktree", "remove", "--force", made.path)
-        git.maybe("update-ref", "-d", f"refs/heads/{made.branch}", made.base)
+def discard_worktree(worktree: Worktree) -> None:
+    """Remove a worktree that was just created and is unused."""
+    git = Git(worktree.repository, time.monotonic() + 5.0)
+    with contextlib.suppress(GitError), _lock_worktrees(git, worktree):
+        git.try_run("worktree", "remove", "--force", worktree.path)
+        git.try_run("update-ref", "-d", f"refs/heads/{worktree.branch}", worktree.base)
 
 
 def remove_if_safe(tree: Worktree, *, deadline: float | None = None) -> str | None:
-    """Remove the worktree and its branch if nothing can be lost by that; else why it stays. Takes as long as git does,
-    up to the deadline: for a thread that may wait."""
-    git = Git(tree.repository, time.monotonic() + PATIENCE if deadline is None else deadline)
+    """Remove the worktree and its branch if nothing can be lost, else return the reason it is kept. Blocks as long as
+    git does, up to the deadline: for a thread that may wait."""
+    git = Git(tree.repository, time.monotonic() + REMOVAL_TIMEOUT if deadline is None else deadline)
     try:
-        tip = _tip(git, tree.branch)
-        is_as_given = False
-        if os.path.lexists(tree.path):
-            is_as_given = _holds_what_was_given(git, tree)
-        own = _own_commits(git, tree, tip)
-        if own:
-            return f"{own} commit{'s' if own > 1 else ''} on no other branch"
-        user = _used_at(git, tree)
-        if user is not None:
-            return f"its branch {tree.branch} is checked out at {user}"
-        _remove(git, tree, tip, is_forced=is_as_given)
-    except _Stays as reason:
+        tip = _branch_tip(git, tree.branch)
+        has_only_input = os.path.lexists(tree.path) and _has_only_input_changes(git, tree)
+        count = _count_own_commits(git, tree, tip)
+        if count:
+            return f"{count} commit{'s' if count > 1 else ''} on no other branch"
+        checkout = _other_checkout(git, tree)
+        if checkout is not None:
+            return f"its branch {tree.branch} is checked out at {checkout}"
+        has_submodules = submodule.has_submodules(git, tree.path)
+        if has_submodules and (unsaved := submodule.unsaved_work(git, tree.path, tree.base)):
+            return unsaved
+        _remove_worktree(git, tree, tip, is_forced=has_only_input or has_submodules)
+    except _WorktreeKept as reason:
         return str(reason)
     except GitError as error:
-        return f"it cannot be told whether that is safe: {error}"
+        return f"cannot determine whether removing it is safe: {error}"
     return None
 
 
-class _Stays(Exception):
-    """Why it is not removed."""
+class _WorktreeKept(Exception):
+    """Reason why the worktree is kept."""
 
 
-def _holds_what_was_given(git: Git, tree: Worktree) -> bool:
-    """Whether there is something uncommitted that is just what was given along; raises where there is anything else."""
-    inside = git.at(tree.path)
-    top = inside.maybe("rev-parse", "--show-toplevel") if os.path.isdir(tree.path) else None
+def _has_only_input_changes(git: Git, tree: Worktree) -> bool:
+    """Return whether the only uncommitted changes are the job's input. Raises _WorktreeKept if there are others."""
+    worktree_git = git.in_directory(tree.path)
+    top = worktree_git.try_run("rev-parse", "--show-toplevel") if os.path.isdir(tree.path) else None
     if top is None or os.path.realpath(top) != os.path.realpath(tree.path):
         if os.path.isdir(tree.path) and not os.listdir(tree.path):  # noqa: PTH208
             os.rmdir(tree.path)  # noqa: PTH106
             return False
-        raise _Stays("it is no worktree any more")
-    common = inside("rev-parse", "--path-format=absolute", "--git-common-dir")
+        raise _WorktreeKept("it is not a worktree anymore")
+    common = worktree_git("rev-parse", "--path-format=absolute", "--git-common-dir")
     if os.path.realpath(common) != os.path.realpath(tree.repository):
-        raise _Stays(f"it is a worktree of another repository: {common}")
-    changes = inside("status", "--porcelain", "--untracked-files=normal", "--ignore-submodules=none").splitlines()
+        raise _WorktreeKept(f"it is a worktree of another repository: {common}")
+    options = ("--porcelain", "--untracked-files=normal", "--ignore-submodules=none")
+    changes = worktree_git("status", *options).splitlines()
     if not changes:
         return False
-    if tree.start and _tree_of(inside, tree) == tree.start:
+    if tree.start_tree and _snapshot_worktree(worktree_git, tree) == tree.start_tree:
         return True
-    more = f" and {len(changes) - _NAMED} more" if len(changes) > _NAMED else ""
-    raise _Stays(f"uncommitted: {', '.join(change[3:] for change in changes[:_NAMED])}{more}")
+    raise _WorktreeKept(f"uncommitted: {submodule.describe_changes(changes)}")
 
 
-def _tree_of(git: Git, tree: Worktree) -> str:
-    scratch = Scratch(f"{tree.path}.tmp")
+def _snapshot_worktree(git: Git, tree: Worktree) -> str:
+    scratch = ScratchDirectory(f"{tree.path}.tmp")
     try:
         return snapshot(git, scratch, home=tree.path)
     finally:
         scratch.remove()
 
 
-def _own_commits(git: Git, tree: Worktree, tip: str | None) -> int:
-    """Commits made here that would be out of reach without it: also those of a head that is on no branch."""
+def _count_own_commits(git: Git, tree: Worktree, tip: str | None) -> int:
+    """Count the commits that would become unreachable, including those of a detached head."""
     heads = [] if tip is None else [tip]
-    if os.path.isdir(tree.path) and (head := git.at(tree.path).maybe("rev-parse", "--verify", "--quiet", "HEAD")):
+    if os.path.isdir(tree.path) and (
+        head := git.in_directory(tree.path).try_run("rev-parse", "--verify", "--quiet", "HEAD")
+    ):
         heads.append(head)
     if not heads:
         return 0
-    # Another job's branch is no place to keep them: it goes when that job has ended.
+    # Another job's branch does not preserve them: it is removed when that job has ended.
     others = ("--not", tree.base, "--exclude=rota/*", "--branches", "--remotes", "--tags")
     return int(git("rev-list", "--count", *heads, *others))
 
 
-def _remove(git: Git, tree: Worktree, tip: str | None, *, is_forced: bool) -> None:
-    """git looks once more itself, unless forced; the branch goes only as it was looked at."""
-    with _alone(git, tree):
+def _remove_worktree(git: Git, tree: Worktree, tip: str | None, *, is_forced: bool) -> None:
+    """Remove the worktree and its branch. git checks again itself, unless forced; the branch is removed only at the
+    checked commit."""
+    with _lock_worktrees(git, tree):
         if os.path.lexists(tree.path) or _is_listed(git, tree.path):
             git("worktree", "remove", *(["--force"] if is_forced else []), tree.path)
     if tip is not None:
@@ -174,23 +181,23 @@ def _remove(git: Git, tree: Worktree, tip: str | None, *, is_forced: bool) -> No
 
 
 @contextlib.contextmanager
-def _alone(git: Git, tree: Worktree) -> Iterator[None]:
-    """One at a time: git reads the entries of all worktrees when it adds one, and stumbles over one that is half made
-    or half removed."""
+def _lock_worktrees(git: Git, tree: Worktree) -> Iterator[None]:
+    """Serialize changes of worktrees: git reads the entries of all worktrees when it adds one, and fails on an entry
+    that is partly created or removed."""
     folder = os.path.dirname(tree.path)
     os.makedirs(folder, 0o700, exist_ok=True)
     lock = os.open(f"{folder}/.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        while not _is_locked(lock):
+        while not _try_lock(lock):
             if time.monotonic() > git.deadline:
-                raise GitError("other worktrees are being made or removed, and that takes too long")
-            time.sleep(_LOOK_AGAIN)
+                raise GitError("timed out while other worktrees were being added or removed")
+            time.sleep(_LOCK_RETRY_INTERVAL)
         yield
     finally:
         os.close(lock)
 
 
-def _is_locked(lock: int) -> bool:
+def _try_lock(lock: int) -> bool:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -198,26 +205,26 @@ def _is_locked(lock: int) -> bool:
     return True
 
 
-def _used_at(git: Git, tree: Worktree) -> str | None:
-    """Another working tree that has its branch."""
-    place = ""
+def _other_checkout(git: Git, tree: Worktree) -> str | None:
+    """Return the path of another working tree that has its branch."""
+    path = ""
     for line in git("worktree", "list", "--porcelain").splitlines():
         word, _, rest = line.partition(" ")
         if word == "worktree":
-            place = rest
-        elif word == "branch" and rest == f"refs/heads/{tree.branch}" and _differ(place, tree.path):
-            return place
+            path = rest
+        elif word == "branch" and rest == f"refs/heads/{tree.branch}" and _are_different_paths(path, tree.path):
+            return path
     return None
 
 
-def _differ(one: str, other: str) -> bool:
-    return os.path.realpath(one) != os.path.realpath(other)
+def _are_different_paths(path: str, other: str) -> bool:
+    return os.path.realpath(path) != os.path.realpath(other)
 
 
 def _is_listed(git: Git, path: str) -> bool:
-    """The directory is gone, and git does not know it yet."""
+    """Return whether git still lists the worktree although its directory is gone."""
     return f"worktree {path}" in git("worktree", "list", "--porcelain").splitlines()
 
 
-def _tip(git: Git, branch: str) -> str | None:
-    return git.maybe("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}")
+def _branch_tip(git: Git, branch: str) -> str | None:
+    return git.try_run("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}")

@@ -1,1 +1,1 @@
-"""Numbered scripts, applied in order; a fresh database is one that has had them all."""
+"""Numbered schema scripts, applied in order. A fresh database applies all of them."""

@@ -1,1 +1,1 @@
-"""The store on a PostgreSQL server: the only place that names `psycopg`."""
+"""Store on a PostgreSQL server. Only this package imports `psycopg`."""

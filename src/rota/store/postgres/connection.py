@@ -1,8 +1,8 @@
-"""One connection to the server: named statements prepared on first use, rows of them pipelined.
+"""Connection to a PostgreSQL server, with named statements that are prepared on first use and pipelined in bulk.
 
-It speaks through `psycopg.pq`, libpq's own calls, for the statements of a turn are many and small: a cursor's
-`execute` costs three times the round trip it makes, and psycopg's cursors throw every prepared statement away
-at each ROLLBACK, the one to a savepoint included.
+It uses `psycopg.pq`, the calls of libpq, because a turn has many small statements: the `execute` of a cursor costs
+three times as much as its round trip, and psycopg's cursors discard every prepared statement on each ROLLBACK,
+including ROLLBACK TO.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from psycopg.types.numeric import IntLoader
 
 from rota.errors import StoreError
 from rota.store.database import Row
-from rota.store.postgres.address import Address
-from rota.store.postgres.dialect import Statement, bound
-from rota.store.postgres.trouble import error_of, is_lost
+from rota.store.postgres.address import PostgresAddress
+from rota.store.postgres.dialect import PostgresStatement, bind_values
+from rota.store.postgres.error_translation import error_from_result, is_connection_lost
 
-_OLDEST = 140000
-_CHUNK = 1000
-"""Rows under way at once: while they are sent nobody reads, and what the server answers must fit its buffers."""
-_GOOD = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
+_MIN_SERVER_VERSION = 140000
+_PIPELINE_ROWS = 1000
+"""Rows in flight at once. Results are not read while rows are sent, so the responses must fit into the buffers."""
+_SUCCESS_STATUSES = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
 
 _SETTINGS = """
 SET search_path TO "{schema}";
--- The statements are written for nested loops over indexes, which is all that SQLite can do. Of a queue the
--- server's statistics are always those of another hour: a plan must not depend on them.
+-- The statements are written for nested loops over indexes, the only join method of SQLite. The statistics of a queue
+-- are always out of date, so a plan must not depend on them.
 SET plan_cache_mode TO force_generic_plan;
 SET enable_seqscan TO off;
 SET enable_bitmapscan TO off;
@@ -38,149 +38,151 @@ SET enable_hashjoin TO off;
 SET enable_mergejoin TO off;
 SET enable_sort TO off;
 SET jit TO off;
--- When this machine is gone the server must notice, for its session holds the scheduler's lock.
+-- The server must notice the loss of this machine, because the session holds the scheduler's lock.
 SET tcp_keepalives_idle TO 10;
 SET tcp_keepalives_interval TO 5;
 SET tcp_keepalives_count TO 3;
--- An accepted submit is on disk; a stricter setting of the server stays.
+-- An accepted submit must be on disk. A stricter setting of the server is kept.
 SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
 SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid();
 """
 
 
-class Connection:
-    def __init__(self, address: Address) -> None:
+class PostgresConnection:
+    def __init__(self, address: PostgresAddress) -> None:
         self._psycopg = psycopg.connect(**dict(address.parameters), autocommit=True)  # type: ignore[arg-type]
         self._pg = self._psycopg.pgconn
         self._has_failed = False
         self._poll = select.poll()
         self._poll.register(self._pg.socket)
-        self._readers: dict[str, abc.Transformer | None] = {}
-        # A sum of BIGINT is NUMERIC to the server; to the store it is a whole number, as in SQLite.
+        self._row_readers: dict[str, abc.Transformer | None] = {}
+        # The server returns a sum of BIGINT as NUMERIC; the store expects an integer, as from SQLite.
         self._psycopg.adapters.register_loader("numeric", IntLoader)
         try:
-            if self._pg.server_version < _OLDEST:
-                raise StoreError(f"{address.shown} is older than PostgreSQL 14; Rota needs 14 or newer")
-            answer = self.do(_SETTINGS.format(schema=address.schema))
-            self.backend = (int(answer.get_value(0, 0) or 0), (answer.get_value(0, 1) or b"").decode())
-            """Which process of the server this is: its pid and when it began."""
+            if self._pg.server_version < _MIN_SERVER_VERSION:
+                raise StoreError(f"{address.redacted_url} is older than PostgreSQL 14; upgrade to 14 or newer")
+            response = self.execute_script(_SETTINGS.format(schema=address.schema))
+            self.backend = (int(response.get_value(0, 0) or 0), (response.get_value(0, 1) or b"").decode())
+            """Pid and start time of the server process, which together identify it."""
         except BaseException:
             self.close()
             raise
 
     @property
     def is_lost(self) -> bool:
-        """libpq's own state is not enough: it stays good when only the sending has failed."""
+        """Whether the connection is lost. The status of libpq is not enough: it stays good if only sending failed."""
         return self._has_failed or self._pg.status != pq.ConnStatus.OK
 
-    def _checked(self, result: pq.abc.PGresult) -> pq.abc.PGresult:
-        if result.status not in _GOOD:
-            raise self._noted(error_of(result))
+    def _check_result(self, result: pq.abc.PGresult) -> pq.abc.PGresult:
+        if result.status not in _SUCCESS_STATUSES:
+            raise self._record_failure(error_from_result(result))
         return result
 
-    def _noted(self, error: psycopg.Error) -> psycopg.Error:
-        self._has_failed = self._has_failed or is_lost(error)
+    def _record_failure(self, error: psycopg.Error) -> psycopg.Error:
+        self._has_failed = self._has_failed or is_connection_lost(error)
         return error
 
     @property
     def is_in_transaction(self) -> bool:
         return self._pg.transaction_status in (pq.TransactionStatus.INTRANS, pq.TransactionStatus.INERROR)
 
-    def do(self, sql: str) -> pq.abc.PGresult:
-        """One or more statements without values, in one round trip; the result of the last."""
+    def execute_script(self, sql: str) -> pq.abc.PGresult:
+        """Execute statements without parameters in one round trip and return the result of the last one."""
         try:
-            return self._checked(self._pg.exec_(sql.encode()))
+            return self._check_result(self._pg.exec_(sql.encode()))
         except psycopg.OperationalError as error:
-            raise self._noted(error) from None
+            raise self._record_failure(error) from None
 
-    def texts(self, sql: str) -> list[tuple[str | None, ...]]:
-        """The rows of a statement without values, all as text."""
-        result = self.do(sql)
+    def query_text(self, sql: str) -> list[tuple[str | None, ...]]:
+        """Return the rows of a statement without parameters, with all values as text."""
+        result = self.execute_script(sql)
         cells = [[result.get_value(row, column) for column in range(result.nfields)] for row in range(result.ntuples)]
         return [tuple(None if cell is None else cell.decode() for cell in row) for row in cells]
 
-    def execute(self, name: str, statement: Statement, values: Mapping[str, Any]) -> pq.abc.PGresult:
-        given: Any = bound(statement, values)
+    def execute(self, name: str, statement: PostgresStatement, values: Mapping[str, Any]) -> pq.abc.PGresult:
+        parameters: Any = bind_values(statement, values)
         try:
-            if name not in self._readers:
+            if name not in self._row_readers:
                 self._prepare(name, statement)
-            return self._checked(self._pg.exec_prepared(name.encode(), given))
+            return self._check_result(self._pg.exec_prepared(name.encode(), parameters))
         except psycopg.OperationalError as error:
-            raise self._noted(error) from None
+            raise self._record_failure(error) from None
 
-    def rows(self, name: str, result: pq.abc.PGresult) -> list[Row]:
+    def read_rows(self, name: str, result: pq.abc.PGresult) -> list[Row]:
         if not result.ntuples:
             return []
-        reader = self._readers[name]
+        reader = self._row_readers[name]
         if reader is None:
-            reader = self._readers[name] = Transformer(self._psycopg)
+            reader = self._row_readers[name] = Transformer(self._psycopg)
             reader.set_pgresult(result)
         else:
             reader.set_pgresult(result, set_loaders=False)
         return reader.load_rows(0, result.ntuples, tuple)
 
-    def execute_many(self, name: str, statement: Statement, values: Sequence[Mapping[str, Any]]) -> int:
-        """Without waiting for each; how many rows they touched in all."""
-        rows = [bound(statement, row) for row in values]
+    def execute_many(self, name: str, statement: PostgresStatement, values: Sequence[Mapping[str, Any]]) -> int:
+        """Execute a statement for many rows in a pipeline and return the total number of affected rows."""
+        rows = [bind_values(statement, row) for row in values]
         try:
-            if name not in self._readers:
+            if name not in self._row_readers:
                 self._prepare(name, statement)
-            return sum(self._pipeline(name.encode(), rows[n : n + _CHUNK]) for n in range(0, len(rows), _CHUNK))
+            return sum(
+                self._pipeline(name.encode(), rows[n : n + _PIPELINE_ROWS]) for n in range(0, len(rows), _PIPELINE_ROWS)
+            )
         except psycopg.OperationalError as error:
-            raise self._noted(error) from None
+            raise self._record_failure(error) from None
 
     def _pipeline(self, name: bytes, rows: Sequence[Sequence[bytes | None]]) -> int:
-        touched, trouble = 0, None
+        affected, failure = 0, None
         self._pg.enter_pipeline_mode()
         for row in rows:
             self._pg.send_query_prepared(name, row)
         self._pg.pipeline_sync()
         while True:
             result = self._next_result()
-            if result is None:  # the end of one statement's results
+            if result is None:  # end of the results of one statement
                 continue
             if result.status == pq.ExecStatus.PIPELINE_SYNC:
                 break
-            if result.status in _GOOD:
-                touched += result.command_tuples or 0
-            elif trouble is None:
-                trouble = self._noted(error_of(result))
+            if result.status in _SUCCESS_STATUSES:
+                affected += result.command_tuples or 0
+            elif failure is None:
+                failure = self._record_failure(error_from_result(result))
         self._pg.exit_pipeline_mode()
-        if trouble is not None:
-            raise trouble
-        return touched
+        if failure is not None:
+            raise failure
+        return affected
 
     def _next_result(self) -> pq.abc.PGresult | None:
-        """Waits on the socket: `get_result` would wait as well, and all other threads with it."""
+        """Return the next result. Waits by polling the socket, because `get_result` would block all threads."""
         while self._pg.is_busy():
             self._poll.modify(self._pg.socket, select.POLLIN | (select.POLLOUT if self._pg.flush() else 0))
             self._poll.poll()
             self._pg.consume_input()
         if self.is_lost:
-            raise psycopg.OperationalError("the connection was lost")  # there is no end of results to wait for
+            raise psycopg.OperationalError("the connection was lost")  # the end of the results will not arrive
         return self._pg.get_result()
 
-    def _prepare(self, name: str, statement: Statement) -> None:
-        self._checked(self._pg.prepare(name.encode(), statement.sql))
-        self._readers[name] = None
+    def _prepare(self, name: str, statement: PostgresStatement) -> None:
+        self._check_result(self._pg.prepare(name.encode(), statement.sql))
+        self._row_readers[name] = None
 
     def fileno(self) -> int:
         return self._pg.socket
 
-    def hear(self) -> bool:
-        """Take in what the server said unasked: whether another session notified, or this one is over."""
+    def poll_notifications(self) -> bool:
+        """Consume pending notifications. Return whether another session sent one or the connection is lost."""
         try:
             self._pg.consume_input()
         except psycopg.OperationalError as error:
-            self._noted(error)
+            self._record_failure(error)
             return True
-        is_news = self.is_lost
-        while (said := self._pg.notifies()) is not None:
-            is_news = is_news or said.be_pid != self.backend[0]
-        return is_news
+        has_news = self.is_lost
+        while (notification := self._pg.notifies()) is not None:
+            has_news = has_news or notification.be_pid != self.backend[0]
+        return has_news
 
     def cursor(self) -> psycopg.Cursor[Row]:
-        """For COPY."""
+        """Return a cursor for COPY."""
         return self._psycopg.cursor()
 
     def close(self) -> None:

@@ -1,5 +1,4 @@
-"""PostgreSQL behind the `Database` port, for those who look: a lost connection is opened again where nothing
-can be lost by it, at the next look."""
+"""PostgreSQL driver for readers. It reconnects at the next read after a lost connection, if that loses no changes."""
 
 from __future__ import annotations
 
@@ -10,43 +9,43 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from rota.errors import StoreAway, StoreError
+from rota.errors import StoreError, StoreUnavailable
 from rota.store import statement
-from rota.store.database import Bulk, Row
-from rota.store.postgres.address import Address
-from rota.store.postgres.bulk import PostgresBulk
-from rota.store.postgres.connection import Connection
-from rota.store.postgres.dialect import Statement, translate
-from rota.store.postgres.trouble import meaning
-from rota.store.put_off import PuttingOff
+from rota.store.database import BulkTables, Row
+from rota.store.postgres.address import PostgresAddress
+from rota.store.postgres.bulk import PostgresBulkTables
+from rota.store.postgres.connection import PostgresConnection
+from rota.store.postgres.dialect import PostgresStatement, translate_statement
+from rota.store.postgres.error_translation import translate_error
+from rota.store.write_buffer import WriteBuffer
 
 T = TypeVar("T")
 
 
 @lru_cache(maxsize=1)
-def _statements() -> Mapping[str, Statement]:
-    return statement.load(translate)
+def _load_statements() -> Mapping[str, PostgresStatement]:
+    return statement.load_statements(translate_statement)
 
 
-class PostgresDatabase(PuttingOff):
-    def __init__(self, address: Address) -> None:
+class PostgresDatabase(WriteBuffer):
+    def __init__(self, address: PostgresAddress) -> None:
         super().__init__()
         self._address = address
-        self._statements = _statements()
+        self._statements = _load_statements()
         self._depth = 0
-        self._waiting: list[str] = []
-        """Savepoints begun and released, not yet sent: they go with the next statement, if there is one."""
+        self._pending_control: list[str] = []
+        """Savepoint commands that are not sent yet. They go out with the next statement, or never if none follows."""
         self._flushes = 0
-        self._has_changed = False
-        """Something was written in this transaction."""
-        self._connection: Connection | None = None
+        self._has_writes = False
+        """Whether this transaction has changed anything."""
+        self._connection: PostgresConnection | None = None
         self._connect()
 
     def _connect(self) -> None:
-        self._drop()
-        self._connection = self._tried(lambda: Connection(self._address))
+        self._disconnect()
+        self._connection = self._run_translated(lambda: PostgresConnection(self._address))
 
-    def _drop(self) -> None:
+    def _disconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -55,151 +54,158 @@ class PostgresDatabase(PuttingOff):
     def _is_lost(self) -> bool:
         return self._connection is None or self._connection.is_lost
 
-    def _live(self) -> Connection:
-        """The connection, with what was waiting sent ahead."""
+    def _live_connection(self) -> PostgresConnection:
+        """Return the connection, after sending pending savepoint commands."""
         if self._connection is None:
-            raise StoreAway(f"the connection to {self._address.shown} was lost")
-        if self._waiting:
+            raise StoreUnavailable(f"the connection to {self._address.redacted_url} was lost")
+        if self._pending_control:
             self._flushes += 1
-            control, self._waiting = ";".join(self._waiting), []
-            self._connection.do(control)
+            control, self._pending_control = ";".join(self._pending_control), []
+            self._connection.execute_script(control)
         return self._connection
 
-    def _tried(self, act: Callable[[], T]) -> T:
+    def _run_translated(self, operation: Callable[[], T]) -> T:
         try:
-            return act()
+            return operation()
         except psycopg.Error as error:
-            raise meaning(error, self._address.shown) from error
+            raise translate_error(error, self._address.redacted_url) from error
 
-    def _tried_again(self, act: Callable[[], T]) -> T:
-        """Where nothing has been done yet, a lost connection is no reason to fail."""
+    def _run_with_reconnect(self, operation: Callable[[], T]) -> T:
+        """Run an operation that starts from scratch, so that it can be repeated after a reconnect."""
         if self._is_lost:
             self._connect()
         try:
-            return self._tried(act)
+            return self._run_translated(operation)
         except StoreError:
             if not self._is_lost:
                 raise
         self._connect()
-        return self._tried(act)
+        return self._run_translated(operation)
 
     def rows(self, name: str, /, **values: Any) -> list[Row]:
-        self.catch_up()
+        self.flush()
 
-        def act() -> list[Row]:
-            connection = self._live()
+        def read() -> list[Row]:
+            connection = self._live_connection()
             result = connection.execute(name, self._statements[name], values)
-            self._has_changed = self._has_changed or not (result.command_status or b"").startswith(b"SELECT")
-            return connection.rows(name, result)
+            self._has_writes = self._has_writes or not (result.command_status or b"").startswith(b"SELECT")
+            return connection.read_rows(name, result)
 
-        return self._tried(act) if self._is_inside else self._tried_again(act)
+        return self._run_translated(read) if self._is_in_transaction else self._run_with_reconnect(read)
 
     def run(self, name: str, /, **values: Any) -> int:
-        self.catch_up()
-        touched = self._tried(lambda: self._live().execute(name, self._statements[name], values).command_tuples or 0)
-        self._has_changed = self._has_changed or touched > 0
-        return touched
+        self.flush()
+        affected = self._run_translated(
+            lambda: self._live_connection().execute(name, self._statements[name], values).command_tuples or 0
+        )
+        self._has_writes = self._has_writes or affected > 0
+        return affected
 
     def run_many(self, name: str, values: Sequence[Mapping[str, Any]], /) -> int:
-        self.catch_up()
+        self.flush()
         if len(values) == 1:
             return self.run(name, **values[0])
         if not values:
             return 0
-        touched = self._tried(lambda: self._live().execute_many(name, self._statements[name], values))
-        self._has_changed = self._has_changed or touched > 0
-        return touched
+        affected = self._run_translated(
+            lambda: self._live_connection().execute_many(name, self._statements[name], values)
+        )
+        self._has_writes = self._has_writes or affected > 0
+        return affected
 
-    _is_inside = False
-    """A transaction has begun: what fails now fails all of it."""
+    _is_in_transaction = False
+    """Whether a transaction is open, so that an error fails all of it."""
 
     def begin(self) -> bool:
-        self._tried_again(lambda: self._open("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"))
+        self._run_with_reconnect(lambda: self._begin_transaction("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"))
         return False
 
-    def _open(self, sql: str) -> None:
-        self._waiting.clear()
-        self._has_changed = False
-        self._live().do(sql)
-        self._is_inside = True
+    def _begin_transaction(self, sql: str) -> None:
+        self._pending_control.clear()
+        self._has_writes = False
+        self._live_connection().execute_script(sql)
+        self._is_in_transaction = True
 
     def commit(self) -> None:
-        self.catch_up()
-        self._waiting.clear()  # what is still to be released is released with the rest
-        self._is_inside = False
-        self._confirm(self._tried(lambda: self._live().do("COMMIT").command_status))
+        self.flush()
+        self._pending_control.clear()  # the commit releases the remaining savepoints
+        self._is_in_transaction = False
+        self._check_commit(
+            self._run_translated(lambda: self._live_connection().execute_script("COMMIT").command_status)
+        )
 
-    def _confirm(self, answer: bytes | None) -> None:
-        """A transaction in which a statement failed is answered ROLLBACK, and that is no error to the server."""
-        if answer != b"COMMIT":
-            raise StoreError(f"{self._address.shown} undid a transaction in which a statement had failed")
+    def _check_commit(self, command_status: bytes | None) -> None:
+        """Raise if the server rolled back. It answers the COMMIT of a failed transaction with ROLLBACK and reports no
+        error."""
+        if command_status != b"COMMIT":
+            raise StoreError(f"{self._address.redacted_url} rolled back a transaction in which a statement had failed")
 
     def rollback(self) -> None:
-        self._put_off = {}
-        self._waiting.clear()
-        self._is_inside = False
+        self._buffered = {}
+        self._pending_control.clear()
+        self._is_in_transaction = False
         if self._connection is None:
             return
         try:
             if self._connection.is_in_transaction:
-                self._connection.do("ROLLBACK")
+                self._connection.execute_script("ROLLBACK")
         except psycopg.Error:
-            self._drop()  # the server undoes what it does not hear the end of
+            self._disconnect()  # the server rolls back when the connection ends
         if self._is_lost:
-            self._drop()
+            self._disconnect()
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        self.catch_up()
+        self.flush()
         self._depth += 1
         name = f"s{self._depth}"
-        place, flushes = len(self._waiting), self._flushes
-        self._waiting.append(f"SAVEPOINT {name}")
+        start, flushes = len(self._pending_control), self._flushes
+        self._pending_control.append(f"SAVEPOINT {name}")
         try:
             yield
-            self.catch_up()
+            self.flush()
         except BaseException:
-            self._put_off = {}
+            self._buffered = {}
             if self._flushes == flushes:
-                del self._waiting[place:]
+                del self._pending_control[start:]
             else:
-                self._undo_to(name)
+                self._rollback_to(name)
             raise
         else:
             if self._flushes == flushes:
-                del self._waiting[place:]
+                del self._pending_control[start:]
             else:
-                self._waiting.append(f"RELEASE {name}")
+                self._pending_control.append(f"RELEASE {name}")
         finally:
             self._depth -= 1
 
-    def _undo_to(self, name: str) -> None:
-        """A lost connection has undone it already, with all the rest."""
-        self._waiting.clear()
+    def _rollback_to(self, name: str) -> None:
+        """Roll back to a savepoint. After a lost connection everything is undone already."""
+        self._pending_control.clear()
         connection = self._connection
         if connection is not None and connection.is_in_transaction:
-            self._tried(lambda: connection.do(f"ROLLBACK TO {name};RELEASE {name}"))
+            self._run_translated(lambda: connection.execute_script(f"ROLLBACK TO {name};RELEASE {name}"))
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
-        self._tried_again(lambda: self._open("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"))
+    def read_transaction(self) -> Iterator[None]:
+        self._run_with_reconnect(lambda: self._begin_transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"))
         try:
             yield
         finally:
             self.rollback()
 
-    def own_epoch(self, epoch: int) -> None:
-        """Those who only look have none."""
+    def set_fencing_epoch(self, epoch: int) -> None:
+        """Do nothing, because readers have no epoch."""
 
     def fileno(self) -> int:
         return -1
 
-    def hear(self) -> bool:
+    def poll_notifications(self) -> bool:
         return False
 
-    def bulk(self) -> Bulk:
-        self.catch_up()
-        return PostgresBulk(self._tried(self._live), self._address.shown)
+    def bulk_tables(self) -> BulkTables:
+        self.flush()
+        return PostgresBulkTables(self._run_translated(self._live_connection), self._address.redacted_url)
 
     def close(self) -> None:
-        self._drop()
+        self._disconnect()

@@ -1,14 +1,14 @@
-"""PostgreSQL's words for the store's SQL.
+"""Translation of the store's SQL to PostgreSQL.
 
-    :name        $1, $2 …: the same name is the same place
+    :name        $1, $2 …: the same name has the same number
     @in(ids)     = ANY ($1)
     @int         BIGINT
-    @strict      nothing: PostgreSQL always is
-    @refuse      a trigger and its function, for a trigger's own WHEN may not look at other rows
-    TEXT         TEXT COLLATE "C": the order of SQLite, whatever the locale of the server
+    @strict      nothing: PostgreSQL is always strict
+    @refuse      a trigger and its function, because the WHEN of a trigger cannot read other rows
+    TEXT         TEXT COLLATE "C": the sort order of SQLite, whatever the locale of the server
 
-Values travel as text and the server infers their types from where they stand, so each statement is prepared
-once, whether a value is null or not.
+Values are sent as text and the server infers their types from the context, so each statement is prepared once, whether
+a value is null or not.
 """
 
 from __future__ import annotations
@@ -18,20 +18,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rota.errors import InvalidInput
-from rota.store.guard import REFUSAL
+from rota.store.refuse_trigger import REFUSE_DIRECTIVE
 
 _TOKEN = re.compile(
-    r"""'(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | ::  # what is not a place, though it may look like one
+    r"""'(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | ::  # text that only looks like a parameter
       | @in\((?P<list>\w+)\) | :(?P<name>[A-Za-z_]\w*)""",
     re.VERBOSE,
 )
-_WORDS = {
-    "@int": "BIGINT",
-    "@strict": "",
-    "TEXT": 'TEXT COLLATE "C"',
-}
-_WORD = re.compile(r"--[^\n]*|@int\b|@strict\b|\bTEXT\b")
-_REFUSAL = r"""CREATE FUNCTION \g<name>() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+_DIRECTIVES = {"@int": "BIGINT", "@strict": "", "TEXT": 'TEXT COLLATE "C"'}
+_DIRECTIVE = re.compile(r"--[^\n]*|@int\b|@strict\b|\bTEXT\b")
+_REFUSE_TRIGGER = r"""CREATE FUNCTION \g<name>() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF \g<when> THEN
         RAISE integrity_constraint_violation USING MESSAGE = \g<text>;
@@ -41,34 +37,39 @@ END $$;
 CREATE TRIGGER \g<name> BEFORE \g<event> FOR EACH ROW EXECUTE FUNCTION \g<name>();"""
 
 
-class Statement(NamedTuple):
+class PostgresStatement(NamedTuple):
     sql: bytes
-    names: tuple[str, ...]
-    """Of the values, in the order of their places."""
+    parameter_names: tuple[str, ...]
+    """Names of the parameters, in order of their numbers."""
 
 
-def translate(text: str) -> Statement:
-    """A statement of `store/sql`."""
-    places: dict[str, int] = {}
+def translate_statement(text: str) -> PostgresStatement:
+    """Translate a statement of `store/sql`."""
+    numbers: dict[str, int] = {}
 
-    def place(found: re.Match[str]) -> str:
-        name = found["list"] or found["name"]
+    def replace_token(match: re.Match[str]) -> str:
+        name = match["list"] or match["name"]
         if name is None:
-            return found[0]
-        number = places.setdefault(name, len(places) + 1)
-        return f"= ANY (${number})" if found["list"] else f"${number}"
+            return match[0]
+        number = numbers.setdefault(name, len(numbers) + 1)
+        return f"= ANY (${number})" if match["list"] else f"${number}"
 
-    sql = _TOKEN.sub(place, text)
-    return Statement(sql.encode(), tuple(places))
+    sql = _TOKEN.sub(replace_token, text)
+    return PostgresStatement(sql.encode(), tuple(numbers))
 
 
 def translate_schema(text: str) -> str:
-    """A script of `store/migrations`."""
-    return _WORD.sub(lambda found: _WORDS.get(found[0], found[0]), REFUSAL.sub(_REFUSAL, text))
+    """Translate a script of `store/migrations`."""
+    return _DIRECTIVE.sub(
+        lambda match: _DIRECTIVES.get(match[0], match[0]), REFUSE_DIRECTIVE.sub(_REFUSE_TRIGGER, text)
+    )
 
 
-def bound(statement: Statement, values: Mapping[str, Any]) -> list[bytes | None]:
-    return [_DUMP[type(value)](value) if (value := values[name]) is not None else None for name in statement.names]
+def bind_values(statement: PostgresStatement, values: Mapping[str, Any]) -> list[bytes | None]:
+    return [
+        _DUMPERS[type(value)](value) if (value := values[name]) is not None else None
+        for name in statement.parameter_names
+    ]
 
 
 def _dump_int(value: int) -> bytes:
@@ -77,13 +78,13 @@ def _dump_int(value: int) -> bytes:
 
 def _dump_text(value: str) -> bytes:
     if "\x00" in value:
-        # libpq would cut the text short there. Whoever asks for such a name is told so, and it is no defect.
-        raise InvalidInput("PostgreSQL has no text with a NUL character; leave it out")
+        # libpq would truncate the text there. A client that sends such a name gets a refusal; it is not a defect.
+        raise InvalidInput("PostgreSQL cannot store a NUL character in text; remove it")
     return value.encode()
 
 
 def _dump_list(values: Sequence[Any]) -> bytes:
-    """As an array literal; a list holds numbers or texts."""
+    """Return an array literal for a list of integers or of texts."""
     if values and isinstance(values[0], str):
         quoted = (value.replace("\\", "\\\\").replace('"', '\\"') for value in values)
         return _dump_text('{"' + '","'.join(quoted) + '"}')
@@ -91,14 +92,14 @@ def _dump_list(values: Sequence[Any]) -> bytes:
 
 
 class _Dumpers(dict[type, Callable[[Any], bytes]]):
-    """By exact type; what is derived from one of them is found once."""
+    """Dumpers by exact type. The dumper of a derived type is looked up once."""
 
     def __missing__(self, kind: type) -> Callable[[Any], bytes]:
-        for known in (str, int, list, tuple):
-            if issubclass(kind, known):
-                self[kind] = self[known]
-                return self[known]
-        raise TypeError(f"the store cannot keep a {kind.__name__}")
+        for base in (str, int, list, tuple):
+            if issubclass(kind, base):
+                self[kind] = self[base]
+                return self[base]
+        raise TypeError(f"the store has no type for a {kind.__name__}")
 
 
-_DUMP = _Dumpers({int: _dump_int, str: _dump_text, list: _dump_list, tuple: _dump_list})
+_DUMPERS = _Dumpers({int: _dump_int, str: _dump_text, list: _dump_list, tuple: _dump_list})

@@ -1,52 +1,55 @@
-"""Brings a PostgreSQL schema to this version's tables, or refuses one from a newer version."""
+"""Migration of a PostgreSQL schema to this version. Schemas of other versions are refused."""
 
 from __future__ import annotations
 
 from rota.errors import StoreError
-from rota.store.postgres.address import Address
-from rota.store.postgres.connection import Connection
+from rota.store.postgres.address import PostgresAddress
+from rota.store.postgres.connection import PostgresConnection
 from rota.store.postgres.dialect import translate_schema
-from rota.store.statement import migrations
+from rota.store.statement import find_schema_mismatch, load_migrations, schema_digest
 
 _META = translate_schema(
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);"
-    "INSERT INTO meta (key, value) VALUES ('epoch', '0'), ('turn', '')"  # what every turn locks, and marks
+    "INSERT INTO meta (key, value) VALUES ('epoch', '0'), ('turn', '')"  # rows that every turn locks and marks
 )
 
 
-def migrate(connection: Connection, address: Address) -> None:
-    """One transaction: a crash in the middle leaves the old schema. The caller holds the scheduler's lock, so
-    two that open a new database at once do not meet here; it closes the connection when this fails."""
-    scripts = migrations(translate_schema)
-    have = _version(connection, address)
-    if have > len(scripts):
-        raise StoreError(
-            f"{address.shown} was written by a newer version of Rota (schema {have}, this one knows "
-            f"{len(scripts)}); upgrade Rota, or use another schema with ?search_path="
-        )
-    if have == len(scripts):
+def migrate(connection: PostgresConnection, address: PostgresAddress) -> None:
+    """Migrate in one transaction, so that a crash leaves the old schema.
+
+    The caller holds the scheduler's lock, so two schedulers cannot migrate at once, and closes the connection on
+    failure.
+    """
+    scripts = load_migrations(translate_schema)
+    version, digest = _read_version(connection, address)
+    if (mismatch := find_schema_mismatch(version, digest, load_migrations(str))) is not None:
+        raise StoreError(f"{address.redacted_url} {mismatch}, or use another schema with ?search_path=")
+    if version == len(scripts):
         return
-    connection.do("BEGIN")
+    connection.execute_script("BEGIN")
     if not _has_schema(connection, address):
-        connection.do(f'CREATE SCHEMA "{address.schema}"')
-    if have == 0:
-        connection.do(_META)
-    for script in scripts[have:]:
-        connection.do(script)
-    connection.do(
-        f"INSERT INTO meta (key, value) VALUES ('schema_version', '{len(scripts)}') "
+        connection.execute_script(f'CREATE SCHEMA "{address.schema}"')
+    if version == 0:
+        connection.execute_script(_META)
+    for script in scripts[version:]:
+        connection.execute_script(script)
+    connection.execute_script(
+        f"INSERT INTO meta (key, value) VALUES ('schema_version', '{len(scripts)}'), "
+        f"('schema_digest', '{schema_digest(load_migrations(str))}') "
         "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
     )
-    connection.do("COMMIT")
+    connection.execute_script("COMMIT")
 
 
-def _has_schema(connection: Connection, address: Address) -> bool:
-    """Asked first, because to create one that exists needs a right that its user may not have."""
-    return bool(connection.texts(f"SELECT 1 FROM pg_namespace WHERE nspname = '{address.schema}'"))
+def _has_schema(connection: PostgresConnection, address: PostgresAddress) -> bool:
+    """Return whether the schema exists. Creating it again would need a privilege that the user may not have."""
+    return bool(connection.query_text(f"SELECT 1 FROM pg_namespace WHERE nspname = '{address.schema}'"))
 
 
-def _version(connection: Connection, address: Address) -> int:
-    if not connection.texts(f"SELECT 1 WHERE to_regclass('\"{address.schema}\".meta') IS NOT NULL"):
-        return 0
-    rows = connection.texts("SELECT value FROM meta WHERE key = 'schema_version'")
-    return int(rows[0][0] or 0) if rows else 0
+def _read_version(connection: PostgresConnection, address: PostgresAddress) -> tuple[int, str | None]:
+    """Return the version of the schema, zero if there is none, and its digest."""
+    if not connection.query_text(f"SELECT 1 WHERE to_regclass('\"{address.schema}\".meta') IS NOT NULL"):
+        return 0, None
+    rows = connection.query_text("SELECT key, value FROM meta WHERE key IN ('schema_version', 'schema_digest')")
+    stored = {key: value for key, value in rows}  # noqa: C416 - a row is a tuple of any length to `dict`
+    return int(stored.get("schema_version") or 0), stored.get("schema_digest")

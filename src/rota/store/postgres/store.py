@@ -1,28 +1,31 @@
-"""Opens the store on a server."""
+"""Factory of sessions and readers on a PostgreSQL server."""
 
 from __future__ import annotations
 
-from rota.store.postgres.address import parse
+from rota.store.postgres.address import parse_address
 from rota.store.postgres.database import PostgresDatabase
-from rota.store.postgres.writer import WritingDatabase
+from rota.store.postgres.writer import PostgresWriterDatabase
 from rota.store.session import Reader, Session
 
 
 class PostgresStore:
-    def __init__(self, url: str, *, lock_wait: float = 2.0, patience: float = 600.0) -> None:
-        """`lock_wait` is how long, in seconds, a scheduler waits for one that is just ending to free its lock;
-        `patience` how long it waits for the server to come back and tell the outcome of a commit."""
-        self._address = parse(url)
-        self._lock_wait = lock_wait
-        self._patience = patience
+    def __init__(self, url: str, *, lock_timeout: float = 2.0, reconnect_timeout: float = 600.0) -> None:
+        """`lock_timeout` is how many seconds a scheduler waits for its predecessor to release the lock.
+        `reconnect_timeout` is how many seconds it waits for the server to come back and report the outcome of a
+        commit."""
+        self._address = parse_address(url)
+        self._lock_timeout = lock_timeout
+        self._reconnect_timeout = reconnect_timeout
 
     @property
     def name(self) -> str:
-        return self._address.shown
+        return self._address.redacted_url
 
     def session(self) -> Session:
-        """The writing side, with the schema brought up to date; refused while another scheduler has it."""
-        database = WritingDatabase(self._address, lock_wait=self._lock_wait, patience=self._patience)
+        """Open the writing side and migrate the schema. Refuse while another scheduler uses the store."""
+        database = PostgresWriterDatabase(
+            self._address, lock_timeout=self._lock_timeout, reconnect_timeout=self._reconnect_timeout
+        )
         try:
             database.migrate()
         except BaseException:

@@ -1,18 +1,18 @@
-"""The writing side: one scheduler to a store, and no answer before its outcome is known.
+"""Writing side on PostgreSQL: one scheduler for each store, and no response before the outcome of its commit is known.
 
-    open         advisory lock of the session ── taken by another ──▶ Conflict: there is a scheduler
-    begin        lock the epoch's row ────────── not this one's ────▶ Superseded: stop
-    commit       leave a mark, NOTIFY, COMMIT ── connection lost ───▶ connect again, look for the mark
+    open         take the session's advisory lock ── held by another ──▶ Conflict: a scheduler is running
+    begin        lock the row of the epoch ───────── another epoch ────▶ SupersededError: stop
+    commit       write a marker, NOTIFY, COMMIT ──── connection lost ──▶ reconnect, read the marker
 
-Between turns the scheduler listens on the same channel, so it hears at once of a change that somebody else made,
-and of a server that went away.
+Between turns the scheduler listens on the same channel, so it learns at once of changes by other clients and of a lost
+server.
 
-The server holds the lock as long as its process for this session lives, which is until that process has ended
-its last transaction one way or the other. So whoever has taken the lock again looks at a decided past: either
-the mark of the last turn is there and all of the turn is, or nothing is.
+The server holds the lock as long as its process for this session lives, and that process ends only after its last
+transaction has committed or rolled back. So after the scheduler has taken the lock again, the outcome is decided: if
+the marker of the last turn is stored, the whole turn is; otherwise nothing is.
 
-The mark is a row rather than the transaction's number, because after a crash the server hands out again the
-numbers it had not written down: the status of «our» transaction would be that of somebody else's.
+The marker is a row and not the transaction id, because after a crash the server reuses the ids that it had not logged:
+the status of such an id could be that of another transaction.
 """
 
 from __future__ import annotations
@@ -26,159 +26,168 @@ from secrets import token_hex
 import psycopg
 from psycopg import errors
 
-from rota.duration import show_duration
-from rota.errors import Conflict, StoreAway, StoreError
-from rota.store.database import OutcomeUnknown, Superseded
-from rota.store.postgres.address import Address
-from rota.store.postgres.connection import Connection
+from rota.duration import format_duration
+from rota.errors import Conflict, StoreError, StoreUnavailable
+from rota.store.database import SupersededError, UnknownOutcomeError
+from rota.store.postgres.address import PostgresAddress
+from rota.store.postgres.connection import PostgresConnection
 from rota.store.postgres.database import PostgresDatabase
+from rota.store.postgres.error_translation import translate_error
 from rota.store.postgres.schema import migrate
-from rota.store.postgres.trouble import meaning
 
 log = logging.getLogger("rota.store")
 
-TURN = "turn"
-"""The row of `meta` that bears the mark of the last turn."""
-_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;SELECT value FROM meta WHERE key = 'epoch' FOR UPDATE"
-_LAST = f"SELECT value FROM meta WHERE key IN ('epoch', '{TURN}') ORDER BY key"
-_UNKNOWN = "whether what was sent last is stored is not known"
-_PAUSE = 0.2
-"""Seconds between two tries to learn the outcome of a commit."""
+TURN_KEY = "turn"
+"""Key in `meta` of the marker of the last turn."""
+_BEGIN_SQL = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;SELECT value FROM meta WHERE key = 'epoch' FOR UPDATE"
+_LAST_TURN_SQL = f"SELECT value FROM meta WHERE key IN ('epoch', '{TURN_KEY}') ORDER BY key"
+_UNKNOWN_OUTCOME = "the outcome of the last transaction is not known"
+_RECONNECT_INTERVAL = 0.2
+"""Seconds between two attempts to read the outcome of a commit."""
 
 
-class WritingDatabase(PostgresDatabase):
-    def __init__(self, address: Address, *, lock_wait: float, patience: float) -> None:
-        self._lock_wait = lock_wait
-        self._patience = patience
+class PostgresWriterDatabase(PostgresDatabase):
+    def __init__(self, address: PostgresAddress, *, lock_timeout: float, reconnect_timeout: float) -> None:
+        self._lock_timeout = lock_timeout
+        self._reconnect_timeout = reconnect_timeout
         self._backend: tuple[int, str] | None = None
         self._epoch: str | None = None
         self._token = token_hex(8)
         self._turns = 0
-        self._is_new = False
+        self._is_new_connection = False
         super().__init__(address)
-        self._is_new = False
+        self._is_new_connection = False
 
     def migrate(self) -> None:
-        self._tried(lambda: migrate(self._live(), self._address))
+        self._run_translated(lambda: migrate(self._live_connection(), self._address))
 
     def _connect(self) -> None:
-        """With the lock, or not at all."""
-        self._drop()
-        connection = self._tried(lambda: Connection(self._address))
+        """Connect and take the lock, or fail."""
+        self._disconnect()
+        connection = self._run_translated(lambda: PostgresConnection(self._address))
         try:
-            self._lock(connection)
+            self._acquire_lock(connection)
         except BaseException:
             connection.close()
             raise
-        self._connection, self._backend, self._is_new = connection, connection.backend, True
+        self._connection, self._backend, self._is_new_connection = connection, connection.backend, True
 
-    def _lock(self, connection: Connection) -> None:
-        where = self._address.shown
+    def _acquire_lock(self, connection: PostgresConnection) -> None:
+        url = self._address.redacted_url
         try:
-            if self._backend is not None:  # our own old session may not have noticed that we are gone
+            if self._backend is not None:  # the server may still hold our old session open
                 pid, since = self._backend
-                connection.do(
+                connection.execute_script(
                     f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
                     f"WHERE pid = {pid} AND backend_start = '{since}'"
                 )
-            connection.do(
-                f"SET lock_timeout TO {round(self._lock_wait * 1000)};"
-                f"SELECT pg_advisory_lock({self._address.lock});RESET lock_timeout;"
+            connection.execute_script(
+                f"SET lock_timeout TO {round(self._lock_timeout * 1000)};"
+                f"SELECT pg_advisory_lock({self._address.lock_key});RESET lock_timeout;"
                 f"LISTEN {self._address.channel}"
             )
         except errors.LockNotAvailable:
-            holder = self._tried(lambda: _holder(connection, self._address.lock))
+            holder = self._run_translated(lambda: _lock_holder(connection, self._address.lock_key))
             if self._backend is None:
-                raise Conflict(f"another scheduler {holder} has {where}; use it, or stop it first") from None
-            raise Superseded(f"another scheduler {holder} took {where} over; this one stops") from None
+                raise Conflict(f"another scheduler {holder} uses {url}; use that scheduler, or stop it first") from None
+            raise SupersededError(f"another scheduler {holder} has taken over {url}; this one stops") from None
         except psycopg.Error as error:
-            raise meaning(error, where) from error
+            raise translate_error(error, url) from error
 
     def fileno(self) -> int:
         return -1 if self._connection is None or self._connection.is_lost else self._connection.fileno()
 
-    def hear(self) -> bool:
-        return self._connection is not None and self._connection.hear()
+    def poll_notifications(self) -> bool:
+        return self._connection is not None and self._connection.poll_notifications()
 
-    def own_epoch(self, epoch: int) -> None:
+    def set_fencing_epoch(self, epoch: int) -> None:
         self._epoch = str(epoch)
 
     def begin(self) -> bool:
-        """Whether the connection is a new one, until a turn has been stored over it."""
-        self._tried_again(self._open_turn)
-        return self._is_new
+        """Begin a turn. Return true after a reconnect, until a turn has been committed."""
+        self._run_with_reconnect(self._begin_turn)
+        return self._is_new_connection
 
-    def _open_turn(self) -> None:
-        self._waiting.clear()
-        self._has_changed = False
-        found = self._live().texts(_BEGIN)
-        self._is_inside = True
-        if self._epoch is None and found:
-            self._epoch = found[0][0]
-        elif not found or found[0][0] != self._epoch:
+    def _begin_turn(self) -> None:
+        self._pending_control.clear()
+        self._has_writes = False
+        rows = self._live_connection().query_text(_BEGIN_SQL)
+        self._is_in_transaction = True
+        if self._epoch is None and rows:
+            self._epoch = rows[0][0]
+        elif not rows or rows[0][0] != self._epoch:
             self.rollback()
-            raise Superseded(f"another scheduler took {self._address.shown} over; this one stops")
+            raise SupersededError(f"another scheduler has taken over {self._address.redacted_url}; this one stops")
 
     def commit(self) -> None:
-        self.catch_up()
-        self._waiting.clear()
-        self._is_inside = False
-        if self._has_changed:
-            self._commit_marked()
+        self.flush()
+        self._pending_control.clear()
+        self._is_in_transaction = False
+        if self._has_writes:
+            self._commit_with_marker()
         else:
-            self._confirm(self._tried(lambda: self._live().do("COMMIT").command_status))
-        self._is_new = False
+            self._check_commit(
+                self._run_translated(lambda: self._live_connection().execute_script("COMMIT").command_status)
+            )
+        self._is_new_connection = False
 
-    def _commit_marked(self) -> None:
+    def _commit_with_marker(self) -> None:
         self._turns += 1
-        mark = f"{self._token}.{self._turns}"
+        marker = f"{self._token}.{self._turns}"
         try:
-            answer = self._live().do(
-                f"UPDATE meta SET value = '{mark}' WHERE key = '{TURN}';NOTIFY {self._address.channel};COMMIT"
+            response = self._live_connection().execute_script(
+                f"UPDATE meta SET value = '{marker}' WHERE key = '{TURN_KEY}';NOTIFY {self._address.channel};COMMIT"
             )
         except psycopg.Error as error:
             if not self._is_lost:
-                raise meaning(error, self._address.shown) from error
-            if not self._is_stored(mark):
-                raise StoreAway(f"the connection to {self._address.shown} was lost; nothing was stored") from error
+                raise translate_error(error, self._address.redacted_url) from error
+            if not self._is_committed(marker):
+                raise StoreUnavailable(
+                    f"the connection to {self._address.redacted_url} was lost; nothing was stored"
+                ) from error
         else:
-            self._confirm(answer.command_status)
+            self._check_commit(response.command_status)
 
-    def _is_stored(self, mark: str) -> bool:
-        """Nobody is answered before this is known. If the server stays away the scheduler stops instead, and its
-        successor recovers: that is right whatever the outcome was."""
-        until = time.monotonic() + self._patience
-        is_said = False
+    def _is_committed(self, marker: str) -> bool:
+        """Return whether the turn with this marker was committed. No request gets a response before this is known.
+
+        If the server stays unavailable, the scheduler stops and its successor recovers, which is correct for either
+        outcome.
+        """
+        deadline = time.monotonic() + self._reconnect_timeout
+        has_warned = False
         while True:
             try:
                 self._connect()
-                (epoch,), (turn,) = self._tried(lambda: self._live().texts(_LAST))
-            except (Superseded, StoreError) as error:
-                if not is_said:
-                    is_said = True
-                    wait = show_duration(timedelta(seconds=self._patience))
-                    log.warning("%s; whether what was sent last is stored is asked for %s", error.message, wait)
-                if isinstance(error, Superseded) or time.monotonic() > until:
-                    raise OutcomeUnknown(f"{_UNKNOWN}: {error.message}") from error
-                time.sleep(_PAUSE)
+                (epoch,), (turn,) = self._run_translated(lambda: self._live_connection().query_text(_LAST_TURN_SQL))
+            except (SupersededError, StoreError) as error:
+                if not has_warned:
+                    has_warned = True
+                    timeout = format_duration(timedelta(seconds=self._reconnect_timeout))
+                    log.warning(
+                        "%s; retrying for %s to learn the outcome of the last transaction", error.message, timeout
+                    )
+                if isinstance(error, SupersededError) or time.monotonic() > deadline:
+                    raise UnknownOutcomeError(f"{_UNKNOWN_OUTCOME}: {error.message}") from error
+                time.sleep(_RECONNECT_INTERVAL)
                 continue
             if epoch != self._epoch:
-                raise OutcomeUnknown(f"{_UNKNOWN}: another scheduler has been here")
-            return turn == mark
+                raise UnknownOutcomeError(f"{_UNKNOWN_OUTCOME}: another scheduler has used the store since")
+            return turn == marker
 
     def close(self) -> None:
-        """The next one may open at once: the lock is free when this returns."""
+        """Close the connection. The lock is free on return, so that the next scheduler can open the store at once."""
         if self._connection is not None and not self._connection.is_lost:
             with suppress(psycopg.Error):
-                self._connection.do(f"SELECT pg_advisory_unlock({self._address.lock})")
+                self._connection.execute_script(f"SELECT pg_advisory_unlock({self._address.lock_key})")
         super().close()
 
 
-def _holder(connection: Connection, lock: int) -> str:
-    """Who has the lock, for people. The server shows the two halves of its key, without their sign."""
-    rows = connection.texts(
-        "SELECT pid, coalesce(host(client_addr), 'its own machine') FROM pg_locks JOIN pg_stat_activity USING (pid) "
+def _lock_holder(connection: PostgresConnection, lock: int) -> str:
+    """Describe the session that holds the lock. The server shows the key as two unsigned halves."""
+    rows = connection.query_text(
+        "SELECT pid, coalesce(host(client_addr), 'a local socket') FROM pg_locks JOIN pg_stat_activity USING (pid) "
         "WHERE locktype = 'advisory' AND granted AND datname = current_database() "
         f"AND objsubid = 1 AND classid = {lock >> 32 & 0xFFFFFFFF} AND objid = {lock & 0xFFFFFFFF}"
     )
-    return f"(session {rows[0][0]} from {rows[0][1]})" if rows else "(it has just ended)"
+    return f"(session {rows[0][0]} from {rows[0][1]})" if rows else "(its session has just ended)"

@@ -1,1 +1,1 @@
-"""SQL by name; see `rota.store.statement`."""
+"""SQL statements by name; see `rota.store.statement`."""

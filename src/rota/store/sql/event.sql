@@ -5,21 +5,21 @@ FROM event LEFT JOIN job ON job.id = event.job LEFT JOIN lane ON lane.id = job.l
 
 -- name: entries
 @part(entry)
-WHERE event.seq > :seq AND event.seq <= :upto ORDER BY event.seq LIMIT :limit
+WHERE event.seq > :seq AND event.seq <= :max_seq ORDER BY event.seq LIMIT :limit
 
 -- name: entries_of_kinds
 @part(entry)
-WHERE event.seq > :seq AND event.seq <= :upto AND event.kind @in(kinds) ORDER BY event.seq LIMIT :limit
+WHERE event.seq > :seq AND event.seq <= :max_seq AND event.kind @in(kinds) ORDER BY event.seq LIMIT :limit
 
--- name: entries_of_group: its members', and its own, which say so at the beginning of their data
+-- name: entries_of_group: events of the members, and of the group itself, whose data begins with the group
 @part(entry)
-WHERE event.seq > :seq AND event.seq <= :upto
-  AND (job.job_group = :group OR (event.job IS NULL AND event.data LIKE :mark))
+WHERE event.seq > :seq AND event.seq <= :max_seq
+  AND (job.job_group = :group OR (event.job IS NULL AND event.data LIKE :group_prefix))
 ORDER BY event.seq LIMIT :limit
 
 -- name: entries_of_job
 @part(entry)
 WHERE event.job = :job AND event.seq > :seq ORDER BY event.seq LIMIT :limit
 
--- name: members_of_chains
+-- name: jobs_of_chains
 SELECT id, chain FROM job WHERE chain @in(chains)

@@ -1,16 +1,16 @@
 -- part: template
 SELECT id, name, body, created_at, changed_at, archived_at FROM template
 
--- name: templates: by number
+-- name: templates: by id
 @part(template) WHERE id > :after AND archived_at IS NULL ORDER BY id LIMIT :limit
 
--- name: all_templates: by number
+-- name: all_templates: by id
 @part(template) WHERE id > :after ORDER BY id LIMIT :limit
 
 -- name: templates_by_id
 @part(template) WHERE id @in(ids)
 
--- name: templates_by_name: of each name the one in use first, then the one that was archived last
+-- name: templates_by_name: for each name the active template first, then the last archived one
 @part(template) WHERE name @in(names) ORDER BY archived_at IS NOT NULL, archived_at DESC, id DESC
 
 -- name: template_names
@@ -25,7 +25,7 @@ UPDATE template SET name = :name, body = :body, changed_at = :now WHERE id = :id
 -- name: archive_template
 UPDATE template SET archived_at = :at WHERE id = :id
 
--- name: old_templates: archived before that, and of no job that is kept
+-- name: old_templates: archived before then, and used by no stored job
 SELECT id, name FROM template WHERE archived_at < :until
   AND NOT EXISTS (SELECT 1 FROM spec WHERE spec.template = template.id AND spec.template IS NOT NULL)
 

@@ -1,1 +1,1 @@
-"""The embedded store: the only place that names `sqlite3`."""
+"""Store in a SQLite file. Only this package imports `sqlite3`."""

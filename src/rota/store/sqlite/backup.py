@@ -1,10 +1,10 @@
-"""Whole SQLite files: copied while somebody writes, looked through, and given what else a restore needs.
+"""Whole SQLite files: copying during writes, validation, and the other files of a backup.
 
-The copy is SQLite's online backup from inside one reading transaction. Without that transaction every commit of the
-writer would start it over, and under load it would never end; with it the writer goes on as before, and only its
-journal grows meanwhile. VACUUM INTO would do as well, in half as much time again, but cannot say how far it is.
+The copy uses SQLite's online backup inside one read transaction. Without the transaction every commit of the writer
+would restart it, and under load it would never end. With it the writer is not disturbed, and only the log grows
+meanwhile. VACUUM INTO takes half as much time again and cannot report progress.
 
-Beside the store's tables a backup has two of its own: `backup` says what it is, `backup_file` holds files in parts.
+A backup has two tables besides those of the store: `backup` describes it, and `backup_file` holds files in parts.
 """
 
 from __future__ import annotations
@@ -16,81 +16,93 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from rota.errors import InvalidInput, StoreError
-from rota.store.sqlite.database import _escaped, _trouble
-from rota.store.sqlite.schema import check as check_schema
+from rota.store.id_allocation import IdWatermarks
+from rota.store.sqlite.database import escape_path, translate_error
+from rota.store.sqlite.orphaned_log import refuse_orphaned_log
+from rota.store.sqlite.schema import check_file_schema as check_schema
 
-PART = 1 << 20
-_PAGES = 2000
-"""Pages between two words on how far it is."""
+PART_BYTES = 1 << 20
+_PAGES_PER_STEP = 2000
+"""Pages between two progress reports."""
 _TABLES = (
     "CREATE TABLE backup (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT",
     "CREATE TABLE backup_file (path TEXT, part INTEGER, content BLOB NOT NULL, PRIMARY KEY (path, part)) STRICT",
 )
-_FREE_PAGES = 1000
-"""Empty pages that a restored store may keep; it uses them up by itself."""
+_MAX_FREE_PAGES = 1000
+"""Empty pages that a restored store may keep. It reuses them."""
 _MAGIC = b"SQLite format 3\0"
 
 
 @contextmanager
-def _opened(path: Path, options: str) -> Iterator[sqlite3.Connection]:
+def _connect(path: Path, options: str) -> Iterator[sqlite3.Connection]:
+    refuse_orphaned_log(path)
     try:
-        with closing(sqlite3.connect(f"file:{_escaped(path)}?{options}", uri=True, isolation_level=None)) as connection:
+        with closing(
+            sqlite3.connect(f"file:{escape_path(path)}?{options}", uri=True, isolation_level=None)
+        ) as connection:
             connection.execute("PRAGMA busy_timeout = 10000")
             yield connection
     except sqlite3.Error as error:
-        raise _trouble(error, path) from error
+        raise translate_error(error, path) from error
 
 
-def _still(path: Path) -> str:
-    """For a file that nobody writes: nothing need be made beside it, so it may lie on a read-only disk."""
+def _read_options(path: Path) -> str:
+    """Return the options for a file without a writer. An immutable file needs no companion files, so it may be on a
+    read-only disk."""
     return "mode=ro" if os.path.exists(f"{path}-wal") else "mode=ro&immutable=1"  # noqa: PTH110
 
 
-def copy_file(source: Path, target: Path, progress: Callable[[int, int], None], *, is_still: bool = False) -> None:
-    """All of it as it is at one moment, into a file that needs no other beside it. It is not synced yet."""
+def copy_file(source: Path, target: Path, progress: Callable[[int, int], None], *, is_immutable: bool = False) -> None:
+    """Copy a snapshot of the database into a single file. The file is not synced."""
     target.touch(mode=0o600)
-    with _opened(source, _still(source) if is_still else "mode=ro") as here, _opened(target, "mode=rwc") as there:
-        there.execute("PRAGMA synchronous = OFF")  # it is synced once, when it is whole
-        here.execute("BEGIN")
-        here.execute("SELECT count(*) FROM sqlite_master").fetchone()  # from here on it is that moment
-        here.backup(there, pages=_PAGES, progress=lambda _, left, total: progress(total - left, total))
-        there.execute("PRAGMA journal_mode = DELETE")
+    with (
+        _connect(source, _read_options(source) if is_immutable else "mode=ro") as reader,
+        _connect(target, "mode=rwc") as writer,
+    ):
+        writer.execute("PRAGMA synchronous = OFF")  # the caller syncs it once, when it is complete
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM sqlite_master").fetchone()  # starts the snapshot
+        reader.backup(
+            writer, pages=_PAGES_PER_STEP, progress=lambda _, remaining, total: progress(total - remaining, total)
+        )
+        writer.execute("PRAGMA journal_mode = DELETE")
 
 
-def look_through(path: Path) -> None:
-    """Refuses what is no store of Rota, or is damaged, or is of a newer version."""
+def validate_backup(path: Path) -> None:
+    """Refuse a file that is not a Rota store, is damaged, or has a newer schema."""
     with path.open("rb") as file:
         if file.read(len(_MAGIC)) != _MAGIC:
-            raise InvalidInput(f"{path} is not a backup of Rota: it is not a database at all")
-    with _opened(path, _still(path)) as connection:
+            raise InvalidInput(f"{path} is not a backup of Rota: it is not a SQLite database")
+    with _connect(path, _read_options(path)) as connection:
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if not {"meta", "job", "run", "sequence"} <= tables:
-            raise InvalidInput(f"{path} is not a backup of Rota: it is a database of something else")
-        found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
-        if found != "ok":
-            raise StoreError(f"{path} is damaged ({found}); use another backup")
+            raise InvalidInput(f"{path} is not a backup of Rota: it has no tables of Rota")
+        result = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        if result != "ok":
+            raise StoreError(f"{path} is damaged ({result}); use another backup")
     check_schema(path)
 
 
 class Archive:
-    """What a backup holds beside the records. To write, the tables are made first; to read, there may be none."""
+    """Tables of a backup besides those of the store. They must be created before writing; for reading they may be
+    missing."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
-    def make(self, about: Mapping[str, str]) -> None:
+    def create(self, metadata: Mapping[str, str]) -> None:
         for table in _TABLES:
             self._connection.execute(table)
-        self._connection.executemany("INSERT INTO backup VALUES (?, ?)", about.items())
+        self._connection.executemany("INSERT INTO backup VALUES (?, ?)", metadata.items())
 
     def add(self, path: str, part: int, content: bytes) -> None:
         self._connection.execute("INSERT INTO backup_file VALUES (?, ?, ?)", (path, part, content))
 
-    def about(self) -> dict[str, str]:
-        return dict(self._connection.execute("SELECT key, value FROM backup")) if self._has("backup") else {}
+    def metadata(self) -> dict[str, str]:
+        return dict(self._connection.execute("SELECT key, value FROM backup")) if self._has_table("backup") else {}
 
     def files(self) -> list[str]:
-        if not self._has("backup_file"):
+        if not self._has_table("backup_file"):
             return []
         return [path for (path,) in self._connection.execute("SELECT DISTINCT path FROM backup_file ORDER BY path")]
 
@@ -99,26 +111,26 @@ class Archive:
         while row := rows.fetchone():
             yield row[0]
 
-    def count(self, table: str) -> int:
+    def count_rows(self, table: str) -> int:
         return int(self._connection.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0])
 
-    def drop(self) -> None:
-        """Only the records are left, in about the room that they need."""
+    def remove_archive_tables(self) -> None:
+        """Drop the tables of the archive and free their space, so that only the records remain."""
         for table in ("backup", "backup_file"):
             self._connection.execute(f"DROP TABLE IF EXISTS {table}")
         self._connection.execute("COMMIT")
         (free,) = self._connection.execute("PRAGMA freelist_count").fetchone()
-        if free > _FREE_PAGES:
+        if free > _MAX_FREE_PAGES:
             self._connection.execute("VACUUM")
 
-    def _has(self, table: str) -> bool:
+    def _has_table(self, table: str) -> bool:
         return bool(self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone())
 
 
 @contextmanager
-def archive(path: Path, *, writes: bool = False) -> Iterator[Archive]:
-    with _opened(path, "mode=rw" if writes else _still(path)) as connection:
-        if writes:
+def open_archive(path: Path, *, is_writable: bool = False) -> Iterator[Archive]:
+    with _connect(path, "mode=rw" if is_writable else _read_options(path)) as connection:
+        if is_writable:
             connection.execute("PRAGMA journal_mode = DELETE")
             connection.execute("PRAGMA synchronous = OFF")
             connection.execute("BEGIN")
@@ -127,41 +139,23 @@ def archive(path: Path, *, writes: bool = False) -> Iterator[Archive]:
             connection.execute("COMMIT")
 
 
-def fold(path: Path) -> None:
-    """Take what lies in the journal beside it into the file itself."""
-    with _opened(path, "mode=rw") as connection:
+def checkpoint_wal(path: Path) -> None:
+    """Move the content of the log into the database file."""
+    with _connect(path, "mode=rw") as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-class Numbers:
-    """What has been given out: after a restore it is not given out again where that can be known."""
-
-    def __init__(self) -> None:
-        self.ids: dict[str, int] = {}
-        """The last id of each noun."""
-        self.epoch = 0
-
-    def have(self, noun: str, last: int) -> None:
-        self.ids[noun] = max(last, self.ids.get(noun, 0))
-
-    def raise_to(self, others: Numbers) -> None:
-        """Whatever either of them has given out."""
-        for noun, last in others.ids.items():
-            self.have(noun, last)
-        self.epoch = max(self.epoch, others.epoch)
+_ID_COLUMNS = {"event": ("event", "seq"), "group": ("job_group", "id")}
+"""Table and id column of the entities that do not use `id` in a table of their name."""
 
 
-_NUMBERED = {"event": ("event", "seq"), "group": ("job_group", "id")}
-"""Where a noun's numbers stand, if not in `id` of a table of its name."""
-
-
-def numbers_in(path: Path) -> Numbers:
-    numbers = Numbers()
-    with _opened(path, "mode=ro") as connection:
-        for noun, following in connection.execute("SELECT noun, next FROM sequence").fetchall():
-            table, column = _NUMBERED.get(noun, (noun, "id"))
+def read_file_watermarks(path: Path) -> IdWatermarks:
+    watermarks = IdWatermarks()
+    with _connect(path, "mode=ro") as connection:
+        for entity, next_id in connection.execute("SELECT entity, next FROM sequence").fetchall():
+            table, column = _ID_COLUMNS.get(entity, (entity, "id"))
             ((last,),) = connection.execute(f"SELECT max({column}) FROM {table}")
-            numbers.have(noun, max(last or 0, following - 1))
+            watermarks.raise_id(entity, max(last or 0, next_id - 1))
         for (epoch,) in connection.execute("SELECT value FROM meta WHERE key = 'epoch'"):
-            numbers.epoch = int(epoch)
-    return numbers
+            watermarks.epoch = int(epoch)
+    return watermarks

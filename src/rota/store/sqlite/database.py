@@ -1,4 +1,4 @@
-"""SQLite behind the `Database` port: WAL, `synchronous=FULL`, one writing connection, any number that read."""
+"""SQLite driver: WAL, `synchronous=FULL`, one writing connection, any number of readers."""
 
 from __future__ import annotations
 
@@ -14,154 +14,163 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rota.errors import StorageFull, StoreAway, StoreError
+from rota.errors import StorageFull, StoreError, StoreUnavailable
 from rota.store import statement
-from rota.store.database import Bulk, Row
-from rota.store.guard import REFUSAL
-from rota.store.put_off import PuttingOff
-from rota.store.sqlite.bulk import SqliteBulk
-from rota.store.sqlite.checkpoint import LARGE, Checkpointer
+from rota.store.database import BulkTables, Row, SupersededError
+from rota.store.refuse_trigger import REFUSE_DIRECTIVE
+from rota.store.sqlite.bulk import SqliteBulkTables
+from rota.store.sqlite.checkpoint import AUTOCHECKPOINT_PAGES, Checkpointer
+from rota.store.sqlite.orphaned_log import refuse_orphaned_log
+from rota.store.write_buffer import WriteBuffer
 
 SYNCHRONOUS = "FULL"
-"""What was answered is on the disk. Only a crash of the machine shows the difference."""
-_IN = re.compile(r"@in\((\w+)\)")
-_VALUE = re.compile(r":(\w+)")
-_REFUSAL = r"CREATE TRIGGER \g<name> BEFORE \g<event> WHEN \g<when> BEGIN SELECT RAISE(ABORT, \g<text>); END;"
+"""Every commit is synced to disk before a response. The difference shows only in a crash of the machine."""
+_LIST_PARAMETER = re.compile(r"@in\((\w+)\)")
+_PARAMETER = re.compile(r":(\w+)")
+_REFUSE_TRIGGER = r"CREATE TRIGGER \g<name> BEFORE \g<event> WHEN \g<when> BEGIN SELECT RAISE(ABORT, \g<text>); END;"
 
 
 def translate(text: str) -> str:
-    """SQLite's words for the few in which the databases differ."""
-    text = REFUSAL.sub(_REFUSAL, text)
+    """Replace the words that differ between the databases by SQLite's."""
+    text = REFUSE_DIRECTIVE.sub(_REFUSE_TRIGGER, text)
     text = text.replace("@int", "INTEGER")
-    return _IN.sub(r"IN (SELECT value FROM json_each(:\1))", text.replace("@strict", "STRICT"))
+    return _LIST_PARAMETER.sub(r"IN (SELECT value FROM json_each(:\1))", text.replace("@strict", "STRICT"))
 
 
-class Statement(NamedTuple):
+class SqliteStatement(NamedTuple):
     sql: str
-    lists: tuple[str, ...]
-    """The values that are lists: they travel as JSON, and `@in` unfolds them."""
-    single: str
-    """For lists of one value each, which are most: a plain comparison takes a quarter of the time."""
+    list_parameters: tuple[str, ...]
+    """Names of the list parameters. Lists are sent as JSON, and `@in` unpacks them."""
+    single_value_sql: str
+    """SQL for lists with one value, the usual case. A plain comparison takes a quarter of the time."""
 
-    def bound(self, values: dict[str, Any]) -> str:
-        """Make the values fit, and say for which text."""
-        if all(len(values[name]) == 1 for name in self.lists):
-            for name in self.lists:
+    def bind(self, values: dict[str, Any]) -> str:
+        """Convert the lists among the values in place and return the SQL that fits them."""
+        if all(len(values[name]) == 1 for name in self.list_parameters):
+            for name in self.list_parameters:
                 values[name] = values[name][0]
-            return self.single
-        for name in self.lists:
+            return self.single_value_sql
+        for name in self.list_parameters:
             values[name] = json.dumps(values[name])
         return self.sql
 
 
-def _statement(text: str) -> Statement:
-    return Statement(translate(text), tuple(dict.fromkeys(_IN.findall(text))), translate(_IN.sub(r"= :\1", text)))
+def _parse_statement(text: str) -> SqliteStatement:
+    return SqliteStatement(
+        translate(text),
+        tuple(dict.fromkeys(_LIST_PARAMETER.findall(text))),
+        translate(_LIST_PARAMETER.sub(r"= :\1", text)),
+    )
 
 
 @lru_cache(maxsize=256)
-def _by_number(sql: str) -> tuple[str, Callable[[Mapping[str, Any]], Sequence[Any]]]:
-    """The same with numbers for its values, and what puts them in this order: of many rows, to look for each value of
-    each by name takes a fifth of the time."""
-    first, *others = dict.fromkeys(_VALUE.findall(sql))
+def _number_parameters(sql: str) -> tuple[str, Callable[[Mapping[str, Any]], Sequence[Any]]]:
+    """Return the SQL with numbered parameters, and a function that orders the values of a row. Binding by position
+    saves a fifth of the time for many rows."""
+    first, *others = dict.fromkeys(_PARAMETER.findall(sql))
     numbers = {name: n for n, name in enumerate((first, *others), 1)}
-    numbered = _VALUE.sub(lambda found: f"?{numbers[found[1]]}", sql)
+    numbered = _PARAMETER.sub(lambda match: f"?{numbers[match[1]]}", sql)
     return numbered, itemgetter(first, *others) if others else lambda row: (row[first],)
 
 
 @lru_cache(maxsize=1)
-def _statements() -> Mapping[str, Statement]:
-    return statement.load(_statement)
+def _load_statements() -> Mapping[str, SqliteStatement]:
+    return statement.load_statements(_parse_statement)
 
 
-_PERHAPS_FULL = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
-"""How SQLite calls it when there is no room for the files beside the database."""
-_ROOM = 64 * 1024
+_DISK_FULL_CODES = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
+"""Codes that SQLite also reports if the disk has no room for its companion files."""
+_MIN_FREE_BYTES = 64 * 1024
 
 
-def _is_full(path: Path) -> bool:
+def _is_disk_full(path: Path) -> bool:
     try:
-        found = os.statvfs(path.parent)
+        disk = os.statvfs(path.parent)
     except OSError:
         return False
-    return found.f_bavail * found.f_frsize < _ROOM
+    return disk.f_bavail * disk.f_frsize < _MIN_FREE_BYTES
 
 
-def _full(path: Path) -> StorageFull:
+def _disk_full_error(path: Path) -> StorageFull:
     return StorageFull(f"the disk that holds {path} is full; nothing was stored: free some space and try again")
 
 
-def _trouble(error: sqlite3.Error, path: Path) -> Exception:
+def translate_error(error: sqlite3.Error, path: Path) -> Exception:
     if isinstance(error, sqlite3.IntegrityError):
-        return error  # a broken invariant is a defect of the caller, not trouble with the database
+        return error  # a broken invariant is a defect of the caller, not a failure of the database
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code == sqlite3.SQLITE_FULL or (code in _PERHAPS_FULL and _is_full(path)):
-        return _full(path)
+    if code == sqlite3.SQLITE_FULL or (code in _DISK_FULL_CODES and _is_disk_full(path)):
+        return _disk_full_error(path)
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return StoreError(f"{path} is damaged or not a Rota database ({error}); restore it from a backup")
     if code == sqlite3.SQLITE_BUSY:
-        return StoreAway(f"another program keeps {path} locked; nothing was stored: end it, or wait for it")
+        return StoreUnavailable(
+            f"another program has locked {path}; nothing was stored: close that program, or try again later"
+        )
     return StoreError(f"the database {path} cannot be used: {error}")
 
 
-class SqliteDatabase(PuttingOff):
+class SqliteDatabase(WriteBuffer):
     def __init__(self, path: Path, *, readonly: bool = False) -> None:
+        refuse_orphaned_log(path)
         super().__init__()
         self._path = path
-        self._statements = _statements()
+        self._statements = _load_statements()
         self._depth = 0
-        address = f"file:{_escaped(path)}?mode={'ro' if readonly else 'rwc'}"
+        self._epoch: str | None = None
+        address = f"file:{escape_path(path)}?mode={'ro' if readonly else 'rwc'}"
         self._checkpointer = None if readonly else Checkpointer(address)
         try:
             if not readonly:
                 path.touch(mode=0o600)
             self._connection = sqlite3.connect(
-                address, uri=True, isolation_level=None, cached_statements=256,
-                check_same_thread=False,
-            )  # fmt: skip
+                address, uri=True, isolation_level=None, cached_statements=256, check_same_thread=False
+            )
+            self._connection.text_factory = _decode_text
             self._execute = self._connection.execute
             self._connection.execute("PRAGMA busy_timeout = 10000")
             if not readonly:
                 self._connection.execute("PRAGMA journal_mode = WAL")
                 self._connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
-                self._connection.execute(f"PRAGMA wal_autocheckpoint = {LARGE}")
+                self._connection.execute(f"PRAGMA wal_autocheckpoint = {AUTOCHECKPOINT_PAGES}")
                 self._connection.execute("PRAGMA foreign_keys = ON")
         except sqlite3.Error as error:
-            raise _trouble(error, path) from error
+            raise translate_error(error, path) from error
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise _full(path) from error
-            raise StoreError(f"the database {path} cannot be made: {error.strerror}") from error
+                raise _disk_full_error(path) from error
+            raise StoreError(f"the database {path} cannot be created: {error.strerror}") from error
 
     def rows(self, name: str, /, **values: Any) -> list[Row]:
-        self.catch_up()
-        found = self._statements[name]
-        sql = found.bound(values) if found.lists else found.sql
+        self.flush()
+        entry = self._statements[name]
+        sql = entry.bind(values) if entry.list_parameters else entry.sql
         try:
             return self._execute(sql, values).fetchall()
         except sqlite3.Error as error:
-            raise _trouble(error, self._path) from error
+            raise translate_error(error, self._path) from error
 
     def run(self, name: str, /, **values: Any) -> int:
-        self.catch_up()
-        found = self._statements[name]
-        sql = found.bound(values) if found.lists else found.sql
+        self.flush()
+        entry = self._statements[name]
+        sql = entry.bind(values) if entry.list_parameters else entry.sql
         try:
             return self._execute(sql, values).rowcount
         except sqlite3.Error as error:
-            raise _trouble(error, self._path) from error
+            raise translate_error(error, self._path) from error
 
     def run_many(self, name: str, values: Sequence[Mapping[str, Any]], /) -> int:
-        self.catch_up()
+        self.flush()
         if not values:
             return 0
-        sql, in_order = _by_number(self._statements[name].sql)
+        sql, order_values = _number_parameters(self._statements[name].sql)
         try:
-            return self._connection.executemany(sql, map(in_order, values)).rowcount
+            return self._connection.executemany(sql, map(order_values, values)).rowcount
         except sqlite3.Error as error:
-            raise _trouble(error, self._path) from error
+            raise translate_error(error, self._path) from error
 
-    def script(self, text: str) -> None:
-        """Several statements, for the schema."""
+    def run_script(self, text: str) -> None:
+        """Execute the statements of a schema script."""
         part = ""
         try:
             for line in text.splitlines(keepends=True):
@@ -172,70 +181,74 @@ class SqliteDatabase(PuttingOff):
             if part.strip():
                 self._connection.execute(part)
         except sqlite3.Error as error:
-            raise _trouble(error, self._path) from error
+            raise translate_error(error, self._path) from error
 
-    def _do(self, sql: str) -> None:
+    def _execute_control(self, sql: str) -> None:
         try:
             self._connection.execute(sql)
         except sqlite3.Error as error:
-            raise _trouble(error, self._path) from error
+            raise translate_error(error, self._path) from error
 
     def begin(self) -> bool:
-        self._do("BEGIN IMMEDIATE")
+        self._execute_control("BEGIN IMMEDIATE")
+        if self._epoch is not None and self.rows("get_meta", key="epoch") != [(self._epoch,)]:
+            self.rollback()
+            raise SupersededError(f"another scheduler has taken over {self._path}; this one stops")
         return False  # there is no connection to lose
 
     def commit(self) -> None:
-        self.catch_up()
-        self._do("COMMIT")
+        self.flush()
+        self._execute_control("COMMIT")
         if self._checkpointer is not None:
-            self._checkpointer.committed()
+            self._checkpointer.on_commit()
 
     def rollback(self) -> None:
-        self._put_off = {}
-        # A full disk makes SQLite roll back by itself; asking again would be an error of its own.
+        self._buffered = {}
+        # SQLite rolls back by itself on a full disk; a second rollback would be an error.
         if self._connection.in_transaction:
-            self._do("ROLLBACK")
+            self._execute_control("ROLLBACK")
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        self.catch_up()
+        self.flush()
         self._depth += 1
         name = f"s{self._depth}"
-        self._do(f"SAVEPOINT {name}")
+        self._execute_control(f"SAVEPOINT {name}")
         try:
             yield
-            self.catch_up()
+            self.flush()
         except BaseException:
-            self._put_off = {}
+            self._buffered = {}
             if self._connection.in_transaction:
-                self._do(f"ROLLBACK TO {name}")
-                self._do(f"RELEASE {name}")
+                self._execute_control(f"ROLLBACK TO {name}")
+                self._execute_control(f"RELEASE {name}")
             raise
         else:
-            self._do(f"RELEASE {name}")
+            self._execute_control(f"RELEASE {name}")
         finally:
             self._depth -= 1
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
-        self._do("BEGIN")
+    def read_transaction(self) -> Iterator[None]:
+        self._execute_control("BEGIN")
         try:
             yield
         finally:
             self.rollback()
 
-    def own_epoch(self, epoch: int) -> None:
-        """The lock on the home lasts as long as its scheduler: nobody can have raised another."""
+    def set_fencing_epoch(self, epoch: int) -> None:
+        """Refuse transactions under another epoch: the lock file of the home may have been removed."""
+        self._epoch = str(epoch)
 
     def fileno(self) -> int:
         return -1
 
-    def hear(self) -> bool:
+    def poll_notifications(self) -> bool:
         return False
 
-    def bulk(self) -> Bulk:
-        self.catch_up()
-        return SqliteBulk(self._connection)
+    def bulk_tables(self) -> BulkTables:
+        self.flush()
+        return SqliteBulkTables(self._connection, lambda error: translate_error(error, self._path))
 
     def close(self) -> None:
         if self._checkpointer is not None:
@@ -243,5 +256,10 @@ class SqliteDatabase(PuttingOff):
         self._connection.close()
 
 
-def _escaped(path: Path) -> str:
+def _decode_text(stored: bytes) -> str:
+    """Decode damaged text too: one value that is not UTF-8 must not hide the other records."""
+    return stored.decode(errors="replace")
+
+
+def escape_path(path: Path) -> str:
     return str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")

@@ -1,4 +1,4 @@
-"""Brings a SQLite database to this version's schema, or refuses one from a newer version."""
+"""Migration of a SQLite database to this version. Schemas of other versions are refused."""
 
 from __future__ import annotations
 
@@ -6,41 +6,40 @@ from pathlib import Path
 
 from rota.errors import StoreError
 from rota.store.sqlite.database import SqliteDatabase, translate
-from rota.store.statement import migrations
+from rota.store.statement import find_schema_mismatch, load_migrations, schema_digest
 
 _META = "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT"
 
 
-def check(path: Path) -> int:
-    """The version of the schema in this file, which is only read; refused when it is newer than we know."""
+def check_file_schema(path: Path) -> int:
+    """Return the schema version of a file, which is only read. Refuse an incompatible version."""
     database = SqliteDatabase(path, readonly=True)
     try:
-        rows = database.rows("get_meta", key="schema_version")
-        return _known(int(rows[0][0]) if rows else 0, len(migrations(translate)), path)
+        return _read_version(database, path)
     finally:
         database.close()
 
 
-def _known(have: int, known: int, path: Path) -> int:
-    if have > known:
-        raise StoreError(
-            f"{path} was written by a newer version of Rota (schema {have}, this one knows {known}); "
-            "upgrade Rota, or use another home with ROTA_HOME"
-        )
-    return have
+def _read_version(database: SqliteDatabase, path: Path) -> int:
+    stored = {key: database.rows("get_meta", key=key) for key in ("schema_version", "schema_digest")}
+    version, digest = (str(rows[0][0]) if rows else None for rows in stored.values())
+    current = int(version or 0)
+    if (mismatch := find_schema_mismatch(current, digest, load_migrations(str))) is not None:
+        raise StoreError(f"{path} {mismatch}, or use another home with ROTA_HOME")
+    return current
 
 
 def migrate(database: SqliteDatabase, path: Path) -> None:
-    """One transaction: a crash in the middle leaves the old schema."""
-    scripts = migrations(translate)
+    """Migrate in one transaction, so that a crash leaves the old schema."""
+    scripts = load_migrations(translate)
     database.begin()
     try:
-        database.script(_META)
-        rows = database.rows("get_meta", key="schema_version")
-        have = _known(int(rows[0][0]) if rows else 0, len(scripts), path)
-        for script in scripts[have:]:
-            database.script(script)
+        database.run_script(_META)
+        version = _read_version(database, path)
+        for script in scripts[version:]:
+            database.run_script(script)
         database.run("set_meta", key="schema_version", value=str(len(scripts)))
+        database.run("set_meta", key="schema_digest", value=schema_digest(load_migrations(str)))
         database.commit()
     except BaseException:
         database.rollback()

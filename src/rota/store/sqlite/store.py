@@ -1,11 +1,11 @@
-"""Opens the embedded store."""
+"""Factory of sessions and readers on a SQLite file."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from rota.store.session import Reader, Session
-from rota.store.sqlite.checkpoint import make_room
+from rota.store.sqlite.checkpoint import preallocate_wal
 from rota.store.sqlite.database import SqliteDatabase
 from rota.store.sqlite.schema import migrate
 
@@ -19,12 +19,12 @@ class SqliteStore:
         return str(self.path)
 
     def session(self) -> Session:
-        """The writing side, with the schema brought up to date."""
+        """Open the writing side and migrate the schema."""
         database = SqliteDatabase(self.path)
         try:
             migrate(database, self.path)
-            database.begin()  # nobody else writes to the log meanwhile
-            make_room(self.path.with_name(f"{self.path.name}-wal"))
+            database.begin()  # blocks other writers of the log
+            preallocate_wal(self.path.with_name(f"{self.path.name}-wal"))
             database.rollback()
         except BaseException:
             database.close()

@@ -1,0 +1,65 @@
+"""Decoder of server-sent events: blocks of lines, each with an id, a name and data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from rota.client.problem import InvalidResponse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_MAX_BUFFER_BYTES = 1 << 24
+
+
+class SseMessage:
+    """A message of a stream."""
+
+    __slots__ = ("data", "event", "id")
+
+    def __init__(self, event: str, data: str, id: str | None) -> None:  # noqa: A002 - name of the field in the format
+        self.event = event
+        """Name of the event; `message` if it has none."""
+        self.data = data
+        self.id = id
+        """Id of this message, or of the last message that had one. A reconnection starts after it."""
+
+    def json(self) -> Any:
+        try:
+            return json.loads(self.data)
+        except ValueError:
+            raise InvalidResponse(
+                f"the scheduler's stream cannot be decoded: {self.data[:40]!r}; see `rota doctor`"
+            ) from None
+
+
+class SseDecoder:
+    """An incremental decoder of messages."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._fields: dict[str, list[str]] = {}
+        self._last_id: str | None = None
+
+    def feed(self, data: bytes) -> Iterator[SseMessage]:
+        """Decode received bytes, and yield each complete message. Lines end with a line feed, as Rota writes them."""
+        self._buffer += data
+        if len(self._buffer) > _MAX_BUFFER_BYTES and b"\n" not in self._buffer:
+            raise InvalidResponse(
+                "the scheduler's stream has a line that is too long; it may be another version: see `rota doctor`"
+            )
+        *lines, self._buffer = self._buffer.split(b"\n")
+        for line in lines:
+            if not line:
+                yield from self._finish_message()
+            elif not line.startswith(b":"):
+                name, _, value = line.decode("utf-8", "replace").partition(":")
+                self._fields.setdefault(name, []).append(value.removeprefix(" "))
+
+    def _finish_message(self) -> Iterator[SseMessage]:
+        fields, self._fields = self._fields, {}
+        self._last_id = fields.get("id", [self._last_id])[-1]
+        if "data" in fields:
+            yield SseMessage(fields.get("event", ["message"])[-1], "\n".join(fields["data"]), self._last_id)

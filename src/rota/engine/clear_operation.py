@@ -1,0 +1,60 @@
+"""Clear operations: the waiting jobs of a scope are cancelled in bounded turns, so that other requests are not delayed.
+
+While an operation is in progress, no job of its scope starts. Operations are stored: after a restart, the scheduler
+completes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import Future
+from datetime import datetime
+
+import msgspec
+
+from rota.core.control import NO_HOLDS, Holds, Pause
+from rota.ids import JobId, ReservationId
+from rota.store.job_record import FIRST_RANK
+
+
+class ClearOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored part of a clear operation."""
+
+    scope: str
+    """`global` or the name of a pool."""
+    max_job: JobId
+    """Newest job at the beginning of the operation; later jobs are not cleared."""
+    by: str
+    at: datetime
+    cleared: int = 0
+
+
+class ClearOperation:
+    """A clear operation in progress. Written by the engine's thread, after each commit."""
+
+    def __init__(self, order: ClearOrder) -> None:
+        self.order = order
+        self.cursor: tuple[int, ...] = FIRST_RANK
+        """Rank up to which the queue has been scanned."""
+        self.completion: Future[int] = Future()
+        """Number of cleared jobs, available when the operation has finished."""
+
+
+class ClearProgress(msgspec.Struct, kw_only=True):
+    """Progress of a clear operation in one turn."""
+
+    cleared: int = 0
+    cursor: tuple[int, ...] | None = None
+    is_finished: bool = False
+
+
+def make_holds(
+    hold_text: str | None,
+    clear_operations: Iterable[ClearOperation],
+    absent_clients: frozenset[ReservationId] = frozenset(),
+) -> Holds:
+    orders = [operation.order for operation in clear_operations]
+    clearing = {order.scope: Pause(actor=order.by, at=order.at) for order in orders}
+    if hold_text is None and not clearing and not absent_clients:
+        return NO_HOLDS
+    return Holds(hold_text=hold_text, clearing=clearing, absent_clients=absent_clients)
