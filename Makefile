@@ -59,7 +59,7 @@ bench: .venv/bench.stamp
 	$(BIN)/python -m bench --write docs/dev/benchmarks.md
 
 openapi: .venv/run.stamp
-	$(BIN)/python -m rota.api.openapi docs
+	$(BIN)/python tools/openapi.py docs
 	PYTHONPATH=tests $(BIN)/python -m docs.generate
 
 format: .venv/dev.stamp

@@ -21,9 +21,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from rota.api.app import ROUTER
 from rota.api.limit import BodyLimit
 from rota.api.problem import JsonResponse, refusal_response
+from rota.api.routes import ROUTER
 from rota.api.tcp import TcpServer
 from rota.config import ServerConfig
 from rota.errors import RotaError

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from api.host import LocalServer, read_response, run_server
-from rota.api.app import ROUTER
+from rota.api.routes import ROUTER
 
 EVIL = "https://evil.example"
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")

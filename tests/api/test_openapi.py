@@ -13,11 +13,11 @@ import msgspec
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from rota.api.app import ENDPOINTS
 from rota.api.openapi.descriptions import field_descriptions, paragraphs, summary
 from rota.api.openapi.document import build_document, render_document
 from rota.api.openapi.path_parameter import PATH_PARAMETERS
 from rota.api.openapi.schema import Schemas, without_null
+from rota.api.routes import ENDPOINTS
 
 DOCUMENT_FILE = Path(__file__).parents[2] / "docs" / "openapi.json"
 

@@ -12,7 +12,7 @@ import pytest
 
 from rota.api import log_follow, reservation_stream
 from rota.api.client_leases import ClientLease
-from rota.api.context import Hub
+from rota.api.hub import Hub
 from rota.api.reservation_stream import _ReservationStreamResponse
 from rota.api.sse import StreamLimit
 from rota.core.event import Event

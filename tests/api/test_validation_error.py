@@ -11,11 +11,11 @@ import msgspec
 import pytest
 from starlette.datastructures import QueryParams
 
-from rota.api.app import ENDPOINTS
 from rota.api.decode import decode_body, decode_query
 from rota.api.endpoint import Endpoint
 from rota.api.openapi.document import build_document
 from rota.api.problem import refusal_response
+from rota.api.routes import ENDPOINTS
 from rota.errors import InvalidInput
 from rota.wire.validation_error import make_validation_error
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import jsonschema_rs
 
-from rota.api.app import ENDPOINTS
 from rota.api.openapi.document import build_document
 from rota.api.router import Router
+from rota.api.routes import ENDPOINTS
 from rota.wire.problem import PROBLEM_MEDIA_TYPE
 
 _JSON = ("application/json", PROBLEM_MEDIA_TYPE)

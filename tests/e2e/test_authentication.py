@@ -14,9 +14,9 @@ import pytest
 
 from e2e.rig import Rota
 from e2e.test_tcp import connection, start_with_server_settings
-from rota.api.app import ENDPOINTS
 from rota.api.endpoint import Endpoint
 from rota.api.openapi.path_parameter import PATH_PARAMETERS
+from rota.api.routes import ENDPOINTS
 
 pytestmark = pytest.mark.executable
 

@@ -21,10 +21,10 @@ from e2e.invalid_bodies import invalid_bodies
 from e2e.rig import Rota
 from harness import SqlRunner, make_sqlite_runner
 from postgres_server import Schema
-from rota.api.app import ENDPOINTS
 from rota.api.endpoint import Endpoint
 from rota.api.openapi.document import build_document
 from rota.api.openapi.schema import to_example
+from rota.api.routes import ENDPOINTS
 from rota.errors import BY_CODE
 from rota.wire.problem import PROBLEM_MEDIA_TYPE
 from sample import sample

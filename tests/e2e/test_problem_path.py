@@ -12,9 +12,9 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_
 import msgspec
 
 from e2e.rig import Rota
-from rota.api.app import ENDPOINTS
 from rota.api.endpoint import Endpoint
 from rota.api.router import Router
+from rota.api.routes import ENDPOINTS
 
 
 class Row(NamedTuple):

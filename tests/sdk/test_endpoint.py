@@ -12,9 +12,9 @@ from typing import Any, get_type_hints
 import msgspec
 import pytest
 
-from rota.api.app import ENDPOINTS
 from rota.api.endpoint import Endpoint
 from rota.api.router import Router
+from rota.api.routes import ENDPOINTS
 from rota.client import requests as builders
 from rota.client.requests import Request, options
 from rota.command.edit import EditRequest

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from docs.page import ROOT, rows
-from rota.api.app import ENDPOINTS
 from rota.api.deprecation import DEPRECATED, SUNSET, deprecation_headers
 from rota.api.endpoint import Endpoint
 from rota.api.example import ENDED_JOB
@@ -24,6 +23,7 @@ from rota.api.legacy.request import (
     parse_legacy_job_id,
 )
 from rota.api.router import Router
+from rota.api.routes import ENDPOINTS
 from rota.config.section import is_route
 from rota.core.status import Status
 from rota.errors import InvalidInput

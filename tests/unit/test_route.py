@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rota.api.app import ENDPOINTS
+from rota.api.routes import ENDPOINTS
 from rota.config import UNSET, edit, get, list_values, load
 from rota.config.section import RESERVED_PATHS, is_route
 from rota.errors import ConfigError, InvalidInput

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
 from types import NoneType
@@ -12,38 +12,6 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from rota.api import (
-    artifact,
-    breaker,
-    control,
-    delivery,
-    direct,
-    display,
-    edit,
-    event,
-    gc,
-    graph,
-    group,
-    health,
-    job,
-    legacy,
-    lock,
-    log,
-    metrics,
-    progress,
-    queue,
-    reservation,
-    retry,
-    rewind,
-    run,
-    schedule,
-    scheduler,
-    submit,
-    template,
-    tick,
-    webhook,
-)
-from rota.api.api_docs import ApiDocs
 from rota.api.context import Context
 from rota.api.decode import decode_body, decode_query, empty_query
 from rota.api.deprecation import DeprecationLog, deprecation_headers
@@ -57,47 +25,11 @@ from rota.api.problem import (
     no_route_response,
     refusal_response,
 )
-from rota.api.router import Router
+from rota.api.router import RouteMatch, Router
 from rota.api.trace import TraceScope
 from rota.engine.idempotency import find_response
 from rota.engine.metrics import OTHER
 from rota.errors import Conflict, InvalidInput, NotFound, RequestInProgress, RotaError, UnsupportedMediaType
-
-_MODULES = (
-    submit,
-    job,
-    edit,
-    retry,
-    rewind,
-    run,
-    log,
-    queue,
-    lock,
-    graph,
-    artifact,
-    group,
-    progress,
-    template,
-    schedule,
-    webhook,
-    delivery,
-    reservation,
-    direct,
-    scheduler,
-    control,
-    tick,
-    breaker,
-    gc,
-    display,
-    event,
-    health,
-    metrics,
-    legacy,
-)
-
-_ENDPOINTS = tuple(endpoint for module in _MODULES for endpoint in module.ENDPOINTS)
-ENDPOINTS: tuple[Endpoint, ...] = (*_ENDPOINTS, *ApiDocs(_ENDPOINTS).endpoints)
-ROUTER = Router(ENDPOINTS)
 
 _MAX_KEY_LENGTH = 255
 _MAX_EMPTY_BODY_BYTES = 1024
@@ -106,9 +38,11 @@ _MAX_EMPTY_BODY_BYTES = 1024
 class Application:
     """ASGI application of the scheduler, on the socket and over TCP."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, router: Router, find_custom_route: Callable[[str], RouteMatch | None]) -> None:
+        """Create the application. `find_custom_route` finds the endpoint of a path that the configuration defines."""
         self._context = context
-        self._router = ROUTER
+        self._router = router
+        self._find_custom_route = find_custom_route
         self._deprecation_log = DeprecationLog()
         self._in_flight: set[str] = set()
         """Idempotency keys of the requests in progress."""
@@ -124,7 +58,7 @@ class Application:
         """Return the response and the endpoint that sent it. The endpoint is None for an unknown path or method, so
         that metrics have no label for each path that a client invents."""
         method, path = request.scope["method"], request.scope["path"]
-        match = self._router.find(path) or direct.find_route(self._context, path)
+        match = self._router.find(path) or self._find_custom_route(path)
         if match is None:
             return no_route_response(path), None
         endpoint = match.endpoint_for(method)

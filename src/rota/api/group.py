@@ -7,8 +7,9 @@ from functools import partial
 
 import msgspec
 
-from rota.api.context import Context, Topic
+from rota.api.context import Context
 from rota.api.endpoint import Endpoint, Invocation, JsonReply, NoQuery
+from rota.api.hub import Topic
 from rota.api.idempotent_call import run_call
 from rota.api.page import CancelQuery, PageSize, WaitSeconds, parse_cursor
 from rota.command.group import cancel, close, create_group

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from starlette.requests import Request
 
-from rota.api.context import Context, wait_for
+from rota.api.context import Context
+from rota.api.hub import wait_for
 from rota.api.sse import KEEPALIVE, KEEPALIVE_INTERVAL, format_message
 from rota.core.job import Job
 from rota.core.status import TERMINAL

@@ -25,7 +25,8 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from rota.api.client_leases import ClientLease
-from rota.api.context import Context, wait_for
+from rota.api.context import Context
+from rota.api.hub import wait_for
 from rota.api.log_follow import PollBackoff
 from rota.api.protocol import KEEP_WHEN_STALLED
 from rota.api.sse import StreamLimit

@@ -22,7 +22,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Protocol, TypeVar
 
-from rota.api.context import wait_for
+from rota.api.hub import wait_for
 from rota.clock import SET_BACK_THRESHOLD, Clock
 from rota.command.fire import DueSchedule, correct_next_fire, find_due_schedules, find_misplaced_schedules, fire
 from rota.command.preflight import EMPTY_PREFLIGHT, Preflight

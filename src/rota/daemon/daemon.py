@@ -18,11 +18,14 @@ from functools import partial
 from pathlib import Path
 
 from rota import __version__
-from rota.api.app import ROUTER, Application
-from rota.api.context import Context, Hub
+from rota.api.app import Application
+from rota.api.context import Context
+from rota.api.direct import find_route
 from rota.api.hold import HoldFile
+from rota.api.hub import Hub
 from rota.api.limit import MIN_DESCRIPTORS, BodyLimit, max_connection_descriptor, max_connections, max_streams
 from rota.api.protocol import HttpProtocol
+from rota.api.routes import ROUTER
 from rota.api.schedule_timer import ScheduleTimer
 from rota.api.server import HttpServer, SocketFile, make_config
 from rota.api.submit import preflight_submit
@@ -190,7 +193,7 @@ class Daemon:
         descriptors = _raise_descriptor_limit()
         self._assemble(descriptors)
         self._install_signal_handlers()
-        app = BodyLimit(Application(self._api_context))
+        app = BodyLimit(Application(self._api_context, ROUTER, partial(find_route, self._api_context)))
         self._server = HttpServer(make_config(app, HttpProtocol), max_descriptor=max_connection_descriptor(descriptors))
         self._tcp = TcpServer(
             app,

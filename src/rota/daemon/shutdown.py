@@ -8,7 +8,8 @@ import math
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from rota.api.context import Context, Hub, wait_for
+from rota.api.context import Context
+from rota.api.hub import Hub, wait_for
 from rota.command.down import end_running
 from rota.core.reservation import format_owner, lock_owner
 from rota.duration import format_duration

@@ -1,12 +1,12 @@
-"""`python -m rota.api.openapi DIRECTORY`: write openapi.json and the table of reference/problems.md there."""
+"""`python tools/openapi.py DIRECTORY`: write openapi.json and the table of reference/problems.md there."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from rota.api.app import ENDPOINTS
 from rota.api.openapi.document import build_document, render_document, render_problem_rows
+from rota.api.routes import ENDPOINTS
 
 directory = Path(sys.argv[1])
 (directory / "openapi.json").write_text(render_document(build_document(ENDPOINTS)))
