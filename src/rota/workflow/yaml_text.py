@@ -1,6 +1,6 @@
 """YAML 1.2 parser on top of the events of libyaml. Few words are special, and duplicate keys are refused.
 
-A loader of PyYAML takes ten times as long, reads `no` as false, and keeps the last of two jobs with the same name.
+A loader of PyYAML takes seven times as long, reads `no` as false, and keeps the last of two jobs with the same name.
 """
 
 from __future__ import annotations
