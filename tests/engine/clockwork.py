@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from harness import DEFAULT_ENVIRONMENT, FakeClock, Scheduler
-from rota.api.schedule_timer import ScheduleTimer
+from rota.api.schedule_timer import RunPreflight, ScheduleTimer
 from rota.command import fire
 from rota.command import schedule as command
 from rota.command.preflight import EMPTY_PREFLIGHT, Preflight, needs_probe, run_preflight
@@ -47,19 +47,28 @@ def parse_utc(text: str) -> datetime:
 
 
 class ScheduleDriver:
-    """Host of a schedule timer, and the operations on schedules that tests need."""
+    """Driver of a schedule timer, and the operations on schedules that tests need."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
         self.clock = AdjustableClock()
-        self.default_environment = DEFAULT_ENVIRONMENT
         self.schedules_changed = asyncio.Event()
         self.read_count = 0
         self.warnings: list[str] = []
         self.preflight_error: Exception | None = None
         scheduler.clock = self.clock
         scheduler.engine._clock = self.clock
-        self.timer = ScheduleTimer(self, self._run_preflight)
+        self.timer = self.make_timer(self._run_preflight)
+
+    def make_timer(self, run_preflight: RunPreflight) -> ScheduleTimer:
+        return ScheduleTimer(
+            clock=self.clock,
+            read=lambda view: self.read(view),
+            run_in_turn=lambda operation: self.run_in_turn(operation),
+            run_preflight=run_preflight,
+            default_environment=DEFAULT_ENVIRONMENT,
+            changed=self.schedules_changed,
+        )
 
     async def read(self, view: Callable[[Reader], T]) -> T:
         self.read_count += 1
@@ -94,7 +103,7 @@ class ScheduleDriver:
     def restart(self) -> None:
         """Restart as after a crash, with the store only."""
         self.scheduler.crash()
-        self.timer = ScheduleTimer(self, self._run_preflight)
+        self.timer = self.make_timer(self._run_preflight)
 
     def advance_to(self, time: str) -> None:
         """Advance the clock, and fire at each due time on the way."""

@@ -6,18 +6,16 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from engine.clockwork import ScheduleDriver
 from harness import DEFAULT_ENVIRONMENT, Scheduler
-from rota.api import submit
-from rota.api.context import Context
-from rota.api.schedule_timer import ScheduleTimer
 from rota.blocking import BlockingCalls
+from rota.command import submit_preparation
 from rota.command.submission import Submission
+from rota.command.submit_preparation import SubmitPreparer
 from rota.errors import ServiceUnavailable
 
 
@@ -37,15 +35,16 @@ class Mount:
         self.driver = ScheduleDriver(scheduler)
         self._find_repository = scheduler.probe.find_repository
         monkeypatch.setattr(scheduler.probe, "find_repository", self._repository_of)
-        context = SimpleNamespace(
-            control=SimpleNamespace(settings=scheduler.settings),
-            fact_cache=scheduler.engine.fact_cache,
+        preparer = SubmitPreparer(
+            home="/nowhere",
+            read=self.driver.read,
+            settings=lambda: scheduler.settings,
             probe=scheduler.probe,
-            default_environment=DEFAULT_ENVIRONMENT,
+            fact_cache=scheduler.engine.fact_cache,
             blocking_calls=BlockingCalls(),
         )
-        self.context = cast("Context", context)
-        self.timer = ScheduleTimer(self.driver, partial(submit.preflight_submit, self.context))
+        self.run_preflight = partial(preparer.run_preflight, default_environment=DEFAULT_ENVIRONMENT)
+        self.timer = self.driver.make_timer(self.run_preflight)
 
     def _repository_of(self, directory: str) -> str | None:
         if directory.startswith("/dead"):
@@ -65,7 +64,7 @@ class Mount:
 def test_fires_on_dead_mount_use_one_thread_and_affect_no_other_schedule(
     mount: Mount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(submit, "_PROBE_TIMEOUT", 0.05)
+    monkeypatch.setattr(submit_preparation, "_PROBE_TIMEOUT", 0.05)
     mount.add("dead", "/dead")
     mount.add("alive", "/")
 
@@ -85,11 +84,11 @@ def test_fires_on_dead_mount_use_one_thread_and_affect_no_other_schedule(
 
 
 def test_submits_on_dead_mount_use_one_thread(mount: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(submit, "_PROBE_TIMEOUT", 0.05)
+    monkeypatch.setattr(submit_preparation, "_PROBE_TIMEOUT", 0.05)
     request = Submission(command=["true"], needs=["custom:a:b"], cwd="/dead")
 
     async def submit_many() -> list[Any]:
-        calls = [submit.preflight_submit(mount.context, [request]) for _ in range(100)]
+        calls = [mount.run_preflight([request]) for _ in range(100)]
         return await asyncio.gather(*calls, return_exceptions=True)
 
     assert {type(result) for result in asyncio.run(submit_many())} == {ServiceUnavailable}

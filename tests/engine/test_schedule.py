@@ -383,7 +383,6 @@ def test_timer_retries_after_errors(driver: ScheduleDriver, monkeypatch: pytest.
 
 async def run_until(driver: ScheduleDriver, condition: Callable[[], bool]) -> None:
     """Run the timer as in the scheduler, until this condition holds."""
-    driver.schedules_changed = asyncio.Event()
     task = asyncio.create_task(driver.timer.run())
     async with asyncio.timeout(20):
         while not condition():  # noqa: ASYNC110 - the condition is read from the store
@@ -395,7 +394,6 @@ async def run_until(driver: ScheduleDriver, condition: Callable[[], bool]) -> No
 
 def test_timer_without_schedules_reads_nothing_until_notified(driver: ScheduleDriver) -> None:
     async def watch() -> list[int]:
-        driver.schedules_changed = asyncio.Event()
         task = asyncio.create_task(driver.timer.run())
         for _ in range(100):
             await asyncio.sleep(0)

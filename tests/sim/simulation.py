@@ -95,8 +95,6 @@ class Simulation(ScheduleSteps, WebhookSteps):
         self.faults = FaultInjector()
         self.sizes = {"global": self.random.choice(SIZES), "flow/*": 1, "resource/ollama": 1, "resource/gpu": 2}
         self._latency = self.random.choice((0.0, 0.0, 3.0))
-        self.schedules_changed = asyncio.Event()
-        self.default_environment = ENVIRONMENT
         clock = self.sim_clock = SimClock()
         store = SqliteStore(self.directory / "rota.db")
         self.judge = Judge(self, self.directory / "rota.db")
@@ -106,7 +104,7 @@ class Simulation(ScheduleSteps, WebhookSteps):
         )
         self.judge.open()
         self.faults.on_commit = self.judge.at_commit
-        self.schedule_timer = ScheduleTimer(self, self._prepare_jobs)
+        self.schedule_timer = self._make_timer()
         policy = RetryPolicy(base=timedelta(seconds=1))
         failures = self.random.choice((None, None, 3))
         self.configure(
@@ -115,6 +113,16 @@ class Simulation(ScheduleSteps, WebhookSteps):
             start_timeout=timedelta(minutes=5),
         )
         self.probe.values[MAIN] = OIDS[0]
+
+    def _make_timer(self) -> ScheduleTimer:
+        return ScheduleTimer(
+            clock=self.clock,
+            read=self.read,
+            run_in_turn=self.run_in_turn,
+            run_preflight=self._prepare_jobs,
+            default_environment=ENVIRONMENT,
+            changed=asyncio.Event(),
+        )
 
     def _connect(self) -> SimConnection:
         connection = SimConnection(self.supervisor, self._latency)
@@ -163,7 +171,7 @@ class Simulation(ScheduleSteps, WebhookSteps):
             self.executor = self._connect()
             try:
                 self.start_engine(hold_text)
-                self.schedule_timer = ScheduleTimer(self, self._prepare_jobs)
+                self.schedule_timer = self._make_timer()
                 return
             except Crash:
                 continue
@@ -219,7 +227,7 @@ class Simulation(ScheduleSteps, WebhookSteps):
             try:
                 asyncio.run(fire_until_idle())
             except REFUSED:
-                self.schedule_timer = ScheduleTimer(self, self._prepare_jobs)  # decide again which times are late
+                self.schedule_timer = self._make_timer()  # decide again which times are late
                 raise
 
     async def read(self, view: Callable[[Reader], T]) -> T:

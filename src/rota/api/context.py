@@ -1,19 +1,14 @@
-"""Shared context of the handlers: access to the engine, readers of the store, and notification of changes."""
+"""Shared context of the handlers. The daemon makes its parts, and runs the loops among them."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from datetime import timedelta
-from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Protocol
 
 import msgspec
 
-from rota.api.batching import RequestBatcher
 from rota.api.client_leases import LeaseMonitor
 from rota.api.feed import EventFeed
 from rota.api.hub import Hub
@@ -24,30 +19,23 @@ from rota.clock import Clock
 from rota.command.backpressure import DeferredSubmit, DelayWarning
 from rota.command.submission import DefaultEnvironment
 from rota.command.submit import AcceptedSubmit, SubmitOutcome, find_delays, warn_of_ended
+from rota.command.submit_preparation import SubmitPreparer
 from rota.config import Config
 from rota.core.artifact import Observations
 from rota.core.control import Holds
 from rota.core.pacing import StartOutlook, effective_batch_size
+from rota.engine.calls import EngineCalls
 from rota.engine.fact_cache import FactCache
-from rota.engine.idempotency import IdempotentRequest, StoredResponse
-from rota.engine.loop import EngineLoop
 from rota.engine.metrics import EngineMetrics
-from rota.engine.requests import run_once
 from rota.engine.retention import RetentionCollector
-from rota.engine.transaction import Settings, Transaction, TurnRequest
+from rota.engine.transaction import Settings, Transaction
 from rota.engine.webhook_sender import WebhookSender
 from rota.home import Home
 from rota.probe.port import Probe
-from rota.receiver.http import HttpMessagePoster
-from rota.store.port import Store
-from rota.store.session import Reader
+from rota.store.reader_pool import ReaderPool
 from rota.view.job import ViewContext, add_policies, render_stored_jobs
 from rota.wire.job import JobView
 from rota.wire.scheduler import SchedulerProcess
-
-T = TypeVar("T")
-U = TypeVar("U")
-_READER_THREADS = 2
 
 
 class DaemonControl(Protocol):
@@ -113,50 +101,46 @@ class Context:
         self,
         *,
         home: Home,
-        store: Store,
         clock: Clock,
-        engine: EngineLoop,
+        engine: EngineCalls,
+        readers: ReaderPool,
         hub: Hub,
+        feed: EventFeed,
+        leases: LeaseMonitor,
+        sender: WebhookSender,
+        submit_preparer: SubmitPreparer,
+        schedules_changed: asyncio.Event,
         control: DaemonControl,
         actor: str,
         default_environment: DefaultEnvironment,
         probe: Probe,
         fact_cache: FactCache,
+        blocking_calls: BlockingCalls,
         metrics: EngineMetrics,
         max_streams: int,
     ) -> None:
         self.home = home
         self.clock = clock
+        self.run_in_turn = engine.run_in_turn
+        self.run_and_render = engine.run_and_render
+        self.run_once = engine.run_once
+        self.dry_run = engine.dry_run
+        self.read = readers.read
         self.hub = hub
+        self.feed = feed
+        self.leases = leases
+        self.sender = sender
+        self.submit_preparer = submit_preparer
+        self.schedules_changed = schedules_changed
         self.control = control
         self.actor = actor
         self._default_environment = default_environment
         self.probe = probe
         self.fact_cache = fact_cache
+        self.blocking_calls = blocking_calls
         self.metrics = metrics
-        self.feed = EventFeed(hub.loop, self.read)
         self.stream_limit = StreamLimit(max_streams)
-        self.leases = LeaseMonitor(self.run_in_turn, lambda: control.config.direct)
-        self.sender = WebhookSender(
-            clock=clock,
-            read_store=self.read,
-            run_in_turn=self.run_in_turn,
-            post=HttpMessagePoster(),
-            policy=lambda: control.settings.webhooks,
-        )
-        self.blocking_calls = BlockingCalls()
-        """Calls to a file system, which may not answer."""
-        self.schedules_changed = asyncio.Event()
-        """Set when a schedule may have become due at a different time."""
         self._jobs = home.jobs
-        self._store = store
-        self._engine = engine
-        self._threads = ThreadPoolExecutor(_READER_THREADS, thread_name_prefix="rota-reader")
-        self._local = threading.local()
-        self._readers: list[Reader] = []
-        self._results: deque[tuple[asyncio.Future[Any], Any]] = deque()
-        self._is_wakeup_scheduled = False
-        self._batcher: RequestBatcher[TurnRequest[Any]] = RequestBatcher(hub.loop, engine.submit)
 
     @property
     def default_environment(self) -> DefaultEnvironment:
@@ -180,68 +164,6 @@ class Context:
             queue_limits=settings.queue,
         )
 
-    async def run_in_turn(self, operation: Callable[[Transaction], T]) -> T:
-        """Run `operation` in the engine's next transaction, and return its result after the commit."""
-        result: T = await self._submit_request(operation, None)
-        return result
-
-    async def run_and_render(
-        self, operation: Callable[[Transaction], T], render: Callable[[Transaction, Sequence[T]], Sequence[U]]
-    ) -> U:
-        """Run `operation` like `run_in_turn`, and return its result as `render` shows it at the end of the turn."""
-        rendered: U = await self._submit_request(operation, render)
-        return rendered
-
-    async def dry_run(
-        self, operation: Callable[[Transaction], T], render: Callable[[Transaction, Sequence[T]], Sequence[U]]
-    ) -> U:
-        """Run and render `operation`, then roll it back."""
-        rendered: U = await self._submit_request(operation, render, is_dry_run=True)
-        return rendered
-
-    async def run_once(
-        self,
-        idempotency: IdempotentRequest,
-        operation: Callable[[Transaction], T],
-        render: Callable[[Transaction, Sequence[T]], Sequence[U]],
-    ) -> U | StoredResponse:
-        """Run and render `operation` at most once for an idempotency key. A repeated request gets the stored
-        response."""
-        return await self._submit_request(  # type: ignore[no-any-return]
-            partial(run_once, idempotency=idempotency, operation=operation), render, idempotency=idempotency
-        )
-
-    async def _submit_request(
-        self,
-        operation: Callable[[Transaction], T],
-        render: Callable[[Transaction, Sequence[T]], Sequence[Any]] | None,
-        *,
-        is_dry_run: bool = False,
-        idempotency: IdempotentRequest | None = None,
-    ) -> Any:
-        loop = asyncio.get_running_loop()
-        response: asyncio.Future[Any] = loop.create_future()
-
-        def on_done(result: Any) -> None:
-            self._results.append((response, result))
-            if not self._is_wakeup_scheduled:  # one wake-up for all results of a turn
-                self._is_wakeup_scheduled = True
-                loop.call_soon_threadsafe(self._deliver_results)
-
-        self._batcher.add(TurnRequest(operation, on_done, render, is_dry_run=is_dry_run, idempotency=idempotency))
-        return await response
-
-    def _deliver_results(self) -> None:
-        self._is_wakeup_scheduled = False
-        while self._results:
-            response, result = self._results.popleft()
-            if response.done():
-                continue
-            if isinstance(result, Exception):
-                response.set_exception(result)
-            else:
-                response.set_result(result)
-
     def render_submitted(
         self, tx: Transaction, results: Sequence[SubmitOutcome]
     ) -> list[tuple[SubmitOutcome, JobView | None, DelayWarning | None]]:
@@ -263,20 +185,3 @@ class Context:
     ) -> list[tuple[SubmitOutcome, DelayWarning | None]]:
         delayed = find_delays(tx, results)
         return list(zip([warn_of_ended(tx, outcome) for outcome in results], delayed, strict=True))
-
-    async def read(self, view: Callable[[Reader], T]) -> T:
-        """Run a view in a reader thread, in one read transaction."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._read, view)
-
-    def _read(self, view: Callable[[Reader], T]) -> T:
-        reader: Reader | None = getattr(self._local, "reader", None)
-        if reader is None:
-            reader = self._local.reader = self._store.reader()
-            self._readers.append(reader)
-        with reader.read_transaction():
-            return view(reader)
-
-    def close(self) -> None:
-        self._threads.shutdown()
-        for reader in self._readers:
-            reader.close()

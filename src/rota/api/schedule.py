@@ -18,11 +18,13 @@ from rota.api.example import JOB, SUBMITTED_AT
 from rota.api.idempotent_call import run_call
 from rota.api.page import PageSize, parse_cursor
 from rota.api.problem import JsonResponse
-from rota.api.submit import SINGLE_JOB_PATHS, RenderedSubmit, collect_preflight_warnings, preflight_submit
+from rota.api.submit import RenderedSubmit
 from rota.command import fire
 from rota.command import schedule as command
 from rota.command.schedule import ScheduleChange, ScheduleRequest, find_schedule
+from rota.command.submission import Submission
 from rota.command.submit import DuplicateSubmit
+from rota.command.submit_preparation import SINGLE_JOB_PATHS
 from rota.core.schedule import CatchUp, FireState, Overlap, Schedule
 from rota.engine.transaction import Transaction
 from rota.errors import InvalidInput, error_path
@@ -62,7 +64,7 @@ async def add_schedule(call: Invocation[NoQuery, ScheduleRequest]) -> JsonReply[
     context.control.check_config()  # the job can name a retry policy that was just added to the file
     with error_path(".job"):
         job = await context.read(partial(command.expand_request, request=request))
-        preflight_warnings = await collect_preflight_warnings(context, request.job, job)
+        preflight_warnings = await _collect_warnings(context, request.job, job)
 
     def make_reply(rendered: tuple[ScheduleView, list[str]]) -> JsonReply[ScheduleAddResult]:
         schedule, warnings = rendered
@@ -74,6 +76,10 @@ async def add_schedule(call: Invocation[NoQuery, ScheduleRequest]) -> JsonReply[
     )
     context.schedules_changed.set()
     return result.reply
+
+
+async def _collect_warnings(context: Context, request: Submission, job: Submission) -> list[str]:
+    return await context.submit_preparer.collect_warnings(request, job, context.default_environment)
 
 
 def _render_added(
@@ -116,7 +122,7 @@ async def change_schedule(call: Invocation[NoQuery, ScheduleChange]) -> JsonRepl
     context.control.check_config()
     job = await context.read(partial(command.expand_change, name=name, change_request=request))
     with error_path(".job"):
-        preflight_warnings = [] if job is None else await collect_preflight_warnings(context, *job)
+        preflight_warnings = [] if job is None else await _collect_warnings(context, *job)
     operation = partial(command.change_schedule, name=name, change_request=request, actor=context.actor)
     schedule, fields, warnings = await context.run_and_render(operation, _render_changed)
     context.schedules_changed.set()
@@ -178,7 +184,7 @@ async def trigger_schedule(call: Invocation[NoQuery, TriggerRequest | None]) -> 
             partial(fire.prepare_trigger, name=call.path_values["schedule"], params=params)
         )
     with _PARAMS, SINGLE_JOB_PATHS:
-        preflight, workspaces = await preflight_submit(context, [job])
+        preflight, workspaces = await context.submit_preparer.run_preflight([job], context.default_environment)
         operation = partial(
             fire.trigger,
             schedule=schedule.id,

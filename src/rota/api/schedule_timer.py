@@ -18,24 +18,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Protocol, TypeVar
 
-from rota.api.hub import wait_for
 from rota.clock import SET_BACK_THRESHOLD, Clock
 from rota.command.fire import DueSchedule, correct_next_fire, find_due_schedules, find_misplaced_schedules, fire
 from rota.command.preflight import EMPTY_PREFLIGHT, Preflight
 from rota.command.submission import DefaultEnvironment, Submission
 from rota.core.workspace import WorkspaceSpec
-from rota.engine.transaction import Transaction
+from rota.engine.webhook_sender import ReadStore, RunInTurnAsync
 from rota.errors import RotaError, StorageFull, StoreError
 from rota.ids import ScheduleId
-from rota.store.session import Reader
 
 log = logging.getLogger("rota.schedule")
-
-T = TypeVar("T")
 
 PAGE_SIZE = 100
 """Maximum number of schedules that fire together. The engine does other work between two pages."""
@@ -45,29 +41,28 @@ _FIRE_TIMEOUT = 0.5
 """Seconds that due schedules wait for each other before the next ones are read."""
 
 
-class ScheduleHost(Protocol):
-    """Interface of the scheduler to the timer."""
-
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def default_environment(self) -> DefaultEnvironment: ...
-    @property
-    def schedules_changed(self) -> asyncio.Event: ...
-
-    async def read(self, view: Callable[[Reader], T]) -> T: ...
-    async def run_in_turn(self, operation: Callable[[Transaction], T]) -> T: ...
-
-
 RunPreflight = Callable[[Sequence[Submission]], Awaitable[tuple[Preflight, Sequence[WorkspaceSpec | None]]]]
 
 
 class ScheduleTimer:
-    def __init__(self, host: ScheduleHost, run_preflight: RunPreflight) -> None:
-        """Create a timer. `run_preflight` runs the probes that precede the submit of a job."""
-        self._host = host
-        self._clock = host.clock
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        read: ReadStore,
+        run_in_turn: RunInTurnAsync,
+        run_preflight: RunPreflight,
+        default_environment: DefaultEnvironment,
+        changed: asyncio.Event,
+    ) -> None:
+        """Create a timer. `run_preflight` runs the probes that precede the submit of a job. `changed` is set when a
+        schedule may have become due at a different time."""
+        self._clock = clock
+        self._read = read
+        self._run_in_turn = run_in_turn
         self._run_preflight = run_preflight
+        self._default_environment = default_environment
+        self._changed = changed
         self._due_since: datetime | None = None
         """Time since which a schedule is due; None if none is."""
         self._clock_offset: float | None = None
@@ -84,18 +79,19 @@ class ScheduleTimer:
                 task.cancel()
 
     async def _run(self) -> None:
-        changed = self._host.schedules_changed
         while True:
-            changed.clear()
+            self._changed.clear()
             try:
                 seconds = await self.fire_due()
                 self._is_failing = False
             except Exception as error:  # noqa: BLE001 - the failure is logged, and the task continues
                 seconds = self._handle_failure(error)
             if seconds is None:
-                await changed.wait()
+                await self._changed.wait()
             elif seconds > 0:
-                await wait_for(changed, seconds)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(seconds):
+                        await self._changed.wait()
 
     def _handle_failure(self, error: Exception) -> float:
         """Log the first of consecutive failures, and return the delay before the next attempt."""
@@ -113,7 +109,7 @@ class ScheduleTimer:
         await self._check_clock(now)
         noticed_at = self._due_since = self._due_since or now
         limit = PAGE_SIZE + len(self._in_progress)
-        due = await self._host.read(partial(find_due_schedules, now=now, noticed_at=noticed_at, limit=limit))
+        due = await self._read(partial(find_due_schedules, now=now, noticed_at=noticed_at, limit=limit))
         due = [due_schedule for due_schedule in due if due_schedule.schedule.id not in self._in_progress]
         if due:
             await self._fire_all(due)
@@ -122,7 +118,7 @@ class ScheduleTimer:
         if self._in_progress:
             await self._wait_for_tasks(self._in_progress.values(), RETRY_DELAY, asyncio.FIRST_COMPLETED)
             return 0.0
-        first = await self._host.read(lambda reader: reader.first_due_schedule())
+        first = await self._read(lambda reader: reader.first_due_schedule())
         return (
             None if first is None else min(max((first[2] - self._clock.now()).total_seconds(), 0.0), MAX_SLEEP_SECONDS)
         )
@@ -146,11 +142,11 @@ class ScheduleTimer:
         operation = partial(
             fire,
             due_schedule=prepared,
-            default_environment=self._host.default_environment,
+            default_environment=self._default_environment,
             preflight=preflight,
             workspace=workspace,
         )
-        await self._host.run_in_turn(operation)
+        await self._run_in_turn(operation)
 
     async def _prepare(self, due_schedule: DueSchedule) -> tuple[DueSchedule, Preflight, WorkspaceSpec | None]:
         """Run the probes for the job of a schedule. A refusal becomes a failed fire with a reason."""
@@ -179,10 +175,10 @@ class ScheduleTimer:
     async def _correct_schedules(self, now: datetime, set_back: timedelta) -> None:
         after: int | None = 0
         while after is not None:
-            misplaced, after = await self._host.read(
+            misplaced, after = await self._read(
                 partial(find_misplaced_schedules, now=now, set_back=set_back, after=after, limit=PAGE_SIZE)
             )
             for schedule in misplaced:
-                await self._host.run_in_turn(partial(correct_next_fire, schedule=schedule, set_back=set_back))
+                await self._run_in_turn(partial(correct_next_fire, schedule=schedule, set_back=set_back))
         if self._due_since is not None:
             self._due_since = min(self._due_since, now)

@@ -2,79 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 
 import msgspec
 
-from rota.api.context import Context
 from rota.api.endpoint import Endpoint, Invocation, JsonReply, NoQuery
 from rota.api.example import SUBMITTED_AT
 from rota.api.idempotent_call import run_call, run_external_call
 from rota.api.page import PageSize, parse_cursor
 from rota.command import webhook as command
-from rota.command.webhook import RotationRequest, WebhookRequest, check_target
-from rota.core.address import parse_url
+from rota.command.webhook import RotationRequest, WebhookRequest, refuse_unresolvable_host
 from rota.core.webhook import DEFAULT_MESSAGES, TEST_MESSAGE, Webhook
 from rota.engine.transaction import Transaction
 from rota.engine.webhook_outbox import make_message_id
-from rota.errors import InvalidInput, RotaError, error_path
 from rota.ids import WebhookId, format_webhook_id, parse_webhook_id
-from rota.receiver.resolution import resolve_permitted
 from rota.store.session import Reader
 from rota.view import webhook as view
 from rota.wire import encode
 from rota.wire.schema_types import WebhookIdText
 from rota.wire.webhook import WebhookPage, WebhookSecret, WebhookTestResult, WebhookView, render_attempt
-
-_LOOKUP_TIMEOUT = 5.0
-"""Seconds to look up a host before its URL is stored. Each connection looks it up again."""
-_MAX_LOOKUPS = 100
-
-
-async def check_webhook_hosts(context: Context, urls: Mapping[str, str]) -> list[str]:
-    """Return warnings about hosts without an address. A host with only forbidden addresses is refused. `urls` has the
-    path of each URL in the request."""
-    policy = context.control.settings.webhooks
-    paths: dict[tuple[str, int], str] = {}
-    for url, path in urls.items():
-        with error_path(path):
-            check_target(url, policy)
-        parts = parse_url(url)
-        paths.setdefault((parts.host, parts.port), path)
-    targets = list(paths)[:_MAX_LOOKUPS]
-    lookups = [asyncio.wait_for(resolve_permitted(*target, policy.allow), _LOOKUP_TIMEOUT) for target in targets]
-    warnings = []
-    for target, result in zip(targets, await asyncio.gather(*lookups, return_exceptions=True), strict=True):
-        if isinstance(result, OSError):
-            error = _describe_lookup_error(target[0], result)
-            warnings.append(f"{error}; messages to it fail until it has an address")
-        elif isinstance(result, RotaError):
-            raise result.at_path(paths[target])
-        elif isinstance(result, BaseException):
-            raise result
-    return warnings
-
-
-async def _refuse_unresolvable_host(context: Context, url: str) -> None:
-    """Refuse a URL whose host has no address that messages may be sent to."""
-    policy = context.control.settings.webhooks
-    with error_path(".url"):
-        check_target(url, policy)
-        parts = parse_url(url)
-        try:
-            await asyncio.wait_for(resolve_permitted(parts.host, parts.port, policy.allow), _LOOKUP_TIMEOUT)
-        except OSError as error:  # TimeoutError is an OSError too
-            message = f"{_describe_lookup_error(parts.host, error)}; nothing was added"
-            raise InvalidInput(f"{message}: check the name, or try again when it resolves") from None
-
-
-def _describe_lookup_error(host: str, error: OSError) -> str:
-    if isinstance(error, TimeoutError):
-        return f"the resolver did not answer within {_LOOKUP_TIMEOUT:g} seconds for {host}"
-    return f"{host} has no address now ({error.strerror or error})"
 
 
 async def add_webhook(call: Invocation[NoQuery, WebhookRequest]) -> JsonReply[WebhookView]:
@@ -82,7 +30,7 @@ async def add_webhook(call: Invocation[NoQuery, WebhookRequest]) -> JsonReply[We
     same secret."""
     context, request = call.context, call.body
     context.control.check_config()
-    await _refuse_unresolvable_host(context, request.url)
+    await refuse_unresolvable_host(request.url, context.control.settings.webhooks)
 
     def make_reply(webhook: WebhookView) -> JsonReply[WebhookView]:
         # The secret is stored with the response. This reveals it to no other reader: the store has it in the endpoint

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from math import ceil
 
@@ -23,12 +25,16 @@ from rota.core.webhook import (
 from rota.duration import format_duration, parse_duration
 from rota.engine.transaction import Transaction
 from rota.engine.webhook_outbox import check_event_kinds, ensure_job_secret, make_webhook_secret
-from rota.errors import Conflict, InvalidInput, error_path
+from rota.errors import Conflict, InvalidInput, RotaError, error_path
 from rota.ids import DeliveryId, WebhookId, format_delivery_id, format_webhook_id
+from rota.receiver.resolution import resolve_permitted
 from rota.wire.schema_types import DurationText, Url
 
 _MAX_URLS = 10
 _MAX_ENDPOINTS = 100
+_LOOKUP_TIMEOUT = 5.0
+"""Seconds to look up a host before its URL is stored. Each connection looks it up again."""
+_MAX_LOOKUPS = 100
 
 
 class WebhookRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,6 +63,47 @@ def check_target(url: str, policy: WebhookPolicy) -> None:
     reason = None if address is None else refusal_reason(address, policy.allow)
     if reason is not None:
         raise InvalidInput(reason)
+
+
+async def check_webhook_hosts(urls: Mapping[str, str], policy: WebhookPolicy) -> list[str]:
+    """Return warnings about hosts without an address. A host with only forbidden addresses is refused. `urls` has the
+    path of each URL in the request."""
+    paths: dict[tuple[str, int], str] = {}
+    for url, path in urls.items():
+        with error_path(path):
+            check_target(url, policy)
+        parts = parse_url(url)
+        paths.setdefault((parts.host, parts.port), path)
+    targets = list(paths)[:_MAX_LOOKUPS]
+    lookups = [asyncio.wait_for(resolve_permitted(*target, policy.allow), _LOOKUP_TIMEOUT) for target in targets]
+    warnings = []
+    for target, result in zip(targets, await asyncio.gather(*lookups, return_exceptions=True), strict=True):
+        if isinstance(result, OSError):
+            error = _describe_lookup_error(target[0], result)
+            warnings.append(f"{error}; messages to it fail until it has an address")
+        elif isinstance(result, RotaError):
+            raise result.at_path(paths[target])
+        elif isinstance(result, BaseException):
+            raise result
+    return warnings
+
+
+async def refuse_unresolvable_host(url: str, policy: WebhookPolicy) -> None:
+    """Refuse a URL whose host has no address that messages may be sent to."""
+    with error_path(".url"):
+        check_target(url, policy)
+        parts = parse_url(url)
+        try:
+            await asyncio.wait_for(resolve_permitted(parts.host, parts.port, policy.allow), _LOOKUP_TIMEOUT)
+        except OSError as error:  # TimeoutError is an OSError too
+            message = f"{_describe_lookup_error(parts.host, error)}; nothing was added"
+            raise InvalidInput(f"{message}: check the name, or try again when it resolves") from None
+
+
+def _describe_lookup_error(host: str, error: OSError) -> str:
+    if isinstance(error, TimeoutError):
+        return f"the resolver did not answer within {_LOOKUP_TIMEOUT:g} seconds for {host}"
+    return f"{host} has no address now ({error.strerror or error})"
 
 
 def make_job_webhook(submission: Submission, policy: WebhookPolicy) -> JobWebhook | None:

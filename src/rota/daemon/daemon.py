@@ -19,8 +19,10 @@ from pathlib import Path
 
 from rota import __version__
 from rota.api.app import Application
+from rota.api.client_leases import LeaseMonitor
 from rota.api.context import Context
 from rota.api.direct import find_route
+from rota.api.feed import EventFeed
 from rota.api.hold import HoldFile
 from rota.api.hub import Hub
 from rota.api.limit import MIN_DESCRIPTORS, BodyLimit, max_connection_descriptor, max_connections, max_streams
@@ -28,11 +30,12 @@ from rota.api.protocol import HttpProtocol
 from rota.api.routes import ROUTER
 from rota.api.schedule_timer import ScheduleTimer
 from rota.api.server import HttpServer, SocketFile, make_config
-from rota.api.submit import preflight_submit
 from rota.api.tcp import TcpServer
+from rota.blocking import BlockingCalls
 from rota.clock import SystemClock
 from rota.command.loss import accept_loss, find_loss, keep_orphaned_log, read_home_numbers
 from rota.command.submission import DefaultEnvironment
+from rota.command.submit_preparation import SubmitPreparer
 from rota.config import Config
 from rota.core import trace
 from rota.core.control import Holds
@@ -40,6 +43,7 @@ from rota.core.event import Event
 from rota.core.pacing import StartOutlook
 from rota.daemon.live_config import LiveConfig
 from rota.daemon.shutdown import Shutdown
+from rota.engine.calls import EngineCalls
 from rota.engine.daily_retention import DailyRetention
 from rota.engine.depth_log import QueueDepthLog
 from rota.engine.dispatch import StartOrders
@@ -53,15 +57,18 @@ from rota.engine.recovery import COUNT_NAMES
 from rota.engine.retention import RetentionCollector
 from rota.engine.settings import make_gc_policy
 from rota.engine.transaction import Settings, TurnRequest
+from rota.engine.webhook_sender import WebhookSender
 from rota.errors import Conflict, HomeError, ServiceUnavailable, StorageFull, StoreError
 from rota.executor.local import LocalExecutor
 from rota.home import Home
 from rota.home_lock import HomeLock
 from rota.probe.local import LocalProbe
 from rota.probe.port import Probe
+from rota.receiver.http import HttpMessagePoster
 from rota.store.open import is_postgres_url, open_store
 from rota.store.owner import claim_ownership
 from rota.store.port import Store
+from rota.store.reader_pool import ReaderPool
 from rota.store.session import Session
 from rota.view.depth import depth_line
 from rota.wire.scheduler import RecoverySummary, SchedulerProcess
@@ -208,9 +215,7 @@ class Daemon:
             serving = asyncio.create_task(self._server.serve(sockets=[listening]))
             serving.add_done_callback(lambda _: self._shutdown.requested.set())
             background = [asyncio.create_task(self._watch_files()), asyncio.create_task(self._adopt_reservations())]
-            timer = asyncio.create_task(
-                ScheduleTimer(self._api_context, partial(preflight_submit, self._api_context)).run()
-            )
+            timer = asyncio.create_task(self._schedule_timer.run())
             log.info("rota %s serves %s", __version__, self._home.root)
             await self._shutdown.requested.wait()
             timer.cancel()  # no new fire starts; the engine completes a fire that it has received
@@ -241,10 +246,45 @@ class Daemon:
         self._hold_file = HoldFile(self._hold_path)
         self.collector = self._make_collector()
         self._daily_retention = self._make_daily_retention()
+        self._assemble_loops()
         self._api_context = self._make_context(descriptors)
-        self._engine.outbox.wake_sender = self._api_context.sender.wake
+        self._engine.outbox.wake_sender = self._sender.wake
         self._depth_log = QueueDepthLog(format_depth=self._format_depth, interval=self._depth_interval)
         self._config.on_change = self._apply_settings
+
+    def _assemble_loops(self) -> None:
+        """Create the parts that work on the event loop: they read the store in threads, and write in turns."""
+        self._readers = ReaderPool(self._store)
+        self._engine_calls = EngineCalls(self._loop, self._engine_loop.submit)
+        read, run_in_turn = self._readers.read, self._engine_calls.run_in_turn
+        self._blocking_calls = BlockingCalls()
+        self._default_environment = _default_environment(self._home)
+        self._feed = EventFeed(self._loop, read)
+        self._leases = LeaseMonitor(run_in_turn, lambda: self.config.direct)
+        self._sender = WebhookSender(
+            clock=self._clock,
+            read_store=read,
+            run_in_turn=run_in_turn,
+            post=HttpMessagePoster(),
+            policy=lambda: self.settings.webhooks,
+        )
+        self._submit_preparer = SubmitPreparer(
+            home=self._home.directory,
+            read=read,
+            settings=lambda: self.settings,
+            probe=self._probe,
+            fact_cache=self._engine.fact_cache,
+            blocking_calls=self._blocking_calls,
+        )
+        self._schedules_changed = asyncio.Event()
+        self._schedule_timer = ScheduleTimer(
+            clock=self._clock,
+            read=read,
+            run_in_turn=run_in_turn,
+            run_preflight=partial(self._submit_preparer.run_preflight, default_environment=self._default_environment),
+            default_environment=self._default_environment,
+            changed=self._schedules_changed,
+        )
 
     def _install_signal_handlers(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -264,7 +304,7 @@ class Daemon:
         await started.wait()
         self._tcp_task = asyncio.create_task(self._tcp.run())
         await self._tcp.wait_for_start()
-        self._api_context.sender.start()
+        self._sender.start()
         self._daily_retention.start()
         self._depth_log.start()
 
@@ -274,13 +314,13 @@ class Daemon:
         self._engine.is_draining = True
         self._request_turn()  # withdraws prefetched jobs at once
         if not self._shutdown.has_crashed:
-            await self._shutdown.drain(self._api_context)
+            await self._shutdown.drain(self._readers, self._engine_calls)
         for task in tasks:
             task.cancel()
-        await self._api_context.sender.close()
-        self._api_context.leases.close()
+        await self._sender.close()
+        self._leases.close()
         self._hub.close()
-        self._api_context.feed.close()
+        self._feed.close()
         self._tcp_task.cancel()
         self._server.end()
         await asyncio.gather(server_task, self._tcp.close())
@@ -291,35 +331,33 @@ class Daemon:
         read."""
         while True:
             try:
-                reservations = await self._api_context.read(lambda reader: reader.open_reservations())
-                self._api_context.leases.adopt(reservations)
+                reservations = await self._readers.read(lambda reader: reader.open_reservations())
+                self._leases.adopt(reservations)
                 return
             except (StorageFull, StoreError) as error:
                 log.warning("cannot read open reservations, will retry: %s", error.message)
                 await asyncio.sleep(RETRY_INTERVAL)
 
     def _make_context(self, descriptors: int) -> Context:
-        root = self._home.root
         return Context(
             home=self._home,
-            store=self._store,
             clock=self._clock,
-            engine=self._engine_loop,
+            engine=self._engine_calls,
+            readers=self._readers,
             hub=self._hub,
+            feed=self._feed,
+            leases=self._leases,
+            sender=self._sender,
+            submit_preparer=self._submit_preparer,
+            schedules_changed=self._schedules_changed,
             control=self,
             actor=_user_name(),
+            default_environment=self._default_environment,
             probe=self._probe,
             fact_cache=self._engine.fact_cache,
+            blocking_calls=self._blocking_calls,
             metrics=self._metrics,
             max_streams=max_streams(descriptors),
-            default_environment=DefaultEnvironment(
-                cwd=str(root.parent if root.name == ".rota" else Path.home()),
-                variables={
-                    name: value
-                    for name, value in os.environ.items()
-                    if not name.startswith("ROTA_") and name not in trace.VARIABLE_NAMES
-                },
-            ),
         )
 
     def _make_collector(self) -> RetentionCollector:
@@ -345,7 +383,7 @@ class Daemon:
     def _publish(self, events: Sequence[Event]) -> None:
         self._hub.publish(events)
         if self._session is not None:
-            self._api_context.feed.publish(events, self._session.last_seq)
+            self._feed.publish(events, self._session.last_seq)
         self._job_file_mirror.publish(events)
         self._depth_log.notify()
 
@@ -403,7 +441,7 @@ class Daemon:
     def _recovery_result(self) -> RecoverySummary:
         """Return the counts of recovery. Expired reservations may still grow while clients have time to reconnect."""
         counts = {key: (self._engine.recovery_counts or {}).get(key, 0) for key in COUNT_NAMES}
-        expired = counts["reservations_expired"] + self._api_context.leases.expired_count
+        expired = counts["reservations_expired"] + self._leases.expired_count
         return RecoverySummary(**{**counts, "reservations_expired": expired})
 
     async def _watch_files(self) -> None:
@@ -476,7 +514,7 @@ class Daemon:
         self._job_file_mirror.stop()
         self._prober.stop()
         self._engine_loop.stop()
-        self._api_context.close()
+        self._readers.close()
         if self._shutdown.has_ended_all_runs:
             self._executor.request_exit()
         self._executor.close()
@@ -519,6 +557,17 @@ def _raise_descriptor_limit() -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
         return target
     return _TARGET_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+
+
+def _default_environment(home: Home) -> DefaultEnvironment:
+    return DefaultEnvironment(
+        cwd=str(home.root.parent if home.root.name == ".rota" else Path.home()),
+        variables={
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("ROTA_") and name not in trace.VARIABLE_NAMES
+        },
+    )
 
 
 def _user_name() -> str:

@@ -8,13 +8,14 @@ import math
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from rota.api.context import Context
 from rota.api.hub import Hub, wait_for
 from rota.command.down import end_running
 from rota.core.reservation import format_owner, lock_owner
 from rota.duration import format_duration
+from rota.engine.calls import EngineCalls
 from rota.errors import RotaError
 from rota.ids import JobId
+from rota.store.reader_pool import ReaderPool
 from rota.store.session import Reader
 
 log = logging.getLogger("rota.daemon")
@@ -58,18 +59,18 @@ class Shutdown:
         self._loop.call_soon_threadsafe(self.requested.set)
         self._loop.call_soon_threadsafe(self._hub.wake)
 
-    async def drain(self, context: Context) -> None:
+    async def drain(self, readers: ReaderPool, engine: EngineCalls) -> None:
         """Wait for running jobs during the grace period. Jobs that still run then stay with the supervisor, unless the
         request kills them. A second signal ends any wait."""
         log.info("stopping; running jobs have %s to finish", format_duration(self._grace_period()))
         started = self._loop.time()
         try:
-            running = await self._wait_for_runs(context, lambda: started + self._grace_period().total_seconds(), 1)
+            running = await self._wait_for_runs(readers, lambda: started + self._grace_period().total_seconds(), 1)
             if running and self._kill_runs:
                 log.warning("killing running jobs: %s", _format_owners(running))
                 async with asyncio.timeout(_STOP_ORDER_TIMEOUT):
-                    await context.run_in_turn(end_running)
-                running = await self._wait_for_runs(context, lambda: math.inf, max(1, self._signals))
+                    await engine.run_in_turn(end_running)
+                running = await self._wait_for_runs(readers, lambda: math.inf, max(1, self._signals))
         except (RotaError, TimeoutError) as error:
             log.error("running jobs are left to the supervisor: %s", error)
             return
@@ -78,10 +79,10 @@ class Shutdown:
             names = _format_owners(running)
             log.warning("still running, left to the supervisor and adopted at the next start: %s", names)
 
-    async def _wait_for_runs(self, context: Context, deadline: Callable[[], float], max_signals: int) -> list[JobId]:
+    async def _wait_for_runs(self, readers: ReaderPool, deadline: Callable[[], float], max_signals: int) -> list[JobId]:
         """Wait until no job runs, the deadline passes, or more signals arrive; return the jobs that still run."""
         with self._hub.subscribe(None) as changed:
-            while running := await context.read(_running_owners):
+            while running := await readers.read(_running_owners):
                 remaining = deadline() - self._loop.time()
                 if self.has_crashed or self._signals > max_signals or remaining <= 0:
                     break

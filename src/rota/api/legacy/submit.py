@@ -13,10 +13,11 @@ from rota.api.endpoint import Invocation, JsonReply, NoQuery
 from rota.api.example import JOB
 from rota.api.legacy.request import LegacySubmission, LegacyTrigger, parse_flat_job, report_sent_paths, to_submission
 from rota.api.problem import JsonResponse
-from rota.api.submit import SINGLE_JOB_PATHS, RenderedSubmit, deferred_response, submit_one, warning_and_depth
+from rota.api.submit import RenderedSubmit, deferred_response, submit_one, warning_and_depth
 from rota.command.backpressure import DeferredSubmit
 from rota.command.submission import Submission
 from rota.command.submit import AcceptedSubmit
+from rota.command.submit_preparation import SINGLE_JOB_PATHS
 from rota.core.status import Status
 from rota.wire.legacy import LOWERCASE_STATUSES, LegacySubmitResult, LegacyTriggerResult, legacy_job_fields
 
