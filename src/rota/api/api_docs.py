@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import msgspec
 from starlette.responses import Response
 
-from rota.api.content_negotiation import JSON, negotiate_media_type
 from rota.api.endpoint import Endpoint, Invocation, JsonReply, NoQuery
 from rota.api.problem_page import render_problem, render_problem_list
 from rota.errors import BY_CODE, NotFound
@@ -52,10 +51,6 @@ def _respond_unless_cached(call: Invocation[Any, None], document: CachedDocument
     if document.etag in (etag.strip().removeprefix("W/") for etag in known_etags.split(",")):
         return Response(status_code=304, headers=headers)
     return Response(document.body, headers=headers, media_type=media)
-
-
-def _prefers_html(call: Invocation[Any, None]) -> bool:
-    return negotiate_media_type(call.request, (JSON, _HTML)) == _HTML
 
 
 class ApiDocs:
@@ -116,17 +111,17 @@ class ApiDocs:
         return self._cache[name]
 
     async def list_problems(self, call: Invocation[NoQuery, None]) -> JsonReply[ProblemKindList] | Response:
-        """List all kinds of problems. The response is JSON, or an HTML page if the client prefers `text/html`."""
-        if _prefers_html(call):
+        """List all kinds of problems. The response is JSON, or an HTML page if `Accept` names `text/html`."""
+        if call.names_media_type(_HTML):
             return Response(render_problem_list(list_problem_kinds()), headers=_SECURITY_HEADERS, media_type=_HTML)
         return JsonReply(ProblemKindList(problems=list_problem_kinds()))
 
     async def get_problem(self, call: Invocation[NoQuery, None]) -> JsonReply[ProblemKind] | Response:
-        """Explain a kind of problem. The response is JSON, or an HTML page if the client prefers `text/html`."""
+        """Explain a kind of problem. The response is JSON, or an HTML page if `Accept` names `text/html`."""
         kind = BY_CODE.get(call.path_values["code"])
         if kind is None:
             raise NotFound(f"no problem has the code {call.path_values['code']}; GET /problems lists them")
-        if _prefers_html(call):
+        if call.names_media_type(_HTML):
             return Response(render_problem(describe_problem(kind)), headers=_SECURITY_HEADERS, media_type=_HTML)
         return JsonReply(describe_problem(kind))
 

@@ -35,6 +35,7 @@ B = TypeVar("B")
 F = TypeVar("F")
 T = TypeVar("T")
 
+JSON = "application/json"
 _PATH_PARAMETER = re.compile(r"\{(\w+)(:path)?\}")
 
 
@@ -82,6 +83,12 @@ class Invocation(Generic[Q, B]):
         self.query = query
         self.body = body
         self.key = key
+
+    def names_media_type(self, media_type: str) -> bool:
+        """Return whether the `Accept` header names this media type. A type that it does not name is not preferred to
+        the default, whatever the header allows."""
+        ranges = ",".join(self.request.headers.getlist("accept")).lower().split(",")
+        return any(media_range.partition(";")[0].strip() == media_type for media_range in ranges)
 
     def path_parameter(self, name: str, parse: Callable[[str], T]) -> T:
         """Parse a path parameter. Errors get its name as their path."""

@@ -14,9 +14,8 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rota.api.content_negotiation import JSON, negotiate_media_type
 from rota.api.context import Context
-from rota.api.endpoint import Endpoint, Header, Invocation, JsonReply
+from rota.api.endpoint import JSON, Endpoint, Header, Invocation, JsonReply
 from rota.api.feed import EventFeed, EventListener, event_message
 from rota.api.page import PageSize, WaitSeconds, parse_field
 from rota.api.sse import KEEPALIVE, MEDIA, EventStream, format_message
@@ -58,7 +57,7 @@ class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def list_events(call: Invocation[EventsQuery, None]) -> JsonReply[EventPage] | Response:
-    """Stream events as server-sent events. If `Accept` prefers JSON, the response is a page of history instead.
+    """Stream events as server-sent events. If `Accept` names only JSON, the response is a page of history.
 
     Each message of a stream has the number of the event as `id`, its kind as `event` and its JSON form as `data`. A
     client that reconnects with the last number in `Last-Event-ID` resumes without a gap or a repeat. A message `reset`
@@ -69,7 +68,7 @@ async def list_events(call: Invocation[EventsQuery, None]) -> JsonReply[EventPag
     event_filter = await context.read(lambda reader: _make_event_filter(reader, query))
     since = parse_last_event_id(call.request)
     since = query.since if since is None else since
-    if _prefers_page(call.request, query.format):
+    if _prefers_page(call):
         page = await _read_page_or_wait(context, event_filter, since or 0, query)
         return JsonReply(_skip_gap(page) if since is not None else msgspec.structs.replace(page, reset=None))
     return EventStream(_stream(context, event_filter, since), context.stream_limit)
@@ -94,10 +93,10 @@ def parse_last_event_id(request: Request) -> int | None:
     return int(text)
 
 
-def _prefers_page(request: Request, requested_format: str | None) -> bool:
-    if requested_format is not None:
-        return requested_format == "json"
-    return negotiate_media_type(request, (MEDIA, JSON)) == JSON
+def _prefers_page(call: Invocation[EventsQuery, None]) -> bool:
+    if call.query.format is not None:
+        return call.query.format == "json"
+    return call.names_media_type(JSON) and not call.names_media_type(MEDIA)
 
 
 async def _stream(context: Context, event_filter: EventFilter, since: int | None) -> AsyncGenerator[bytes, None]:

@@ -17,9 +17,8 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response, StreamingResponse
 
-from rota.api.content_negotiation import JSON, negotiate_media_type
 from rota.api.context import Context
-from rota.api.endpoint import Endpoint, Header, Invocation, JsonReply
+from rota.api.endpoint import JSON, Endpoint, Header, Invocation, JsonReply
 from rota.api.log_follow import LogLocation, PollBackoff, follow_log, parse_last_offsets
 from rota.api.page import parse_field
 from rota.api.problem import problem_response
@@ -49,7 +48,7 @@ class LogsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     run: RunIdText | None = None
     """Run of the job, if not the current one. A rewound job has earlier runs."""
     follow: bool = False
-    """Send both streams as server-sent events as they are written, unless the request prefers JSON."""
+    """Send both streams as server-sent events as they are written, unless `Accept` names only JSON."""
 
 
 class LogQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -181,7 +180,7 @@ async def get_log(call: Invocation[LogQuery, None]) -> Response:
     size = 0 if location.is_empty else log_size(path)
     offset = max(0, size + query.offset) if query.offset < 0 else query.offset
     start_offsets = parse_last_offsets(request, (stream,)) or {stream: offset}
-    if query.follow and negotiate_media_type(request, (_BYTES, MEDIA)) == MEDIA:
+    if query.follow and call.names_media_type(MEDIA):
         return EventStream(follow_log(context, job, location, start_offsets), context.stream_limit)
     if query.follow and not location.is_over:
         if request.method == "HEAD":
@@ -206,7 +205,7 @@ async def get_logs(call: Invocation[LogsQuery, None]) -> JsonReply[JobLogs] | Re
     context, job = call.context, call.path_parameter("job", parse_job_id)
     location = await _locate_log(context, job, call.query.run)
     start_offsets = parse_last_offsets(call.request, STREAMS) or dict.fromkeys(STREAMS, 0)
-    if call.query.follow and negotiate_media_type(call.request, (MEDIA, JSON)) == MEDIA:
+    if call.query.follow and (call.names_media_type(MEDIA) or not call.names_media_type(JSON)):
         return EventStream(follow_log(context, job, location, start_offsets), context.stream_limit)
     stdout, stderr = (_describe_log(location, stream) for stream in STREAMS)
     limit = context.control.config.log.max_bytes

@@ -7,7 +7,6 @@ from functools import partial
 
 from starlette.responses import Response
 
-from rota.api.content_negotiation import negotiate_media_type
 from rota.api.context import Context
 from rota.api.endpoint import Endpoint, Invocation, NoQuery
 from rota.api.health import find_blockers
@@ -23,7 +22,7 @@ async def get_metrics(call: Invocation[NoQuery, None]) -> Response:
     """Return the metrics of the scheduler in the format of Prometheus. A client that accepts
     `application/openmetrics-text` gets the format of OpenMetrics. Counters start from zero when the scheduler
     starts."""
-    is_open = negotiate_media_type(call.request, _MEDIA) == _MEDIA[1]
+    is_open = call.names_media_type(_MEDIA[1])
     metrics = await collect_metrics(call.context)
     return Response(
         render_metrics(metrics, is_open_metrics=is_open), media_type=OPEN_METRICS_FORMAT if is_open else TEXT_FORMAT
