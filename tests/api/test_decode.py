@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.datastructures import QueryParams
 
-from rota.api.decode import decode_body, decode_query
-from rota.api.duplicate import refuse_duplicate_keys
+from rota.api.decode import decode_body, decode_query, refuse_duplicate_keys
 from rota.api.endpoint import Endpoint, Invocation, JsonReply, NoQuery
 from rota.errors import InvalidInput
 
@@ -95,19 +94,19 @@ async def _handle_any_object(call: Invocation[NoQuery, dict[str, Any]]) -> JsonR
 
 @pytest.mark.parametrize("handler", [_handle_body, _handle_any_object])
 @pytest.mark.parametrize(
-    ("body", "path"),
+    ("body", "key"),
     [
-        (b'{"name": "a", "name": "b"}', ".name"),
-        (rb'{"name": "a", "\u006eame": "b"}', ".name"),
-        (b'{"name":"a","env":{"A":"1","B":"2","A":"1"}}', ".env.A"),
-        (b'{"rows": [{"a": 1}, {"a": 1, "a": 1}]}', ".rows[1].a"),
-        (rb'{"env": {"a\\": "\"", "b": "\\\"", "a\\": "\"a"}}', ".env.a\\"),
+        (b'{"name": "a", "name": "b"}', "name"),
+        (rb'{"name": "a", "\u006eame": "b"}', "name"),
+        (b'{"name":"a","env":{"A":"1","B":"2","A":"1"}}', "A"),
+        (b'{"rows": [{"a": 1}, {"a": 1, "a": 1}]}', "a"),
+        (rb'{"env": {"a\\": "\"", "b": "\\\"", "a\\": "\"a"}}', "a\\"),
     ],
 )
-def test_equal_keys_are_refused(handler: Any, body: bytes, path: str) -> None:
-    with pytest.raises(InvalidInput, match="occurs twice in one object; send it once") as refused:
+def test_equal_keys_are_refused(handler: Any, body: bytes, key: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
         decode_body(Endpoint("POST", "/x", handler), body)
-    assert refused.value.path == path
+    assert refused.value.message == f"the key {key!r} occurs twice in one object; send it once"
 
 
 @given(

@@ -13,10 +13,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from rota.api.context import Context
-from rota.api.decode import decode_body, decode_query, empty_query
+from rota.api.decode import decode_body, decode_query, empty_query, refuse_nul_in_path
 from rota.api.deprecation import DeprecationLog, deprecation_headers
 from rota.api.endpoint import Endpoint, Invocation, JsonReply, RequestKey
-from rota.api.nul import refuse_in_texts
 from rota.api.problem import (
     CLIENT_CLOSED_REQUEST,
     JsonResponse,
@@ -91,7 +90,7 @@ class Application:
         self, endpoint: Endpoint, request: Request, path_values: dict[str, str], body: bytes, key: RequestKey | None
     ) -> Response:
         try:
-            refuse_in_texts(path_values)
+            refuse_nul_in_path(path_values)
             call: Invocation[Any, Any] = Invocation(
                 request,
                 self._context,

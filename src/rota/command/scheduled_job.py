@@ -96,7 +96,7 @@ def change_job(
     try:
         return msgspec.convert(body, Submission)
     except msgspec.ValidationError as error:
-        raise make_validation_error("the job", error, prefix=".job", value=body) from None
+        raise make_validation_error("the job", error, prefix=".job") from None
 
 
 def check_job(tx: Transaction, job: Submission, previous: Submission | None = None) -> list[str]:

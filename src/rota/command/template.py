@@ -85,7 +85,7 @@ def _parse_body(fields: Mapping[str, Any]) -> TemplateBody:
     try:
         return msgspec.convert(fields, TemplateBody)
     except msgspec.ValidationError as error:
-        raise make_validation_error("the template", error, value=fields) from None
+        raise make_validation_error("the template", error) from None
 
 
 def check_template(name: str, body: TemplateBody, retry: RetryPolicies, webhooks: WebhookPolicy) -> list[str]:

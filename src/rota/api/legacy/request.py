@@ -103,7 +103,7 @@ def parse_flat_job(body: Mapping[str, Any], *, path_type: str | None = None, pat
     try:
         flat = msgspec.convert(fields, _FlatJob)
     except msgspec.ValidationError as error:
-        raise make_validation_error("the request body", error, prefix=path, value=fields) from None
+        raise make_validation_error("the request body", error, prefix=path) from None
     return LegacySubmission(
         type=flat.type if path_type is None else path_type,
         template=flat.template,
