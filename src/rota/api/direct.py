@@ -30,10 +30,9 @@ from rota.api.context import Context
 from rota.api.endpoint import Endpoint, Invocation, JsonReply, NoQuery, RequestKey
 from rota.api.idempotent_call import render_unchanged
 from rota.api.problem import CLIENT_CLOSED_REQUEST, problem_response
-from rota.api.reservation import RESERVATION, wait_until_ended, wait_while_connected
-from rota.api.reservation_request import DirectExecutionRequest, PreparedReservation, prepare_reservation
+from rota.api.reservation import RESERVATION, prepare_reservation, wait_until_ended, wait_while_connected
 from rota.api.router import RouteMatch
-from rota.command.reservation import ReserveOutcome, reattach_client
+from rota.command.reservation import DirectExecutionRequest, PreparedReservation, ReserveOutcome, reattach_client
 from rota.config.section import is_route
 from rota.engine.idempotency import IdempotentRequest, PendingResponse, StoredResponse, encode_pending, find_pending
 from rota.engine.requests import store_response

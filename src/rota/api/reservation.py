@@ -20,7 +20,6 @@ from rota.api.endpoint import Endpoint, Invocation, JsonReply, NoQuery
 from rota.api.idempotent_call import run_call
 from rota.api.page import PageSize, WaitQuery, WaitSeconds, parse_cursor, parse_field
 from rota.api.problem import CLIENT_CLOSED_REQUEST
-from rota.api.reservation_request import DirectExecutionRequest, prepare_reservation
 from rota.api.reservation_stream import (
     MEDIA,
     read_reservation,
@@ -30,7 +29,7 @@ from rota.api.reservation_stream import (
 )
 from rota.api.sse import wait_for_disconnect
 from rota.command import reservation as command
-from rota.command.reservation import ReserveOutcome
+from rota.command.reservation import DirectExecutionRequest, PreparedReservation, ReserveOutcome
 from rota.core.reservation import ReservationState
 from rota.duration import parse_duration
 from rota.engine.transaction import Transaction
@@ -43,6 +42,20 @@ from rota.wire.schema_types import DurationText, ReservationIdText
 OutputOffset = Annotated[int, Meta(ge=0, le=2**62)]
 _SIGNAL_NAMES = sorted(number.name.removeprefix("SIG") for number in command.FORWARDED_SIGNALS)
 _SIGNAL_PATTERN = f"^(SIG)?({'|'.join(_SIGNAL_NAMES)})$"
+
+
+async def prepare_reservation(
+    context: Context, request: DirectExecutionRequest, *, has_client: bool
+) -> PreparedReservation:
+    context.control.check_config()  # a change of the file applies to every later request
+    await context.control.check_hold_file()
+    return await command.prepare_reservation(
+        request,
+        read=context.read,
+        default_environment=context.default_environment,
+        actor=context.actor,
+        has_client=has_client,
+    )
 
 
 class ReserveQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import signal as signals
-from typing import Any
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from typing import Any, NamedTuple
 
 import msgspec
 
-from rota.command.expand import expand, find_usable_template
+from rota.command.expand import blame_template, expand, find_usable_template
 from rota.command.field import check_fields
 from rota.command.submission import DefaultEnvironment, LockRequest, Submission
 from rota.command.submit import SubmitChecker, make_phase_lock
 from rota.core.reservation import Reservation, ReservationState
 from rota.core.run import EXIT_CANCELLED, RunResult
 from rota.core.status import Status
+from rota.duration import parse_duration
 from rota.engine.transaction import Transaction
-from rota.errors import Conflict, InvalidInput, ReservationTimeout
+from rota.engine.webhook_sender import ReadStore
+from rota.errors import Conflict, InvalidInput, ReservationTimeout, error_path
 from rota.executor.port import SignalOrder, StopOrder
 from rota.ids import ReservationId, format_reservation_id
 from rota.store.reservation import NewReservation
@@ -75,6 +80,48 @@ class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 class ReserveOutcome(msgspec.Struct, frozen=True, kw_only=True):
     reservation: ReservationId
     warnings: list[str]
+
+
+class DirectExecutionRequest(ReservationRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A direct execution to start."""
+
+    wait: str | None = None
+    """Maximum time to wait for the start, such as `30s`; `[direct] wait` by default."""
+
+    @property
+    def spec(self) -> ReservationRequest:
+        return ReservationRequest(**{name: getattr(self, name) for name in ReservationRequest.__struct_fields__})
+
+
+class PreparedReservation(NamedTuple):
+    operation: Callable[[Transaction], ReserveOutcome]
+    wait: timedelta | None
+    """Requested maximum time to wait for the start; None for the default."""
+
+
+async def prepare_reservation(
+    request: DirectExecutionRequest,
+    *,
+    read: ReadStore,
+    default_environment: DefaultEnvironment,
+    actor: str,
+    has_client: bool,
+) -> PreparedReservation:
+    """Return the operation for the engine's turn. A caller that has carried it out starts the lease, because from then
+    on the reservation needs a client."""
+    with error_path(".wait"):
+        wait = None if request.wait is None else parse_duration(request.wait)
+    spec = request.spec
+    if spec.template is not None:
+        spec = await read(partial(expand_reservation, request=spec))
+
+    def operation(tx: Transaction) -> ReserveOutcome:
+        with blame_template(request):
+            return reserve(
+                tx, request=spec, default_environment=default_environment, actor=actor, has_client=has_client
+            )
+
+    return PreparedReservation(operation, wait)
 
 
 def expand_reservation(reader: AnyReader, request: ReservationRequest) -> ReservationRequest:
