@@ -123,23 +123,27 @@ def test_message_and_path_name_the_same_location(value: Any, path: str, message:
     assert (error.path, error.message) == (f".jobs[3]{path}", f"the body cannot be used: {message}")
 
 
+HALF_PAIR = "a string contains half of a surrogate pair"
 DEEP = b'{"a":' * 1200 + b"1" + b"}" * 1200
 
 
 @pytest.mark.parametrize(
-    ("body", "message"),
+    ("body", "path", "message"),
     [
-        (b"", "the request body is empty; send a JSON object"),
-        (b" \n", "the request body is empty; send a JSON object"),
-        (b'{"jobs": [', "the request body cannot be used: Input data was truncated"),
-        (rb'{"jobs": [{"name": "\udc00 and more"}]}', "the request body cannot be used: JSON is malformed"),
-        (b'{"jobs": [{"params": %b}]}' % DEEP, "the request body is nested too deep; make it flatter"),
+        (b"", "", "the request body is empty; send a JSON object"),
+        (b" \n", "", "the request body is empty; send a JSON object"),
+        (b'{"jobs": [', "", "the request body cannot be used: Input data was truncated"),
+        (rb'{"jobs": [{"name": "\ud800"}', "", "the request body cannot be used: "),
+        (rb'{"jobs": [{"name": "a\ud83d"}]}', ".jobs[0].name", HALF_PAIR),
+        (rb'{"jobs": [{"name": "\udc00 and more"}]}', ".jobs[0].name", HALF_PAIR),
+        (rb'{"jobs": [{"env": {"\ud800": "x"}}]}', ".jobs[0].env", HALF_PAIR),
+        (b'{"jobs": [{"params": %b}]}' % DEEP, "", "the request body is nested too deep; make it flatter"),
     ],
-    ids=range(5),
+    ids=range(8),
 )
-def test_undecodable_bodies_have_distinct_errors(body: bytes, message: str) -> None:
+def test_undecodable_bodies_have_distinct_errors(body: bytes, path: str, message: str) -> None:
     (batch,) = (endpoint for endpoint in ENDPOINTS if (endpoint.method, endpoint.path) == ("POST", "/api/jobs/batch"))
     with pytest.raises(InvalidInput) as refused:
         decode_body(batch, body)
     assert refused.value.message.startswith(message)
-    assert refused.value.path == ""
+    assert refused.value.path == path

@@ -12,10 +12,11 @@ Two kinds of bodies are refused that the decoder accepts. Both checks are cheap 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from types import NoneType
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from starlette.datastructures import QueryParams
@@ -27,11 +28,25 @@ from rota.wire.validation_error import make_validation_error
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder()
-_NUL = "\x00"
 _ESCAPED_NUL = b"\\u0000"
 """NUL character in JSON, which always escapes it."""
 _FREE_FORM_FIELDS = frozenset(("params", "set_params", "default_params", "set_default_params", "params_schema"))
 """Fields whose values are arbitrary JSON."""
+
+
+class _Forbidden(NamedTuple):
+    """Characters that no string may contain."""
+
+    pattern: re.Pattern[str]
+    message: str
+    exempt_fields: Collection[str] = ()
+
+
+_NUL = _Forbidden(re.compile("\0"), "a string contains a NUL character; remove it", _FREE_FORM_FIELDS)
+_LONE_SURROGATE = _Forbidden(
+    re.compile("[\ud800-\udfff]"),
+    "a string contains half of a surrogate pair, such as \\ud800; remove it, or write both halves",
+)
 
 
 def decode_query(endpoint: Endpoint, raw_query: QueryParams) -> Any:
@@ -45,7 +60,7 @@ def decode_query(endpoint: Endpoint, raw_query: QueryParams) -> Any:
         if values[0].lower() == "null" and name not in endpoint.text_parameters | endpoint.repeatable_parameters:
             # msgspec would take the text for None. A query leaves a parameter out instead.
             raise InvalidInput(f"{name} cannot be null; leave it out instead").at_path(f".{name}")
-        _refuse_nul("".join(values), f".{name}")
+        _refuse_characters("".join(values), f".{name}", _NUL)
         query[name] = values if name in endpoint.repeatable_parameters else values[0]
     return _convert_query(endpoint, query)
 
@@ -82,11 +97,24 @@ def decode_body(endpoint: Endpoint, raw_body: bytes) -> Any:
         refuse_duplicate_keys(raw_body)
     except RecursionError:
         raise InvalidInput("the request body is nested too deep; make it flatter") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:  # UnicodeDecodeError: a string is not UTF-8
+    except msgspec.ValidationError as error:
+        raise make_validation_error("the request body", error) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:  # UnicodeDecodeError: a string is not UTF-8
+        _refuse_lone_surrogates(raw_body)
         raise make_validation_error("the request body", error) from None
     if _ESCAPED_NUL in raw_body and not endpoint.has_free_form_body:
-        _refuse_nul(_decoder.decode(raw_body), "")
+        _refuse_characters(_decoder.decode(raw_body), "", _NUL)
     return body
+
+
+def _refuse_lone_surrogates(body: bytes) -> None:
+    """Refuse half of a surrogate pair in a body that is valid JSON otherwise. The decoder's own message does not name
+    the field, and may say that the body is truncated."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return
+    _refuse_characters(value, "", _LONE_SURROGATE)
 
 
 def refuse_duplicate_keys(body: bytes) -> None:
@@ -113,19 +141,19 @@ def _refuse_duplicate(members: list[tuple[str, Any]]) -> None:
 
 def refuse_nul_in_path(path_values: Mapping[str, str]) -> None:
     for name, text in path_values.items():
-        _refuse_nul(text, f".{name}")
+        _refuse_characters(text, f".{name}", _NUL)
 
 
-def _refuse_nul(value: object, path: str) -> None:
-    """Refuse NUL characters in the strings of a value, outside of free-form fields."""
+def _refuse_characters(value: object, path: str, forbidden: _Forbidden) -> None:
+    """Refuse strings of a value that contain forbidden characters. The path of a key is that of its object."""
     if isinstance(value, str):
-        if _NUL in value:
-            raise InvalidInput("a string contains a NUL character; remove it").at_path(path)
+        if forbidden.pattern.search(value):
+            raise InvalidInput(forbidden.message).at_path(path)
     elif isinstance(value, list):
         for n, item in enumerate(value):
-            _refuse_nul(item, f"{path}[{n}]")
+            _refuse_characters(item, f"{path}[{n}]", forbidden)
     elif isinstance(value, dict):
         for name, item in value.items():
-            _refuse_nul(name, path)
-            if name not in _FREE_FORM_FIELDS:
-                _refuse_nul(item, f"{path}.{name}")
+            _refuse_characters(name, path, forbidden)
+            if name not in forbidden.exempt_fields:
+                _refuse_characters(item, f"{path}.{name}", forbidden)
