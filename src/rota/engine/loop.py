@@ -1,7 +1,7 @@
 """The engine's thread: waits for requests, the executor, the database and timers, and takes turns.
 
-Requests that arrive during a turn share the next one: group commit without an extra delay. The API batches requests
-that arrive together before they reach the loop (`engine/batching.py`).
+Requests that arrive during a turn share the next one: group commit without an extra delay. Requests that arrive
+together on the event loop are batched before they reach the engine (`engine/batching.py`).
 """
 
 from __future__ import annotations
