@@ -37,7 +37,7 @@ def main(home: Path, url: str, step: str, when: str) -> None:
 
     def run_in_turn(operation: Callable[[Transaction], Any]) -> Any:
         session.begin()
-        result = operation(Transaction(session, settings, clock.now(), lambda: 0.5))
+        result = operation(Transaction(session=session, settings=settings, now=clock.now(), random_source=lambda: 0.5))
         if (step, when) == ("commit", "before"):
             die()
         session.commit()

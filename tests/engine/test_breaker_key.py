@@ -15,7 +15,7 @@ from rota.command.breaker import reset
 from rota.command.submission import DefaultEnvironment, Submission
 from rota.command.submit import submit
 from rota.core.status import Status
-from rota.errors import Conflict, NotFound
+from rota.errors import Conflict, NotFound, StoreError
 from rota.executor.port import ExitReport, RunReport, StartFailure
 from rota.ids import JobId
 from rota.view.breaker import read_breakers
@@ -795,3 +795,22 @@ def test_due_breaker_does_not_wake_engine_that_drains(unlimited_scheduler: Sched
     unlimited_scheduler.engine.is_draining = False
     unlimited_scheduler.run_turns()
     assert is_running(unlimited_scheduler, job)
+
+
+def test_transition_of_a_failed_turn_is_repeated_while_nothing_can_start(
+    unlimited_scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_runs(unlimited_scheduler, 3)
+    unlimited_scheduler.engine.is_draining = True
+    unlimited_scheduler.clock.advance(minutes=5)
+
+    def fail() -> None:
+        raise StoreError("the server is being restarted")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(unlimited_scheduler.session, "commit", fail)
+        unlimited_scheduler.engine.turn()
+    unlimited_scheduler.run_turns()
+    assert [event.kind for event in unlimited_scheduler.events if event.kind == "breaker.half_opened"] == [
+        "breaker.half_opened"
+    ]

@@ -59,7 +59,9 @@ def test_dispatch_modes(make_scheduler: Callable[..., Scheduler], size: int, mod
 
 def test_direct_mode_starts_job_in_the_turn_that_stores_it(make_scheduler: Callable[..., Scheduler]) -> None:
     scheduler = make_scheduler(**{"global": -1})
-    result = scheduler.run_request(partial(_submit, scheduler), lambda tx, _: [[claim.job for claim in tx.plan.claims]])
+    result = scheduler.run_request(
+        partial(_submit, scheduler), lambda tx, _: [[claim.job for claim in tx.effects.plan.claims]]
+    )
     assert result == scheduler.started_jobs() == [1], "started in the same call"
 
 

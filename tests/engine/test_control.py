@@ -15,7 +15,7 @@ from rota.command.control import check_scope
 from rota.core.status import Status
 from rota.engine import control as turns
 from rota.engine.clear_operation import ClearOperation
-from rota.engine.transaction import TurnRequest
+from rota.engine.transaction import Transaction, TurnRequest
 from rota.errors import InvalidInput, NotFound
 from rota.ids import JobId
 from rota.view.cancel import plan_clear
@@ -456,5 +456,20 @@ def test_failed_turn_clears_nothing(scheduler: Scheduler, monkeypatch: pytest.Mo
         scheduler.engine.turn([TurnRequest(lambda tx: control.clear(tx, "global", actor="tester"), responses.append)])
     assert isinstance(responses[0], Exception)
     scheduler.run_turns()
+    assert scheduler.status(job) is Status.QUEUED
+    assert scheduler.clear() == 1
+
+
+def test_refused_clear_clears_nothing(scheduler: Scheduler) -> None:
+    """The request is refused after it has begun the clear operation, as when the database refuses its changes."""
+    scheduler.pause()
+    job = scheduler.submit()
+
+    def refused(tx: Transaction) -> None:
+        control.clear(tx, "global", actor="tester")
+        raise InvalidInput("no")
+
+    with pytest.raises(InvalidInput):
+        scheduler.run_request(refused)
     assert scheduler.status(job) is Status.QUEUED
     assert scheduler.clear() == 1

@@ -147,13 +147,26 @@ def test_undone_turns_and_requests_are_not_counted(make_scheduler: Any, monkeypa
     assert counters(scheduler)("rota_start_duration_seconds_count") == 1, "it was kept, and recorded then"
 
     def refused(tx: Any) -> None:
-        tx.samples.append(EndSample("never", Status.FAILED, 1.0))
+        tx.effects.samples.append(EndSample("never", Status.FAILED, 1.0))
         raise InvalidInput("no")
 
     with pytest.raises(InvalidInput):
         scheduler.run_request(refused)
     assert counters(scheduler)("rota_runs_total", status="FAILED", type="never") == 0
     scheduler.confirm_start(second)
+
+
+def test_end_that_recovery_rolled_back_is_not_counted(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = scheduler.submit()
+    scheduler.confirm_start(job)
+
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError("its record is damaged")
+
+    monkeypatch.setattr("rota.engine.breaker.record_end", fail)
+    scheduler.crash()
+    assert scheduler.status(job) is Status.FAILED
+    assert counters(scheduler)("rota_runs_total", status="FAILED", type="") == 1
 
 
 def test_turns_and_their_requests_are_counted(scheduler: Scheduler) -> None:

@@ -155,7 +155,7 @@ class LeaseMonitor:
             record = tx.session.reservation(reservation)
             if record is not None and record.finished_at is None:
                 withdraw(tx, reservation, reason=reason)
-                tx.on_commit.append(self._count_expired)
+                tx.effects.on_commit.append(self._count_expired)
 
         self.forget(reservation)
         self._start_task(reservation, expire)

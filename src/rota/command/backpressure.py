@@ -57,7 +57,7 @@ def _count_imminent_starts(tx: Transaction, flow: str | None) -> int:
     """Count the ready jobs that start before this turn ends. Only jobs stored in this turn can, and its plan names
     them."""
     settings = tx.settings
-    if not tx.has_new_jobs or settings.dispatch_interval is not None or settings.spawn_delay:
+    if not tx.effects.has_new_jobs or settings.dispatch_interval is not None or settings.spawn_delay:
         return 0
     claims = plan_starts(tx.session, settings.pool_sizes, settings.batch_size, holds=tx.holds).claims
     if flow is None:

@@ -34,7 +34,7 @@ def cancel(tx: Transaction, job: JobId, *, actor: str, only_waiting: bool = Fals
         tx.session.request_stop(member, reason, tx.now, actor)
         run = tx.session.open_run_of(member)
         if run is not None:
-            tx.orders.append(StopOrder(run=run.run, kill_after=tx.settings.kill_after.total_seconds()))
+            tx.effects.orders.append(StopOrder(run=run.run, kill_after=tx.settings.kill_after.total_seconds()))
     elif status is not Status.CANCELLED:
         raise Conflict(f"{format_job_id(member)} has already ended ({status}); nothing was changed")
     return member

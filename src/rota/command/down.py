@@ -17,11 +17,11 @@ def end_running(tx: Transaction) -> list[JobId]:
     for run in runs:
         if run.stop_requested is None:
             tx.session.request_stop(run.job, STOPPED_BY_SHUTDOWN, tx.now, None)
-        tx.orders.append(StopOrder(run=run.run, kill_after=tx.settings.kill_after.total_seconds()))
+        tx.effects.orders.append(StopOrder(run=run.run, kill_after=tx.settings.kill_after.total_seconds()))
     for reservation in tx.session.open_reservations():
         if reservation.run is not None:
             tx.session.stop_reservation(reservation.id, STOPPED_BY_SHUTDOWN, tx.now, None)
-            tx.orders.append(StopOrder(run=reservation.run, kill_after=tx.settings.kill_after.total_seconds()))
+            tx.effects.orders.append(StopOrder(run=reservation.run, kill_after=tx.settings.kill_after.total_seconds()))
         elif reservation.state is ReservationState.RUNNING:  # a client program holds it: no run to stop
             stopped = RunResult(status=Status.FAILED, exit_code=EXIT_CANCELLED, reason=STOPPED_BY_SHUTDOWN)
             tx.session.end_reservation(reservation.id, stopped, tx.now)

@@ -132,7 +132,7 @@ def _make_fire(
     if skip_reason is not None:
         return msgspec.structs.replace(fired, state=FireState.SKIPPED, reason=skip_reason), None
     try:
-        with tx.session.savepoint():
+        with tx.savepoint():
             outcome = _submit(
                 tx,
                 _add_queue_lock(due_schedule.job, due_schedule.schedule),

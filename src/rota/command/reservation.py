@@ -191,7 +191,7 @@ def reserve(
         has_client=has_client,
     )
     reservation = tx.session.reserve(new, tx.now, actor)
-    tx.has_reservations = True
+    tx.effects.has_reservations = True
     return ReserveOutcome(reservation=reservation, warnings=list(checker.warnings))
 
 
@@ -222,7 +222,7 @@ def withdraw(tx: Transaction, reservation: ReservationId, *, reason: str, actor:
         tx.session.end_reservation(reservation, end, tx.now, actor)
     else:
         tx.session.stop_reservation(reservation, reason, tx.now, actor)
-        tx.orders.append(StopOrder(run=current.run, kill_after=tx.settings.kill_after.total_seconds()))
+        tx.effects.orders.append(StopOrder(run=current.run, kill_after=tx.settings.kill_after.total_seconds()))
     return reservation
 
 
@@ -236,7 +236,7 @@ def expire(tx: Transaction, reservation: ReservationId, *, reason: str) -> Reser
 
 def reattach_client(tx: Transaction, reservation: ReservationId) -> ReservationId:
     """Record that the client of a reservation has come back after a restart of the scheduler."""
-    tx.returned_clients.add(_find_reservation(tx, reservation).id)
+    tx.effects.returned_clients.add(_find_reservation(tx, reservation).id)
     return reservation
 
 
@@ -258,7 +258,7 @@ def forward_signal(tx: Transaction, reservation: ReservationId, number: int) -> 
         raise Conflict(
             f"{format_reservation_id(reservation)} runs no command now ({current.display_status}); nothing was sent"
         )
-    tx.orders.append(SignalOrder(run=current.run, number=number))
+    tx.effects.orders.append(SignalOrder(run=current.run, number=number))
     return reservation
 
 

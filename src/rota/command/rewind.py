@@ -260,7 +260,7 @@ def _render_report(tx: Transaction, outcome: RewindOutcome) -> RewindReport:
     if root is not None and root.status in TERMINAL and not has_started:
         name = format_job_id(root.id)
         outcome.warnings.append(f"{name} is {root.status} again: {root.reason}; jobs upstream were not rewound")
-    started = set() if tx.plan is None else {claim.job for claim in tx.plan.claims}
+    started = set() if tx.effects.plan is None else {claim.job for claim in tx.effects.plan.claims}
     started |= {outcome.root} if has_started else set()
     reset = [format_job_id(job) for job in outcome.reset]
     return RewindReport(

@@ -127,7 +127,7 @@ def submit(
         refuse_unknown_patches(tx, jobs, submissions)
         refuse_cycles(tx, jobs, local_names_by_job(ids, submissions))
     tx.session.add_jobs(jobs, tx.now, actor)
-    tx.has_new_jobs = True
+    tx.effects.has_new_jobs = True
     return AcceptedSubmit(
         jobs=ids,
         warnings=[*warnings, *checker.warnings],
@@ -257,7 +257,7 @@ class SubmitChecker:
         spec = build_spec(
             self._tx.settings, submission, inputs, workspace, origin, cwd=cwd, environment=environment, trace=trace
         )
-        self._tx.has_webhook_urls = self._tx.has_webhook_urls or spec.webhook is not None
+        self._tx.effects.has_webhook_urls = self._tx.effects.has_webhook_urls or spec.webhook is not None
         return spec
 
     def _store_environment(self, submission: Submission) -> tuple[int, Trace]:

@@ -15,6 +15,7 @@ def request_tick(tx: Transaction, observation: Observation, *, batch_size: int |
         if batch_size is None
         else batch_size
     )
-    if tx.manual_tick is not None:
-        limit = None if limit is None or tx.manual_tick.batch_size is None else max(limit, tx.manual_tick.batch_size)
-    tx.manual_tick = Tick(batch_size=limit)
+    earlier = tx.effects.manual_tick
+    if earlier is not None:
+        limit = None if limit is None or earlier.batch_size is None else max(limit, earlier.batch_size)
+    tx.effects.manual_tick = Tick(batch_size=limit)

@@ -143,7 +143,7 @@ def remove_webhook(tx: Transaction, webhook: WebhookId, *, actor: str) -> Webhoo
     """Remove an endpoint; its pending deliveries fail."""
     removed = _find_webhook(tx, webhook)
     tx.session.remove_webhook(webhook, now=tx.now, actor=actor)
-    tx.has_webhook_changes = True
+    tx.effects.has_webhook_changes = True
     return removed
 
 
@@ -189,7 +189,7 @@ def redeliver(tx: Transaction, delivery: DeliveryId, *, actor: str) -> None:
             )
     if not tx.session.resend_delivery(delivery, now=tx.now, actor=actor):
         raise Conflict(f"{name} is pending already; {_describe_next_attempt(stored, endpoint, tx.now)}")
-    tx.has_deliveries = True
+    tx.effects.has_deliveries = True
 
 
 def _describe_next_attempt(delivery: Delivery, endpoint: Webhook | None, now: datetime) -> str:
@@ -215,5 +215,5 @@ def _find_webhook(tx: Transaction, webhook: WebhookId) -> Webhook:
 
 
 def _record_change(tx: Transaction, webhook: WebhookId) -> Webhook:
-    tx.has_webhook_changes = True
+    tx.effects.has_webhook_changes = True
     return _find_webhook(tx, webhook)

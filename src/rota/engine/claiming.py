@@ -26,11 +26,11 @@ class Claimer:
         self._start_orders = start_orders
         self.pacer = Pacer()
         self.next_breaker_check: datetime | None = None
-        """Time of the next breaker transition. Each plan computes it again, so a failed turn loses nothing."""
+        """Time of the next breaker transition after the last committed turn."""
 
     def plan(self, tx: Transaction, *, has_dirty_jobs: bool) -> None:
         """Compute the plan for a dry run, without claiming."""
-        tx.plan = self.pacer.plan(tx, has_dirty_jobs=has_dirty_jobs)
+        tx.effects.plan = self.pacer.plan(tx, has_dirty_jobs=has_dirty_jobs)
 
     def claim(self, tx: Transaction, *, has_dirty_jobs: bool, is_trial: bool = False) -> bool:
         """Claim the jobs that fit; in a trial, only one. Return whether another turn should follow immediately."""
@@ -45,16 +45,16 @@ class Claimer:
             claimed = {dispatch.job for dispatch in dispatches}
             kept = tuple(claim for claim in chosen.claims if claim.job in claimed)
             chosen = msgspec.structs.replace(chosen, claims=kept)
-        tx.plan = chosen
+        tx.effects.plan = chosen
         self.pacer.record_starts(tx, len(chosen.claims))
-        tx.samples += [ClaimSample(dispatch.type, dispatch.queued_seconds(tx.now)) for dispatch in dispatches]
+        tx.effects.samples += [ClaimSample(dispatch.type, dispatch.queued_seconds(tx.now)) for dispatch in dispatches]
         has_marked_jobs |= breaker.record_plan(tx, chosen)
         ordered = [self._order_job(tx, dispatch) for dispatch in dispatches]
         ordered += [self._order_reservation(tx, claim) for claim in chosen.reservations]
         producers = [dispatch.producer_chain for dispatch in dispatches if dispatch.producer_chain is not None]
         for producer in producers:
             invalidate_products(tx, producer)
-        self.next_breaker_check = due = chosen.pauses.breakers.next_transition(tx.settings.breaker, tx.now)
+        tx.effects.next_breaker_check = due = chosen.pauses.breakers.next_transition(tx.settings.breaker, tx.now)
         return (
             chosen.is_truncated
             or not all(ordered)
@@ -66,10 +66,12 @@ class Claimer:
 
     def advance_due_breakers(self, tx: Transaction) -> None:
         """Apply breaker transitions if one is due."""
-        if self.next_breaker_check is not None and self.next_breaker_check <= tx.now:
-            if not tx.is_dry_run:
-                self.next_breaker_check = None
+        if tx.effects.next_breaker_check is not None and tx.effects.next_breaker_check <= tx.now:
+            tx.effects.next_breaker_check = None
             breaker.advance_breakers(tx)
+
+    def commit(self, tx: Transaction) -> None:
+        self.pacer.state, self.next_breaker_check = tx.effects.pace, tx.effects.next_breaker_check
 
     def _order_job(self, tx: Transaction, dispatch: Dispatch) -> bool:
         """Add the start order. A job with an unusable record fails alone; then return False: its capacity is free."""

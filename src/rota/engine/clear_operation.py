@@ -40,7 +40,7 @@ class ClearOperation:
         """Number of cleared jobs, available when the operation has finished."""
 
 
-class ClearProgress(msgspec.Struct, kw_only=True):
+class ClearProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Progress of a clear operation in one turn."""
 
     cleared: int = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -56,11 +57,11 @@ def apply_hold_file(tx: Transaction, *, was_held: bool) -> None:
 
 def begin_clear(tx: Transaction, order: ClearOrder) -> ClearOperation:
     """Begin a clear operation, or return the operation in progress that would clear the same jobs."""
-    for operation in tx.clear_operations:
+    for operation in tx.effects.clear_operations:
         if (operation.order.scope, operation.order.max_job) == (order.scope, order.max_job):
             return operation
     operation = ClearOperation(order)
-    tx.clear_operations.append(operation)
+    tx.effects.clear_operations.append(operation)
     return operation
 
 
@@ -76,20 +77,20 @@ def load_clear_operations(session: AnyReader) -> list[ClearOperation]:
 
 def continue_clears(tx: Transaction) -> None:
     """Cancel the next jobs of each clear operation. Dependents that are not among them are cleared when evaluated."""
-    for operation in list(tx.clear_operations):
+    for operation in list(tx.effects.clear_operations):
         order = operation.order
         lanes = tx.session.lanes_under(order.scope)
         jobs = tx.session.clearable(lanes, max_id=order.max_job, after=operation.cursor, limit=MAX_CLEARED_PER_TURN)
         for job in jobs:
             _clear_job(tx, operation, job.rank.job, job.chain)
-        progress = tx.clear_progress.setdefault(operation, ClearProgress())
         if len(jobs) == MAX_CLEARED_PER_TURN:
-            progress.cursor = tuple(jobs[-1].rank)
+            _update_progress(tx, operation, cursor=tuple(jobs[-1].rank))
         elif operation.cursor != FIRST_RANK:
-            progress.cursor = FIRST_RANK  # scan again: jobs may have been moved to the front meanwhile
+            # Scan again: jobs may have been moved to the front meanwhile.
+            _update_progress(tx, operation, cursor=FIRST_RANK)
         else:
-            progress.is_finished = True
-            tx.clear_operations.remove(operation)
+            progress = _update_progress(tx, operation, is_finished=True)
+            tx.effects.clear_operations.remove(operation)
             total = order.cleared + progress.cleared
             tx.session.emit_cleared(order.scope, total, actor=order.by, now=tx.now)
             release_scope(tx, order.scope)
@@ -111,14 +112,14 @@ def clear_matching(tx: Transaction, candidates: Sequence[Candidate]) -> list[Can
 
 def is_clear_limit_reached(tx: Transaction) -> bool:
     """Return whether this turn has cleared as many jobs as one turn may."""
-    return sum(progress.cleared for progress in tx.clear_progress.values()) >= MAX_CLEARED_PER_TURN
+    return sum(progress.cleared for progress in tx.effects.clear_progress.values()) >= MAX_CLEARED_PER_TURN
 
 
 def _find_clear_operation(tx: Transaction, candidate: Candidate) -> ClearOperation | None:
     return next(
         (
             operation
-            for operation in tx.clear_operations
+            for operation in tx.effects.clear_operations
             if candidate.rank.job <= operation.order.max_job and operation.order.scope in candidate.scopes
         ),
         None,
@@ -127,25 +128,36 @@ def _find_clear_operation(tx: Transaction, candidate: Candidate) -> ClearOperati
 
 def _clear_job(tx: Transaction, operation: ClearOperation, job: JobId, chain: JobId) -> None:
     if cancel_waiting(tx, job, chain, reason=CLEARED_REASON, actor=operation.order.by, cause="control"):
-        tx.clear_progress.setdefault(operation, ClearProgress()).cleared += 1
+        _update_progress(tx, operation, cleared=_progress_of(tx, operation).cleared + 1)
+
+
+def _progress_of(tx: Transaction, operation: ClearOperation) -> ClearProgress:
+    return tx.effects.clear_progress.get(operation, ClearProgress())
+
+
+def _update_progress(tx: Transaction, operation: ClearOperation, **changes: Any) -> ClearProgress:
+    progress = msgspec.structs.replace(_progress_of(tx, operation), **changes)
+    tx.effects.clear_progress[operation] = progress
+    return progress
 
 
 def store_clear_operations(tx: Transaction) -> None:
     """Store the clear operations with the progress of this turn."""
-    if not tx.clear_progress and not tx.clear_operations:
+    operations, progress = tx.effects.clear_operations, tx.effects.clear_progress
+    if not progress and not operations:
         return
-    orders = [_updated_order(operation, tx.clear_progress.get(operation)) for operation in tx.clear_operations]
+    orders = [_updated_order(operation, progress.get(operation)) for operation in operations]
     tx.session.set_meta(_META_KEY, _encode(orders).decode())
 
 
 def commit_clear_operations(tx: Transaction) -> list[ClearOperation]:
     """Apply the progress after the commit, and return the operations still in progress."""
-    for operation, progress in tx.clear_progress.items():
+    for operation, progress in tx.effects.clear_progress.items():
         operation.order = _updated_order(operation, progress)
         operation.cursor = operation.cursor if progress.cursor is None else progress.cursor
         if progress.is_finished:
             operation.completion.set_result(operation.order.cleared)
-    return tx.clear_operations
+    return tx.effects.clear_operations
 
 
 def _updated_order(operation: ClearOperation, progress: ClearProgress | None) -> ClearOrder:

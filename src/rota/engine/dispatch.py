@@ -51,7 +51,7 @@ def evaluate_dirty_jobs(tx: Transaction, cause: str) -> bool:
             continue  # read the others again: a job that has just ended may be among them
         if not jobs:
             return False
-        if tx.clear_operations:
+        if tx.effects.clear_operations:
             jobs = clear_matching(tx, jobs)
         context = GateContext(
             now=tx.now,
@@ -138,7 +138,7 @@ class StartOrders:
 
     def add_job(self, tx: Transaction, dispatch: Dispatch) -> None:
         """Add a start order. Raises without adding one if the record of the job is unusable."""
-        tx.starts.append(self.make_start(tx, dispatch))
+        tx.effects.starts.append(self.make_start(tx, dispatch))
 
     def make_start(self, tx: Transaction, dispatch: Dispatch) -> StartOrder:
         """Make a start order. Raises if the record of the job is unusable."""
@@ -169,12 +169,12 @@ class StartOrders:
         """Add a start order for a reservation."""
         start = make_start(reservation, self._home, tx.settings.kill_after.total_seconds())
         self._send_environment(tx, start.environment_id)
-        tx.starts.append(start)
+        tx.effects.starts.append(start)
 
     def _send_environment(self, tx: Transaction, environment: int) -> None:
         if environment not in self._sent_environments:
             variables = tx.session.environment_variables(environment)
-            tx.starts.append(EnvironmentUpload(environment_id=environment, variables=variables))
+            tx.effects.starts.append(EnvironmentUpload(environment_id=environment, variables=variables))
             self._sent_environments.add(environment)
 
     def _make_overlay(self, dispatch: Dispatch, directory: str) -> Mapping[str, str]:

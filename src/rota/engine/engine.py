@@ -35,7 +35,7 @@ from rota.engine.metrics import EngineMetrics
 from rota.engine.prefetch import PrefetchSeries
 from rota.engine.recovery import RecoveryCounts
 from rota.engine.requests import render_group, render_results, run_in_savepoint
-from rota.engine.transaction import ProbeRequest, RandomSource, Settings, Transaction, TurnRequest
+from rota.engine.transaction import Effects, ProbeRequest, RandomSource, Settings, Transaction, TurnRequest
 from rota.engine.webhook_outbox import WebhookOutbox
 from rota.errors import RotaError, ServiceUnavailable, StorageFull, StoreError
 from rota.executor.port import Executor, ExecutorMessage, StartOrder
@@ -196,24 +196,17 @@ class Engine:
     def _run_transaction(self, requests: Sequence[TurnRequest[Any]], *, receive_only: bool = False) -> None:
         started_at = self._clock.monotonic()
         messages = self._inbox.receive()
-        tx = Transaction(
-            session=self._session,
-            settings=self.settings,
-            now=self._clock.now(),
-            random_source=self._random_source,
-            fact_cache=self.fact_cache,
-            hold_text=self.hold_text,
-            clear_operations=self.clear_operations,
-            absent_clients=self.absent_clients,
-            runs={} if requests else self._prefetch.runs,
-        )
+        tx = self._make_transaction()
+        if not requests:
+            tx.effects.runs.update(self._prefetch.runs)
+        effects = tx.effects
         operations = [request.operation for request in requests]
         replies: list[tuple[TurnRequest[Any], Any]] = []
         try:
             self._session.begin()
             results = self._run_all(tx, messages, operations)
-            if tx.accepted:
-                self._claimer.pacer.record_prefetch_start(tx.now)
+            if effects.accepted:
+                self._claimer.pacer.record_prefetch_start(tx)
             receive_only = receive_only or self._was_interrupted(tx)
             state = self._unchanged_state if receive_only else self._decide(tx, has_requests=bool(requests))
             self.outbox.record_deliveries(tx)
@@ -237,26 +230,47 @@ class Engine:
         self._state = state
         tx.commit_facts()
         self._prefetch.commit(tx, has_requests=bool(requests))
-        self._claimer.pacer.commit()
+        self._claimer.commit(tx)
         self.clear_operations = control.commit_clear_operations(tx)
         self.absent_clients = tx.absent_clients
-        for callback in tx.on_commit:
+        for callback in effects.on_commit:
             callback()
         self._inbox.expect_confirmations(tx)
-        prefetch = () if tx.prefetch is None else (tx.prefetch,)
-        self._executor.send([*tx.starts, *prefetch, *tx.orders])  # starts first: they are the most urgent
+        prefetch = () if effects.prefetch is None else (effects.prefetch,)
+        self._executor.send([*effects.starts, *prefetch, *effects.orders])  # starts first: they are the most urgent
         for request, result in replies:
             request.on_done(result)
         if events:
             self._publish(events)
-        if tx.probe_requests or tx.has_watchers:
-            self._submit_probes(tx.probe_requests)
+        if effects.probe_requests or effects.has_watchers:
+            self._submit_probes(effects.probe_requests)
         self._record_metrics(
             tx,
             events,
             requests=len(requests),
             seconds=committed_at - started_at,
             commit_seconds=committed_at - decided_at,
+        )
+
+    def _make_transaction(self, *, is_dry_run: bool = False) -> Transaction:
+        return Transaction(
+            session=self._session,
+            settings=self.settings,
+            now=self._clock.now(),
+            random_source=self._random_source,
+            fact_cache=self.fact_cache.copy() if is_dry_run else self.fact_cache,
+            hold_text=self.hold_text,
+            absent_clients_before=self.absent_clients,
+            is_dry_run=is_dry_run,
+            effects=self._make_effects(),
+        )
+
+    def _make_effects(self) -> Effects:
+        """Return the effects at the beginning of a turn. They are also its first mark, made again when it is needed."""
+        return Effects(
+            clear_operations=list(self.clear_operations),
+            pace=self._claimer.pacer.state,
+            next_breaker_check=self._claimer.next_breaker_check,
         )
 
     def _was_interrupted(self, tx: Transaction) -> bool:
@@ -280,17 +294,14 @@ class Engine:
         control.apply_hold_file(tx, was_held=self._state.was_held)
         control.apply_pool_sizes(tx, self._state.pool_sizes)
         control.continue_clears(tx)
-        has_reservations = (self._state.has_reservations or tx.has_reservations) and reservation.update_contention(tx)
+        may_have_reservations = self._state.has_reservations or tx.effects.has_reservations
+        has_reservations = may_have_reservations and reservation.update_contention(tx)
         has_dirty_jobs = self._evaluate(tx)
         control.store_clear_operations(tx)
-        has_more = self._claim(tx, has_dirty_jobs=has_dirty_jobs) or has_dirty_jobs or bool(tx.clear_operations)
+        has_more = self._claim(tx, has_dirty_jobs=has_dirty_jobs) or has_dirty_jobs or bool(tx.effects.clear_operations)
         if self._can_claim and not (has_requests or has_more):
             self._prefetch.extend(tx)
-        next_due = _earliest(
-            self._session.next_due(),
-            self._claimer.next_breaker_check,
-            self._claimer.pacer.next_due(self.settings, tx.now),
-        )
+        next_due = _earliest(self._session.next_due(), tx.effects.next_breaker_check, self._claimer.pacer.next_due(tx))
         return TurnState(
             lead,
             has_reservations=has_reservations,
@@ -303,7 +314,7 @@ class Engine:
     def _record_metrics(self, tx: Transaction, events: Sequence[Event], **measurements: Any) -> None:
         """Record the metrics of a committed turn. A failure here must not affect the turn."""
         try:
-            self._metrics.record(tx.samples, events, **measurements)
+            self._metrics.record(tx.effects.samples, events, **measurements)
         except Exception:
             log.exception("internal error: the metrics of this turn were not recorded")
 
@@ -314,17 +325,7 @@ class Engine:
         if not self._has_started:
             request.on_done(self.store_error or ServiceUnavailable("the scheduler has not started yet; try again"))
             return
-        tx = Transaction(
-            session=self._session,
-            settings=self.settings,
-            now=self._clock.now(),
-            random_source=self._random_source,
-            fact_cache=self.fact_cache.copy(),
-            hold_text=self.hold_text,
-            clear_operations=self.clear_operations,
-            absent_clients=self.absent_clients,
-        )
-        tx.is_dry_run = True
+        tx = self._make_transaction(is_dry_run=True)
         response: Any
         try:
             self._session.begin()
@@ -344,7 +345,6 @@ class Engine:
             response = error
         finally:
             self._session.rollback()
-            self._claimer.pacer.rollback()
         request.on_done(response)
 
     @property
@@ -422,7 +422,7 @@ class Engine:
         """Return the lead of the wall clock over the monotonic clock. If it was set back, shorten the due times."""
         if self._is_clock_set_back(tx.now):
             self._session.shorten_due_times(tx.now)
-            tx.has_deliveries = True
+            tx.effects.has_deliveries = True
         return self._clock_lead(tx.now)
 
     def _is_clock_set_back(self, now: datetime) -> bool:
@@ -451,14 +451,14 @@ class Engine:
         except Exception:  # noqa: BLE001 - the second attempt isolates the failing piece
             self._session.rollback()
             self._session.begin()
-            tx.reset()
+            tx.effects.rollback_to(self._make_effects())
             self._inbox.record_in_savepoints(tx, messages)
             return [run_in_savepoint(tx, operation) for operation in operations]
 
     def _evaluate(self, tx: Transaction) -> bool:
         """Evaluate dirty jobs and return whether some may be left. A manual tick evaluates all, to report its plan."""
         while evaluate_dirty_jobs(tx, "tick"):
-            if tx.manual_tick is None:
+            if tx.effects.manual_tick is None:
                 return True
         return False
 
@@ -467,7 +467,7 @@ class Engine:
         is_trial = self._executor_health.is_trial
         can_claim = self._can_claim and not self._prefetch.has_remaining(tx)
         has_more = can_claim and self._claimer.claim(tx, has_dirty_jobs=has_dirty_jobs, is_trial=is_trial)
-        has_started = any(isinstance(order, StartOrder) for order in tx.starts)
+        has_started = any(isinstance(order, StartOrder) for order in tx.effects.starts)
         if is_trial and has_started:
             self._executor_health.postpone_trial()
         elif is_trial and can_claim and not has_more:
@@ -481,7 +481,6 @@ class Engine:
     ) -> None:
         """Roll back a failed turn: fail its requests, and keep the messages of the executor for the next turn."""
         self._session.rollback()
-        self._claimer.pacer.rollback()
         self.outbox.invalidate()
         if self.store_error is None:
             log.error("%s", error.message)

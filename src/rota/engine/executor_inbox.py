@@ -49,7 +49,6 @@ class ExecutorInbox:
         self._clock = clock
         self._pending: list[ExecutorMessage] = []
         self._unconfirmed = self._unconfirmed_before = UnconfirmedStarts()
-        self._should_ping = False
         self.stuck_message: str | None = None
         """Message about late starts while the executor starts other runs."""
         self._unrecorded: dict[RunId, str] = {}
@@ -102,17 +101,14 @@ class ExecutorInbox:
         unconfirmed = "" if quiet_since is None else _name_owners(tx, self._unconfirmed.runs)
         self._health.update_silence(quiet_since, unconfirmed, now=tx.now)
         self.stuck_message = _explain_stuck(_name_owners(tx, stuck)) if stuck and quiet_since is None else None
-        self._should_ping = self._health.should_ping(timeout)
-        if self._should_ping:
-            tx.orders.append(PingOrder())
+        if self._health.should_ping(timeout):
+            tx.effects.orders.append(PingOrder())
+            tx.effects.on_commit.append(self._health.record_ping)
 
     def expect_confirmations(self, tx: Transaction) -> None:
         """Expect confirmations of the start orders of a committed turn. Call before sending them."""
-        if self._should_ping:
-            self._health.record_ping()
-            self._should_ping = False
-        self._count_retries(tx.retried_runs)
-        self._expect([start.run for start in tx.starts if isinstance(start, StartOrder)])
+        self._count_retries(tx.effects.retried_runs)
+        self._expect([start.run for start in tx.effects.starts if isinstance(start, StartOrder)])
 
     def _count_retries(self, retried: Sequence[RunId]) -> None:
         count = len(self._ended_while_down.intersection(retried))
@@ -210,7 +206,7 @@ class ExecutorInbox:
         self._prefetch.reconcile(tx, frozenset(report.run for report in inventory.runs))
         counts, strays = reconcile(tx, inventory, self._make_late_check(tx))
         self._unconfirmed.late_at_disconnect, self._unconfirmed.was_silent_on_connect = frozenset(), False
-        tx.runs.clear()
+        tx.effects.runs.clear()
         if self.recovery_counts is None:
             self.recovery_counts = counts
             self._ended_while_down = {report.run for report in inventory.runs if report.has_ended}

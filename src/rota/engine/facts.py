@@ -82,7 +82,7 @@ def record_observation(tx: Transaction, observation: Observation) -> None:
     tx.record_observed(observation.observed, observation.probe_number)
     for request in observation.probe_requests:
         if request.chain is None:
-            tx.answered_jobs.add(request.job)
+            tx.effects.answered_jobs.add(request.job)
         if request.is_undecided:
             tx.session.wake(request.job)
     _check_products(tx, observation)
@@ -91,7 +91,7 @@ def record_observation(tx: Transaction, observation: Observation) -> None:
 def expect_products(tx: Transaction, chain: JobId, job: JobId) -> None:
     """Request a check of the declared products of a chain, after its job succeeded."""
     tx.session.mark_products_unchecked(chain)
-    tx.probe_requests.append(_product_probe(tx.session, tx.settings.artifact_paths, chain, job))
+    tx.effects.probe_requests.append(_product_probe(tx.session, tx.settings.artifact_paths, chain, job))
 
 
 def unfinished_checks(session: Session, paths: ArtifactPaths) -> list[ProbeRequest]:
@@ -112,7 +112,7 @@ def _check_products(tx: Transaction, observation: Observation) -> None:
     observations = Observations(observed=observation.observed, paths=tx.settings.artifact_paths)
     for chain, request in checks:
         if any(tx.fact_cache.is_outdated(fact, observation.probe_number) for fact in request.facts):
-            tx.probe_requests.append(request)  # the facts were invalidated since: probe again
+            tx.effects.probe_requests.append(request)  # the facts were invalidated since: probe again
             continue
         is_current = (chain, request.job, Status.COMPLETED) in unchecked
         products = tx.session.unchecked_products(chain) if is_current else []
@@ -122,21 +122,16 @@ def _check_products(tx: Transaction, observation: Observation) -> None:
 
 def wake_dependents(tx: Transaction) -> None:
     """Mark the jobs that depend on changed facts dirty."""
-    if not tx.changed_facts:
+    changed, paths = tx.effects.changed_facts, tx.settings.artifact_paths
+    if not changed:
         return
-    paths = tx.settings.artifact_paths
-    names = [
-        name
-        for fact in tx.changed_facts
-        if isinstance(fact, FileExists)
-        for name in artifact_names_for_file(fact, paths)
-    ]
+    names = [name for fact in changed if isinstance(fact, FileExists) for name in artifact_names_for_file(fact, paths)]
     artifacts = tx.session.artifact_ids(names)
-    for repository in sorted({fact.repository for fact in tx.changed_facts if not isinstance(fact, FileExists)}):
+    for repository in sorted({fact.repository for fact in changed if not isinstance(fact, FileExists)}):
         needed = tx.session.needed_artifacts(repository)
-        artifacts += [artifact.id for artifact in needed if fact_for_need(artifact.need, paths) in tx.changed_facts]
+        artifacts += [artifact.id for artifact in needed if fact_for_need(artifact.need, paths) in changed]
     tx.session.wake_needing(artifacts)
-    for fact in tx.changed_facts:
+    for fact in changed:
         if isinstance(fact, BranchHead):
             tx.session.wake_pinned(fact)
 
@@ -153,7 +148,7 @@ def invalidate_products(tx: Transaction, chain: JobId) -> None:
 def request_undecided_facts(tx: Transaction, candidates: Iterable[Candidate], placements: Iterable[Placement]) -> None:
     """Ask for the facts without which an evaluation was undecided."""
     for candidate, placement in zip(candidates, placements, strict=True):
-        tx.has_watchers |= bool(candidate.needs) or candidate.pin is not None
+        tx.effects.has_watchers |= bool(candidate.needs) or candidate.pin is not None
         if placement.is_undecided:
             _add_probe_request(tx, candidate, is_undecided=True)
 
@@ -188,18 +183,18 @@ def _is_confirmed(tx: Transaction, candidate: Candidate) -> bool:
     asked_at = tx.fact_cache.stale.get(candidate.rank.job)
     if asked_at is None:
         return all(
-            tx.probe_numbers.get(fact, 0) > tx.fact_cache.last_run_end
+            tx.effects.probe_numbers.get(fact, 0) > tx.fact_cache.last_run_end
             for fact in candidate.required_facts(tx.observations)
         )
     return all(
-        max(tx.probe_numbers.get(fact, 0), tx.fact_cache.probe_number(fact)) > asked_at
+        max(tx.effects.probe_numbers.get(fact, 0), tx.fact_cache.probe_number(fact)) > asked_at
         for fact in candidate.required_facts(tx.observations)
     )
 
 
 def _add_probe_request(tx: Transaction, candidate: Candidate, *, is_undecided: bool) -> None:
     facts = tuple(candidate.required_facts(tx.observations))
-    tx.probe_requests.append(ProbeRequest(job=candidate.rank.job, facts=facts, is_undecided=is_undecided))
+    tx.effects.probe_requests.append(ProbeRequest(job=candidate.rank.job, facts=facts, is_undecided=is_undecided))
 
 
 def confirm_claims(tx: Transaction, claims: Sequence[Claim]) -> tuple[tuple[Claim, ...], bool]:
@@ -207,7 +202,7 @@ def confirm_claims(tx: Transaction, claims: Sequence[Claim]) -> tuple[tuple[Clai
 
     The facts of the remaining claims are probed next. Their capacity stays reserved meanwhile, so that no job behind
     them takes it."""
-    tx.waiting_jobs = {}
+    tx.effects.waiting_jobs = {}
     unconfirmed = [claim.job for claim in claims if claim.needs_facts]
     if not unconfirmed:
         return tuple(claims), False
@@ -232,8 +227,9 @@ def confirm_claims(tx: Transaction, claims: Sequence[Claim]) -> tuple[tuple[Clai
 def _request_facts_once(tx: Transaction, candidate: Candidate) -> None:
     """Ask for the facts of a chosen job, unless its probe request is still open."""
     job, waiting = candidate.rank.job, tx.fact_cache.waiting_jobs
-    is_pending = job in waiting and job not in tx.answered_jobs
-    tx.waiting_jobs = {**(tx.waiting_jobs or {}), job: waiting[job] if is_pending else tx.fact_cache.begin_probe()}
+    is_pending = job in waiting and job not in tx.effects.answered_jobs
+    number = waiting[job] if is_pending else tx.fact_cache.begin_probe()
+    tx.effects.waiting_jobs = {**(tx.effects.waiting_jobs or {}), job: number}
     if not is_pending:
         _add_probe_request(tx, candidate, is_undecided=False)
 
@@ -252,4 +248,4 @@ def _is_fresh(tx: Transaction, candidate: Candidate, being_produced: Collection[
     since = min(
         tx.fact_cache.last_run_end, tx.fact_cache.waiting_jobs.get(candidate.rank.job, tx.fact_cache.last_run_end)
     )
-    return all(tx.probe_numbers.get(fact, 0) > since for fact in candidate.required_facts(tx.observations))
+    return all(tx.effects.probe_numbers.get(fact, 0) > since for fact in candidate.required_facts(tx.observations))

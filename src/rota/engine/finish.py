@@ -47,14 +47,14 @@ def record_start(tx: Transaction, message: StartConfirmation) -> None:
     tx.session.confirm_start(run, message.pid, message.start_time, tx.now, "executor")
     if run.status is Status.DISPATCHED:
         since_ready = None if run.ready_at is None else _elapsed_seconds(run.ready_at, tx.now)
-        tx.samples.append(StartSample(since_ready, _elapsed_seconds(run.started_at, tx.now)))
-    tx.runs[run.run] = msgspec.structs.replace(run, status=Status.RUNNING, dispatch_failures=0)
+        tx.effects.samples.append(StartSample(since_ready, _elapsed_seconds(run.started_at, tx.now)))
+    tx.effects.runs[run.run] = msgspec.structs.replace(run, status=Status.RUNNING, dispatch_failures=0)
 
 
 def record_exit(tx: Transaction, message: ExitReport) -> None:
-    tx.orders.append(AcknowledgeOrder(run=message.run))
+    tx.effects.orders.append(AcknowledgeOrder(run=message.run))
     run = tx.find_open_run(message.run)
-    tx.runs[message.run] = None
+    tx.effects.runs[message.run] = None
     if run is None:
         if reservation.record_exit(tx, message):
             return
@@ -89,16 +89,18 @@ def finish(tx: Transaction, run: OpenRun, result: RunResult, *, at: datetime, ca
     delay = delay_after(tx, run, result)
     if not tx.session.finish(run, result, finished_at=at, now=tx.now, cause=cause, chain_continues=delay is not None):
         return
-    tx.freed_workers.append(run.worker)
-    tx.has_short_run = tx.has_short_run or (result.status is Status.COMPLETED and at - run.started_at < MAX_SHORT_RUN)
-    tx.samples.append(EndSample(run.type, result.status, _elapsed_seconds(run.started_at, at)))
+    tx.effects.freed_workers.append(run.worker)
+    tx.effects.has_short_run = tx.effects.has_short_run or (
+        result.status is Status.COMPLETED and at - run.started_at < MAX_SHORT_RUN
+    )
+    tx.effects.samples.append(EndSample(run.type, result.status, _elapsed_seconds(run.started_at, at)))
     breaker.record_end(tx, run, result, at=at)
     if run.has_products and result.status in _ROLLED_BACK:
         tx.session.withdraw_artifacts_of_job(run.job)
     if delay is not None:
         continue_chain(tx, run, delay)
         _invalidate_products(tx, run)
-        tx.retried_runs.append(run.run)
+        tx.effects.retried_runs.append(run.run)
     elif not run.is_standalone:
         end_chain(tx, run.chain, result.status)
         if run.has_products and result.status is Status.COMPLETED:
@@ -117,9 +119,9 @@ def _invalidate_products(tx: Transaction, run: OpenRun) -> None:
 
 
 def record_failed_start(tx: Transaction, message: StartFailure) -> None:
-    tx.orders.append(AcknowledgeOrder(run=message.run))
+    tx.effects.orders.append(AcknowledgeOrder(run=message.run))
     run = tx.find_open_run(message.run)
-    tx.runs[message.run] = None
+    tx.effects.runs[message.run] = None
     if run is None:
         if reservation.record_failed_start(tx, message):
             return
@@ -137,7 +139,7 @@ def record_failed_start(tx: Transaction, message: StartFailure) -> None:
 
 def record_refusal(tx: Transaction, message: StartRefusal) -> None:
     """Record that the supervisor started nothing for a claim. Stop any process under this run id: it is a stray."""
-    tx.orders.append(StopOrder(run=message.run))
+    tx.effects.orders.append(StopOrder(run=message.run))
     run = tx.session.open_run(message.run)
     if run is None and reservation.record_refusal(tx, message.run, message.error):
         return
@@ -151,7 +153,7 @@ def record_refusal(tx: Transaction, message: StartRefusal) -> None:
 
 def fail_unrecordable(tx: Transaction, message: ExitReport | StartFailure, reason: str) -> None:
     """Fail a run whose end cannot be recorded."""
-    tx.orders.append(AcknowledgeOrder(run=message.run))
+    tx.effects.orders.append(AcknowledgeOrder(run=message.run))
     run = tx.session.open_run(message.run)
     if run is not None:
         is_unknown = isinstance(message, ExitReport) and message.code is None and message.signal is None
@@ -162,7 +164,7 @@ def fail_without_retry(tx: Transaction, run: OpenRun, reason: str, *, exit_code:
     """Fail a run with an unusable record. It is not retried and does not count for its breakers."""
     end = RunResult(status=Status.FAILED, exit_code=exit_code, reason=reason, error=reason)
     if tx.session.finish(run, end, finished_at=tx.now, now=tx.now, cause=cause, chain_continues=False):
-        tx.samples.append(EndSample(run.type, end.status, _elapsed_seconds(run.started_at, tx.now)))
+        tx.effects.samples.append(EndSample(run.type, end.status, _elapsed_seconds(run.started_at, tx.now)))
         breaker.record_unused_claim(tx, run)
         if run.has_products:
             tx.session.withdraw_artifacts_of_job(run.job)

@@ -1,4 +1,4 @@
-"""Pacing over turns: the number of jobs that each turn may start. Changes take effect with the commit of the turn."""
+"""Pacing over turns: the number of jobs that each turn may start. `Effects.pace` becomes the state with the commit."""
 
 from __future__ import annotations
 
@@ -19,50 +19,46 @@ PENDING_STARTS = "pending_starts"
 
 class Pacer:
     def __init__(self) -> None:
-        self._state = self._committed = PaceState()
+        self.state = PaceState()
+        """State after the last committed turn."""
 
     def load(self, session: Session) -> None:
         """Load the times of the last start and the last tick, and the starts that the tick has pending."""
         start, tick = session.last_dispatch(), session.meta(LAST_TICK)
-        self._state = self._committed = PaceState(
+        self.state = PaceState(
             last_start=None if start is None else from_micros(start),
             last_tick=None if tick is None else from_micros(int(tick)),
             pending_starts=int(session.meta(PENDING_STARTS) or 0),
         )
 
-    def commit(self) -> None:
-        self._committed = self._state
-
-    def rollback(self) -> None:
-        self._state = self._committed
-
     def outlook(self, settings: Settings, now: datetime) -> StartOutlook:
-        return compute_outlook(self._committed, settings.spawn_delay, settings.dispatch_interval, now)
+        return compute_outlook(self.state, settings.spawn_delay, settings.dispatch_interval, now)
 
-    def next_due(self, settings: Settings, now: datetime) -> datetime | None:
+    def next_due(self, tx: Transaction) -> datetime | None:
         """Return the time at which pacing needs a turn. A time in the past needs no timer: the start was held for
         another reason, and the event that ends the hold wakes the engine."""
-        has_more = settings.dispatch_interval is None or self._state.pending_starts > 0
-        start = self._state.next_start(settings.spawn_delay) if has_more else None
-        moments = (start, self._state.next_tick(settings.dispatch_interval, now))
-        return min((moment for moment in moments if moment is not None and moment > now), default=None)
+        settings, pace = tx.settings, tx.effects.pace
+        has_more = settings.dispatch_interval is None or pace.pending_starts > 0
+        start = pace.next_start(settings.spawn_delay) if has_more else None
+        moments = (start, pace.next_tick(settings.dispatch_interval, tx.now))
+        return min((moment for moment in moments if moment is not None and moment > tx.now), default=None)
 
     def plan(self, tx: Transaction, *, has_dirty_jobs: bool, is_trial: bool = False) -> StartPlan:
-        """Plan the starts of this turn. A tick plans all its starts at once (`tx.tick_plan`)."""
+        """Plan the starts of this turn. A tick plans all its starts at once (`Effects.tick_plan`)."""
         settings = tx.settings
-        self._state = self._state.clamp_to(tx.now)
-        tick = tx.manual_tick or self._take_due_tick(tx, has_dirty_jobs=has_dirty_jobs)
-        limit = settings.batch_size if settings.dispatch_interval is None else self._state.pending_starts
+        tx.effects.pace = tx.effects.pace.clamp_to(tx.now)
+        tick = tx.effects.manual_tick or self._take_due_tick(tx, has_dirty_jobs=has_dirty_jobs)
+        limit = settings.batch_size if settings.dispatch_interval is None else tx.effects.pace.pending_starts
         tick_plan = None
         if tick is not None:
-            tick_plan = tx.tick_plan = plan_tick(
+            tick_plan = tx.effects.tick_plan = plan_tick(
                 tx.session, settings.pool_sizes, tick.batch_size, holds=tx.holds, has_dirty_jobs=has_dirty_jobs
             )
             limit = len(tick_plan.claims)
             if settings.dispatch_interval is not None:
-                self._state = msgspec.structs.replace(self._state, pending_starts=limit)
+                tx.effects.pace = msgspec.structs.replace(tx.effects.pace, pending_starts=limit)
         if settings.spawn_delay:
-            limit = self._limit_by_spacing(settings, tx.now, limit)
+            limit = _limit_by_spacing(tx, limit)
         if is_trial:
             limit = _limit_to_one(limit)
         if tick_plan is not None and limit == len(tick_plan.claims):
@@ -73,31 +69,32 @@ class Pacer:
             return msgspec.structs.replace(plan, is_truncated=False)  # pacing starts the rest later
         return plan
 
-    def _limit_by_spacing(self, settings: Settings, now: datetime, limit: int | None) -> int:
-        start = self._state.next_start(settings.spawn_delay)
-        return 0 if start is not None and start > now else _limit_to_one(limit)
-
     def _take_due_tick(self, tx: Transaction, *, has_dirty_jobs: bool) -> Tick | None:
         """Return the tick if it is due. While jobs are dirty, the order of the queue is not known yet."""
-        settings, due = tx.settings, self._state.next_tick(tx.settings.dispatch_interval, tx.now)
+        settings, due = tx.settings, tx.effects.pace.next_tick(tx.settings.dispatch_interval, tx.now)
         if due is None or due > tx.now or has_dirty_jobs:
             return None
-        self._state = msgspec.structs.replace(self._state, last_tick=tx.now)
+        tx.effects.pace = msgspec.structs.replace(tx.effects.pace, last_tick=tx.now)
         return Tick(batch_size=effective_batch_size(settings.batch_size, settings.dispatch_interval))
 
-    def record_prefetch_start(self, now: datetime) -> None:
+    def record_prefetch_start(self, tx: Transaction) -> None:
         """Record that the executor started a prefetched job."""
-        self._state = msgspec.structs.replace(self._state, last_start=now)
+        tx.effects.pace = msgspec.structs.replace(tx.effects.pace, last_start=tx.now)
 
     def record_starts(self, tx: Transaction, count: int) -> None:
         """Record the number of jobs that start in this turn."""
         if count:
-            pending = max(0, self._state.pending_starts - count)
-            self._state = msgspec.structs.replace(self._state, last_start=tx.now, pending_starts=pending)
-            if self._state.last_tick == tx.now:  # a tick that starts nothing is not worth a write
+            pending = max(0, tx.effects.pace.pending_starts - count)
+            tx.effects.pace = msgspec.structs.replace(tx.effects.pace, last_start=tx.now, pending_starts=pending)
+            if tx.effects.pace.last_tick == tx.now:  # a tick that starts nothing is not worth a write
                 tx.session.set_meta(LAST_TICK, str(to_micros(tx.now)))
-        if self._state.pending_starts != self._committed.pending_starts:
-            tx.session.set_meta(PENDING_STARTS, str(self._state.pending_starts))
+        if tx.effects.pace.pending_starts != self.state.pending_starts:
+            tx.session.set_meta(PENDING_STARTS, str(tx.effects.pace.pending_starts))
+
+
+def _limit_by_spacing(tx: Transaction, limit: int | None) -> int:
+    start = tx.effects.pace.next_start(tx.settings.spawn_delay)
+    return 0 if start is not None and start > tx.now else _limit_to_one(limit)
 
 
 def _limit_to_one(limit: int | None) -> int:

@@ -87,7 +87,8 @@ class PrefetchSeries:
 
     def has_remaining(self, tx: Transaction) -> bool:
         """Return whether, after the messages of this turn, the executor may still start offered jobs."""
-        return not tx.is_prefetch_withdrawn and len(self._offered) > len(tx.accepted & self._offered.keys())
+        effects = tx.effects
+        return not effects.is_prefetch_withdrawn and len(self._offered) > len(effects.accepted & self._offered.keys())
 
     def withdraw(self) -> None:
         """Withdraw the offer, and wait for the confirmation until the timeout."""
@@ -110,13 +111,13 @@ class PrefetchSeries:
         """Stop a prefetched run that cannot be recorded, and never use its id again."""
         tx.session.retire_ids("run", run)
         tx.session.withdraw_prefetch(run)
-        tx.accepted.add(run)
-        tx.orders.append(StopOrder(run=run))
+        tx.effects.accepted.add(run)
+        tx.effects.orders.append(StopOrder(run=run))
 
     def record_withdrawal(self, tx: Transaction, number: int) -> None:
-        if number == self._number and not tx.is_prefetch_withdrawn:
+        if number == self._number and not tx.effects.is_prefetch_withdrawn:
             tx.session.clear_prefetch()
-            tx.is_prefetch_withdrawn = True
+            tx.effects.is_prefetch_withdrawn = True
 
     def reconcile(self, tx: Transaction, known_runs: frozenset[RunId]) -> None:
         """Claim the offered runs that a new connection knows; the others will not be started."""
@@ -124,32 +125,33 @@ class PrefetchSeries:
             if run in known_runs:
                 self._claim(tx, run, None)
         tx.session.clear_prefetch()
-        tx.is_prefetch_withdrawn = True
+        tx.effects.is_prefetch_withdrawn = True
 
     def _claim(self, tx: Transaction, run: RunId, at: datetime | None) -> bool:
         """Claim a prefetched job, on the worker of a run that has ended if that is known."""
+        effects = tx.effects
         worker = (
-            tx.freed_workers.pop()
-            if tx.freed_workers
+            effects.freed_workers.pop()
+            if effects.freed_workers
             else f"{NODE}/{next(free_worker_numbers(tx.session.pool_usage()[1]))}"
         )
         is_claimed = tx.session.accept_prefetch(run, worker, started_at=at, now=tx.now)
-        tx.accepted.add(run)
-        tx.runs.pop(run, None)
+        effects.accepted.add(run)
+        effects.runs.pop(run, None)
         prefetched = self._offered.get(run)
         if is_claimed and prefetched is not None:
             started = tx.now if at is None else at
             if not self._has_stale_forecast:
-                tx.runs[run] = msgspec.structs.replace(prefetched.run, worker=worker, started_at=started)
-            tx.samples.append(ClaimSample(prefetched.dispatch.type, prefetched.dispatch.queued_seconds(started)))
+                effects.runs[run] = msgspec.structs.replace(prefetched.run, worker=worker, started_at=started)
+            effects.samples.append(ClaimSample(prefetched.dispatch.type, prefetched.dispatch.queued_seconds(started)))
         return is_claimed
 
     def extend(self, tx: Transaction) -> None:
         """Offer the next jobs of the queue at the end of a turn without requests, if their order is certain."""
-        offered = [prefetched.run.job for run, prefetched in self._offered.items() if run not in tx.accepted]
+        offered = [prefetched.run.job for run, prefetched in self._offered.items() if run not in tx.effects.accepted]
         if (
-            not tx.has_short_run
-            or tx.is_prefetch_withdrawn
+            not tx.effects.has_short_run
+            or tx.effects.is_prefetch_withdrawn
             or self.is_withdrawing
             or len(offered) > prefetch.PREFETCH_DEPTH // 2
         ):
@@ -176,34 +178,37 @@ class PrefetchSeries:
         with suppress(ValueError, LookupError, OverflowError):  # an unusable record is reported when its job is claimed
             for prefetched in tx.session.prefetched_jobs(dispatches, tx.now):
                 starts.append(self._start_orders.make_start(tx, prefetched.dispatch))
-                tx.offered[prefetched.run.run] = prefetched
+                tx.effects.offered[prefetched.run.run] = prefetched
         if starts:
             tx.session.offer_prefetch({start.job: start.run for start in starts}, tx.now)
             # The exit report of a run may arrive shortly before the start that takes its capacity.
             width = max(len(running), self._width if self.has_remaining(tx) else 0)
-            tx.prefetch = PrefetchOrder(series=self._number, max_running=width, starts=starts, known_runs=running)
+            order = PrefetchOrder(series=self._number, max_running=width, starts=starts, known_runs=running)
+            tx.effects.prefetch = order
 
     # After the commit.
 
     def commit(self, tx: Transaction, *, has_requests: bool) -> None:
-        for run in tx.accepted:
+        effects = tx.effects
+        for run in effects.accepted:
             self._offered.pop(run, None)
-        if tx.is_prefetch_withdrawn:
+        if effects.is_prefetch_withdrawn:
             self._offered.clear()
             self._number += 1
             self.is_withdrawing = False
-        if tx.prefetch is not None:
-            self._offered.update(tx.offered)
+        if effects.prefetch is not None:
+            self._offered.update(effects.offered)
             self._settings = tx.settings
-            self._width = tx.prefetch.max_running
+            self._width = effects.prefetch.max_running
         self._is_silent = bool(self._offered) and self.is_withdrawing
         self._has_stale_forecast = bool(self._offered) and (has_requests or self._has_stale_forecast)
         is_current = bool(self._offered) and not has_requests
-        self.runs = {run: record for run, record in tx.runs.items() if record is not None} if is_current else {}
+        self.runs = {run: record for run, record in effects.runs.items() if record is not None} if is_current else {}
 
 
 def _is_paced(tx: Transaction) -> bool:
     """Return whether anything besides capacity decides which job starts next."""
-    settings = tx.settings
+    settings, effects = tx.settings, tx.effects
     is_slowed = settings.batch_size is not None or settings.dispatch_interval is not None or bool(settings.spawn_delay)
-    return is_slowed or tx.hold_text is not None or bool(tx.clear_operations or tx.absent_clients or tx.probe_requests)
+    is_held = tx.hold_text is not None or bool(effects.clear_operations or tx.absent_clients)
+    return is_slowed or is_held or bool(effects.probe_requests)

@@ -65,7 +65,7 @@ def adopt_run(tx: Transaction, run: OpenRun, report: RunReport) -> None:
     if report.pid is not None:
         tx.session.confirm_start(run, report.pid, report.start_time or 0, tx.now, CAUSE)
     if run.stop_requested is not None:
-        tx.orders.append(StopOrder(run=run.run, kill_after=tx.settings.kill_after.total_seconds()))
+        tx.effects.orders.append(StopOrder(run=run.run, kill_after=tx.settings.kill_after.total_seconds()))
 
 
 def _count_name(report: RunReport) -> str:
@@ -113,15 +113,13 @@ def _fail_run(tx: Transaction, run: OpenRun, reason: str) -> str:
 
 
 def _run_in_savepoint(tx: Transaction, run: OpenRun, operation: Callable[[], str]) -> tuple[str, Exception | None]:
-    orders = len(tx.orders)
     try:
-        with tx.session.savepoint():
+        with tx.savepoint():
             return operation(), None
     except (StorageFull, StoreError):
         raise
     except Exception as error:
         log.exception("%s could not be recovered", format_run_id(run.run))
-        del tx.orders[orders:]
         return "errors", error
 
 
@@ -135,7 +133,7 @@ def stop_strays(tx: Transaction, strays: Sequence[RunReport]) -> set[RunId]:
     alive = [stray.run for stray in strays if not stray.has_ended]
     for run in alive:
         log.warning("stopped %s: it is alive, but not open in the store", format_run_id(run))
-        tx.orders.append(StopOrder(run=run))
+        tx.effects.orders.append(StopOrder(run=run))
     return set(alive)
 
 
@@ -147,7 +145,7 @@ def reconcile(
     `is_start_overdue` tells whether the start of a run was not confirmed in time before this inventory."""
     reports = {report.run: report for report in inventory.runs}
     counts: Counter[str] = Counter()
-    retried = len(tx.retried_runs)
+    retried = len(tx.effects.retried_runs)
     for run in tx.session.open_runs():
         counts[
             _reconcile_in_savepoint(tx, run, reports.pop(run.run, None), is_start_overdue=is_start_overdue(run))
@@ -155,7 +153,7 @@ def reconcile(
     counts["reservations_expired"] += reservation.reconcile(tx, reports)
     strays = stop_strays(tx, list(reports.values()))
     created, errors = create_missing_retries(tx, CAUSE)
-    created += len(tx.retried_runs) - retried
+    created += len(tx.effects.retried_runs) - retried
     recovered = group.finish_abandoned_groups(tx, CAUSE)
     counts += Counter(
         retries_created=created, groups_recovered=recovered, unknown_runs_ended=len(strays), errors=errors

@@ -47,20 +47,12 @@ def render_group(tx: Transaction, render: Callable[..., Sequence[Any]], results:
 def run_in_savepoint(tx: Transaction, operation: Callable[[Transaction], Any]) -> Any:
     """Run `operation` in a savepoint. A refusal or an internal error rolls back only this operation, and is its
     result."""
-    orders, callbacks, samples = len(tx.orders), len(tx.on_commit), len(tx.samples)
-    freed_workers, accepted, is_withdrawn = len(tx.freed_workers), set(tx.accepted), tx.is_prefetch_withdrawn
     try:
-        with tx.session.savepoint():
+        with tx.savepoint():
             return operation(tx)
     except (StorageFull, StoreError):
         raise
     except Exception as error:
-        del tx.orders[orders:]
-        del tx.on_commit[callbacks:]
-        del tx.samples[samples:]
-        del tx.freed_workers[freed_workers:]
-        tx.accepted, tx.is_prefetch_withdrawn = accepted, is_withdrawn
-        tx.runs.clear()
         if not isinstance(error, RotaError):
             log.exception("internal error: one request was rolled back")
         return error

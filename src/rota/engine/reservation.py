@@ -111,7 +111,7 @@ def record_failed_start(tx: Transaction, message: StartFailure) -> bool:
 def _requeue(tx: Transaction, reservation: Reservation) -> None:
     """Return a reservation to the queue. It contends for its locks in the same turn, so that no job gets them first."""
     tx.session.requeue_reservation(reservation, tx.now)
-    tx.has_reservations = True
+    tx.effects.has_reservations = True
 
 
 def record_refusal(tx: Transaction, run: RunId, error: str) -> bool:
@@ -159,4 +159,4 @@ def _adopt(tx: Transaction, reservation: Reservation, report: RunReport) -> None
     if report.pid is not None and not report.has_ended:
         tx.session.confirm_reservation(reservation, report.pid, report.start_time or 0, tx.now)
     if reservation.stop_requested is not None and reservation.run is not None:
-        tx.orders.append(StopOrder(run=reservation.run, kill_after=tx.settings.kill_after.total_seconds()))
+        tx.effects.orders.append(StopOrder(run=reservation.run, kill_after=tx.settings.kill_after.total_seconds()))

@@ -75,7 +75,7 @@ def _repair_in_savepoint(tx: Transaction, failure: UnretriedFailure, cause: str)
 
 def _run_in_savepoint(tx: Transaction, failure: UnretriedFailure, operation: Callable[[], bool]) -> bool | None:
     try:
-        with tx.session.savepoint():
+        with tx.savepoint():
             return operation()
     except (StorageFull, StoreError):
         raise

@@ -25,7 +25,7 @@ def clean_up_after_commit(
 ) -> None:
     """Archive the files of these runs and remove these sentinels after the commit; failures become warnings."""
     if runs or sentinels:
-        tx.on_commit.append(partial(_clean_up, tx.settings.artifact_paths.jobs, runs, sentinels, warnings))
+        tx.effects.on_commit.append(partial(_clean_up, tx.settings.artifact_paths.jobs, runs, sentinels, warnings))
 
 
 def _clean_up(jobs: str, runs: Mapping[JobId, RunId], sentinels: Sequence[str], warnings: list[str]) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
-from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -15,7 +15,7 @@ from rota.core.backpressure import QueueLimits
 from rota.core.breaker import BreakerPolicy
 from rota.core.control import Holds
 from rota.core.fact import Fact, FactValue
-from rota.core.pacing import DispatchInterval, Tick
+from rota.core.pacing import DispatchInterval, PaceState, Tick
 from rota.core.pool import ConcurrencyPolicy, PoolSizes
 from rota.core.retry import RetryPolicies
 from rota.core.tick import StartPlan
@@ -35,6 +35,9 @@ NODE = "local"
 """The machine that this scheduler starts its jobs on."""
 RandomSource = Callable[[], float]
 """Function that returns a new random number between 0 and 1 on each call."""
+
+
+_CONTAINERS = frozenset((list, dict, set))
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,163 +69,177 @@ class ProbeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Set after the job succeeded: the chain whose declared products are to be checked."""
 
 
-class Transaction:
-    """Write transaction. Orders are sent to the executor after its commit, never before."""
+class Effects(msgspec.Struct):
+    """Everything that a turn wants to happen, or remembers until its end: it takes effect after the commit.
 
-    def __init__(
-        self,
-        session: Session,
-        settings: Settings,
-        now: datetime,
-        random_source: RandomSource,
-        fact_cache: FactCache | None = None,
-        hold_text: str | None = None,
-        clear_operations: Sequence[ClearOperation] = (),
-        absent_clients: frozenset[ReservationId] = frozenset(),
-        runs: Mapping[RunId, OpenRun | None] = MappingProxyType({}),
-    ) -> None:
-        self.session = session
-        self.settings = settings
-        self.now = now
-        self.random_source = random_source
-        self.orders: list[ExecutorOrder] = []
-        self.starts: list[StartOrder | EnvironmentUpload] = []
-        self.prefetch: PrefetchOrder | None = None
-        """Prefetch order to send after the commit: jobs that the executor may start by itself."""
-        self.offered: dict[RunId, PrefetchedJob] = {}
-        """The offered jobs in order, as they will be once claimed."""
-        self.accepted: set[RunId] = set()
-        """Offered runs that the executor has started."""
-        self.is_prefetch_withdrawn = False
-        """Whether the executor has confirmed that it starts no more offered jobs."""
-        self.freed_workers: list[str] = []
-        """Workers whose runs ended in this turn."""
-        self.has_short_run = False
-        """Whether a short run succeeded in this turn."""
-        self.plan: StartPlan | None = None
-        """Jobs chosen to start; `None` before that, and where nothing may start."""
-        self.is_dry_run = False
-        """Whether the transaction will be rolled back."""
-        self.manual_tick: Tick | None = None
-        """Tick that a client requested."""
-        self.tick_plan: StartPlan | None = None
-        """All jobs that a tick chose; some of them may start in later turns."""
-        self._initial_runs = runs
-        self.runs: dict[RunId, OpenRun | None] = dict(runs)
-        """Cache of open runs, since several messages may concern one run; `None` for a run that is not open."""
-        self.fact_cache = FactCache() if fact_cache is None else fact_cache
-        self.observed: dict[Fact, FactValue] = {}
-        """Fact values that this turn received; they enter the fact cache after the commit."""
-        self.probe_numbers: dict[Fact, int] = {}
-        """Numbers of the probes that observed these values."""
-        self.changed_facts: set[Fact] = set()
-        """Facts whose value changed: the jobs that depend on them are evaluated again."""
-        self.answered_jobs: set[JobId] = set()
-        """Jobs whose probe requests were answered in this turn."""
-        self.waiting_jobs: dict[JobId, int] | None = None
-        """Jobs whose probe requests are open after this turn, each with the probe number of the request. `None` if the
-        turn chose no jobs."""
-        self.probe_requests: list[ProbeRequest] = []
-        """Facts to probe; submitted after the commit."""
-        self.has_new_jobs = False
-        """Whether jobs were submitted in this turn."""
-        self.has_reservations = False
-        """Whether a reservation was created or queued again."""
-        self.has_webhook_urls = False
-        """Whether a submitted job names webhook URLs."""
-        self.has_webhook_changes = False
-        """Whether the list of webhook endpoints must be loaded again."""
-        self.has_deliveries = False
-        """Whether a delivery may be due."""
-        self.has_watchers = False
-        """Whether an evaluated job depends on external facts."""
-        self.on_commit: list[Callable[[], None]] = []
-        """Callbacks for right after the commit, before any job starts: changes to files, wake-ups of threads. A
-        callback reports its own errors."""
-        self.retried_runs: list[RunId] = []
-        """Runs that failed in this turn and are retried."""
-        self.samples: list[EngineSample] = []
-        """Metric samples to record after the commit."""
-        self.hold_text = hold_text
-        """Text of the hold file, while it exists."""
-        self.clear_operations = list(clear_operations)
-        """Clear operations in progress, including those that this turn began and excluding those that it finished."""
-        self.clear_progress: dict[ClearOperation, ClearProgress] = {}
-        """Progress of this turn, by clear operation."""
-        self._initial_clear_operations = tuple(clear_operations)
-        self._absent_clients = absent_clients
-        self.returned_clients: set[ReservationId] = set()
-        """Reservations whose clients have reconnected."""
+    A rollback to a mark restores every field, so that a request that is rolled back leaves nothing behind. Containers
+    hold immutable values only, because a mark copies the containers and not their contents.
 
-    def reset(self) -> None:
-        """Discard everything after a rollback."""
-        self.orders.clear()
-        self.accepted.clear()
-        self.freed_workers.clear()
-        self.is_prefetch_withdrawn = self.has_short_run = False
-        self.manual_tick = None
-        self.runs = dict(self._initial_runs)
-        self.observed.clear()
-        self.probe_numbers.clear()
-        self.changed_facts.clear()
-        self.answered_jobs.clear()
-        self.waiting_jobs = None
-        self.probe_requests.clear()
-        self.has_new_jobs = False
-        self.on_commit.clear()
-        self.retried_runs.clear()
-        self.samples.clear()
-        self.clear_operations = list(self._initial_clear_operations)
-        self.clear_progress.clear()
-        self.returned_clients.clear()
+    Changes outside this class survive a rollback, where they stay true without the request: the fact cache, in which a
+    discarded value costs only an extra probe, and what messages of the executor say about the executor.
+    """
+
+    orders: list[ExecutorOrder] = []
+    starts: list[StartOrder | EnvironmentUpload] = []
+    prefetch: PrefetchOrder | None = None
+    """Prefetch order to send after the commit: jobs that the executor may start by itself."""
+    offered: dict[RunId, PrefetchedJob] = {}
+    """The offered jobs in order, as they will be once claimed."""
+    accepted: set[RunId] = set()
+    """Offered runs that the executor has started."""
+    is_prefetch_withdrawn: bool = False
+    """Whether the executor has confirmed that it starts no more offered jobs."""
+    freed_workers: list[str] = []
+    """Workers whose runs ended in this turn."""
+    has_short_run: bool = False
+    """Whether a short run succeeded in this turn."""
+    plan: StartPlan | None = None
+    """Jobs chosen to start; `None` before that, and where nothing may start."""
+    manual_tick: Tick | None = None
+    """Tick that a client requested."""
+    tick_plan: StartPlan | None = None
+    """All jobs that a tick chose; some of them may start in later turns."""
+    pace: PaceState = PaceState()
+    """Previous starts and ticks, including those of this turn."""
+    next_breaker_check: datetime | None = None
+    """Time of the next breaker transition."""
+    runs: dict[RunId, OpenRun | None] = {}
+    """Cache of open runs, since several messages may concern one run; `None` for a run that is not open."""
+    observed: dict[Fact, FactValue] = {}
+    """Fact values that this turn received; they enter the fact cache after the commit."""
+    probe_numbers: dict[Fact, int] = {}
+    """Numbers of the probes that observed these values."""
+    changed_facts: set[Fact] = set()
+    """Facts whose value changed: the jobs that depend on them are evaluated again."""
+    answered_jobs: set[JobId] = set()
+    """Jobs whose probe requests were answered in this turn."""
+    waiting_jobs: dict[JobId, int] | None = None
+    """Jobs whose probe requests are open after this turn, each with the probe number of the request. `None` if the turn
+    chose no jobs."""
+    probe_requests: list[ProbeRequest] = []
+    """Facts to probe; submitted after the commit."""
+    has_new_jobs: bool = False
+    """Whether jobs were submitted in this turn."""
+    has_reservations: bool = False
+    """Whether a reservation was created or queued again."""
+    has_webhook_urls: bool = False
+    """Whether a submitted job names webhook URLs."""
+    has_webhook_changes: bool = False
+    """Whether the list of webhook endpoints must be loaded again."""
+    has_deliveries: bool = False
+    """Whether a delivery may be due."""
+    has_watchers: bool = False
+    """Whether an evaluated job depends on external facts."""
+    on_commit: list[Callable[[], None]] = []
+    """Callbacks for right after the commit, before any job starts: changes to files, wake-ups of threads. A callback
+    reports its own errors."""
+    retried_runs: list[RunId] = []
+    """Runs that failed in this turn and are retried."""
+    samples: list[EngineSample] = []
+    """Metric samples to record after the commit."""
+    clear_operations: list[ClearOperation] = []
+    """Clear operations in progress, including those that this turn began and excluding those that it finished."""
+    clear_progress: dict[ClearOperation, ClearProgress] = {}
+    """Progress of this turn, by clear operation."""
+    returned_clients: set[ReservationId] = set()
+    """Reservations whose clients have reconnected."""
+
+    def mark(self) -> Effects:
+        """Return a copy of the present state, for `rollback_to`."""
+        return Effects(*_copy_fields(self))
+
+    def rollback_to(self, mark: Effects) -> None:
+        """Restore the state of the mark.
+
+        The cache of open runs is emptied instead: after a rollback, a run may be ended without a look into it."""
+        for name, value in zip(self.__struct_fields__, _copy_fields(mark), strict=True):
+            setattr(self, name, value)
+        self.runs.clear()
+
+
+def _copy_fields(effects: Effects) -> list[Any]:
+    """Return the values of all fields, with a copy of each container."""
+    return [value.copy() if type(value) in _CONTAINERS else value for value in msgspec.structs.astuple(effects)]
+
+
+class Transaction(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """Inputs and effects of a write transaction. Orders are sent to the executor after its commit, never before."""
+
+    session: Session
+    settings: Settings
+    now: datetime
+    random_source: RandomSource
+    fact_cache: FactCache = msgspec.field(default_factory=FactCache)
+    hold_text: str | None = None
+    """Text of the hold file, while it exists."""
+    absent_clients_before: frozenset[ReservationId] = frozenset()
+    """Absent clients at the beginning of the turn."""
+    is_dry_run: bool = False
+    """Whether the transaction will be rolled back."""
+    effects: Effects = msgspec.field(default_factory=Effects)
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """Undo the changes to the store and to the effects if an exception leaves the context."""
+        mark = self.effects.mark()
+        try:
+            with self.session.savepoint():
+                yield
+        except BaseException:
+            self.effects.rollback_to(mark)
+            raise
 
     @property
     def absent_clients(self) -> frozenset[ReservationId]:
         """Reservations that start only after their clients have reconnected."""
-        return self._absent_clients - self.returned_clients
+        return self.absent_clients_before - self.effects.returned_clients
 
     @property
     def holds(self) -> Holds:
-        return make_holds(self.hold_text, self.clear_operations, self.absent_clients)
+        return make_holds(self.hold_text, self.effects.clear_operations, self.absent_clients)
 
     @property
     def observations(self) -> Observations:
-        return Observations(
-            observed=ChainMap(self.observed, self.fact_cache.observed), paths=self.settings.artifact_paths
-        )
+        return Observations(observed=self._known_values, paths=self.settings.artifact_paths)
+
+    @property
+    def _known_values(self) -> Mapping[Fact, FactValue]:
+        return ChainMap(self.effects.observed, self.fact_cache.observed)
 
     def record_observed(self, observed: Mapping[Fact, FactValue], probe_number: int) -> None:
         """Record the values of a probe, except for facts that a newer probe has observed."""
-        known = ChainMap(self.observed, self.fact_cache.observed)
+        effects, known = self.effects, self._known_values
         for fact, value in observed.items():
-            if self.fact_cache.is_outdated(fact, probe_number) or probe_number < self.probe_numbers.get(fact, 0):
+            if self.fact_cache.is_outdated(fact, probe_number) or probe_number < effects.probe_numbers.get(fact, 0):
                 continue
             if fact not in known or known[fact] != value:
-                self.changed_facts.add(fact)
-            self.observed[fact], self.probe_numbers[fact] = value, probe_number
+                effects.changed_facts.add(fact)
+            effects.observed[fact], effects.probe_numbers[fact] = value, probe_number
 
     def invalidate_facts(self, facts: Iterable[Fact]) -> None:
         """Discard the observed values of these facts. After a rollback the only cost is an extra probe."""
         for fact in facts:
-            self.observed.pop(fact, None)
+            self.effects.observed.pop(fact, None)
             self.fact_cache.invalidate(fact)
 
     def commit_facts(self) -> None:
         """Move the observed values into the fact cache after the commit."""
-        for fact, value in self.observed.items():
-            self.fact_cache.record(fact, value, self.probe_numbers[fact])
-        if self.waiting_jobs is not None:
-            self.fact_cache.waiting_jobs = self.waiting_jobs
+        effects = self.effects
+        for fact, value in effects.observed.items():
+            self.fact_cache.record(fact, value, effects.probe_numbers[fact])
+        if effects.waiting_jobs is not None:
+            self.fact_cache.waiting_jobs = effects.waiting_jobs
             return
         # An answer in a turn that chose no jobs has expired: the job must ask again when it is chosen next.
-        for job in self.answered_jobs:
+        for job in effects.answered_jobs:
             self.fact_cache.waiting_jobs.pop(job, None)
 
     def find_open_run(self, run: RunId) -> OpenRun | None:
         """Return the run if it is open."""
-        if run not in self.runs:
-            self.runs[run] = self.session.open_run(run)
-        return self.runs[run]
+        runs = self.effects.runs
+        if run not in runs:
+            runs[run] = self.session.open_run(run)
+        return runs[run]
 
 
 class TurnRequest(Generic[T]):

@@ -73,16 +73,16 @@ class WebhookOutbox:
 
     def record_deliveries(self, tx: Transaction) -> None:
         """Store the deliveries for the events of this turn. Runs at its end."""
-        self._has_job_urls = self._has_job_urls or tx.has_webhook_urls
-        if tx.has_webhook_changes or self._endpoints is None:
+        self._has_job_urls = self._has_job_urls or tx.effects.has_webhook_urls
+        if tx.effects.has_webhook_changes or self._endpoints is None:
             self._endpoints = [endpoint for endpoint in tx.session.webhooks() if endpoint.is_enabled]
-            tx.has_deliveries = True
+            tx.effects.has_deliveries = True
         if self._endpoints or self._has_job_urls:
             events = [event for event in tx.session.pending_events if event.kind in MESSAGES]
             for first in range(0, len(events), _PAGE_SIZE):
                 self._record_page(tx, events[first : first + _PAGE_SIZE])
-        if tx.has_deliveries:
-            tx.on_commit.append(self.wake_sender)
+        if tx.effects.has_deliveries:
+            tx.effects.on_commit.append(self.wake_sender)
 
     def _record_page(self, tx: Transaction, events: Sequence[Event]) -> None:
         hooks = (
@@ -102,7 +102,7 @@ class WebhookOutbox:
         ]
         if messages:
             tx.session.add_deliveries(messages, tx.now)
-            tx.has_deliveries = True
+            tx.effects.has_deliveries = True
 
     def _recipients(self, event: Event, hooks: Mapping[JobId, JobWebhook]) -> Iterator[WebhookRecipient]:
         kind = MESSAGES[event.kind]
@@ -197,11 +197,11 @@ def record_attempt(tx: Transaction, delivery: DeliveryId, attempt: DeliveryAttem
         return
     tx.session.add_attempt(record, attempt)
     if record.state is not DeliveryState.PENDING:
-        tx.samples.append(AttemptSample(attempt.is_success, is_last=False))
+        tx.effects.samples.append(AttemptSample(attempt.is_success, is_last=False))
         return
     endpoint = None if record.webhook is None else tx.session.webhook(record.webhook)
     if attempt.is_success:
-        tx.samples.append(AttemptSample(is_success=True, is_last=True))
+        tx.effects.samples.append(AttemptSample(is_success=True, is_last=True))
         tx.session.end_delivery(record, DeliveryState.DELIVERED, None, tx.now)
         if endpoint is not None:
             _record_success(tx, endpoint)
@@ -211,14 +211,14 @@ def record_attempt(tx: Transaction, delivery: DeliveryId, attempt: DeliveryAttem
         if attempt.status == HTTP_GONE
         else tx.settings.webhooks.retry_delay(record.attempts_since_resend + 1, tx.random_source())
     )
-    tx.samples.append(AttemptSample(is_success=False, is_last=delay is None))
+    tx.effects.samples.append(AttemptSample(is_success=False, is_last=delay is None))
     if delay is None:
         tx.session.end_delivery(record, DeliveryState.FAILED, attempt.error, tx.now)
     else:
         tx.session.reschedule_delivery(delivery, tx.now + delay, attempt.error, now=tx.now)
     if endpoint is not None and attempt.status == HTTP_GONE:
         tx.session.disable_webhook(endpoint.id, "it answered 410 Gone", now=tx.now, actor=None)
-        tx.has_webhook_changes = True
+        tx.effects.has_webhook_changes = True
         log.warning("%s is disabled: it answered 410 Gone", format_webhook_id(endpoint.id))
     elif endpoint is not None:
         _record_failure(tx, endpoint, is_final=delay is None)

@@ -172,7 +172,7 @@ def render_stored_jobs(
     """Render jobs at the end of the turn that stored them. For most jobs the turn has all data; the others are read
     together."""
     views: dict[JobId, JobView] = {}
-    plan = tx.plan
+    plan = tx.effects.plan
     if plan is not None and context.hold_reason is None and not context.start_outlook.is_delayed(context.now):
         starting = {claim.job for claim in plan.claims}
         gate_context = GateContext(now=tx.now, pauses=plan.pauses, locks=LockBoard({}), pools=plan.pools)

@@ -16,13 +16,14 @@ def render_tick(tx: Transaction, blocker: str | None = None) -> TickResult:
     """Return the result of the tick, at the end of its turn. Planned jobs that have not started are in
     `would_dispatch`: a spawn delay or a fact that is being probed holds them, or this is a dry run. `blocker`: reason
     that no job starts, whatever the gates decide."""
-    planned = () if tx.tick_plan is None else tx.tick_plan.claims
-    started = [] if tx.plan is None or tx.is_dry_run else [claim.job for claim in tx.plan.claims]
+    plan, tick_plan = tx.effects.plan, tx.effects.tick_plan
+    planned = () if tick_plan is None else tick_plan.claims
+    started = [] if plan is None or tx.is_dry_run else [claim.job for claim in plan.claims]
     pending = [claim for claim in planned if claim.job not in set(started)]
     skipped = _count_startable(tx, pending) - len(pending)
     reason: BoundBy | Literal["blocked"] = "none"
-    if tx.tick_plan is not None:
-        reason = tx.tick_plan.bound_by
+    if tick_plan is not None:
+        reason = tick_plan.bound_by
     elif skipped:
         reason = "capacity" if blocker is None else "blocked"
     return TickResult(
@@ -40,7 +41,8 @@ def _count_startable(tx: Transaction, pending_claims: Sequence[Claim]) -> int:
     `count_paused` counts every job of a half-open breaker as held, including a probe that is planned and has not
     started, so planned probes are added back.
     """
-    pauses = tx.session.pauses(holds=tx.holds) if tx.tick_plan is None else tx.tick_plan.pauses
+    tick_plan = tx.effects.tick_plan
+    pauses = tx.session.pauses(holds=tx.holds) if tick_plan is None else tick_plan.pauses
     held, _parked = tx.session.count_paused(pauses)
     held += tx.session.count_oversized(tx.settings.pool_sizes, pauses)
     return (
