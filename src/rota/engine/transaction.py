@@ -72,8 +72,8 @@ class ProbeRequest(msgspec.Struct, frozen=True, kw_only=True):
 class Effects(msgspec.Struct):
     """Everything that a turn wants to happen, or remembers until its end: it takes effect after the commit.
 
-    A rollback to a mark restores every field, so that a request that is rolled back leaves nothing behind. Containers
-    hold immutable values only, because a mark copies the containers and not their contents.
+    A rollback to a mark restores every field, so that a request that is rolled back leaves nothing behind. A mark
+    copies lists, sets and dicts, but not their contents: these must not change before the commit.
 
     Changes outside this class survive a rollback, where they stay true without the request: the fact cache, in which a
     discarded value costs only an extra probe, and what messages of the executor say about the executor.
