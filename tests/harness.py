@@ -507,7 +507,7 @@ class Scheduler:
         )
 
     def job(self, job: JobId) -> Job:
-        record = self.reader.job(job)
+        record = self.reader.jobs.find(job)
         assert record is not None
         return record
 

@@ -47,7 +47,7 @@ class FeedHarness:
         scheduler.engine._publish = self.publish
 
     def publish(self, events: Sequence[Event]) -> None:
-        self.feed.publish(events, self.scheduler.session.last_seq)
+        self.feed.publish(events, self.scheduler.session.events.last_seq)
 
     async def read(self, view: Callable[[Reader], T]) -> T:
         """Run a view. Other tasks can run before it, and before its result is used."""
@@ -152,7 +152,7 @@ def no_delays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _random_operation(scheduler: Scheduler, rng: random.Random) -> None:
-    jobs = scheduler.reader.list_jobs(list(Status), limit=1000, filters={})
+    jobs = scheduler.reader.jobs.list_ids(list(Status), limit=1000, filters={})
     started = set(scheduler.started_jobs())
     running = [job for job in jobs if job in started and scheduler.status(job) not in TERMINAL]
     failed = [job for job in jobs if scheduler.status(job) is Status.FAILED]
@@ -201,7 +201,7 @@ def test_listeners_receive_every_event_exactly_once(
         clients: list[StreamClient] = []
         for _ in range(60):
             if rng.random() < 0.3:
-                since = rng.choice([None, 0, 2, scheduler.reader.head_seq()])
+                since = rng.choice([None, 0, 2, scheduler.reader.events.head_seq()])
                 event_filter, delay_steps = _random_filter(scheduler, rng), rng.choice([0, 0, 5, 30])
                 clients.append(StreamClient(harness, event_filter, since, max_delay_steps=delay_steps))
             if clients and rng.random() < 0.05:
@@ -245,7 +245,7 @@ def test_event_published_during_catch_up_is_not_lost(scheduler: Scheduler) -> No
     async def act() -> None:
         harness = FeedHarness(scheduler, random.Random(0))
         scheduler.submit()
-        listener = EventListener(EventFilter(), scheduler.reader.head_seq())
+        listener = EventListener(EventFilter(), scheduler.reader.events.head_seq())
         interruptions = [scheduler.submit]
 
         class InterruptedDeque(deque[int]):
@@ -334,7 +334,7 @@ def test_events_removed_before_delivery_are_reported_by_a_reset(scheduler: Sched
         )
         assert [message.event for message in client.messages] == ["begin", "reset", "gc.removed"]
         reset = client.messages[1].json()
-        assert reset == {"since": client.start, "complete_from": scheduler.reader.first_event_seq()}
+        assert reset == {"since": client.start, "complete_from": scheduler.reader.events.first_seq()}
         scheduler.submit()
         await until(lambda: len(client.messages) > 4, "later events")
         assert [message.event for message in client.messages[3:]] == ["job.submitted", "job.dispatched"]

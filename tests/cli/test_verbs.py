@@ -562,7 +562,7 @@ def test_doctor_reads_the_version_of_the_database(home: Home, capsys: pytest.Cap
 def test_doctor_finds_a_database_of_a_newer_version(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     session = SqliteStore(home.database).session()
     session.begin()
-    session.set_meta("schema_version", "99")
+    session.meta.set("schema_version", "99")
     session.commit()
     session.close()
     assert main(["doctor"]) == 1
@@ -588,7 +588,7 @@ def check_store(home: Home, capsys: pytest.CaptureFixture[str], url: str, *, mor
 def test_doctor_checks_a_server_store_in_use(home: Home, capsys: pytest.CaptureFixture[str], postgres_url: str) -> None:
     store = PostgresStore(postgres_url)
     with closing(store.session()) as session:
-        version = session.meta("schema_version")
+        version = session.meta.get("schema_version")
         assert check_store(home, capsys, postgres_url) == ("ok", f"{store.name}, schema {version}")
 
 

@@ -101,14 +101,14 @@ def test_restore_returns_all_records_and_scheduler_continues(
     restored = restore_backup(other_home, backup_file)
     assert (restored.contents.jobs, restored.kept_directory, restored.contents.made_at) == (5, None, NOW.isoformat())
     with closing(SqliteStore(other_home.database).reader()) as reader:
-        assert [job.status for job in reader.jobs(jobs)] == [
+        assert [job.status for job in reader.jobs.find_all(jobs)] == [
             Status.FAILED,
             Status.RUNNING,
             Status.DISPATCHED,
             Status.WAITING_ON_DEPS,
             Status.QUEUED,
         ]
-        assert reader.job(later) is None
+        assert reader.jobs.find(later) is None
     with closing(open_scheduler(other_home)) as scheduler:
         # Running jobs are recovered, dispatched jobs are queued again, and other jobs are unchanged.
         assert scheduler.engine.recovery_counts == {"running_jobs_recovered": 1, "requeued": 1}
@@ -117,7 +117,7 @@ def test_restore_returns_all_records_and_scheduler_continues(
         assert scheduler.started_jobs() == [claimed]
         assert scheduler.show_job(done).run.error == before[0].run.error  # type: ignore[union-attr]
         assert scheduler.submit() == later, "ids that were allocated after the backup are unknown here"
-        kinds = [event.kind for _, event in scheduler.reader.events_since(0, 1000)]
+        kinds = [event.kind for _, event in scheduler.reader.events.since(0, 1000)]
         assert kinds.count("scheduler.restored") == 1
     live_scheduler.end_run(running)
     assert live_scheduler.status(waiting[0]) is not Status.BLOCKED_BY_DEPENDENCY, "the original scheduler continues"
@@ -129,12 +129,12 @@ def test_prefetched_jobs_are_not_restored(
     """Only the other store knows the starts since the backup; in the restored store the jobs are queued."""
     jobs = [live_scheduler.submit() for _ in range(3)]
     live_scheduler.session.begin()
-    live_scheduler.session.offer_prefetch({jobs[2]: RunId(9)}, NOW)
+    live_scheduler.session.prefetch.offer({jobs[2]: RunId(9)}, NOW)
     live_scheduler.session.commit()
     make_backup(home, backup_file)
     restore_backup(other_home, backup_file)
     with closing(SqliteStore(other_home.database).session()) as session:
-        assert session.offered_runs() == []
+        assert session.prefetch.offered_runs() == []
 
 
 def test_backup_ends_while_writers_continue(live_scheduler: Scheduler, home: Home, backup_file: Path) -> None:
@@ -218,7 +218,7 @@ def test_restore_keeps_old_database_and_retires_its_ids(home: Home, backup_file:
         make_backup(home, backup_file)
         for _ in range(7):
             scheduler.submit()
-        last = scheduler.reader.events_since(0, 1000)[-1][0]
+        last = scheduler.reader.events.since(0, 1000)[-1][0]
     for number in (started, queued, 40):
         (home.jobs / str(number)).mkdir(parents=True)
         (home.jobs / str(number) / "stdout.log").write_text(f"{number}")
@@ -233,7 +233,7 @@ def test_restore_keeps_old_database_and_retires_its_ids(home: Home, backup_file:
         restored = restore_backup(home, backup_file, force=True)
         kept = home.root / name
         assert restored.kept_directory == str(kept)
-        assert len(SqliteStore(kept / "rota.db").reader().jobs([JobId(n) for n in range(1, 50)])) in (9, 2)
+        assert len(SqliteStore(kept / "rota.db").reader().jobs.find_all([JobId(n) for n in range(1, 50)])) in (9, 2)
     assert (home.root / "before-restore-20260102T030405" / "rota.db").read_bytes() == old
     assert not (home.jobs / str(queued)).exists(), "it had not started by then, so its logs are empty"
     assert (home.root / "before-restore-20260102T030405/jobs/2/stdout.log").read_text() == "2"
@@ -241,7 +241,7 @@ def test_restore_keeps_old_database_and_retires_its_ids(home: Home, backup_file:
     with closing(open_scheduler(home)) as scheduler:
         assert scheduler.submit("true") == 41, "the highest directory was 40"
         assert scheduler.executor.starts[-1].run == 91, "the highest run in the journal was 90"
-        seen = [seq for seq, _ in scheduler.reader.events_since(0, 1000)]
+        seen = [seq for seq, _ in scheduler.reader.events.since(0, 1000)]
         assert max(seen) > last
         assert len(seen) == len(set(seen))
         scheduler.session.begin()

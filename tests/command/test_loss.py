@@ -75,7 +75,7 @@ def test_emptied_store_of_home_with_jobs_is_a_loss(home: Home, damage: Callable[
         accept_loss(session, read_home_numbers(home))
         session.commit()
         session.begin()
-        assert session.allocate_ids("job", 1) == 13
+        assert session.ids.allocate("job", 1) == 13
         session.rollback()
     assert detect_loss(home, store) is None
 
@@ -134,7 +134,7 @@ def test_collected_jobs_are_not_a_loss(scheduler: Scheduler, store: Store, home:
     job = scheduler.submit()
     scheduler.end_run(job)
     (home.jobs / str(job)).mkdir()
-    scheduler.run_request(lambda tx: tx.session.retire_ids("job", job))
+    scheduler.run_request(lambda tx: tx.ids.retire("job", job))
     for table in ("run", "product", "job", "spec"):
         run_sql(f"DELETE FROM {table}")
     assert detect_loss(home, store) is None
@@ -169,7 +169,7 @@ def orphan_log(home: Home) -> bytes:
     path = home.database
     with closing(SqliteStore(path).session()) as session:
         session.begin()
-        session.retire_ids("job", 3)
+        session.ids.retire("job", 3)
         session.commit()
         content = path.with_name("rota.db-wal").read_bytes()
     path.with_name("rota.db-wal").write_bytes(content)
@@ -237,6 +237,6 @@ def test_lost_job_is_not_reported_as_collected(scheduler: Scheduler, home: Home)
         scheduler.run_request(lambda tx: accept_loss(tx.session, read_home_numbers(home)))
         assert scheduler.submit() == last + 1
     for job, text in ((2, "its record was lost"), (3, "jobs/3 of the home"), (6, "was lost"), (9, "lists all jobs")):
-        output = scheduler.run_request(lambda tx, job=job: str(tx.session.no_such_job(JobId(job))))
+        output = scheduler.run_request(lambda tx, job=job: str(tx.jobs.not_found(JobId(job))))
         assert text in output
         assert "retention" not in output

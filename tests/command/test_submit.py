@@ -262,7 +262,7 @@ def test_environment_extends_or_replaces_scheduler_environment(
     busy_scheduler: Scheduler, body: dict[str, Any], variables: dict[str, str]
 ) -> None:
     job = busy_scheduler.job(submit_job(busy_scheduler, **body).jobs[0])
-    assert busy_scheduler.session.environment_variables(job.spec.environment) == variables
+    assert busy_scheduler.session.jobs.environment_variables(job.spec.environment) == variables
 
 
 def test_submit_event_has_actor(busy_scheduler: Scheduler) -> None:

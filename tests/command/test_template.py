@@ -272,7 +272,7 @@ def test_unusable_template_is_refused_and_nothing_is_stored(
     with pytest.raises(kind) as refused:
         submit_bodies(idle_scheduler, {"template": "story", "params": {"prompt": "good"}}, body)
     assert text in str(refused.value)
-    assert idle_scheduler.reader.status_counts() == {}
+    assert idle_scheduler.reader.jobs.count_by_status() == {}
 
 
 def test_undeclared_param_is_a_warning(idle_scheduler: Scheduler) -> None:
@@ -312,7 +312,7 @@ def test_invalid_template_is_refused_completely(idle_scheduler: Scheduler, field
     with pytest.raises(InvalidInput) as refused:
         add_template(idle_scheduler, **fields)
     assert text in refused.value.message
-    assert idle_scheduler.reader.templates(with_archived=True) == []
+    assert idle_scheduler.reader.templates.list_all(with_archived=True) == []
 
 
 def test_doubtful_template_has_warnings(idle_scheduler: Scheduler) -> None:

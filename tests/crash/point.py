@@ -54,7 +54,7 @@ def _no_run(_arguments: Sequence[Any], _result: Any) -> int:
 
 
 def _has_events(arguments: Sequence[Any], result: Any) -> int | None:
-    return 0 if arguments[0]._events or result else None
+    return 0 if arguments[0].events.pending or result else None
 
 
 def _run_of_order(kind: type[StartOrder | StopOrder | AcknowledgeOrder]) -> FindRun:

@@ -45,10 +45,12 @@ def test_source_emits_exactly_the_listed_kinds() -> None:
 class CallSite(NamedTuple):
     module: ast.Module
     function: ast.FunctionDef
+    repository: str
+    """Name of the repository that the function belongs to, as callers write it; empty for other functions."""
 
 
 def _emitted() -> Iterator[str]:
-    for site, call in _calls("Event"):
+    for site, call in _calls("Event", None):
         for kind in [keyword.value for keyword in call.keywords if keyword.arg == "kind"]:
             if isinstance(kind, ast.JoinedStr):
                 noun, rest = kind.values
@@ -71,7 +73,7 @@ def _possible_values(value: ast.expr, site: CallSite) -> Iterator[str]:
             yield from _possible_values(value.orelse, site)
         case ast.Name(id=name) if name in parameters:
             number = parameters.index(name) - (parameters[0] == "self")
-            for caller, call in _calls(site.function.name, site.module):
+            for caller, call in _calls(site.function.name, site):
                 yield from _possible_values(_argument(call, number, name), caller)
         case ast.Name(id=name):
             for node in ast.walk(site.function):
@@ -86,17 +88,29 @@ def _argument(call: ast.Call, number: int, name: str) -> ast.expr:
     return by_keyword[0] if by_keyword else call.args[number]
 
 
-def _calls(name: str, home: ast.Module | None = None) -> Iterator[tuple[CallSite, ast.Call]]:
-    """Yield the calls of the class or session method with this name. A private method is called in its module only."""
+def _calls(name: str, defined_at: CallSite | None) -> Iterator[tuple[CallSite, ast.Call]]:
+    """Yield the calls of the class or repository method with this name. A private method is called in its module
+    only."""
     for module in _modules():
-        if name.startswith("_") and module is not home:
+        if name.startswith("_") and defined_at is not None and module is not defined_at.module:
             continue
-        for function in ast.walk(module):
-            if isinstance(function, ast.FunctionDef):
-                for node in ast.walk(function):
-                    if isinstance(node, ast.Call) and _is_call_of(ast.unparse(node.func), name):
-                        yield CallSite(module, function), node
+        for site in _functions(module):
+            for node in ast.walk(site.function):
+                if isinstance(node, ast.Call) and _is_call_of(ast.unparse(node.func), name, defined_at, module):
+                    yield site, node
 
 
-def _is_call_of(called: str, name: str) -> bool:
-    return called == name if name == "Event" else called == f"self.{name}" or called.endswith(f"session.{name}")
+@cache
+def _functions(module: ast.Module) -> list[CallSite]:
+    classes = [node for node in ast.walk(module) if isinstance(node, ast.ClassDef)]
+    repositories = {method: each.name.lower() for each in classes for method in each.body}
+    functions = [node for node in ast.walk(module) if isinstance(node, ast.FunctionDef)]
+    return [CallSite(module, function, repositories.get(function, "")) for function in functions]
+
+
+def _is_call_of(called: str, name: str, defined_at: CallSite | None, module: ast.Module) -> bool:
+    if defined_at is None:
+        return called == name
+    if module is defined_at.module and called == f"self.{name}":
+        return True
+    return called.endswith(f".{defined_at.repository}.{name}")

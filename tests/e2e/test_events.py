@@ -40,7 +40,7 @@ def home(make_rota: Callable[..., Rota], store_url: str) -> Rota:
 def stored_events(rota: Rota, store_url: str = "") -> list[tuple[int, str]]:
     """Return number and kind of each event, read from the store directly."""
     with closing(open_store(store_url or rota.home / "rota.db").reader()) as reader:
-        return [(seq, event.kind) for seq, event in reader.events_since(0, 10**6)]
+        return [(seq, event.kind) for seq, event in reader.events.since(0, 10**6)]
 
 
 def get_page(rota: Rota, query: str = "") -> dict[str, Any]:

@@ -109,7 +109,7 @@ class ScheduleDriver:
         """Advance the clock, and fire at each due time on the way."""
         end = parse_utc(time)
         while True:
-            first = self.scheduler.reader.first_due_schedule()
+            first = self.scheduler.reader.schedules.first_due()
             if first is None or first[2] > end:
                 break
             self.clock.moment = max(self.clock.moment, first[2])
@@ -162,7 +162,7 @@ class ScheduleDriver:
 
     def list_fires(self, name: str = "s") -> list[Fire]:
         """Return the fires, oldest first."""
-        return self.scheduler.reader.fires_of(self.find_schedule(name).id, 1_000_000)[::-1]
+        return self.scheduler.reader.schedules.fires_of(self.find_schedule(name).id, 1_000_000)[::-1]
 
     def format_fires(self, name: str = "s") -> list[str]:
         """Return each fire as `fired 12:00`, or `missed 12:00 x3`."""

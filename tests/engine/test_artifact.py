@@ -376,7 +376,7 @@ def test_invalid_artifact_is_refused_by_name(scheduler: Scheduler, fields: dict[
     with pytest.raises(InvalidInput, match=r".*") as refusal:
         scheduler.submit(**fields)
     assert refusal.value.message.startswith(message)
-    assert scheduler.reader.list_jobs(list(Status), limit=5) == []
+    assert scheduler.reader.jobs.list_ids(list(Status), limit=5) == []
 
 
 def test_directory_outside_repository_is_refused(scheduler: Scheduler) -> None:

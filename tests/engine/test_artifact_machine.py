@@ -173,7 +173,7 @@ class Machine(RuleBasedStateMachine):
         return self.scheduler.probe.values.get(fact)
 
     def all(self) -> list[Any]:
-        return self.scheduler.reader.jobs(self.scheduler.reader.list_jobs(list(Status), limit=10_000))
+        return self.scheduler.reader.jobs.find_all(self.scheduler.reader.jobs.list_ids(list(Status), limit=10_000))
 
     def running(self) -> list[JobId]:
         return sorted(job.id for job in self.all() if job.status in STARTED)
@@ -222,7 +222,7 @@ class Machine(RuleBasedStateMachine):
                 assert set(producers) <= started_together, f"{format_job_id(job)} started while {producers} make {name}"
         assert request.pin is None or self.value(MAIN) == request.pin
         for predecessor in request.after:
-            last = self.scheduler.reader.last_of_chain(predecessor)
+            last = self.scheduler.reader.chains.last_job(predecessor)
             assert last is not None
             assert last[1] in (Status.COMPLETED, Status.SKIPPED)
 
@@ -230,7 +230,7 @@ class Machine(RuleBasedStateMachine):
         """Check that the wait reason of every waiting job is true."""
         request, detail = self.requests[job.chain], self.scheduler.wait_detail(job.id)
         for predecessor in request.after:
-            last = self.scheduler.reader.last_of_chain(predecessor)
+            last = self.scheduler.reader.chains.last_job(predecessor)
             if last is not None and last[1] not in TERMINAL:
                 assert detail == f"waiting on job {format_job_id(last[0])}"
                 return

@@ -170,9 +170,9 @@ def test_waiting_jobs_count_when_they_are_ready(scheduler: Scheduler) -> None:
     fill(scheduler, 20, after=[{"job": f"job-{first}"}])
     fill(scheduler, 20, delay="1h")
     fill(scheduler, 20, locks=[{"key": "key"}])
-    assert scheduler.reader.queue_depth() == QueueDepth(total=0)
+    assert scheduler.reader.queue.depth() == QueueDepth(total=0)
     scheduler.end_run(first)
-    assert scheduler.reader.queue_depth().total == 20
+    assert scheduler.reader.queue.depth().total == 20
     assert isinstance(submit_jobs(scheduler)[0], DeferredSubmit)
 
 
@@ -185,7 +185,7 @@ def test_retries_and_rewinds_are_not_limited(scheduler: Scheduler) -> None:
     assert isinstance(submit_jobs(scheduler)[0], DeferredSubmit)
     scheduler.clock.advance(minutes=5)
     scheduler.run_turns()
-    assert scheduler.reader.queue_depth().total == 2, "the retry is due, and ready"
+    assert scheduler.reader.queue.depth().total == 2, "the retry is due, and ready"
     scheduler.end_run(blocker)
     running = scheduler.started_jobs()[-1]
     scheduler.end_run(running, 1)

@@ -194,5 +194,5 @@ def test_unusable_record_is_never_overdue(unlimited_scheduler: Scheduler, run_sq
 
 def test_unusable_record_is_listed_with_the_others(unlimited_scheduler: Scheduler, run_sql: SqlRunner) -> None:
     bad, _after, behind = submit_damaged(unlimited_scheduler, run_sql, "UPDATE spec SET command = '' WHERE id = {bad}")
-    assert [job.id for job in unlimited_scheduler.reader.jobs([bad, behind])] == [bad, behind]
+    assert [job.id for job in unlimited_scheduler.reader.jobs.find_all([bad, behind])] == [bad, behind]
     assert unlimited_scheduler.show_job(bad).reason is not None

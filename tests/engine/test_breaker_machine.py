@@ -326,7 +326,7 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def check_model(self) -> None:
         self.model.now = self.now
-        jobs = self.scheduler.reader.jobs(list(self.model.requests))
+        jobs = self.scheduler.reader.jobs.find_all(list(self.model.requests))
         started = {job.id for job in jobs if job.status in STARTED}
         self.update_model(started)
         assert started == set(self.model.running)

@@ -155,7 +155,7 @@ def test_breaker_window_expires_after_clock_is_set_back(scheduler: Scheduler, se
     set_clock_back(scheduler)
     advance(scheduler, minutes=11)
     run_one(scheduler, 1, type="x")
-    assert scheduler.reader.breakers() == [], "the first failure is older than the window"
+    assert scheduler.reader.breakers.list_all() == [], "the first failure is older than the window"
 
 
 @pytest.mark.parametrize("kind", ["spawn_delay", "dispatch_interval"])

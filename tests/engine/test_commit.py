@@ -37,7 +37,7 @@ class DurabilityChecker(FakeExecutor):
     def send(self, orders: Sequence[ExecutorOrder]) -> None:
         for order in orders:
             if isinstance(order, StartOrder):
-                job = self._reader.job(order.job)
+                job = self._reader.jobs.find(order.job)
                 assert job is not None
                 assert job.run is not None
                 assert job.status in STARTED
@@ -49,7 +49,7 @@ class DurabilityChecker(FakeExecutor):
         super().send(orders)
 
     def _open_runs(self) -> list[tuple[RunId, JobId]]:
-        jobs = self._reader.jobs(self._reader.list_jobs(STARTED, limit=100))
+        jobs = self._reader.jobs.find_all(self._reader.jobs.list_ids(STARTED, limit=100))
         return [(job.run.id, job.id) for job in jobs if job.run is not None]
 
 
@@ -74,10 +74,10 @@ def test_responses_and_events_come_after_the_commit(scheduler: Scheduler, store:
     observed: list[object] = []
 
     def respond(response: object) -> None:
-        observed.append(sum(reader.status_counts().values()))
+        observed.append(sum(reader.jobs.count_by_status().values()))
 
     def publish(events: Sequence[Event]) -> None:
-        observed.append(len(reader.events_since(0, 100)) == len(events))
+        observed.append(len(reader.events.since(0, 100)) == len(events))
 
     scheduler.engine._publish = publish
     request = Submission(command=["true"])

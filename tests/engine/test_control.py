@@ -324,7 +324,7 @@ def test_large_clear_takes_several_turns_and_serves_requests(
     clearing = begin_clear(scheduler, "flow/a")
     assert sum(scheduler.status(job) is Status.CANCELLED for job in jobs) == 3
     responses: list[Any] = []
-    scheduler.engine.turn([TurnRequest(lambda tx: tx.session.allocate_ids("job", 0), responses.append)])
+    scheduler.engine.turn([TurnRequest(lambda tx: tx.ids.allocate("job", 0), responses.append)])
     assert responses
     assert sum(scheduler.status(job) is Status.CANCELLED for job in jobs) == 6
     assert not clearing.completion.done()
@@ -414,7 +414,7 @@ def test_waiting_retry_is_cleared_and_its_chain_ends(scheduler: Scheduler) -> No
     after = scheduler.submit(after=[first])
     scheduler.end_run(first, code=1)
     assert scheduler.clear() == 2
-    last = scheduler.reader.last_of_chain(first)
+    last = scheduler.reader.chains.last_job(first)
     assert last is not None
     assert reasons(scheduler, last[0], after) == [CLEARED] * 2
 

@@ -71,7 +71,7 @@ def test_disabled_retention_is_never_due(scheduler: Scheduler) -> None:
 
 
 def test_last_run_in_the_future_is_ignored(scheduler: Scheduler) -> None:
-    scheduler.run_request(lambda tx: tx.session.set_meta("gc_last_daily_run", str(2**52)))
+    scheduler.run_request(lambda tx: tx.meta.set("gc_last_daily_run", str(2**52)))
     timer = daily_of(scheduler)
     scheduler.clock.advance(minutes=1)
     assert timer.time_until_due() == timedelta()

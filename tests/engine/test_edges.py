@@ -168,7 +168,7 @@ def test_end_of_unrelated_job_writes_nothing(unlimited_scheduler: Scheduler) -> 
     """Nothing is written for a job whose status and kind did not change."""
     first, other = unlimited_scheduler.submit(), unlimited_scheduler.submit()
     job = unlimited_scheduler.submit(after=[first])
-    before = unlimited_scheduler.reader.events_of_job(job)
+    before = unlimited_scheduler.reader.events.of_job(job)
     unlimited_scheduler.end_run(other)
     unlimited_scheduler.run_turns()
-    assert unlimited_scheduler.reader.events_of_job(JobId(job)) == before
+    assert unlimited_scheduler.reader.events.of_job(JobId(job)) == before

@@ -109,7 +109,7 @@ def test_backpressure_limits_follow_pool_sizes(fleet: Callable[..., Scheduler]) 
     """The soft limit is 4 for each slot and at least 8, the hard limit twice that. A deferred card stays unlocked."""
     scheduler = fleet(3, implement=3)
     jobs = [card(scheduler, f"{n}", parallelizable=True) for n in range(3 + 24)]
-    assert scheduler.reader.queue_depth().total == 24
+    assert scheduler.reader.queue.depth().total == 24
     assert isinstance(scheduler.try_submit(unique="late", flow="implement"), DeferredSubmit)
     scheduler.end_run(jobs[0])
     assert isinstance(scheduler.try_submit(unique="late", flow="implement"), AcceptedSubmit)
@@ -130,7 +130,7 @@ def test_card_is_free_after_five_retries(fleet: Callable[..., Scheduler]) -> Non
     last, delays = card(scheduler, "a"), list[float]()
     for _ in range(5):
         scheduler.end_run(last, 1)
-        tail = scheduler.reader.last_of_chain(last)
+        tail = scheduler.reader.chains.last_job(last)
         assert tail is not None
         last = tail[0]
         due = scheduler.job(last).not_before

@@ -411,7 +411,7 @@ def test_invalid_policies_and_cycles_are_refused_and_leave_no_trace(unlimited_sc
             unlimited_scheduler.submit_group({}, name=name)
     with pytest.raises(InvalidInput, match="cannot join another"):
         unlimited_scheduler.submit_group({"group": "g"})
-    assert unlimited_scheduler.reader.list_groups(limit=9, with_ended=True) == []
+    assert unlimited_scheduler.reader.groups.list_ids(limit=9, with_ended=True) == []
     assert unlimited_scheduler.submit_group({})[0] == 1
 
 
@@ -425,7 +425,7 @@ def test_deferred_or_duplicate_submit_creates_no_group(unlimited_scheduler: Sche
     unlimited_scheduler.submit()
     unlimited_scheduler.set_queue_limits(QueueLimit(hard=1))
     assert isinstance(unlimited_scheduler.try_submit_group({}, {}), DeferredSubmit)
-    assert unlimited_scheduler.reader.list_groups(limit=9, with_ended=True) == []
+    assert unlimited_scheduler.reader.groups.list_ids(limit=9, with_ended=True) == []
 
 
 def test_members_that_join_in_one_batch_run_in_order(unlimited_scheduler: Scheduler) -> None:
@@ -617,7 +617,7 @@ def test_ambiguous_name_is_refused(scheduler: Scheduler) -> None:
     ):
         scheduler.run_request(lambda tx: cancel(tx, "night", actor="me"))
     scheduler.end_run(scheduler.started_jobs()[0] if scheduler.started_jobs() else JobId(1))
-    assert scheduler.reader.find_group("night").id == second
+    assert scheduler.reader.groups.find("night").id == second
 
 
 def test_member_with_unreadable_record_fails_and_others_are_unaffected(

@@ -92,8 +92,8 @@ class GroupModel:
     # Steps.
 
     def step(self, action: str, number: int, request: Any, mode: str, policy: str) -> None:
-        running = self.scheduler.reader.running_jobs()
-        jobs, groups = sorted(self.statuses), self.scheduler.reader.list_groups(limit=99, with_ended=True)
+        running = self.scheduler.reader.jobs.running()
+        jobs, groups = sorted(self.statuses), self.scheduler.reader.groups.list_ids(limit=99, with_ended=True)
         job = jobs[number % len(jobs)] if jobs else None
         group = format_group_id(groups[number % len(groups)]) if groups else None
         with suppress(Conflict, InvalidInput):
@@ -142,7 +142,7 @@ class GroupModel:
             self.scheduler.run_request(lambda tx: close(tx, group, actor="me"))
         elif action == "cancel group":
             self.scheduler.run_request(lambda tx: cancel(tx, group, actor="me"))
-            for job in self.scheduler.reader.running_jobs() if after is None else ():
+            for job in self.scheduler.reader.jobs.running() if after is None else ():
                 if self.scheduler.job(job).stop_requested is not None:
                     self.scheduler.end_run(job, None, signal=15, ended_by="stop")
         else:

@@ -21,9 +21,9 @@ pytestmark = pytest.mark.both_databases
 
 def edit(scheduler: Scheduler, job: JobId, **changes: object) -> bool:
     def act(tx: Transaction) -> bool:
-        record = tx.session.job(job)
+        record = tx.jobs.find(job)
         assert record is not None
-        return tx.session.edit(record, changes, now=tx.now, actor="tester")
+        return tx.jobs.edit(record, changes, now=tx.now, actor="tester")
 
     return bool(scheduler.run_request(act))
 

@@ -68,7 +68,7 @@ def test_request_without_response_may_be_repeated(scheduler: Scheduler, run_sql:
 
 def test_response_is_rendered_at_the_end_of_the_turn(scheduler: Scheduler) -> None:
     def render(tx: Transaction, jobs: Sequence[JobId]) -> list[str]:
-        return [str(tx.session.jobs([job])[0].status) for job in jobs]
+        return [str(tx.jobs.find_all([job])[0].status) for job in jobs]
 
     assert scheduler.run_once("k", "a", submit_one, render) == "DISPATCHED"
     scheduler.end_run(JobId(1))

@@ -71,7 +71,7 @@ def test_mirror_continues_from_its_last_position(scheduler: Scheduler) -> None:
     scheduler.end_run(first)
     position = mirror_files(scheduler)
     scheduler.session.begin()
-    scheduler.session.set_meta(META_KEY, str(position))
+    scheduler.session.meta.set(META_KEY, str(position))
     scheduler.session.commit()
     outcome = scheduler.home / "jobs" / "1" / "outcome.json"
     outcome.unlink()
@@ -135,7 +135,7 @@ def test_flush_returns_the_last_event_written(scheduler: Scheduler) -> None:
         job = scheduler.submit()
         scheduler.end_run(job)
         scheduler.cancel(scheduler.submit(delay="1h"))
-        assert mirror.flush(30) == scheduler.reader.last_event_seq()
+        assert mirror.flush(30) == scheduler.reader.events.last_stored_seq()
         assert (scheduler.home / "jobs" / str(job) / "outcome.json").exists()
     mirror.stop()
 
@@ -150,5 +150,5 @@ def test_flush_does_not_count_events_that_could_not_be_written(
         patched.setattr(JobFileMirror, "_write", lambda _self, _job: 1 / 0)
         mirror.start()
         assert mirror.flush(0.3) == 0
-    assert mirror.flush(30) == scheduler.reader.last_event_seq()
+    assert mirror.flush(30) == scheduler.reader.events.last_stored_seq()
     mirror.stop()

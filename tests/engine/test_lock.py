@@ -159,9 +159,9 @@ def test_fronts_of_jobs_equal_fronts_of_their_keys(make_scheduler: Callable[...,
         scheduler.submit(locks=["queue:shared", "unused"], delay="1h"),
     ]
     keys = ["held", "shared", "queue", "unused"]
-    assert scheduler.reader.fronts_of(jobs) == scheduler.reader.fronts(keys)
-    assert scheduler.reader.fronts_of(jobs[1:2]) == scheduler.reader.fronts(["shared"])
-    assert scheduler.reader.fronts_of(jobs[4:])["unused"] == LockFront()
+    assert scheduler.reader.locks.fronts_of(jobs) == scheduler.reader.locks.fronts(keys)
+    assert scheduler.reader.locks.fronts_of(jobs[1:2]) == scheduler.reader.locks.fronts(["shared"])
+    assert scheduler.reader.locks.fronts_of(jobs[4:])["unused"] == LockFront()
 
 
 def test_job_that_joins_a_queue_while_another_leaves_gets_its_turn(unlimited_scheduler: Scheduler) -> None:

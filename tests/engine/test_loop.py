@@ -77,7 +77,7 @@ def test_requests_of_many_threads_are_all_answered(loop: EngineLoop, scheduler: 
     for thread in threads:
         thread.join(TIMEOUT_SECONDS)
     assert sorted(response.get().jobs[0] for response in responses) == list(range(1, 101))
-    assert sum(scheduler.reader.status_counts().values()) == 100
+    assert sum(scheduler.reader.jobs.count_by_status().values()) == 100
 
 
 def test_requests_that_wait_during_a_turn_share_the_next_commit(loop: EngineLoop, scheduler: Scheduler) -> None:

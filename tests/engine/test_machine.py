@@ -388,7 +388,7 @@ class Machine(RuleBasedStateMachine):
         if not hasattr(self, "scheduler"):
             return
         self.record_retries()
-        jobs = self.scheduler.reader.jobs(list(self.submitted))
+        jobs = self.scheduler.reader.jobs.find_all(list(self.submitted))
         statuses = {job.id: job.status for job in jobs}
         oracle = self.oracle()
         started = self.check_starts(statuses)
@@ -399,7 +399,7 @@ class Machine(RuleBasedStateMachine):
         self.check_rest(statuses)
 
     def oracle(self) -> Oracle:
-        statuses = {job.id: job.status for job in self.scheduler.reader.jobs(list(self.submitted))}
+        statuses = {job.id: job.status for job in self.scheduler.reader.jobs.find_all(list(self.submitted))}
         return Oracle(self.submitted, statuses, self.delays, self.limits, self.scheduler.clock.moment)
 
     def check_starts(self, statuses: dict[JobId, Status]) -> list[SubmittedJob]:

@@ -211,7 +211,9 @@ class Machine(RuleBasedStateMachine):
         return [*self.lines[1], *self.lines[0]]
 
     def jobs(self) -> list[Any]:
-        return self.scheduler.reader.jobs([JobId(job) for (job,) in self.run_sql("SELECT id FROM job ORDER BY id")])
+        return self.scheduler.reader.jobs.find_all(
+            [JobId(job) for (job,) in self.run_sql("SELECT id FROM job ORDER BY id")]
+        )
 
     def contenders(self) -> list[JobId]:
         """Return the jobs that only locks and pools hold, in their order."""

@@ -50,7 +50,7 @@ def test_lowered_limit_drains_and_kills_nothing(unlimited_scheduler: Scheduler) 
     for ended, running in ((0, 4), (1, 3), (2, 2)):
         if ended:
             unlimited_scheduler.end_run(jobs[ended - 1])
-        assert unlimited_scheduler.reader.pool_usage()[0] == {"global": running}
+        assert unlimited_scheduler.reader.queue.pool_usage()[0] == {"global": running}
         assert unlimited_scheduler.wait_detail(waiting) == f"waiting on pool global ({running}/2)"
     assert unlimited_scheduler.executor.stops == []
     unlimited_scheduler.end_run(jobs[2])
@@ -142,7 +142,7 @@ def test_weight_above_pool_size_is_refused_and_nothing_is_stored(unlimited_sched
     with pytest.raises(InvalidInput, match="needs 9 of resource/gpu, whose size is 4") as refused:
         unlimited_scheduler.submit(pools={"resource/gpu": 9})
     assert refused.value.path == ".jobs[0].pools"
-    assert unlimited_scheduler.reader.list_jobs(Status, limit=1) == []
+    assert unlimited_scheduler.reader.jobs.list_ids(Status, limit=1) == []
 
 
 @pytest.mark.parametrize("size", [0, -1])
@@ -233,7 +233,7 @@ def test_global_pool_accepts_weights(make_scheduler: Callable[..., Scheduler]) -
     scheduler = make_scheduler(**{"global": 3})
     jobs = [scheduler.submit(pools={"global": 2}) for _ in range(2)]
     assert scheduler.started_jobs() == jobs[:1]
-    assert scheduler.reader.pool_usage()[0] == {"global": 2}
+    assert scheduler.reader.queue.pool_usage()[0] == {"global": 2}
 
 
 @pytest.mark.parametrize("batch", [1, 3])

@@ -117,6 +117,9 @@ class PoolMachine(RuleBasedStateMachine):
     def end(self, n: int, code: int) -> None:
         job = self.running.pop(n % len(self.running))
         self.scheduler.end_run(job, code)
+        last = self.scheduler.reader.chains.last_job(job)
+        assert last is not None
+        self.queued[last[0]] = self.queued[job]  # a retry has the same place
 
     @precondition(lambda self: self.running)
     @rule(n=picks)
@@ -195,15 +198,20 @@ class PoolMachine(RuleBasedStateMachine):
     def check_passed(self, job: JobId, started: QueuedRequest) -> None:
         for waiting, lacking in self.first.items():
             if waiting != job and self.is_waiting(waiting) and self.queued[waiting].rank < started.rank:
-                assert not lacking & started.pool_demand.keys(), (
-                    f"{waiting} was passed by {job} in {lacking & started.pool_demand.keys()}"
-                )
+                passed = {name for name in lacking & started.pool_demand.keys() if self.lacked(waiting, name, started)}
+                assert not passed, f"{waiting} was passed by {job} in {passed}"
         for waiting in self.contending:
             other = self.queued[waiting]
             if waiting != job and self.is_waiting(waiting) and other.rank < started.rank:
                 assert not other.conflicting_keys(started), (
                     f"{waiting} waits for {other.conflicting_keys(started)} and was passed by {job}"
                 )
+
+    def lacked(self, waiting: JobId, name: str, started: QueuedRequest) -> bool:
+        """Return whether the waiting job lacked capacity in a pool just before the other job started."""
+        size = PoolSizes(self.sizes).size(name)
+        used = self.usage(name) - started.pool_demand[name]
+        return size is not None and used + self.queued[waiting].pool_demand[name] > size
 
     def usage(self, name: str) -> int:
         return sum(self.queued[job].pool_demand.get(name, 0) for job in self.running)
@@ -218,7 +226,7 @@ class PoolMachine(RuleBasedStateMachine):
     def remember(self) -> None:
         """Record the first jobs that do not fit, and the jobs in the queues of locks."""
         limits = PoolSizes(self.sizes)
-        jobs = {job.id: job for job in self.scheduler.reader.jobs(list(self.queued))}
+        jobs = {job.id: job for job in self.scheduler.reader.jobs.find_all(list(self.queued))}
         for job in self.running:
             assert jobs[job].status in STARTED
         waiting = sorted((job for job in jobs if jobs[job].status in WAITING), key=lambda job: self.queued[job].rank)

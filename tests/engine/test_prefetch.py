@@ -329,7 +329,7 @@ class DurabilityChecker(PrefetchExecutor):
             if isinstance(order, PrefetchOrder):
                 stored: dict[int, int] = dict(self._run_sql("SELECT run, job FROM prefetch"))
                 assert {start.run: start.job for start in order.starts}.items() <= stored.items()
-                waiting = [self._reader.job(start.job) for start in order.starts]
+                waiting = [self._reader.jobs.find(start.job) for start in order.starts]
                 assert {job.status for job in waiting if job is not None} == {Status.QUEUED}
                 self.checked += [start.job for start in order.starts]
         super().send(orders)
@@ -1006,7 +1006,7 @@ def test_blocker_is_reported_only_for_unresponsive_executor(scheduler: Scheduler
 def test_restored_store_has_no_offered_jobs(scheduler: Scheduler, executor: PrefetchExecutor) -> None:
     jobs = start_prefetch(scheduler, 3)
     scheduler.session.begin()
-    scheduler.session.clear_prefetch()  # as a restore does
+    scheduler.session.prefetch.clear()  # as a restore does
     scheduler.session.commit()
     scheduler.crash([RunReport(run=executor.offered[jobs[2]], pid=7, start_time=1)])
     assert scheduler.status(jobs[2]) is Status.QUEUED

@@ -21,7 +21,7 @@ from rota.executor.port import (
     StartFailure,
 )
 from rota.ids import JobId, RunId
-from rota.store.claim import OpenRun
+from rota.store.run import OpenRun
 
 pytestmark = pytest.mark.both_databases
 
@@ -202,7 +202,9 @@ def test_unknown_process_is_stopped_and_its_number_is_used(scheduler: Scheduler)
     for run in (stray, ended):
         scheduler.receive(ExitReport(run=run, at=0, code=0))
     assert scheduler.executor.acknowledged == [stray, ended]
-    assert [job.id for job in scheduler.reader.jobs([JobId(1), JobId(2)])] == [known], "no job was created for it"
+    assert [job.id for job in scheduler.reader.jobs.find_all([JobId(1), JobId(2)])] == [known], (
+        "no job was created for it"
+    )
     scheduler.receive(ExitReport(run=inventory[0].run, at=0, code=0))
     scheduler.submit()
     assert scheduler.executor.starts[-1].run == 72, "a message of the stray run can never be taken for a job's"
@@ -433,7 +435,7 @@ def test_repeated_crashes_lose_and_repeat_nothing(unlimited_scheduler: Scheduler
     for _ in range(6):
         open_runs = {
             job.run.id: job.id
-            for job in unlimited_scheduler.reader.jobs([root, *jobs])
+            for job in unlimited_scheduler.reader.jobs.find_all([root, *jobs])
             if job.run and not job.run.status
         }
         for run, job in list(open_runs.items())[:1]:

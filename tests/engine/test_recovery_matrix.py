@@ -15,7 +15,7 @@ from rota.core.status import Status
 from rota.engine.recovery import COUNT_NAMES
 from rota.executor.port import ExecutorMessage, ExitReport, RunInventory, RunReport, StartFailure
 from rota.ids import JobId, RunId
-from rota.store.session import Session
+from rota.store.job import Jobs
 
 pytestmark = pytest.mark.both_databases
 
@@ -231,14 +231,14 @@ def test_run_that_cannot_be_recovered_does_not_block_others(
     )
     for job in (bad, good):
         unlimited_scheduler.confirm_start(job)
-    finish = Session.finish
+    finish = Jobs.finish
 
-    def failing(self: Session, run: Any, *args: Any, **fields: Any) -> bool:
+    def failing(self: Jobs, run: Any, *args: Any, **fields: Any) -> bool:
         if run.job == bad:
             raise LookupError("unreadable")
         return finish(self, run, *args, **fields)
 
-    monkeypatch.setattr(Session, "finish", failing)
+    monkeypatch.setattr(Jobs, "finish", failing)
     restart(unlimited_scheduler, [])
     assert unlimited_scheduler.engine.recovery_counts == {"errors": 1, "running_jobs_recovered": 1}
     assert (unlimited_scheduler.status(bad), unlimited_scheduler.status(good)) == (Status.RUNNING, Status.FAILED)
@@ -255,7 +255,7 @@ def test_run_that_cannot_be_recovered_does_not_block_others(
 def test_report_is_kept_as_an_event(scheduler: Scheduler, job: JobId) -> None:
     scheduler.confirm_start(job, pid=7)
     restart(scheduler, [ALIVE])
-    kept = [event for _seq, event in scheduler.reader.events_since(0, 100) if event.kind == "scheduler.recovered"]
+    kept = [event for _seq, event in scheduler.reader.events.since(0, 100) if event.kind == "scheduler.recovered"]
     (event,) = kept
     expected = Event(kind="scheduler.recovered", at=event.at, cause="recovery", data={"running_jobs_adopted": 1})
     assert event == expected

@@ -50,7 +50,7 @@ def collector_of(scheduler: Scheduler, perform: Callable[[Any], Any] | None = No
         patches=scheduler.home / "patches",
         clock=scheduler.clock,
         run_in_turn=perform or scheduler.run_request,
-        flush_job_files=scheduler.reader.last_event_seq,
+        flush_job_files=scheduler.reader.events.last_stored_seq,
     )
 
 
@@ -93,7 +93,7 @@ def jobs_with_files(scheduler: Scheduler) -> list[int]:
 
 
 def jobs_with_rows(scheduler: Scheduler) -> list[int]:
-    return sorted(job for job in range(1, 100) if scheduler.reader.job(JobId(job)) is not None)
+    return sorted(job for job in range(1, 100) if scheduler.reader.jobs.find(JobId(job)) is not None)
 
 
 def test_old_jobs_are_removed_with_their_files_and_counted(
@@ -154,7 +154,7 @@ def test_old_chain_that_is_retried_is_kept(scheduler: Scheduler, collector: Rete
     scheduler.clock.advance(days=10)
 
     def retried(act: Any) -> Any:
-        if scheduler.reader.last_of_chain(job) == (job, Status.FAILED):
+        if scheduler.reader.chains.last_job(job) == (job, Status.FAILED):
             scheduler.run_request(lambda tx: retry(tx, format_job_id(job), actor="tester"))
         return scheduler.run_request(act)
 
@@ -540,7 +540,7 @@ def test_pending_response_and_its_reservation_expire_an_hour_after_its_end(
     """A repeated request gets the running reservation or its result. In the end both are removed."""
     reservation = scheduler.reserve("true")
     result = encode_pending(PendingResponse(reservation=reservation))
-    scheduler.run_request(lambda tx: tx.session.store_response("k", "d", result.status, result.body.decode(), tx.now))
+    scheduler.run_request(lambda tx: tx.responses.add("k", "d", result.status, result.body.decode(), tx.now))
     scheduler.clock.advance(hours=2)
     rows = collect(collector, ALL).rows
     assert (rows.idempotency_keys, rows.reservations) == (0, 0), "it still runs"
@@ -556,8 +556,8 @@ def test_pending_response_and_its_reservation_expire_an_hour_after_its_end(
 
 def test_key_stored_again_meanwhile_has_not_expired(scheduler: Scheduler) -> None:
     def remember(tx: Transaction) -> None:
-        tx.session.remove_responses(["k"])
-        tx.session.store_response("k", "d", 201, "{}", tx.now)
+        tx.responses.remove(["k"])
+        tx.responses.add("k", "d", 201, "{}", tx.now)
 
     scheduler.run_request(remember)
     scheduler.clock.advance(hours=2)
@@ -597,7 +597,7 @@ def test_active_job_keeps_producers_of_its_needs(
     scheduler.clock.advance(days=8)
     result = collect(collector)
     assert result.rows.jobs == 1
-    assert scheduler.reader.job(other) is None
+    assert scheduler.reader.jobs.find(other) is None
     assert scheduler.status(producer) is Status.COMPLETED
     scheduler.cancel(waiting)
     assert collect(collector).rows.jobs == 0, "it has ended and is kept, so its producers are kept"
@@ -614,7 +614,7 @@ def test_ended_job_keeps_only_the_last_producer(scheduler: Scheduler, collector:
     scheduler.clock.advance(days=8)
     submit_ended(scheduler, needs=["target_branch:main"])
     assert collect(collector).rows.jobs == 2
-    assert scheduler.reader.existing_jobs(producers) == {producers[-1]}
+    assert scheduler.reader.jobs.existing(producers) == {producers[-1]}
 
 
 def test_rewind_restores_files_from_a_collection(scheduler: Scheduler, collector: RetentionCollector) -> None:
@@ -643,7 +643,7 @@ def test_group_is_removed_with_its_last_member(scheduler: Scheduler, collector: 
     scheduler.clock.advance(days=8)
     assert collect(collector).rows.groups == 1
     assert jobs_with_rows(scheduler) == []
-    assert scheduler.reader.groups([group]) == []
+    assert scheduler.reader.groups.find_all([group]) == []
 
 
 def test_removed_members_stay_in_the_counts(
@@ -696,6 +696,6 @@ def test_fires_expire_except_the_last_and_schedules_keep_their_environment(
     assert run_sql("SELECT count(*) FROM job") == [(0,)]
     driver.run_command(enable)
     driver.advance_to("2026-02-05T00:00")
-    job = scheduler.reader.jobs([fire.job for fire in driver.list_fires() if fire.job is not None][-1:])[0]
-    assert scheduler.reader.environment_variables(job.spec.environment) == {"WHO": "me"}
+    job = scheduler.reader.jobs.find_all([fire.job for fire in driver.list_fires() if fire.job is not None][-1:])[0]
+    assert scheduler.reader.jobs.environment_variables(job.spec.environment) == {"WHO": "me"}
     assert driver.add_schedule("0 0 * * *", name="new").id == 3

@@ -20,7 +20,7 @@ from rota.ids import JobId
 
 
 def last(scheduler: Scheduler, job: JobId) -> JobId:
-    tail = scheduler.reader.last_of_chain(job)
+    tail = scheduler.reader.chains.last_job(job)
     assert tail is not None
     return tail[0]
 
@@ -553,7 +553,7 @@ def test_lessons_restart_does_not_recover_history(unlimited_scheduler: Scheduler
     assert (unlimited_scheduler.engine.recovery_counts, len(unlimited_scheduler.events)) == ({}, event_count)
     assert run_sql("SELECT id, status, permanently_failed, retried_as FROM job ORDER BY id") == before
     unlimited_scheduler.run_request(
-        lambda tx: None if not tx.session.unretried_failures() else pytest.fail("history is read")
+        lambda tx: None if not tx.chains.unretried_failures() else pytest.fail("history is read")
     )
 
 
@@ -643,13 +643,13 @@ def test_end_that_cannot_be_recorded_is_final_and_opens_no_breaker(
     unlimited_scheduler.engine.settings = unlimited_scheduler.settings
     job = unlimited_scheduler.submit(type="t", retries=3)
     unlimited_scheduler.confirm_start(job)
-    monkeypatch.setattr(unlimited_scheduler.session, "add_retry", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(unlimited_scheduler.session.chains, "retry", lambda *_, **__: 1 / 0)
     unlimited_scheduler.end_run(job, 1)
     assert unlimited_scheduler.status(job) is Status.FAILED
     assert unlimited_scheduler.job(job).permanently_failed
     assert (unlimited_scheduler.job(job).reason or "").startswith("scheduler data error: ")
     assert last(unlimited_scheduler, job) == job
-    assert unlimited_scheduler.reader.breakers() == []
+    assert unlimited_scheduler.reader.breakers.list_all() == []
 
 
 def _retried_predecessor(unlimited_scheduler: Scheduler) -> tuple[JobId, JobId]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -139,10 +140,10 @@ def test_permanent_failure_gets_its_retries_again(scheduler: Scheduler, run_sql:
     assert scheduler.status(job) is Status.FAILED, "only the last job of a chain is reset"
     scheduler.end_run(second, 1)
     check_store(run_sql)
-    third = scheduler.reader.last_of_chain(job)
+    third = scheduler.reader.chains.last_job(job)
     assert third == (JobId(3), Status.QUEUED)
     scheduler.crash()
-    assert scheduler.reader.last_of_chain(job) == third, "recovery finds no retry missing"
+    assert scheduler.reader.chains.last_job(job) == third, "recovery finds no retry missing"
     check_store(run_sql)
 
 
@@ -189,7 +190,7 @@ def test_rewind_keeps_a_delay_and_reports_dropped_backoff(scheduler: Scheduler) 
     root = scheduler.submit("build", retries=2)
     delayed = scheduler.submit(after=[f"job-{root}:finished"], delay="1h")
     scheduler.end_run(root, 1)
-    state = scheduler.session.last_of_chain(root)
+    state = scheduler.session.chains.last_job(root)
     assert state is not None
     retry = state[0]
     until = scheduler.job(retry).not_before
@@ -287,7 +288,7 @@ def test_late_end_of_earlier_run_changes_nothing(scheduler: Scheduler) -> None:
     scheduler.receive(ExitReport(run=old, at=at, code=1), StartFailure(run=old, error="late"))
     assert scheduler.status(job) is Status.RUNNING
     scheduler.end_run(job)
-    assert [(run.id, run.status) for run in scheduler.reader.runs_of(job)] == [
+    assert [(run.id, run.status) for run in scheduler.reader.runs.of_job(job)] == [
         (scheduler.find_run(job), Status.COMPLETED),
         (old, Status.COMPLETED),
     ]
@@ -388,24 +389,24 @@ def test_custom_artifacts_of_the_rewind_set_are_withdrawn(scheduler: Scheduler) 
     scheduler.confirm_start(producer)
 
     def put(tx: Transaction) -> None:
-        number = tx.session.artifact_id(artifact, "/repo/.git")
-        tx.session.add_product(producer, number, sequence=None)
-        tx.session.put_artifact(number, "42", producer, tx.now)
-        tx.session.record_put(scheduler.find_run(producer), str(artifact))
+        number = tx.artifacts.id_of(artifact, "/repo/.git")
+        tx.artifacts.add_product(producer, number, sequence=None)
+        tx.artifacts.put(number, "42", producer, tx.now)
+        tx.artifacts.record_put(scheduler.find_run(producer), str(artifact))
 
     scheduler.run_request(put)
     scheduler.end_run(producer)
     consumer = scheduler.submit(needs=[str(artifact)])
     scheduler.end_run(consumer)
-    assert [record.artifact for record in scheduler.reader.list_put_artifacts()] == [str(artifact)]
+    assert [record.artifact for record in scheduler.reader.artifacts.list_put()] == [str(artifact)]
     scheduler.rewind(consumer)
-    assert [record.artifact for record in scheduler.reader.list_put_artifacts()] == [str(artifact)], (
+    assert [record.artifact for record in scheduler.reader.artifacts.list_put()] == [str(artifact)], (
         "its producer put it"
     )
     scheduler.end_run(consumer)
     scheduler.rewind(producer)
-    assert scheduler.reader.list_put_artifacts() == []
-    assert scheduler.reader.runs_of(producer)[-1].artifacts == (str(artifact),), "the audit row is kept"
+    assert scheduler.reader.artifacts.list_put() == []
+    assert scheduler.reader.runs.of_job(producer)[-1].artifacts == (str(artifact),), "the audit row is kept"
 
 
 @pytest.fixture
@@ -571,11 +572,10 @@ def test_large_rewind_set_takes_few_statements(scheduler: Scheduler, run_sql: Sq
 
     def act(tx: Transaction) -> Any:
         database = tx.session._db
-        tx.session._db = RecordingDatabase(database, statements)
-        try:
+        with pytest.MonkeyPatch.context() as patched:
+            for verb in ("rows", "run", "run_many", "buffer"):
+                patched.setattr(database, verb, partial(_record, statements, getattr(database, verb)))
             return rewind(tx, area, facts, actor="tester")
-        finally:
-            tx.session._db = database
 
     report = scheduler.run_request(act, render_reports)
     assert len(report.reset) == 1_501
@@ -585,17 +585,6 @@ def test_large_rewind_set_takes_few_statements(scheduler: Scheduler, run_sql: Sq
     check_store(run_sql)
 
 
-class RecordingDatabase:
-    """Database that records the names of its statements."""
-
-    def __init__(self, database: Any, statements: list[str]) -> None:
-        self._database, self._statements = database, statements
-
-    def __getattr__(self, name: str) -> Any:
-        call = getattr(self._database, name)
-
-        def record(statement: str, *args: Any, **values: Any) -> Any:
-            self._statements.append(statement)
-            return call(statement, *args, **values)
-
-        return record
+def _record(statements: list[str], call: Any, name: str, /, *args: Any, **values: Any) -> Any:
+    statements.append(name)
+    return call(name, *args, **values)

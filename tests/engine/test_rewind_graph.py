@@ -74,7 +74,7 @@ class GraphRun:
         return self.connection.execute(sql).fetchall()
 
     def jobs(self) -> dict[JobId, Job]:
-        return {job.id: job for job in self.scheduler.reader.jobs(list(self.nodes))}
+        return {job.id: job for job in self.scheduler.reader.jobs.find_all(list(self.nodes))}
 
     def run_jobs(self, part: int, members: set[JobId]) -> None:
         """End running jobs, the latest first, until none runs. Check that no member starts before the members that it

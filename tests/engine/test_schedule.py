@@ -27,6 +27,7 @@ from rota.core.template import TemplateBody
 from rota.errors import Conflict, InvalidInput, NotFound, ServiceUnavailable, StorageFull
 from rota.ids import JobId
 from rota.store.postgres.store import PostgresStore
+from rota.store.session import Session
 from rota.store.timestamp import to_micros
 from rota.view.schedule import list_schedules, summarize_schedules
 
@@ -736,7 +737,7 @@ def test_environment_is_stored_once_and_never_shown(driver: ScheduleDriver, run_
     assert "WHO" not in driver.find_schedule().body
     driver.advance_to("2026-01-01T01:00")
     stored = driver.scheduler.job(JobId(1)).spec.environment
-    assert driver.scheduler.reader.environment_variables(stored) == env
+    assert driver.scheduler.reader.jobs.environment_variables(stored) == env
 
 
 def test_many_due_schedules_fire_in_bounded_batches(
@@ -801,7 +802,8 @@ def test_kill_at_any_call_fires_exactly_once(driver: ScheduleDriver, run_sql: Sq
         calls += 1
         hour += 1
         driver.clock.moment = parse_utc("2026-01-01T00:00") + timedelta(hours=hour, seconds=5)
-        driver.scheduler.session._db = KillingDatabase(driver.scheduler.session._db, calls)
+        database: Any = KillingDatabase(driver.scheduler.session._db, calls)
+        driver.scheduler.session = driver.scheduler.engine._session = Session(database)
         try:
             driver.fire_due()
         except KilledError:
@@ -832,7 +834,7 @@ def test_three_years_with_crashes_fire_every_time_once(
     idle_driver.add_schedule("0 12 * * 1-5", tz="America/New_York", overlap="skip", name="noon")
     rounds = 0
     while True:
-        first = idle_driver.scheduler.reader.first_due_schedule()
+        first = idle_driver.scheduler.reader.schedules.first_due()
         assert first is not None
         if first[2] > end:
             break
@@ -854,8 +856,8 @@ def test_retry_of_scheduled_job_counts_as_active(driver: ScheduleDriver) -> None
     driver.advance_to("2026-01-01T01:00")
     driver.scheduler.end_run(JobId(1), 1)
     assert driver.scheduler.status(JobId(1)) is Status.FAILED
-    assert driver.scheduler.reader.chain_statuses([JobId(1)]) == {1: "QUEUED"}
-    assert [job.job for job in driver.scheduler.session.active_of_schedule(driver.find_schedule().id)] == [2]
+    assert driver.scheduler.reader.chains.statuses([JobId(1)]) == {1: "QUEUED"}
+    assert [job.job for job in driver.scheduler.session.schedules.active_jobs(driver.find_schedule().id)] == [2]
 
 
 def test_query_of_webhook_url_is_masked(driver: ScheduleDriver) -> None:

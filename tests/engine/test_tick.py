@@ -24,7 +24,7 @@ from rota.engine.transaction import TurnRequest
 from rota.errors import StorageFull
 from rota.executor.port import ConnectionLoss, RunInventory, RunReport, StartFailure
 from rota.ids import JobId, format_job_id
-from rota.store.snapshot import SnapshotRecords
+from rota.store.session import AnyReader
 from rota.view import job as view
 from rota.view.job import render_stored_jobs
 from rota.view.status import show_status
@@ -229,7 +229,7 @@ def test_failed_dry_run_raises_and_the_next_turn_continues(manual: Scheduler, mo
     def full(*_: Any) -> None:
         raise StorageFull("no room")
 
-    monkeypatch.setattr(manual.session, "dirty_jobs", full)
+    monkeypatch.setattr(manual.session.queue, "dirty_jobs", full)
     with pytest.raises(StorageFull):
         manual.dry_run_tick()
     monkeypatch.undo()
@@ -542,7 +542,7 @@ def test_view_plans_only_as_many_starts_as_it_shows(
     planned: list[int | None] = []
 
     def choose_all(
-        store: SnapshotRecords, limits: PoolSizes, batch: int | None, *, holds: Holds, has_dirty_jobs: bool
+        store: AnyReader, limits: PoolSizes, batch: int | None, *, holds: Holds, has_dirty_jobs: bool
     ) -> StartPlan:
         planned.append(batch)
         return dispatch.plan_tick(store, limits, batch, holds=holds, has_dirty_jobs=has_dirty_jobs)

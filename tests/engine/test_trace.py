@@ -56,9 +56,9 @@ def test_edit_keeps_the_trace_of_a_job_that_shared_its_spec(scheduler: Scheduler
 
 
 def _rename(scheduler: Scheduler, job: JobId) -> None:
-    record = scheduler.reader.job(job)
+    record = scheduler.reader.jobs.find(job)
     assert record is not None
-    assert scheduler.run_request(lambda tx: tx.session.edit(record, {"name": f"n{job}"}, now=tx.now, actor=None))
+    assert scheduler.run_request(lambda tx: tx.jobs.edit(record, {"name": f"n{job}"}, now=tx.now, actor=None))
 
 
 def test_different_traces_share_one_environment(make_scheduler: Any, run_sql: SqlRunner) -> None:

@@ -41,7 +41,7 @@ class OperationRunner:
             return [JobId(job) for (job,) in rows]
 
     def submit(self, key: str, after: list[JobId]) -> None:
-        before, depth = self.active(key), self.scheduler.reader.queue_depth().total
+        before, depth = self.active(key), self.scheduler.reader.queue.depth().total
         result = self.scheduler.try_submit(unique=key, after=[f"job-{job}:finished" for job in after], retries=1)
         match result:
             case DuplicateSubmit():
@@ -55,12 +55,12 @@ class OperationRunner:
                 assert self.active(key) == result.jobs
 
     def pick(self, number: int) -> JobId | None:
-        jobs = self.scheduler.reader.list_jobs(Status, limit=1000)
+        jobs = self.scheduler.reader.jobs.list_ids(Status, limit=1000)
         return sorted(jobs)[number % len(jobs)] if jobs else None
 
     def step(self, operation: str, number: int) -> None:
         job = self.pick(number)
-        running = self.scheduler.reader.running_jobs()
+        running = self.scheduler.reader.jobs.running()
         if operation in ("a", "b"):
             self.submit(operation, [])
         elif operation == "time":

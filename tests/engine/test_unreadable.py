@@ -28,10 +28,10 @@ pytestmark = pytest.mark.both_databases
 
 
 def statuses(scheduler: Scheduler) -> dict[int, str]:
-    ids = scheduler.reader.list_jobs(list(Status), limit=100)
+    ids = scheduler.reader.jobs.list_ids(list(Status), limit=100)
     return {
         int(shown.id[4:]): shown.status
-        for shown in render_jobs(scheduler.reader, scheduler.reader.jobs(ids), scheduler.view_context)
+        for shown in render_jobs(scheduler.reader, scheduler.reader.jobs.find_all(ids), scheduler.view_context)
     }
 
 
@@ -45,8 +45,8 @@ def test_ready_job_of_unknown_status_is_skipped(scheduler: Scheduler, damage: Da
     scheduler.end_run(later)
     assert scheduler.engine.errors == []
     assert statuses(scheduler) == {running: "COMPLETED", bad: "UNREADABLE", good: "COMPLETED", later: "COMPLETED"}
-    assert scheduler.reader.status_counts()[Status.UNREADABLE] == 1
-    assert bad in scheduler.reader.list_jobs(list(ACTIVE), limit=9)
+    assert scheduler.reader.jobs.count_by_status()[Status.UNREADABLE] == 1
+    assert bad in scheduler.reader.jobs.list_ids(list(ACTIVE), limit=9)
     message = "its status 'PARKED' is unknown"
     assert scheduler.show_job(bad).unreadable == message
     assert scheduler.explain_wait(bad)["text"] == f"job-{bad} is UNREADABLE: {message}; `rota cancel job-{bad}` ends it"
@@ -61,7 +61,7 @@ def test_last_ready_jobs_of_a_lane_are_claimed_without_the_one_of_unknown_status
     running = [scheduler.submit() for _ in range(2)]
     good, bad = (scheduler.submit() for _ in range(2))
     damage(f"UPDATE job SET status = 'PARKED' WHERE id = {bad}")
-    assert scheduler.session.standalone_jobs([good, bad]) == {good}, "it is not prefetched either"
+    assert scheduler.session.prefetch.standalone_jobs([good, bad]) == {good}, "it is not prefetched either"
     now = scheduler.clock.moment.timestamp()
     scheduler.receive(*(ExitReport(run=scheduler.find_run(job), at=now, code=0) for job in running))
     assert scheduler.started_jobs() == [*running, good]
@@ -101,7 +101,7 @@ def test_job_of_unknown_status_can_be_cancelled(scheduler: Scheduler, damage: Da
     assert record.finished_at is not None
     scheduler.end_run(holder)
     assert scheduler.started_jobs() == [holder, behind]
-    assert scheduler.reader.status_counts() == {Status.COMPLETED: 1, Status.CANCELLED: 1, Status.DISPATCHED: 1}
+    assert scheduler.reader.jobs.count_by_status() == {Status.COMPLETED: 1, Status.CANCELLED: 1, Status.DISPATCHED: 1}
 
 
 def test_end_of_run_replaces_unknown_status_of_its_job(unlimited_scheduler: Scheduler, damage: Damage) -> None:
@@ -346,7 +346,7 @@ def test_unreadable_group_is_shown_and_ends(unlimited_scheduler: Scheduler, dama
 def test_reservation_of_unknown_state_hides_no_other_and_can_be_cancelled(scheduler: Scheduler, damage: Damage) -> None:
     running, bad, good = scheduler.reserve("x"), scheduler.reserve("y"), scheduler.reserve("z")
     damage(f"UPDATE reservation SET state = 'odd' WHERE id = {bad}")
-    shown = {reservation.id: reservation for reservation in scheduler.reader.open_reservations()}
+    shown = {reservation.id: reservation for reservation in scheduler.reader.reservations.list_open()}
     assert set(shown) == {running, bad, good}
     assert (shown[bad].state, shown[bad].reason) == (ReservationState.WAITING, "its state 'odd' is unknown")
     run = scheduler.find_run(lock_owner(running))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +54,11 @@ def add(scheduler: Scheduler, url: str = URL, **fields: Any) -> Webhook:
 def deliveries(scheduler: Scheduler, **filters: Any) -> list[Delivery]:
     """Return the deliveries, the oldest first."""
     request = {"job": None, "webhook": None, "state": None, "before_id": 2**62, "limit": 100_000, **filters}
-    return scheduler.reader.deliveries(**request)[::-1]
+    return scheduler.reader.webhooks.list_deliveries(**request)[::-1]
 
 
 def payload(scheduler: Scheduler, delivery: Delivery) -> Any:
-    return json.loads(scheduler.reader.payload(delivery.id))
+    return json.loads(scheduler.reader.webhooks.payload(delivery.id))
 
 
 def sent_messages(scheduler: Scheduler, **filters: Any) -> list[tuple[str, str]]:
@@ -71,7 +72,7 @@ def record_answer(
     """Record one attempt with the answer of the receiver."""
     attempt = DeliveryAttempt(at=scheduler.clock.now(), duration=timedelta(milliseconds=3), status=status, error=error)
     scheduler.run_request(lambda tx: record_attempt(tx, DeliveryId(delivery), attempt))
-    record = scheduler.reader.delivery(DeliveryId(delivery))
+    record = scheduler.reader.webhooks.find_delivery(DeliveryId(delivery))
     assert record is not None
     return record
 
@@ -86,7 +87,7 @@ def fail_delivery(scheduler: Scheduler, delivery: int) -> None:
 
 
 def read_webhook(scheduler: Scheduler, number: int = 1) -> Webhook:
-    webhook = scheduler.reader.webhook(WebhookId(number))
+    webhook = scheduler.reader.webhooks.find(WebhookId(number))
     assert webhook is not None
     return webhook
 
@@ -158,7 +159,7 @@ def test_events_undone_by_a_refusal_send_no_message(scheduler: Scheduler) -> Non
     first, other = scheduler.submit(locks=["a"]), scheduler.submit()
 
     def refused(tx: Transaction) -> None:
-        tx.session.emit(Event(kind="job.cancelled", at=to_micros(tx.now), cause="cancel", job=other))
+        tx.events.emit(Event(kind="job.cancelled", at=to_micros(tx.now), cause="cancel", job=other))
         raise Conflict("no")
 
     with pytest.raises(Conflict):
@@ -173,21 +174,14 @@ def statements_of(scheduler: Scheduler, act: Any) -> list[str]:
     statements: list[str] = []
     database = scheduler.session._db
 
-    class RecordingDatabase:
-        def __getattr__(self, name: str) -> Any:
-            call = getattr(database, name)
+    def record(call: Any, name: str, /, *args: Any, **values: Any) -> Any:
+        statements.append(name)
+        return call(name, *args, **values)
 
-            def record(*args: Any, **values: Any) -> Any:
-                statements.extend(args[:1])
-                return call(*args, **values)
-
-            return record
-
-    scheduler.session._db = RecordingDatabase()
-    try:
+    with pytest.MonkeyPatch.context() as patched:
+        for verb in ("rows", "run", "run_many", "buffer"):
+            patched.setattr(database, verb, partial(record, getattr(database, verb)))
         act()
-    finally:
-        scheduler.session._db = database
     return statements
 
 
@@ -228,7 +222,7 @@ def test_many_ends_of_one_turn_take_few_statements(make_scheduler: Any) -> None:
 def assert_equals_the_api(scheduler: Scheduler, delivery: Delivery) -> Any:
     """Check that the message equals the API response byte for byte."""
     assert delivery.job is not None
-    message = msgspec.json.decode(scheduler.reader.payload(delivery.id), type=dict[str, msgspec.Raw])
+    message = msgspec.json.decode(scheduler.reader.webhooks.payload(delivery.id), type=dict[str, msgspec.Raw])
     data = msgspec.json.decode(message["data"], type=dict[str, msgspec.Raw])
     shown_job = scheduler.show_job(delivery.job)
     assert bytes(data["job"]) == encode(shown_job)
@@ -414,7 +408,7 @@ def test_urls_of_a_job_survive_retry_rewind_edit_and_restart(scheduler: Schedule
 def test_unusable_url_refuses_the_job(scheduler: Scheduler, fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         scheduler.submit(**fields)
-    assert scheduler.reader.status_counts() == {}
+    assert scheduler.reader.jobs.count_by_status() == {}
 
 
 def test_allowed_network_is_accepted(scheduler: Scheduler) -> None:
@@ -491,7 +485,7 @@ def test_endpoint_with_unreadable_events_hides_no_other(scheduler: Scheduler, da
     shown = view.list_webhooks(scheduler.reader, scheduler.clock.now()).webhooks
     assert [webhook.unreadable is None for webhook in shown] == [False, True]
     scheduler.run_request(lambda tx: command.remove_webhook(tx, bad.id, actor="tester"))
-    assert [webhook.id for webhook in scheduler.reader.webhooks()] == [good.id]
+    assert [webhook.id for webhook in scheduler.reader.webhooks.list_all()] == [good.id]
 
 
 def request_redelivery(scheduler: Scheduler, delivery: int = 1) -> None:
@@ -765,7 +759,7 @@ def add_messages(tx: Transaction, count: int) -> None:
         group=None,
         payload="{}",
     )
-    tx.session.add_deliveries([message] * count, tx.now)
+    tx.webhooks.add_deliveries([message] * count, tx.now)
 
 
 # Secrets.
@@ -903,7 +897,7 @@ def test_message_is_not_abandoned_within_a_day(scheduler: Scheduler) -> None:
 def test_unusable_endpoint_is_refused(scheduler: Scheduler, fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         add(scheduler, **fields)
-    assert scheduler.reader.webhooks() == []
+    assert scheduler.reader.webhooks.list_all() == []
     assert not any(event.kind.startswith("webhook.") for event in scheduler.events)
 
 

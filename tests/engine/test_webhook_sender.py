@@ -147,7 +147,7 @@ def test_message_is_delivered_signed_and_recorded(scheduler: Scheduler) -> None:
     ((url, headers, body),) = rig.post.requests
     (delivery,) = deliveries(scheduler)
     assert (url, headers["webhook-id"], delivery.attempts) == (A, delivery.message_id, 1)
-    assert scheduler.reader.payload(delivery.id).encode() == body
+    assert scheduler.reader.webhooks.payload(delivery.id).encode() == body
     assert headers["webhook-timestamp"] == str(int(scheduler.clock.now().timestamp()))
     assert headers["webhook-signature"].startswith("v1,")
     assert (

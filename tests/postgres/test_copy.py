@@ -80,7 +80,7 @@ def test_copy_is_complete_and_the_queue_continues(stores: tuple[Store, Store], t
         assert scheduler.session.raise_epoch() == 2
         scheduler.session.commit()
         assert scheduler.submit() == 6  # ids continue
-        assert scheduler.reader.events_since(last, 1)[0][0] == last + 1
+        assert scheduler.reader.events.since(last, 1)[0][0] == last + 1
         scheduler.drain()
 
 
@@ -89,12 +89,12 @@ def test_copied_store_reuses_no_ids(stores: tuple[Store, Store], tmp_path: Path)
     source, target = stores
     with closing(source.session()) as session:
         session.begin()
-        session.retire_ids("event", 500)
+        session.ids.retire("event", 500)
         session.commit()
     copy_store(source, target)
     with closing(Scheduler(target, tmp_path)) as scheduler:
         scheduler.submit()
-        assert scheduler.reader.events_since(0, 1)[0][0] == 501
+        assert scheduler.reader.events.since(0, 1)[0][0] == 501
 
 
 def test_non_empty_target_is_refused_and_unchanged(stores: tuple[Store, Store], tmp_path: Path) -> None:
@@ -171,4 +171,4 @@ def test_copy_replaces_nul_characters(postgres_store: PostgresStore, tmp_path: P
         session.commit()
     copy_store(source, postgres_store)
     with closing(postgres_store.session()) as session:
-        assert session.stored_response("a\ufffdb") == ("d", 201, "{}")
+        assert session.responses.find("a\ufffdb") == ("d", 201, "{}")

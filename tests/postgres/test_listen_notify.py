@@ -41,7 +41,7 @@ def notify(schema: Schema) -> None:
 def test_own_commits_are_not_notifications(session: Session) -> None:
     for n in range(3):
         session.begin()
-        session.set_meta("k", str(n))
+        session.meta.set("k", str(n))
         session.commit()
     assert not session.poll_notifications()
 

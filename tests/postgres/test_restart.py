@@ -83,11 +83,11 @@ def test_server_restart_under_load_loses_and_repeats_nothing(tmp_path: Path, mod
         assert load.refused  # requests arrived while the server was down
         for _ in range(10_000):
             load.turn(submits=0)
-            counts = scheduler.reader.status_counts()
+            counts = scheduler.reader.jobs.count_by_status()
             if set(counts) <= {Status.COMPLETED}:
                 break
         assert counts == {Status.COMPLETED: len(load.accepted)}  # refused submits left nothing
         assert len(set(load.accepted)) == len(load.accepted)
         assert Counter(scheduler.started_jobs()) == Counter(load.accepted)  # each job started exactly once
-        events = [event for _seq, event in scheduler.reader.events_since(0, 10**6)]
+        events = [event for _seq, event in scheduler.reader.events.since(0, 10**6)]
         assert Counter(event.job for event in events if event.kind == "job.completed") == Counter(load.accepted)

@@ -45,7 +45,7 @@ def test_newer_store_is_refused(postgres_server: Server) -> None:
     store = PostgresStore(url)
     with closing(store.session()) as session:
         session.begin()
-        session.set_meta("schema_version", "999")
+        session.meta.set("schema_version", "999")
         session.commit()
     with pytest.raises(StoreError, match="written by a newer version of Rota"):
         store.session()
@@ -74,13 +74,13 @@ def test_concurrent_opening_of_a_new_store_admits_one_scheduler(postgres_server:
         responses = list(pool.map(open_session, range(6)))
     opened = [response for response in responses if not isinstance(response, Conflict)]
     assert len(opened) == 1
-    assert opened[0].meta("schema_version") == str(len(load_migrations(str)))
+    assert opened[0].meta.get("schema_version") == str(len(load_migrations(str)))
     opened[0].close()
 
 
 def test_reader_of_missing_store_fails(postgres_server: Server) -> None:
     with closing(PostgresStore(postgres_server.url()).reader()) as reader, pytest.raises(StoreError):
-        reader.status_counts()
+        reader.jobs.count_by_status()
 
 
 def test_missing_server_makes_the_store_unavailable(tmp_path: Path) -> None:

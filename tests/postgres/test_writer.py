@@ -44,17 +44,17 @@ def end_session(schema: Schema, session: Session) -> None:
 
 def store_meta(session: Session, value: str) -> None:
     session.begin()
-    session.set_meta("k", value)
+    session.meta.set("k", value)
     session.commit()
 
 
 def violate_constraint(session: Session) -> None:
-    session.set_meta("other", "undone")
+    session.meta.set("other", "undone")
     session._db.run("add_edge", job=7, sequence=0, predecessor=1, chain=1, policy="success", state="open", implied=0)
 
 
 def violate_constraint_in_bulk(session: Session) -> None:
-    session.set_meta("other", "undone")
+    session.meta.set("other", "undone")
     edge = {"sequence": 0, "predecessor": 1, "chain": 1, "policy": "success", "state": "open", "implied": 0}
     session._db.run_many("add_edge", [{"job": n, **edge} for n in range(5)])
 
@@ -75,7 +75,7 @@ def test_second_scheduler_is_refused_and_holder_is_named(postgres_url: str) -> N
 def test_killed_scheduler_does_not_block_the_next(postgres_url: str) -> None:
     program = (
         "import sys; from rota.store.postgres.store import PostgresStore\n"
-        f"session = PostgresStore({postgres_url!r}).session(); session.begin(); session.set_meta('k', 'v')\n"
+        f"session = PostgresStore({postgres_url!r}).session(); session.begin(); session.meta.set('k', 'v')\n"
         "print('open', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
@@ -84,7 +84,7 @@ def test_killed_scheduler_does_not_block_the_next(postgres_url: str) -> None:
         os.kill(holder.pid, signal.SIGKILL)
         holder.wait()
     with closing(PostgresStore(postgres_url).session()) as session:
-        assert session.meta("k") is None
+        assert session.meta.get("k") is None
 
 
 def test_scheduler_with_an_old_epoch_stops(postgres_store: PostgresStore, postgres_schema: Schema) -> None:
@@ -140,7 +140,7 @@ def test_only_commits_with_changes_notify_listeners(postgres_store: PostgresStor
         session.commit()  # nothing changed
         store_meta(session, "a")
         session.begin()
-        session.set_meta("k", "b")
+        session.meta.set("k", "b")
         session.rollback()
         received = [notice.channel for notice in listener.notifies(timeout=0.3)]
         listener.execute("UNLISTEN *")
@@ -151,26 +151,26 @@ def test_integrity_error_undoes_only_its_savepoint(postgres_store: PostgresStore
     with closing(postgres_store.session()) as session:
         session.begin()
         with session.savepoint():
-            session.set_meta("k", "kept")
+            session.meta.set("k", "kept")
         for violate in (violate_constraint, violate_constraint_in_bulk):
             with pytest.raises(psycopg.IntegrityError), session.savepoint():
                 violate(session)
         with session.savepoint():
-            session.set_meta("last", "kept")
+            session.meta.set("last", "kept")
         session.commit()
-        assert (session.meta("k"), session.meta("other"), session.meta("last")) == ("kept", None, "kept")
+        assert (session.meta.get("k"), session.meta.get("other"), session.meta.get("last")) == ("kept", None, "kept")
 
 
 def test_commit_of_failed_transaction_is_refused(postgres_store: PostgresStore) -> None:
     with closing(postgres_store.session()) as session:
         session.begin()
-        session.set_meta("k", "v")
+        session.meta.set("k", "v")
         with pytest.raises(psycopg.IntegrityError):
             violate_constraint(session)
         with pytest.raises(StoreError):
             session.commit()
         session.rollback()
-        assert session.meta("k") is None
+        assert session.meta.get("k") is None
 
 
 def test_refused_request_undoes_only_itself(postgres_store: PostgresStore, tmp_path: Path) -> None:
@@ -178,17 +178,17 @@ def test_refused_request_undoes_only_itself(postgres_store: PostgresStore, tmp_p
         responses: list[Any] = []
 
         def refuse(tx: Any) -> None:
-            tx.session.set_meta("refused", "yes")
+            tx.meta.set("refused", "yes")
             raise InvalidInput("no")
 
         def keep(key: str) -> TurnRequest[Any]:
-            return TurnRequest(lambda tx: tx.session.set_meta(key, "yes"), responses.append)
+            return TurnRequest(lambda tx: tx.meta.set(key, "yes"), responses.append)
 
         scheduler.engine.turn(
             [keep("a"), TurnRequest(refuse, responses.append), TurnRequest(lambda _: None, responses.append), keep("b")]
         )
         assert [type(response) for response in responses] == [type(None), InvalidInput, type(None), type(None)]
-        assert [scheduler.reader.meta(key) for key in ("a", "refused", "b")] == ["yes", None, "yes"]
+        assert [scheduler.reader.meta.get(key) for key in ("a", "refused", "b")] == ["yes", None, "yes"]
 
 
 @pytest.mark.parametrize(
@@ -222,22 +222,22 @@ def test_connection_lost_between_turns_is_reopened(postgres_store: PostgresStore
         for client in (session, reader):
             end_session(postgres_schema, client)  # type: ignore[arg-type]
         store_meta(session, "b")
-        assert reader.meta("k") == "b"
+        assert reader.meta.get("k") == "b"
         end_session(postgres_schema, reader)  # type: ignore[arg-type]
         with reader.read_transaction():
-            assert reader.meta("k") == "b"
+            assert reader.meta.get("k") == "b"
 
 
 def test_connection_lost_within_a_turn_undoes_it(postgres_store: PostgresStore, postgres_schema: Schema) -> None:
     with closing(postgres_store.session()) as session:
         session.begin()
-        session.set_meta("k", "lost")
+        session.meta.set("k", "lost")
         end_session(postgres_schema, session)
         with pytest.raises(StoreError), session.savepoint():
-            session.set_meta("k", "lost too")
+            session.meta.set("k", "lost too")
         session.rollback()
         store_meta(session, "after")
-        assert session.meta("k") == "after"
+        assert session.meta.get("k") == "after"
 
 
 def test_reconnect_wakes_every_waiting_job(
@@ -291,7 +291,7 @@ def test_claims_with_lost_commit_response_start_once(proxy: Proxy, postgres_url:
         assert scheduler.status(kept) is Status.DISPATCHED
         scheduler.run_turns()
         assert scheduler.status(kept) is Status.COMPLETED
-        assert sum(scheduler.reader.status_counts().values()) == 1
+        assert sum(scheduler.reader.jobs.count_by_status().values()) == 1
 
 
 def test_scheduler_stops_if_commit_outcome_stays_unknown(
@@ -300,7 +300,7 @@ def test_scheduler_stops_if_commit_outcome_stays_unknown(
     session = PostgresStore(proxy.url(postgres_url), reconnect_timeout=0.3).session()
     proxy.loss = "not sent"
     session.begin()
-    session.set_meta("k", "v")
+    session.meta.set("k", "v")
     proxy.refuse()
     with pytest.raises(UnknownOutcomeError, match="is not known"):
         session.commit()
@@ -319,12 +319,12 @@ def test_commit_in_progress_is_awaited(tmp_path: Path) -> None:
                 admin.execute("ALTER SYSTEM SET synchronous_standby_names = 'missing'")
                 admin.execute("SELECT pg_reload_conf(), pg_sleep(0.3)")
                 session.begin()
-                session.set_meta("k", "after")
+                session.meta.set("k", "after")
                 proxy.loss = "not awaited"
                 proxy.wait = lambda: eventually(
                     lambda: admin.execute(_WAITING_COMMITS).fetchone(), description="the commit to wait"
                 )
                 session.commit()
-                assert session.meta("k") == "after"
+                assert session.meta.get("k") == "after"
                 admin.execute("ALTER SYSTEM RESET synchronous_standby_names")
                 admin.execute("SELECT pg_reload_conf()")

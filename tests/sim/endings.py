@@ -75,7 +75,7 @@ class EndChecker:
         """After the clear, no job of the scope that was waiting before is waiting."""
         last = max(self._sim.job_ids(), default=JobId(0))
         self._clears.append((scope, last))
-        waiting = {job.id for job in self._sim.reader.jobs(self._sim.waiting_jobs()) if scope in _scopes(job)}
+        waiting = {job.id for job in self._sim.reader.jobs.find_all(self._sim.waiting_jobs()) if scope in _scopes(job)}
         yield
         remaining = waiting & set(self._sim.waiting_jobs())
         assert not remaining, f"{remaining} are waiting after {scope} was cleared"
@@ -226,7 +226,7 @@ class EndChecker:
         has_retry = self._run_sql(f"SELECT 1 FROM job WHERE retry_of = {failed.id}")
         if self._policy_of(group) == "continue" or has_retry:
             return
-        for member in self._sim.reader.jobs(self._sim.waiting_jobs()):
+        for member in self._sim.reader.jobs.find_all(self._sim.waiting_jobs()):
             if member.group == group and not member.retries and not _is_exempt(member, failed.chain):
                 raise AssertionError(
                     f"{format_job_id(member.id)} is waiting after {format_job_id(failed.id)} of its group failed"

@@ -134,7 +134,7 @@ class Judge:
     def at_commit(self) -> None:
         """Check the commit, and keep a failure for `check`: the engine would handle it as an error of the turn."""
         try:
-            new = list(self._sim.reader.events_since(self._last_committed, 100_000))
+            new = list(self._sim.reader.events.since(self._last_committed, 100_000))
             self._last_committed = new[-1][0] if new else self._last_committed
             events = [event for _, event in new]
             self._start_order.at_commit(events)
@@ -150,7 +150,7 @@ class Judge:
     def _party(self, owner: JobId) -> Party:
         if owner > 0:
             return party_of_job(self._sim.job(owner))
-        reservation = self._sim.reader.reservation(ReservationId(-owner))
+        reservation = self._sim.reader.reservations.find(ReservationId(-owner))
         assert reservation is not None
         return party_of_reservation(reservation)
 
@@ -160,7 +160,7 @@ class Judge:
     def begin(self) -> None:
         self.new = []
         self._was_held = self._sim.engine.hold_text is not None
-        reservations = self._sim.reader.open_reservations()
+        reservations = self._sim.reader.reservations.list_open()
         self._waiting_before = {
             lock_owner(reservation.id) for reservation in reservations if reservation.state is ReservationState.WAITING
         }
@@ -186,7 +186,7 @@ class Judge:
 
     def _replay_events(self) -> None:
         """Replay the new events in order."""
-        new = list(self._sim.reader.events_since(self._last_checked, 100_000))
+        new = list(self._sim.reader.events.since(self._last_checked, 100_000))
         for n, (seq, event) in enumerate(new):
             self._last_checked = seq
             if event.cause == "prefetch":
@@ -217,7 +217,7 @@ class Judge:
             case "job.dispatched" if job is not None:
                 self._check_start(party_of_job(self._sim.job(job)))
             case "reservation.started" if reservation is not None:
-                record = self._sim.reader.reservation(reservation)
+                record = self._sim.reader.reservations.find(reservation)
                 assert record is not None
                 self._check_start(party_of_reservation(record))
             case kind if kind in _END_EVENTS:
@@ -290,7 +290,10 @@ class Judge:
     # Checks of an idle scheduler.
 
     def _check_idle_state(self) -> None:
-        jobs, reservations = self._sim.reader.jobs(self._sim.job_ids()), self._sim.reader.open_reservations()
+        jobs, reservations = (
+            self._sim.reader.jobs.find_all(self._sim.job_ids()),
+            self._sim.reader.reservations.list_open(),
+        )
         paused = self.paused | ({"global"} if self._sim.engine.hold_text is not None else set())
         referee = Referee(
             jobs, reservations, self._sim.sizes, paused, self._sim.clock.now(), self._external_facts.find_gate
@@ -331,7 +334,7 @@ class Judge:
             assert topics is None or list(wait.topics) == topics, (reservation.owner, wait, topics)
 
     def _has_command(self, owner: JobId) -> bool:
-        reservation = self._sim.reader.reservation(ReservationId(-owner))
+        reservation = self._sim.reader.reservations.find(ReservationId(-owner))
         return reservation is not None and reservation.command is not None
 
     def _check_jobs(self, referee: Referee, jobs: dict[JobId, Job]) -> None:
@@ -374,7 +377,7 @@ class Judge:
                 return ["pause"] if self.paused & {"global", *party.scopes} else ["hold_file"]
 
     def _has_open_breaker(self) -> bool:
-        return bool(self._sim.reader.breakers())
+        return bool(self._sim.reader.breakers.list_all())
 
     def _check_tick_explanations(self, waits: dict[JobId, WaitReason | None]) -> None:
         """The explanation of a job says that it starts with the next tick if and only if it does."""

@@ -74,14 +74,16 @@ class StartOrderChecker:
         """Return whether the referee cannot decide: a half-open breaker lets one job through, and a clear in progress
         cancels jobs over several turns."""
         clearing = self._run_sql("SELECT 1 FROM meta WHERE key = 'clear_operations' AND value NOT IN ('', '[]')")
-        return bool(self._sim.reader.breakers() or self._sim.engine.clear_operations or clearing)
+        return bool(self._sim.reader.breakers.list_all() or self._sim.engine.clear_operations or clearing)
 
     def _make_referee(self) -> Referee:
         paused = {scope for (scope,) in self._run_sql("SELECT scope FROM pause")}
         if self._is_held:
             paused.add("global")
-        jobs = [self._job_before(job) for job in self._sim.reader.jobs(self._sim.job_ids())]
-        reservations = [self._reservation_before(reservation) for reservation in self._sim.reader.open_reservations()]
+        jobs = [self._job_before(job) for job in self._sim.reader.jobs.find_all(self._sim.job_ids())]
+        reservations = [
+            self._reservation_before(reservation) for reservation in self._sim.reader.reservations.list_open()
+        ]
         self._undecided &= {job.id for job in jobs if _needs_facts(job)}
         return Referee(jobs, reservations, self._sizes, paused, self._now, self._find_wait, self._undecided)
 

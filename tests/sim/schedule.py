@@ -121,7 +121,10 @@ def _parse_micros(moment: str) -> int:
 class ScheduleSteps(TemplateSteps):
     def choose_schedule(self, rng: random.Random) -> str:
         """Return the name of an existing schedule. Create one if there is none."""
-        names, name = [schedule.name for schedule in self.reader.schedules(after=0, limit=9)], rng.choice(NAMES)
+        names, name = (
+            [schedule.name for schedule in self.reader.schedules.list_all(after=0, limit=9)],
+            rng.choice(NAMES),
+        )
         if not names:
             self.add_schedule(name, rng)
         return rng.choice(names or [name])

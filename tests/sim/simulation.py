@@ -262,7 +262,7 @@ class Simulation(ScheduleSteps, WebhookSteps):
         return [JobId(job) for (job,) in self.judge.run_sql("SELECT id FROM job ORDER BY id")]
 
     def waiting_jobs(self) -> list[JobId]:
-        return [job.id for job in self.reader.jobs(self.job_ids()) if job.status in WAITING]
+        return [job.id for job in self.reader.jobs.find_all(self.job_ids()) if job.status in WAITING]
 
     def choose_job(self, jobs: Sequence[JobId], rng: random.Random) -> JobId:
         if not jobs:
@@ -271,7 +271,7 @@ class Simulation(ScheduleSteps, WebhookSteps):
 
     def choose_group(self, rng: random.Random, *, with_ended: bool = False) -> str:
         """Return the id of an existing group. Create an open one if there is none."""
-        groups = self.reader.list_groups(limit=99, with_ended=with_ended)
+        groups = self.reader.groups.list_ids(limit=99, with_ended=with_ended)
         if not groups:
             request = msgspec.convert({"mode": rng.choice(("parallel", "sequential"))}, GroupRequest)
             groups = [self.run_request(lambda tx: group.create_group(tx, request, actor="tester"))]
@@ -363,7 +363,7 @@ class Simulation(ScheduleSteps, WebhookSteps):
 
     def do_finish_reservation(self, rng: random.Random) -> None:
         """Release or withdraw a reservation. Create one without a command if there is none."""
-        reservations = [reservation.id for reservation in self.reader.open_reservations()] or [
+        reservations = [reservation.id for reservation in self.reader.reservations.list_open()] or [
             self.reserve(**self.random_demand(rng))
         ]
         reservation = reservations[rng.randrange(len(reservations))]
@@ -374,7 +374,7 @@ class Simulation(ScheduleSteps, WebhookSteps):
         statuses = rng.choice(
             (TERMINAL, ACTIVE, ACTIVE, frozenset({Status.DISPATCHED}), frozenset({Status.DISPATCHED}))
         )
-        candidates = [job.id for job in self.reader.jobs(self.job_ids()) if job.status in statuses]
+        candidates = [job.id for job in self.reader.jobs.find_all(self.job_ids()) if job.status in statuses]
         job = self.choose_job(candidates or self.job_ids(), rng)
         with self.judge.ends.expecting_cancel([self.job(job).chain]):
             self.cancel(job)
@@ -444,7 +444,7 @@ class Simulation(ScheduleSteps, WebhookSteps):
             for _ in range(rng.choice((1, 3))):
                 with suppress(*REFUSED):
                     self.judge.submits.record_response(self.try_submit(), {})
-            assert damaged in self.reader.list_jobs(list(ACTIVE), limit=10_000)
+            assert damaged in self.reader.jobs.list_ids(list(ACTIVE), limit=10_000)
             assert "PARKED" in str(self.show_job(damaged).unreadable)
             assert self.engine.store_error is None, self.engine.store_error
             with self.judge.ends.expecting_cancel([self.job(damaged).chain]):
@@ -590,7 +590,7 @@ class Simulation(ScheduleSteps, WebhookSteps):
         due_times = [self.supervisor.next_end, self.connection.next_due, engine.next_deadline]
         if engine.next_due is not None:
             due_times.append(now + (engine.next_due - self.clock.now()).total_seconds())
-        first = self.reader.first_due_schedule()
+        first = self.reader.schedules.first_due()
         if first is not None:
             due_times.append(now + (first[2] - self.clock.now()).total_seconds())
         return min((at for at in due_times if at is not None), default=now + 1e9)
@@ -621,7 +621,7 @@ class Simulation(ScheduleSteps, WebhookSteps):
                 self.probe.values[fact] = True
             self.probe.values[MAIN] = OIDS[round_ % 2]
             self.process_external_changes()
-            for reservation in self.reader.open_reservations():
+            for reservation in self.reader.reservations.list_open():
                 if reservation.command is None and reservation.state is ReservationState.RUNNING:
                     self.release(reservation.id)
             self.pass_time(1000)
@@ -629,12 +629,12 @@ class Simulation(ScheduleSteps, WebhookSteps):
             self.judge.check()
             if (
                 not self.waiting_jobs()
-                and not self.reader.open_reservations()
+                and not self.reader.reservations.list_open()
                 and not self.supervisor.running_children()
             ):
                 break
         stuck = {format_job_id(job): self.wait_detail(job) for job in self.waiting_jobs()}
-        assert (stuck, self.reader.open_reservations(), self.supervisor.running_children()) == ({}, [], [])
+        assert (stuck, self.reader.reservations.list_open(), self.supervisor.running_children()) == ({}, [], [])
 
     def close(self) -> None:
         self._monkeypatch.undo()

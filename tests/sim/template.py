@@ -126,7 +126,7 @@ class TemplateSteps(Scheduler):
 
     def choose_template(self, rng: random.Random) -> str:
         """Return the name of an existing template. Create one if there is none."""
-        names, name = sorted(self.reader.template_names()), rng.choice(NAMES)
+        names, name = sorted(self.reader.templates.names()), rng.choice(NAMES)
         if not names:
             self.add_template(name, rng)
         return rng.choice(names or [name])

@@ -73,7 +73,7 @@ class DeliveryChecker:
 
 class WebhookSteps(Scheduler):
     def do_webhook(self, rng: random.Random) -> None:
-        existing = self.reader.webhooks()
+        existing = self.reader.webhooks.list_all()
         action = rng.choice(("add", "add", "remove", "enable", "disable"))
         if action == "add" or not existing:
             url, events = f"http://127.0.0.1:9/{rng.choice('ab')}", rng.choice(EVENTS)
@@ -88,7 +88,9 @@ class WebhookSteps(Scheduler):
     def do_attempt_deliveries(self, rng: random.Random) -> None:
         """Attempt a few pending deliveries, or send finished ones again."""
         for _ in range(rng.choice((1, 3, 9))):
-            deliveries = self.reader.deliveries(job=None, webhook=None, state=None, before_id=2**62, limit=50)
+            deliveries = self.reader.webhooks.list_deliveries(
+                job=None, webhook=None, state=None, before_id=2**62, limit=50
+            )
             if not deliveries:
                 raise Conflict("there is no delivery")
             delivery = rng.choice(deliveries)

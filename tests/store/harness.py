@@ -18,10 +18,11 @@ from rota.core.run import RunResult
 from rota.core.status import Status
 from rota.core.tick import Placement, can_skip_evaluation, evaluate, plan
 from rota.ids import JobId
-from rota.store.claim import Dispatch, OpenRun
+from rota.store.job import NewJob
 from rota.store.port import Store
+from rota.store.queue import Dispatch
+from rota.store.run import OpenRun
 from rota.store.session import Session
-from rota.store.submit import NewJob
 from store.invariants import check_store
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -40,8 +41,8 @@ def add_job(
     spec: Spec | None = None,
     now: datetime = NOW,
 ) -> JobId:
-    (job,) = session.allocate_job_ids(1)
-    chains = session.chain_states([predecessor for predecessor, _ in after])
+    (job,) = session.ids.allocate_jobs(1)
+    chains = session.chains.states([predecessor for predecessor, _ in after])
     edges = tuple(
         (
             Edge(predecessor=predecessor, chain=chains[predecessor].chain, policy=policy),
@@ -52,7 +53,8 @@ def add_job(
     job_locks = tuple(sorted(_lock(lock) for lock in locks))
     new = NewJob(
         id=job,
-        spec=spec or Spec(command=("true",), cwd="/", environment=session.environment_id({"A": "1"}), locks=job_locks),
+        spec=spec
+        or Spec(command=("true",), cwd="/", environment=session.jobs.environment_id({"A": "1"}), locks=job_locks),
         priority=priority,
         not_before=not_before,
         edges=edges,
@@ -61,28 +63,28 @@ def add_job(
             unmet=sum(state != "met" for _, state in edges), not_before=not_before, locks=job_locks
         ),
     )
-    session.add_jobs([new], now, "tester")
+    session.jobs.add([new], now, "tester")
     return job
 
 
 def evaluate_all(session: Session, now: datetime = NOW) -> list[Placement]:
-    session.wake_due(now)
-    jobs = session.dirty_jobs(500)[0]
+    session.queue.wake_due(now)
+    jobs = session.queue.dirty_jobs(500)[0]
     keys = [lock.key for job in jobs for lock in job.locks]
     context = GateContext(
         now=now,
-        pauses=session.pauses(holds=NO_HOLDS),
-        locks=LockBoard(session.fronts(keys)),
+        pauses=session.pauses.state(holds=NO_HOLDS),
+        locks=LockBoard(session.locks.fronts(keys)),
         pools=PoolBoard(PoolSizes({}), {}),
     )
     placements = evaluate(jobs, context)
-    session.store_placements(placements, now, "tick")
+    session.queue.place(placements, now, "tick")
     return placements
 
 
 def claim_all(session: Session, limits: Mapping[str, int] | None = None, now: datetime = NOW) -> list[Dispatch]:
-    start_plan = plan(session.snapshot(PoolSizes(limits or {}), None, holds=NO_HOLDS))
-    return session.claim(start_plan.claims, "local", now, "tick")
+    start_plan = plan(session.queue.snapshot(PoolSizes(limits or {}), None, holds=NO_HOLDS))
+    return session.queue.claim(start_plan.claims, "local", now, "tick")
 
 
 def _lock(text: str) -> Lock:
@@ -140,23 +142,23 @@ class StoreHarness:
             return sorted(dispatch.job for dispatch in claim_all(session, limits))
 
     def run_of(self, job: JobId) -> OpenRun:
-        run = self.session.open_run_of(job)
+        run = self.session.runs.find_open_of(job)
         assert run is not None
         return run
 
     def confirm(self, job: JobId, pid: int = 4242) -> None:
         with self.transaction() as session:
-            session.confirm_start(self.run_of(job), pid, 7, NOW, "executor")
+            session.runs.confirm_start(self.run_of(job), pid, 7, NOW, "executor")
 
     def finish(self, job: JobId, end: RunResult = COMPLETED_RESULT) -> None:
         with self.transaction() as session:
             run = self.run_of(job)
-            assert session.finish(run, end, finished_at=NOW, now=NOW, cause="executor")
+            assert session.jobs.finish(run, end, finished_at=NOW, now=NOW, cause="executor")
             met = [policy for policy in DependencyPolicy if edge_state(policy, end.status) == "met"]
-            session.resolve_dependents(run.chain, met)
+            session.edges.resolve(run.chain, met)
 
     def status(self, job: JobId) -> Status:
-        record = self.reader.job(job)
+        record = self.reader.jobs.find(job)
         assert record is not None
         return record.status
 
@@ -168,4 +170,4 @@ class StoreHarness:
 
     def event_kinds(self, job: JobId) -> list[str]:
         """Return the kinds of the job's events, in order."""
-        return [event.kind for _seq, event in self.reader.events_of_job(job)]
+        return [event.kind for _seq, event in self.reader.events.of_job(job)]

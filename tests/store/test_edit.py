@@ -25,14 +25,14 @@ CHANGES: dict[str, Any] = {
 
 
 def read_job(harness: StoreHarness, number: int) -> Job:
-    record = harness.reader.job(JobId(number))
+    record = harness.reader.jobs.find(JobId(number))
     assert record is not None
     return record
 
 
 def edit_job(harness: StoreHarness, job: Job, **changes: Any) -> bool:
     with harness.transaction() as session:
-        return session.edit(job, changes, now=NOW, actor="ann")
+        return session.jobs.edit(job, changes, now=NOW, actor="ann")
 
 
 def test_edited_job_runs_with_its_new_spec(harness: StoreHarness) -> None:
@@ -53,7 +53,7 @@ def test_edit_of_a_retry_detaches_its_spec(harness: StoreHarness) -> None:
     harness.claim()
     harness.finish(JobId(1))
     with harness.transaction() as session:
-        session.add_retry(JobId(1), retries=0, not_before=None, now=NOW, cause="retry")
+        session.chains.retry(JobId(1), retries=0, not_before=None, now=NOW, cause="retry")
     first = read_job(harness, 1).spec
     for name in ("other", "another"):
         assert edit_job(harness, read_job(harness, 2), name=name, params={"for": name})
@@ -91,7 +91,7 @@ def test_inv_001_requeued_job_can_be_edited(harness: StoreHarness) -> None:
     harness.add()
     harness.claim()
     with harness.transaction() as session:
-        session.requeue(
+        session.runs.requeue(
             harness.run_of(JobId(1)), dispatch_failures=1, error="no", not_before=None, now=NOW, cause="executor"
         )
     assert edit_job(harness, read_job(harness, 1), params={"key": "new_value"})
@@ -100,7 +100,9 @@ def test_inv_001_requeued_job_can_be_edited(harness: StoreHarness) -> None:
 def test_edit_after_end_is_refused(harness: StoreHarness) -> None:
     harness.add()
     with harness.transaction() as session:
-        session.end_waiting(JobId(1), Status.CANCELLED, exit_code=143, reason="no", now=NOW, cause="cancel", actor=None)
+        session.jobs.end_waiting(
+            JobId(1), Status.CANCELLED, exit_code=143, reason="no", now=NOW, cause="cancel", actor=None
+        )
     with pytest.raises(Conflict, match="Cannot modify name after its end"):
         edit_job(harness, read_job(harness, 1), name="other")
 
@@ -109,7 +111,9 @@ def test_stale_edit_after_end_changes_nothing(harness: StoreHarness) -> None:
     harness.add()
     stale = read_job(harness, 1)
     with harness.transaction() as session:
-        session.end_waiting(JobId(1), Status.CANCELLED, exit_code=143, reason="no", now=NOW, cause="cancel", actor=None)
+        session.jobs.end_waiting(
+            JobId(1), Status.CANCELLED, exit_code=143, reason="no", now=NOW, cause="cancel", actor=None
+        )
     for change in ({"name": "other"}, {"priority": 3}, {"not_before": NOW}):
         assert not edit_job(harness, stale, **change)
     assert harness.events == []
@@ -142,12 +146,12 @@ def test_inv_001_edit_of_rewound_retry_detaches_its_spec(harness: StoreHarness) 
     harness.claim()
     harness.finish(JobId(1), FAILED_RESULT)
     with harness.transaction() as session:
-        session.add_retry(JobId(1), retries=0, not_before=None, now=NOW, cause="retry")
+        session.chains.retry(JobId(1), retries=0, not_before=None, now=NOW, cause="retry")
     harness.evaluate()
     harness.claim()
     harness.finish(JobId(2), FAILED_RESULT)
     with harness.transaction() as session:
-        session.rewind(session.chain_tails([JobId(1)]), now=NOW, actor="ann")
+        session.chains.rewind(session.chains.tails([JobId(1)]), now=NOW, actor="ann")
     first = read_job(harness, 1).spec
     for name in ("other", "another"):
         assert edit_job(

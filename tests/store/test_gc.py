@@ -40,7 +40,7 @@ def remove_chains(
     harness: StoreHarness, *ids: JobId, until: datetime = LATER, settled_seq: int = MAX_ID
 ) -> RemovalResult:
     with harness.transaction() as session:
-        return session.remove_chains(ids, until=until, settled_seq=settled_seq)
+        return session.retention.remove_chains(ids, until=until, settled_seq=settled_seq)
 
 
 def job_ids(harness: StoreHarness) -> list[int]:
@@ -60,7 +60,7 @@ def test_removal_includes_prefetch_offers(harness: StoreHarness) -> None:
     """An executor that did not confirm a withdrawal leaves the offer in the store."""
     job = add_ended_job(harness)
     with harness.transaction() as session:
-        session.offer_prefetch({job: RunId(77)}, NOW)
+        session.prefetch.offer({job: RunId(77)}, NOW)
     assert remove_chains(harness, job).chains == {job}
     assert harness.run_sql("SELECT count(*) FROM prefetch") == [(0,)]
 
@@ -73,7 +73,7 @@ def test_removed_ids_are_not_reused(harness: StoreHarness) -> None:
     assert add_ended_job(harness) == job + 1
     assert harness.run_sql("SELECT min(id) FROM run") == [(run + 1,)]
     assert harness.run_sql("SELECT min(seq) FROM event") == [(event + 1,)]
-    assert harness.reader.first_event_seq() == event + 1
+    assert harness.reader.events.first_seq() == event + 1
 
 
 @pytest.mark.parametrize("policy", list(DependencyPolicy))
@@ -90,7 +90,7 @@ def test_chain_with_a_new_retry_is_kept(harness: StoreHarness) -> None:
     harness.claim()
     harness.finish(job, FAILED_RESULT)
     with harness.transaction() as session:
-        retry = session.add_retry(job, retries=0, not_before=None, now=NOW, cause="retry")
+        retry = session.chains.retry(job, retries=0, not_before=None, now=NOW, cause="retry")
     assert not remove_chains(harness, job).chains
     assert job_ids(harness) == [job, retry]
 
@@ -100,7 +100,7 @@ def test_age_of_a_chain_counts_from_its_last_end(harness: StoreHarness) -> None:
     harness.claim()
     harness.finish(job, FAILED_RESULT)
     with harness.transaction() as session:
-        retry = session.add_retry(job, retries=0, not_before=None, now=NOW, cause="retry")
+        retry = session.chains.retry(job, retries=0, not_before=None, now=NOW, cause="retry")
     harness.evaluate()
     harness.claim()
     harness.finish(retry)
@@ -111,7 +111,7 @@ def test_age_of_a_chain_counts_from_its_last_end(harness: StoreHarness) -> None:
 
 def test_job_with_later_events_is_kept(harness: StoreHarness) -> None:
     job = add_ended_job(harness)
-    last = harness.reader.last_event_seq()
+    last = harness.reader.events.last_stored_seq()
     assert not remove_chains(harness, job, settled_seq=last - 1).chains
     assert remove_chains(harness, job, settled_seq=last).chains
 
@@ -128,18 +128,18 @@ def test_probing_job_is_kept(harness: StoreHarness) -> None:
 
 def test_old_responses_and_jobless_events_are_removed(harness: StoreHarness) -> None:
     with harness.transaction() as session:
-        session.store_response("old", "d", 201, "a", NOW)
-        session.store_response("new", "d", 201, "a", LATER)
-        session.set_breaker("type/a", OpenState(until=LATER), now=NOW, cause="test")
-    assert harness.reader.old_response_keys(NOW) == []
-    assert harness.reader.old_response_keys(LATER) == ["old"]
-    assert harness.reader.old_jobless_events(NOW) == []
-    numbers = harness.reader.old_jobless_events(LATER)
+        session.responses.add("old", "d", 201, "a", NOW)
+        session.responses.add("new", "d", 201, "a", LATER)
+        session.breakers.set("type/a", OpenState(until=LATER), now=NOW, cause="test")
+    assert harness.reader.responses.old_keys(NOW) == []
+    assert harness.reader.responses.old_keys(LATER) == ["old"]
+    assert harness.reader.events.old_jobless(NOW) == []
+    numbers = harness.reader.events.old_jobless(LATER)
     with harness.transaction() as session:
-        assert session.remove_responses(["old"]) == 1
-        assert session.remove_jobless_events(numbers) == len(numbers) == 1
+        assert session.responses.remove(["old"]) == 1
+        assert session.events.remove_jobless(numbers) == len(numbers) == 1
     assert harness.run_sql("SELECT key FROM idempotency") == [("new",)]
-    assert harness.reader.first_event_seq() == numbers[0] + 1
+    assert harness.reader.events.first_seq() == numbers[0] + 1
 
 
 def test_unused_environments_and_lanes_are_removed_and_ids_not_reused(harness: StoreHarness) -> None:
@@ -147,7 +147,7 @@ def test_unused_environments_and_lanes_are_removed_and_ids_not_reused(harness: S
 
     def add(name: str) -> JobId:
         with harness.transaction() as session:
-            spec = Spec(command=("true",), cwd="/", environment=session.environment_id({"NAME": name}))
+            spec = Spec(command=("true",), cwd="/", environment=session.jobs.environment_id({"NAME": name}))
             return add_job(session, spec=spec, demand={f"flow/{name}": 1})
 
     def stored_ids() -> tuple[list[int], list[int]]:
@@ -159,11 +159,11 @@ def test_unused_environments_and_lanes_are_removed_and_ids_not_reused(harness: S
     for job in (first, second, third):
         harness.finish(job)
     remove_chains(harness, third, first)
-    unused = harness.reader.find_unused_rows()
+    unused = harness.reader.retention.find_unused()
     assert (unused.lanes, unused.environments) == ([1, 3], [1, 3])
     late = add("a")
     with harness.transaction() as session:
-        rows = session.remove_unused_rows(unused)
+        rows = session.retention.remove_unused(unused)
     assert (rows.lanes, rows.environments) == (0, 0), (
         "one environment is in use again, and the last lane and environment stay"
     )
@@ -171,28 +171,28 @@ def test_unused_environments_and_lanes_are_removed_and_ids_not_reused(harness: S
     harness.finish(late)
     remove_chains(harness, late)
     with harness.transaction() as session:
-        rows = session.remove_unused_rows(harness.reader.find_unused_rows())
-        assert session.environment_id({"NAME": "d"}) == 4
+        rows = session.retention.remove_unused(harness.reader.retention.find_unused())
+        assert session.jobs.environment_id({"NAME": "d"}) == 4
     assert (rows.lanes, rows.environments) == (1, 1)
     assert stored_ids() == ([2, 3, 4], [2, 3])
 
 
 def test_submit_after_removal_adds_the_environment_again(harness: StoreHarness) -> None:
     with harness.transaction() as session:
-        session.environment_id({"NAME": "a"})
-        session.environment_id({"NAME": "b"})
+        session.jobs.environment_id({"NAME": "a"})
+        session.jobs.environment_id({"NAME": "b"})
     with harness.transaction() as session:
-        assert session.environment_id({"NAME": "a"}) == 1
-        session.remove_unused_rows(harness.reader.find_unused_rows())
-        assert session.environment_id({"NAME": "a"}) == 3
+        assert session.jobs.environment_id({"NAME": "a"}) == 1
+        session.retention.remove_unused(harness.reader.retention.find_unused())
+        assert session.jobs.environment_id({"NAME": "a"}) == 3
 
 
 def test_missing_job_error_distinguishes_collected_from_unknown(harness: StoreHarness) -> None:
     job = add_ended_job(harness)
     remove_chains(harness, job)
-    assert "retention may have removed it" in harness.reader.no_such_job(job).message
-    assert "`rota list --all`" in harness.reader.no_such_job(JobId(job + 1)).message
-    assert "retention may have removed it" in harness.session.no_such_job(job).message
+    assert "retention may have removed it" in harness.reader.jobs.not_found(job).message
+    assert "`rota list --all`" in harness.reader.jobs.not_found(JobId(job + 1)).message
+    assert "retention may have removed it" in harness.session.jobs.not_found(job).message
 
 
 JobHistory = list[tuple[list[int], int, int]]
@@ -224,7 +224,7 @@ def build_chains(harness: StoreHarness, history: JobHistory) -> list[JobId]:
             _end_job(harness.run_sql, job, NOW - timedelta(days=days))
         if end > 2:
             with harness.unchecked_transaction() as session:
-                retry = session.add_retry(job, retries=0, not_before=None, now=NOW, cause="retry")
+                retry = session.chains.retry(job, retries=0, not_before=None, now=NOW, cause="retry")
             if end > 3:
                 _end_job(harness.run_sql, retry, NOW - timedelta(days=days) + timedelta(hours=1))
     return chains
@@ -257,7 +257,7 @@ def test_removal_leaves_no_dangling_references(harness: StoreHarness, history: J
         assert harness.run_sql(f"SELECT job FROM {table} WHERE job NOT IN (SELECT id FROM job)") == []
     assert harness.run_sql("SELECT id FROM spec WHERE id NOT IN (SELECT spec FROM job)") == []
     with harness.unchecked_transaction() as session:
-        assert session.allocate_job_ids(1)[0] > max(old_chains)
+        assert session.ids.allocate_jobs(1)[0] > max(old_chains)
     harness.run_sql(f"UPDATE sequence SET next = {max(old_chains) + 10} WHERE entity = 'job'")
 
 
@@ -271,12 +271,14 @@ def _kept_chains(run_sql: SqlRunner, edges: Sequence[tuple[int, ...]], until: da
 
 def _collect(harness: StoreHarness, until: datetime, limit: int) -> None:
     before_id = MAX_ID
-    while ids := harness.reader.old_chains(before_id, until=until, limit=limit):
+    while ids := harness.reader.retention.old_chains(before_id, until=until, limit=limit):
         before_id = ids[-1]
         with harness.unchecked_transaction() as session:
-            chains = session.gc_chains(ids, settled_seq=MAX_ID)
+            chains = session.retention.ended_chains(ids, settled_seq=MAX_ID)
             planned = partition_collectable(chains, until=until, removed=frozenset()).collectable
-            assert session.remove_chains(ids, until=until, settled_seq=MAX_ID).chains == {chain.id for chain in planned}
+            assert session.retention.remove_chains(ids, until=until, settled_seq=MAX_ID).chains == {
+                chain.id for chain in planned
+            }
 
 
 def test_store_is_consistent_after_a_removal(harness: StoreHarness) -> None:

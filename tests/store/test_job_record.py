@@ -33,7 +33,7 @@ IN_ORDER = [3, 4, 8, 5, 6, 7, 9, 2, 1]
 
 
 def test_list_has_active_jobs_in_queue_order_then_ended_newest_first(populated: StoreHarness) -> None:
-    assert populated.reader.list_jobs(Status, limit=100) == IN_ORDER
+    assert populated.reader.jobs.list_ids(Status, limit=100) == IN_ORDER
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 9])
@@ -41,11 +41,11 @@ def test_joined_pages_equal_the_whole_list(populated: StoreHarness, size: int) -
     pages: list[JobId] = []
     while len(pages) < len(IN_ORDER):
         last = pages[-1] if pages else None
-        page = populated.reader.list_jobs(Status, limit=size, after=last)
+        page = populated.reader.jobs.list_ids(Status, limit=size, after=last)
         assert 0 < len(page) <= size
         pages += page
     assert pages == IN_ORDER
-    assert populated.reader.list_jobs(Status, limit=size, after=pages[-1]) == []
+    assert populated.reader.jobs.list_ids(Status, limit=size, after=pages[-1]) == []
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_joined_pages_equal_the_whole_list(populated: StoreHarness, size: int) -
     ],
 )
 def test_list_filters_by_status(populated: StoreHarness, statuses: set[Status], expected: list[int]) -> None:
-    assert populated.reader.list_jobs(statuses, limit=100) == expected
+    assert populated.reader.jobs.list_ids(statuses, limit=100) == expected
 
 
 @pytest.mark.parametrize(
@@ -75,12 +75,12 @@ def test_list_filters_by_status(populated: StoreHarness, statuses: set[Status], 
 )
 def test_newest_jobs_ignore_rank(populated: StoreHarness, statuses: set[Status], expected: list[int]) -> None:
     for limit in (1, 2, 100):
-        assert populated.reader.newest_jobs(statuses, limit=limit) == expected[:limit]
+        assert populated.reader.jobs.newest_ids(statuses, limit=limit) == expected[:limit]
 
 
 def test_list_filters_by_name_type_flow_phase_and_target(harness: StoreHarness) -> None:
     with harness.transaction() as session:
-        plain = Spec(command=("true",), cwd="/", environment=session.environment_id({}))
+        plain = Spec(command=("true",), cwd="/", environment=session.jobs.environment_id({}))
         for fields in (
             {"type": "a", "flow": "f"},
             {"type": "a", "target": "w", "phase": "p"},
@@ -93,7 +93,7 @@ def test_list_filters_by_name_type_flow_phase_and_target(harness: StoreHarness) 
     harness.finish(JobId(1))
 
     def list_ids(limit: int = 9, after: JobId | None = None, **filters: str) -> list[int]:
-        return list(harness.reader.list_jobs(Status, limit=limit, after=after, filters=filters))
+        return list(harness.reader.jobs.list_ids(Status, limit=limit, after=after, filters=filters))
 
     assert list_ids() == [2, 3, 4, 5, 1]
     assert list_ids(type="a") == [2, 4, 1]
@@ -108,33 +108,33 @@ def test_list_filters_by_name_type_flow_phase_and_target(harness: StoreHarness) 
 
 def test_started_jobs_precede_waiting_jobs_of_any_priority(populated: StoreHarness) -> None:
     urgent = populated.add(priority=100)
-    assert populated.reader.list_jobs(Status, limit=100) == [3, 4, urgent, 8, 5, 6, 7, 9, 2, 1]
+    assert populated.reader.jobs.list_ids(Status, limit=100) == [3, 4, urgent, 8, 5, 6, 7, 9, 2, 1]
 
 
 def test_page_continues_after_cursor_whose_job_has_ended(populated: StoreHarness) -> None:
-    page = populated.reader.list_jobs(Status, limit=1)
+    page = populated.reader.jobs.list_ids(Status, limit=1)
     assert page == [3]
-    cursor = populated.reader.list_cursor_of(page[0])
+    cursor = populated.reader.jobs.cursor_of(page[0])
     populated.finish(JobId(3))
-    assert populated.reader.list_jobs(Status, limit=100, cursor=cursor) == [4, 8, 5, 6, 7, 9, 3, 2, 1]
+    assert populated.reader.jobs.list_ids(Status, limit=100, cursor=cursor) == [4, 8, 5, 6, 7, 9, 3, 2, 1]
 
 
 def test_count_listed_counts_matching_jobs(populated: StoreHarness) -> None:
-    assert populated.reader.count_listed(Status) == 9
-    assert populated.reader.count_listed({Status.QUEUED, Status.FAILED}) == 6
-    assert populated.reader.count_listed(Status, filters={"name": "x"}) == 0
+    assert populated.reader.jobs.count_listed(Status) == 9
+    assert populated.reader.jobs.count_listed({Status.QUEUED, Status.FAILED}) == 6
+    assert populated.reader.jobs.count_listed(Status, filters={"name": "x"}) == 0
 
 
 def test_jobs_keep_requested_order_and_skip_missing(populated: StoreHarness) -> None:
-    assert [job.id for job in populated.reader.jobs([JobId(5), JobId(99), JobId(1)])] == [5, 1]
-    assert populated.reader.job(JobId(99)) is None
-    assert populated.reader.jobs([]) == []
+    assert [job.id for job in populated.reader.jobs.find_all([JobId(5), JobId(99), JobId(1)])] == [5, 1]
+    assert populated.reader.jobs.find(JobId(99)) is None
+    assert populated.reader.jobs.find_all([]) == []
 
 
 def test_status_counts_match_the_table(populated: StoreHarness) -> None:
     rows = populated.run_sql("SELECT status, count(*) FROM job GROUP BY status")
-    assert populated.reader.status_counts() == {Status(status): count for status, count in rows}
-    assert populated.reader.status_counts() == {
+    assert populated.reader.jobs.count_by_status() == {Status(status): count for status, count in rows}
+    assert populated.reader.jobs.count_by_status() == {
         Status.COMPLETED: 1,
         Status.FAILED: 1,
         Status.RUNNING: 1,
@@ -145,24 +145,24 @@ def test_status_counts_match_the_table(populated: StoreHarness) -> None:
 
 def test_only_open_runs_use_a_pool(populated: StoreHarness) -> None:
     """LESSONS: the running count included finished jobs."""
-    assert populated.reader.jobs_using_pool("global") == [3, 4]
-    assert populated.reader.jobs_using_pool("flow/x") == []
-    assert populated.reader.pool_usage()[0] == {"global": 2}
+    assert populated.reader.jobs.using_pool("global") == [3, 4]
+    assert populated.reader.jobs.using_pool("flow/x") == []
+    assert populated.reader.queue.pool_usage()[0] == {"global": 2}
 
 
 def test_last_dispatch_and_last_of_chain(populated: StoreHarness) -> None:
-    assert populated.reader.last_dispatch() is not None
-    assert populated.reader.last_of_chain(JobId(2)) == (2, Status.FAILED)
-    assert populated.reader.last_of_chain(JobId(99)) is None
+    assert populated.reader.jobs.last_dispatch() is not None
+    assert populated.reader.chains.last_job(JobId(2)) == (2, Status.FAILED)
+    assert populated.reader.chains.last_job(JobId(99)) is None
 
 
 def test_empty_store_reads_are_empty(harness: StoreHarness) -> None:
-    assert harness.reader.list_jobs(Status, limit=10) == []
-    assert harness.reader.status_counts() == {}
-    assert harness.reader.lane_depths() == []
-    assert harness.reader.last_dispatch() is None
-    assert harness.reader.active_counts()[1] == {}
-    assert harness.reader.events_since(0, 10) == []
+    assert harness.reader.jobs.list_ids(Status, limit=10) == []
+    assert harness.reader.jobs.count_by_status() == {}
+    assert harness.reader.lanes.depths() == []
+    assert harness.reader.jobs.last_dispatch() is None
+    assert harness.reader.jobs.count_active()[1] == {}
+    assert harness.reader.events.since(0, 10) == []
 
 
 RUNS = (Status.RUNNING, Status.COMPLETED, Status.FAILED, Status.SKIPPED, Status.CANCELLED)
@@ -173,7 +173,7 @@ def list_run_ids(
 ) -> list[int]:
     return [
         listed.run.id
-        for listed in harness.reader.list_runs(statuses=statuses, before_id=before_id, limit=limit, **filters)
+        for listed in harness.reader.runs.list_latest(statuses=statuses, before_id=before_id, limit=limit, **filters)
     ]
 
 
@@ -191,7 +191,8 @@ def test_runs_are_listed_newest_first_with_paging_and_filters(populated: StoreHa
     assert list_run_ids(populated, job=JobId(2)) == [2]
     assert list_run_ids(populated, job=JobId(2), statuses=[Status.RUNNING]) == []
     workers = {
-        listed.run.id: listed.run.worker for listed in populated.reader.list_runs(statuses=RUNS, before_id=99, limit=9)
+        listed.run.id: listed.run.worker
+        for listed in populated.reader.runs.list_latest(statuses=RUNS, before_id=99, limit=9)
     }
     assert list_run_ids(populated, worker=workers[RunId(3)], statuses=[Status.RUNNING]) == [3]
     assert (
@@ -204,7 +205,7 @@ def test_runs_are_listed_newest_first_with_paging_and_filters(populated: StoreHa
 def test_run_with_a_later_run_is_superseded(populated: StoreHarness, run_sql: SqlRunner) -> None:
     run_sql("INSERT INTO run (id, job, worker, status, started_at, finished_at) VALUES (9, 1, 'w/9', 'FAILED', 1, 2)")
     run_sql("UPDATE job SET rewound_run = 1 WHERE id = 1")
-    runs = populated.reader.list_runs(statuses=RUNS, before_id=99, limit=9, job=JobId(1))
+    runs = populated.reader.runs.list_latest(statuses=RUNS, before_id=99, limit=9, job=JobId(1))
     assert [(listed.run.id, listed.is_superseded, listed.rewound_run) for listed in runs] == [
         (9, False, 1),
         (1, True, 1),

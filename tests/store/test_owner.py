@@ -25,13 +25,13 @@ def make_home(tmp_path: Path) -> Callable[[str], Home]:
 
 def start_run(scheduler: Scheduler) -> None:
     scheduler.submit()
-    assert scheduler.session.open_runs()
+    assert scheduler.session.runs.list_open()
 
 
 def offer_run(scheduler: Scheduler) -> None:
     job = scheduler.submit(delay="1h")
     scheduler.session.begin()
-    scheduler.session.offer_prefetch({job: RunId(1)}, scheduler.clock.now())
+    scheduler.session.prefetch.offer({job: RunId(1)}, scheduler.clock.now())
     scheduler.session.commit()
 
 
@@ -67,6 +67,6 @@ def test_moved_home_keeps_its_identity(scheduler: Scheduler, make_home: Callable
     claim_ownership(scheduler.session, home, "the store")
     moved = Home(str(home.root.rename(home.root.with_name("moved"))))
     claim_ownership(scheduler.session, moved, "the store")
-    assert str(scheduler.session.meta("home_location")).startswith(f"{moved.directory} on ")
+    assert str(scheduler.session.meta.get("home_location")).startswith(f"{moved.directory} on ")
     assert moved.identity.stat().st_mode & 0o777 == 0o600
     scheduler.session.rollback()

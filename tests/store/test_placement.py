@@ -19,7 +19,7 @@ SUCCESS, FINISHED, FAILED = DependencyPolicy.SUCCESS, DependencyPolicy.FINISHED,
 
 def end_waiting(harness: StoreHarness, job: JobId) -> None:
     with harness.transaction() as session:
-        session.end_waiting(job, Status.CANCELLED, exit_code=143, reason="no", now=NOW, cause="cancel", actor=None)
+        session.jobs.end_waiting(job, Status.CANCELLED, exit_code=143, reason="no", now=NOW, cause="cancel", actor=None)
 
 
 def test_evaluation_places_each_job_by_its_gates(harness: StoreHarness) -> None:
@@ -41,7 +41,7 @@ def test_evaluation_places_each_job_by_its_gates(harness: StoreHarness) -> None:
         ("job.waiting_on_deps", after),
         ("job.waiting_on_locks", second),
     ]
-    assert harness.reader.active_counts()[1] == {WaitKind.DEPENDENCIES: 1, WaitKind.LOCKS: 1, WaitKind.DELAY: 1}
+    assert harness.reader.jobs.count_active()[1] == {WaitKind.DEPENDENCIES: 1, WaitKind.LOCKS: 1, WaitKind.DELAY: 1}
 
 
 def test_unchanged_job_emits_no_event(harness: StoreHarness) -> None:
@@ -49,7 +49,7 @@ def test_unchanged_job_emits_no_event(harness: StoreHarness) -> None:
     waiting = harness.add(after=[(first, SUCCESS), (second, SUCCESS)])
     harness.evaluate()
     with harness.transaction() as session:
-        session.wake(waiting)
+        session.queue.wake(waiting)
     assert harness.dirty_jobs() == [waiting]
     (placement,) = harness.evaluate()
     assert not placement.has_changed
@@ -68,7 +68,7 @@ def test_waited_on_records_each_reason_once(harness: StoreHarness) -> None:
     harness.finish(holder)
     harness.evaluate()
     harness.claim()
-    record = harness.reader.job(job)
+    record = harness.reader.jobs.find(job)
     assert record is not None
     assert record.waited_on == (WaitKind.DEPENDENCIES, WaitKind.LOCKS)
     assert record.wait_kind is None
@@ -79,7 +79,7 @@ def test_stale_placement_is_refused(harness: StoreHarness) -> None:
     harness.add(after=[(first, SUCCESS)])
     placements = harness.evaluate()
     with pytest.raises(StoreError, match="second scheduler"), harness.transaction() as session:
-        session.store_placements(placements, NOW, "tick")
+        session.queue.place(placements, NOW, "tick")
 
 
 def test_end_wakes_only_jobs_that_it_decides(harness: StoreHarness) -> None:
@@ -104,7 +104,7 @@ def test_unmeetable_edge_wakes_at_once_and_gives_the_reason(harness: StoreHarnes
     harness.finish(failing, FAILED_RESULT)
     (placement,) = harness.evaluate()
     assert (placement.job, placement.new_status) == (job, Status.BLOCKED_BY_DEPENDENCY)
-    record = harness.reader.job(job)
+    record = harness.reader.jobs.find(job)
     assert record is not None
     assert record.reason == f"dependency failed for job job-{failing} (FAILED)"
     assert record.finished_at == NOW
@@ -127,7 +127,7 @@ def test_resolving_dependents_twice_changes_nothing(harness: StoreHarness) -> No
     harness.claim()
     harness.finish(predecessor)
     with harness.transaction() as session:
-        session.resolve_dependents(predecessor, [SUCCESS, FINISHED])
+        session.edges.resolve(predecessor, [SUCCESS, FINISHED])
     assert harness.run_sql(f"SELECT unmet_edges FROM job WHERE id = {job}") == [(0,)]
 
 
@@ -137,7 +137,7 @@ def test_dirty_mark_is_durable(harness: StoreHarness) -> None:
     harness.evaluate()
     harness.claim()
     harness.finish(predecessor)
-    assert [candidate.rank.job for candidate in harness.reader.dirty_jobs(10)[0]] == [job]
+    assert [candidate.rank.job for candidate in harness.reader.queue.dirty_jobs(10)[0]] == [job]
 
 
 def test_delayed_job_wakes_exactly_when_due(harness: StoreHarness) -> None:
@@ -145,17 +145,17 @@ def test_delayed_job_wakes_exactly_when_due(harness: StoreHarness) -> None:
     job = harness.add(not_before=due)
     harness.add(not_before=due + timedelta(hours=1))
     harness.evaluate()
-    assert harness.session.next_due() == due
+    assert harness.session.queue.next_due() == due
     harness.evaluate(due - timedelta(microseconds=1))
     assert harness.ready_jobs() == []
     harness.evaluate(due)
     assert harness.ready_jobs() == [job]
-    assert harness.session.next_due() == due + timedelta(hours=1)
+    assert harness.session.queue.next_due() == due + timedelta(hours=1)
 
 
 def test_next_due_is_none_without_delays(harness: StoreHarness) -> None:
     harness.add()
-    assert harness.session.next_due() is None
+    assert harness.session.queue.next_due() is None
 
 
 def test_wake_all_waiting_skips_ready_and_ended_jobs(harness: StoreHarness) -> None:
@@ -170,7 +170,7 @@ def test_wake_all_waiting_skips_ready_and_ended_jobs(harness: StoreHarness) -> N
     behind = harness.add(locks=["k"])
     harness.evaluate()
     with harness.transaction() as session:
-        session.wake_all_waiting()
+        session.queue.wake_all()
     assert harness.dirty_jobs() == [after, late, behind]
     assert harness.ready_jobs() == [ready, locked]
 
@@ -238,16 +238,17 @@ def test_lock_fronts_show_mode_and_first_waiters(harness: StoreHarness) -> None:
     harness.claim()
     shared, exclusive = harness.add(locks=["a:shared"]), harness.add(locks=["a", "b"])
     harness.evaluate()
-    fronts = harness.session.fronts(["a", "b", "c"])
+    fronts = harness.session.locks.fronts(["a", "b", "c"])
     ranks = {
-        candidate.rank.job: candidate.rank for candidate in harness.session.candidates([holder, shared, exclusive])
+        candidate.rank.job: candidate.rank
+        for candidate in harness.session.queue.candidates([holder, shared, exclusive])
     }
     assert fronts == {
         "a": LockFront(held=LockMode.SHARED, first=ranks[shared], first_exclusive=ranks[exclusive]),
         "b": LockFront(held=LockMode.EXCLUSIVE, first=ranks[exclusive], first_exclusive=ranks[exclusive]),
         "c": LockFront(),
     }
-    owners_by_key = harness.reader.lock_owners(["a", "b", "c"])
+    owners_by_key = harness.reader.locks.owners(["a", "b", "c"])
     assert {key: [owner for owner, _ in owners] for key, owners in owners_by_key.items()} == {
         "a": [holder],
         "b": [holder],
@@ -257,5 +258,5 @@ def test_lock_fronts_show_mode_and_first_waiters(harness: StoreHarness) -> None:
 def test_dirty_jobs_are_in_queue_order(harness: StoreHarness) -> None:
     jobs = [harness.add(locks=["k"], priority=priority) for priority in (0, 5, 0, 9)]
     order = [jobs[3], jobs[1], jobs[0], jobs[2]]
-    assert [candidate.rank.job for candidate in harness.session.dirty_jobs(10)[0]] == order
-    assert [candidate.rank.job for candidate in harness.session.dirty_jobs(2)[0]] == order[:2]
+    assert [candidate.rank.job for candidate in harness.session.queue.dirty_jobs(10)[0]] == order
+    assert [candidate.rank.job for candidate in harness.session.queue.dirty_jobs(2)[0]] == order[:2]

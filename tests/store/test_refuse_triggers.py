@@ -63,7 +63,7 @@ def test_inv_001_spec_is_frozen_while_a_retry_waits(waiting: StoreHarness) -> No
 def test_inv_001_requeued_claim_does_not_freeze_the_spec(waiting: StoreHarness) -> None:
     waiting.claim()
     with waiting.transaction() as session:
-        session.requeue(
+        session.runs.requeue(
             waiting.run_of(JobId(1)), dispatch_failures=1, error="no", not_before=None, now=NOW, cause="executor"
         )
     waiting.run_sql(PARAMS)

@@ -68,8 +68,8 @@ def test_later_migration_keeps_existing_data(path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(schema, "load_migrations", lambda translate: [*load_migrations(translate), later])
     for _ in range(2):  # the second opening applies no migration again
         session = SqliteStore(path).session()
-        assert session.job(job) is not None
-        assert session.meta("schema_version") == str(len(load_migrations(str)) + 1)
+        assert session.jobs.find(job) is not None
+        assert session.meta.get("schema_version") == str(len(load_migrations(str)) + 1)
         session.close()
 
 
@@ -131,7 +131,7 @@ def test_database_files_are_private(path: Path, mask: int) -> None:
     try:
         session = SqliteStore(path).session()
         session.begin()
-        session.set_meta("k", "v")
+        session.meta.set("k", "v")
         session.commit()
         modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.glob("rota.db*")}
         session.close()
@@ -168,7 +168,7 @@ def test_session_and_reader_report_damaged_file(path: Path) -> None:
         store.session()
     reader = store.reader()
     with pytest.raises(StoreError, match="damaged or not a Rota database") as damaged:
-        reader.status_counts()
+        reader.jobs.count_by_status()
     assert not isinstance(damaged.value, StoreUnavailable), "a damaged file is not a temporary failure"
     reader.close()
 
@@ -241,7 +241,7 @@ def test_submit_on_full_disk_is_refused_and_stores_nothing(busy: Scheduler, path
 
 
 def test_end_on_full_disk_is_recorded_once_there_is_room(busy: Scheduler, path: Path) -> None:
-    first, second = busy.started_jobs()[0], max(busy.reader.list_jobs(Status, limit=9))
+    first, second = busy.started_jobs()[0], max(busy.reader.jobs.list_ids(Status, limit=9))
     run = busy.find_run(first)
     fill_disk(busy)
     busy.receive(ExitReport(run=run, at=busy.clock.moment.timestamp(), code=1, tail=BIG_TEXT))
@@ -264,11 +264,11 @@ def test_end_on_full_disk_is_recorded_once_there_is_room(busy: Scheduler, path: 
 def test_failed_turn_refuses_all_its_requests(busy: Scheduler, path: Path) -> None:
     fill_disk(busy)
     responses: list[object] = []
-    first, second = busy.started_jobs()[0], max(busy.reader.list_jobs(Status, limit=9))
+    first, second = busy.started_jobs()[0], max(busy.reader.jobs.list_ids(Status, limit=9))
     busy.engine.turn(
         [
             TurnRequest(lambda tx: cancel(tx, second, actor="me"), responses.append),
-            TurnRequest(lambda tx: tx.session.set_meta("k", BIG_TEXT), responses.append),
+            TurnRequest(lambda tx: tx.meta.set("k", BIG_TEXT), responses.append),
         ]
     )
     assert [type(response) for response in responses] == [StorageFull, StorageFull]
@@ -287,7 +287,7 @@ def test_checkpoints_run_while_the_writer_commits(tmp_path: Path) -> None:
         while path.stat().st_size == before:
             assert time.monotonic() < deadline
             session.begin()
-            session.set_meta(str(time.monotonic_ns()), "x" * 2000)
+            session.meta.set(str(time.monotonic_ns()), "x" * 2000)
             session.commit()
         assert (tmp_path / "rota.db-wal").stat().st_size < 2 * AUTOCHECKPOINT_PAGES * 4096
 
@@ -298,7 +298,7 @@ def test_writer_checkpoints_a_large_log(tmp_path: Path, monkeypatch: pytest.Monk
     with closing(SqliteStore(tmp_path / "rota.db").session()) as session:
         for n in range(100):
             session.begin()
-            session.set_meta(str(n), "x" * 4000)
+            session.meta.set(str(n), "x" * 4000)
             session.commit()
         assert (tmp_path / "rota.db").stat().st_size > 80 * 4096
 
@@ -311,14 +311,14 @@ def test_preallocated_log_space_is_never_read(path: Path) -> None:
         assert length > AUTOCHECKPOINT_PAGES * 4096
         for n in range(20):
             session.begin()
-            session.set_meta(f"k{n}", "x" * 1000)
+            session.meta.set(f"k{n}", "x" * 1000)
             session.commit()
         assert log.stat().st_size == length
         copy = path.with_name("copy.db")
         copy.write_bytes(path.read_bytes())
         copy.with_name("copy.db-wal").write_bytes(log.read_bytes())  # the files as `kill -9` leaves them
     with closing(SqliteStore(copy).session()) as session:
-        assert [session.meta(f"k{n}") for n in range(21)] == ["x" * 1000] * 20 + [None]
+        assert [session.meta.get(f"k{n}") for n in range(21)] == ["x" * 1000] * 20 + [None]
         assert connection_of(session).execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 

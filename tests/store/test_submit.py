@@ -21,7 +21,7 @@ def test_stored_job_is_read_back_unchanged(harness: StoreHarness) -> None:
         spec = Spec(
             command=("sh", "-c", "echo 'ä\n€' \"$1\""),
             cwd="/tmp/ä",
-            environment=session.environment_id({"A": "1"}),
+            environment=session.jobs.environment_id({"A": "1"}),
             name="a name",
             type="story",
             params={"n": 1, "deep": {"list": [1, None, "x"]}},
@@ -44,7 +44,7 @@ def test_stored_job_is_read_back_unchanged(harness: StoreHarness) -> None:
             not_before=not_before,
             locks=("a", "b:shared"),
         )
-    record = harness.reader.job(job)
+    record = harness.reader.jobs.find(job)
     assert record is not None
     assert record.spec == spec
     assert (record.id, record.chain, record.retry_of, record.attempt) == (job, job, None, 1)
@@ -69,7 +69,7 @@ def test_only_unblocked_job_enters_its_lane_at_submit(harness: StoreHarness) -> 
 def test_jobs_with_the_same_demand_share_a_lane(harness: StoreHarness) -> None:
     for demand in ({"global": 1}, {"global": 1, "flow/a": 1}, {"global": 1}, {"global": 2}):
         harness.add(demand=demand)
-    assert sorted((ready, demand["global"]) for demand, ready in harness.reader.lane_depths()) == [
+    assert sorted((ready, demand["global"]) for demand, ready in harness.reader.lanes.depths()) == [
         (1, 1),
         (1, 2),
         (2, 1),
@@ -80,23 +80,23 @@ def test_batch_updates_every_lane(harness: StoreHarness) -> None:
     with harness.transaction() as session:
         for n in range(10):
             add_job(session, demand={"global": 1 + n % 2})
-    assert sorted(ready for _, ready in harness.reader.lane_depths()) == [5, 5]
+    assert sorted(ready for _, ready in harness.reader.lanes.depths()) == [5, 5]
 
 
 def test_equal_environments_share_one_row(harness: StoreHarness) -> None:
     with harness.transaction() as session:
-        first = session.environment_id({"A": "1", "B": "2"})
-        same = session.environment_id({"B": "2", "A": "1"})
-        other = session.environment_id({"A": "1"})
+        first = session.jobs.environment_id({"A": "1", "B": "2"})
+        same = session.jobs.environment_id({"B": "2", "A": "1"})
+        other = session.jobs.environment_id({"A": "1"})
     assert first == same != other
-    assert harness.session.environment_variables(first) == {"A": "1", "B": "2"}
+    assert harness.session.jobs.environment_variables(first) == {"A": "1", "B": "2"}
     assert harness.run_sql("SELECT count(*) FROM environment") == [(2,)]
 
 
 def test_chain_states_skip_missing_jobs(harness: StoreHarness) -> None:
     dispatched, queued = harness.add(), harness.add()
     harness.claim(**{"global": 1})
-    states = harness.session.chain_states([dispatched, queued, JobId(99)])
+    states = harness.session.chains.states([dispatched, queued, JobId(99)])
     assert {job: (state.chain, state.last, state.status) for job, state in states.items()} == {
         dispatched: (dispatched, dispatched, Status.DISPATCHED),
         queued: (queued, queued, Status.QUEUED),
@@ -117,19 +117,19 @@ def test_edge_to_ended_chain_is_resolved_at_submit(harness: StoreHarness) -> Non
 
 
 def test_response_is_stored_once_per_key(harness: StoreHarness) -> None:
-    assert harness.session.stored_response("k") is None
+    assert harness.session.responses.find("k") is None
     with harness.transaction() as session:
-        session.store_response("k", "digest", 201, '{"job": 1}', NOW)
-    assert harness.session.stored_response("k") == ("digest", 201, '{"job": 1}')
+        session.responses.add("k", "digest", 201, '{"job": 1}', NOW)
+    assert harness.session.responses.find("k") == ("digest", 201, '{"job": 1}')
     with pytest.raises(Exception, match=r"(?i)unique|duplicate"), harness.transaction() as session:
-        session.store_response("k", "other", 201, "{}", NOW)
-    assert harness.session.stored_response("k") == ("digest", 201, '{"job": 1}')
+        session.responses.add("k", "other", 201, "{}", NOW)
+    assert harness.session.responses.find("k") == ("digest", 201, '{"job": 1}')
 
 
 def test_ids_are_allocated_in_ascending_blocks(harness: StoreHarness) -> None:
     with harness.transaction() as session:
-        assert session.allocate_job_ids(3) == [1, 2, 3]
-        assert session.allocate_job_ids(1) == [4]
+        assert session.ids.allocate_jobs(3) == [1, 2, 3]
+        assert session.ids.allocate_jobs(1) == [4]
     assert [harness.add(), harness.add()] == [1, 2], "the ids were not committed"
 
 
@@ -140,15 +140,15 @@ def test_committed_id_is_never_reused(harness: StoreHarness) -> None:
     harness.claim()
     old_run = harness.run_of(first)
     with harness.transaction() as session:
-        session.requeue(old_run, dispatch_failures=1, error="no", not_before=None, now=NOW, cause="executor")
+        session.runs.requeue(old_run, dispatch_failures=1, error="no", not_before=None, now=NOW, cause="executor")
     harness.evaluate()
     harness.claim()
     assert harness.run_of(first).run > old_run.run
 
     second = harness.add()
     with harness.transaction() as session:
-        session.retire_ids("job", second)
-        session.retire_ids("job", first)  # a lower id changes nothing
+        session.ids.retire("job", second)
+        session.ids.retire("job", first)  # a lower id changes nothing
     harness.run_sql(f"DELETE FROM event WHERE job = {second}")
     harness.run_sql(f"DELETE FROM job WHERE id = {second}")
     harness.run_sql(

@@ -19,7 +19,7 @@ class RequestRefused(Exception):
 def claim_and_fail(session: Session) -> None:
     add_job(session, demand={"global": 5}, locks=["k"])
     claim_all(session)
-    session.set_meta("k", "v")
+    session.meta.set("k", "v")
     raise RequestRefused
 
 
@@ -35,16 +35,18 @@ def nest_and_fail(session: Session) -> None:
 
 
 def stored_events(harness: StoreHarness, since: int) -> list[Event]:
-    return [event for _seq, event in harness.reader.events_since(since, 10_000)]
+    return [event for _seq, event in harness.reader.events.since(since, 10_000)]
 
 
 def test_commit_returns_exactly_the_events_it_stored(harness: StoreHarness) -> None:
     harness.add()
-    seq = harness.reader.events_since(0, 100)[-1][0]
+    seq = harness.reader.events.since(0, 100)[-1][0]
     with harness.transaction() as session:
         add_job(session, locks=["k"])
         claim_all(session)
-        session.emit(Event(kind="scheduler.recovered", at=7, cause="recovery", data={"requeued": 2, "text": "ä\n"}))
+        session.events.emit(
+            Event(kind="scheduler.recovered", at=7, cause="recovery", data={"requeued": 2, "text": "ä\n"})
+        )
     assert stored_events(harness, seq) == harness.events
     assert [event.kind for event in harness.events] == ["job.submitted", "job.dispatched", "scheduler.recovered"]
 
@@ -52,7 +54,7 @@ def test_commit_returns_exactly_the_events_it_stored(harness: StoreHarness) -> N
 def test_events_of_one_commit_do_not_leak_into_the_next(harness: StoreHarness) -> None:
     harness.add()
     with harness.transaction() as session:
-        session.set_meta("k", "v")
+        session.meta.set("k", "v")
     assert harness.events == []
     harness.add()
     assert len(harness.events) == 1
@@ -60,11 +62,11 @@ def test_events_of_one_commit_do_not_leak_into_the_next(harness: StoreHarness) -
 
 def test_rollback_leaves_nothing(harness: StoreHarness) -> None:
     harness.add()
-    before = harness.reader.events_since(0, 100)
+    before = harness.reader.events.since(0, 100)
     with pytest.raises(RequestRefused), harness.transaction() as session:
         claim_and_fail(session)
-    assert harness.reader.events_since(0, 100) == before
-    assert harness.reader.meta("k") is None
+    assert harness.reader.events.since(0, 100) == before
+    assert harness.reader.meta.get("k") is None
     assert harness.run_sql(
         "SELECT (SELECT count(*) FROM job), (SELECT count(*) FROM run), (SELECT count(*) FROM lock)"
     ) == [(1, 0, 0)]
@@ -90,14 +92,19 @@ def test_buffered_writes_are_visible_to_reads(harness: StoreHarness) -> None:
     with harness.transaction() as session:
         first = add_job(session)
         second = add_job(session, after=[(first, DependencyPolicy.SUCCESS)])
-        assert [job.id for job in session.jobs([first, second])] == [first, second]
+        assert [job.id for job in session.jobs.find_all([first, second])] == [first, second]
         with pytest.raises(RequestRefused), session.savepoint():
             add_and_fail(session)
         third = add_job(session)
         assert third == second + 1, "the rolled back id is used again, and its buffered row is gone"
         with session.savepoint():
             fourth = add_job(session)
-    assert [job.id for job in harness.reader.jobs([first, second, third, fourth])] == [first, second, third, fourth]
+    assert [job.id for job in harness.reader.jobs.find_all([first, second, third, fourth])] == [
+        first,
+        second,
+        third,
+        fourth,
+    ]
 
 
 def test_inner_savepoint_is_undone_with_outer_one(harness: StoreHarness) -> None:
@@ -115,20 +122,20 @@ def test_inner_savepoint_is_undone_with_outer_one(harness: StoreHarness) -> None
 def test_reader_sees_only_committed_transactions(harness: StoreHarness) -> None:
     harness.session.begin()
     job = add_job(harness.session)
-    assert harness.reader.job(job) is None
-    assert harness.reader.events_since(0, 10) == []
+    assert harness.reader.jobs.find(job) is None
+    assert harness.reader.events.since(0, 10) == []
     harness.session.commit()
-    assert harness.reader.job(job) is not None
-    assert len(harness.reader.events_since(0, 10)) == 1
+    assert harness.reader.jobs.find(job) is not None
+    assert len(harness.reader.events.since(0, 10)) == 1
 
 
 def test_read_transaction_sees_one_snapshot(harness: StoreHarness) -> None:
     harness.add()
     with harness.reader.read_transaction():
-        assert len(harness.reader.list_jobs(harness.reader.status_counts(), limit=10)) == 1
+        assert len(harness.reader.jobs.list_ids(harness.reader.jobs.count_by_status(), limit=10)) == 1
         harness.add()
-        assert sum(harness.reader.status_counts().values()) == 1
-    assert sum(harness.reader.status_counts().values()) == 2
+        assert sum(harness.reader.jobs.count_by_status().values()) == 1
+    assert sum(harness.reader.jobs.count_by_status().values()) == 2
 
 
 def test_next_session_sees_committed_data(store: Store, run_sql: SqlRunner) -> None:
@@ -136,16 +143,16 @@ def test_next_session_sees_committed_data(store: Store, run_sql: SqlRunner) -> N
     job = harness.add()
     harness.close()
     reopened = StoreHarness(store, run_sql)
-    assert reopened.reader.job(job) is not None
+    assert reopened.reader.jobs.find(job) is not None
     reopened.close()
 
 
 def test_meta_is_overwritten_and_epoch_grows_with_each_session(store: Store, harness: StoreHarness) -> None:
-    assert harness.reader.meta("k") is None
+    assert harness.reader.meta.get("k") is None
     for value in ("1", "2"):
         with harness.transaction() as session:
-            session.set_meta("k", value)
-        assert harness.reader.meta("k") == value
+            session.meta.set("k", value)
+        assert harness.reader.meta.get("k") == value
     epochs = []
     harness.close()
     for _ in range(3):
@@ -159,17 +166,17 @@ def test_meta_is_overwritten_and_epoch_grows_with_each_session(store: Store, har
 
 def test_event_numbers_ascend_across_pages(harness: StoreHarness) -> None:
     jobs = [harness.add() for _ in range(5)]
-    first = harness.reader.events_since(0, 2)
-    rest = harness.reader.events_since(first[-1][0], 100)
+    first = harness.reader.events.since(0, 2)
+    rest = harness.reader.events.since(first[-1][0], 100)
     assert [event.job for _seq, event in first + rest] == jobs
     assert [row[0] for row in first + rest] == sorted({row[0] for row in first + rest})
-    assert harness.reader.events_since(rest[-1][0], 100) == []
-    assert [event.job for _seq, event in harness.reader.events_of_job(jobs[2])] == [jobs[2]]
+    assert harness.reader.events.since(rest[-1][0], 100) == []
+    assert [event.job for _seq, event in harness.reader.events.of_job(jobs[2])] == [jobs[2]]
 
 
 def test_event_has_time_cause_and_actor(harness: StoreHarness) -> None:
     job = harness.add()
-    ((_seq, event),) = harness.reader.events_of_job(job)
+    ((_seq, event),) = harness.reader.events.of_job(job)
     at = int(NOW.timestamp() * 1_000_000)
     assert event == Event(kind="job.submitted", at=at, cause="submit", actor="tester", job=job)
 
@@ -177,4 +184,4 @@ def test_event_has_time_cause_and_actor(harness: StoreHarness) -> None:
 def test_session_can_read(harness: StoreHarness) -> None:
     job = harness.add()
     assert isinstance(harness.session, Session)
-    assert harness.session.job(job) == harness.reader.job(job)
+    assert harness.session.jobs.find(job) == harness.reader.jobs.find(job)

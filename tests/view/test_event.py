@@ -29,7 +29,7 @@ def read_all_events(
         assert len(part.entries) <= limit
         entries += part.entries
         if part.is_end:
-            assert part.position == scheduler.reader.head_seq()
+            assert part.position == scheduler.reader.events.head_seq()
             return entries
         assert part.position > since
         since = part.position
@@ -66,7 +66,7 @@ def test_filtered_read_returns_the_matching_events(
     monkeypatch.setattr(store_event, "_MAX_SEQ_SPAN", span)
     monkeypatch.setattr(store_event, "_MIN_ROWS", 2)
     table = read_all_events(busy_scheduler, EventFilter())
-    assert [entry.seq for entry in table] == [seq for seq, _ in busy_scheduler.reader.events_since(0, 1000)]
+    assert [entry.seq for entry in table] == [seq for seq, _ in busy_scheduler.reader.events.since(0, 1000)]
     (group,) = {entry.event.group for entry in table if entry.event.group is not None}
     for event_filter in (
         EventFilter(kinds=frozenset({"job.failed", "reservation.ended"})),
@@ -124,7 +124,7 @@ def test_removed_events_are_reported_as_a_gap(busy_scheduler: Scheduler) -> None
     first = read_all_events(busy_scheduler, EventFilter())[0].seq
     assert read_events(busy_scheduler.reader, EventFilter(), since=0, limit=9).complete_from is None
     collect(collector_of(busy_scheduler), ALL)
-    complete = busy_scheduler.reader.first_event_seq()
+    complete = busy_scheduler.reader.events.first_seq()
     assert complete > first
     result = read_events(busy_scheduler.reader, EventFilter(), since=first, limit=1000)
     assert result.complete_from == complete
@@ -147,7 +147,7 @@ def test_removed_events_are_reported_as_a_gap(busy_scheduler: Scheduler) -> None
 
 
 def test_unknown_future_number_is_reported_as_a_gap(busy_scheduler: Scheduler) -> None:
-    head = busy_scheduler.reader.head_seq()
+    head = busy_scheduler.reader.events.head_seq()
     result = read_events(busy_scheduler.reader, EventFilter(), since=head + 1, limit=9)
     assert (result.entries, result.position, result.is_end, result.complete_from) == ([], head, True, head + 1)
     result = read_events(busy_scheduler.reader, EventFilter(), since=head, limit=9)
@@ -156,10 +156,10 @@ def test_unknown_future_number_is_reported_as_a_gap(busy_scheduler: Scheduler) -
 
 def test_event_numbers_continue_after_all_events_are_removed(scheduler: Scheduler) -> None:
     scheduler.end_run(scheduler.submit())
-    head = scheduler.reader.head_seq()
+    head = scheduler.reader.events.head_seq()
     scheduler.clock.advance(days=1)
     collect(collector_of(scheduler), timedelta())
-    assert scheduler.reader.head_seq() > head, "the removal is an event itself"
+    assert scheduler.reader.events.head_seq() > head, "the removal is an event itself"
     result = read_events(scheduler.reader, EventFilter(), since=head, limit=9)
     assert kinds_of(result.entries) == ["gc.removed"]
     assert result.complete_from is None

@@ -220,8 +220,8 @@ def test_edges_keep_the_order_of_the_submit(scheduler: Scheduler) -> None:
 def test_put_artifact_is_present(scheduler: Scheduler) -> None:
     scheduler.submit(needs=["custom:report:weekly"], missing_producer="wait")
     assert draw_lines(scheduler)[1] == "`-- custom:report:weekly [missing]"
-    (report,) = scheduler.reader.watched_artifacts()
-    scheduler.run_request(lambda tx: tx.session.put_artifact(report.id, None, None, tx.now))
+    (report,) = scheduler.reader.artifacts.watched()
+    scheduler.run_request(lambda tx: tx.artifacts.put(report.id, None, None, tx.now))
     assert draw_lines(scheduler)[1] == "`-- custom:report:weekly [present]"
 
 
@@ -347,12 +347,13 @@ class CountingDatabase:
 
 
 def _count_statements(scheduler: Scheduler, read: Any, **options: Any) -> tuple[int, Any]:
-    database = CountingDatabase(scheduler.reader._db)
-    scheduler.reader._db = database
+    database: Any = CountingDatabase(scheduler.reader._db)
+    reader, scheduler.reader = scheduler.reader, Reader(database)
     try:
         rendered = _render(scheduler, read, options)
     finally:
-        scheduler.reader._db = database._database
+        scheduler.reader = reader
+    assert database.statements
     return database.statements, rendered
 
 

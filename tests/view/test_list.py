@@ -34,13 +34,13 @@ def test_cost_of_a_page_does_not_depend_on_its_depth(scheduler: Scheduler, monke
     cursor = None
     while True:
         cost = Counter[str]()
-        ids = scheduler.reader.list_jobs(Status, limit=PAGE, cursor=cursor)
-        jobs = scheduler.reader.jobs(ids)
+        ids = scheduler.reader.jobs.list_ids(Status, limit=PAGE, cursor=cursor)
+        jobs = scheduler.reader.jobs.find_all(ids)
         assert len(render_jobs(scheduler.reader, jobs, scheduler.view_context)) == len(ids)
         if not ids:
             break
         listed += ids
-        cursor = scheduler.reader.list_cursor_of(ids[-1])
+        cursor = scheduler.reader.jobs.cursor_of(ids[-1])
         costs.append((cost["statements"], cost["rows"]))
     assert listed == list(range(1, 6 * PAGE + 1))
     statements, rows = zip(*costs[1:], strict=True)

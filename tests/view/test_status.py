@@ -226,8 +226,8 @@ def test_list_shows_waits_in_queue_order(scheduler: Scheduler) -> None:
     late = scheduler.submit(delay="1h")
     urgent = scheduler.submit(priority=9)
     scheduler.end_run(ended)
-    ids = scheduler.reader.list_jobs(Status, limit=100)
-    shown = render_jobs(scheduler.reader, scheduler.reader.jobs(ids), scheduler.view_context)
+    ids = scheduler.reader.jobs.list_ids(Status, limit=100)
+    shown = render_jobs(scheduler.reader, scheduler.reader.jobs.find_all(ids), scheduler.view_context)
     details = [(view.id, view.status, view.wait and view.wait.detail) for view in shown]
     assert details == [
         (f"job-{urgent}", "RUNNING", None),

@@ -102,7 +102,7 @@ def _parse_artifacts_cursor(cursor: str) -> tuple[str, str]:
 async def list_artifacts(call: Invocation[ArtifactsQuery, None]) -> JsonReply[ArtifactPage]:
     """List the artifacts that were put, by name, without their payloads."""
     after, limit = parse_cursor(call.query.cursor, _parse_artifacts_cursor, ("", "")), call.query.limit
-    puts = await call.context.read(lambda reader: reader.list_put_artifacts(after=after, limit=limit + 1))
+    puts = await call.context.read(lambda reader: reader.artifacts.list_put(after=after, limit=limit + 1))
     next_cursor = _format_artifacts_cursor(puts[limit - 1]) if len(puts) > limit else None
     return JsonReply(ArtifactPage(artifacts=[render_put(put) for put in puts[:limit]], next=next_cursor))
 
@@ -121,7 +121,7 @@ async def _resolve_artifact(call: Invocation[ArtifactQuery, None]) -> tuple[Arti
 async def get_artifact(call: Invocation[ArtifactQuery, None]) -> JsonReply[ArtifactView]:
     """Show an artifact that was put, with its payload."""
     artifact, repository = await _resolve_artifact(call)
-    put = await call.context.read(lambda reader: reader.find_put_artifact(artifact, repository))
+    put = await call.context.read(lambda reader: reader.artifacts.find_put(artifact, repository))
     if put is None:
         raise NotFound(f"{artifact} was not put; `rota artifact list` shows the artifacts that were put")
     return JsonReply(render_put(put))

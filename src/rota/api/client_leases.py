@@ -152,7 +152,7 @@ class LeaseMonitor:
         reason = f"its client did not reconnect within {format_duration(RECONNECT_TIMEOUT)} of the scheduler's start"
 
         def expire(tx: Transaction) -> None:
-            record = tx.session.reservation(reservation)
+            record = tx.reservations.find(reservation)
             if record is not None and record.finished_at is None:
                 withdraw(tx, reservation, reason=reason)
                 tx.effects.on_commit.append(self._count_expired)

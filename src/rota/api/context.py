@@ -174,7 +174,7 @@ class Context:
         view_context = self.view_context()
         job_views = dict(render_stored_jobs(tx, first_jobs, new, view_context)) if first_jobs else {}
         for job in new.keys() & job_views.keys():
-            job_views[job] = add_policies(tx.session, job_views[job], new[job].to_job(tx.now), view_context)
+            job_views[job] = add_policies(tx, job_views[job], new[job].to_job(tx.now), view_context)
         return [
             (outcome, None if isinstance(outcome, DeferredSubmit) else job_views[outcome.jobs[0]], delayed)
             for outcome, delayed in self.render_batch(tx, results)

@@ -76,7 +76,7 @@ async def redeliver(call: Invocation[NoQuery, None]) -> JsonReply[DeliveryDetail
 
 
 def _render(tx: Transaction, results: Sequence[DeliveryId]) -> list[DeliveryDetail]:
-    return [view.show_delivery(tx.session, delivery) for delivery in results]
+    return [view.show_delivery(tx, delivery) for delivery in results]
 
 
 _ATTEMPT = DeliveryAttemptView(at=SUBMITTED_AT, seconds=0.042, status=204, error=None)

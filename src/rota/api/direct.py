@@ -165,18 +165,18 @@ def _reserve_once(
 ) -> tuple[ReserveOutcome, bool]:
     """Return the reservation of the key, and whether it is new. One that ended before its start is replaced, because
     nothing of it ran."""
-    pending = find_pending(tx.session, *key)
+    pending = find_pending(tx, *key)
     if pending is None:
         return reserve(tx), True
     earlier = ReserveOutcome(reservation=pending.reservation, warnings=pending.warnings)
-    record = tx.session.reservation(earlier.reservation)
+    record = tx.reservations.find(earlier.reservation)
     if record is None:
         raise Conflict(
             f"this Idempotency-Key belongs to {format_reservation_id(earlier.reservation)}, whose record is lost:"
             " the command may have run; to run it again, use a new key"
         )
     if record.finished_at is not None and record.started_at is None:
-        tx.session.remove_responses([key.key])
+        tx.responses.remove([key.key])
         return reserve(tx), True
     reattach_client(tx, earlier.reservation)
     return earlier, False

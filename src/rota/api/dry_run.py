@@ -87,15 +87,13 @@ def _render_one(
     if not isinstance(result, AcceptedSubmit):
         return result, None, {}, view_context.observations, {}
     names = local_names_by_job(result.jobs, members)
-    states = tx.session.chain_states(result.jobs)
+    states = tx.chains.states(result.jobs)
     nodes = {job: Vertex(job=job, chain=states[job].chain, status=states[job].status) for job in result.jobs}
-    graph = Graph(nodes=nodes, links=tx.session.links_of(nodes.values()))
+    graph = Graph(nodes=nodes, links=tx.graph.links_of(nodes.values()))
     draft: DrawingDraft | GraphDraft
     if view_format == "dag":
-        draft = draft_drawing_of(
-            tx.session, graph, view_context, max_depth=GraphOptions().max_depth, display_names=names
-        )
+        draft = draft_drawing_of(tx, graph, view_context, max_depth=GraphOptions().max_depth, display_names=names)
     else:
-        draft = draft_graph_of(tx.session, graph, view_context)
-    needs = tx.session.needs_of([job.id for job in result.new_jobs if job.needs])
+        draft = draft_graph_of(tx, graph, view_context)
+    needs = tx.artifacts.needs_of([job.id for job in result.new_jobs if job.needs])
     return result, draft, names, view_context.observations, needs

@@ -30,7 +30,7 @@ async def apply_edit(context: Context, job: JobId, changes: EditRequest) -> Edit
 def _render(context: Context, tx: Transaction, results: Sequence[EditOutcome]) -> list[EditResult]:
     return [
         EditResult(
-            job=view.show(tx.session, outcome.job, context.view_context()),
+            job=view.show(tx, outcome.job, context.view_context()),
             fields=outcome.fields,
             warning="; ".join(outcome.warnings) or None,
         )

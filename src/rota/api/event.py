@@ -103,7 +103,7 @@ async def _stream(context: Context, event_filter: EventFilter, since: int | None
     feed, listener, complete_from = context.feed, EventListener(event_filter, since or 0), 0
     with feed.subscribe(listener):
         if since is None:
-            listener.mark_read(await context.read(lambda reader: reader.head_seq()))
+            listener.mark_read(await context.read(lambda reader: reader.events.head_seq()))
             yield format_message(StreamStart(since=listener.position), event="begin", event_id=listener.position)
         while not feed.is_closed:
             if listener.is_live:

@@ -153,7 +153,7 @@ class EventFeed:
 
         def read(reader: Reader) -> tuple[EventSlice, list[tuple[JobId, JobId]]]:
             page = read_events(reader, event_filter, since=since, limit=BATCH_SIZE, complete_from=complete_from)
-            return page, reader.jobs_of_chains(event_filter.chains)
+            return page, reader.events.jobs_of_chains(event_filter.chains)
 
         async with self._catch_up_lock:
             started = time.monotonic()

@@ -54,7 +54,7 @@ async def add_group(call: Invocation[NoQuery, GroupRequest]) -> JsonReply[GroupV
 
 
 def _render(tx: Transaction, results: Sequence[GroupId]) -> list[GroupView]:
-    return [view.show(tx.session, format_group_id(group)) for group in results]
+    return [view.show(tx, format_group_id(group)) for group in results]
 
 
 class GroupQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -106,8 +106,8 @@ async def cancel_group(call: Invocation[CancelQuery, None]) -> JsonReply[GroupVi
 
 
 def _plan_cancel(tx: Transaction, text: str, actor: str) -> CancelPlan:
-    members = tx.session.members(tx.session.find_group(text).id)
-    plan = plan_cancel(tx.session, [member.job for member in members])
+    members = tx.groups.members(tx.groups.find(text).id)
+    plan = plan_cancel(tx, [member.job for member in members])
     cancel(tx, text, actor=actor)
     return plan
 

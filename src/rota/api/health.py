@@ -55,7 +55,7 @@ async def _check_store(context: Context) -> list[str]:
     """Read from the store, because an idle engine does not notice its failure."""
     try:
         async with asyncio.timeout(_PROBE_TIMEOUT):
-            await context.read(lambda reader: reader.meta("epoch"))
+            await context.read(lambda reader: reader.meta.get("epoch"))
     except TimeoutError:
         return ["the store does not answer in time"]
     except (StorageFull, StoreError) as error:

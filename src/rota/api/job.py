@@ -15,11 +15,12 @@ from rota.api.example import CANCELLED_JOB, ENDED_JOB, WAITING_JOB
 from rota.api.page import MAX_WAIT_SECONDS, CancelQuery, PageSize, WaitSeconds, parse_cursor
 from rota.command.cancel import cancel
 from rota.core.job import Job
+from rota.core.queue import FIRST_RANK, LAST_RANK
 from rota.core.status import TERMINAL, Status
 from rota.engine.transaction import Transaction
 from rota.errors import InvalidInput, StorageFull, StoreError, error_path
 from rota.ids import JobId, format_job_id, parse_job_id
-from rota.store.job_record import ENDED_PART, FILTER_COLUMNS, FIRST_RANK, LAST_RANK, ListCursor
+from rota.store.job_record import ENDED_PART, FILTER_COLUMNS, ListCursor
 from rota.store.session import Reader
 from rota.view import job as view
 from rota.view.cancel import plan_cancel
@@ -67,7 +68,7 @@ def _parse_statuses(names: Sequence[str]) -> list[Status]:
 def _format_jobs_cursor(reader: Reader, job: Job) -> str:
     """Return the cursor of the page after this job. It is a position, because the job itself may move, end or be
     removed."""
-    part, rank = reader.list_cursor_of(job.id)
+    part, rank = reader.jobs.cursor_of(job.id)
     if part == ENDED_PART:
         return f"ended.{format_job_id(job.id)}"
     return ".".join((_ACTIVE_PARTS[part], *map(str, rank)))
@@ -96,14 +97,14 @@ async def list_jobs(call: Invocation[JobsQuery, None]) -> JsonReply[JobPage]:
 
     def read_page(reader: Reader) -> JobPage:
         with error_path(".group"):
-            group = None if group_name is None else reader.find_group(group_name).id
-        ids = reader.list_jobs(statuses, limit=limit + 1, filters=filters, group=group, cursor=cursor)
-        jobs = reader.jobs(ids[:limit])
+            group = None if group_name is None else reader.groups.find(group_name).id
+        ids = reader.jobs.list_ids(statuses, limit=limit + 1, filters=filters, group=group, cursor=cursor)
+        jobs = reader.jobs.find_all(ids[:limit])
         return JobPage(
             jobs=view.render_jobs(reader, jobs, context.view_context()),
             next=_format_jobs_cursor(reader, jobs[-1]) if len(ids) > limit else None,
             counts=_count_by_status(reader) if cursor is None else None,
-            total=reader.count_listed(statuses, filters=filters, group=group) if query.total else None,
+            total=reader.jobs.count_listed(statuses, filters=filters, group=group) if query.total else None,
         )
 
     return JsonReply(await context.read(read_page))
@@ -111,13 +112,13 @@ async def list_jobs(call: Invocation[JobsQuery, None]) -> JsonReply[JobPage]:
 
 def _count_by_status(reader: Reader) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for status, count in reader.status_counts().items():
+    for status, count in reader.jobs.count_by_status().items():
         counts[status.public] = counts.get(status.public, 0) + count
     return counts
 
 
 def _last_of_chain(reader: Reader, job: JobId) -> JobId:
-    last = reader.last_of_chain(job)
+    last = reader.chains.last_job(job)
     return job if last is None else last[0]
 
 
@@ -164,7 +165,7 @@ async def _wait_until_ended(context: Context, job: JobId, seconds: float, last_s
 def _manual_kill_hint(reader: Reader, job: JobId) -> str:
     """Return advice to kill the job by hand. A cancel that cannot be stored is refused, but a job that fills the disk
     must be stopped anyway."""
-    last = reader.job(_last_of_chain(reader, job))
+    last = reader.jobs.find(_last_of_chain(reader, job))
     if last is None or last.pid is None or last.status in TERMINAL:
         return ""
     return f"; to end it without a record: kill -- -{last.pid}"
@@ -182,8 +183,8 @@ async def cancel_job(call: Invocation[CancelQuery, None]) -> JsonReply[JobView |
 
 
 def _plan_cancel(tx: Transaction, job: JobId, actor: str) -> CancelPlan:
-    last = tx.session.last_of_chain(job)
-    plan = plan_cancel(tx.session, [] if last is None else [last[0]])
+    last = tx.chains.last_job(job)
+    plan = plan_cancel(tx, [] if last is None else [last[0]])
     cancel(tx, job, actor=actor)
     return plan
 

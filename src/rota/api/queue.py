@@ -33,7 +33,7 @@ async def move_job(call: Invocation[NoQuery, MoveRequest]) -> JsonReply[MoveResu
 def _render_place(context: Context, tx: Transaction, results: Sequence[MoveOutcome]) -> list[MoveResult]:
     rendered = []
     for result in results:
-        job, place = view.show_with_place(tx.session, result.jobs[0], context.view_context())
+        job, place = view.show_with_place(tx, result.jobs[0], context.view_context())
         rendered.append(MoveResult(job=job, place=place, moved=result.has_moved))
     return rendered
 

@@ -111,7 +111,7 @@ class _StoredId(msgspec.Struct):
 async def _renew_lease(context: Context, reply: JsonReply[Any]) -> None:
     """Renew the lease, because a client that repeats its request is present."""
     reservation = parse_reservation_id(msgspec.json.decode(reply.body, type=_StoredId).id)
-    record = await context.read(lambda reader: reader.reservation(reservation))
+    record = await context.read(lambda reader: reader.reservations.find(reservation))
     if record is not None and record.finished_at is None:
         context.leases.renew(reservation)
 
@@ -180,7 +180,7 @@ async def renew_reservation(call: Invocation[NoQuery, None]) -> JsonReply[Reserv
     context, reservation = call.context, call.path_parameter("reservation", parse_reservation_id)
 
     def renew(tx: Transaction) -> ReservationId:
-        record = tx.session.reservation(reservation)
+        record = tx.reservations.find(reservation)
         if record is not None and record.finished_at is not None:
             reason = f": {record.reason}" if record.reason else ""
             raise Conflict(
@@ -197,7 +197,7 @@ def _render_reservations(
     context: Context, tx: Transaction, reservations: Sequence[ReservationId]
 ) -> list[ReservationView]:
     view_context = context.view_context()
-    return [view.show(tx.session, reservation, view_context) for reservation in reservations]
+    return [view.show(tx, reservation, view_context) for reservation in reservations]
 
 
 async def release_reservation(call: Invocation[NoQuery, None]) -> JsonReply[ReservationView]:
@@ -223,7 +223,7 @@ async def cancel_reservation(call: Invocation[WaitQuery, None]) -> JsonReply[Res
     context, reservation = call.context, call.path_parameter("reservation", parse_reservation_id)
 
     def cancel(tx: Transaction) -> ReservationId:
-        record = tx.session.reservation(reservation)
+        record = tx.reservations.find(reservation)
         if record is not None and record.state is ReservationState.ENDED and record.display_status != "CANCELLED":
             raise Conflict(
                 f"{format_reservation_id(reservation)} has already ended ({record.display_status}); nothing was changed"

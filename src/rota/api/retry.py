@@ -49,7 +49,7 @@ async def _probe_facts(context: Context, reference: str) -> StartFacts:
 def _render(context: Context, tx: Transaction, results: Sequence[RetryOutcome]) -> list[RetryResult]:
     return [
         RetryResult(
-            job=view.show(tx.session, outcome.job, context.view_context()),
+            job=view.show(tx, outcome.job, context.view_context()),
             message=outcome.message,
             blocked=[format_job_id(job) for job in outcome.blocked],
             dropped=[format_job_id(job) for job in outcome.dropped],

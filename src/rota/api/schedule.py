@@ -85,7 +85,7 @@ async def _collect_warnings(context: Context, request: Submission, job: Submissi
 def _render_added(
     tx: Transaction, results: Sequence[tuple[Schedule, list[str]]]
 ) -> list[tuple[ScheduleView, list[str]]]:
-    return [(_render_schedule(tx.session, schedule), warnings) for schedule, warnings in results]
+    return [(_render_schedule(tx, schedule), warnings) for schedule, warnings in results]
 
 
 def _render_schedule(reader: AnyReader, schedule: Schedule) -> ScheduleView:
@@ -133,7 +133,7 @@ async def change_schedule(call: Invocation[NoQuery, ScheduleChange]) -> JsonRepl
 def _render_changed(
     tx: Transaction, results: Sequence[tuple[Schedule, list[str], list[str]]]
 ) -> list[tuple[ScheduleView, list[str], list[str]]]:
-    return [(_render_schedule(tx.session, schedule), fields, warnings) for schedule, fields, warnings in results]
+    return [(_render_schedule(tx, schedule), fields, warnings) for schedule, fields, warnings in results]
 
 
 async def remove_schedule(call: Invocation[NoQuery, None]) -> JsonReply[ScheduleView]:
@@ -161,7 +161,7 @@ async def _update(call: Invocation[NoQuery, None], operation: Callable[..., Sche
 
 
 def _render(tx: Transaction, results: Sequence[Schedule]) -> list[ScheduleView]:
-    return [_render_schedule(tx.session, schedule) for schedule in results]
+    return [_render_schedule(tx, schedule) for schedule in results]
 
 
 _PARAMS = error_path(".params", replaced_prefix=".params")

@@ -118,7 +118,7 @@ class ScheduleTimer:
         if self._in_progress:
             await self._wait_for_tasks(self._in_progress.values(), RETRY_DELAY, asyncio.FIRST_COMPLETED)
             return 0.0
-        first = await self._read(lambda reader: reader.first_due_schedule())
+        first = await self._read(lambda reader: reader.schedules.first_due())
         return (
             None if first is None else min(max((first[2] - self._clock.now()).total_seconds(), 0.0), MAX_SLEEP_SECONDS)
         )

@@ -47,7 +47,7 @@ async def _find_oversized_logs(context: Context) -> list[str]:
     limit = context.control.config.log.max_bytes
     if limit is None:
         return []
-    return await context.read(lambda reader: oversize_warnings(context.home.jobs, reader.running_jobs(), limit))
+    return await context.read(lambda reader: oversize_warnings(context.home.jobs, reader.jobs.running(), limit))
 
 
 async def list_pools(call: Invocation[NoQuery, None]) -> JsonReply[PoolList]:

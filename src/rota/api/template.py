@@ -52,7 +52,7 @@ async def _check_params_schema(schema: object) -> None:
 def _render_stored(tx: Transaction, results: Sequence[command.TemplateOutcome]) -> list[TemplateChangeResult]:
     return [
         TemplateChangeResult(
-            template=render_template(find_template(tx.session, format_template_id(outcome.template))),
+            template=render_template(find_template(tx, format_template_id(outcome.template))),
             fields=outcome.fields,
             warning="; ".join(outcome.warnings) or None,
         )
@@ -131,7 +131,7 @@ async def _set_archived(call: Invocation[NoQuery, None], operation: Callable[...
 
 
 def _render(tx: Transaction, results: Sequence[Template]) -> list[TemplateView]:
-    return [render_template(find_template(tx.session, format_template_id(template.id))) for template in results]
+    return [render_template(find_template(tx, format_template_id(template.id))) for template in results]
 
 
 _REQUEST_EXAMPLE = {

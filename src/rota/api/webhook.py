@@ -42,11 +42,11 @@ async def add_webhook(call: Invocation[NoQuery, WebhookRequest]) -> JsonReply[We
 
 
 def _render(tx: Transaction, results: Sequence[Webhook]) -> list[WebhookView]:
-    return [view.render_webhook_detail(tx.session, webhook, tx.now) for webhook in results]
+    return [view.render_webhook_detail(tx, webhook, tx.now) for webhook in results]
 
 
 def _render_with_secrets(tx: Transaction, results: Sequence[Webhook]) -> list[WebhookView]:
-    return [view.render_webhook_detail(tx.session, webhook, tx.now, with_secret=True) for webhook in results]
+    return [view.render_webhook_detail(tx, webhook, tx.now, with_secret=True) for webhook in results]
 
 
 class WebhooksQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

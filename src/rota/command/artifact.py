@@ -63,34 +63,34 @@ def declare_artifact(
     tx: Transaction, artifact: Artifact, *, payload: str | None, job: JobId | None, repository: str | None, actor: str
 ) -> ArtifactView:
     """Declare the artifact. One that a running job declares counts when the job ends, and is withdrawn if it fails."""
-    number = tx.session.artifact_id(artifact, repository)
+    number = tx.artifacts.id_of(artifact, repository)
     with error_path(".job"):
         run = None if job is None else _record_product(tx, job, number, artifact)
     if artifact.type == "custom":
-        tx.session.put_artifact(number, payload, job, tx.now)
+        tx.artifacts.put(number, payload, job, tx.now)
     tx.invalidate_facts([FileExists(artifact.name)])
-    tx.session.wake_needing([number])
-    tx.session.emit_put(str(artifact), job, run, tx.now, actor)
+    tx.artifacts.wake_needing([number])
+    tx.artifacts.emit_put(str(artifact), job, run, tx.now, actor)
     scope = artifact_scope(artifact, repository)
     return render_put(PutArtifact(artifact=str(artifact), scope=scope, payload=payload, at=tx.now, job=job))
 
 
 def _record_product(tx: Transaction, job: JobId, number: int, artifact: Artifact) -> RunId:
     """Record the artifact as a product of the job, declared at submit or not; return the job's run."""
-    producer = tx.session.job(job)
+    producer = tx.jobs.find(job)
     if producer is None:
-        raise tx.session.no_such_job(job)
+        raise tx.jobs.not_found(job)
     if producer.status not in STARTED or producer.run is None:
         raise Conflict(f"{format_job_id(job)} is not running ({producer.status.public}), so it cannot put artifacts")
-    tx.session.add_product(producer.chain, number, sequence=None)
-    tx.session.record_put(producer.run.id, str(artifact))
+    tx.artifacts.add_product(producer.chain, number, sequence=None)
+    tx.artifacts.record_put(producer.run.id, str(artifact))
     return producer.run.id
 
 
 def withdraw_artifact(tx: Transaction, artifact: Artifact, *, repository: str | None, actor: str) -> ArtifactView:
     """Withdraw an artifact that was put; jobs that need it wait again."""
-    withdrawn = tx.session.withdraw_artifact(tx.session.artifact_id(artifact, repository))
+    withdrawn = tx.artifacts.withdraw(tx.artifacts.id_of(artifact, repository))
     if withdrawn is None:
         raise NotFound(f"{artifact} was not put; `rota artifact list` shows the artifacts that were put")
-    tx.session.emit_put(str(artifact), None, None, tx.now, actor, is_removed=True)
+    tx.artifacts.emit_put(str(artifact), None, None, tx.now, actor, is_removed=True)
     return render_put(withdrawn)

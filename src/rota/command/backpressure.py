@@ -43,7 +43,7 @@ def check_deferral(tx: Transaction, flows: Iterable[str]) -> DeferredSubmit | No
     limits_by_flow = settings.queue.resolve_for_flows(sorted(flows), settings.pool_sizes)
     if all(limits.hard is None for limits in limits_by_flow.values()):
         return None
-    depth = tx.session.queue_depth()
+    depth = tx.queue.depth()
     for flow, limits in limits_by_flow.items():
         is_over_limit = is_full(depth.of_flow(flow), limits)
         if is_over_limit and is_full(depth.of_flow(flow) - _count_imminent_starts(tx, flow), limits):
@@ -59,10 +59,10 @@ def _count_imminent_starts(tx: Transaction, flow: str | None) -> int:
     settings = tx.settings
     if not tx.effects.has_new_jobs or settings.dispatch_interval is not None or settings.spawn_delay:
         return 0
-    claims = plan_starts(tx.session, settings.pool_sizes, settings.batch_size, holds=tx.holds).claims
+    claims = plan_starts(tx, settings.pool_sizes, settings.batch_size, holds=tx.holds).claims
     if flow is None:
         return len(claims)
-    lanes = {scope.lane for scope in tx.session.lane_scopes() if scope.flow == flow}
+    lanes = {scope.lane for scope in tx.lanes.scopes() if scope.flow == flow}
     return sum(claim.lane in lanes for claim in claims)
 
 
@@ -76,7 +76,7 @@ def check_delays(tx: Transaction, flows_by_submit: Sequence[Set[str] | None]) ->
     ]
     if all(limits.soft is None for limits_by_flow in limits_by_submit for limits in limits_by_flow.values()):
         return [None] * len(flows_by_submit)
-    depth = tx.session.queue_depth()
+    depth = tx.queue.depth()
     total_limits = settings.queue.resolve_total(settings.pool_sizes)
     warning = DelayWarning(depth=depth, limits=total_limits, message=f"{DELAYED_WARNING}: {format_depth(depth)}")
     return [

@@ -20,8 +20,8 @@ def reset(tx: Transaction, name: str, *, actor: str) -> BreakerResetResult | Sta
 
 
 def _reset_key(tx: Transaction, key: str, actor: str) -> BreakerResetResult:
-    failures = tx.session.recent_failures(tx.now - tx.settings.breaker.window)
-    known = sorted({*failures, *(record.key for record in tx.session.breakers())})
+    failures = tx.breakers.recent_failures(tx.now - tx.settings.breaker.window)
+    known = sorted({*failures, *(record.key for record in tx.breakers.list_all())})
     if key not in known:
         hint = f"known breakers: {', '.join(known)}" if known else "no type or target has failed recently"
         raise NotFound(f"no such breaker: {escape_unprintable(key)}; {hint}")
@@ -30,10 +30,10 @@ def _reset_key(tx: Transaction, key: str, actor: str) -> BreakerResetResult:
 
 
 def _reset_job(tx: Transaction, job: JobId, actor: str) -> StartFailureResetResult:
-    before = tx.session.job(job)
+    before = tx.jobs.find(job)
     if before is None:
-        raise tx.session.no_such_job(job)
-    if not tx.session.reset_start_failures(job, now=tx.now, actor=actor):
+        raise tx.jobs.not_found(job)
+    if not tx.jobs.reset_start_failures(job, now=tx.now, actor=actor):
         raise Conflict(
             f"{format_job_id(job)} has no failed starts to clear ({before.status.public}); nothing was changed"
         )

@@ -14,16 +14,16 @@ _MAY_RUN = STARTED | {Status.UNREADABLE}
 
 def cancel(tx: Transaction, job: JobId, *, actor: str, only_waiting: bool = False) -> JobId:
     """Cancel the last job of the job's chain, and return it. With `only_waiting`, refuse a running job."""
-    last = tx.session.last_of_chain(job)
+    last = tx.chains.last_job(job)
     if last is None:
-        raise tx.session.no_such_job(job)
+        raise tx.jobs.not_found(job)
     member, status = last
     reason = f"cancelled by {actor}"
     if status in WAITING:
-        chain = tx.session.chain_states([member])[member].chain
+        chain = tx.chains.states([member])[member].chain
         cancel_waiting(tx, member, chain, reason=reason, actor=actor)
-    elif status is Status.UNREADABLE and tx.session.open_run_of(member) is None:
-        chain = tx.session.chain_states([member])[member].chain
+    elif status is Status.UNREADABLE and tx.runs.find_open_of(member) is None:
+        chain = tx.chains.states([member])[member].chain
         cancel_unreadable(tx, member, chain, reason=reason, actor=actor)
     elif status in _MAY_RUN and only_waiting:
         raise Conflict(
@@ -31,8 +31,8 @@ def cancel(tx: Transaction, job: JobId, *, actor: str, only_waiting: bool = Fals
             f" `rota cancel {format_job_id(member)}` stops it"
         )
     elif status in _MAY_RUN:
-        tx.session.request_stop(member, reason, tx.now, actor)
-        run = tx.session.open_run_of(member)
+        tx.jobs.request_stop(member, reason, tx.now, actor)
+        run = tx.runs.find_open_of(member)
         if run is not None:
             tx.effects.orders.append(StopOrder(run=run.run, kill_after=tx.settings.kill_after.total_seconds()))
     elif status is not Status.CANCELLED:

@@ -26,14 +26,14 @@ def check_scope(scope: str | None) -> str:
 
 def pause(tx: Transaction, scope: str, *, actor: str) -> PauseResult:
     """Pause a scope. A scope that is paused already keeps the actor and time of its first pause."""
-    before = tx.session.pause_of(scope)
+    before = tx.pauses.find(scope)
     if before is None:
-        tx.session.pause(scope, actor=actor, now=tx.now)
+        tx.pauses.add(scope, actor=actor, now=tx.now)
         control.hold_scope(tx, scope)
     by, at = (actor, tx.now) if before is None else (before.actor, before.at)
     warning = (
         None
-        if _is_known_scope(tx.session, tx.settings.pool_sizes, scope)
+        if _is_known_scope(tx, tx.settings.pool_sizes, scope)
         else f"no job has used {scope} so far; check the name"
     )
     return PauseResult(has_changed=before is None, scope=scope, paused_by=by, paused_at=at, warning=warning)
@@ -41,26 +41,26 @@ def pause(tx: Transaction, scope: str, *, actor: str) -> PauseResult:
 
 def resume(tx: Transaction, scope: str, *, actor: str) -> ResumeResult:
     """Resume a scope, and report the pause that ended, if any. Other pauses and breakers stay in effect."""
-    before = tx.session.pause_of(scope)
+    before = tx.pauses.find(scope)
     if before is None:
-        refuse_unknown_scope(tx.session, tx.settings.pool_sizes, scope)
+        refuse_unknown_scope(tx, tx.settings.pool_sizes, scope)
         return ResumeResult(has_changed=False, scope=scope, paused_by=None, paused_at=None)
-    tx.session.resume(scope, actor=actor, now=tx.now)
+    tx.pauses.remove(scope, actor=actor, now=tx.now)
     control.release_scope(tx, scope)
     return ResumeResult(has_changed=True, scope=scope, paused_by=before.actor, paused_at=before.at)
 
 
 def clear(tx: Transaction, scope: str, *, actor: str, max_job: JobId | None = None) -> ClearOperation:
     """Begin to clear a scope; this turn and the next ones continue. It ends with the newest job, or with `max_job`."""
-    refuse_unknown_scope(tx.session, tx.settings.pool_sizes, scope)
-    last = JobId(tx.session.allocate_ids("job", 0) - 1)
+    refuse_unknown_scope(tx, tx.settings.pool_sizes, scope)
+    last = JobId(tx.ids.peek_job() - 1)
     until = last if max_job is None else min(last, max_job)
     return control.begin_clear(tx, ClearOrder(scope=scope, max_job=until, by=actor, at=tx.now))
 
 
 def _is_known_scope(reader: AnyReader, pool_sizes: PoolSizes, scope: str) -> bool:
     """Return whether the configuration names the scope, or a job has ever used it."""
-    return scope == GLOBAL or scope in pool_sizes.sizes or bool(reader.lanes_under(scope))
+    return scope == GLOBAL or scope in pool_sizes.sizes or bool(reader.lanes.under(scope))
 
 
 def refuse_unknown_scope(reader: AnyReader, pool_sizes: PoolSizes, scope: str) -> None:

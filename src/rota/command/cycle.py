@@ -11,7 +11,8 @@ from rota.engine.transaction import Transaction
 from rota.errors import Conflict, InvalidInput
 from rota.ids import JobId, format_job_id
 from rota.store.artifact import artifact_scope
-from rota.store.submit import ChainState, NewJob
+from rota.store.chain import ChainState
+from rota.store.job import NewJob
 
 ArtifactKey = tuple[str, str]
 """Scope and name of an artifact."""
@@ -26,9 +27,9 @@ def refuse_cycles(tx: Transaction, jobs: Sequence[NewJob], names: Mapping[JobId,
     patched = {need.job for job in jobs for need in job.needs if need.job is not None}
     if not producers and not patched:
         return
-    chains = tx.session.chain_states(sorted(patched)) if patched else {}
+    chains = tx.chains.states(sorted(patched)) if patched else {}
     graph = {job.id: _find_predecessors(job, producers, chains) for job in jobs}
-    if producers and tx.session.is_needed(producers):
+    if producers and tx.artifacts.is_needed(producers):
         _add_stored(tx, graph, jobs, producers)
     cycle = find_cycle(graph)
     if cycle is not None:
@@ -65,7 +66,7 @@ def _add_stored(
 ) -> None:
     """Add the stored predecessors of the new jobs, and their predecessors, as far as they have not started."""
     for job in jobs:
-        graph[job.id] += tx.session.active_producers(_make_keys(job.needs, job.spec.repository))
+        graph[job.id] += tx.artifacts.active_producers(_make_keys(job.needs, job.spec.repository))
     _add_predecessors(tx, graph, {chain for before in graph.values() for chain in before} - graph.keys(), producers)
 
 
@@ -89,7 +90,7 @@ def _add_predecessors(
 ) -> None:
     """Add the pending chains and all their predecessors, as far as they have not started."""
     while pending:
-        states = tx.session.chain_states(sorted(pending))
+        states = tx.chains.states(sorted(pending))
         waiting = {state.chain: state.last for state in states.values() if state.status in WAITING}
-        graph.update(tx.session.unmet_predecessors(waiting, producers))
+        graph.update(tx.artifacts.unmet_predecessors(waiting, producers))
         pending = {predecessor for chain in waiting for predecessor in graph.get(chain, ())} - graph.keys()

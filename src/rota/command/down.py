@@ -13,16 +13,16 @@ from rota.ids import JobId
 def end_running(tx: Transaction) -> list[JobId]:
     """Stop every open run; each is FAILED `stopped by shutdown` when its whole process tree is gone. A run with an
     earlier stop request keeps it, so a cancelled job stays cancelled."""
-    runs = tx.session.open_runs()
+    runs = tx.runs.list_open()
     for run in runs:
         if run.stop_requested is None:
-            tx.session.request_stop(run.job, STOPPED_BY_SHUTDOWN, tx.now, None)
+            tx.jobs.request_stop(run.job, STOPPED_BY_SHUTDOWN, tx.now, None)
         tx.effects.orders.append(StopOrder(run=run.run, kill_after=tx.settings.kill_after.total_seconds()))
-    for reservation in tx.session.open_reservations():
+    for reservation in tx.reservations.list_open():
         if reservation.run is not None:
-            tx.session.stop_reservation(reservation.id, STOPPED_BY_SHUTDOWN, tx.now, None)
+            tx.reservations.request_stop(reservation.id, STOPPED_BY_SHUTDOWN, tx.now, None)
             tx.effects.orders.append(StopOrder(run=reservation.run, kill_after=tx.settings.kill_after.total_seconds()))
         elif reservation.state is ReservationState.RUNNING:  # a client program holds it: no run to stop
             stopped = RunResult(status=Status.FAILED, exit_code=EXIT_CANCELLED, reason=STOPPED_BY_SHUTDOWN)
-            tx.session.end_reservation(reservation.id, stopped, tx.now)
+            tx.reservations.end(reservation.id, stopped, tx.now)
     return [run.job for run in runs]

@@ -14,7 +14,8 @@ from rota.engine.transaction import Transaction
 from rota.errors import InvalidInput, NotFound, RotaError, error_path
 from rota.ids import GroupId, JobId, format_job_id, parse_job_id
 from rota.naming import is_name
-from rota.store.submit import ChainState, NewJob
+from rota.store.chain import ChainState
+from rota.store.job import NewJob
 
 FINISHED = DependencyPolicy.FINISHED
 
@@ -33,7 +34,7 @@ def resolve_edges(
     new = set(ids)
     older = {predecessor for edges in named.values() for predecessor, _ in edges if predecessor not in new}
     older.update(predecessor for predecessor in implied.values() if predecessor not in new)
-    chains = tx.session.chain_states(sorted(older)) if older else {}
+    chains = tx.chains.states(sorted(older)) if older else {}
     resolved = {}
     for n, (job, edges) in enumerate(named.items()):
         group = enrollment.group_of(job)
@@ -134,7 +135,7 @@ def refuse_unknown_patches(tx: Transaction, jobs: Sequence[NewJob], submissions:
     named = {artifact.job for job in jobs for artifact in job.needs if artifact.job is not None}
     if not named:
         return
-    known = {job.id for job in jobs} | tx.session.chain_states(sorted(named)).keys()
+    known = {job.id for job in jobs} | tx.chains.states(sorted(named)).keys()
     for n, (new, member) in enumerate(zip(jobs, submissions, strict=True)):
         for m, artifact in enumerate(map(parse_artifact, member.needs)):
             with error_path(f".jobs[{n}].needs[{m}]"):

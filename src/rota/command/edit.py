@@ -91,9 +91,9 @@ def parse_edit(body: bytes) -> EditRequest:
 
 def edit(tx: Transaction, job: JobId, request: EditRequest, *, actor: str) -> EditOutcome:
     """Edit this job alone; the other jobs of its chain keep their specs."""
-    before = tx.session.job(job)
+    before = tx.jobs.find(job)
     if before is None:
-        raise tx.session.no_such_job(job)
+        raise tx.jobs.not_found(job)
     if before.unreadable is not None:
         raise make_unreadable_error(job, before.unreadable)
     if before.status not in WAITING and not before.was_dispatched:
@@ -102,13 +102,13 @@ def edit(tx: Transaction, job: JobId, request: EditRequest, *, actor: str) -> Ed
     warnings: list[str] = []
     changes = _add_sources(tx, before, request, _collect_changes(tx, before, request, warnings))
     try:
-        is_edited = tx.session.edit(before, changes, now=tx.now, actor=actor)
+        is_edited = tx.jobs.edit(before, changes, now=tx.now, actor=actor)
     except Conflict as error:
         message = f"{error.message}: {_describe_state(before)}; {suggest_alternative(tx, job, before.status)}"
         raise Conflict(message).at_path(_request_path(request, error.path)) from None
     if not is_edited:
         raise Conflict(f"{format_job_id(job)} was changed by another request; nothing was edited, try again")
-    after = tx.session.job(job)
+    after = tx.jobs.find(job)
     return EditOutcome(job=job, fields=[] if after is None else changed_fields(before, after), warnings=warnings)
 
 
@@ -130,7 +130,7 @@ def make_unreadable_error(job: JobId, reason: str) -> Conflict:
 
 def suggest_alternative(tx: Transaction, job: JobId, status: Status) -> str:
     """Return advice for a job that can no longer be changed."""
-    name, last = format_job_id(job), tx.session.last_of_chain(job)
+    name, last = format_job_id(job), tx.chains.last_job(job)
     if last is not None and last[0] != job and last[1] not in TERMINAL:
         possibility = "can be changed" if last[1] in WAITING else "can no longer be changed"
         return f"{format_job_id(last[0])} of its chain is {last[1].public}, and {possibility}"

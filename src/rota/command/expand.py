@@ -108,8 +108,8 @@ def find_usable_template(reader: AnyReader, reference: str) -> Template:
 def find_templates(reader: AnyReader, references: Sequence[str]) -> dict[str, Template | None]:
     """Return the templates of these names or ids, archived ones included."""
     ids = {text: number for text in references if (number := template_id_or_none(text)) is not None}
-    by_id = reader.templates_by_id(sorted(set(ids.values())))
-    by_name = reader.templates_by_name(sorted(set(references) - ids.keys()))
+    by_id = reader.templates.find_all(sorted(set(ids.values())))
+    by_name = reader.templates.find_named(sorted(set(references) - ids.keys()))
     return {text: by_id.get(ids[text]) if text in ids else by_name.get(text) for text in references}
 
 
@@ -149,7 +149,7 @@ def _format_time(at: datetime) -> str:
 
 
 def _refuse_unknown_template(reference: str, reader: AnyReader) -> NoReturn:
-    names = reader.template_names()
+    names = reader.templates.names()
     near = get_close_matches(reference, names, n=1)
     hint = f"did you mean {near[0]}?" if near else "`rota template list` shows all templates"
     if not names:

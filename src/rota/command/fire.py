@@ -42,8 +42,8 @@ from rota.core.workspace import WorkspaceSpec
 from rota.engine.transaction import Settings, Transaction
 from rota.errors import RotaError, StorageFull, StoreError
 from rota.ids import JobId, ScheduleId, format_job_id
+from rota.store.job import NewJob
 from rota.store.session import Reader
-from rota.store.submit import NewJob
 
 log = logging.getLogger("rota.schedule")
 
@@ -61,7 +61,7 @@ class DueSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
 def find_due_schedules(reader: Reader, *, now: datetime, noticed_at: datetime, limit: int) -> list[DueSchedule]:
     """Return due schedules with their next step, the longest overdue first."""
-    return [_evaluate(reader, schedule, now, noticed_at) for schedule in reader.due_schedules(now, limit)]
+    return [_evaluate(reader, schedule, now, noticed_at) for schedule in reader.schedules.due(now, limit)]
 
 
 def _evaluate(reader: Reader, schedule: Schedule, now: datetime, noticed_at: datetime) -> DueSchedule:
@@ -104,16 +104,16 @@ def fire(
 ) -> SubmitOutcome | None:
     """Take the step of a due schedule; return the outcome of its submit, if there was one."""
     schedule, step = due_schedule.schedule, due_schedule.step
-    if tx.session.schedule(schedule.id) != schedule:
+    if tx.schedules.find(schedule.id) != schedule:
         return None
     if step.missed is not None:
         reason = "the scheduler was not running at the time"
-        tx.session.record_missed(schedule, step.missed, now=tx.now, reason=reason)
+        tx.schedules.record_missed(schedule, step.missed, now=tx.now, reason=reason)
     outcome: SubmitOutcome | None = None
-    if step.at is not None and not tx.session.has_fire(schedule.id, step.at):
+    if step.at is not None and not tx.schedules.has_fire(schedule.id, step.at):
         fired, outcome = _make_fire(tx, due_schedule, step.at, default_environment, preflight, workspace)
-        tx.session.record_fire(schedule, fired)
-    tx.session.set_next_fire(schedule.id, step.next_at)
+        tx.schedules.record_fire(schedule, fired)
+    tx.schedules.set_next_fire(schedule.id, step.next_at)
     return outcome
 
 
@@ -162,7 +162,7 @@ def _overlap_reason(tx: Transaction, schedule: Schedule) -> str | None:
     """Return why the overlap policy skips the time, or None. With `allow` no active jobs are read."""
     if schedule.overlap is Overlap.ALLOW:
         return None
-    return overlap_reason(schedule.overlap, tx.session.active_of_schedule(schedule.id))
+    return overlap_reason(schedule.overlap, tx.schedules.active_jobs(schedule.id))
 
 
 def _add_queue_lock(job: Submission, schedule: Schedule) -> Submission:
@@ -256,17 +256,17 @@ def trigger(
     actor: str | None,
 ) -> SubmitOutcome:
     """Fire a schedule by hand, even if it overlaps or is disabled. The regular times of the schedule do not change."""
-    stored = find_schedule(tx.session, f"schedule-{schedule}")
+    stored = find_schedule(tx, f"schedule-{schedule}")
     outcome = _submit(tx, _add_queue_lock(job, stored), origin, default_environment, preflight, workspace, actor=actor)
     if isinstance(outcome, DuplicateSubmit):
         return outcome
     at = tx.now
-    while tx.session.has_fire(schedule, at):
+    while tx.schedules.has_fire(schedule, at):
         at += MICROSECOND
     fired = Fire(
         schedule=schedule, at=at, state=FireState.FIRED, job=_first_job(outcome), recorded_at=tx.now, is_manual=True
     )
-    tx.session.record_fire(stored, fired, actor=actor)
+    tx.schedules.record_fire(stored, fired, actor=actor)
     return outcome
 
 
@@ -293,12 +293,12 @@ def find_misplaced_schedules(
 ) -> tuple[list[Schedule], int | None]:
     """Return the schedules of one page whose times are wrong since the clock was set back, and the id of the last
     schedule of the page."""
-    page = reader.schedules(after=after, limit=limit)
+    page = reader.schedules.list_all(after=after, limit=limit)
     misplaced = [
         schedule
         for schedule in page
         if earlier_next_fire(schedule, now) is not None
-        or should_restart_times(reader.newest_fire(schedule.id), now=now, set_back=set_back)
+        or should_restart_times(reader.schedules.newest_fire(schedule.id), now=now, set_back=set_back)
     ]
     return misplaced, page[-1].id if page else None
 
@@ -306,10 +306,10 @@ def find_misplaced_schedules(
 def correct_next_fire(tx: Transaction, schedule: Schedule, *, set_back: timedelta) -> None:
     """Set the next time by the corrected clock. A time that has fired does not fire again, unless the clock was so far
     ahead that it was wrong."""
-    current = tx.session.schedule(schedule.id)
+    current = tx.schedules.find(schedule.id)
     if current is None:
         return
-    if should_restart_times(tx.session.newest_fire(current.id), now=tx.now, set_back=set_back):
-        tx.session.start_schedule_epoch(current.id)
+    if should_restart_times(tx.schedules.newest_fire(current.id), now=tx.now, set_back=set_back):
+        tx.schedules.start_epoch(current.id)
     if (expected := earlier_next_fire(current, tx.now)) is not None:
-        tx.session.set_next_fire(current.id, expected)
+        tx.schedules.set_next_fire(current.id, expected)

@@ -19,7 +19,7 @@ from rota.errors import Conflict, InvalidInput, error_path
 from rota.ids import GroupId, JobId, format_group_id, format_job_id
 from rota.naming import is_name
 from rota.store.group import MemberRow
-from rota.store.submit import NewJob
+from rota.store.job import NewJob
 
 
 class Enrollment(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +73,7 @@ def enroll(
 
 
 def _create_group(tx: Transaction, request: GroupRequest, *, is_closed: bool, actor: str | None) -> GroupId:
-    return tx.session.add_group(
+    return tx.groups.add(
         name=request.name,
         mode=GroupMode(request.mode),
         on_failure=request.on_failure,
@@ -95,7 +95,7 @@ def _join_groups(tx: Transaction, ids: Sequence[JobId], submissions: Sequence[Su
         if member.group not in groups:
             with error_path(f".jobs[{n}].group"):
                 groups[member.group] = group = _find_joinable(tx, member.group)
-            last_members.setdefault(group.id, tx.session.last_member(group.id) or (None, 0))
+            last_members.setdefault(group.id, tx.groups.last_member(group.id) or (None, 0))
         group = groups[member.group]
         previous, sequence = last_members[group.id]
         memberships[job] = (group.id, sequence + 1)
@@ -107,7 +107,7 @@ def _join_groups(tx: Transaction, ids: Sequence[JobId], submissions: Sequence[Su
 
 
 def _find_joinable(tx: Transaction, reference: str) -> Group:
-    group = tx.session.find_group(reference)
+    group = tx.groups.find(reference)
     if group.cancelled_at is not None:
         raise Conflict(
             f"{format_group_id(group.id)} was cancelled and takes no further members; submit it without `group`"
@@ -135,7 +135,7 @@ def add_members(tx: Transaction, jobs: Sequence[NewJob], enrollment: Enrollment)
 def _refuse_dropped(tx: Transaction, group: Group, jobs: Sequence[NewJob]) -> None:
     if group.on_failure == engine.CONTINUE_POLICY:
         return
-    for failed in tx.session.failed_members(group.id):
+    for failed in tx.groups.failed_members(group.id):
         newcomers = [
             Member(job=job.id, sequence=0, status=Status.QUEUED, is_exempt=_is_spared(job, failed)) for job in jobs
         ]
@@ -162,24 +162,24 @@ def create_group(tx: Transaction, request: GroupRequest, *, actor: str) -> Group
 
 def close(tx: Transaction, reference: str, *, actor: str) -> GroupId:
     """Close a group: it finishes when its present members have ended. Closing it again changes nothing."""
-    group = tx.session.find_group(reference)
-    tx.session.close_group(group.id, tx.now, actor)
+    group = tx.groups.find(reference)
+    tx.groups.close(group.id, tx.now, actor)
     engine.finish_if_done(tx, group.id, cause=engine.CAUSE, actor=actor)
     return group.id
 
 
 def cancel(tx: Transaction, reference: str, *, actor: str) -> GroupId:
     """Cancel a group: end waiting members at once and stop running members. Cancelling it again changes nothing."""
-    group = tx.session.find_group(reference)
+    group = tx.groups.find(reference)
     if group.cancelled_at is None and group.finished_at is not None:
         raise Conflict(f"{format_group_id(group.id)} is over already; nothing was changed")
-    tx.session.cancel_group(group.id, tx.now, actor)
-    waiting = tx.session.waiting_members(group.id, with_retries=True)
+    tx.groups.cancel(group.id, tx.now, actor)
+    waiting = tx.groups.waiting_members(group.id, with_retries=True)
     reason = f"cancelled by {actor}"
     engine.end_members(
         tx, group.id, waiting, Status.CANCELLED, reason=reason, is_dropped=False, actor=actor, cause="cancel"
     )
-    for job in tx.session.started_members(group.id):
+    for job in tx.groups.started_members(group.id):
         cancel_job(tx, job, actor=actor)
     engine.finish_if_done(tx, group.id, cause="cancel", actor=actor)
     return group.id

@@ -81,9 +81,9 @@ def check_loss(home: Home, store: Store) -> None:
 
 def accept_loss(session: Session, home_numbers: IdWatermarks) -> None:
     """Retire the ids that the home shows, and record the jobs between as lost. Call it inside a transaction."""
-    session.record_lost_jobs(session.id_watermarks().ids.get("job", 0) + 1, home_numbers.ids.get("job", 0))
+    session.jobs.record_lost(session.ids.watermarks().ids.get("job", 0) + 1, home_numbers.ids.get("job", 0))
     for noun, last in home_numbers.ids.items():
-        session.retire_ids(noun, last)
+        session.ids.retire(noun, last)
 
 
 def keep_orphaned_log(store: Store, now: datetime) -> None:

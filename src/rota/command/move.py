@@ -8,12 +8,12 @@ from typing import Annotated
 import msgspec
 
 from rota.command.edit import make_unreadable_error, suggest_alternative
-from rota.core.queue import Rank, has_distinct_positions, position_after, position_between
+from rota.core.queue import Rank, has_distinct_positions, position_after, position_between, priority_bounds
 from rota.core.status import STARTED, WAITING, Status
 from rota.engine.transaction import Transaction
 from rota.errors import Conflict, InvalidInput, error_path
 from rota.ids import JobId, format_job_id, parse_job_id
-from rota.store.move import QueuedJobRank, priority_bounds
+from rota.store.snapshot import QueuedJobRank
 from rota.wire.schema_types import JobIdText
 
 
@@ -50,8 +50,8 @@ def move(tx: Transaction, job: JobId, request: MoveRequest, *, actor: str) -> Mo
         return MoveOutcome(jobs=[job], has_moved=False)
     position = _choose_position(tx, lower, upper)
     if position is None:
-        tx.session.respace(mover.rank.precedence, now=tx.now)
-        mover = tx.session.queued_ranks([job])[job]
+        tx.queue.respace(mover.rank.precedence, now=tx.now)
+        mover = tx.queue.ranks([job])[job]
         position = _choose_position(tx, *find(tx, mover))
     if position is None:
         raise Conflict(f"there is no room for {format_job_id(job)}; nothing was moved")
@@ -62,7 +62,7 @@ def move(tx: Transaction, job: JobId, request: MoveRequest, *, actor: str) -> Mo
 def reorder(tx: Transaction, order: Sequence[str], *, actor: str) -> MoveOutcome:
     """Put these jobs into this order, on the places that they have; all other jobs keep their places."""
     jobs = _parse_order(order)
-    queued = tx.session.queued_ranks(jobs)
+    queued = tx.queue.ranks(jobs)
     for n, job in enumerate(jobs):
         with error_path(f".order[{n}]"):
             _refuse_unless_waiting(tx, job, queued, "reordered")
@@ -71,9 +71,9 @@ def reorder(tx: Transaction, order: Sequence[str], *, actor: str) -> MoveOutcome
     if ranks == sorted(ranks):
         return MoveOutcome(jobs=jobs, has_moved=False)
     precedence, positions = ranks[0].precedence, [rank.position for rank in ranks]
-    if not has_distinct_positions(positions) or tx.session.has_duplicate_positions(precedence, positions):
-        tx.session.respace(precedence, now=tx.now)
-        queued = tx.session.queued_ranks(jobs)
+    if not has_distinct_positions(positions) or tx.queue.has_duplicate_positions(precedence, positions):
+        tx.queue.respace(precedence, now=tx.now)
+        queued = tx.queue.ranks(jobs)
         ranks = [queued[job].rank for job in jobs]
         positions = [rank.position for rank in ranks]
     moved = [
@@ -98,20 +98,20 @@ def _parse_order(order: Sequence[str]) -> list[JobId]:
 
 
 def _store_positions(tx: Transaction, ranks: Sequence[Rank], previous: Sequence[int], actor: str) -> None:
-    if not tx.session.move(ranks, previous, now=tx.now, actor=actor):
+    if not tx.queue.move(ranks, previous, now=tx.now, actor=actor):
         raise Conflict("a job was changed by another request; nothing was moved, try again")
 
 
 def _find_waiting(tx: Transaction, job: JobId, verb: str) -> QueuedJobRank:
     """Return the rank of a waiting job; refuse any other."""
-    queued = tx.session.queued_ranks([job])
+    queued = tx.queue.ranks([job])
     _refuse_unless_waiting(tx, job, queued, verb)
     return queued[job]
 
 
 def _refuse_unless_waiting(tx: Transaction, job: JobId, queued: Mapping[JobId, QueuedJobRank], verb: str) -> None:
     if job not in queued:
-        raise tx.session.no_such_job(job)
+        raise tx.jobs.not_found(job)
     status = queued[job].status
     if status is Status.UNREADABLE:
         raise make_unreadable_error(job, "its status is unknown")
@@ -137,7 +137,7 @@ def _choose_position(tx: Transaction, lower: Rank | None, upper: Rank | None) ->
         return position_between(None if lower is None else lower.position, upper.position)
     if lower is None:
         raise AssertionError("a job that is alone in its priority is in place already")
-    return position_after(lower.position, tx.session.peek_job_id())
+    return position_after(lower.position, tx.ids.peek_job())
 
 
 def _make_bounds_finder(job: JobId, request: MoveRequest) -> Callable[[Transaction, QueuedJobRank], MoveBounds]:
@@ -164,7 +164,7 @@ def _make_bounds_finder(job: JobId, request: MoveRequest) -> Callable[[Transacti
     if request.first:
         return lambda tx, mover: _bounds_at(tx, mover, 1)
     return lambda tx, mover: (
-        tx.session.previous_waiting(priority_bounds(mover.rank.precedence)[1], except_job=mover.job),
+        tx.queue.previous_waiting(priority_bounds(mover.rank.precedence)[1], except_job=mover.job),
         None,
     )
 
@@ -172,11 +172,11 @@ def _make_bounds_finder(job: JobId, request: MoveRequest) -> Callable[[Transacti
 def _bounds_at(tx: Transaction, mover: QueuedJobRank, place: int) -> MoveBounds:
     """Return the ranks around a place, counted without the moving job."""
     start, end = priority_bounds(mover.rank.precedence)
-    upper = tx.session.next_waiting(start, except_job=mover.job, offset=place - 1)
+    upper = tx.queue.next_waiting(start, except_job=mover.job, offset=place - 1)
     if upper is not None:
-        return tx.session.previous_waiting(upper, except_job=mover.job), upper
-    lower = tx.session.previous_waiting(end, except_job=mover.job)
-    places = 1 if lower is None else tx.session.place_of(max(lower, mover.rank))
+        return tx.queue.previous_waiting(upper, except_job=mover.job), upper
+    lower = tx.queue.previous_waiting(end, except_job=mover.job)
+    places = 1 if lower is None else tx.queue.place_of(max(lower, mover.rank))
     if place > places:
         raise Conflict(
             f"there is no place {place}: {places} {'job waits' if places == 1 else 'jobs wait'} at priority"
@@ -190,5 +190,5 @@ def _bounds_next_to(tx: Transaction, mover: QueuedJobRank, other: JobId, *, is_b
         neighbor = _find_waiting(tx, other, "the target of a move")
         _refuse_other_priority(mover, neighbor)
     if is_before:
-        return tx.session.previous_waiting(neighbor.rank, except_job=mover.job), neighbor.rank
-    return neighbor.rank, tx.session.next_waiting(neighbor.rank, except_job=mover.job)
+        return tx.queue.previous_waiting(neighbor.rank, except_job=mover.job), neighbor.rank
+    return neighbor.rank, tx.queue.next_waiting(neighbor.rank, except_job=mover.job)

@@ -190,7 +190,7 @@ def reserve(
         idle_timeout=spec.idle_timeout,
         has_client=has_client,
     )
-    reservation = tx.session.reserve(new, tx.now, actor)
+    reservation = tx.reservations.add(new, tx.now, actor)
     tx.effects.has_reservations = True
     return ReserveOutcome(reservation=reservation, warnings=list(checker.warnings))
 
@@ -207,7 +207,7 @@ def release(tx: Transaction, reservation: ReservationId, *, actor: str) -> Reser
             f"{format_reservation_id(reservation)} runs a command and is released when the command ends; cancel it,"
             " or wait"
         )
-    tx.session.end_reservation(reservation, RunResult(status=Status.COMPLETED, exit_code=0, reason=None), tx.now, actor)
+    tx.reservations.end(reservation, RunResult(status=Status.COMPLETED, exit_code=0, reason=None), tx.now, actor)
     return reservation
 
 
@@ -219,9 +219,9 @@ def withdraw(tx: Transaction, reservation: ReservationId, *, reason: str, actor:
         return reservation
     if current.run is None:
         end = RunResult(status=Status.CANCELLED, exit_code=EXIT_CANCELLED, reason=reason)
-        tx.session.end_reservation(reservation, end, tx.now, actor)
+        tx.reservations.end(reservation, end, tx.now, actor)
     else:
-        tx.session.stop_reservation(reservation, reason, tx.now, actor)
+        tx.reservations.request_stop(reservation, reason, tx.now, actor)
         tx.effects.orders.append(StopOrder(run=current.run, kill_after=tx.settings.kill_after.total_seconds()))
     return reservation
 
@@ -244,7 +244,7 @@ def abandon(tx: Transaction, reservation: ReservationId, *, reason: str) -> Rese
     """Cancel a reservation that did not start in time; one that has started stays."""
     if _find_reservation(tx, reservation).state is ReservationState.WAITING:
         end = RunResult(status=Status.CANCELLED, exit_code=ReservationTimeout.exit_code, reason=reason)
-        tx.session.end_reservation(reservation, end, tx.now)
+        tx.reservations.end(reservation, end, tx.now)
     return reservation
 
 
@@ -263,7 +263,7 @@ def forward_signal(tx: Transaction, reservation: ReservationId, number: int) -> 
 
 
 def _find_reservation(tx: Transaction, reservation: ReservationId) -> Reservation:
-    stored = tx.session.reservation(reservation)
+    stored = tx.reservations.find(reservation)
     if stored is None:
-        raise tx.session.no_such_reservation(reservation)
+        raise tx.reservations.not_found(reservation)
     return stored

@@ -217,11 +217,11 @@ def _migrate(database: Path, home: Home, contents: BackupContents, now: datetime
     with closing(SqliteStore(database).session()) as session:
         session.begin()
         for noun, last in numbers.ids.items():
-            session.retire_ids(noun, last)
-        session.set_meta("epoch", str(numbers.epoch))
-        session.set_meta(MIRRORED, "0")  # so that the mirror writes all job files again
+            session.ids.retire(noun, last)
+        session.meta.set("epoch", str(numbers.epoch))
+        session.meta.set(MIRRORED, "0")  # so that the mirror writes all job files again
         _end_reservations(session, now)
-        session.clear_prefetch()  # starts that the supervisor accepted since then are unknown to this store
+        session.prefetch.clear()  # starts that the supervisor accepted since then are unknown to this store
         _record_event(session, contents, now)
         session.commit()
 
@@ -232,14 +232,14 @@ def _end_reservations(session: Session, now: datetime) -> None:
     end = RunResult(
         status=Status.CANCELLED, exit_code=EXIT_CANCELLED, reason="restored from a backup, without its client"
     )
-    for reservation in session.open_reservations():
+    for reservation in session.reservations.list_open():
         if reservation.state is not ReservationState.RUNNING:
-            session.end_reservation(reservation.id, end, now)
+            session.reservations.end(reservation.id, end, now)
 
 
 def _record_event(session: Session, contents: BackupContents, now: datetime) -> None:
     data = {"made_at": contents.made_at, "home": contents.home, "jobs": contents.jobs}
-    session.emit(Event(kind="scheduler.restored", at=to_micros(now), cause="restore", data=data))
+    session.events.emit(Event(kind="scheduler.restored", at=to_micros(now), cause="restore", data=data))
 
 
 def _used_numbers(home: Home) -> IdWatermarks:
@@ -258,7 +258,7 @@ def _find_unstarted(database: Path, home: Home) -> set[int]:
     with closing(SqliteStore(database).reader()) as reader:
         for first in range(0, len(directories), _PAGE):
             page = [JobId(number) for number in directories[first : first + _PAGE]]
-            unstarted.update(job.id for job in reader.jobs(page) if job.run is None)
+            unstarted.update(job.id for job in reader.jobs.find_all(page) if job.run is None)
     return unstarted
 
 

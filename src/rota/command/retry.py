@@ -45,7 +45,7 @@ _NO_FACTS = StartFacts()
 def find_retry_facts(reader: AnyReader, reference: str, paths: ArtifactPaths) -> tuple[Fact, ...]:
     """Return the facts that decide whether the retried chain may start. The chain of an unknown id has none."""
     try:
-        record = reader.job(resolve_job(reader, reference))
+        record = reader.jobs.find(resolve_job(reader, reference))
     except NotFound:
         return ()
     return () if record is None else find_start_facts(reader, [record.chain], paths)
@@ -53,7 +53,7 @@ def find_retry_facts(reader: AnyReader, reference: str, paths: ArtifactPaths) ->
 
 def retry(tx: Transaction, reference: str, *, actor: str, facts: StartFacts = _NO_FACTS) -> RetryOutcome:
     """Retry the chain of a run or job id. `facts`: the values of the facts that decide its start."""
-    outcome = _retry_chain(tx, resolve_job(tx.session, reference), actor)
+    outcome = _retry_chain(tx, resolve_job(tx, reference), actor)
     tx.record_observed(facts.observed, facts.probe_number)
     return outcome
 
@@ -77,16 +77,16 @@ def check_reference(reference: str) -> str:
 def resolve_job(reader: AnyReader, reference: str) -> JobId:
     """Return the job of a job or run id."""
     is_run = check_reference(reference).startswith("run-")
-    job = reader.job_of_run(parse_run_id(reference)) if is_run else parse_job_id(reference)
-    if job is not None and reader.last_of_chain(job) is None:
-        raise reader.no_such_job(job)
+    job = reader.runs.job_of(parse_run_id(reference)) if is_run else parse_job_id(reference)
+    if job is not None and reader.chains.last_job(job) is None:
+        raise reader.jobs.not_found(job)
     if job is None:
         raise NotFound(f"no such {reference.partition('-')[0]}: {reference}; `rota list --all` lists all jobs")
     return job
 
 
 def _retry_chain(tx: Transaction, job: JobId, actor: str) -> RetryOutcome:
-    state = tx.session.chain_states([job])[job]
+    state = tx.chains.states([job])[job]
     last, name = state.last, format_job_id(state.last)
     if state.status in WAITING:
         return _clear_delays(tx, last, actor)
@@ -97,17 +97,17 @@ def _retry_chain(tx: Transaction, job: JobId, actor: str) -> RetryOutcome:
     if state.status in (Status.COMPLETED, Status.SKIPPED):
         raise Conflict(f"{name} ended {state.status}, so there is nothing to retry; `rota rewind {name}` runs it again")
     if state.unique is not None:
-        active = tx.session.key_holders([state.unique])
+        active = tx.jobs.key_holders([state.unique])
         refuse_held_keys([(last, state.unique)], active, [state.chain], action="retry")
     _refuse_blocked(tx, last)
-    tx.session.reopen_chain(state.chain)
-    successor = tx.session.add_retry(last, retries=0, not_before=None, now=tx.now, cause=CAUSE, actor=actor)
+    tx.edges.reopen(state.chain)
+    successor = tx.chains.retry(last, retries=0, not_before=None, now=tx.now, cause=CAUSE, actor=actor)
     refuse_chain_cycles(tx, [state.chain])
-    blocked = tx.session.blocked_successors(state.chain)
+    blocked = tx.chains.blocked_successors(state.chain)
     dropped: list[JobId] = []
     if state.group is not None:
-        tx.session.reopen_group(state.group, tx.now, cause=CAUSE, actor=actor)
-        dropped = [job for job in tx.session.dropped_members(state.group, _MAX_DROPPED) if job != last]
+        tx.groups.reopen(state.group, tx.now, cause=CAUSE, actor=actor)
+        dropped = [job for job in tx.groups.dropped_members(state.group, _MAX_DROPPED) if job != last]
     text = f"{format_job_id(successor)} retries {name} ({state.status})"
     return RetryOutcome(
         job=successor,
@@ -120,7 +120,7 @@ def _retry_chain(tx: Transaction, job: JobId, actor: str) -> RetryOutcome:
 
 def _clear_delays(tx: Transaction, job: JobId, actor: str) -> RetryOutcome:
     name = format_job_id(job)
-    cleared = tx.session.reset_backoff(job, tx.now, actor)
+    cleared = tx.jobs.reset_backoff(job, tx.now, actor)
     if not cleared:
         return RetryOutcome(
             job=job, message=f"{name} is already waiting, and not for a delay; `rota why {name}` shows the reason"
@@ -131,7 +131,7 @@ def _clear_delays(tx: Transaction, job: JobId, actor: str) -> RetryOutcome:
 
 def _refuse_blocked(tx: Transaction, job: JobId) -> None:
     """Refuse a retry whose job would end at once because of an edge that cannot be met."""
-    edge = tx.session.first_unmeetable_edge(job)
+    edge = tx.chains.first_unmeetable_edge(job)
     if edge is None:
         return
     last, policy, status = edge

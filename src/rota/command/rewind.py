@@ -31,7 +31,7 @@ from rota.errors import Conflict
 from rota.executor.workspace import record
 from rota.ids import GroupId, JobId, format_group_id, format_job_id
 from rota.probe.port import Probe
-from rota.store.rewind import ChainTail
+from rota.store.chain import ChainTail
 from rota.store.session import AnyReader
 
 _CLEANUP_TIMEOUT = 15.0
@@ -82,18 +82,20 @@ class RewindOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_rewind_set(reader: AnyReader, job: JobId, observations: Observations) -> RewindSet:
-    last = reader.last_of_chain(job)
-    root = None if last is None else reader.job(last[0])
+    last = reader.chains.last_job(job)
+    root = None if last is None else reader.jobs.find(last[0])
     if root is None:
-        raise reader.no_such_job(job)
+        raise reader.jobs.not_found(job)
     return _make_rewind_set(reader, [root.chain], observations, job=job)
 
 
 def find_group_rewind_set(reader: AnyReader, group: str, observations: Observations) -> RewindSet:
     """Return the members of a group that ended without success and all jobs downstream of them; the set is empty if
     there are none."""
-    group_id = reader.find_group(group).id
-    roots = [member for member in reader.members(group_id) if member.status in _UNSUCCESSFUL or member.is_dropped]
+    group_id = reader.groups.find(group).id
+    roots = [
+        member for member in reader.groups.members(group_id) if member.status in _UNSUCCESSFUL or member.is_dropped
+    ]
     if not roots:
         return RewindSet(job=JobId(0), chains=(), group=group_id)
     rewind_set = _make_rewind_set(reader, [member.chain for member in roots], observations, job=roots[0].job)
@@ -101,22 +103,22 @@ def find_group_rewind_set(reader: AnyReader, group: str, observations: Observati
 
 
 def _make_rewind_set(reader: AnyReader, roots: Sequence[JobId], observations: Observations, *, job: JobId) -> RewindSet:
-    chains = find_downstream(roots, reader.downstream_chains)
-    merging = {use.chain for use in reader.artifact_uses(chains) if use.is_merge_artifact}
+    chains = find_downstream(roots, reader.chains.downstream)
+    merging = {use.chain for use in reader.chains.artifact_uses(chains) if use.is_merge_artifact}
     return RewindSet(
         job=job,
         chains=tuple(chains),
         root_count=len(roots),
-        repositories=tuple(reader.repositories_of(sorted(merging))),
+        repositories=tuple(reader.chains.repositories_of(sorted(merging))),
         facts=find_start_facts(reader, roots, observations.paths),
-        with_workspace=tuple(reader.ended_with_workspace([tail.job for tail in reader.chain_tails(chains)])),
+        with_workspace=tuple(reader.jobs.ended_with_workspace([tail.job for tail in reader.chains.tails(chains)])),
     )
 
 
 def find_start_facts(reader: AnyReader, chains: Sequence[JobId], paths: ArtifactPaths) -> tuple[Fact, ...]:
     """Return the facts that these chains need before they may start: their needed artifacts and pinned heads."""
-    facts = facts_for_needs([need for needs in reader.needs_of(chains).values() for need in needs], paths)
-    pins = [pin.fact for pin in reader.pins_of(chains).values()]
+    facts = facts_for_needs([need for needs in reader.artifacts.needs_of(chains).values() for need in needs], paths)
+    pins = [pin.fact for pin in reader.artifacts.pins_of(chains).values()]
     return tuple(dict.fromkeys((*facts, *pins)))
 
 
@@ -147,11 +149,11 @@ def rewind(tx: Transaction, rewind_set: RewindSet, facts: StartFacts, *, actor: 
     subject = rewind_set.job if rewind_set.group is None else format_group_id(rewind_set.group)
     if not rewind_set.chains:
         raise Conflict(f"nothing of {subject} has failed or was cancelled; `rota rewind JOB` runs a member again")
-    if not set(tx.session.downstream_chains(rewind_set.chains)) <= set(rewind_set.chains):
+    if not set(tx.chains.downstream(rewind_set.chains)) <= set(rewind_set.chains):
         return None
-    tails = tx.session.chain_tails(rewind_set.chains)
+    tails = tx.chains.tails(rewind_set.chains)
     if not tails or tails[0].chain != rewind_set.chains[0]:
-        raise tx.session.no_such_job(rewind_set.job)
+        raise tx.jobs.not_found(rewind_set.job)
     refuse_running((tail.job, tail.status) for tail in tails)
     _refuse_used_keys(tx, tails)
     if facts.is_mid_merge:
@@ -160,7 +162,7 @@ def rewind(tx: Transaction, rewind_set: RewindSet, facts: StartFacts, *, actor: 
 
 
 def _refuse_used_keys(tx: Transaction, tails: Sequence[ChainTail]) -> None:
-    active = tx.session.key_holders([tail.unique for tail in tails if tail.unique is not None])
+    active = tx.jobs.key_holders([tail.unique for tail in tails if tail.unique is not None])
     keys = ((tail.job, tail.unique) for tail in tails)
     refuse_held_keys(keys, active, {tail.chain for tail in tails}, action="rewind")
 
@@ -172,7 +174,7 @@ def _rewind_tails(
     predecessors = [
         predecessor
         for root in tails[: min(rewind_set.root_count, _MAX_EXAMINED_ROOTS)]
-        for predecessor in tx.session.predecessor_tails(root)
+        for predecessor in tx.chains.predecessor_tails(root)
     ]
     outcome = RewindOutcome(
         requested_job=rewind_set.job,
@@ -189,10 +191,10 @@ def _rewind_tails(
         warnings=_warn_of_dropped_backoffs(tails, tx.now),
     )
     sentinels = _find_stale_sentinels(tx, rewind_set.chains, tx.settings.artifact_paths)
-    runs = tx.session.rewind(tails, now=tx.now, actor=actor)
+    runs = tx.chains.rewind(tails, now=tx.now, actor=actor)
     refuse_chain_cycles(tx, rewind_set.chains)
     for group in sorted({tail.group for tail in tails if tail.group is not None}):
-        tx.session.reopen_group(group, tx.now, cause="rewind", actor=actor)
+        tx.groups.reopen(group, tx.now, cause="rewind", actor=actor)
         outcome.warnings.extend(_warn_of_dropped(tx, group))
     tx.invalidate_facts(sentinels)
     tx.record_observed(
@@ -219,7 +221,7 @@ def _warn_of_dropped_backoffs(tails: Sequence[ChainTail], now: datetime) -> list
 
 def _warn_of_dropped(tx: Transaction, group: GroupId) -> list[str]:
     """Return a warning that names the members that the group's policy ended and that the rewind does not include."""
-    dropped = tx.session.dropped_members(group, _MAX_LISTED_JOBS + 1)
+    dropped = tx.groups.dropped_members(group, _MAX_LISTED_JOBS + 1)
     if not dropped:
         return []
     names = ", ".join(format_job_id(job) for job in dropped[:_MAX_LISTED_JOBS]) + (
@@ -231,8 +233,8 @@ def _warn_of_dropped(tx: Transaction, group: GroupId) -> list[str]:
 
 
 def _find_stale_sentinels(tx: Transaction, chains: Sequence[JobId], paths: ArtifactPaths) -> list[FileExists]:
-    uses = [use for use in tx.session.artifact_uses(chains) if use.is_merge_artifact]
-    producers = tx.session.producers_by_name(sorted({str(use.artifact) for use in uses}))
+    uses = [use for use in tx.chains.artifact_uses(chains) if use.is_merge_artifact]
+    producers = tx.artifacts.producers_by_name(sorted({str(use.artifact) for use in uses}))
     return sentinel_files(find_stale_sentinels(uses, set(chains), producers), paths)
 
 
@@ -255,7 +257,7 @@ def render_reports(tx: Transaction, outcomes: Sequence[RewindOutcome | None]) ->
 
 
 def _render_report(tx: Transaction, outcome: RewindOutcome) -> RewindReport:
-    root = tx.session.job(outcome.root)
+    root = tx.jobs.find(outcome.root)
     has_started = root is not None and root.current_run is not None
     if root is not None and root.status in TERMINAL and not has_started:
         name = format_job_id(root.id)

@@ -78,7 +78,7 @@ def add_schedule(tx: Transaction, request: ScheduleRequest, *, actor: str | None
         warnings = check_job(tx, request.job)
     body, environment = encode_job(tx, request.job)
     schedule = Schedule(
-        id=ScheduleId(tx.session.allocate_ids("schedule", 1)),
+        id=ScheduleId(tx.ids.allocate("schedule", 1)),
         name=request.name,
         cron=request.cron,
         zone=request.tz,
@@ -92,7 +92,7 @@ def add_schedule(tx: Transaction, request: ScheduleRequest, *, actor: str | None
         created_at=tx.now,
         changed_at=tx.now,
     )
-    tx.session.add_schedule(schedule, actor=actor)
+    tx.schedules.add(schedule, actor=actor)
     return schedule, warnings
 
 
@@ -101,8 +101,8 @@ def change_schedule(
 ) -> tuple[Schedule, list[str], list[str]]:
     """Change a schedule; return it with the names of the changed fields and warnings. New times count from now. An
     unchanged job is not checked: a later change may be the one that fixes it."""
-    before = find_readable_schedule(tx.session, name)
-    old = decode_job(before, tx.session)
+    before = find_readable_schedule(tx, name)
+    old = decode_job(before, tx)
     job = apply_change(old, change_request)
     with _locate_job_errors(change_request):
         warnings = [*check_job(tx, job, old), *_warn_of_replacement(old, job)] if job != old else []
@@ -135,7 +135,7 @@ def change_schedule(
         after = msgspec.structs.replace(after, effective_from=tx.now, next_at=next_at)
     after = msgspec.structs.replace(after, changed_at=tx.now)
     public_fields = [_PUBLIC_NAMES.get(field, field) for field in fields]
-    tx.session.change_schedule(after, "changed", actor=actor, data={"fields": public_fields})
+    tx.schedules.change(after, "changed", actor=actor, data={"fields": public_fields})
     return after, public_fields, warnings
 
 
@@ -205,38 +205,38 @@ _PUBLIC_NAMES = {"zone": "tz", "body": "job", "environment": "env"}
 def enable(tx: Transaction, name: str, *, actor: str | None) -> Schedule:
     """Enable a schedule. An enabled schedule does not change, so that due times stay due, unless it has no next time
     because its time zone could not be read."""
-    before = find_readable_schedule(tx.session, name)
+    before = find_readable_schedule(tx, name)
     if before.is_enabled and before.next_at is not None:
         return before
     next_at = parse_cron(before.cron, before.zone).next_after(tx.now)
     if before.is_enabled and next_at is None:
         return before
     after = msgspec.structs.replace(before, is_enabled=True, effective_from=tx.now, next_at=next_at, changed_at=tx.now)
-    tx.session.change_schedule(after, "enabled", actor=actor)
+    tx.schedules.change(after, "enabled", actor=actor)
     return after
 
 
 def disable(tx: Transaction, name: str, *, actor: str | None) -> Schedule:
-    before = find_readable_schedule(tx.session, name)
+    before = find_readable_schedule(tx, name)
     if not before.is_enabled:
         return before
     after = msgspec.structs.replace(before, is_enabled=False, next_at=None, changed_at=tx.now)
-    tx.session.change_schedule(after, "disabled", actor=actor)
+    tx.schedules.change(after, "disabled", actor=actor)
     return after
 
 
 def remove(tx: Transaction, name: str, *, actor: str | None) -> Schedule:
     """Remove a schedule; its jobs stay."""
-    schedule = find_schedule(tx.session, name)
-    tx.session.remove_schedule(schedule, now=tx.now, actor=actor)
+    schedule = find_schedule(tx, name)
+    tx.schedules.remove(schedule, now=tx.now, actor=actor)
     return schedule
 
 
 def find_schedule(reader: AnyReader, name: str) -> Schedule:
     """Return a schedule by name or id."""
-    schedule = reader.schedule_named(name)
+    schedule = reader.schedules.find_named(name)
     if schedule is None and _is_id(name):
-        schedule = reader.schedule(parse_schedule_id(name))
+        schedule = reader.schedules.find(parse_schedule_id(name))
     if schedule is None:
         raise NotFound(f"no such schedule: {escape_unprintable(name)}; `rota schedule list` shows all schedules")
     return schedule
@@ -257,7 +257,7 @@ def _check_name(tx: Transaction, name: str) -> None:
     with error_path(".name"):
         if not is_name(name) or "/" in name or _is_id(name):
             raise InvalidInput(f"not a usable name of a schedule: {name!r}; use {NAME_RULE}, no / and not an id")
-        if tx.session.schedule_named(name) is not None:
+        if tx.schedules.find_named(name) is not None:
             raise Conflict(f"schedule {name} already exists; choose another name, or use `rota schedule change {name}`")
 
 

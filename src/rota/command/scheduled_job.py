@@ -54,7 +54,7 @@ def decode_job(schedule: Schedule, reader: AnyReader) -> Submission:
         ) from None
     if schedule.environment is None:
         return job
-    return msgspec.structs.replace(job, env=dict(reader.environment_variables(schedule.environment)))
+    return msgspec.structs.replace(job, env=dict(reader.jobs.environment_variables(schedule.environment)))
 
 
 def expand_job(reader: AnyReader, job: Submission, schedule: ScheduleId | None) -> tuple[Submission, JobOrigin]:
@@ -74,7 +74,7 @@ def encode_job(tx: Transaction, job: Submission) -> tuple[str, int | None]:
         variables = {
             name: value for name, value in job.env.items() if name not in VARIABLE_NAMES or name in job.explicit_env
         }
-        environment = tx.session.environment_id(variables)
+        environment = tx.jobs.environment_id(variables)
         job = msgspec.structs.replace(job, env={})
     body = {name: value for name, value in msgspec.to_builtins(job).items() if value != _DEFAULTS[name]}
     return msgspec.json.encode(body).decode(), environment
@@ -105,17 +105,17 @@ def check_job(tx: Transaction, job: Submission, previous: Submission | None = No
         if getattr(job, field) != getattr(Submission(), field):
             raise InvalidInput(f"{field} is not for a job of a schedule: {reason}").at_path(f".{field}")
     try:
-        expanded, _ = expand_job(tx.session, job, None)
+        expanded, _ = expand_job(tx, job, None)
     except (StorageFull, StoreError):
         raise
     except RotaError as error:
-        if previous is None or _find_refusal(tx.session, previous) != error.message:
+        if previous is None or _find_refusal(tx, previous) != error.message:
             raise
         _check_expanded(tx, _drop_template(job))
         return [f"its times fail as before: {error.message}"]
     with blame_template(job):
         _check_expanded(tx, expanded)
-    return [*_warn_undeclared_params(tx.session, job), *_warn_of_pools(tx, expanded)]
+    return [*_warn_undeclared_params(tx, job), *_warn_of_pools(tx, expanded)]
 
 
 def _find_refusal(reader: AnyReader, job: Submission) -> str | None:

@@ -45,7 +45,7 @@ from rota.core.workspace import WorkspaceSpec
 from rota.engine.transaction import Settings, Transaction
 from rota.errors import RotaError, error_path, escape_unprintable
 from rota.ids import GroupId, JobId, format_job_id, format_schedule_id
-from rota.store.submit import NewJob
+from rota.store.job import NewJob
 
 W = TypeVar("W")
 C = TypeVar("C")
@@ -103,7 +103,7 @@ def submit(
         check_group(group_request)
     with error_path(".jobs"):
         keys = collect_keys([member.unique for member in submissions])
-    if active := tx.session.key_holders(keys):
+    if active := tx.jobs.key_holders(keys):
         _check_all_limits(tx, submissions)
         return DuplicateSubmit(active={key: holder.job for key, holder in active.items()})
     if preflight.refusal is not None:
@@ -113,7 +113,7 @@ def submit(
         _check_all_limits(tx, submissions)
         return deferred
     tx.record_observed(preflight.observed, preflight.probe_number)
-    ids = tx.session.allocate_job_ids(len(submissions))
+    ids = tx.ids.allocate_jobs(len(submissions))
     checker = SubmitChecker(tx, default_environment)
     enrollment = enroll(tx, ids, submissions, group_request, actor)
     edges = resolve_edges(tx, ids, submissions, enrollment)
@@ -126,7 +126,7 @@ def submit(
     if preflight.inputs:
         refuse_unknown_patches(tx, jobs, submissions)
         refuse_cycles(tx, jobs, local_names_by_job(ids, submissions))
-    tx.session.add_jobs(jobs, tx.now, actor)
+    tx.jobs.add(jobs, tx.now, actor)
     tx.effects.has_new_jobs = True
     return AcceptedSubmit(
         jobs=ids,
@@ -169,7 +169,7 @@ def warn_of_ended(tx: Transaction, outcome: SubmitOutcome) -> SubmitOutcome:
 
 def describe_ended(tx: Transaction, jobs: Sequence[JobId]) -> str | None:
     """Return a warning about the jobs among these that have ended within the turn; None if there are none."""
-    ended = tx.session.ended_jobs(jobs)
+    ended = tx.jobs.ended(jobs)
     if not ended:
         return None
     listed = [f"{format_job_id(job)} {status}: {reason}" for job, status, reason in ended[:_MAX_LISTED_ENDED]]
@@ -270,7 +270,7 @@ class SubmitChecker:
         variables = merge_variables(submission, self._default_environment)
         check_variables(variables)
         shared, own = split_trace(variables)
-        environment, trace = self._tx.session.environment_id(shared), merge_traces(own, self._default_environment.trace)
+        environment, trace = self._tx.jobs.environment_id(shared), merge_traces(own, self._default_environment.trace)
         self._last_environment = submission.inherit_env, submission.env, environment, trace
         return environment, trace
 

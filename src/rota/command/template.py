@@ -184,11 +184,11 @@ def _warn_invalid_defaults(body: TemplateBody) -> list[str]:
 def add_template(tx: Transaction, name: str, body: TemplateBody, *, actor: str) -> TemplateOutcome:
     warnings = check_template(name, body, tx.settings.retry, tx.settings.webhooks)
     _refuse_used_name(tx, name)
-    return TemplateOutcome(template=tx.session.add_template(name, body, tx.now, actor), warnings=warnings)
+    return TemplateOutcome(template=tx.templates.add(name, body, tx.now, actor), warnings=warnings)
 
 
 def _refuse_used_name(tx: Transaction, name: str, except_: TemplateId | None = None) -> None:
-    existing = tx.session.templates_by_name([name]).get(name)
+    existing = tx.templates.find_named([name]).get(name)
     if existing is not None and existing.archived_at is None and existing.id != except_:
         raise Conflict(
             f"template {name} already exists: `rota template change {name}` changes it, `rota template archive"
@@ -200,7 +200,7 @@ def change_template(
     tx: Transaction, reference: str, changes: Mapping[str, Any], *, is_replacement: bool, actor: str
 ) -> TemplateOutcome:
     """Change the named fields, or with `is_replacement` all fields. Existing jobs do not change (INV-005)."""
-    template = find_template(tx.session, reference)
+    template = find_template(tx, reference)
     refuse_unknown_fields(changes, CHANGE_ONLY_FIELDS)
     fields = {key: value for key, value in changes.items() if key not in ("name", "set_default_params")}
     previous = {} if is_replacement else msgspec.to_builtins(template.body)
@@ -224,22 +224,22 @@ def change_template(
     ]
     changed_fields = changed_fields if name == template.name else ["name", *changed_fields]
     if changed_fields:
-        tx.session.change_template(changed, tx.now, actor)
+        tx.templates.change(changed, tx.now, actor)
     return TemplateOutcome(template=template.id, warnings=warnings, fields=changed_fields)
 
 
 def archive_template(tx: Transaction, reference: str, *, actor: str) -> Template:
     """Archive a template: no more jobs can be made of it, and existing jobs continue. An archived template does not
     change."""
-    template = find_template(tx.session, reference)
+    template = find_template(tx, reference)
     if template.archived_at is None:
-        tx.session.archive_template(template, tx.now, tx.now, actor)
+        tx.templates.archive(template, tx.now, tx.now, actor)
     return template
 
 
 def unarchive_template(tx: Transaction, reference: str, *, actor: str) -> Template:
-    template = find_template(tx.session, reference)
+    template = find_template(tx, reference)
     if template.archived_at is not None:
         _refuse_used_name(tx, template.name, template.id)
-        tx.session.archive_template(template, None, tx.now, actor)
+        tx.templates.archive(template, None, tx.now, actor)
     return template

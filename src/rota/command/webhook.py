@@ -129,9 +129,9 @@ def add_webhook(tx: Transaction, request: WebhookRequest, *, actor: str) -> Webh
     with error_path(".events"):
         events = check_event_kinds(request.events, tuple(MESSAGES.values())) or DEFAULT_MESSAGES
     secret = _choose_secret(request.secret)
-    if len(tx.session.webhooks()) >= _MAX_ENDPOINTS:
+    if len(tx.webhooks.list_all()) >= _MAX_ENDPOINTS:
         raise Conflict(f"the maximum of {_MAX_ENDPOINTS} webhooks is reached; remove one with `rota webhook remove`")
-    return _record_change(tx, tx.session.add_webhook(request.url, events, secret, now=tx.now, actor=actor))
+    return _record_change(tx, tx.webhooks.add(request.url, events, secret, now=tx.now, actor=actor))
 
 
 def _choose_secret(secret: str | None) -> str:
@@ -142,7 +142,7 @@ def _choose_secret(secret: str | None) -> str:
 def remove_webhook(tx: Transaction, webhook: WebhookId, *, actor: str) -> Webhook:
     """Remove an endpoint; its pending deliveries fail."""
     removed = _find_webhook(tx, webhook)
-    tx.session.remove_webhook(webhook, now=tx.now, actor=actor)
+    tx.webhooks.remove(webhook, now=tx.now, actor=actor)
     tx.effects.has_webhook_changes = True
     return removed
 
@@ -150,13 +150,13 @@ def remove_webhook(tx: Transaction, webhook: WebhookId, *, actor: str) -> Webhoo
 def enable_webhook(tx: Transaction, webhook: WebhookId, *, actor: str) -> Webhook:
     """Enable an endpoint: its failures are cleared, and its hold is released."""
     _find_webhook(tx, webhook)
-    tx.session.enable_webhook(webhook, now=tx.now, actor=actor)
+    tx.webhooks.enable(webhook, now=tx.now, actor=actor)
     return _record_change(tx, webhook)
 
 
 def disable_webhook(tx: Transaction, webhook: WebhookId, *, actor: str) -> Webhook:
     _find_webhook(tx, webhook)
-    tx.session.disable_webhook(webhook, f"disabled by {actor}", now=tx.now, actor=actor)
+    tx.webhooks.disable(webhook, f"disabled by {actor}", now=tx.now, actor=actor)
     return _record_change(tx, webhook)
 
 
@@ -168,17 +168,17 @@ def rotate_secret(tx: Transaction, webhook: WebhookId, request: RotationRequest,
     if secret == current.secret:
         raise Conflict(f"{format_webhook_id(webhook)} has this secret already; nothing was changed")
     until = tx.now + keep if keep else None
-    tx.session.rotate_webhook(webhook, secret, until, now=tx.now, actor=actor)
+    tx.webhooks.rotate(webhook, secret, until, now=tx.now, actor=actor)
     return _record_change(tx, webhook)
 
 
 def redeliver(tx: Transaction, delivery: DeliveryId, *, actor: str) -> None:
     """Send a message again, with its id and as many attempts as a new message."""
-    stored = tx.session.delivery(delivery)
+    stored = tx.webhooks.find_delivery(delivery)
     if stored is None:
-        raise tx.session.no_such_delivery(delivery)
+        raise tx.webhooks.delivery_not_found(delivery)
     name = format_delivery_id(delivery)
-    endpoint = None if stored.webhook is None else tx.session.webhook(stored.webhook)
+    endpoint = None if stored.webhook is None else tx.webhooks.find(stored.webhook)
     if stored.webhook is not None:
         webhook_name = format_webhook_id(stored.webhook)
         if endpoint is None:
@@ -187,7 +187,7 @@ def redeliver(tx: Transaction, delivery: DeliveryId, *, actor: str) -> None:
             raise Conflict(
                 f"{webhook_name} is disabled; `rota webhook enable {webhook_name}` first, then send {name} again"
             )
-    if not tx.session.resend_delivery(delivery, now=tx.now, actor=actor):
+    if not tx.webhooks.resend_delivery(delivery, now=tx.now, actor=actor):
         raise Conflict(f"{name} is pending already; {_describe_next_attempt(stored, endpoint, tx.now)}")
     tx.effects.has_deliveries = True
 
@@ -208,9 +208,9 @@ def job_webhook_secret(tx: Transaction) -> str:
 
 
 def _find_webhook(tx: Transaction, webhook: WebhookId) -> Webhook:
-    stored = tx.session.webhook(webhook)
+    stored = tx.webhooks.find(webhook)
     if stored is None:
-        raise tx.session.no_such_webhook(webhook)
+        raise tx.webhooks.not_found(webhook)
     return stored
 
 

@@ -26,6 +26,18 @@ class Rank(NamedTuple):
     job: JobId
 
 
+FIRST_RANK = (-(2**62), -(2**62), 0, 0)
+"""Rank before every job."""
+LAST_RANK = (2**62, 2**62, 2**62, 2**62)
+"""Rank behind every job."""
+
+
+def priority_bounds(precedence: int) -> tuple[Rank, Rank]:
+    """Return a rank before and a rank behind all jobs of a priority."""
+    (_, *first), (_, *last) = FIRST_RANK, LAST_RANK
+    return Rank._make((precedence, *first)), Rank._make((precedence, *last))
+
+
 def initial_position(job: JobId) -> int:
     """Return the position at the end of the queue. Ids only grow, so they give both the arrival order and the gaps."""
     return job * POSITION_GAP

@@ -331,7 +331,7 @@ class Daemon:
         read."""
         while True:
             try:
-                reservations = await self._readers.read(lambda reader: reader.open_reservations())
+                reservations = await self._readers.read(lambda reader: reader.reservations.list_open())
                 self._leases.adopt(reservations)
                 return
             except (StorageFull, StoreError) as error:
@@ -383,7 +383,7 @@ class Daemon:
     def _publish(self, events: Sequence[Event]) -> None:
         self._hub.publish(events)
         if self._session is not None:
-            self._feed.publish(events, self._session.last_seq)
+            self._feed.publish(events, self._session.events.last_seq)
         self._job_file_mirror.publish(events)
         self._depth_log.notify()
 
@@ -524,7 +524,7 @@ class Daemon:
 
     def _store_mirror_cursor(self, cursor: int) -> None:
         """Store the cursor in a turn. The mirror calls this from its own thread."""
-        self._engine_loop.submit(TurnRequest(lambda tx: tx.session.set_meta(META_KEY, str(cursor)), lambda _: None))
+        self._engine_loop.submit(TurnRequest(lambda tx: tx.meta.set(META_KEY, str(cursor)), lambda _: None))
 
     @contextmanager
     def _bound_socket(self) -> Iterator[socket.socket]:

@@ -96,7 +96,7 @@ class Shutdown:
 
 def _running_owners(reader: Reader) -> list[JobId]:
     """Return running jobs, and running reservations as the lock owners that stand for them."""
-    return [*reader.running_jobs(), *map(lock_owner, reader.running_reservations())]
+    return [*reader.jobs.running(), *map(lock_owner, reader.reservations.running())]
 
 
 def _format_owners(owners: Sequence[JobId]) -> str:

@@ -22,7 +22,7 @@ from rota.core.run import RunResult
 from rota.core.tick import StartPlan
 from rota.engine.transaction import Transaction
 from rota.ids import JobId
-from rota.store.claim import OpenRun
+from rota.store.run import OpenRun
 
 MAX_PROBE_CANDIDATES = 100
 """Parked jobs to evaluate at once when a breaker allows one probe. One would not suffice: some may wait for locks."""
@@ -34,7 +34,7 @@ def record_end(tx: Transaction, run: OpenRun, result: RunResult, *, at: datetime
     failures = tx.settings.breaker.failures
     if signal is RunSignal.FAILURE and run.breaker_keys and failures is not None:
         since = tx.now - tx.settings.breaker.window
-        for counts in tx.session.add_failure(run.breaker_keys, at, since=since, max_kept=failures):
+        for counts in tx.breakers.add_failure(run.breaker_keys, at, since=since, max_kept=failures):
             _record_signal(
                 tx, counts.key, counts.state, run.job, signal, recent_failures=counts.other_failures + (at > since)
             )
@@ -57,13 +57,13 @@ def record_plan(tx: Transaction, plan: StartPlan) -> bool:
     for key, job in probes:
         _set_state(tx, key, ProbingState(job), cause="tick", job=job)
     unprobed = () if plan.is_truncated else plan.pauses.breakers.half_open_keys
-    has_next = bool(unprobed) and tx.session.wake_idle(unprobed, plan.pauses, MAX_PROBE_CANDIDATES)
+    has_next = bool(unprobed) and tx.breakers.wake_idle(unprobed, plan.pauses, MAX_PROBE_CANDIDATES)
     return has_next or bool(probes)
 
 
 def advance_breakers(tx: Transaction) -> None:
     """Apply the transitions that are due by time or by a changed policy."""
-    for record in tx.session.breakers():
+    for record in tx.breakers.list_all():
         after = state_after_time(record.state, tx.settings.breaker, tx.now)
         if after != record.state:
             _set_state(tx, record.key, after, cause="tick")
@@ -75,7 +75,7 @@ def close(tx: Transaction, key: str, *, actor: str) -> None:
 
 
 def _record_probe(tx: Transaction, job: JobId, signal: RunSignal) -> None:
-    for record in tx.session.breakers():
+    for record in tx.breakers.list_all():
         if record.state == ProbingState(job):
             _record_signal(tx, record.key, record.state, job, signal, recent_failures=0)
 
@@ -92,12 +92,12 @@ def _set_state(
     tx: Transaction, key: str, state: BreakerState, *, cause: str, actor: str | None = None, job: JobId | None = None
 ) -> None:
     """Store the state, and mark the affected jobs with locks dirty. (Lanes read the state themselves.)"""
-    tx.session.set_breaker(key, state, now=tx.now, cause=cause, actor=actor, job=job)
-    lanes = tx.session.lanes_under_breaker(key)
+    tx.breakers.set(key, state, now=tx.now, cause=cause, actor=actor, job=job)
+    lanes = tx.lanes.under_breaker(key)
     match state:
         case OpenState() | ProbingState():
-            tx.session.wake_contending(lanes)
+            tx.lanes.wake_contending(lanes)
         case HalfOpenState():
-            tx.session.wake_parked(lanes, MAX_PROBE_CANDIDATES)
+            tx.lanes.wake_parked(lanes, MAX_PROBE_CANDIDATES)
         case ClosedState():
-            tx.session.wake_parked(lanes)
+            tx.lanes.wake_parked(lanes)

@@ -16,7 +16,7 @@ from rota.engine.pacer import Pacer
 from rota.engine.transaction import NODE, Transaction
 from rota.errors import RotaError, StorageFull, StoreError
 from rota.ids import format_job_id
-from rota.store.claim import Dispatch
+from rota.store.queue import Dispatch
 
 log = logging.getLogger("rota.engine")
 
@@ -38,7 +38,7 @@ class Claimer:
         claims, has_marked_jobs = confirm_claims(tx, chosen.claims)
         if len(claims) < len(chosen.claims):
             chosen = msgspec.structs.replace(chosen, claims=claims)
-        dispatches = tx.session.claim(chosen.claims, NODE, tx.now, "tick")
+        dispatches = tx.queue.claim(chosen.claims, NODE, tx.now, "tick")
         # Jobs of unknown status were not claimed and have left the queue.
         is_short = len(dispatches) < len(chosen.claims)
         if is_short:
@@ -87,7 +87,7 @@ class Claimer:
 
     def _order_reservation(self, tx: Transaction, claim: ReservationClaim) -> bool:
         """Start a reservation. One with an unusable record fails alone, and returns False."""
-        started = tx.session.start_reservation(claim, NODE, tx.now)
+        started = tx.reservations.start(claim, NODE, tx.now)
         try:
             if started.run is not None:
                 self._start_orders.add_reservation(tx, started)
@@ -99,7 +99,7 @@ class Claimer:
         return True
 
     def _abandon(self, tx: Transaction, dispatch: Dispatch, error: Exception) -> bool:
-        run = tx.session.open_run(dispatch.run)
+        run = tx.runs.find_open(dispatch.run)
         if run is None:
             return True
         self._start_orders.forget_environments()

@@ -13,8 +13,8 @@ from datetime import datetime
 import msgspec
 
 from rota.core.control import NO_HOLDS, Holds, Pause
+from rota.core.queue import FIRST_RANK
 from rota.ids import JobId, ReservationId
-from rota.store.job_record import FIRST_RANK
 
 
 class ClearOrder(msgspec.Struct, frozen=True, kw_only=True):

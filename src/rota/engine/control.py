@@ -10,12 +10,12 @@ import msgspec
 
 from rota.core.gates import Candidate
 from rota.core.pool import PoolSizes
+from rota.core.queue import FIRST_RANK
 from rota.engine.clear_operation import ClearOperation, ClearOrder, ClearProgress
 from rota.engine.finish import cancel_waiting
 from rota.engine.transaction import Transaction
 from rota.ids import JobId
 from rota.naming import GLOBAL
-from rota.store.job_record import FIRST_RANK
 from rota.store.session import AnyReader
 
 log = logging.getLogger("rota.engine")
@@ -31,12 +31,12 @@ _decode = msgspec.json.Decoder(list[ClearOrder]).decode
 
 def hold_scope(tx: Transaction, scope: str) -> None:
     """Mark the jobs of a held scope that contend for locks dirty: they leave the queues of their locks."""
-    tx.session.wake_contending(tx.session.lanes_under(scope))
+    tx.lanes.wake_contending(tx.lanes.under(scope))
 
 
 def release_scope(tx: Transaction, scope: str) -> None:
     """Mark the parked jobs of a released scope dirty."""
-    tx.session.wake_parked(tx.session.lanes_under(scope))
+    tx.lanes.wake_parked(tx.lanes.under(scope))
 
 
 def apply_pool_sizes(tx: Transaction, previous: PoolSizes | None) -> None:
@@ -44,9 +44,9 @@ def apply_pool_sizes(tx: Transaction, previous: PoolSizes | None) -> None:
     start join them again."""
     if tx.settings.pool_sizes == previous:
         return
-    oversized = tx.session.oversized_lanes(tx.settings.pool_sizes)
-    tx.session.wake_contending(list(oversized))
-    tx.session.wake_parked([scope.lane for scope in tx.session.lane_scopes() if scope.lane not in oversized])
+    oversized = tx.lanes.oversized(tx.settings.pool_sizes)
+    tx.lanes.wake_contending(list(oversized))
+    tx.lanes.wake_parked([scope.lane for scope in tx.lanes.scopes() if scope.lane not in oversized])
 
 
 def apply_hold_file(tx: Transaction, *, was_held: bool) -> None:
@@ -65,9 +65,9 @@ def begin_clear(tx: Transaction, order: ClearOrder) -> ClearOperation:
     return operation
 
 
-def load_clear_operations(session: AnyReader) -> list[ClearOperation]:
+def load_clear_operations(reader: AnyReader) -> list[ClearOperation]:
     """Load the clear operations that an earlier scheduler left unfinished."""
-    stored = session.meta(_META_KEY)
+    stored = reader.meta.get(_META_KEY)
     try:
         return [ClearOperation(order) for order in _decode(stored)] if stored else []
     except msgspec.DecodeError as error:
@@ -79,8 +79,8 @@ def continue_clears(tx: Transaction) -> None:
     """Cancel the next jobs of each clear operation. Dependents that are not among them are cleared when evaluated."""
     for operation in list(tx.effects.clear_operations):
         order = operation.order
-        lanes = tx.session.lanes_under(order.scope)
-        jobs = tx.session.clearable(lanes, max_id=order.max_job, after=operation.cursor, limit=MAX_CLEARED_PER_TURN)
+        lanes = tx.lanes.under(order.scope)
+        jobs = tx.lanes.clearable_jobs(lanes, max_id=order.max_job, after=operation.cursor, limit=MAX_CLEARED_PER_TURN)
         for job in jobs:
             _clear_job(tx, operation, job.rank.job, job.chain)
         if len(jobs) == MAX_CLEARED_PER_TURN:
@@ -92,7 +92,7 @@ def continue_clears(tx: Transaction) -> None:
             progress = _update_progress(tx, operation, is_finished=True)
             tx.effects.clear_operations.remove(operation)
             total = order.cleared + progress.cleared
-            tx.session.emit_cleared(order.scope, total, actor=order.by, now=tx.now)
+            tx.pauses.emit_cleared(order.scope, total, actor=order.by, now=tx.now)
             release_scope(tx, order.scope)
 
 
@@ -147,7 +147,7 @@ def store_clear_operations(tx: Transaction) -> None:
     if not progress and not operations:
         return
     orders = [_updated_order(operation, progress.get(operation)) for operation in operations]
-    tx.session.set_meta(_META_KEY, _encode(orders).decode())
+    tx.meta.set(_META_KEY, _encode(orders).decode())
 
 
 def commit_clear_operations(tx: Transaction) -> list[ClearOperation]:

@@ -90,7 +90,7 @@ class DailyRetention:
 
     def _read_last_run(self) -> datetime | None:
         with closing(self._store.reader()) as reader:
-            stored = reader.meta(LAST_DAILY_RUN_KEY)
+            stored = reader.meta.get(LAST_DAILY_RUN_KEY)
         return None if stored is None else from_micros(int(stored))
 
     def collect(self) -> None:

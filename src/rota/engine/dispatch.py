@@ -23,8 +23,9 @@ from rota.engine.reservation import make_start
 from rota.engine.transaction import Transaction
 from rota.executor.port import EnvironmentUpload, StartOrder
 from rota.ids import format_job_id, format_run_id
-from rota.store.claim import Dispatch
-from rota.store.snapshot import MAX_LANES, SnapshotRecords, UnreadableJob
+from rota.store.queue import Dispatch
+from rota.store.session import AnyReader
+from rota.store.snapshot import MAX_LANES, UnreadableJob
 
 _decode_params = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_argv = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -42,9 +43,9 @@ def evaluate_dirty_jobs(tx: Transaction, cause: str) -> bool:
 
     A blocked job marks its dependents dirty, so one call blocks a whole line of dependents."""
     for _ in range(MAX_EVALUATE_BATCHES):
-        jobs, unreadable = tx.session.dirty_jobs(EVALUATE_BATCH_SIZE)
+        jobs, unreadable = tx.queue.dirty_jobs(EVALUATE_BATCH_SIZE)
         if unreadable:
-            tx.session.remove_from_queue([job.job for job in unreadable if job.has_unknown_status])
+            tx.queue.remove([job.job for job in unreadable if job.has_unknown_status])
             for job in unreadable:
                 if not job.has_unknown_status:
                     fail_unreadable(tx, job)
@@ -55,13 +56,13 @@ def evaluate_dirty_jobs(tx: Transaction, cause: str) -> bool:
             jobs = clear_matching(tx, jobs)
         context = GateContext(
             now=tx.now,
-            pauses=tx.session.pauses(holds=tx.holds),
-            locks=LockBoard(tx.session.fronts(lock.key for job in jobs for lock in job.locks)),
+            pauses=tx.pauses.state(holds=tx.holds),
+            locks=LockBoard(tx.locks.fronts(lock.key for job in jobs for lock in job.locks)),
             pools=PoolBoard(tx.settings.pool_sizes, {}),
             observations=tx.observations,
         )
         placements = confirm_blocks(tx, jobs, evaluate(jobs, context), context)
-        tx.session.store_placements(placements, tx.now, cause)
+        tx.queue.place(placements, tx.now, cause)
         request_undecided_facts(tx, jobs, placements)
         for placement in placements:
             if placement.new_status in TERMINAL:
@@ -74,7 +75,7 @@ def evaluate_dirty_jobs(tx: Transaction, cause: str) -> bool:
 def fail_unreadable(tx: Transaction, job: UnreadableJob) -> None:
     """Fail a job with an unusable record, without affecting other jobs."""
     reason = f"scheduler data error: {job.error}"
-    tx.session.end_waiting(job.job, Status.FAILED, exit_code=1, reason=reason, now=tx.now, cause="tick", actor=None)
+    tx.jobs.end_waiting(job.job, Status.FAILED, exit_code=1, reason=reason, now=tx.now, cause="tick", actor=None)
     end_chain(tx, job.chain, Status.FAILED)
 
 
@@ -95,27 +96,27 @@ def _check_params(text: str | None) -> None:
 
 
 def plan_starts(
-    store: SnapshotRecords, pool_sizes: PoolSizes, batch_size: int | None, *, holds: Holds, has_dirty_jobs: bool = True
+    reader: AnyReader, pool_sizes: PoolSizes, batch_size: int | None, *, holds: Holds, has_dirty_jobs: bool = True
 ) -> StartPlan:
     """Plan the starts of a turn. Read the first lanes, and more of them only if all of those are held.
 
     `has_dirty_jobs`: jobs may be left that have not been evaluated."""
     max_lanes = MAX_LANES
     while True:
-        chosen = plan(store.snapshot(pool_sizes, batch_size, max_lanes, holds=holds, has_dirty=has_dirty_jobs))
+        chosen = plan(reader.queue.snapshot(pool_sizes, batch_size, max_lanes, holds=holds, has_dirty=has_dirty_jobs))
         if chosen.claims or not chosen.needs_more_lanes:
             return chosen
         max_lanes *= 8
 
 
 def plan_tick(
-    store: SnapshotRecords, pool_sizes: PoolSizes, batch_size: int | None, *, holds: Holds, has_dirty_jobs: bool
+    reader: AnyReader, pool_sizes: PoolSizes, batch_size: int | None, *, holds: Holds, has_dirty_jobs: bool
 ) -> StartPlan:
     """Plan a tick: over all lanes, with as many jobs of each as the batch size allows."""
     max_lanes, max_heads = MAX_LANES, (MAX_TICK_JOBS_PER_LANE if batch_size is None else batch_size) + 1
     while True:
         chosen = plan(
-            store.snapshot(
+            reader.queue.snapshot(
                 pool_sizes, batch_size, max_lanes, holds=holds, has_dirty=has_dirty_jobs, max_heads=max_heads
             )
         )
@@ -173,7 +174,7 @@ class StartOrders:
 
     def _send_environment(self, tx: Transaction, environment: int) -> None:
         if environment not in self._sent_environments:
-            variables = tx.session.environment_variables(environment)
+            variables = tx.jobs.environment_variables(environment)
             tx.effects.starts.append(EnvironmentUpload(environment_id=environment, variables=variables))
             self._sent_environments.add(environment)
 

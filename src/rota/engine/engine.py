@@ -120,17 +120,19 @@ class Engine:
         try:
             session = self._session = self._open_session()
             session.begin()
-            session.shorten_due_times(self._clock.now())
-            session.wake_all_waiting()
-            session.repair_edges()
-            session.repair_locks()
-            session.remove_unreadable_from_queue()
-            session.delete_old_failures(self._clock.now() - self.settings.breaker.window)
+            session.queue.shorten_due_times(self._clock.now())
+            session.queue.wake_all()
+            session.edges.repair()
+            session.locks.repair()
+            session.queue.remove_unreadable()
+            session.breakers.delete_old_failures(self._clock.now() - self.settings.breaker.window)
             sentinels = rewind_files.find_stale_sentinels(session, self.settings.artifact_paths)
             self._claimer.pacer.load(session)
             self.outbox.load(session)
             clear_operations = control.load_clear_operations(session)
-            absent = frozenset(reservation.id for reservation in session.open_reservations() if reservation.has_client)
+            absent = frozenset(
+                reservation.id for reservation in session.reservations.list_open() if reservation.has_client
+            )
             checks = unfinished_checks(session, self.settings.artifact_paths)
             session.commit()
         except (StorageFull, StoreError) as error:
@@ -198,7 +200,7 @@ class Engine:
         messages = self._inbox.receive()
         tx = self._make_transaction()
         if not requests:
-            tx.effects.runs.update(self._prefetch.runs)
+            tx.effects.open_runs.update(self._prefetch.runs)
         effects = tx.effects
         operations = [request.operation for request in requests]
         replies: list[tuple[TurnRequest[Any], Any]] = []
@@ -236,7 +238,7 @@ class Engine:
         for callback in effects.on_commit:
             callback()
         self._inbox.expect_confirmations(tx)
-        prefetch = () if effects.prefetch is None else (effects.prefetch,)
+        prefetch = () if effects.prefetch_order is None else (effects.prefetch_order,)
         self._executor.send([*effects.starts, *prefetch, *effects.orders])  # starts first: they are the most urgent
         for request, result in replies:
             request.on_done(result)
@@ -289,7 +291,7 @@ class Engine:
         self._inbox.check_silence(tx)
         lead = self._check_clocks(tx)
         if self._is_due(tx.now):
-            self._session.wake_due(tx.now)
+            tx.queue.wake_due(tx.now)
         self._claimer.advance_due_breakers(tx)
         control.apply_hold_file(tx, was_held=self._state.was_held)
         control.apply_pool_sizes(tx, self._state.pool_sizes)
@@ -301,7 +303,7 @@ class Engine:
         has_more = self._claim(tx, has_dirty_jobs=has_dirty_jobs) or has_dirty_jobs or bool(tx.effects.clear_operations)
         if self._can_claim and not (has_requests or has_more):
             self._prefetch.extend(tx)
-        next_due = _earliest(self._session.next_due(), tx.effects.next_breaker_check, self._claimer.pacer.next_due(tx))
+        next_due = _earliest(tx.queue.next_due(), tx.effects.next_breaker_check, self._claimer.pacer.next_due(tx))
         return TurnState(
             lead,
             has_reservations=has_reservations,
@@ -332,7 +334,7 @@ class Engine:
             result = request.operation(tx)
             wake_dependents(tx)
             if self._is_due(tx.now):
-                self._session.wake_due(tx.now)
+                tx.queue.wake_due(tx.now)
             self._claimer.advance_due_breakers(tx)
             control.apply_hold_file(tx, was_held=self._state.was_held)
             control.apply_pool_sizes(tx, self._state.pool_sizes)
@@ -421,7 +423,7 @@ class Engine:
     def _check_clocks(self, tx: Transaction) -> float:
         """Return the lead of the wall clock over the monotonic clock. If it was set back, shorten the due times."""
         if self._is_clock_set_back(tx.now):
-            self._session.shorten_due_times(tx.now)
+            tx.queue.shorten_due_times(tx.now)
             tx.effects.has_deliveries = True
         return self._clock_lead(tx.now)
 

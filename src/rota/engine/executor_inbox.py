@@ -32,7 +32,7 @@ from rota.executor.port import (
     WithdrawConfirmation,
 )
 from rota.ids import RunId, format_run_id
-from rota.store.claim import OpenRun
+from rota.store.run import OpenRun
 
 log = logging.getLogger("rota.engine")
 
@@ -206,7 +206,7 @@ class ExecutorInbox:
         self._prefetch.reconcile(tx, frozenset(report.run for report in inventory.runs))
         counts, strays = reconcile(tx, inventory, self._make_late_check(tx))
         self._unconfirmed.late_at_disconnect, self._unconfirmed.was_silent_on_connect = frozenset(), False
-        tx.effects.runs.clear()
+        tx.effects.open_runs.clear()
         if self.recovery_counts is None:
             self.recovery_counts = counts
             self._ended_while_down = {report.run for report in inventory.runs if report.has_ended}
@@ -225,8 +225,8 @@ def _name_owners(tx: Transaction, runs: Sequence[RunId]) -> str:
     """Return the names of the jobs and reservations of these runs, as far as they exist; at most a few."""
     owners = []
     for run in runs[:_MAX_LISTED_OWNERS]:
-        reservation = tx.session.reservation_of_run(run)
-        owner = tx.session.job_of_run(run) if reservation is None else lock_owner(reservation.id)
+        reservation = tx.reservations.find_by_run(run)
+        owner = tx.runs.job_of(run) if reservation is None else lock_owner(reservation.id)
         if owner is not None:
             owners.append(format_owner(owner))
     more = len(runs) - _MAX_LISTED_OWNERS

@@ -19,23 +19,23 @@ from rota.store.session import AnyReader, Reader
 
 
 def find_expired(reader: Reader, until: datetime) -> list[str]:
-    old = reader.old_response_keys(until)
-    kept = _find_active_keys(reader, dict(reader.responses_with_status(PENDING_STATUS)), until)
+    old = reader.responses.old_keys(until)
+    kept = _find_active_keys(reader, dict(reader.responses.with_status(PENDING_STATUS)), until)
     return [key for key in old if key not in kept]
 
 
 def remove_expired(tx: Transaction, keys: Sequence[str], until: datetime) -> int:
     """Remove the keys that are still expired: a request may have used one again since."""
-    pending = dict(tx.session.responses_for_keys(keys, PENDING_STATUS))
-    kept = _find_active_keys(tx.session, pending, until)
-    return tx.session.remove_old_responses([key for key in keys if key not in kept], until)
+    pending = dict(tx.responses.for_keys(keys, PENDING_STATUS))
+    kept = _find_active_keys(tx, pending, until)
+    return tx.responses.remove_old([key for key in keys if key not in kept], until)
 
 
 def referenced_reservations(reader: Reader, except_keys: Collection[str] = ()) -> set[ReservationId]:
     """Return the reservations that pending responses refer to, except for those of some keys."""
     return {
         decode_pending(body.encode()).reservation
-        for key, body in reader.responses_with_status(PENDING_STATUS)
+        for key, body in reader.responses.with_status(PENDING_STATUS)
         if key not in except_keys
     }
 
@@ -43,5 +43,5 @@ def referenced_reservations(reader: Reader, except_keys: Collection[str] = ()) -
 def _find_active_keys(reader: AnyReader, pending: dict[str, str], until: datetime) -> set[str]:
     """Return the keys whose reservation has not ended before `until`."""
     reservations = {key: decode_pending(body.encode()).reservation for key, body in pending.items()}
-    recent = reader.recent_reservations(list(reservations.values()), until)
+    recent = reader.reservations.recent(list(reservations.values()), until)
     return {key for key, reservation in reservations.items() if reservation in recent}

@@ -40,7 +40,7 @@ from rota.engine.fact_cache import FactCache
 from rota.engine.transaction import ProbeRequest, Transaction
 from rota.ids import JobId
 from rota.probe.port import Probe
-from rota.store.session import AnyReader, Session
+from rota.store.session import AnyReader
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,8 +53,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
 def find_watched_facts(reader: AnyReader, paths: ArtifactPaths) -> frozenset[Fact]:
     """Return the facts that waiting jobs depend on."""
-    facts = (fact_for_need(artifact.need, paths) for artifact in reader.watched_artifacts())
-    return frozenset((*(fact for fact in facts if fact is not None), *reader.watched_heads()))
+    facts = (fact_for_need(artifact.need, paths) for artifact in reader.artifacts.watched())
+    return frozenset((*(fact for fact in facts if fact is not None), *reader.artifacts.watched_heads()))
 
 
 def probe_facts(
@@ -84,23 +84,23 @@ def record_observation(tx: Transaction, observation: Observation) -> None:
         if request.chain is None:
             tx.effects.answered_jobs.add(request.job)
         if request.is_undecided:
-            tx.session.wake(request.job)
+            tx.queue.wake(request.job)
     _check_products(tx, observation)
 
 
 def expect_products(tx: Transaction, chain: JobId, job: JobId) -> None:
     """Request a check of the declared products of a chain, after its job succeeded."""
-    tx.session.mark_products_unchecked(chain)
-    tx.effects.probe_requests.append(_product_probe(tx.session, tx.settings.artifact_paths, chain, job))
+    tx.artifacts.mark_unchecked(chain)
+    tx.effects.probe_requests.append(_product_probe(tx, tx.settings.artifact_paths, chain, job))
 
 
-def unfinished_checks(session: Session, paths: ArtifactPaths) -> list[ProbeRequest]:
+def unfinished_checks(reader: AnyReader, paths: ArtifactPaths) -> list[ProbeRequest]:
     """Return the product checks that an earlier scheduler left undone."""
-    return [_product_probe(session, paths, chain, job) for chain, job, _ in sorted(session.unchecked_chains())]
+    return [_product_probe(reader, paths, chain, job) for chain, job, _ in sorted(reader.artifacts.unchecked_chains())]
 
 
-def _product_probe(session: Session, paths: ArtifactPaths, chain: JobId, job: JobId) -> ProbeRequest:
-    products = [need for _, need in session.unchecked_products(chain)]
+def _product_probe(reader: AnyReader, paths: ArtifactPaths, chain: JobId, job: JobId) -> ProbeRequest:
+    products = [need for _, need in reader.artifacts.unchecked_products(chain)]
     return ProbeRequest(job=job, facts=tuple(facts_for_needs(products, paths)), is_undecided=False, chain=chain)
 
 
@@ -108,16 +108,16 @@ def _check_products(tx: Transaction, observation: Observation) -> None:
     """Record which declared products are missing. A job that was rewound or edited since is checked after its next
     success. An unreadable product does not count as missing."""
     checks = [(request.chain, request) for request in observation.probe_requests if request.chain is not None]
-    unchecked = tx.session.unchecked_chains() if checks else set()
+    unchecked = tx.artifacts.unchecked_chains() if checks else set()
     observations = Observations(observed=observation.observed, paths=tx.settings.artifact_paths)
     for chain, request in checks:
         if any(tx.fact_cache.is_outdated(fact, observation.probe_number) for fact in request.facts):
             tx.effects.probe_requests.append(request)  # the facts were invalidated since: probe again
             continue
         is_current = (chain, request.job, Status.COMPLETED) in unchecked
-        products = tx.session.unchecked_products(chain) if is_current else []
+        products = tx.artifacts.unchecked_products(chain) if is_current else []
         missing = [(number, str(need.artifact)) for number, need in products if observations.presence(need) is False]
-        tx.session.record_product_check(chain, request.job, missing, tx.now)
+        tx.artifacts.record_check(chain, request.job, missing, tx.now)
 
 
 def wake_dependents(tx: Transaction) -> None:
@@ -126,23 +126,23 @@ def wake_dependents(tx: Transaction) -> None:
     if not changed:
         return
     names = [name for fact in changed if isinstance(fact, FileExists) for name in artifact_names_for_file(fact, paths)]
-    artifacts = tx.session.artifact_ids(names)
+    artifacts = tx.artifacts.ids_named(names)
     for repository in sorted({fact.repository for fact in changed if not isinstance(fact, FileExists)}):
-        needed = tx.session.needed_artifacts(repository)
+        needed = tx.artifacts.needed_in(repository)
         artifacts += [artifact.id for artifact in needed if fact_for_need(artifact.need, paths) in changed]
-    tx.session.wake_needing(artifacts)
+    tx.artifacts.wake_needing(artifacts)
     for fact in changed:
         if isinstance(fact, BranchHead):
-            tx.session.wake_pinned(fact)
+            tx.artifacts.wake_pinned(fact)
 
 
 def invalidate_products(tx: Transaction, chain: JobId) -> None:
     """Invalidate the facts about a chain's products, and mark the jobs that need them dirty."""
-    products = tx.session.products_of(chain)
+    products = tx.artifacts.products_of(chain)
     tx.invalidate_facts(
         fact for product in products if (fact := fact_for_need(product.need, tx.settings.artifact_paths)) is not None
     )
-    tx.session.wake_needing([product.id for product in products])
+    tx.artifacts.wake_needing([product.id for product in products])
 
 
 def request_undecided_facts(tx: Transaction, candidates: Iterable[Candidate], placements: Iterable[Placement]) -> None:
@@ -206,8 +206,8 @@ def confirm_claims(tx: Transaction, claims: Sequence[Claim]) -> tuple[tuple[Clai
     unconfirmed = [claim.job for claim in claims if claim.needs_facts]
     if not unconfirmed:
         return tuple(claims), False
-    candidates = {candidate.rank.job: candidate for candidate in tx.session.candidates(unconfirmed)}
-    products = tx.session.products_of_jobs([claim.job for claim in claims])
+    candidates = {candidate.rank.job: candidate for candidate in tx.queue.candidates(unconfirmed)}
+    products = tx.artifacts.products_of_jobs([claim.job for claim in claims])
     being_produced: set[tuple[str, str]] = set()
     confirmed, has_marked = [], False
     for claim in claims:
@@ -216,7 +216,7 @@ def confirm_claims(tx: Transaction, claims: Sequence[Claim]) -> tuple[tuple[Clai
             _request_facts_once(tx, candidate)
             continue
         if candidate is not None and not _passes_gates(tx, candidate):
-            tx.session.wake(claim.job)
+            tx.queue.wake(claim.job)
             has_marked = True
             continue
         confirmed.append(claim)

@@ -20,7 +20,7 @@ from rota.engine.retry import continue_chain, delay_after
 from rota.engine.transaction import Transaction
 from rota.executor.port import AcknowledgeOrder, ExitReport, StartConfirmation, StartFailure, StartRefusal, StopOrder
 from rota.ids import JobId, format_run_id
-from rota.store.claim import OpenRun
+from rota.store.run import OpenRun
 
 log = logging.getLogger("rota.engine")
 
@@ -30,7 +30,7 @@ _ROLLED_BACK = frozenset({Status.FAILED, Status.CANCELLED})
 
 def end_chain(tx: Transaction, chain: JobId, status: Status) -> None:
     """End a chain with its last job: resolve its dependents, invalidate its products, update its group."""
-    resolved = tx.session.resolve_dependents(chain, policies_met_by(status))
+    resolved = tx.edges.resolve(chain, policies_met_by(status))
     if resolved.has_products:
         invalidate_products(tx, chain)
     if resolved.group is not None:
@@ -44,17 +44,17 @@ def record_start(tx: Transaction, message: StartConfirmation) -> None:
             return
         log.warning("ignored the start of %s: the run is not open", format_run_id(message.run))
         return
-    tx.session.confirm_start(run, message.pid, message.start_time, tx.now, "executor")
+    tx.runs.confirm_start(run, message.pid, message.start_time, tx.now, "executor")
     if run.status is Status.DISPATCHED:
         since_ready = None if run.ready_at is None else _elapsed_seconds(run.ready_at, tx.now)
         tx.effects.samples.append(StartSample(since_ready, _elapsed_seconds(run.started_at, tx.now)))
-    tx.effects.runs[run.run] = msgspec.structs.replace(run, status=Status.RUNNING, dispatch_failures=0)
+    tx.effects.open_runs[run.run] = msgspec.structs.replace(run, status=Status.RUNNING, dispatch_failures=0)
 
 
 def record_exit(tx: Transaction, message: ExitReport) -> None:
     tx.effects.orders.append(AcknowledgeOrder(run=message.run))
     run = tx.find_open_run(message.run)
-    tx.effects.runs[message.run] = None
+    tx.effects.open_runs[message.run] = None
     if run is None:
         if reservation.record_exit(tx, message):
             return
@@ -87,7 +87,7 @@ def _replace_nul(text: str) -> str:
 
 def finish(tx: Transaction, run: OpenRun, result: RunResult, *, at: datetime, cause: str) -> None:
     delay = delay_after(tx, run, result)
-    if not tx.session.finish(run, result, finished_at=at, now=tx.now, cause=cause, chain_continues=delay is not None):
+    if not tx.jobs.finish(run, result, finished_at=at, now=tx.now, cause=cause, chain_continues=delay is not None):
         return
     tx.effects.freed_workers.append(run.worker)
     tx.effects.has_short_run = tx.effects.has_short_run or (
@@ -96,7 +96,7 @@ def finish(tx: Transaction, run: OpenRun, result: RunResult, *, at: datetime, ca
     tx.effects.samples.append(EndSample(run.type, result.status, _elapsed_seconds(run.started_at, at)))
     breaker.record_end(tx, run, result, at=at)
     if run.has_products and result.status in _ROLLED_BACK:
-        tx.session.withdraw_artifacts_of_job(run.job)
+        tx.artifacts.withdraw_of_job(run.job)
     if delay is not None:
         continue_chain(tx, run, delay)
         _invalidate_products(tx, run)
@@ -121,7 +121,7 @@ def _invalidate_products(tx: Transaction, run: OpenRun) -> None:
 def record_failed_start(tx: Transaction, message: StartFailure) -> None:
     tx.effects.orders.append(AcknowledgeOrder(run=message.run))
     run = tx.find_open_run(message.run)
-    tx.effects.runs[message.run] = None
+    tx.effects.open_runs[message.run] = None
     if run is None:
         if reservation.record_failed_start(tx, message):
             return
@@ -140,7 +140,7 @@ def record_failed_start(tx: Transaction, message: StartFailure) -> None:
 def record_refusal(tx: Transaction, message: StartRefusal) -> None:
     """Record that the supervisor started nothing for a claim. Stop any process under this run id: it is a stray."""
     tx.effects.orders.append(StopOrder(run=message.run))
-    run = tx.session.open_run(message.run)
+    run = tx.runs.find_open(message.run)
     if run is None and reservation.record_refusal(tx, message.run, message.error):
         return
     if run is None or run.status is not Status.DISPATCHED:
@@ -154,7 +154,7 @@ def record_refusal(tx: Transaction, message: StartRefusal) -> None:
 def fail_unrecordable(tx: Transaction, message: ExitReport | StartFailure, reason: str) -> None:
     """Fail a run whose end cannot be recorded."""
     tx.effects.orders.append(AcknowledgeOrder(run=message.run))
-    run = tx.session.open_run(message.run)
+    run = tx.runs.find_open(message.run)
     if run is not None:
         is_unknown = isinstance(message, ExitReport) and message.code is None and message.signal is None
         fail_without_retry(tx, run, reason, exit_code=None if is_unknown else 1, cause="executor")
@@ -163,11 +163,11 @@ def fail_unrecordable(tx: Transaction, message: ExitReport | StartFailure, reaso
 def fail_without_retry(tx: Transaction, run: OpenRun, reason: str, *, exit_code: int | None, cause: str) -> None:
     """Fail a run with an unusable record. It is not retried and does not count for its breakers."""
     end = RunResult(status=Status.FAILED, exit_code=exit_code, reason=reason, error=reason)
-    if tx.session.finish(run, end, finished_at=tx.now, now=tx.now, cause=cause, chain_continues=False):
+    if tx.jobs.finish(run, end, finished_at=tx.now, now=tx.now, cause=cause, chain_continues=False):
         tx.effects.samples.append(EndSample(run.type, end.status, _elapsed_seconds(run.started_at, tx.now)))
         breaker.record_unused_claim(tx, run)
         if run.has_products:
-            tx.session.withdraw_artifacts_of_job(run.job)
+            tx.artifacts.withdraw_of_job(run.job)
         end_chain(tx, run.chain, Status.FAILED)
 
 
@@ -178,7 +178,7 @@ def record_dispatch_failure(tx: Transaction, run: OpenRun, error: str) -> None:
     if delay is None:
         abandon(tx, run, failures=failures, error=error, reason=f"{CIRCUIT_BROKEN}: {error}")
         return
-    tx.session.requeue(
+    tx.runs.requeue(
         run, dispatch_failures=failures, error=error, not_before=tx.now + delay, now=tx.now, cause="executor"
     )
     breaker.record_unused_claim(tx, run)
@@ -189,9 +189,7 @@ def record_dispatch_failure(tx: Transaction, run: OpenRun, error: str) -> None:
 def requeue(tx: Transaction, run: OpenRun, *, cause: str) -> None:
     """Return a claimed job to its position in the queue, since its start failed through no fault of its own. If it was
     cancelled since, end it."""
-    tx.session.requeue(
-        run, dispatch_failures=run.dispatch_failures, error=None, not_before=None, now=tx.now, cause=cause
-    )
+    tx.runs.requeue(run, dispatch_failures=run.dispatch_failures, error=None, not_before=None, now=tx.now, cause=cause)
     breaker.record_unused_claim(tx, run)
     _invalidate_products(tx, run)
     if run.stop_requested not in (None, STOPPED_BY_SHUTDOWN):
@@ -207,14 +205,14 @@ def _rejoin_group(tx: Transaction, run: OpenRun) -> None:
 
 
 def abandon(tx: Transaction, run: OpenRun, *, failures: int, error: str, reason: str) -> None:
-    tx.session.abandon(run, dispatch_failures=failures, error=error, reason=reason, now=tx.now, cause="executor")
+    tx.jobs.abandon(run, dispatch_failures=failures, error=error, reason=reason, now=tx.now, cause="executor")
     breaker.record_unused_claim(tx, run)
     end_chain(tx, run.chain, Status.FAILED)
 
 
 def cancel_unreadable(tx: Transaction, job: JobId, chain: JobId, *, reason: str, actor: str) -> None:
     """End a job of unknown status that has no open run."""
-    tx.session.end_unreadable(job, Status.CANCELLED, exit_code=EXIT_CANCELLED, reason=reason, now=tx.now, actor=actor)
+    tx.jobs.end_unreadable(job, Status.CANCELLED, exit_code=EXIT_CANCELLED, reason=reason, now=tx.now, actor=actor)
     end_chain(tx, chain, Status.CANCELLED)
 
 
@@ -222,7 +220,7 @@ def cancel_waiting(
     tx: Transaction, job: JobId, chain: JobId, *, reason: str, actor: str | None, cause: str = "cancel"
 ) -> bool:
     """Cancel a job that has not started. It has no run, and the exit code of all cancelled jobs."""
-    is_ended = tx.session.end_waiting(
+    is_ended = tx.jobs.end_waiting(
         job, Status.CANCELLED, exit_code=EXIT_CANCELLED, reason=reason, now=tx.now, cause=cause, actor=actor
     )
     if is_ended:

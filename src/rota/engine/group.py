@@ -45,20 +45,20 @@ def record_end(tx: Transaction, group: GroupId, chain: JobId, status: Status) ->
 
 
 def _apply_policy(tx: Transaction, group: GroupId, chain: JobId) -> None:
-    record = next(iter(tx.session.groups([group])), None)
+    record = next(iter(tx.groups.find_all([group])), None)
     if record is None or record.on_failure == CONTINUE_POLICY:
         return
-    waiting = tx.session.waiting_members(group, with_retries=False)
+    waiting = tx.groups.waiting_members(group, with_retries=False)
     if not waiting:
         return
-    _drop_by_policy(tx, record, tx.session.member(chain).member, chain, waiting)
+    _drop_by_policy(tx, record, tx.groups.member(chain).member, chain, waiting)
 
 
 def _drop_by_policy(
     tx: Transaction, group: Group, failed: Member, chain: JobId, waiting: Sequence[WaitingMember]
 ) -> None:
     """Cancel or skip waiting members as the policy decides after the failure of `failed`, a member of `chain`."""
-    exempt = tx.session.failure_tolerant_members(group.id, chain)
+    exempt = tx.groups.failure_tolerant_members(group.id, chain)
     members = [
         Member(job=member.job, sequence=member.sequence, status=member.status, is_exempt=member.job in exempt)
         for member in waiting
@@ -71,14 +71,14 @@ def _drop_by_policy(
 def record_requeue(tx: Transaction, group: GroupId, job: JobId) -> None:
     """Apply the policy to a claimed member that waits again, for the failures since its claim. A member claimed after a
     failure was added on purpose, and is exempt from it."""
-    (record,) = tx.session.groups([group])
-    failed = [] if record.on_failure == CONTINUE_POLICY else tx.session.failed_members(group)
+    (record,) = tx.groups.find_all([group])
+    failed = [] if record.on_failure == CONTINUE_POLICY else tx.groups.failed_members(group)
     if not failed:
         return
-    failed_before = tx.session.failed_before_claim(job, [member.job for member in failed])
+    failed_before = tx.groups.failed_before_claim(job, [member.job for member in failed])
     for member in failed:
         # Read again each time: the policy may have dropped the job for an earlier failure.
-        waiting = [waiter for waiter in tx.session.waiting_members(group, with_retries=False) if waiter.job == job]
+        waiting = [waiter for waiter in tx.groups.waiting_members(group, with_retries=False) if waiter.job == job]
         if waiting and member.job not in failed_before:
             _drop_by_policy(tx, record, member.member, member.chain, waiting)
     finish_if_done(tx, group, cause=CAUSE)  # it may have been the last
@@ -123,7 +123,7 @@ def end_members(
     """End waiting members in one statement. Such an end is not a failure, so the policy does not apply to it."""
     if not members:
         return
-    producers = tx.session.end_members(
+    producers = tx.groups.end_members(
         group,
         members,
         status,
@@ -140,14 +140,14 @@ def end_members(
 
 def finish_if_done(tx: Transaction, group: GroupId, *, cause: str, actor: str | None = None) -> bool:
     """Finish the group if it is closed and no member is active. Return whether this call finished it."""
-    if not tx.session.finish_group(group, tx.now):
+    if not tx.groups.finish(group, tx.now):
         return False
-    (record,) = tx.session.groups([group])
-    counts = tx.session.group_counts([record])[group]
+    (record,) = tx.groups.find_all([group])
+    counts = tx.groups.counts([record])[group]
     status = group_status(counts, is_closed=True, is_cancelled=record.cancelled_at is not None)
     by_status = {member_status.value: count for member_status, count in sorted(counts.counts.items())}
     data = {"status": status.value, "counts": by_status, "total": counts.total}
-    tx.session.emit_group_event("finished", group, tx.now, cause=cause, actor=actor, data=data)
+    tx.groups.emit_event("finished", group, tx.now, cause=cause, actor=actor, data=data)
     return True
 
 
@@ -156,4 +156,4 @@ def finish_abandoned_groups(tx: Transaction, cause: str) -> int:
 
     The last end and the end of the group share a transaction, so there are none unless another program has written to
     the store."""
-    return sum(finish_if_done(tx, group, cause=cause) for group in tx.session.unfinished_groups())
+    return sum(finish_if_done(tx, group, cause=cause) for group in tx.groups.unfinished())

@@ -60,7 +60,7 @@ def find_pending(reader: AnyReader, key: str, digest: str) -> PendingResponse | 
 
 
 def _find_stored(reader: AnyReader, key: str, digest: str) -> StoredResponse | None:
-    row = reader.stored_response(key)
+    row = reader.responses.find(key)
     if row is None:
         return None
     stored_digest, status, body = row

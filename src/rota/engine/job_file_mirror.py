@@ -109,11 +109,11 @@ class JobFileMirror:
     def _write_pending(self, *, has_waiters: bool) -> None:
         if self._reader is None:
             self._reader = self._store.reader()
-            self._cursor = max(self._cursor, int(self._reader.meta(META_KEY) or 0))
-        newest = self._reader.last_event_seq() if has_waiters else 0
-        while events := self._reader.job_events_since(self._cursor, _PAGE_SIZE):
+            self._cursor = max(self._cursor, int(self._reader.meta.get(META_KEY) or 0))
+        newest = self._reader.events.last_stored_seq() if has_waiters else 0
+        while events := self._reader.events.of_jobs_since(self._cursor, _PAGE_SIZE):
             changed = {job for _, kind, job in events if kind in _WATCHED_EVENTS}
-            for job in self._reader.jobs(sorted(changed)):
+            for job in self._reader.jobs.find_all(sorted(changed)):
                 if job.run is not None:
                     self._write(job)
             self._cursor = events[-1][0]

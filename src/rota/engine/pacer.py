@@ -10,7 +10,7 @@ from rota.core.pacing import PaceState, StartOutlook, Tick, compute_outlook, eff
 from rota.core.tick import StartPlan
 from rota.engine.dispatch import plan_starts, plan_tick
 from rota.engine.transaction import Settings, Transaction
-from rota.store.session import Session
+from rota.store.session import AnyReader
 from rota.store.timestamp import from_micros, to_micros
 
 LAST_TICK = "last_tick"
@@ -22,13 +22,13 @@ class Pacer:
         self.state = PaceState()
         """State after the last committed turn."""
 
-    def load(self, session: Session) -> None:
+    def load(self, reader: AnyReader) -> None:
         """Load the times of the last start and the last tick, and the starts that the tick has pending."""
-        start, tick = session.last_dispatch(), session.meta(LAST_TICK)
+        start, tick = reader.jobs.last_dispatch(), reader.meta.get(LAST_TICK)
         self.state = PaceState(
             last_start=None if start is None else from_micros(start),
             last_tick=None if tick is None else from_micros(int(tick)),
-            pending_starts=int(session.meta(PENDING_STARTS) or 0),
+            pending_starts=int(reader.meta.get(PENDING_STARTS) or 0),
         )
 
     def outlook(self, settings: Settings, now: datetime) -> StartOutlook:
@@ -52,7 +52,7 @@ class Pacer:
         tick_plan = None
         if tick is not None:
             tick_plan = tx.effects.tick_plan = plan_tick(
-                tx.session, settings.pool_sizes, tick.batch_size, holds=tx.holds, has_dirty_jobs=has_dirty_jobs
+                tx, settings.pool_sizes, tick.batch_size, holds=tx.holds, has_dirty_jobs=has_dirty_jobs
             )
             limit = len(tick_plan.claims)
             if settings.dispatch_interval is not None:
@@ -64,7 +64,7 @@ class Pacer:
         if tick_plan is not None and limit == len(tick_plan.claims):
             plan = tick_plan
         else:
-            plan = plan_starts(tx.session, settings.pool_sizes, limit, holds=tx.holds, has_dirty_jobs=has_dirty_jobs)
+            plan = plan_starts(tx, settings.pool_sizes, limit, holds=tx.holds, has_dirty_jobs=has_dirty_jobs)
         if plan.bound_by == "batch" and (settings.dispatch_interval is not None or settings.spawn_delay):
             return msgspec.structs.replace(plan, is_truncated=False)  # pacing starts the rest later
         return plan
@@ -87,9 +87,9 @@ class Pacer:
             pending = max(0, tx.effects.pace.pending_starts - count)
             tx.effects.pace = msgspec.structs.replace(tx.effects.pace, last_start=tx.now, pending_starts=pending)
             if tx.effects.pace.last_tick == tx.now:  # a tick that starts nothing is not worth a write
-                tx.session.set_meta(LAST_TICK, str(to_micros(tx.now)))
+                tx.meta.set(LAST_TICK, str(to_micros(tx.now)))
         if tx.effects.pace.pending_starts != self.state.pending_starts:
-            tx.session.set_meta(PENDING_STARTS, str(tx.effects.pace.pending_starts))
+            tx.meta.set(PENDING_STARTS, str(tx.effects.pace.pending_starts))
 
 
 def _limit_by_spacing(tx: Transaction, limit: int | None) -> int:

@@ -28,8 +28,8 @@ from rota.engine.metrics import ClaimSample
 from rota.engine.transaction import NODE, Settings, Transaction
 from rota.executor.port import Executor, PrefetchOrder, PrefetchStart, StartOrder, StopOrder
 from rota.ids import JobId, RunId, format_run_id
-from rota.store.claim import OpenRun
 from rota.store.prefetch import PrefetchedJob
+from rota.store.run import OpenRun
 
 log = logging.getLogger("rota.engine")
 
@@ -101,7 +101,7 @@ class PrefetchSeries:
         at = min(datetime.fromtimestamp(message.at, UTC), tx.now)
         if self._claim(tx, message.run, at):
             return AcceptResult.CLAIMED
-        if tx.session.job_of_run(message.run) is not None:
+        if tx.runs.job_of(message.run) is not None:
             return AcceptResult.DUPLICATE
         log.warning("stopped %s: its job was prefetched but has left the queue", format_run_id(message.run))
         self.abandon(tx, message.run)
@@ -109,22 +109,22 @@ class PrefetchSeries:
 
     def abandon(self, tx: Transaction, run: RunId) -> None:
         """Stop a prefetched run that cannot be recorded, and never use its id again."""
-        tx.session.retire_ids("run", run)
-        tx.session.withdraw_prefetch(run)
+        tx.ids.retire("run", run)
+        tx.prefetch.withdraw(run)
         tx.effects.accepted.add(run)
         tx.effects.orders.append(StopOrder(run=run))
 
     def record_withdrawal(self, tx: Transaction, number: int) -> None:
         if number == self._number and not tx.effects.is_prefetch_withdrawn:
-            tx.session.clear_prefetch()
+            tx.prefetch.clear()
             tx.effects.is_prefetch_withdrawn = True
 
     def reconcile(self, tx: Transaction, known_runs: frozenset[RunId]) -> None:
         """Claim the offered runs that a new connection knows; the others will not be started."""
-        for run in tx.session.offered_runs():
+        for run in tx.prefetch.offered_runs():
             if run in known_runs:
                 self._claim(tx, run, None)
-        tx.session.clear_prefetch()
+        tx.prefetch.clear()
         tx.effects.is_prefetch_withdrawn = True
 
     def _claim(self, tx: Transaction, run: RunId, at: datetime | None) -> bool:
@@ -133,16 +133,16 @@ class PrefetchSeries:
         worker = (
             effects.freed_workers.pop()
             if effects.freed_workers
-            else f"{NODE}/{next(free_worker_numbers(tx.session.pool_usage()[1]))}"
+            else f"{NODE}/{next(free_worker_numbers(tx.queue.pool_usage()[1]))}"
         )
-        is_claimed = tx.session.accept_prefetch(run, worker, started_at=at, now=tx.now)
+        is_claimed = tx.prefetch.accept(run, worker, started_at=at, now=tx.now)
         effects.accepted.add(run)
-        effects.runs.pop(run, None)
+        effects.open_runs.pop(run, None)
         prefetched = self._offered.get(run)
         if is_claimed and prefetched is not None:
             started = tx.now if at is None else at
             if not self._has_stale_forecast:
-                effects.runs[run] = msgspec.structs.replace(prefetched.run, worker=worker, started_at=started)
+                effects.open_runs[run] = msgspec.structs.replace(prefetched.run, worker=worker, started_at=started)
             effects.samples.append(ClaimSample(prefetched.dispatch.type, prefetched.dispatch.queued_seconds(started)))
         return is_claimed
 
@@ -158,33 +158,33 @@ class PrefetchSeries:
             return
         if not self._executor.supports_prefetch or _is_paced(tx):
             return
-        lanes, running = tx.session.ready_lanes(2), tx.session.running_lanes()
+        lanes, running = tx.lanes.ready(2), tx.prefetch.running_lanes()
         lane = find_common_lane([run.lane for run in running], [lane for lane, _ in lanes])
-        if lane is None or lanes[0][1] or tx.session.has_start_constraints():
+        if lane is None or lanes[0][1] or tx.prefetch.has_start_constraints():
             return
-        if not tx.settings.pool_sizes.has_capacity_for(tx.session.pool_usage()[0]):
+        if not tx.settings.pool_sizes.has_capacity_for(tx.queue.pool_usage()[0]):
             return  # the end of a run frees no capacity
-        heads = tx.session.lane_heads(lane, len(offered) + prefetch.PREFETCH_DEPTH)
-        standalone = tx.session.standalone_jobs([*(run.job for run in running), *heads[len(offered) :]])
+        heads = tx.lanes.heads(lane, len(offered) + prefetch.PREFETCH_DEPTH)
+        standalone = tx.prefetch.standalone_jobs([*(run.job for run in running), *heads[len(offered) :]])
         if all(run.job in standalone for run in running):
             self._offer(tx, next_to_offer(heads, offered, standalone), [run.run for run in running])
 
     def _offer(self, tx: Transaction, jobs: Sequence[JobId], running: Sequence[RunId]) -> None:
         if not jobs:
             return
-        first = tx.session.allocate_ids("run", len(jobs))
-        dispatches = tx.session.read_dispatches({job: RunId(first + n) for n, job in enumerate(jobs)})
+        first = tx.ids.allocate("run", len(jobs))
+        dispatches = tx.queue.dispatches({job: RunId(first + n) for n, job in enumerate(jobs)})
         starts: list[StartOrder] = []
         with suppress(ValueError, LookupError, OverflowError):  # an unusable record is reported when its job is claimed
-            for prefetched in tx.session.prefetched_jobs(dispatches, tx.now):
+            for prefetched in tx.prefetch.jobs(dispatches, tx.now):
                 starts.append(self._start_orders.make_start(tx, prefetched.dispatch))
                 tx.effects.offered[prefetched.run.run] = prefetched
         if starts:
-            tx.session.offer_prefetch({start.job: start.run for start in starts}, tx.now)
+            tx.prefetch.offer({start.job: start.run for start in starts}, tx.now)
             # The exit report of a run may arrive shortly before the start that takes its capacity.
             width = max(len(running), self._width if self.has_remaining(tx) else 0)
             order = PrefetchOrder(series=self._number, max_running=width, starts=starts, known_runs=running)
-            tx.effects.prefetch = order
+            tx.effects.prefetch_order = order
 
     # After the commit.
 
@@ -196,14 +196,14 @@ class PrefetchSeries:
             self._offered.clear()
             self._number += 1
             self.is_withdrawing = False
-        if effects.prefetch is not None:
+        if effects.prefetch_order is not None:
             self._offered.update(effects.offered)
             self._settings = tx.settings
-            self._width = effects.prefetch.max_running
+            self._width = effects.prefetch_order.max_running
         self._is_silent = bool(self._offered) and self.is_withdrawing
         self._has_stale_forecast = bool(self._offered) and (has_requests or self._has_stale_forecast)
         is_current = bool(self._offered) and not has_requests
-        self.runs = {run: record for run, record in effects.runs.items() if record is not None} if is_current else {}
+        self.runs = {run: record for run, record in effects.open_runs.items() if record is not None} if is_current else {}
 
 
 def _is_paced(tx: Transaction) -> bool:

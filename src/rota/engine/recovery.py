@@ -34,7 +34,7 @@ from rota.engine.transaction import Transaction
 from rota.errors import StorageFull, StoreError
 from rota.executor.port import ExitReport, RunInventory, RunReport, StartConfirmation, StartFailure, StopOrder
 from rota.ids import RunId, format_run_id
-from rota.store.claim import OpenRun
+from rota.store.run import OpenRun
 from rota.store.timestamp import to_micros
 
 log = logging.getLogger("rota.engine")
@@ -63,7 +63,7 @@ RECONCILE_INTERVAL = 10.0
 def adopt_run(tx: Transaction, run: OpenRun, report: RunReport) -> None:
     """Adopt a run: record its start, and repeat a requested stop."""
     if report.pid is not None:
-        tx.session.confirm_start(run, report.pid, report.start_time or 0, tx.now, CAUSE)
+        tx.runs.confirm_start(run, report.pid, report.start_time or 0, tx.now, CAUSE)
     if run.stop_requested is not None:
         tx.effects.orders.append(StopOrder(run=run.run, kill_after=tx.settings.kill_after.total_seconds()))
 
@@ -129,7 +129,7 @@ def stop_strays(tx: Transaction, strays: Sequence[RunReport]) -> set[RunId]:
     A stray would run next to the next run of its job, unrecorded and outside all limits. Its end is reported and
     acknowledged as usual. Its id is not used again."""
     if strays:
-        tx.session.retire_ids("run", max(stray.run for stray in strays))
+        tx.ids.retire("run", max(stray.run for stray in strays))
     alive = [stray.run for stray in strays if not stray.has_ended]
     for run in alive:
         log.warning("stopped %s: it is alive, but not open in the store", format_run_id(run))
@@ -146,7 +146,7 @@ def reconcile(
     reports = {report.run: report for report in inventory.runs}
     counts: Counter[str] = Counter()
     retried = len(tx.effects.retried_runs)
-    for run in tx.session.open_runs():
+    for run in tx.runs.list_open():
         counts[
             _reconcile_in_savepoint(tx, run, reports.pop(run.run, None), is_start_overdue=is_start_overdue(run))
         ] += 1
@@ -159,7 +159,7 @@ def reconcile(
         retries_created=created, groups_recovered=recovered, unknown_runs_ended=len(strays), errors=errors
     )
     if counts:
-        tx.session.emit(Event(kind="scheduler.recovered", at=to_micros(tx.now), cause=CAUSE, data=dict(counts)))
+        tx.events.emit(Event(kind="scheduler.recovered", at=to_micros(tx.now), cause=CAUSE, data=dict(counts)))
     return dict(counts), strays
 
 

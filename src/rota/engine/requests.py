@@ -60,15 +60,15 @@ def run_in_savepoint(tx: Transaction, operation: Callable[[Transaction], Any]) -
 
 def run_once(tx: Transaction, idempotency: IdempotentRequest, operation: Callable[[Transaction], Any]) -> Any:
     """Run `operation`, or return the response that was stored when the request came before."""
-    response = find_response(tx.session, idempotency.key, idempotency.digest)
+    response = find_response(tx, idempotency.key, idempotency.digest)
     return operation(tx) if response is None else response
 
 
 def store_response(tx: Transaction, key: str, digest: str, response: StoredResponse) -> None:
     """Replace the pending response by the final one. Retention may have removed the pending one; then store nothing."""
-    if find_pending(tx.session, key, digest) is not None:
-        tx.session.remove_responses([key])
-        tx.session.store_response(key, digest, response.status, response.body.decode(), tx.now)
+    if find_pending(tx, key, digest) is not None:
+        tx.responses.remove([key])
+        tx.responses.add(key, digest, response.status, response.body.decode(), tx.now)
 
 
 def _remember_response(tx: Transaction, idempotency: IdempotentRequest, rendered: Any) -> Any:
@@ -83,5 +83,5 @@ def _remember_response(tx: Transaction, idempotency: IdempotentRequest, rendered
             log.exception("internal error: the response to a committed request cannot be rendered")
             rendered = error
     if response is not None:
-        tx.session.store_response(idempotency.key, idempotency.digest, response.status, response.body.decode(), tx.now)
+        tx.responses.add(idempotency.key, idempotency.digest, response.status, response.body.decode(), tx.now)
     return rendered

@@ -28,17 +28,17 @@ def update_contention(tx: Transaction) -> bool:
     """Let waiting reservations contend for their locks, ahead of all jobs. Return whether any waits.
 
     A reservation that is paused, or too large for a pool, does not contend."""
-    reservations = tx.session.waiting_reservations()
-    pauses = tx.session.pauses(holds=tx.holds) if reservations else None
+    reservations = tx.reservations.waiting()
+    pauses = tx.pauses.state(holds=tx.holds) if reservations else None
     for reservation in reservations:
         if pauses is None or not reservation.locks:
             continue
         is_paused = not isinstance(judge_pause(pauses, reservation.scopes), Pass)
         is_held = is_paused or tx.settings.pool_sizes.find_oversized_pool(reservation.demand) is not None
         if is_held and reservation.is_contending:
-            tx.session.yield_locks(reservation.id)
+            tx.reservations.yield_locks(reservation.id)
         elif not is_held and not reservation.is_contending:
-            tx.session.join_lock_queues(reservation)
+            tx.reservations.join_lock_queues(reservation)
     return bool(reservations)
 
 
@@ -71,15 +71,15 @@ def reservation_directory(home: str | Path, reservation: ReservationId) -> str:
 
 def record_start(tx: Transaction, run: RunId, pid: int, start_time: int) -> bool:
     """Record the start of a reservation. Return whether the run belongs to one."""
-    reservation = tx.session.reservation_of_run(run)
+    reservation = tx.reservations.find_by_run(run)
     if reservation is None:
         return False
-    tx.session.confirm_reservation(reservation, pid, start_time, tx.now)
+    tx.reservations.confirm_start(reservation, pid, start_time, tx.now)
     return True
 
 
 def record_exit(tx: Transaction, message: ExitReport) -> bool:
-    reservation = tx.session.reservation_of_run(message.run)
+    reservation = tx.reservations.find_by_run(message.run)
     if reservation is None:
         return False
     end = RunEnd(
@@ -93,12 +93,12 @@ def record_exit(tx: Transaction, message: ExitReport) -> bool:
     intent = StopIntent(
         stop_requested=reservation.stop_requested, timeout=reservation.timeout, idle_timeout=reservation.idle_timeout
     )
-    tx.session.end_reservation(reservation.id, conclude(end, intent), tx.now)
+    tx.reservations.end(reservation.id, conclude(end, intent), tx.now)
     return True
 
 
 def record_failed_start(tx: Transaction, message: StartFailure) -> bool:
-    reservation = tx.session.reservation_of_run(message.run)
+    reservation = tx.reservations.find_by_run(message.run)
     if reservation is None:
         return False
     if message.is_machine_failure and reservation.stop_requested is None:
@@ -110,12 +110,12 @@ def record_failed_start(tx: Transaction, message: StartFailure) -> bool:
 
 def _requeue(tx: Transaction, reservation: Reservation) -> None:
     """Return a reservation to the queue. It contends for its locks in the same turn, so that no job gets them first."""
-    tx.session.requeue_reservation(reservation, tx.now)
+    tx.reservations.requeue(reservation, tx.now)
     tx.effects.has_reservations = True
 
 
 def record_refusal(tx: Transaction, run: RunId, error: str) -> bool:
-    reservation = tx.session.reservation_of_run(run)
+    reservation = tx.reservations.find_by_run(run)
     if reservation is None:
         return False
     fail(tx, reservation, f"the supervisor refused to start it: {error}")
@@ -128,7 +128,7 @@ def fail(tx: Transaction, reservation: Reservation, error: str) -> None:
         end = conclude(RunEnd(ended_by="stop"), StopIntent(stop_requested=reservation.stop_requested))
     else:
         end = RunResult(status=Status.FAILED, exit_code=NOT_STARTED, reason=error)
-    tx.session.end_reservation(reservation.id, end, tx.now)
+    tx.reservations.end(reservation.id, end, tx.now)
 
 
 def reconcile(tx: Transaction, reports: dict[RunId, RunReport]) -> int:
@@ -137,7 +137,7 @@ def reconcile(tx: Transaction, reports: dict[RunId, RunReport]) -> int:
     A known run continues. An unknown one was not started, or is lost. Reports of reservations are removed from
     `reports`."""
     lost = 0
-    for reservation in tx.session.open_reservations():
+    for reservation in tx.reservations.list_open():
         if reservation.run is None:
             continue
         report = reports.pop(reservation.run, None)
@@ -149,7 +149,7 @@ def reconcile(tx: Transaction, reports: dict[RunId, RunReport]) -> int:
             fail(tx, reservation, "it was never started")
         else:
             result = RunResult(status=Status.FAILED, exit_code=None, reason=CRASH_RECOVERY)
-            tx.session.end_reservation(reservation.id, result, tx.now)
+            tx.reservations.end(reservation.id, result, tx.now)
             log.warning("%s: %s", format_reservation_id(reservation.id), CRASH_RECOVERY)
             lost += 1
     return lost
@@ -157,6 +157,6 @@ def reconcile(tx: Transaction, reports: dict[RunId, RunReport]) -> int:
 
 def _adopt(tx: Transaction, reservation: Reservation, report: RunReport) -> None:
     if report.pid is not None and not report.has_ended:
-        tx.session.confirm_reservation(reservation, report.pid, report.start_time or 0, tx.now)
+        tx.reservations.confirm_start(reservation, report.pid, report.start_time or 0, tx.now)
     if reservation.stop_requested is not None and reservation.run is not None:
         tx.effects.orders.append(StopOrder(run=reservation.run, kill_after=tx.settings.kill_after.total_seconds()))

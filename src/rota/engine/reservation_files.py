@@ -25,7 +25,7 @@ def find_expired(reader: Reader, until: datetime, except_keys: Collection[str] =
 
     A reservation and its pending response are stored together, and the responses are read after the reservations: a
     response that is missing by then has been removed for good."""
-    old = reader.old_reservations(until, MAX_ID)
+    old = reader.reservations.old(until, MAX_ID)
     referenced = expired_keys.referenced_reservations(reader, except_keys) if old else set()
     return [reservation for reservation in old if reservation not in referenced]
 
@@ -49,7 +49,7 @@ def _remove_orphaned_directories(directory: Path, reader: Reader) -> None:
         directories = {ReservationId(int(entry.name)): entry for entry in directory.iterdir() if entry.name.isdecimal()}
     except (FileNotFoundError, NotADirectoryError):
         return
-    for reservation in directories.keys() - reader.existing_reservations(list(directories)):
+    for reservation in directories.keys() - reader.reservations.existing(list(directories)):
         try:
             shutil.rmtree(directories[reservation])
         except OSError as error:

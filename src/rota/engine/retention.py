@@ -34,7 +34,7 @@ from rota.ids import JobId, ReservationId
 from rota.store.database import FatalStoreError
 from rota.store.gc import LAST_DAILY_RUN_KEY, MAX_ID, RemovalResult, RowCounts
 from rota.store.port import Store
-from rota.store.session import Reader, Session
+from rota.store.session import Reader
 from rota.store.timestamp import to_micros
 
 log = logging.getLogger("rota.gc")
@@ -127,7 +127,7 @@ class RetentionCollector:
         try:
             if trashed := self._trash.list_jobs():
                 with closing(self._store.reader()) as reader:
-                    self._trash.restore(sorted(reader.existing_jobs(trashed)))
+                    self._trash.restore(sorted(reader.jobs.existing(trashed)))
         except (RotaError, OSError) as error:
             log.warning("cannot recover an interrupted retention run, the next one retries: %s", error)
 
@@ -145,7 +145,7 @@ class RetentionCollector:
         if is_dry_run:
             with closing(self._store.reader()) as reader:
                 self._remove_all(reader, result, MAX_ID, now)
-                result.abandoned = len(reader.stale_deliveries(min(result.until, now - MIN_MESSAGE_AGE)))
+                result.abandoned = len(reader.webhooks.stale_deliveries(min(result.until, now - MIN_MESSAGE_AGE)))
             return result
         with self._exclusive(result), closing(self._store.reader()) as reader:
             try:
@@ -155,11 +155,12 @@ class RetentionCollector:
                     self._reservations, reader, result.until, self._remove_reservations, ROW_BATCH_SIZE
                 )
                 result.rows.deliveries += self._run_in_batches(
-                    reader.old_deliveries(result.until, MAX_ID), lambda session, batch: session.remove_deliveries(batch)
+                    reader.webhooks.old_deliveries(result.until, MAX_ID),
+                    lambda tx, batch: tx.webhooks.remove_deliveries(batch),
                 )
                 self._abandon_messages(reader, result, now)
                 self._remove_unused(reader, result)
-                result.bytes += patch_cleanup.remove_unused_patches(self._patches, reader.patch_digests)
+                result.bytes += patch_cleanup.remove_unused_patches(self._patches, reader.retention.patch_digests)
             finally:
                 self._trash.close()
                 if result.rows.jobs:
@@ -175,7 +176,7 @@ class RetentionCollector:
             trashed = self._trash.list_jobs()
         except OSError as error:
             raise HomeError(f"retention cannot remove anything: {error.filename}: {error.strerror}") from error
-        existing = reader.existing_jobs(trashed)
+        existing = reader.jobs.existing(trashed)
         self._trash.restore(sorted(existing))
         self._delete_trash(result, [job for job in trashed if job not in existing])
 
@@ -201,13 +202,13 @@ class RetentionCollector:
             result.add_kept(chain, KeptReason.REFERENCED)
         keys_until = min(result.until, now - MIN_KEY_AGE)
         keys = expired_keys.find_expired(reader, keys_until)
-        events = reader.old_jobless_events(result.until)
-        groups = reader.old_groups(result.until, removed)
-        templates = reader.old_templates(result.until)
+        events = reader.events.old_jobless(result.until)
+        groups = reader.groups.old(result.until, removed)
+        templates = reader.templates.old(result.until)
         if result.is_dry_run:
             reservations = len(reservation_files.find_expired(reader, result.until, except_keys=frozenset(keys)))
-            deliveries = len(reader.old_deliveries(result.until, MAX_ID))
-            fires = len(reader.old_fires(result.until, MAX_ID))
+            deliveries = len(reader.webhooks.old_deliveries(result.until, MAX_ID))
+            fires = len(reader.schedules.old_fires(result.until, MAX_ID))
             result.rows.add(
                 RowCounts(
                     idempotency_keys=len(keys),
@@ -220,20 +221,20 @@ class RetentionCollector:
                 )
             )
             return
-        result.rows.groups += self._run_in_batches(groups, lambda session, batch: session.remove_groups(batch))
+        result.rows.groups += self._run_in_batches(groups, lambda tx, batch: tx.groups.remove(batch))
         result.rows.idempotency_keys += sum(
             self._run_in_turn(
                 partial(expired_keys.remove_expired, keys=keys[first : first + ROW_BATCH_SIZE], until=keys_until)
             )
             for first in range(0, len(keys), ROW_BATCH_SIZE)
         )
-        result.rows.events += self._run_in_batches(events, lambda session, batch: session.remove_jobless_events(batch))
-        result.rows.templates += self._run_in_batches(templates, lambda session, batch: session.remove_templates(batch))
-        old_fires = reader.old_fires(result.until, MAX_ID)
-        result.rows.fires += self._run_in_batches(old_fires, lambda session, batch: session.remove_fires(batch))
+        result.rows.events += self._run_in_batches(events, lambda tx, batch: tx.events.remove_jobless(batch))
+        result.rows.templates += self._run_in_batches(templates, lambda tx, batch: tx.templates.remove(batch))
+        old_fires = reader.schedules.old_fires(result.until, MAX_ID)
+        result.rows.fires += self._run_in_batches(old_fires, lambda tx, batch: tx.schedules.remove_fires(batch))
 
     def _remove_reservations(self, ids: Sequence[ReservationId]) -> int:
-        return self._run_in_turn(lambda tx: tx.session.remove_reservations(ids))
+        return self._run_in_turn(lambda tx: tx.reservations.remove(ids))
 
     def _abandon_messages(self, reader: Reader, result: RetentionResult, now: datetime) -> None:
         """Abandon messages that are pending for too long.
@@ -242,11 +243,11 @@ class RetentionCollector:
         until = min(result.until, now - MIN_MESSAGE_AGE)
         reason = f"not accepted for {format_duration(now - until)}, and too old to be sent"
         result.abandoned += self._run_in_batches(
-            reader.stale_deliveries(until),
-            lambda session, batch: session.abandon_stale_deliveries(batch, until, reason, now),
+            reader.webhooks.stale_deliveries(until),
+            lambda tx, batch: tx.webhooks.abandon_stale_deliveries(batch, until, reason, now),
         )
 
-    def _run_in_batches(self, items: Sequence[T], remove: Callable[[Session, Sequence[T]], int]) -> int:
+    def _run_in_batches(self, items: Sequence[T], remove: Callable[[Transaction, Sequence[T]], int]) -> int:
         batches = [items[first : first + ROW_BATCH_SIZE] for first in range(0, len(items), ROW_BATCH_SIZE)]
         return sum(self._run_in_turn(partial(_apply_batch, remove=remove, batch=batch)) for batch in batches)
 
@@ -262,8 +263,8 @@ class RetentionCollector:
             if self.is_stopping:
                 raise ServiceUnavailable("the scheduler is stopping; the next retention run removes the rest")
             with reader.read_transaction():
-                ids = reader.old_chains(before_id, until=result.until, limit=CHAIN_BATCH_SIZE)
-                chains = reader.gc_chains(
+                ids = reader.retention.old_chains(before_id, until=result.until, limit=CHAIN_BATCH_SIZE)
+                chains = reader.retention.ended_chains(
                     [chain for chain in ids if chain not in removed], settled_seq=max_written_event
                 )
             if not ids:
@@ -330,7 +331,7 @@ class RetentionCollector:
     ) -> None:
         jobs = [job for chain in chains for job in chain.jobs]
         if jobs:
-            result.rows.add(reader.count_rows_of(jobs))
+            result.rows.add(reader.retention.count_rows(jobs))
             result.add_removed(jobs)
             result.bytes += sum(sizes[chain.id] for chain in chains)
 
@@ -345,7 +346,7 @@ class RetentionCollector:
         try:
             self._trash.sync()
             removed: RemovalResult = self._run_in_turn(
-                lambda tx: tx.session.remove_chains(ids, until=result.until, settled_seq=max_written_event)
+                lambda tx: tx.retention.remove_chains(ids, until=result.until, settled_seq=max_written_event)
             )
         except FatalStoreError:
             raise  # whether the rows are removed is unknown; `recover` resolves it at the next start
@@ -375,8 +376,8 @@ class RetentionCollector:
 
     def _remove_unused(self, reader: Reader, result: RetentionResult) -> None:
         if result.rows.jobs:
-            unused = reader.find_unused_rows()
-            result.rows.add(self._run_in_turn(lambda tx: tx.session.remove_unused_rows(unused)))
+            unused = reader.retention.find_unused()
+            result.rows.add(self._run_in_turn(lambda tx: tx.retention.remove_unused(unused)))
 
     def _record_event(self, result: RetentionResult, cause: str, actor: str | None) -> None:
         data = {
@@ -390,8 +391,8 @@ class RetentionCollector:
 
 def _record_event(tx: Transaction, data: dict[str, object], cause: str, actor: str | None) -> None:
     if cause == "timer":
-        tx.session.set_meta(LAST_DAILY_RUN_KEY, str(to_micros(tx.now)))
-    tx.session.record_gc(data, breaker=tx.settings.breaker, now=tx.now, cause=cause, actor=actor)
+        tx.meta.set(LAST_DAILY_RUN_KEY, str(to_micros(tx.now)))
+    tx.retention.record_run(data, breaker=tx.settings.breaker, now=tx.now, cause=cause, actor=actor)
 
 
 def _has_submodules(worktree: Path) -> bool:
@@ -415,5 +416,5 @@ def _split_by_jobs(chains: Sequence[EndedChain]) -> Iterator[list[EndedChain]]:
         yield batch
 
 
-def _apply_batch(tx: Transaction, remove: Callable[[Session, Sequence[T]], int], batch: Sequence[T]) -> int:
-    return remove(tx.session, batch)
+def _apply_batch(tx: Transaction, remove: Callable[[Transaction, Sequence[T]], int], batch: Sequence[T]) -> int:
+    return remove(tx, batch)

@@ -20,8 +20,8 @@ from rota.engine import group
 from rota.engine.transaction import Transaction
 from rota.errors import StorageFull, StoreError
 from rota.ids import format_job_id
-from rota.store.claim import OpenRun
-from rota.store.retry import UnretriedFailure
+from rota.store.chain import UnretriedFailure
+from rota.store.run import OpenRun
 
 log = logging.getLogger("rota.engine")
 
@@ -44,7 +44,7 @@ def is_cancel_requested(stop_requested: str | None) -> bool:
 
 
 def continue_chain(tx: Transaction, run: OpenRun, delay: timedelta) -> None:
-    tx.session.add_retry(run.job, retries=run.retries + 1, not_before=tx.now + delay, now=tx.now, cause=CAUSE)
+    tx.chains.retry(run.job, retries=run.retries + 1, not_before=tx.now + delay, now=tx.now, cause=CAUSE)
 
 
 def create_missing_retries(tx: Transaction, cause: str) -> tuple[int, int]:
@@ -52,7 +52,7 @@ def create_missing_retries(tx: Transaction, cause: str) -> tuple[int, int]:
 
     A failure and its retry share a transaction, so none is missing unless another program has written to the store."""
     try:
-        failures = tx.session.unretried_failures()
+        failures = tx.chains.unretried_failures()
     except (StorageFull, StoreError):
         raise
     except Exception:
@@ -93,24 +93,24 @@ def _repair(tx: Transaction, failure: UnretriedFailure, cause: str) -> bool:
     )
     if delay is None or _is_key_taken(tx, failure):
         return _end_exhausted_chain(tx, failure)
-    tx.session.reopen_chain(failure.chain)
-    state = tx.session.chain_states([failure.job])[failure.job]
+    tx.edges.reopen(failure.chain)
+    state = tx.chains.states([failure.job])[failure.job]
     if state.group is not None:
-        tx.session.reopen_group(state.group, tx.now, cause=cause, actor=None)
+        tx.groups.reopen(state.group, tx.now, cause=cause, actor=None)
     not_before = min(failure.finished_at, tx.now) + delay
-    tx.session.add_retry(failure.job, retries=failure.retries + 1, not_before=not_before, now=tx.now, cause=cause)
+    tx.chains.retry(failure.job, retries=failure.retries + 1, not_before=not_before, now=tx.now, cause=cause)
     return True
 
 
 def _is_key_taken(tx: Transaction, failure: UnretriedFailure) -> bool:
     """Return whether another chain holds the unique key. A chain without an active job does not hold it."""
-    key = tx.session.chain_states([failure.job])[failure.job].unique
-    return key is not None and bool(tx.session.key_holders([key]))
+    key = tx.chains.states([failure.job])[failure.job].unique
+    return key is not None and bool(tx.jobs.key_holders([key]))
 
 
 def _end_exhausted_chain(tx: Transaction, failure: UnretriedFailure) -> bool:
-    tx.session.mark_permanently_failed(failure.job)
-    resolved = tx.session.resolve_dependents(failure.chain, policies_met_by(Status.FAILED))
+    tx.jobs.mark_permanently_failed(failure.job)
+    resolved = tx.edges.resolve(failure.chain, policies_met_by(Status.FAILED))
     if resolved.group is not None:
         group.record_end(tx, resolved.group, failure.chain, Status.FAILED)
     return False

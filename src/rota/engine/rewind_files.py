@@ -15,7 +15,7 @@ from rota import job_files
 from rota.core.artifact import ArtifactPaths, sentinel_files
 from rota.engine.transaction import Transaction
 from rota.ids import JobId, RunId, format_job_id
-from rota.store.session import Session
+from rota.store.session import AnyReader
 
 log = logging.getLogger("rota.engine")
 
@@ -39,9 +39,9 @@ def _clean_up(jobs: str, runs: Mapping[JobId, RunId], sentinels: Sequence[str], 
     remove_sentinels(sentinels, warnings)
 
 
-def find_stale_sentinels(session: Session, paths: ArtifactPaths) -> list[str]:
+def find_stale_sentinels(reader: AnyReader, paths: ArtifactPaths) -> list[str]:
     """Return the sentinels that a rewind should have removed. Called when a scheduler starts."""
-    return [sentinel.path for sentinel in sentinel_files(session.rewound_products(), paths)]
+    return [sentinel.path for sentinel in sentinel_files(reader.artifacts.rewound(), paths)]
 
 
 def remove_sentinels(sentinels: Sequence[str], warnings: list[str]) -> None:

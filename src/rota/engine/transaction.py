@@ -26,9 +26,9 @@ from rota.engine.idempotency import IdempotentRequest
 from rota.engine.metrics import EngineSample
 from rota.executor.port import EnvironmentUpload, ExecutorOrder, PrefetchOrder, StartOrder
 from rota.ids import JobId, ReservationId, RunId
-from rota.store.claim import OpenRun
+from rota.store.run import OpenRun
 from rota.store.prefetch import PrefetchedJob
-from rota.store.session import Session
+from rota.store.session import Repositories, Session
 
 T = TypeVar("T")
 NODE = "local"
@@ -81,7 +81,7 @@ class Effects(msgspec.Struct):
 
     orders: list[ExecutorOrder] = []
     starts: list[StartOrder | EnvironmentUpload] = []
-    prefetch: PrefetchOrder | None = None
+    prefetch_order: PrefetchOrder | None = None
     """Prefetch order to send after the commit: jobs that the executor may start by itself."""
     offered: dict[RunId, PrefetchedJob] = {}
     """The offered jobs in order, as they will be once claimed."""
@@ -103,7 +103,7 @@ class Effects(msgspec.Struct):
     """Previous starts and ticks, including those of this turn."""
     next_breaker_check: datetime | None = None
     """Time of the next breaker transition."""
-    runs: dict[RunId, OpenRun | None] = {}
+    open_runs: dict[RunId, OpenRun | None] = {}
     """Cache of open runs, since several messages may concern one run; `None` for a run that is not open."""
     observed: dict[Fact, FactValue] = {}
     """Fact values that this turn received; they enter the fact cache after the commit."""
@@ -154,7 +154,7 @@ class Effects(msgspec.Struct):
         The cache of open runs is emptied instead: after a rollback, a run may be ended without a look into it."""
         for name, value in zip(self.__struct_fields__, _copy_fields(mark), strict=True):
             setattr(self, name, value)
-        self.runs.clear()
+        self.open_runs.clear()
 
 
 def _copy_fields(effects: Effects) -> list[Any]:
@@ -162,8 +162,9 @@ def _copy_fields(effects: Effects) -> list[Any]:
     return [value.copy() if type(value) in _CONTAINERS else value for value in msgspec.structs.astuple(effects)]
 
 
-class Transaction(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """Inputs and effects of a write transaction. Orders are sent to the executor after its commit, never before."""
+class Transaction(Repositories, msgspec.Struct, frozen=True, eq=False, kw_only=True, dict=True):
+    """Inputs and effects of a write transaction, with the repositories of its session. Orders are sent to the executor
+    after its commit, never before."""
 
     session: Session
     settings: Settings
@@ -177,6 +178,9 @@ class Transaction(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     is_dry_run: bool = False
     """Whether the transaction will be rolled back."""
     effects: Effects = msgspec.field(default_factory=Effects)
+
+    def __post_init__(self) -> None:
+        self.session.share_repositories(self)
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
@@ -236,10 +240,10 @@ class Transaction(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     def find_open_run(self, run: RunId) -> OpenRun | None:
         """Return the run if it is open."""
-        runs = self.effects.runs
-        if run not in runs:
-            runs[run] = self.session.open_run(run)
-        return runs[run]
+        open_runs = self.effects.open_runs
+        if run not in open_runs:
+            open_runs[run] = self.runs.find_open(run)
+        return open_runs[run]
 
 
 class TurnRequest(Generic[T]):

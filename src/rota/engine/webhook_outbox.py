@@ -37,7 +37,7 @@ from rota.engine.transaction import Transaction
 from rota.errors import InvalidInput, StorageFull, StoreError
 from rota.ids import DeliveryId, GroupId, JobId, WebhookId, format_webhook_id, parse_group_id
 from rota.job_files import run_directory
-from rota.store.session import Session
+from rota.store.session import AnyReader
 from rota.store.timestamp import from_micros
 from rota.store.webhook import SECRET_KEY, OutgoingMessage
 from rota.wire import encode
@@ -63,9 +63,9 @@ class WebhookOutbox:
         self.wake_sender: Callable[[], None] = lambda: None
         """Callback after a commit that may have made a delivery due."""
 
-    def load(self, session: Session) -> None:
-        self._endpoints = [endpoint for endpoint in session.webhooks() if endpoint.is_enabled]
-        self._has_job_urls = session.has_webhook_urls()
+    def load(self, reader: AnyReader) -> None:
+        self._endpoints = [endpoint for endpoint in reader.webhooks.list_all() if endpoint.is_enabled]
+        self._has_job_urls = reader.webhooks.has_job_urls()
 
     def invalidate(self) -> None:
         """Discard the cached endpoints after a rollback."""
@@ -75,10 +75,10 @@ class WebhookOutbox:
         """Store the deliveries for the events of this turn. Runs at its end."""
         self._has_job_urls = self._has_job_urls or tx.effects.has_webhook_urls
         if tx.effects.has_webhook_changes or self._endpoints is None:
-            self._endpoints = [endpoint for endpoint in tx.session.webhooks() if endpoint.is_enabled]
+            self._endpoints = [endpoint for endpoint in tx.webhooks.list_all() if endpoint.is_enabled]
             tx.effects.has_deliveries = True
         if self._endpoints or self._has_job_urls:
-            events = [event for event in tx.session.pending_events if event.kind in MESSAGES]
+            events = [event for event in tx.events.pending if event.kind in MESSAGES]
             for first in range(0, len(events), _PAGE_SIZE):
                 self._record_page(tx, events[first : first + _PAGE_SIZE])
         if tx.effects.has_deliveries:
@@ -86,9 +86,7 @@ class WebhookOutbox:
 
     def _record_page(self, tx: Transaction, events: Sequence[Event]) -> None:
         hooks = (
-            tx.session.job_webhooks([event.job for event in events if event.job is not None])
-            if self._has_job_urls
-            else {}
+            tx.webhooks.of_jobs([event.job for event in events if event.job is not None]) if self._has_job_urls else {}
         )
         addressed = [(event, recipients) for event in events if (recipients := [*self._recipients(event, hooks)])]
         if not addressed:
@@ -96,12 +94,12 @@ class WebhookOutbox:
         if hooks:
             ensure_job_secret(tx)
         ids = list(dict.fromkeys(event.job for event, _ in addressed if event.job is not None))
-        jobs = {job.id: job for job in tx.session.jobs(ids)} if ids else {}
+        jobs = {job.id: job for job in tx.jobs.find_all(ids)} if ids else {}
         messages = [
             message for event, recipients in addressed for message in _make_messages(tx, event, recipients, jobs)
         ]
         if messages:
-            tx.session.add_deliveries(messages, tx.now)
+            tx.webhooks.add_deliveries(messages, tx.now)
             tx.effects.has_deliveries = True
 
     def _recipients(self, event: Event, hooks: Mapping[JobId, JobWebhook]) -> Iterator[WebhookRecipient]:
@@ -147,8 +145,8 @@ def _make_messages(
 
 
 def _render_group(tx: Transaction, group: GroupId) -> dict[str, Any]:
-    (record,) = tx.session.groups([group])
-    return {"group": render_group(record, tx.session.group_counts([record])[group])}
+    (record,) = tx.groups.find_all([group])
+    return {"group": render_group(record, tx.groups.counts([record])[group])}
 
 
 def _render_job(tx: Transaction, event: Event, jobs_by_id: Mapping[JobId, Job]) -> dict[str, Any]:
@@ -169,7 +167,7 @@ def _render_run(tx: Transaction, event: Event, job: Job, current: RunView | None
     """Render the run of the event. It is superseded if the job was rewound in the same turn."""
     if event.run is None or (job.current_run is not None and job.current_run.id == event.run):
         return None if event.run is None else current
-    runs = (run for run in tx.session.runs_of(job.id) if run.id == event.run)
+    runs = (run for run in tx.runs.of_job(job.id) if run.id == event.run)
     return next((render_run(run, run_directory(directory, run.id), is_superseded=True) for run in runs), None)
 
 
@@ -183,26 +181,26 @@ def make_webhook_secret() -> str:
 
 def ensure_job_secret(tx: Transaction) -> str:
     """Return the signing secret for webhook URLs of jobs, created on first use."""
-    secret = tx.session.meta(SECRET_KEY)
+    secret = tx.meta.get(SECRET_KEY)
     if secret is None:
         secret = make_webhook_secret()
-        tx.session.set_meta(SECRET_KEY, secret)
+        tx.meta.set(SECRET_KEY, secret)
     return secret
 
 
 def record_attempt(tx: Transaction, delivery: DeliveryId, attempt: DeliveryAttempt) -> None:
     """Record an attempt of a delivery. If the delivery has ended since, only log the attempt."""
-    record = tx.session.delivery(delivery)
+    record = tx.webhooks.find_delivery(delivery)
     if record is None:
         return
-    tx.session.add_attempt(record, attempt)
+    tx.webhooks.add_attempt(record, attempt)
     if record.state is not DeliveryState.PENDING:
         tx.effects.samples.append(AttemptSample(attempt.is_success, is_last=False))
         return
-    endpoint = None if record.webhook is None else tx.session.webhook(record.webhook)
+    endpoint = None if record.webhook is None else tx.webhooks.find(record.webhook)
     if attempt.is_success:
         tx.effects.samples.append(AttemptSample(is_success=True, is_last=True))
-        tx.session.end_delivery(record, DeliveryState.DELIVERED, None, tx.now)
+        tx.webhooks.end_delivery(record, DeliveryState.DELIVERED, None, tx.now)
         if endpoint is not None:
             _record_success(tx, endpoint)
         return
@@ -213,11 +211,11 @@ def record_attempt(tx: Transaction, delivery: DeliveryId, attempt: DeliveryAttem
     )
     tx.effects.samples.append(AttemptSample(is_success=False, is_last=delay is None))
     if delay is None:
-        tx.session.end_delivery(record, DeliveryState.FAILED, attempt.error, tx.now)
+        tx.webhooks.end_delivery(record, DeliveryState.FAILED, attempt.error, tx.now)
     else:
-        tx.session.reschedule_delivery(delivery, tx.now + delay, attempt.error, now=tx.now)
+        tx.webhooks.reschedule_delivery(delivery, tx.now + delay, attempt.error, now=tx.now)
     if endpoint is not None and attempt.status == HTTP_GONE:
-        tx.session.disable_webhook(endpoint.id, "it answered 410 Gone", now=tx.now, actor=None)
+        tx.webhooks.disable(endpoint.id, "it answered 410 Gone", now=tx.now, actor=None)
         tx.effects.has_webhook_changes = True
         log.warning("%s is disabled: it answered 410 Gone", format_webhook_id(endpoint.id))
     elif endpoint is not None:
@@ -226,9 +224,9 @@ def record_attempt(tx: Transaction, delivery: DeliveryId, attempt: DeliveryAttem
 
 def _record_success(tx: Transaction, endpoint: Webhook) -> None:
     if endpoint.failures or endpoint.held_until is not None:
-        tx.session.hold_webhook(endpoint.id, 0, None, now=tx.now)
+        tx.webhooks.hold(endpoint.id, 0, None, now=tx.now)
     if endpoint.held_until is not None:
-        tx.session.emit_hold_event(endpoint.id, "released", tx.now, None)
+        tx.webhooks.emit_hold(endpoint.id, "released", tx.now, None)
         log.info("%s accepts messages again", format_webhook_id(endpoint.id))
 
 
@@ -238,15 +236,15 @@ def _record_failure(tx: Transaction, endpoint: Webhook, *, is_final: bool) -> No
     failures, until = endpoint.failures + is_final, endpoint.held_until
     if until is None and failures < HOLD_AFTER_FAILURES:
         if is_final:
-            tx.session.hold_webhook(endpoint.id, failures, None, now=tx.now)
+            tx.webhooks.hold(endpoint.id, failures, None, now=tx.now)
         return
     if until is None or until <= tx.now:
         until = tx.now + HOLD_DURATION
-        tx.session.emit_hold_event(endpoint.id, "held", tx.now, until)
+        tx.webhooks.emit_hold(endpoint.id, "held", tx.now, until)
         log.warning(
             "%s is held until %s: its last %d deliveries failed", format_webhook_id(endpoint.id), until, failures
         )
-    tx.session.hold_webhook(endpoint.id, failures, until, now=tx.now)
+    tx.webhooks.hold(endpoint.id, failures, until, now=tx.now)
 
 
 def check_event_kinds(kinds: Sequence[str], known_kinds: Sequence[str]) -> tuple[str, ...]:

@@ -76,12 +76,12 @@ def find_due_messages(
 ) -> DueMessages:
     """Return the messages to send now. Receivers take turns: `health` is in the order of their last service."""
     slots = DeliverySlots({receiver: len(deliveries) for receiver, deliveries in in_flight.items()}, health)
-    endpoints = {format_webhook_id(endpoint.id): endpoint for endpoint in reader.webhooks()}
-    job_secret = reader.meta(SECRET_KEY)
+    endpoints = {format_webhook_id(endpoint.id): endpoint for endpoint in reader.webhooks.list_all()}
+    job_secret = reader.meta.get(SECRET_KEY)
     messages: list[DueMessage] = []
     due_times: list[datetime] = []
     service_order = {receiver: number for number, receiver in enumerate(health)}
-    for receiver in sorted(reader.pending_receivers(), key=lambda name: service_order.get(name, -1)):
+    for receiver in sorted(reader.webhooks.pending_receivers(), key=lambda name: service_order.get(name, -1)):
         endpoint, in_progress = endpoints.get(receiver), in_flight.get(receiver, frozenset())
         held_until = None if endpoint is None else endpoint.held_until
         if held_until is not None and held_until > now:
@@ -96,7 +96,7 @@ def find_due_messages(
         chosen, next_at = _find_first_due(reader, receiver, now, in_progress, limit, max_first)
         slots.allocate(receiver, len(chosen))
         messages += [
-            DueMessage(delivery=delivery, body=reader.payload(delivery.id).encode(), secrets=secrets)
+            DueMessage(delivery=delivery, body=reader.webhooks.payload(delivery.id).encode(), secrets=secrets)
             for delivery in chosen
         ]
         due_times += [] if next_at is None else [next_at]
@@ -112,9 +112,11 @@ def _find_first_due(
     slots has no due time: the end of an attempt wakes the sender."""
     chosen: list[Delivery] = []
     due_times: list[datetime] = []
-    for attempts in reader.pending_attempt_counts(receiver) if limit > 0 else ():
+    for attempts in reader.webhooks.pending_attempt_counts(receiver) if limit > 0 else ():
         count = 0
-        for delivery, next_at in reader.pending_deliveries(receiver, attempts, limit - len(chosen) + len(in_flight)):
+        for delivery, next_at in reader.webhooks.pending_deliveries(
+            receiver, attempts, limit - len(chosen) + len(in_flight)
+        ):
             if not attempts and count == max_first:
                 break
             count += 1
@@ -123,7 +125,7 @@ def _find_first_due(
             if next_at > now:
                 due_times.append(next_at)
                 break
-            record = reader.delivery(delivery)
+            record = reader.webhooks.find_delivery(delivery)
             chosen += [] if record is None else [record]
             if len(chosen) == limit:
                 return chosen, None

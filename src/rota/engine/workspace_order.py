@@ -11,7 +11,7 @@ import msgspec
 from rota.core.workspace import WorkspaceSpec
 from rota.executor.workspace.input_patch import INPUT_PATCH, patch_path
 from rota.ids import format_job_id
-from rota.store.claim import Dispatch
+from rota.store.queue import Dispatch
 
 _START_TIMEOUT_SHARE = 0.8
 """Share of `start_timeout` for the workspace: a slow one must be reported with its reason before the start is late."""

@@ -7,6 +7,7 @@ status of these chains, and, for artifacts that a job or a user put, that they w
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 
 import msgspec
@@ -18,10 +19,12 @@ from rota.core.job import Spec
 from rota.core.pinned_head import Pin, PinnedHead
 from rota.core.run import amend
 from rota.core.status import Status, parse_status
+from rota.errors import InvalidInput
 from rota.ids import JobId, RunId
 from rota.store.database import Database
 from rota.store.decoding import decode_or_default
-from rota.store.event import EventWriter
+from rota.store.event import Events
+from rota.store.id_allocation import Ids
 from rota.store.timestamp import from_micros, to_micros
 
 
@@ -65,7 +68,23 @@ def artifact_scope(artifact: Artifact, repository: str | None) -> str:
 
 
 class ArtifactRecords:
-    _db: Database
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def producers_by_name(self, names: Sequence[str]) -> Mapping[str, list[JobId]]:
+        """Return the chains that produce an artifact with one of these names."""
+        producers: dict[str, list[JobId]] = {}
+        for name, chain in self._db.rows("producers_by_name", names=list(names)) if names else ():
+            producers.setdefault(name, []).append(JobId(chain))
+        return producers
+
+    def rewound(self) -> list[Artifact]:
+        """Return the products of rewound chains that no producer has started to make again. Existing ones are stale."""
+        artifacts = []
+        for (name,) in self._db.rows("rewound_products"):
+            with suppress(InvalidInput):  # an unreadable artifact belongs to no job
+                artifacts.append(decode_artifact(name))
+        return artifacts
 
     def needs_of(self, chains: Sequence[int]) -> Mapping[int, tuple[ArtifactNeed, ...]]:
         """Return the needs of each chain, in order, with the states of their producers."""
@@ -110,7 +129,7 @@ class ArtifactRecords:
             for chain, repository, branch, oid in (self._db.rows("pins_of", chains=list(chains)) if chains else ())
         }
 
-    def artifacts_of_chains(self, chains: Sequence[int]) -> Mapping[int, JobArtifacts]:
+    def of_chains(self, chains: Sequence[int]) -> Mapping[int, JobArtifacts]:
         """Return what each chain declared. A chain without artifacts and pinned head is missing from the result."""
         declared: dict[int, JobArtifacts] = {}
         for chain, role, _, name, note in sorted(
@@ -162,7 +181,7 @@ class ArtifactRecords:
             predecessors[JobId(chain)] += [producer for producer in producers if producer != chain]
         return predecessors
 
-    def watched_artifacts(self) -> list[ArtifactRecord]:
+    def watched(self) -> list[ArtifactRecord]:
         """Return the artifacts that waiting jobs need."""
         return [
             ArtifactRecord(id=artifact, scope=scope, artifact=decode_artifact(name))
@@ -174,16 +193,16 @@ class ArtifactRecords:
             dict.fromkeys(BranchHead(repository, branch) for repository, branch in self._db.rows("watched_heads"))
         )
 
-    def list_put_artifacts(self, *, after: tuple[str, str] = ("", ""), limit: int = 1000) -> list[PutArtifact]:
+    def list_put(self, *, after: tuple[str, str] = ("", ""), limit: int = 1000) -> list[PutArtifact]:
         """Return put artifacts after `after`, by name and scope, without their payloads."""
-        return self._read_put_artifacts("list_put_artifacts", name=after[0], scope=after[1], limit=limit)
+        return self._read_put("list_put_artifacts", name=after[0], scope=after[1], limit=limit)
 
-    def find_put_artifact(self, artifact: Artifact, repository: str | None) -> PutArtifact | None:
+    def find_put(self, artifact: Artifact, repository: str | None) -> PutArtifact | None:
         """Return the put artifact with this name, or None."""
         rows = self._db.rows("find_artifact", scope=artifact_scope(artifact, repository), name=str(artifact))
-        return next(iter(self._read_put_artifacts("find_put_artifact", artifact=rows[0][0])), None) if rows else None
+        return next(iter(self._read_put("find_put_artifact", artifact=rows[0][0])), None) if rows else None
 
-    def _read_put_artifacts(self, statement: str, **values: object) -> list[PutArtifact]:
+    def _read_put(self, statement: str, **values: object) -> list[PutArtifact]:
         return [
             PutArtifact(
                 artifact=name, scope=scope, payload=payload, at=from_micros(at), job=None if job is None else JobId(job)
@@ -191,57 +210,10 @@ class ArtifactRecords:
             for scope, name, payload, at, job in self._db.rows(statement, **values)
         ]
 
-
-class ArtifactWriter(ArtifactRecords, EventWriter):
-    """Part of the session that changes artifacts."""
-
-    def artifact_id(self, artifact: Artifact, repository: str | None) -> int:
-        """Return the id of an artifact. It has one row for each scope."""
-        scope, name = artifact_scope(artifact, repository), str(artifact)
-        key = ("artifact", scope, name)
-        if key not in self._id_cache:
-            values = {"scope": scope, "name": name}
-            rows = self._db.rows("find_artifact", **values) or self._db.rows("add_artifact", **values)
-            self._id_cache[key] = rows[0][0]
-        return self._id_cache[key]
-
-    def add_needs(
-        self, chain: JobId, spec: Spec, needs: Sequence[Artifact], missing_producer: MissingProducer | None
-    ) -> None:
-        """Store the needs and the pin of a new job."""
-        for n, need in enumerate(needs):
-            artifact = self.artifact_id(need, spec.repository)
-            rule = missing_producer or need.definition.missing_producer
-            self._db.run("add_need", chain=chain, sequence=n, artifact=artifact, missing_producer=rule.value)
-            if need.job is not None:
-                self._add_patch(need.job, artifact)
-        if spec.pinned_head is not None and spec.repository is not None:
-            pin = msgspec.structs.asdict(spec.pinned_head)
-            self._db.run("add_pin", chain=chain, repository=spec.repository, **pin)
-
-    def _add_patch(self, job: JobId, artifact: int) -> None:
-        """Store that a job produces its patch, although the job did not declare it."""
-        ((chain,),) = self._db.rows("chain_of", job=job)
-        self.add_product(chain, artifact, sequence=None)
-
-    def add_products(self, chain: JobId, spec: Spec, products: Sequence[Artifact]) -> None:
-        for n, artifact in enumerate(products):
-            self.add_product(chain, self.artifact_id(artifact, spec.repository), sequence=n)
-
-    def add_product(self, chain: JobId, artifact: int, *, sequence: int | None) -> None:
-        self._db.run("add_product", chain=chain, artifact=artifact, sequence=sequence)
-
-    def wake_needing(self, artifacts: Sequence[int]) -> None:
-        if artifacts:
-            self._db.run("wake_needing", artifacts=list(artifacts))
-
-    def wake_pinned(self, head: BranchHead) -> None:
-        self._db.run("wake_pinned", repository=head.repository, branch=head.branch)
-
-    def artifact_ids(self, names: Sequence[str]) -> list[int]:
+    def ids_named(self, names: Sequence[str]) -> list[int]:
         return [row[0] for row in self._db.rows("artifact_ids_by_name", names=list(names))] if names else []
 
-    def needed_artifacts(self, repository: str) -> list[ArtifactRecord]:
+    def needed_in(self, repository: str) -> list[ArtifactRecord]:
         """Return the artifacts of a repository that waiting jobs need."""
         return [
             ArtifactRecord(id=artifact, scope=repository, artifact=decode_artifact(name))
@@ -262,14 +234,6 @@ class ArtifactWriter(ArtifactRecords, EventWriter):
             for artifact, scope, name in self._db.rows("products_of", chain=chain)
         ]
 
-    def clear_rewound_products(self, chain: JobId) -> None:
-        """Let existing products count again, because the rewound chain has ended."""
-        self._db.run("clear_rewound_products", chain=chain)
-
-    def mark_products_unchecked(self, chain: JobId) -> None:
-        """Mark the declared products of a chain that has succeeded as unchecked."""
-        self._db.run("mark_products_unchecked", chain=chain)
-
     def unchecked_chains(self) -> set[tuple[JobId, JobId, Status]]:
         """Return the chains with unchecked products, each with its last job and the status of that job."""
         return {
@@ -283,24 +247,84 @@ class ArtifactWriter(ArtifactRecords, EventWriter):
             for artifact, scope, name, declared_at in self._db.rows("unchecked_products", chain=chain)
         ]
 
-    def record_product_check(self, chain: JobId, job: JobId, missing: Sequence[tuple[int, str]], now: datetime) -> None:
+
+class Artifacts(ArtifactRecords):
+    def __init__(self, database: Database, ids: Ids, events: Events) -> None:
+        super().__init__(database)
+        self._ids = ids
+        self._events = events
+
+    def id_of(self, artifact: Artifact, repository: str | None) -> int:
+        """Return the id of an artifact. It has one row for each scope."""
+        scope, name = artifact_scope(artifact, repository), str(artifact)
+        key = ("artifact", scope, name)
+        if key not in self._ids.cache:
+            values = {"scope": scope, "name": name}
+            rows = self._db.rows("find_artifact", **values) or self._db.rows("add_artifact", **values)
+            self._ids.cache[key] = rows[0][0]
+        return self._ids.cache[key]
+
+    def add_needs(
+        self, chain: JobId, spec: Spec, needs: Sequence[Artifact], missing_producer: MissingProducer | None
+    ) -> None:
+        """Store the needs and the pin of a new job."""
+        for n, need in enumerate(needs):
+            artifact = self.id_of(need, spec.repository)
+            rule = missing_producer or need.definition.missing_producer
+            self._db.run("add_need", chain=chain, sequence=n, artifact=artifact, missing_producer=rule.value)
+            if need.job is not None:
+                self._add_patch(need.job, artifact)
+        if spec.pinned_head is not None and spec.repository is not None:
+            pin = msgspec.structs.asdict(spec.pinned_head)
+            self._db.run("add_pin", chain=chain, repository=spec.repository, **pin)
+
+    def _add_patch(self, job: JobId, artifact: int) -> None:
+        """Store that a job produces its patch, although the job did not declare it."""
+        ((chain,),) = self._db.rows("chain_of", job=job)
+        self.add_product(chain, artifact, sequence=None)
+
+    def add_products(self, chain: JobId, spec: Spec, products: Sequence[Artifact]) -> None:
+        for n, artifact in enumerate(products):
+            self.add_product(chain, self.id_of(artifact, spec.repository), sequence=n)
+
+    def add_product(self, chain: JobId, artifact: int, *, sequence: int | None) -> None:
+        self._db.run("add_product", chain=chain, artifact=artifact, sequence=sequence)
+
+    def wake_needing(self, artifacts: Sequence[int]) -> None:
+        if artifacts:
+            self._db.run("wake_needing", artifacts=list(artifacts))
+
+    def wake_pinned(self, head: BranchHead) -> None:
+        self._db.run("wake_pinned", repository=head.repository, branch=head.branch)
+
+    def clear_rewound(self, chain: JobId) -> None:
+        """Let existing products count again, because the rewound chain has ended."""
+        self._db.run("clear_rewound_products", chain=chain)
+
+    def mark_unchecked(self, chain: JobId) -> None:
+        """Mark the declared products of a chain that has succeeded as unchecked."""
+        self._db.run("mark_products_unchecked", chain=chain)
+
+    def record_check(self, chain: JobId, job: JobId, missing: Sequence[tuple[int, str]], now: datetime) -> None:
         """Record which declared products are missing after a success, by id and name."""
         if missing:
             self._db.run("mark_products_missing", chain=chain, artifacts=[artifact for artifact, _ in missing])
             data = {"artifacts": [name for _, name in missing]}
-            self.emit(Event(kind="job.products_missing", at=to_micros(now), cause="artifact", job=job, data=data))
+            self._events.emit(
+                Event(kind="job.products_missing", at=to_micros(now), cause="artifact", job=job, data=data)
+            )
         self._db.run("clear_product_checks", chain=chain)
 
-    def put_artifact(self, artifact: int, payload: str | None, job: JobId | None, now: datetime) -> None:
+    def put(self, artifact: int, payload: str | None, job: JobId | None, now: datetime) -> None:
         self._db.run("put_artifact", artifact=artifact, payload=payload, job=job, now=to_micros(now))
 
-    def withdraw_artifacts_of_job(self, job: JobId) -> None:
+    def withdraw_of_job(self, job: JobId) -> None:
         """Withdraw the artifacts that a failed job put."""
         self.wake_needing([row[0] for row in self._db.rows("withdraw_artifacts_of_job", job=job)])
 
-    def withdraw_artifact(self, artifact: int) -> PutArtifact | None:
+    def withdraw(self, artifact: int) -> PutArtifact | None:
         """Withdraw the put artifact with this id and return it, or None if it was not put."""
-        withdrawn = next(iter(self._read_put_artifacts("find_put_artifact", artifact=artifact)), None)
+        withdrawn = next(iter(self._read_put("find_put_artifact", artifact=artifact)), None)
         if withdrawn is not None:
             self._db.run("put_artifact", artifact=artifact, payload=None, job=None, now=None)
             self.wake_needing([artifact])
@@ -327,4 +351,4 @@ class ArtifactWriter(ArtifactRecords, EventWriter):
         kind = "artifact.removed" if is_removed else "artifact.put"
         data = {"artifact": artifact}
         event = Event(kind=kind, at=to_micros(now), cause="artifact", actor=actor, job=job, run=run, data=data)
-        self.emit(event)
+        self._events.emit(event)

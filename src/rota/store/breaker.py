@@ -1,7 +1,7 @@
 """Storage of breakers that are not closed, and of the latest failures of each key.
 
 Times are wall time, because both outlast the process: a window that was half over before a restart is half over after
-it. A breaker does not mark the jobs that it holds (`store/control.py`).
+it. A breaker does not mark the jobs that it holds (`store/lane.py`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from rota.core.breaker import CLOSED, BreakerState, ClosedState, OpenState, Prob
 from rota.core.control import PauseState, scopes_of
 from rota.core.event import Event
 from rota.ids import JobId, LaneId, format_job_id
-from rota.store.control import PauseWriter
 from rota.store.database import Database
-from rota.store.snapshot import breaker_state, decode_demand
+from rota.store.decoding import breaker_state, decode_demand
+from rota.store.event import Events
+from rota.store.lane import Lanes
 from rota.store.timestamp import from_micros, to_micros
 
 
@@ -37,9 +38,10 @@ class BreakerFailureCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BreakerRecords:
-    _db: Database
+    def __init__(self, database: Database) -> None:
+        self._db = database
 
-    def breakers(self) -> list[BreakerRecord]:
+    def list_all(self) -> list[BreakerRecord]:
         return [
             BreakerRecord(key=key, state=breaker_state(state, until, probe), opened_at=from_micros(opened_at))
             for key, state, until, probe, opened_at in self._db.rows("breakers")
@@ -53,7 +55,12 @@ class BreakerRecords:
         return counts
 
 
-class BreakerWriter(PauseWriter, BreakerRecords):
+class Breakers(BreakerRecords):
+    def __init__(self, database: Database, events: Events, lanes: Lanes) -> None:
+        super().__init__(database)
+        self._events = events
+        self._lanes = lanes
+
     def add_failure(
         self, keys: tuple[str, ...], at: datetime, *, since: datetime, max_kept: int
     ) -> list[BreakerFailureCount]:
@@ -80,7 +87,7 @@ class BreakerWriter(PauseWriter, BreakerRecords):
     def delete_old_failures(self, until: datetime) -> None:
         self._db.run("delete_old_failures", until=to_micros(until))
 
-    def set_breaker(
+    def set(
         self,
         key: str,
         state: BreakerState,
@@ -107,11 +114,7 @@ class BreakerWriter(PauseWriter, BreakerRecords):
                 self._db.run("half_open_breaker", key=key, probe=probe)
         if job is not None:
             data["job"] = format_job_id(job)
-        self.emit(Event(kind=f"breaker.{kind}", at=to_micros(now), cause=cause, actor=actor, data=data))
-
-    def lanes_under_breaker(self, key: str) -> list[LaneId]:
-        """Return the lanes whose jobs belong to this breaker."""
-        return [lane.lane for lane in self.lane_scopes() if key in lane.breaker_keys]
+        self._events.emit(Event(kind=f"breaker.{kind}", at=to_micros(now), cause=cause, actor=actor, data=data))
 
     def wake_idle(self, keys: tuple[str, ...], pauses: PauseState, limit: int) -> bool:
         """Wake the next parked jobs of these keys that nothing else holds. Return whether there were any. An evaluation
@@ -123,12 +126,4 @@ class BreakerWriter(PauseWriter, BreakerRecords):
                 scopes_of(decode_demand(demand) or {}, type_, flow, target), breaker_keys(type_, target)
             )
         ]
-        return self.wake_parked(lanes, limit)
-
-    def reset_start_failures(self, job: JobId, *, now: datetime, actor: str | None) -> bool:
-        """Clear the count of failed starts of a job, and the delay they caused. Return false if there were none."""
-        if not self._db.run("reset_start_failures", job=job):
-            return False
-        event = Event(kind="job.start_failures_reset", at=to_micros(now), cause="breaker", actor=actor, job=job)
-        self.emit(event)
-        return True
+        return self._lanes.wake_parked(lanes, limit)

@@ -28,7 +28,7 @@ _STORE_SPECIFIC_KEYS = ("schema_version", "schema_digest", "turn", "home", "home
 def migrate_store(store: Store) -> int:
     """Migrate a store to the schema of this version and return the version number."""
     with closing(store.session()) as session:
-        return int(session.meta("schema_version") or 0)
+        return int(session.meta.get("schema_version") or 0)
 
 
 def copy_store(
@@ -94,4 +94,4 @@ def _copy_meta(source: Reader, target: Session) -> None:
     for page in source.bulk_tables().scan_rows(_META, ("key", "value")):
         for key, value in page:
             if key not in _STORE_SPECIFIC_KEYS:
-                target.set_meta(key, value)
+                target.meta.set(key, value)

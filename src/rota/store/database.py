@@ -16,6 +16,8 @@ TableColumns = Mapping[str, tuple[str, ...]]
 """Columns of each table."""
 PAGE_ROWS = 2000
 """Rows of a table that a bulk copy holds in memory at once."""
+SCAN_ROWS = 5_000
+"""Rows that a search for old rows reads at once."""
 
 
 class FatalStoreError(StoreError):

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, TypeVar
 
 import msgspec
 
+from rota.core.breaker import HALF_OPEN, HalfOpenState, OpenState, ProbingState
 from rota.core.edges import DependencyPolicy
 from rota.core.group import GroupMode
 from rota.core.lock import LockMode
+from rota.core.pool import PoolDemand
 from rota.core.reservation import ReservationState
+from rota.core.retry import RetryPolicy
 from rota.core.schedule import CatchUp, FireState, Overlap
 from rota.core.status import Status, parse_status
+from rota.core.trace import Trace
 from rota.core.wait import WaitKind
 from rota.core.webhook import DeliveryState
+from rota.ids import JobId
+from rota.store.timestamp import from_micros
 
 T = TypeVar("T")
 
@@ -146,3 +152,28 @@ class RecordDecoder:
         if text not in _LOCK_MODES:
             self.errors.append(f"the mode {text!r} of one of its locks is unknown")
         return parse_lock_mode(text)
+
+
+@lru_cache(maxsize=4096)
+def decode_demand(text: str | None) -> PoolDemand | None:
+    """Return the demand, or None if it is unreadable."""
+    try:
+        return None if text is None else msgspec.json.decode(text, type=dict[str, int])
+    except msgspec.DecodeError:
+        return None
+
+
+def breaker_state(state: str, until: int, probe: int | None) -> OpenState | HalfOpenState | ProbingState:
+    if state == "open":
+        return OpenState(from_micros(until))
+    return HALF_OPEN if probe is None else ProbingState(JobId(probe))
+
+
+def decode_trace(text: str | None) -> Trace:
+    """Return the trace context. If it is unreadable it is empty, so that the job can still run."""
+    return {} if text is None else decode_or_default(text, dict[str, str], {})
+
+
+def decode_retry_policy(text: str | None) -> RetryPolicy | None:
+    """Return the retry policy, or None if it is unreadable, so that the job is not retried."""
+    return None if text is None else decode_or_default(text, RetryPolicy | None, None)  # type: ignore[arg-type]

@@ -7,8 +7,9 @@ up to one number has missed no event before it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 from heapq import merge
 from itertools import islice
 from typing import Any
@@ -18,10 +19,13 @@ import msgspec
 from rota.core.event import Event, EventEntry, EventFilter
 from rota.errors import InvalidInput
 from rota.ids import JobId, RunId, format_group_id, format_reservation_id, parse_group_id, parse_reservation_id
-from rota.store.database import Database, Row
+from rota.store.database import SCAN_ROWS, Database, Row
 from rota.store.decoding import decode_or_default
-from rota.store.id_allocation import IdAllocator
+from rota.store.id_allocation import Ids
+from rota.store.timestamp import to_micros
 
+FIRST_EVENT_KEY = "first_event"
+"""Key in `meta` of the lowest event number from which all events still exist."""
 _encode = msgspec.json.Encoder().encode
 _MAX_SEQ_SPAN = 20_000
 """Maximum range of numbers that one read scans, however few of them match, so that no read takes long."""
@@ -29,64 +33,9 @@ _MIN_ROWS = 500
 """Minimum number of rows that one read fetches, because most may not match the filter."""
 
 
-class EventWriter(IdAllocator):
-    """Collector of the events of a transaction. A savepoint that is undone also undoes its events and ids."""
-
-    def __init__(self, database: Database) -> None:
-        super().__init__(database)
-        self._events: list[Event] = []
-        self.last_seq = 0
-        """Number of the last event that this session wrote."""
-
-    def emit(self, event: Event) -> None:
-        self._events.append(event)
-
-    @property
-    def pending_events(self) -> Sequence[Event]:
-        """Events of the open transaction so far."""
-        return self._events
-
-    def _write_events(self) -> None:
-        first = self.allocate_ids("event", len(self._events))
-        self._db.run_many("add_event", [_event_row(first + n, event) for n, event in enumerate(self._events)])
-        self.last_seq = first + len(self._events) - 1
-
-    @contextmanager
-    def savepoint(self) -> Iterator[None]:
-        kept = len(self._events)
-        try:
-            with self._db.savepoint():
-                yield
-        except BaseException:
-            del self._events[kept:]
-            self._clear_id_caches()
-            raise
-
-
-def _event_row(seq: int, event: Event) -> dict[str, object]:
-    return {
-        "seq": seq,
-        "at": event.at,
-        "kind": event.kind,
-        "cause": event.cause,
-        "actor": event.actor,
-        "job": event.job,
-        "run": event.run,
-        "data": _encode(_event_data(event)).decode() if event.data or event.reservation is not None else "{}",
-    }
-
-
-def _event_data(event: Event) -> Mapping[str, object]:
-    """Return the data to store. Reservations have no column, because most events are about jobs."""
-    return (
-        event.data
-        if event.reservation is None
-        else {**event.data, "reservation": format_reservation_id(event.reservation)}
-    )
-
-
 class EventRecords:
-    _db: Database
+    def __init__(self, database: Database) -> None:
+        self._db = database
 
     def head_seq(self) -> int:
         """Return the highest event number in use."""
@@ -131,6 +80,99 @@ class EventRecords:
         """Return the jobs of these chains, each with its chain."""
         rows = self._db.rows("jobs_of_chains", chains=sorted(chains)) if chains else ()
         return [(JobId(job), JobId(chain)) for job, chain in rows]
+
+    def since(self, seq: int, limit: int) -> list[tuple[int, Event]]:
+        """Return the events after `seq`, each with its number, in order."""
+        return [(row[0], event_from_row(row)) for row in self._db.rows("events_since", seq=seq, limit=limit)]
+
+    def of_jobs_since(self, seq: int, limit: int) -> list[tuple[int, str, JobId]]:
+        """Return the number, the kind and the job of each event after `seq`, without events that have no job."""
+        return [(row[0], row[1], JobId(row[2])) for row in self._db.rows("job_events_since", seq=seq, limit=limit)]
+
+    def of_job(self, job: JobId) -> list[tuple[int, Event]]:
+        return [(row[0], event_from_row(row)) for row in self._db.rows("events_of_job", job=job)]
+
+    def old_jobless(self, until: datetime) -> list[int]:
+        old: list[int] = []
+        last_seq = 0
+        while page := self._db.rows("jobless_events", seq=last_seq, limit=SCAN_ROWS):
+            old += [seq for seq, at in page if at < to_micros(until)]
+            last_seq = page[-1][0]
+        return old
+
+    def last_stored_seq(self) -> int:
+        ((last,),) = self._db.rows("last_event")
+        return int(last or 0)
+
+    def first_seq(self) -> int:
+        """Return the lowest number from which all events exist. A reader that has not reached it must start again."""
+        rows = self._db.rows("get_meta", key=FIRST_EVENT_KEY)
+        return int(rows[0][0]) if rows else 1
+
+
+def _event_row(seq: int, event: Event) -> dict[str, object]:
+    return {
+        "seq": seq,
+        "at": event.at,
+        "kind": event.kind,
+        "cause": event.cause,
+        "actor": event.actor,
+        "job": event.job,
+        "run": event.run,
+        "data": _encode(_event_data(event)).decode() if event.data or event.reservation is not None else "{}",
+    }
+
+
+def _event_data(event: Event) -> Mapping[str, object]:
+    """Return the data to store. Reservations have no column, because most events are about jobs."""
+    return (
+        event.data
+        if event.reservation is None
+        else {**event.data, "reservation": format_reservation_id(event.reservation)}
+    )
+
+
+class Events(EventRecords):
+    def __init__(self, database: Database, ids: Ids) -> None:
+        super().__init__(database)
+        self._ids = ids
+        self._pending: list[Event] = []
+        self.last_seq = 0
+        """Number of the last event that this session wrote."""
+
+    @property
+    def pending(self) -> Sequence[Event]:
+        """Events of the open transaction so far."""
+        return self._pending
+
+    def emit(self, event: Event) -> None:
+        self._pending.append(event)
+
+    def discard(self, kept: int = 0) -> None:
+        """Forget the pending events after the first `kept`."""
+        del self._pending[kept:]
+
+    def write(self) -> None:
+        """Store the pending events."""
+        if not self._pending:
+            return
+        first = self._ids.allocate("event", len(self._pending))
+        self._db.run_many("add_event", [_event_row(first + n, event) for n, event in enumerate(self._pending)])
+        self.last_seq = first + len(self._pending) - 1
+
+    def take(self) -> list[Event]:
+        """Return the pending events and forget them."""
+        events, self._pending = self._pending, []
+        return events
+
+    def record_removed(self, seqs: Sequence[int]) -> None:
+        self._ids.retire_all("event", seqs)
+        if seqs and max(seqs) >= self.first_seq():
+            self._db.run("set_meta", key=FIRST_EVENT_KEY, value=str(max(seqs) + 1))
+
+    def remove_jobless(self, seqs: Sequence[int]) -> int:
+        self.record_removed(seqs)
+        return self._db.run("remove_jobless_events", seqs=list(seqs)) if seqs else 0
 
 
 def event_from_row(row: Row) -> Event:

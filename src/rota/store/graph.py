@@ -13,6 +13,7 @@ from rota.core.lock import Lock
 from rota.core.status import Status, parse_status
 from rota.ids import JobId
 from rota.store.artifact import ArtifactRecords
+from rota.store.database import Database
 from rota.store.decoding import parse_dependency_policy, parse_lock_mode
 
 
@@ -24,7 +25,11 @@ class VertexDetails(msgspec.Struct, frozen=True, kw_only=True):
     caption: Caption
 
 
-class GraphRecords(ArtifactRecords):
+class GraphRecords:
+    def __init__(self, database: Database, artifacts: ArtifactRecords) -> None:
+        self._db = database
+        self._artifacts = artifacts
+
     def vertices(self, *, with_ended: bool, limit: int) -> list[Vertex]:
         """Return the active jobs, then the blocked ones or, with `with_ended`, all ended ones."""
         rows = self._db.rows("active_vertices", limit=limit)
@@ -84,14 +89,14 @@ class GraphRecords(ArtifactRecords):
         )
         return [_vertex_from_row(*row) for row in rows]
 
-    def vertex_details(self, vertices: Collection[Vertex]) -> Mapping[JobId, VertexDetails]:
+    def details(self, vertices: Collection[Vertex]) -> Mapping[JobId, VertexDetails]:
         jobs = [vertex.job for vertex in vertices]
         if not jobs:
             return {}
         locks: dict[int, list[Lock]] = {}
         for job, key, mode, _ in self._db.rows("locks_of", ids=jobs):
             locks.setdefault(job, []).append(Lock(key=key, mode=parse_lock_mode(mode)))
-        pins = self.pins_of(sorted({vertex.chain for vertex in vertices}))
+        pins = self._artifacts.pins_of(sorted({vertex.chain for vertex in vertices}))
         chains = {vertex.job: vertex.chain for vertex in vertices}
         details = {}
         for job, reason, command, name, type_, target in self._db.rows("vertex_details", ids=jobs):

@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import msgspec
 
-from rota.core.backpressure import QueueDepth
 from rota.core.edges import Edge
-from rota.core.event import Event
 from rota.core.job import Job, Spec
 from rota.core.lock import Lock
+from rota.core.queue import FIRST_RANK, LAST_RANK
 from rota.core.retry import RetryPolicy
 from rota.core.run import Run
 from rota.core.status import STARTED, TERMINAL, WAITING, Status, parse_status
 from rota.core.template import TemplateSnapshot
-from rota.core.trace import Trace
+from rota.core.unique import KeyHolder
 from rota.core.wait import WaitKind
 from rota.core.webhook import JobWebhook
 from rota.core.workspace import WorkspaceSpec
-from rota.ids import GroupId, JobId, RunId, ScheduleId, TemplateId
+from rota.errors import NotFound
+from rota.ids import GroupId, JobId, RunId, ScheduleId, TemplateId, format_job_id
 from rota.naming import GLOBAL
 from rota.store.artifact import ArtifactRecords, JobArtifacts
-from rota.store.database import Row
-from rota.store.decoding import RecordDecoder, decode_or_default
-from rota.store.event import event_from_row
-from rota.store.id_allocation import IdWatermarks
-from rota.store.run import RunRecords, run_from_row
-from rota.store.snapshot import decode_demand
+from rota.store.database import Database, Row
+from rota.store.decoding import RecordDecoder, decode_demand
+from rota.store.run import run_from_row
 from rota.store.timestamp import duration_from_micros, from_micros, optional_from_micros
 
-FIRST_RANK = (-(2**62), -(2**62), 0, 0)
-LAST_RANK = (2**62, 2**62, 2**62, 2**62)
+LOST_JOBS_KEY = "lost_jobs"
+"""Key in `meta` of the ranges of jobs whose records were lost, such as `1-4,7-9`."""
 _NO_ARTIFACTS = JobArtifacts()
 FILTER_COLUMNS = ("name", "type", "flow", "phase", "target")
 STARTED_PART, WAITING_PART, ENDED_PART = range(3)
@@ -43,13 +40,12 @@ _RANK = ("precedence", "position", "created_at", "job")
 _PARTS = (("started", STARTED), ("waiting", WAITING), ("ended", TERMINAL))
 
 
-class JobRecords(RunRecords, ArtifactRecords):
-    def stored_response(self, key: str) -> tuple[str, int, str] | None:
-        """Return the stored response of an idempotency key: the digest of its request, the status and the body."""
-        rows = self._db.rows("find_response", key=key)
-        return None if not rows else (rows[0][0], rows[0][1], rows[0][2])
+class JobRecords:
+    def __init__(self, database: Database, artifacts: ArtifactRecords) -> None:
+        self._db = database
+        self._artifacts = artifacts
 
-    def jobs(self, ids: Sequence[JobId]) -> list[Job]:
+    def find_all(self, ids: Sequence[JobId]) -> list[Job]:
         """Return the jobs among these that exist, in the given order."""
         if not ids:
             return []
@@ -68,7 +64,7 @@ class JobRecords(RunRecords, ArtifactRecords):
         for job, key, mode, _state in self._db.rows("locks_of", ids=list(ids)):
             locks.setdefault(job, []).append(Lock(key=key, mode=decoders[job].lock_mode(mode)))
         runs = {row[1]: run_from_row(row) for row in self._db.rows("latest_runs", ids=list(ids))}
-        artifacts = self.artifacts_of_chains(sorted({row[1] for row in rows}))
+        artifacts = self._artifacts.of_chains(sorted({row[1] for row in rows}))
         jobs = {}
         for row in rows:
             job, declared = row[0], artifacts.get(row[1], _NO_ARTIFACTS)
@@ -77,10 +73,10 @@ class JobRecords(RunRecords, ArtifactRecords):
             )
         return [jobs[job] for job in ids if job in jobs]
 
-    def job(self, job: JobId) -> Job | None:
-        return next(iter(self.jobs([job])), None)
+    def find(self, job: JobId) -> Job | None:
+        return next(iter(self.find_all([job])), None)
 
-    def list_jobs(
+    def list_ids(
         self,
         statuses: Iterable[Status],
         *,
@@ -99,7 +95,7 @@ class JobRecords(RunRecords, ArtifactRecords):
         suffix, filter_values = _filter_statement(filters, group)
         selected = set(statuses)
         stored_statuses = self._stored_statuses(selected)
-        first_part, rank = (self.list_cursor_of(after) if after is not None else cursor) or (STARTED_PART, FIRST_RANK)
+        first_part, rank = (self.cursor_of(after) if after is not None else cursor) or (STARTED_PART, FIRST_RANK)
         ids: list[JobId] = []
         for part in range(first_part, len(_PARTS)):
             name, part_statuses = _PARTS[part]
@@ -113,20 +109,20 @@ class JobRecords(RunRecords, ArtifactRecords):
     def count_listed(
         self, statuses: Iterable[Status], *, filters: Mapping[str, str] | None = None, group: GroupId | None = None
     ) -> int:
-        """Count the jobs on all pages of `list_jobs` together."""
+        """Count the jobs on all pages of `list_ids` together."""
         suffix, filter_values = _filter_statement(filters, group)
         if suffix:
             stored_statuses = self._stored_statuses(set(statuses))
             return int(self._db.rows(f"count_listed{suffix}", statuses=stored_statuses, **filter_values)[0][0])
-        counts = self.status_counts()
+        counts = self.count_by_status()
         return sum(counts.get(status, 0) for status in statuses)
 
-    def list_cursor_of(self, job: JobId) -> ListCursor:
-        """Return the position of a job in `list_jobs`."""
+    def cursor_of(self, job: JobId) -> ListCursor:
+        """Return the position of a job in `list_ids`."""
         part, *rank = self._db.rows("list_cursor_of", job=job)[0]
         return part, tuple(map(int, rank))
 
-    def newest_jobs(self, statuses: Iterable[Status], *, limit: int) -> list[JobId]:
+    def newest_ids(self, statuses: Iterable[Status], *, limit: int) -> list[JobId]:
         """Return the newest jobs first, active or ended."""
         selected = set(statuses)
         stored_statuses = self._stored_statuses(selected)
@@ -153,24 +149,24 @@ class JobRecords(RunRecords, ArtifactRecords):
                 errors[JobId(row[0])] = decoder.error
         return errors
 
-    def unreadable_jobs(self, limit: int) -> list[JobId]:
+    def unreadable(self, limit: int) -> list[JobId]:
         """Return the jobs with an unknown status."""
         return [JobId(job) for (job,) in self._db.rows("unreadable_jobs", limit=limit)]
 
-    def status_counts(self) -> dict[Status, int]:
+    def count_by_status(self) -> dict[Status, int]:
         """Count jobs by status, from the indexes and the lanes, without a scan of the queue."""
-        ended, active = self.ended_counts(), self.active_counts()[0]
+        ended, active = self.count_ended(), self.count_active()[0]
         count = _unreadable_count(ended) + _unreadable_count(active)
         return ended | active | ({Status.UNREADABLE: count} if count else {})
 
-    def ended_counts(self) -> dict[Status, int]:
+    def count_ended(self) -> dict[Status, int]:
         counts: dict[Status, int] = {}
         for text, count in self._db.rows("count_ended"):
             status = parse_status(text)
             counts[status] = counts.get(status, 0) + count
         return counts
 
-    def active_counts(self) -> tuple[dict[Status, int], dict[WaitKind, int]]:
+    def count_active(self) -> tuple[dict[Status, int], dict[WaitKind, int]]:
         """Count the unfinished jobs by status, and the waiting ones by reason, in one pass over each index. Jobs that
         wait for capacity are counted by their lanes."""
         by_status: dict[Status, int] = {}
@@ -192,29 +188,16 @@ class JobRecords(RunRecords, ArtifactRecords):
             by_status[Status.UNREADABLE] = unreadable
         return by_status, by_reason
 
-    def lane_depths(self) -> list[tuple[dict[str, int], int]]:
-        """Return the demand and the number of ready jobs of each lane that has any."""
-        return [(dict(decode_demand(demand) or {}), ready) for demand, ready in self._db.rows("lane_depths")]
-
-    def queue_depth(self) -> QueueDepth:
-        """Count the ready jobs, from the lanes."""
-        total, by_flow = 0, dict[str, int]()
-        for flow, ready in self._db.rows("flow_depths"):
-            total += ready
-            if flow:
-                by_flow[flow] = by_flow.get(flow, 0) + ready
-        return QueueDepth(total=total, by_flow=dict(sorted(by_flow.items())))
-
     def environment_variables(self, environment: int) -> Mapping[str, str]:
         rows = self._db.rows("environment_variables", id=environment)
         if not rows:
             raise LookupError(f"its environment ({environment}) is gone from the store")
         return msgspec.json.decode(rows[0][0], type=dict[str, str])
 
-    def running_jobs(self) -> list[JobId]:
+    def running(self) -> list[JobId]:
         return [JobId(job) for job, _ in self._db.rows("running_jobs")]
 
-    def jobs_using_pool(self, pool: str) -> list[JobId]:
+    def using_pool(self, pool: str) -> list[JobId]:
         """Return the running jobs that use this pool."""
         return [
             JobId(job)
@@ -226,33 +209,39 @@ class JobRecords(RunRecords, ArtifactRecords):
         rows = self._db.rows("last_dispatch")
         return int(rows[0][0]) if rows else None
 
-    def last_of_chain(self, job: JobId) -> tuple[JobId, Status] | None:
-        rows = self._db.rows("last_of_chain", job=job)
-        return (JobId(rows[0][0]), parse_status(rows[0][1])) if rows else None
+    def key_holders(self, keys: Sequence[str]) -> dict[str, KeyHolder]:
+        """Return the holder of each unique key. Keys without a holder are missing from the result."""
+        rows = self._db.rows("key_holders", keys=list(keys)) if keys else ()
+        return {key: KeyHolder(job=JobId(job), chain=JobId(chain)) for key, job, chain in rows}
 
-    def events_since(self, seq: int, limit: int) -> list[tuple[int, Event]]:
-        """Return the events after `seq`, each with its number, in order."""
-        return [(row[0], event_from_row(row)) for row in self._db.rows("events_since", seq=seq, limit=limit)]
+    def ended(self, jobs: Sequence[JobId]) -> list[tuple[JobId, Status, str]]:
+        """Return the status and the reason of the jobs among these that have ended."""
+        rows = self._db.rows("ended_jobs", ids=list(jobs))
+        return [(JobId(job), parse_status(status), reason or "it has ended") for job, status, reason in rows]
 
-    def job_events_since(self, seq: int, limit: int) -> list[tuple[int, str, JobId]]:
-        """Return the number, the kind and the job of each event after `seq`, without events that have no job."""
-        return [(row[0], row[1], JobId(row[2])) for row in self._db.rows("job_events_since", seq=seq, limit=limit)]
+    def ended_with_workspace(self, jobs: Sequence[JobId]) -> list[JobId]:
+        """Return the jobs among these that have ended and requested a workspace."""
+        return [JobId(row[0]) for row in self._db.rows("ended_with_workspace", ids=list(jobs))]
 
-    def events_of_job(self, job: JobId) -> list[tuple[int, Event]]:
-        return [(row[0], event_from_row(row)) for row in self._db.rows("events_of_job", job=job)]
+    def existing(self, ids: Collection[JobId]) -> set[JobId]:
+        """Return the jobs among these that exist."""
+        return {JobId(row[0]) for row in self._db.rows("chain_states", ids=list(ids))} if ids else set()
 
-    def id_watermarks(self) -> IdWatermarks:
-        """Return the highest ids in use of the entities that have files or processes."""
-        watermarks = IdWatermarks()
-        for entity in ("job", "run", "reservation"):
-            for (next_id,) in self._db.rows(f"next_{entity}"):
-                watermarks.raise_id(entity, (next_id or 1) - 1)
-        watermarks.epoch = int(self.meta("epoch") or 0)
-        return watermarks
-
-    def meta(self, key: str) -> str | None:
-        rows = self._db.rows("get_meta", key=key)
-        return None if not rows else str(rows[0][0])
+    def not_found(self, job: JobId) -> NotFound:
+        """Return the error for an unknown job id. An id below the next one existed once."""
+        next_id = max(int(number) for (number,) in self._db.rows("next_job") if number is not None)
+        lost = (self._db.rows("get_meta", key=LOST_JOBS_KEY) or [("",)])[0][0]
+        if any(first <= job <= last for first, last in _parse_ranges(lost)):
+            return NotFound(
+                f"no such job: {format_job_id(job)}; its record was lost before `rota up --accept-loss`; if it"
+                f" had started, its files are in jobs/{job} of the home"
+            )
+        if job < next_id:
+            return NotFound(
+                f"no such job: {format_job_id(job)}; retention may have removed it; `rota config get gc.days` shows"
+                " after how many days jobs are removed"
+            )
+        return NotFound(f"no such job: {format_job_id(job)}; `rota list --all` lists all jobs")
 
 
 def _filter_statement(
@@ -348,11 +337,6 @@ def _spec_from_row(
     )
 
 
-def decode_trace(text: str | None) -> Trace:
-    """Return the trace context. If it is unreadable it is empty, so that the job can still run."""
-    return {} if text is None else decode_or_default(text, dict[str, str], {})
-
-
-def decode_retry_policy(text: str | None) -> RetryPolicy | None:
-    """Return the retry policy, or None if it is unreadable, so that the job is not retried."""
-    return None if text is None else decode_or_default(text, RetryPolicy | None, None)  # type: ignore[arg-type]
+def _parse_ranges(stored: str) -> list[tuple[int, int]]:
+    pairs = (text.partition("-") for text in stored.split(",") if text)
+    return [(int(first), int(last)) for first, _, last in pairs]

@@ -49,7 +49,7 @@ def read_id_watermarks(store: Store) -> IdWatermarks:
         if missing := sorted({"job", "run", "reservation", "sequence"} - tables.keys()):
             message = f"{store.name} is damaged: it has no table {missing[0]}"
             raise StoreError(f"{message}; restore a backup with `rota restore FILE --force`")
-        return reader.id_watermarks()
+        return reader.ids.watermarks()
 
 
 def check_schema_version(store: Store) -> int:
@@ -58,7 +58,7 @@ def check_schema_version(store: Store) -> int:
     with closing(store.reader()) as reader, reader.read_transaction():
         if "meta" not in reader.bulk_tables().tables():
             return 0
-        version, digest = int(reader.meta("schema_version") or 0), reader.meta("schema_digest")
+        version, digest = int(reader.meta.get("schema_version") or 0), reader.meta.get("schema_digest")
     if (mismatch := find_schema_mismatch(version, digest, load_migrations(str))) is not None:
         raise StoreError(f"{store.name} {mismatch}")
     return version

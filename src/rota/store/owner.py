@@ -24,9 +24,9 @@ LOCATION_KEY = "home_location"
 def claim_ownership(session: Session, home: Home, store_name: str) -> None:
     """Make this home the owner of the store, in the open transaction. Refuse while another home may have running
     jobs."""
-    owner = session.meta(OWNER_KEY)
+    owner = session.meta.get(OWNER_KEY)
     if owner not in (None, _home_identity(home)) and _is_in_use(session):
-        message = f"{store_name} is the store of the home {session.meta(LOCATION_KEY)}, which may have running jobs"
+        message = f"{store_name} is the store of the home {session.meta.get(LOCATION_KEY)}, which may have running jobs"
         raise Conflict(f"{message}; start the scheduler there or, if that home is gone, run `rota store adopt` here")
     adopt_store(session, home)
 
@@ -34,12 +34,12 @@ def claim_ownership(session: Session, home: Home, store_name: str) -> None:
 def adopt_store(session: Session, home: Home) -> None:
     identity = {OWNER_KEY: _home_identity(home), LOCATION_KEY: f"{home.directory} on {socket.gethostname()}"}
     for key, value in identity.items():
-        if session.meta(key) != value:
-            session.set_meta(key, value)
+        if session.meta.get(key) != value:
+            session.meta.set(key, value)
 
 
 def _is_in_use(session: Session) -> bool:
-    return bool(session.open_runs() or session.offered_runs() or session.running_reservations())
+    return bool(session.runs.list_open() or session.prefetch.offered_runs() or session.reservations.running())
 
 
 def _home_identity(home: Home) -> str:

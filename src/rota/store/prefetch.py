@@ -10,9 +10,10 @@ from typing import NamedTuple
 from rota.core.breaker import breaker_keys
 from rota.core.status import Status
 from rota.ids import JobId, LaneId, RunId
-from rota.store.claim import ClaimWriter, Dispatch, OpenRun
-from rota.store.database import Row
-from rota.store.job_record import decode_retry_policy
+from rota.store.database import Database, Row
+from rota.store.decoding import decode_retry_policy
+from rota.store.queue import Dispatch
+from rota.store.run import OpenRun, Runs
 from rota.store.timestamp import optional_from_micros, to_micros
 
 
@@ -31,7 +32,11 @@ class PrefetchedJob(NamedTuple):
     dispatch: Dispatch
 
 
-class PrefetchWriter(ClaimWriter):
+class Prefetch:
+    def __init__(self, database: Database, runs: Runs) -> None:
+        self._db = database
+        self._runs = runs
+
     def has_start_constraints(self) -> bool:
         """Return whether anything besides room decides which job starts next: reservations, pauses, breakers or dirty
         jobs."""
@@ -40,18 +45,11 @@ class PrefetchWriter(ClaimWriter):
     def running_lanes(self) -> list[RunningLane]:
         return [RunningLane(RunId(run), JobId(job), LaneId(lane)) for run, job, lane in self._db.rows("running_lanes")]
 
-    def ready_lanes(self, limit: int) -> list[tuple[LaneId, bool]]:
-        """Return the first lanes with ready jobs, and whether the jobs of each need facts before they start."""
-        return [(LaneId(row[0]), bool(row[5])) for row in self._db.rows("lanes", limit=limit)]
-
-    def lane_heads(self, lane: LaneId, limit: int) -> list[JobId]:
-        return [JobId(row[3]) for row in self._db.rows("heads", lane=lane, limit=limit)]
-
     def standalone_jobs(self, jobs: Sequence[JobId]) -> frozenset[JobId]:
         """Return the jobs among these whose success frees room and changes nothing else."""
         return frozenset(JobId(job) for (job,) in self._db.rows("standalone_jobs", ids=list(jobs)))
 
-    def offer_prefetch(self, runs: Mapping[JobId, RunId], now: datetime) -> None:
+    def offer(self, runs: Mapping[JobId, RunId], now: datetime) -> None:
         self._db.run_many(
             "add_prefetch", [{"run": run, "job": job, "offered_at": to_micros(now)} for job, run in runs.items()]
         )
@@ -59,27 +57,27 @@ class PrefetchWriter(ClaimWriter):
     def offered_runs(self) -> list[RunId]:
         return [RunId(run) for (run,) in self._db.rows("prefetched_runs")]
 
-    def accept_prefetch(self, run: RunId, worker: str, *, started_at: datetime | None, now: datetime) -> bool:
+    def accept(self, run: RunId, worker: str, *, started_at: datetime | None, now: datetime) -> bool:
         """Claim a prefetched job that the executor has started. Return false if the job is no longer in the queue."""
         for job, offered_at in self._db.rows("take_prefetch", run=run):
             started = offered_at if started_at is None else to_micros(started_at)
             for (lane,) in self._db.rows("claim_prefetched", job=job, now=started):
-                self._add_runs([{"job": job, "run": run, "worker": worker, "now": started}], now, "prefetch")
+                self._runs.add([{"job": job, "run": run, "worker": worker, "now": started}], now, "prefetch")
                 self._db.run("update_ready_count", lane=lane, delta=-1)
                 return True
         return False
 
-    def prefetched_jobs(self, dispatches: Sequence[Dispatch], now: datetime) -> Iterator[PrefetchedJob]:
+    def jobs(self, dispatches: Sequence[Dispatch], now: datetime) -> Iterator[PrefetchedJob]:
         """Yield these standalone jobs in order, up to the first one whose record is unreadable."""
         rows = {row[0]: row for row in self._db.rows("prefetched_jobs", ids=[dispatch.job for dispatch in dispatches])}
         for dispatch in dispatches:
             yield PrefetchedJob(_open_run_from_row(rows[dispatch.job], dispatch, now), dispatch)
 
-    def withdraw_prefetch(self, run: RunId) -> None:
+    def withdraw(self, run: RunId) -> None:
         """Delete the offer of a run, so that its job cannot be claimed with this run id."""
         self._db.rows("take_prefetch", run=run)
 
-    def clear_prefetch(self) -> None:
+    def clear(self) -> None:
         """Delete all offers. The caller knows that none of them started or will start."""
         self._db.run("clear_prefetch")
 

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from rota.core.control import scopes_of
 from rota.core.event import Event
 from rota.core.lock import Lock
 from rota.core.pool import PoolDemand
@@ -24,11 +25,11 @@ from rota.core.trace import Trace
 from rota.errors import NotFound
 from rota.ids import ReservationId, RunId, format_reservation_id
 from rota.naming import GLOBAL
-from rota.store.claim import ClaimWriter
-from rota.store.database import Row
-from rota.store.decoding import RecordDecoder, parse_lock_mode
-from rota.store.job_record import decode_trace
-from rota.store.snapshot import SnapshotRecords, decode_demand
+from rota.store.database import Database, Row
+from rota.store.decoding import RecordDecoder, decode_demand, decode_trace, parse_lock_mode
+from rota.store.event import Events
+from rota.store.id_allocation import Ids
+from rota.store.lock import Locks
 from rota.store.timestamp import duration_from_micros, duration_to_micros, from_micros, optional_from_micros, to_micros
 
 CAUSE = "direct"
@@ -52,32 +53,55 @@ class NewReservation(msgspec.Struct, frozen=True, kw_only=True):
     has_client: bool
 
 
-class ReservationRecords(SnapshotRecords):
-    def reservation(self, reservation: ReservationId) -> Reservation | None:
-        return next(iter(self._reservations(self._db.rows("reservations", ids=[reservation]))), None)
+class ReservationRecords:
+    def __init__(self, database: Database) -> None:
+        self._db = database
 
-    def open_reservations(self) -> list[Reservation]:
+    def waiting(self) -> list[ReservationCandidate]:
+        """Return the waiting reservations in order of arrival."""
+        rows = self._db.rows("waiting_reservations")
+        locks: dict[int, list[Lock]] = {}
+        contending = set()
+        for owner, key, mode, state in self._db.rows("locks_of", ids=[-row[0] for row in rows]) if rows else ():
+            locks.setdefault(-owner, []).append(Lock(key=key, mode=parse_lock_mode(mode)))
+            if state == "contending":
+                contending.add(-owner)
+        return [
+            ReservationCandidate(
+                id=ReservationId(reservation),
+                demand=decode_demand(demand) or {GLOBAL: 1},
+                scopes=scopes_of(decode_demand(demand) or {}, type_, flow, target),
+                locks=tuple(locks.get(reservation, ())),
+                is_contending=reservation in contending or reservation not in locks,
+            )
+            for reservation, demand, type_, flow, target in rows
+        ]
+
+    def find(self, reservation: ReservationId) -> Reservation | None:
+        return next(iter(self._read(self._db.rows("reservations", ids=[reservation]))), None)
+
+    def list_open(self) -> list[Reservation]:
         """Return the waiting and running reservations, in order of arrival."""
-        return self._reservations(self._db.rows("open_reservations"))
+        return self._read(self._db.rows("open_reservations"))
 
-    def open_reservations_after(self, after: int, limit: int) -> list[Reservation]:
+    def list_open_after(self, after: int, limit: int) -> list[Reservation]:
         """Return a page of the waiting and running reservations."""
-        return self._reservations(self._db.rows("open_reservations_after", after=after, limit=limit))
+        return self._read(self._db.rows("open_reservations_after", after=after, limit=limit))
 
-    def reservation_of_run(self, run: RunId) -> Reservation | None:
+    def find_by_run(self, run: RunId) -> Reservation | None:
         """Return the open reservation whose process has this run id."""
-        return next(iter(self._reservations(self._db.rows("reservation_of_run", run=run))), None)
+        return next(iter(self._read(self._db.rows("reservation_of_run", run=run))), None)
 
-    def no_such_reservation(self, reservation: ReservationId) -> NotFound:
+    def not_found(self, reservation: ReservationId) -> NotFound:
         return NotFound(
             f"no such reservation: {format_reservation_id(reservation)};"
             " `rota reservation list` lists the waiting and running ones"
         )
 
-    def running_reservations(self) -> list[ReservationId]:
+    def running(self) -> list[ReservationId]:
         return [ReservationId(row[0]) for row in self._db.rows("running_reservations")]
 
-    def reservations_using_pool(self, pool: str) -> list[ReservationId]:
+    def using_pool(self, pool: str) -> list[ReservationId]:
         """Return the running reservations that use this pool."""
         return [
             ReservationId(reservation)
@@ -85,20 +109,20 @@ class ReservationRecords(SnapshotRecords):
             if pool in (decode_demand(demand) or {})
         ]
 
-    def old_reservations(self, until: datetime, limit: int) -> list[ReservationId]:
+    def old(self, until: datetime, limit: int) -> list[ReservationId]:
         """Return reservations that ended before `until`."""
         return [ReservationId(row[0]) for row in self._db.rows("old_reservations", until=to_micros(until), limit=limit)]
 
-    def recent_reservations(self, ids: Sequence[ReservationId], until: datetime) -> set[ReservationId]:
+    def recent(self, ids: Sequence[ReservationId], until: datetime) -> set[ReservationId]:
         """Return the reservations among these that are open or ended at `until` or later."""
         rows = self._db.rows("recent_reservations", ids=list(ids), until=to_micros(until)) if ids else []
         return {ReservationId(row[0]) for row in rows}
 
-    def existing_reservations(self, ids: Sequence[ReservationId]) -> set[ReservationId]:
+    def existing(self, ids: Sequence[ReservationId]) -> set[ReservationId]:
         """Return the reservations among these that exist."""
         return {ReservationId(row[0]) for row in self._db.rows("reservations", ids=list(ids))} if ids else set()
 
-    def _reservations(self, rows: Sequence[Row]) -> list[Reservation]:
+    def _read(self, rows: Sequence[Row]) -> list[Reservation]:
         if not rows:
             return []
         locks: dict[int, list[Lock]] = {}
@@ -107,10 +131,16 @@ class ReservationRecords(SnapshotRecords):
         return [_reservation_from_row(row, tuple(locks.get(row[0], ()))) for row in rows]
 
 
-class ReservationWriter(ClaimWriter, ReservationRecords):
-    def reserve(self, new_reservation: NewReservation, now: datetime, actor: str | None) -> ReservationId:
+class Reservations(ReservationRecords):
+    def __init__(self, database: Database, ids: Ids, events: Events, locks: Locks) -> None:
+        super().__init__(database)
+        self._ids = ids
+        self._events = events
+        self._locks = locks
+
+    def add(self, new_reservation: NewReservation, now: datetime, actor: str | None) -> ReservationId:
         """Store a reservation. It enters the queues of its locks with the next evaluation, before every job."""
-        reservation = ReservationId(self.allocate_ids("reservation", 1))
+        reservation = ReservationId(self._ids.allocate("reservation", 1))
         self._db.run(
             "add_reservation",
             id=reservation,
@@ -133,76 +163,74 @@ class ReservationWriter(ClaimWriter, ReservationRecords):
         self._db.run_many(
             "add_lock", [{**rank, "key": lock.key, "mode": lock.mode.value} for lock in new_reservation.locks]
         )
-        self._emit_reservation_event("created", reservation, now, actor=actor)
+        self._emit("created", reservation, now, actor=actor)
         return reservation
 
     def join_lock_queues(self, candidate: ReservationCandidate) -> None:
         """Enter the queues of its locks, and wake the ready jobs that may not pass it."""
-        self._join_lock_queues(lock_owner(candidate.id))
+        self._locks.join_queues(lock_owner(candidate.id))
 
     def yield_locks(self, reservation: ReservationId) -> None:
         """Release its locks and leave their queues."""
-        self.release_locks(lock_owner(reservation))
+        self._locks.release(lock_owner(reservation))
 
-    def start_reservation(self, claim: ReservationClaim, node: str, now: datetime) -> Reservation:
+    def start(self, claim: ReservationClaim, node: str, now: datetime) -> Reservation:
         """Start a reservation: it holds its locks and its room from this point on.
 
         A reservation with a command gets an id that no run has. Without a command, its client is notified to continue.
         """
-        reservation = self.reservation(claim.reservation)
+        reservation = self.find(claim.reservation)
         if reservation is None:
-            raise self.no_such_reservation(claim.reservation)
-        run = None if reservation.command is None else RunId(self.allocate_ids("run", 1))
+            raise self.not_found(claim.reservation)
+        run = None if reservation.command is None else RunId(self._ids.allocate("run", 1))
         if run is not None:
-            self.retire_ids("run", run)
+            self._ids.retire("run", run)
         worker = f"{node}/{claim.worker}"
         state = ReservationState.RUNNING if run is None else ReservationState.STARTING
         self._db.run(
             "start_reservation", id=reservation.id, state=state.value, worker=worker, run=run, now=to_micros(now)
         )
         self._db.run("hold_locks", job=lock_owner(reservation.id))
-        self._emit_reservation_event("started", reservation.id, now, data={"worker": worker})
+        self._emit("started", reservation.id, now, data={"worker": worker})
         return msgspec.structs.replace(reservation, state=state, worker=worker, run=run, started_at=now)
 
-    def confirm_reservation(self, reservation: Reservation, pid: int, pid_started: int, now: datetime) -> None:
+    def confirm_start(self, reservation: Reservation, pid: int, pid_started: int, now: datetime) -> None:
         """Record that the child process exists."""
         if self._db.run("confirm_reservation", id=reservation.id, pid=pid, pid_started=pid_started):
-            self._emit_reservation_event("running", reservation.id, now, data={"pid": pid})
+            self._emit("running", reservation.id, now, data={"pid": pid})
 
-    def requeue_reservation(self, reservation: Reservation, now: datetime) -> None:
+    def requeue(self, reservation: Reservation, now: datetime) -> None:
         """Put a reservation back at its place, because the executor started nothing and the cause is not the
         command."""
         if self._db.run("requeue_reservation", id=reservation.id):
             self.yield_locks(reservation.id)
-            self._emit_reservation_event("requeued", reservation.id, now)
+            self._emit("requeued", reservation.id, now)
 
-    def stop_reservation(self, reservation: ReservationId, reason: str, now: datetime, actor: str | None) -> bool:
+    def request_stop(self, reservation: ReservationId, reason: str, now: datetime, actor: str | None) -> bool:
         """Record that a reservation must be ended. Return false if a stop was requested before or it has ended."""
         if not self._db.run("stop_reservation", id=reservation, reason=reason, weaker=STOPPED_BY_SHUTDOWN):
             return False
-        self._emit_reservation_event("stop_requested", reservation, now, actor=actor, data={"reason": reason})
+        self._emit("stop_requested", reservation, now, actor=actor, data={"reason": reason})
         return True
 
-    def end_reservation(
-        self, reservation: ReservationId, result: RunResult, now: datetime, actor: str | None = None
-    ) -> bool:
+    def end(self, reservation: ReservationId, result: RunResult, now: datetime, actor: str | None = None) -> bool:
         """End a reservation and free its room and its locks. Return false if it has ended before."""
         values = {"status": result.status.value, "exit_code": result.exit_code, "reason": result.reason}
         if not self._db.run("end_reservation", id=reservation, now=to_micros(now), **values):
             return False
         self.yield_locks(reservation)
-        self._emit_reservation_event("ended", reservation, now, actor=actor, data=values)
+        self._emit("ended", reservation, now, actor=actor, data=values)
         return True
 
-    def remove_reservations(self, ids: Sequence[ReservationId]) -> int:
+    def remove(self, ids: Sequence[ReservationId]) -> int:
         """Remove the reservations among these that have ended."""
         removed = self._db.run("remove_reservations", ids=list(ids))
         if removed:
             self._db.run("remove_locks", ids=[lock_owner(reservation) for reservation in ids])
-            self.retire_ids("reservation", max(ids))
+            self._ids.retire("reservation", max(ids))
         return removed
 
-    def _emit_reservation_event(
+    def _emit(
         self,
         kind: str,
         reservation: ReservationId,
@@ -211,7 +239,7 @@ class ReservationWriter(ClaimWriter, ReservationRecords):
         actor: str | None = None,
         data: Mapping[str, object] | None = None,
     ) -> None:
-        self.emit(
+        self._events.emit(
             Event(
                 kind=f"reservation.{kind}",
                 at=to_micros(now),

@@ -8,11 +8,11 @@ from typing import Literal
 
 from rota.core.event import Event
 from rota.core.schedule import ActiveScheduledJob, Fire, FireState, MissedTimes, Schedule
-from rota.core.status import parse_status
 from rota.ids import JobId, ScheduleId, format_schedule_id
 from rota.store.database import Database, Row
 from rota.store.decoding import RecordDecoder, parse_fire_state
-from rota.store.event import EventWriter
+from rota.store.event import Events
+from rota.store.id_allocation import Ids
 from rota.store.timestamp import from_micros, optional_from_micros, optional_to_micros, to_micros
 
 CAUSE = "schedule"
@@ -20,26 +20,27 @@ _MAX_ACTIVE = 1000
 
 
 class ScheduleRecords:
-    _db: Database
+    def __init__(self, database: Database) -> None:
+        self._db = database
 
-    def schedule(self, schedule: ScheduleId) -> Schedule | None:
+    def find(self, schedule: ScheduleId) -> Schedule | None:
         return next(map(_schedule_from_row, self._db.rows("schedule", schedule=schedule)), None)
 
-    def schedule_named(self, name: str) -> Schedule | None:
+    def find_named(self, name: str) -> Schedule | None:
         return next(map(_schedule_from_row, self._db.rows("schedule_named", name=name)), None)
 
-    def schedules(self, *, after: int, limit: int) -> list[Schedule]:
+    def list_all(self, *, after: int, limit: int) -> list[Schedule]:
         return [_schedule_from_row(row) for row in self._db.rows("schedules", schedule=after, limit=limit)]
 
-    def due_schedules(self, now: datetime, limit: int) -> list[Schedule]:
+    def due(self, now: datetime, limit: int) -> list[Schedule]:
         """Return the due schedules, the longest overdue first."""
         return [_schedule_from_row(row) for row in self._db.rows("due_schedules", now=to_micros(now), limit=limit)]
 
-    def first_due_schedule(self) -> tuple[ScheduleId, str, datetime] | None:
+    def first_due(self) -> tuple[ScheduleId, str, datetime] | None:
         rows = self._db.rows("first_due_schedule")
         return (ScheduleId(rows[0][0]), rows[0][1], from_micros(rows[0][2])) if rows else None
 
-    def count_schedules(self) -> tuple[int, int]:
+    def count(self) -> tuple[int, int]:
         """Return the number of schedules, and of the enabled ones."""
         ((total, enabled),) = self._db.rows("count_schedules")
         return int(total), int(enabled)
@@ -48,15 +49,10 @@ class ScheduleRecords:
         """Return the fires of a schedule, newest first."""
         return [_fire_from_row(row) for row in self._db.rows("fires_of", schedule=schedule, limit=limit)]
 
-    def chain_statuses(self, jobs: Sequence[JobId]) -> dict[JobId, str]:
-        """Return the status of the chain of each job. Jobs that retention has removed are missing from the result."""
-        rows = self._db.rows("chain_states", ids=list(jobs)) if jobs else ()
-        return {JobId(row[0]): parse_status(row[3]).public.value for row in rows}
-
     def newest_fire(self, schedule: ScheduleId) -> datetime | None:
         """Return the time of the newest fire in the current epoch of the schedule.
 
-        The first epoch begins when the schedule is added. `start_schedule_epoch` begins the next one, after a wrong
+        The first epoch begins when the schedule is added. `start_epoch` begins the next one, after a wrong
         clock was corrected."""
         ((newest,),) = self._db.rows("newest_fire", schedule=schedule)
         return optional_from_micros(newest)
@@ -72,13 +68,26 @@ class ScheduleRecords:
         """Return the keys of fires recorded before `until`, without the last fire of each schedule."""
         return [(row[0], row[1], row[2]) for row in self._db.rows("old_fires", until=to_micros(until), limit=limit)]
 
+    def active_jobs(self, schedule: ScheduleId) -> list[ActiveScheduledJob]:
+        """Return the unfinished jobs of a schedule, oldest first."""
+        rows = self._db.rows("active_of_schedule", schedule=schedule, limit=_MAX_ACTIVE)
+        return [ActiveScheduledJob(job=JobId(job), is_waiting=bool(is_waiting)) for job, is_waiting in rows]
 
-class ScheduleWriter(EventWriter, ScheduleRecords):
-    def add_schedule(self, schedule: Schedule, *, actor: str | None) -> None:
+    def has_fire(self, schedule: ScheduleId, at: datetime) -> bool:
+        return bool(self._db.rows("has_fire", schedule=schedule, at=to_micros(at)))
+
+
+class Schedules(ScheduleRecords):
+    def __init__(self, database: Database, ids: Ids, events: Events) -> None:
+        super().__init__(database)
+        self._ids = ids
+        self._events = events
+
+    def add(self, schedule: Schedule, *, actor: str | None) -> None:
         self._db.run("add_schedule", created_at=to_micros(schedule.created_at), **_schedule_row(schedule))
-        self._emit_schedule_event(schedule, "created", schedule.created_at, actor=actor, data={"name": schedule.name})
+        self._emit(schedule, "created", schedule.created_at, actor=actor, data={"name": schedule.name})
 
-    def change_schedule(
+    def change(
         self,
         schedule: Schedule,
         change: Literal["changed", "enabled", "disabled"],
@@ -88,30 +97,20 @@ class ScheduleWriter(EventWriter, ScheduleRecords):
     ) -> None:
         """Store a schedule, and emit the event of the change."""
         self._db.run("change_schedule", **_schedule_row(schedule))
-        self._emit_schedule_event(
-            schedule, change, schedule.changed_at, actor=actor, data={"name": schedule.name, **data}
-        )
+        self._emit(schedule, change, schedule.changed_at, actor=actor, data={"name": schedule.name, **data})
 
-    def remove_schedule(self, schedule: Schedule, *, now: datetime, actor: str | None) -> None:
+    def remove(self, schedule: Schedule, *, now: datetime, actor: str | None) -> None:
         """Remove a schedule. Its jobs stay, and retention removes its history later."""
-        self.retire_ids("schedule", schedule.id)
+        self._ids.retire("schedule", schedule.id)
         self._db.run("remove_schedule", schedule=schedule.id)
-        self._emit_schedule_event(schedule, "removed", now, actor=actor, data={"name": schedule.name})
+        self._emit(schedule, "removed", now, actor=actor, data={"name": schedule.name})
 
     def set_next_fire(self, schedule: ScheduleId, at: datetime | None) -> None:
         self._db.run("set_next_fire", id=schedule, next_at=optional_to_micros(at))
 
-    def start_schedule_epoch(self, schedule: ScheduleId) -> None:
+    def start_epoch(self, schedule: ScheduleId) -> None:
         """Start a new epoch, in which every time can fire again. The recorded fires stay."""
         self._db.run("start_schedule_epoch", id=schedule)
-
-    def active_of_schedule(self, schedule: ScheduleId) -> list[ActiveScheduledJob]:
-        """Return the unfinished jobs of a schedule, oldest first."""
-        rows = self._db.rows("active_of_schedule", schedule=schedule, limit=_MAX_ACTIVE)
-        return [ActiveScheduledJob(job=JobId(job), is_waiting=bool(is_waiting)) for job, is_waiting in rows]
-
-    def has_fire(self, schedule: ScheduleId, at: datetime) -> bool:
-        return bool(self._db.rows("has_fire", schedule=schedule, at=to_micros(at)))
 
     def record_fire(self, schedule: Schedule, fire: Fire, *, actor: str | None = None) -> None:
         self._add_fire(fire)
@@ -121,7 +120,7 @@ class ScheduleWriter(EventWriter, ScheduleRecords):
             data["reason"] = fire.reason
         if fire.is_manual:
             data["trigger"] = True
-        self._emit_schedule_event(schedule, fire.state.value, fire.recorded_at, actor=actor, data=data, job=fire.job)
+        self._emit(schedule, fire.state.value, fire.recorded_at, actor=actor, data=data, job=fire.job)
 
     def record_missed(self, schedule: Schedule, missed: MissedTimes, *, now: datetime, reason: str) -> None:
         """Record missed times as one fire: a schedule that fires every minute misses half a million times in a year."""
@@ -143,7 +142,7 @@ class ScheduleWriter(EventWriter, ScheduleRecords):
             "delay_seconds": round((now - missed.last).total_seconds(), 3),
             "reason": reason,
         }
-        self._emit_schedule_event(schedule, FireState.MISSED.value, now, actor=None, data=data)
+        self._emit(schedule, FireState.MISSED.value, now, actor=None, data=data)
 
     def remove_fires(self, fires: Sequence[tuple[int, int, int]]) -> int:
         rows = [{"schedule": schedule, "epoch": epoch, "at": at} for schedule, epoch, at in fires]
@@ -162,7 +161,7 @@ class ScheduleWriter(EventWriter, ScheduleRecords):
             is_manual=int(fire.is_manual),
         )
 
-    def _emit_schedule_event(
+    def _emit(
         self,
         schedule: Schedule,
         kind: str,
@@ -173,7 +172,9 @@ class ScheduleWriter(EventWriter, ScheduleRecords):
         job: JobId | None = None,
     ) -> None:
         event_data = {"schedule": format_schedule_id(schedule.id), **data}
-        self.emit(Event(kind=f"schedule.{kind}", at=to_micros(at), cause=CAUSE, actor=actor, job=job, data=event_data))
+        self._events.emit(
+            Event(kind=f"schedule.{kind}", at=to_micros(at), cause=CAUSE, actor=actor, job=job, data=event_data)
+        )
 
 
 def _schedule_row(schedule: Schedule) -> dict[str, object]:

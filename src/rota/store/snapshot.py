@@ -1,17 +1,18 @@
-"""Reads for gates and planning: bounded, and the same for a tick, `why` and a dry run."""
+"""Reads of the queue: for gates and planning, bounded, and the same for a tick, `why` and a dry run; and of ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from datetime import datetime
 
 import msgspec
 
-from rota.core.breaker import HALF_OPEN, BreakerStates, HalfOpenState, OpenState, ProbingState, breaker_keys
-from rota.core.control import Holds, Pause, PauseState, scopes_of
-from rota.core.edges import Edge, EdgeState, UnmetEdge
+from rota.core.backpressure import QueueDepth
+from rota.core.breaker import breaker_keys
+from rota.core.control import Holds, PauseState, scopes_of
+from rota.core.edges import UnmetEdge
 from rota.core.gates import Candidate
-from rota.core.lock import Lock, LockFront
+from rota.core.lock import Lock
 from rota.core.pool import PoolDemand, PoolSizes
 from rota.core.queue import Rank
 from rota.core.reservation import ReservationCandidate
@@ -20,23 +21,18 @@ from rota.core.status import Status, parse_status
 from rota.ids import JobId, LaneId, ReservationId
 from rota.naming import GLOBAL
 from rota.store.artifact import ArtifactRecords
-from rota.store.database import Row
-from rota.store.decoding import RecordDecoder, parse_lock_mode
+from rota.store.database import Database, Row
+from rota.store.decoding import RecordDecoder, decode_demand, parse_lock_mode
+from rota.store.edge import EdgeRecords
+from rota.store.lock import LockRecords
+from rota.store.pause import PauseRecords
+from rota.store.reservation import ReservationRecords
 from rota.store.timestamp import from_micros, optional_from_micros
 
 MAX_LANES = 32
 """Default number of lanes in a snapshot."""
 MAX_LANE_HEADS = 64
 """Default maximum of ready jobs of a lane in a snapshot. The plan reports if it needs more."""
-
-
-@lru_cache(maxsize=4096)
-def decode_demand(text: str | None) -> PoolDemand | None:
-    """Return the demand, or None if it is unreadable."""
-    try:
-        return None if text is None else msgspec.json.decode(text, type=dict[str, int])
-    except msgspec.DecodeError:
-        return None
 
 
 class UnreadableJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +53,35 @@ class PoolUsage(msgspec.Struct, frozen=True, kw_only=True):
     has_waiting_reservations: bool
 
 
-class SnapshotRecords(ArtifactRecords):
+class QueuedJobRank(msgspec.Struct, frozen=True, kw_only=True):
+    """Job with its rank in the queue."""
+
+    rank: Rank
+    status: Status
+    chain: JobId
+
+    @property
+    def job(self) -> JobId:
+        return self.rank.job
+
+
+class QueueRecords:
+    def __init__(
+        self,
+        database: Database,
+        artifacts: ArtifactRecords,
+        edges: EdgeRecords,
+        locks: LockRecords,
+        pauses: PauseRecords,
+        reservations: ReservationRecords,
+    ) -> None:
+        self._db = database
+        self._artifacts = artifacts
+        self._edges = edges
+        self._locks = locks
+        self._pauses = pauses
+        self._reservations = reservations
+
     def dirty_jobs(self, limit: int) -> tuple[list[Candidate], list[UnreadableJob]]:
         """Return the dirty jobs in queue order, and separately those whose record is unreadable."""
         return self._candidates(self._db.rows("dirty_jobs", limit=limit))
@@ -68,10 +92,10 @@ class SnapshotRecords(ArtifactRecords):
 
     def _candidates(self, rows: Sequence[Row]) -> tuple[list[Candidate], list[UnreadableJob]]:
         ids = [row[3] for row in rows]
-        edges = self._blocking_edges([row[3] for row in rows if row[11] > 0])
+        edges = self._edges.blocking([row[3] for row in rows if row[11] > 0])
         locks: dict[int, list[Lock]] = {}
         chains = [row[12] for row in rows if row[15]]
-        needs, pins = (self.needs_of(chains), self.pins_of(chains)) if chains else ({}, {})
+        needs, pins = (self._artifacts.needs_of(chains), self._artifacts.pins_of(chains)) if chains else ({}, {})
         contending: set[int] = set()
         for job, key, mode, state in self._db.rows("locks_of", ids=ids) if ids else ():
             locks.setdefault(job, []).append(Lock(key=key, mode=parse_lock_mode(mode)))
@@ -97,64 +121,6 @@ class SnapshotRecords(ArtifactRecords):
             candidates.append(candidate)
         return candidates, unreadable
 
-    def _blocking_edges(self, jobs: Sequence[int]) -> Mapping[int, tuple[UnmetEdge, ...]]:
-        if not jobs:
-            return {}
-        edges: dict[int, tuple[UnmetEdge, ...]] = {}
-        for job, predecessor, chain, policy, state, last, status in self._db.rows("blocking_edges", ids=list(jobs)):
-            decoder = RecordDecoder()
-            edge = Edge(predecessor=JobId(predecessor), chain=JobId(chain), policy=decoder.dependency_policy(policy))
-            parsed = None if status is None else parse_status(status)
-            if parsed is Status.UNREADABLE:
-                decoder.errors.append(f"unknown status {status!r}")
-            edges[job] = (
-                *edges.get(job, ()),
-                UnmetEdge(
-                    edge=edge,
-                    last_job=None if last is None else JobId(last),
-                    status=parsed,
-                    is_skipped_by_group=state == EdgeState.UNMEETABLE,
-                    error=decoder.error,
-                ),
-            )
-        return edges
-
-    def fronts(self, keys: Iterable[str]) -> dict[str, LockFront]:
-        """Return the front of the queue of each key and how the key is held. This takes three index probes a key,
-        however long its queue is."""
-        fronts = {}
-        for key in set(keys):
-            held = self._db.rows("front_held", key=key)[0][0]
-            first = self._db.rows("front_first", key=key)
-            exclusive = self._db.rows("front_first_exclusive", key=key)
-            fronts[key] = LockFront(
-                held=None if held is None else parse_lock_mode(held),
-                first=Rank(*first[0]) if first else None,
-                first_exclusive=Rank(*exclusive[0]) if exclusive else None,
-            )
-        return fronts
-
-    def fronts_of(self, jobs: Sequence[JobId]) -> dict[str, LockFront]:
-        """Return the lock fronts of all keys of these jobs, in one statement. This is faster than `fronts` for many
-        jobs."""
-        return {
-            key: LockFront(
-                held=None if held is None else parse_lock_mode(held),
-                first=Rank(*ranks[:4]) if ranks[3] is not None else None,
-                first_exclusive=Rank(*ranks[4:]) if ranks[7] is not None else None,
-            )
-            for key, held, *ranks in self._db.rows("fronts_of", ids=list(jobs))
-        }
-
-    def pauses(self, *, holds: Holds) -> PauseState:
-        scopes, states = dict(holds.clearing), {}
-        for scope, by, at, state, probe in self._db.rows("pauses"):
-            if state is None:
-                scopes[scope] = Pause(actor=by, at=from_micros(at))
-            else:
-                states[scope] = breaker_state(state, at, probe)
-        return PauseState(scopes, BreakerStates(states), holds.hold_text)
-
     def pool_usage(self) -> tuple[dict[str, int], frozenset[int]]:
         """Return the capacity that running jobs and reservations use in each pool, and the numbers of their workers."""
         usage = self._read_pool_usage()
@@ -173,26 +139,6 @@ class SnapshotRecords(ArtifactRecords):
                 used[name] = used.get(name, 0) + weight
         return PoolUsage(used=used, workers=frozenset(workers), has_waiting_reservations=has_waiting_reservations)
 
-    def waiting_reservations(self) -> list[ReservationCandidate]:
-        """Return the waiting reservations in order of arrival."""
-        rows = self._db.rows("waiting_reservations")
-        locks: dict[int, list[Lock]] = {}
-        contending = set()
-        for owner, key, mode, state in self._db.rows("locks_of", ids=[-row[0] for row in rows]) if rows else ():
-            locks.setdefault(-owner, []).append(Lock(key=key, mode=parse_lock_mode(mode)))
-            if state == "contending":
-                contending.add(-owner)
-        return [
-            ReservationCandidate(
-                id=ReservationId(reservation),
-                demand=decode_demand(demand) or {GLOBAL: 1},
-                scopes=scopes_of(decode_demand(demand) or {}, type_, flow, target),
-                locks=tuple(locks.get(reservation, ())),
-                is_contending=reservation in contending or reservation not in locks,
-            )
-            for reservation, demand, type_, flow, target in rows
-        ]
-
     def snapshot(
         self,
         limits: PoolSizes,
@@ -206,8 +152,8 @@ class SnapshotRecords(ArtifactRecords):
         """Return a snapshot for planning. `has_dirty` may be false if the caller knows that no job is dirty; the
         snapshot then has no horizon."""
         usage = self._read_pool_usage()
-        used, reservations = usage.used, self.waiting_reservations() if usage.has_waiting_reservations else ()
-        pauses = self.pauses(holds=holds)
+        used, reservations = usage.used, self._reservations.waiting() if usage.has_waiting_reservations else ()
+        pauses = self._pauses.state(holds=holds)
         is_full = pauses.is_paused_globally or _is_full(limits, used, GLOBAL)
         horizon = self._db.rows("first_dirty") if has_dirty else ()
         rows = self._db.rows("lanes", limit=1 if is_full else max_lanes + 1)
@@ -216,7 +162,7 @@ class SnapshotRecords(ArtifactRecords):
             reservations=tuple(_with_client_state(reservations, holds.absent_clients))
             if holds.absent_clients
             else tuple(reservations),
-            lock_fronts=self.fronts(lock.key for reservation in reservations for lock in reservation.locks)
+            lock_fronts=self._locks.fronts(lock.key for reservation in reservations for lock in reservation.locks)
             if reservations
             else {},
             pool_usage=used,
@@ -253,6 +199,54 @@ class SnapshotRecords(ArtifactRecords):
                     needs_facts=bool(needs_facts),
                 )
 
+    def next_due(self) -> datetime | None:
+        """Return the time at which the next delayed job becomes due."""
+        due = self._db.rows("next_due")
+        return from_micros(due[0][0]) if due else None
+
+    def ranks(self, jobs: Sequence[JobId]) -> dict[JobId, QueuedJobRank]:
+        """Return the jobs that exist, by id."""
+        return {
+            JobId(row[3]): QueuedJobRank(rank=Rank(*row[:4]), status=parse_status(row[4]), chain=JobId(row[5]))
+            for row in self._db.rows("queued_ranks", ids=list(jobs))
+        }
+
+    def next_waiting(self, rank: Rank, *, except_job: JobId, offset: int = 0) -> Rank | None:
+        """Return the rank of the next waiting job of the same priority after `rank`, skipping `except_job`, which is
+        about to move."""
+        rows = self._db.rows("next_waiting", except_job=except_job, offset=offset, **rank._asdict())
+        return Rank(*rows[0]) if rows else None
+
+    def previous_waiting(self, rank: Rank, *, except_job: JobId) -> Rank | None:
+        rows = self._db.rows("previous_waiting", except_job=except_job, **rank._asdict())
+        return Rank(*rows[0]) if rows else None
+
+    def place_of(self, rank: Rank) -> int:
+        """Return the 1-based place of a rank among the waiting jobs of its priority."""
+        return int(self._db.rows("count_before", **rank._asdict())[0][0]) + 1
+
+    def waiting_ranks(self, after: Rank, limit: int) -> list[Rank]:
+        """Return the ranks of the waiting jobs after `after`, in queue order."""
+        return [Rank(*row) for row in self._db.rows("waiting_ranks", limit=limit, **after._asdict())]
+
+    def depth(self) -> QueueDepth:
+        """Count the ready jobs, from the lanes."""
+        total, by_flow = 0, dict[str, int]()
+        for flow, ready in self._db.rows("flow_depths"):
+            total += ready
+            if flow:
+                by_flow[flow] = by_flow.get(flow, 0) + ready
+        return QueueDepth(total=total, by_flow=dict(sorted(by_flow.items())))
+
+    def next_to_start(self) -> JobId | None:
+        """Return the waiting job that is closest to its start.
+
+        This is the first job that no dependency, delay or lock blocks, else the job whose delay ends first, else the
+        first job of the queue.
+        """
+        rows = self._db.rows("first_queued") or self._db.rows("first_due") or self._db.rows("first_waiting")
+        return JobId(rows[0][0]) if rows else None
+
 
 def _with_client_state(
     candidates: Iterable[ReservationCandidate], absent_clients: frozenset[ReservationId]
@@ -261,12 +255,6 @@ def _with_client_state(
     return (
         msgspec.structs.replace(candidate, is_client_absent=candidate.id in absent_clients) for candidate in candidates
     )
-
-
-def breaker_state(state: str, until: int, probe: int | None) -> OpenState | HalfOpenState | ProbingState:
-    if state == "open":
-        return OpenState(from_micros(until))
-    return HALF_OPEN if probe is None else ProbingState(JobId(probe))
 
 
 def _candidate_from_row(

@@ -14,7 +14,8 @@ from rota.errors import NotFound
 from rota.ids import DeliveryId, GroupId, JobId, RunId, WebhookId, format_delivery_id, format_webhook_id
 from rota.store.database import Database, Row
 from rota.store.decoding import RecordDecoder
-from rota.store.event import EventWriter
+from rota.store.event import Events
+from rota.store.id_allocation import Ids
 from rota.store.timestamp import (
     delay_to_micros,
     duration_to_micros,
@@ -28,7 +29,6 @@ SECRET_KEY = "webhook_secret"  # noqa: S105 - a key, not a secret
 """Key in `meta` of the secret that signs the messages to the URLs of jobs."""
 CAUSE = "webhook"
 NO_LIMIT = 2**62
-
 _encode = msgspec.json.encode
 
 
@@ -47,23 +47,24 @@ class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WebhookRecords:
-    _db: Database
+    def __init__(self, database: Database) -> None:
+        self._db = database
 
-    def webhooks(self, *, after: int = 0, limit: int = NO_LIMIT) -> list[Webhook]:
+    def list_all(self, *, after: int = 0, limit: int = NO_LIMIT) -> list[Webhook]:
         """Return the endpoints after `after`, by id."""
         return [_webhook_from_row(row) for row in self._db.rows("webhooks", after=after, limit=limit)]
 
-    def webhook(self, webhook: WebhookId) -> Webhook | None:
-        return next((endpoint for endpoint in self.webhooks() if endpoint.id == webhook), None)
+    def find(self, webhook: WebhookId) -> Webhook | None:
+        return next((endpoint for endpoint in self.list_all() if endpoint.id == webhook), None)
 
-    def no_such_webhook(self, webhook: WebhookId) -> NotFound:
+    def not_found(self, webhook: WebhookId) -> NotFound:
         return NotFound(f"no such webhook: {format_webhook_id(webhook)}; `rota webhook list` lists all webhooks")
 
-    def has_webhook_urls(self) -> bool:
+    def has_job_urls(self) -> bool:
         """Return whether any job has a webhook URL."""
         return bool(self._db.rows("find_job_webhook"))
 
-    def job_webhooks(self, jobs: Sequence[JobId]) -> dict[JobId, JobWebhook]:
+    def of_jobs(self, jobs: Sequence[JobId]) -> dict[JobId, JobWebhook]:
         """Return the webhooks of the jobs that have one."""
         rows = self._db.rows("job_webhooks", ids=list(jobs)) if jobs else []
         return {JobId(job): hook for job, text in rows if (hook := _decode_job_webhook(text)) is not None}
@@ -89,10 +90,10 @@ class WebhookRecords:
         ((count,),) = self._db.rows("count_pending", receiver=receiver)
         return int(count)
 
-    def delivery(self, delivery: DeliveryId) -> Delivery | None:
+    def find_delivery(self, delivery: DeliveryId) -> Delivery | None:
         return next(map(_delivery_from_row, self._db.rows("deliveries", ids=[delivery])), None)
 
-    def deliveries(
+    def list_deliveries(
         self, *, job: JobId | None, webhook: WebhookId | None, state: DeliveryState | None, before_id: int, limit: int
     ) -> list[Delivery]:
         """Return the deliveries that match, newest first."""
@@ -107,7 +108,7 @@ class WebhookRecords:
             return [*map(_delivery_from_row, self._db.rows("deliveries_of_webhook", webhook=webhook, **values))]
         return [*map(_delivery_from_row, self._db.rows("latest_deliveries", **values))]
 
-    def no_such_delivery(self, delivery: DeliveryId) -> NotFound:
+    def delivery_not_found(self, delivery: DeliveryId) -> NotFound:
         return NotFound(
             f"no such delivery: {format_delivery_id(delivery)}; `rota webhook deliveries` lists all deliveries"
         )
@@ -135,34 +136,37 @@ class WebhookRecords:
         return [DeliveryId(row[0]) for row in self._db.rows("stale_deliveries", until=to_micros(until))]
 
 
-class WebhookWriter(EventWriter, WebhookRecords):
-    def add_webhook(
-        self, url: str, events: Sequence[str], secret: str, *, now: datetime, actor: str | None
-    ) -> WebhookId:
-        webhook = WebhookId(self.allocate_ids("webhook", 1))
+class Webhooks(WebhookRecords):
+    def __init__(self, database: Database, ids: Ids, events: Events) -> None:
+        super().__init__(database)
+        self._ids = ids
+        self._events = events
+
+    def add(self, url: str, events: Sequence[str], secret: str, *, now: datetime, actor: str | None) -> WebhookId:
+        webhook = WebhookId(self._ids.allocate("webhook", 1))
         self._db.run(
             "add_webhook", id=webhook, url=url, events=_encode(events).decode(), secret=secret, now=to_micros(now)
         )
-        self._emit_webhook_event("created", webhook, now, actor=actor, data={"events": list(events)})
+        self._emit("created", webhook, now, actor=actor, data={"events": list(events)})
         return webhook
 
-    def enable_webhook(self, webhook: WebhookId, *, now: datetime, actor: str | None) -> None:
+    def enable(self, webhook: WebhookId, *, now: datetime, actor: str | None) -> None:
         self._db.run("enable_webhook", id=webhook)
-        self._emit_webhook_event("enabled", webhook, now, actor=actor)
+        self._emit("enabled", webhook, now, actor=actor)
 
-    def disable_webhook(self, webhook: WebhookId, reason: str, *, now: datetime, actor: str | None) -> None:
+    def disable(self, webhook: WebhookId, reason: str, *, now: datetime, actor: str | None) -> None:
         """Disable an endpoint. Its pending deliveries fail with this reason."""
         if self._db.run("disable_webhook", id=webhook, now=to_micros(now), reason=reason):
             failed = self._abandon_deliveries(webhook, reason, now)
-            self._emit_webhook_event("disabled", webhook, now, actor=actor, data={"reason": reason, "failed": failed})
+            self._emit("disabled", webhook, now, actor=actor, data={"reason": reason, "failed": failed})
 
-    def remove_webhook(self, webhook: WebhookId, *, now: datetime, actor: str | None) -> None:
+    def remove(self, webhook: WebhookId, *, now: datetime, actor: str | None) -> None:
         failed = self._abandon_deliveries(webhook, "the endpoint was removed", now)
         self._db.run("remove_webhook", id=webhook)
-        self.retire_ids("webhook", webhook)
-        self._emit_webhook_event("removed", webhook, now, actor=actor, data={"failed": failed})
+        self._ids.retire("webhook", webhook)
+        self._emit("removed", webhook, now, actor=actor, data={"failed": failed})
 
-    def rotate_webhook(
+    def rotate(
         self, webhook: WebhookId, secret: str, until: datetime | None, *, now: datetime, actor: str | None
     ) -> None:
         """Set a new secret. The old one signs as well until `until`."""
@@ -173,9 +177,9 @@ class WebhookWriter(EventWriter, WebhookRecords):
             until=optional_to_micros(until),
             duration=delay_to_micros(until, now),
         )
-        self._emit_webhook_event("rotated", webhook, now, actor=actor)
+        self._emit("rotated", webhook, now, actor=actor)
 
-    def hold_webhook(self, webhook: WebhookId, failures: int, until: datetime | None, *, now: datetime) -> None:
+    def hold(self, webhook: WebhookId, failures: int, until: datetime | None, *, now: datetime) -> None:
         self._db.run(
             "hold_webhook",
             id=webhook,
@@ -184,12 +188,12 @@ class WebhookWriter(EventWriter, WebhookRecords):
             duration=delay_to_micros(until, now),
         )
 
-    def emit_hold_event(self, webhook: WebhookId, kind: str, now: datetime, until: datetime | None) -> None:
+    def emit_hold(self, webhook: WebhookId, kind: str, now: datetime, until: datetime | None) -> None:
         """Emit `webhook.held` or `webhook.released`."""
-        self._emit_webhook_event(kind, webhook, now, data={} if until is None else {"until": until})
+        self._emit(kind, webhook, now, data={} if until is None else {"until": until})
 
     def add_deliveries(self, messages: Sequence[OutgoingMessage], now: datetime) -> None:
-        first, at = self.allocate_ids("delivery", len(messages)), to_micros(now)
+        first, at = self._ids.allocate("delivery", len(messages)), to_micros(now)
         rows = [{**msgspec.structs.asdict(message), "id": first + n, "now": at} for n, message in enumerate(messages)]
         self._db.run_many("add_delivery", rows)
 
@@ -210,7 +214,7 @@ class WebhookWriter(EventWriter, WebhookRecords):
         self._db.run("end_delivery", id=delivery.id, state=state.value, reason=reason, now=to_micros(now))
         if state is DeliveryState.FAILED:
             data = {"delivery": format_delivery_id(delivery.id), "type": delivery.kind, "reason": reason}
-            self._emit_webhook_event("delivery_failed", delivery.webhook, now, data=data)
+            self._emit("delivery_failed", delivery.webhook, now, data=data)
 
     def reschedule_delivery(
         self, delivery: DeliveryId, next_at: datetime, reason: str | None, *, now: datetime
@@ -222,7 +226,7 @@ class WebhookWriter(EventWriter, WebhookRecords):
         """Send an ended delivery again. Return false if it is still pending."""
         if not self._db.run("resend_delivery", id=delivery, now=to_micros(now)):
             return False
-        self._emit_webhook_event("redelivered", None, now, actor=actor, data={"delivery": format_delivery_id(delivery)})
+        self._emit("redelivered", None, now, actor=actor, data={"delivery": format_delivery_id(delivery)})
         return True
 
     def remove_deliveries(self, ids: Sequence[DeliveryId]) -> int:
@@ -231,7 +235,7 @@ class WebhookWriter(EventWriter, WebhookRecords):
         if not ended:
             return 0
         self._db.run("remove_attempts", ids=ended)
-        self.retire_ids("delivery", max(ended))
+        self._ids.retire("delivery", max(ended))
         return self._db.run("remove_deliveries", ids=ended)
 
     def abandon_stale_deliveries(self, ids: Sequence[DeliveryId], until: datetime, reason: str, now: datetime) -> int:
@@ -239,7 +243,7 @@ class WebhookWriter(EventWriter, WebhookRecords):
         values = {"until": to_micros(until), "reason": reason, "now": to_micros(now)}
         failed = self._db.run("abandon_stale_deliveries", ids=list(ids), **values)
         if failed:
-            self._emit_webhook_event("abandoned", None, now, data={"reason": reason, "failed": failed})
+            self._emit("abandoned", None, now, data={"reason": reason, "failed": failed})
         return failed
 
     def _abandon_deliveries(self, webhook: WebhookId, reason: str, now: datetime) -> int:
@@ -247,7 +251,7 @@ class WebhookWriter(EventWriter, WebhookRecords):
             "abandon_deliveries", receiver=format_webhook_id(webhook), reason=reason, now=to_micros(now)
         )
 
-    def _emit_webhook_event(
+    def _emit(
         self,
         kind: str,
         webhook: WebhookId | None,
@@ -261,7 +265,7 @@ class WebhookWriter(EventWriter, WebhookRecords):
         event = Event(
             kind=f"webhook.{kind}", at=to_micros(now), cause=CAUSE, actor=actor, data={**subject, **(data or {})}
         )
-        self.emit(event)
+        self._events.emit(event)
 
 
 def _webhook_from_row(row: Row) -> Webhook:

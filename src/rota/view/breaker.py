@@ -13,8 +13,8 @@ from rota.wire.breaker import BreakerView
 
 def read_breakers(reader: Reader, context: ViewContext) -> list[BreakerView]:
     """Return the breakers that are not closed, and closed breakers with recent failures."""
-    failures = reader.recent_failures(context.now - context.breaker_policy.window)
-    records = {record.key: record for record in reader.breakers()}
+    failures = reader.breakers.recent_failures(context.now - context.breaker_policy.window)
+    records = {record.key: record for record in reader.breakers.list_all()}
     return [
         _render_breaker(
             key,

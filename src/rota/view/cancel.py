@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rota.core.edges import DependencyPolicy, Edge, EdgeState, edge_state
 from rota.core.job import Job
+from rota.core.queue import FIRST_RANK
 from rota.core.status import TERMINAL, WAITING, Status
 from rota.ids import JobId, LaneId, format_job_id
 from rota.naming import GLOBAL
-from rota.store.job_record import FIRST_RANK
 from rota.store.session import AnyReader
 from rota.wire.cancel import CancelledDependent, CancelPlan, CancelTarget, ClearPlan
 
@@ -28,8 +28,8 @@ def plan_cancel(reader: AnyReader, jobs: Sequence[JobId]) -> CancelPlan:
 
 def plan_clear(reader: AnyReader, scope: str, limit: int | None = None) -> ClearPlan:
     """Return the plan to clear this scope, with its jobs in queue order. `limit` limits the listed jobs."""
-    lanes = reader.lanes_under(scope)
-    total, last = reader.count_clearable(lanes)
+    lanes = reader.lanes.under(scope)
+    total, last = reader.lanes.count_clearable(lanes)
     listed = total if limit is None else limit
     has_dependents = scope != GLOBAL and total <= _MAX_JOBS_WITH_DEPENDENTS
     active = _active_jobs(reader, _list_clearable(reader, lanes, total if has_dependents else listed))
@@ -46,7 +46,7 @@ def _list_clearable(reader: AnyReader, lanes: Sequence[LaneId], limit: int) -> l
     after: Sequence[int] = FIRST_RANK
     while len(jobs) < limit:
         size = min(limit - len(jobs), _PAGE_SIZE)
-        page = reader.clearable(lanes, max_id=_MAX_JOB_ID, after=after, limit=size)
+        page = reader.lanes.clearable_jobs(lanes, max_id=_MAX_JOB_ID, after=after, limit=size)
         jobs += [queued.rank.job for queued in page]
         if len(page) < size:
             break
@@ -58,7 +58,7 @@ def _active_jobs(reader: AnyReader, jobs: Sequence[JobId]) -> list[Job]:
     return [
         job
         for start in range(0, len(jobs), _PAGE_SIZE)
-        for job in reader.jobs(jobs[start : start + _PAGE_SIZE])
+        for job in reader.jobs.find_all(jobs[start : start + _PAGE_SIZE])
         if job.status not in TERMINAL
     ]
 
@@ -77,11 +77,11 @@ def _find_dependents(reader: AnyReader, cancelled: Sequence[Job]) -> list[Cancel
     dependents: list[CancelledDependent] = []
     wave = list(outcomes)
     while wave:
-        downstream = [chain for chain in reader.downstream_chains(wave) if chain not in outcomes]
+        downstream = [chain for chain in reader.chains.downstream(wave) if chain not in outcomes]
         producers = _producers_by_consumer(reader, downstream)
         wave = []
-        waiting = [tail.job for tail in reader.chain_tails(downstream) if tail.status in WAITING]
-        for job in reader.jobs(waiting):
+        waiting = [tail.job for tail in reader.chains.tails(downstream) if tail.status in WAITING]
+        for job in reader.jobs.find_all(waiting):
             outcome = _outcome(job.after, producers.get(job.chain, ()), outcomes)
             if outcome is not None:
                 outcomes[job.chain] = outcome
@@ -97,8 +97,8 @@ def _make_dependent(job: Job, outcome: Status) -> CancelledDependent:
 
 def _producers_by_consumer(reader: AnyReader, chains: Sequence[JobId]) -> Mapping[JobId, list[Sequence[JobId]]]:
     """Return the producers of each artifact that a chain needs, without the chain itself."""
-    needs = [use for use in reader.artifact_uses(chains) if not use.is_produced] if chains else []
-    by_name = reader.producers_by_name(sorted({str(use.artifact) for use in needs}))
+    needs = [use for use in reader.chains.artifact_uses(chains) if not use.is_produced] if chains else []
+    by_name = reader.artifacts.producers_by_name(sorted({str(use.artifact) for use in needs}))
     producers: dict[JobId, list[Sequence[JobId]]] = {}
     for use in needs:
         others = [chain for chain in by_name.get(str(use.artifact), ()) if chain != use.chain]

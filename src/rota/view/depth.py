@@ -20,12 +20,12 @@ _WAIT_TEXTS = {
 
 def depth_line(reader: Reader, context: ViewContext) -> str | None:
     """Return the line, or `None` if no jobs are waiting."""
-    pauses = reader.pauses(holds=context.holds)
+    pauses = reader.pauses.state(holds=context.holds)
     ready: Counter[str] = Counter()
-    paused: Counter[str] = Counter({"": reader.count_paused(pauses)[1]})
-    for lane in reader.lane_scopes():
+    paused: Counter[str] = Counter({"": reader.lanes.count_paused(pauses)[1]})
+    for lane in reader.lanes.scopes():
         (paused if pauses.is_paused(lane.scopes, lane.breaker_keys) else ready)[lane.flow] += lane.ready_count
-    counts, waiting = reader.active_counts()
+    counts, waiting = reader.jobs.count_active()
     if not ready.total() and not paused.total() and not waiting:
         return None
     parts = [f"{ready.total()} ready{_format_flows(ready)}"]

@@ -43,7 +43,7 @@ def make_event_filter(
         with error_path(f".job[{n}]"):
             chains.add(find_job(reader, job).chain)
     with error_path(".group"):
-        group_id = None if group is None else reader.find_group(group).id
+        group_id = None if group is None else reader.groups.find(group).id
     return EventFilter(kinds=expanded_kinds, chains=frozenset(chains), group=group_id, type=job_type, flow=flow)
 
 
@@ -52,10 +52,10 @@ def read_events(
 ) -> EventSlice:
     """Return the events after the number `since`. `complete_from` is the number that the client knows to be complete:
     an earlier gap is not reported again."""
-    head = reader.head_seq()
+    head = reader.events.head_seq()
     if since > head:  # from another store or a restored one: the events in between are unknown
         return EventSlice(entries=[], position=head, is_end=True, complete_from=head + 1)
-    entries, position = reader.entries(event_filter, since=since, limit=limit)
+    entries, position = reader.events.entries(event_filter, since=since, limit=limit)
     return EventSlice(
         entries=entries,
         position=position,
@@ -67,9 +67,9 @@ def read_events(
 def _first_complete_event(reader: Reader, event_filter: EventFilter, complete_from: int) -> int | None:
     """Return the number from which the events are complete, or `None` if there is no gap. The events of a job are
     removed together with the job, so the events of existing jobs are complete."""
-    first = reader.first_event_seq()
+    first = reader.events.first_seq()
     if first <= complete_from or (
-        event_filter.chains and reader.existing_jobs(event_filter.chains) == event_filter.chains
+        event_filter.chains and reader.jobs.existing(event_filter.chains) == event_filter.chains
     ):
         return None
     return first

@@ -35,7 +35,7 @@ def render_progress(result: RetentionResult | None) -> RetentionProgress | None:
 
 def last_retention(reader: Reader) -> LastRetention | None:
     """Return the last collection, or `None` before the first. Counts that an older version did not store are zero."""
-    stored = reader.meta(LAST_RUN_KEY)
+    stored = reader.meta.get(LAST_RUN_KEY)
     if stored is None:
         return None
     record = msgspec.json.decode(stored, type=dict[str, int])

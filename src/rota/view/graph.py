@@ -117,9 +117,9 @@ def draft_drawing_of(
     """Make the draft of a graph. `display_names` has names for jobs that have no permanent id."""
     drawing = draw(graph, max_depth=max_depth, max_lines=MAX_LINES)
     drawn = [line.vertex for line in drawing.lines if line.vertex is not None and line.mark is not LineMark.REPEATED]
-    details = reader.vertex_details(drawn)
+    details = reader.graph.details(drawn)
     waits = _wait_texts(reader, drawn, details, context)
-    errors = reader.record_errors([vertex.job for vertex in drawn])
+    errors = reader.jobs.record_errors([vertex.job for vertex in drawn])
     captions = {
         job: msgspec.structs.replace(
             vertex.caption,
@@ -142,9 +142,9 @@ def _caption_plan(plan: str | None, name: str | None) -> str | None:
 
 def draft_graph_of(reader: AnyReader, graph: Graph, context: ViewContext) -> GraphDraft:
     vertices = graph.nodes.values()
-    details = reader.vertex_details(vertices)
+    details = reader.graph.details(vertices)
     waits = _wait_texts(reader, vertices, details, context)
-    errors = reader.record_errors([vertex.job for vertex in vertices])
+    errors = reader.jobs.record_errors([vertex.job for vertex in vertices])
     return GraphDraft(
         graph=graph, details=details, waits=waits, errors=errors, unproduced=_find_unproduced(graph, vertices)
     )
@@ -190,12 +190,12 @@ def _find_unproduced(graph: Graph, vertices: Iterable[Vertex]) -> UnproducedArti
 def _read_graph(reader: Reader, options: GraphOptions, limit: int) -> Graph:
     if options.focus is not None:
         return _read_neighborhood(reader, options.focus, options, limit)
-    vertices = reader.vertices(with_ended=options.with_ended, limit=limit)
-    counts = reader.status_counts() if len(vertices) == limit else {}
+    vertices = reader.graph.vertices(with_ended=options.with_ended, limit=limit)
+    counts = reader.jobs.count_by_status() if len(vertices) == limit else {}
     statuses = Status if options.with_ended else DEFAULT_STATUSES
     skipped = max(0, sum(counts.get(status, 0) for status in statuses) - limit)
     nodes = _sort_by_job(vertices)
-    return Graph(nodes=nodes, links=reader.links_of(nodes.values()), skipped=skipped)
+    return Graph(nodes=nodes, links=reader.graph.links_of(nodes.values()), skipped=skipped)
 
 
 def _sort_by_job(vertices: Iterable[Vertex]) -> dict[JobId, Vertex]:
@@ -204,14 +204,14 @@ def _sort_by_job(vertices: Iterable[Vertex]) -> dict[JobId, Vertex]:
 
 def _read_neighborhood(reader: Reader, job: JobId, options: GraphOptions, limit: int) -> Graph:
     """Read the last job of the chain with its upstream and downstream jobs, up to the requested depth."""
-    focus = reader.last_vertex(job)
+    focus = reader.graph.last_vertex(job)
     if focus is None:
-        raise reader.no_such_job(job)
+        raise reader.jobs.not_found(job)
     neighborhood = _Neighborhood(focus, limit)
     links: dict[JobId, Sequence[Link]] = {}
     frontier = [focus]
     for _ in range(options.max_depth):
-        frontier_links = reader.links_of(frontier)
+        frontier_links = reader.graph.links_of(frontier)
         links.update(frontier_links)
         targets = {
             link.target for job_links in frontier_links.values() for link in job_links if link.target is not None
@@ -219,10 +219,10 @@ def _read_neighborhood(reader: Reader, job: JobId, options: GraphOptions, limit:
         frontier = neighborhood.add(to for to in targets if options.with_ended or to.status in DEFAULT_STATUSES)
     outer, frontier = frontier, [focus]
     for _ in range(options.max_depth):
-        frontier = neighborhood.add(reader.consumers_of(frontier, with_ended=options.with_ended, limit=limit + 1))
+        frontier = neighborhood.add(reader.graph.consumers_of(frontier, with_ended=options.with_ended, limit=limit + 1))
         outer += frontier
     truncated = set()
-    for outer_job, all_links in reader.links_of(outer).items():
+    for outer_job, all_links in reader.graph.links_of(outer).items():
         links[outer_job] = [
             link for link in all_links if link.target is not None and link.target.job in neighborhood.nodes
         ]

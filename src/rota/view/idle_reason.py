@@ -20,7 +20,7 @@ def idle_reason(reader: Reader, context: ViewContext) -> str | None:
     """
     if context.hold_reason is not None:
         return context.hold_reason
-    nearest = reader.next_to_start()
+    nearest = reader.queue.next_to_start()
     if nearest is None:
         return None
     job = find_job(reader, nearest)

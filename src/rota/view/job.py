@@ -25,8 +25,8 @@ from rota.core.wait import WaitKind
 from rota.engine.dispatch import plan_starts, plan_tick
 from rota.engine.transaction import Transaction
 from rota.ids import JobId, LaneId
+from rota.store.job import NewJob
 from rota.store.session import AnyReader
-from rota.store.submit import NewJob
 from rota.view.policies import effective_policies
 from rota.wire.job import JobView, render_job
 
@@ -71,7 +71,7 @@ def explain_waits_of_ids(reader: AnyReader, job_ids: Sequence[JobId], context: V
     """Return the waits of jobs that are known to wait."""
     if not job_ids:
         return {}
-    candidates = reader.candidates(job_ids)
+    candidates = reader.queue.candidates(job_ids)
     contending = [candidate.rank.job for candidate in candidates if candidate.locks]
     # If starts are delayed, no job takes capacity ahead of the others.
     is_delayed = context.start_outlook.is_delayed(context.now)
@@ -80,7 +80,7 @@ def explain_waits_of_ids(reader: AnyReader, job_ids: Sequence[JobId], context: V
     gate_context = GateContext(
         now=context.now,
         pauses=plan.pauses,
-        locks=LockBoard(reader.fronts_of(contending) if contending else {}),
+        locks=LockBoard(reader.locks.fronts_of(contending) if contending else {}),
         pools=plan.pools,
         observations=context.observations,
     )
@@ -105,7 +105,7 @@ def _ignore_planned_capacity(
     verdicts: dict[JobId, Verdict],
 ) -> None:
     """Judge jobs that wait for a pool by what runs now: while everything is held, no planned job takes capacity."""
-    pools = PoolBoard(context.limits, reader.pool_usage()[0])
+    pools = PoolBoard(context.limits, reader.queue.pool_usage()[0])
     present = msgspec.structs.replace(gate_context, pools=pools)
     for candidate in candidates:
         verdict = verdicts[candidate.rank.job]
@@ -146,9 +146,9 @@ def hold_wait(context: ViewContext) -> Wait | None:
 
 
 def find_job(reader: AnyReader, job: JobId) -> Job:
-    record = reader.job(job)
+    record = reader.jobs.find(job)
     if record is None:
-        raise reader.no_such_job(job)
+        raise reader.jobs.not_found(job)
     return record
 
 
@@ -181,8 +181,8 @@ def render_stored_jobs(
             for job in jobs
             if job in new and new[job].is_ready and job not in starting
         }
-    rest = tx.session.jobs([job for job in jobs if job not in views])
-    return views | dict(zip((job.id for job in rest), render_jobs(tx.session, rest, context), strict=True))
+    rest = tx.jobs.find_all([job for job in jobs if job not in views])
+    return views | dict(zip((job.id for job in rest), render_jobs(tx, rest, context), strict=True))
 
 
 def _render_new_job(new: NewJob, now: datetime, gate_context: GateContext, context: ViewContext) -> JobView:
@@ -222,6 +222,6 @@ def show_with_policies(reader: AnyReader, job: JobId, context: ViewContext) -> J
 
 def add_policies(reader: AnyReader, job_view: JobView, job: Job, context: ViewContext) -> JobView:
     """Return the rendered job with its policies."""
-    needs = reader.needs_of([job.chain]).get(job.chain, ()) if job.spec.needs else ()
+    needs = reader.artifacts.needs_of([job.chain]).get(job.chain, ()) if job.spec.needs else ()
     policies = effective_policies(job, needs, limits=context.limits, breaker=context.breaker_policy)
     return msgspec.structs.replace(job_view, policies=policies)

@@ -15,7 +15,7 @@ _MAX_WAITERS = 20
 
 def list_locks(reader: Reader, *, after: str, limit: int) -> tuple[list[LockStatus], str | None]:
     """Return the locks that are held or requested, sorted by key, and the last key if there are more."""
-    keys = reader.lock_keys(after=after, limit=limit + 1)
+    keys = reader.locks.keys(after=after, limit=limit + 1)
     return _render_locks(reader, keys[:limit]), keys[limit - 1] if len(keys) > limit else None
 
 
@@ -25,11 +25,11 @@ def show_lock(reader: Reader, key: str) -> LockStatus:
 
 
 def _render_locks(reader: Reader, keys: Sequence[str]) -> list[LockStatus]:
-    owners = reader.lock_owners(keys)
+    owners = reader.locks.owners(keys)
     locks = []
     for key in keys:
         holders = owners.get(key, [])
-        waiters, waiting = reader.lock_queue(key, _MAX_WAITERS)
+        waiters, waiting = reader.locks.queue(key, _MAX_WAITERS)
         locks.append(
             LockStatus(
                 key=key,

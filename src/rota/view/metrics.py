@@ -29,12 +29,12 @@ def read_gauges(reader: Reader, context: ViewContext) -> list[Metric]:
 
 def _job_gauges(reader: Reader, context: ViewContext) -> list[Metric]:
     by_status: Counter[str] = Counter()
-    counts, reasons = reader.active_counts()
+    counts, reasons = reader.jobs.count_active()
     for status, count in counts.items():
         by_status[status.public.value] += count
-    pauses = reader.pauses(holds=context.holds)
-    in_lanes, parked = reader.count_paused(pauses)
-    waiting = {**reasons, WaitKind.PAUSED: in_lanes + parked, WaitKind.CAPACITY: reader.queue_depth().total - in_lanes}
+    pauses = reader.pauses.state(holds=context.holds)
+    in_lanes, parked = reader.lanes.count_paused(pauses)
+    waiting = {**reasons, WaitKind.PAUSED: in_lanes + parked, WaitKind.CAPACITY: reader.queue.depth().total - in_lanes}
     return [
         Gauge(
             "rota_jobs",
@@ -56,9 +56,9 @@ def _job_gauges(reader: Reader, context: ViewContext) -> list[Metric]:
 def _pool_gauges(reader: Reader, limits: PoolSizes) -> list[Metric]:
     """Return the gauges of pools with a limit of their own. The number of other pools is unbounded."""
     sizes = {name: size for name, size in limits.sizes.items() if size >= 0 and not name.endswith("/*")}
-    used, _ = reader.pool_usage()
+    used, _ = reader.queue.pool_usage()
     queued: Counter[str] = Counter()
-    for demand, ready in reader.lane_depths():
+    for demand, ready in reader.lanes.depths():
         for name in demand.keys() & sizes.keys():
             queued[name] += ready
     return [
@@ -81,9 +81,11 @@ def _pool_gauges(reader: Reader, limits: PoolSizes) -> list[Metric]:
 
 
 def _other_gauges(reader: Reader) -> list[Metric]:
-    reservations = Counter(reservation.display_status.lower() for reservation in reader.open_reservations())
-    states = Counter("open" if isinstance(breaker.state, OpenState) else "half_open" for breaker in reader.breakers())
-    _, enabled = reader.count_schedules()
+    reservations = Counter(reservation.display_status.lower() for reservation in reader.reservations.list_open())
+    states = Counter(
+        "open" if isinstance(breaker.state, OpenState) else "half_open" for breaker in reader.breakers.list_all()
+    )
+    _, enabled = reader.schedules.count()
     return [
         Gauge(
             "rota_reservations",
@@ -102,6 +104,6 @@ def _other_gauges(reader: Reader) -> list[Metric]:
             "rota_webhook_deliveries_pending",
             "Messages to deliver.",
             (),
-            {(): sum(reader.count_pending_by_receiver().values())},
+            {(): sum(reader.webhooks.count_pending_by_receiver().values())},
         ),
     ]

@@ -13,11 +13,11 @@ _MAX_RUNNING = 20
 
 
 def show_progress(reader: Reader, group: str, cursor: str | None) -> GroupProgress:
-    record = reader.find_group(group)
-    view = render_group(record, reader.group_counts([record])[record.id])
+    record = reader.groups.find(group)
+    view = render_group(record, reader.groups.counts([record])[record.id])
     since = _parse_cursor(cursor)
-    ended = reader.ended_members(record.id, since, limit=_MAX_ENDED)
-    running = reader.running_members(record.id, limit=_MAX_RUNNING)
+    ended = reader.groups.ended_members(record.id, since, limit=_MAX_ENDED)
+    running = reader.groups.running_members(record.id, limit=_MAX_RUNNING)
     at, job = ended[-1].cursor if ended else since
     return GroupProgress(
         id=view.id,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from rota.core.queue import Rank
+from rota.core.queue import FIRST_RANK, Rank
 from rota.core.status import WAITING
 from rota.ids import JobId, format_job_id
-from rota.store.job_record import FIRST_RANK
 from rota.store.session import AnyReader, Reader
 from rota.view.job import ViewContext, explain_waits, show
 from rota.wire.job import JobView, render_wait
@@ -25,15 +24,15 @@ class QueueSlice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def list_queue(reader: Reader, context: ViewContext, *, after: Rank = FRONT_RANK, limit: int) -> QueueSlice:
-    ranks = reader.waiting_ranks(after, limit + 1)
+    ranks = reader.queue.waiting_ranks(after, limit + 1)
     page = ranks[:limit]
-    jobs = reader.jobs([rank.job for rank in page])
+    jobs = reader.jobs.find_all([rank.job for rank in page])
     waits = explain_waits(reader, jobs, context)
     queued: list[QueuedJob] = []
     place, precedence = 0, None
     for job in jobs:
         rank = page[len(queued)]
-        place = place + 1 if rank.precedence == precedence else reader.place_of(rank)
+        place = place + 1 if rank.precedence == precedence else reader.queue.place_of(rank)
         precedence, wait = rank.precedence, waits.get(job.id)
         queued.append(
             QueuedJob(
@@ -51,6 +50,6 @@ def list_queue(reader: Reader, context: ViewContext, *, after: Rank = FRONT_RANK
 
 def show_with_place(reader: AnyReader, job: JobId, context: ViewContext) -> tuple[JobView, int | None]:
     """Return the job, and its place while it waits."""
-    queued = reader.queued_ranks([job]).get(job)
-    place = reader.place_of(queued.rank) if queued is not None and queued.status in WAITING else None
+    queued = reader.queue.ranks([job]).get(job)
+    place = reader.queue.place_of(queued.rank) if queued is not None and queued.status in WAITING else None
     return show(reader, job, context), place

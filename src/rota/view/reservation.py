@@ -20,7 +20,7 @@ def list_reservations(
     reader: AnyReader, context: ViewContext, *, after: int = 0, limit: int = 1000
 ) -> tuple[list[ReservationView], str | None]:
     """Return waiting and running direct executions in order of arrival, and the last id if there are more."""
-    reservations = reader.open_reservations_after(after, limit + 1)
+    reservations = reader.reservations.list_open_after(after, limit + 1)
     waits = _reservation_waits(reader, reservations, context)
     views = [
         _render_reservation(reader, reservation, context, waits.get(reservation.id))
@@ -30,9 +30,9 @@ def list_reservations(
 
 
 def show(reader: AnyReader, reservation: ReservationId, context: ViewContext) -> ReservationView:
-    record = reader.reservation(reservation)
+    record = reader.reservations.find(reservation)
     if record is None:
-        raise reader.no_such_reservation(reservation)
+        raise reader.reservations.not_found(reservation)
     return _render_reservation(reader, record, context, _reservation_waits(reader, [record], context).get(reservation))
 
 

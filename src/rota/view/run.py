@@ -33,13 +33,13 @@ def list_runs(
     """Return runs, newest first, and the last id if there are more."""
     if job is not None:
         find_job(reader, job)
-    rows = reader.list_runs(statuses=statuses, before_id=before_id, limit=limit + 1, job=job, worker=worker)
+    rows = reader.runs.list_latest(statuses=statuses, before_id=before_id, limit=limit + 1, job=job, worker=worker)
     runs = [_render_run(row.run, row.rewound_run, context, is_superseded=row.is_superseded) for row in rows[:limit]]
     return runs, runs[-1].id if len(rows) > limit else None
 
 
 def show(reader: AnyReader, run: RunId, context: ViewContext) -> RunView:
-    job, name = reader.job_of_run(run), format_run_id(run)
+    job, name = reader.runs.job_of(run), format_run_id(run)
     if job is None:
         raise NotFound(f"no such run: {name}; `rota list --all` shows the jobs, `rota show JOB` a job's runs")
     runs, _ = list_runs(reader, context, job=job, before_id=run + 1, limit=1)
@@ -65,6 +65,6 @@ def _run_directory(last_rewound_run: RunId | None, run: RunId | None, directory:
 
 
 def check_run_of_job(reader: AnyReader, job: JobId, run: RunId) -> None:
-    if reader.job_of_run(run) != job:
+    if reader.runs.job_of(run) != job:
         name = format_job_id(job)
         raise NotFound(f"{format_run_id(run)} is not a run of {name}; `rota show {name}` lists its runs")

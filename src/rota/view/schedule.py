@@ -34,7 +34,7 @@ class _ScheduledJobFields(msgspec.Struct, frozen=True):
 
 def list_schedules(reader: AnyReader, *, after: int, limit: int) -> SchedulePage:
     """Return a page of schedules, sorted by id."""
-    records = reader.schedules(after=after, limit=limit + 1)
+    records = reader.schedules.list_all(after=after, limit=limit + 1)
     schedules = [render_schedule(reader, record, max_fires=1) for record in records[:limit]]
     return SchedulePage(schedules=schedules, next=schedules[-1].id if len(records) > limit else None)
 
@@ -45,7 +45,7 @@ def render_schedule(
     decoder = RecordDecoder()
     body = decoder.json("job", schedule.body, _ScheduledJobFields, _ScheduledJobFields())
     text = "{}" if decoder.errors else schedule.body
-    fires = _render_fires(reader, reader.fires_of(schedule.id, max_fires))
+    fires = _render_fires(reader, reader.schedules.fires_of(schedule.id, max_fires))
     job = {
         name: value
         for name, value in msgspec.json.decode(text).items()
@@ -112,7 +112,7 @@ def _iterate_times(cron: Cron, start: datetime, count: int) -> Iterable[datetime
 
 
 def _render_fires(reader: AnyReader, fires: list[Fire]) -> list[FireView]:
-    chains = reader.chain_statuses([fire.job for fire in fires if fire.job is not None])
+    chains = reader.chains.statuses([fire.job for fire in fires if fire.job is not None])
     return [
         FireView(
             at=fire.at,
@@ -130,9 +130,9 @@ def _render_fires(reader: AnyReader, fires: list[Fire]) -> list[FireView]:
 
 def summarize_schedules(reader: AnyReader, now: datetime) -> ScheduleSummary:
     """Return the summary for `status`: counts, the next time, and the failures of the last 24 hours."""
-    total, enabled = reader.count_schedules()
-    first = reader.first_due_schedule() if enabled else None
-    counts = reader.count_fires(now - _DAY, now) if total else {}
+    total, enabled = reader.schedules.count()
+    first = reader.schedules.first_due() if enabled else None
+    counts = reader.schedules.count_fires(now - _DAY, now) if total else {}
     return ScheduleSummary(
         total=total,
         enabled=enabled,

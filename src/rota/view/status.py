@@ -29,8 +29,8 @@ _MAX_CHECKED = 500
 
 def read_pools(reader: Reader, limits: PoolSizes) -> dict[str, Pool]:
     """Return the pools that are configured or in use. The size is -1 if there is no limit."""
-    used, _ = reader.pool_usage()
-    waiting = {name for demand, _ in reader.lane_depths() for name in demand}
+    used, _ = reader.queue.pool_usage()
+    waiting = {name for demand, _ in reader.lanes.depths() for name in demand}
     names = [name for name in limits.sizes if not name.endswith("/*")]
     names += sorted((used.keys() | waiting) - set(names))
     sizes = {name: limits.size(name) for name in names}
@@ -39,11 +39,11 @@ def read_pools(reader: Reader, limits: PoolSizes) -> dict[str, Pool]:
 
 def list_unstartable(reader: Reader, limits: PoolSizes) -> list[str]:
     """List the jobs and direct executions that a pool is too small for, limited to fit on a screen."""
-    reasons = reader.oversized_lanes(limits)
-    unstartable = reader.queued_in_lanes(reasons, _MAX_UNSTARTABLE + 1)
+    reasons = reader.lanes.oversized(limits)
+    unstartable = reader.lanes.queued_jobs(reasons, _MAX_UNSTARTABLE + 1)
     lines = [f"{format_job_id(job)} cannot start: {reasons[lane]}" for job, lane in unstartable[:_MAX_UNSTARTABLE]]
     if len(unstartable) > _MAX_UNSTARTABLE:
-        count = len(reader.queued_in_lanes(reasons, _MAX_COUNTED))
+        count = len(reader.lanes.queued_jobs(reasons, _MAX_COUNTED))
         more = f"{'at least ' if count == _MAX_COUNTED else ''}{count - _MAX_UNSTARTABLE:,} more"
         lines.append(f"{more} cannot start because a pool is too small")
     return lines + _list_unstartable_reservations(reader, limits)
@@ -51,7 +51,7 @@ def list_unstartable(reader: Reader, limits: PoolSizes) -> list[str]:
 
 def _list_unstartable_reservations(reader: Reader, limits: PoolSizes) -> list[str]:
     """List the direct executions that a pool is too small for."""
-    waiting = [each for each in reader.open_reservations() if each.state is ReservationState.WAITING]
+    waiting = [each for each in reader.reservations.list_open() if each.state is ReservationState.WAITING]
     details = [(reservation.id, limits.describe_oversize(reservation.demand)) for reservation in waiting]
     lines = [f"{format_reservation_id(id_)} cannot start: {detail}" for id_, detail in details if detail is not None]
     return lines[:_MAX_UNSTARTABLE]
@@ -60,9 +60,9 @@ def _list_unstartable_reservations(reader: Reader, limits: PoolSizes) -> list[st
 def list_unreadable(reader: Reader) -> list[str]:
     """List unreadable jobs, limited to fit on a screen: jobs with an unknown status, and active jobs with a damaged
     record."""
-    damaged = reader.record_errors(reader.list_jobs(ACTIVE, limit=_MAX_CHECKED))
-    ids = sorted({*reader.unreadable_jobs(_MAX_CHECKED), *damaged})
-    shown = reader.jobs(ids[:_MAX_UNSTARTABLE])
+    damaged = reader.jobs.record_errors(reader.jobs.list_ids(ACTIVE, limit=_MAX_CHECKED))
+    ids = sorted({*reader.jobs.unreadable(_MAX_CHECKED), *damaged})
+    shown = reader.jobs.find_all(ids[:_MAX_UNSTARTABLE])
     lines = [
         f"{format_job_id(job.id)} is unreadable: {job.unreadable}; `rota cancel {format_job_id(job.id)}` ends it"
         for job in shown
@@ -72,18 +72,18 @@ def list_unreadable(reader: Reader) -> list[str]:
 
 
 def show_status(reader: Reader, context: ViewContext) -> QueueStatus:
-    active, reasons = reader.active_counts()
-    counts = reader.ended_counts() | active
-    depth = reader.queue_depth()
+    active, reasons = reader.jobs.count_active()
+    counts = reader.jobs.count_ended() | active
+    depth = reader.queue.depth()
     running = sum(counts.get(status, 0) for status in STARTED)
     waiting = {kind.value: count for kind, count in reasons.items()}
-    pauses = reader.pauses(holds=context.holds)
+    pauses = reader.pauses.state(holds=context.holds)
     pause = pauses.scopes.get(GLOBAL)
-    in_lanes, parked = reader.count_paused(pauses)
+    in_lanes, parked = reader.lanes.count_paused(pauses)
     if in_lanes + parked:
         waiting[WaitKind.PAUSED.value] = in_lanes + parked
-    last = reader.last_dispatch()
-    reservations = Counter(each.display_status.lower() for each in reader.open_reservations())
+    last = reader.jobs.last_dispatch()
+    reservations = Counter(each.display_status.lower() for each in reader.reservations.list_open())
     is_idle = not running and not reservations["running"] and any(counts.get(status) for status in WAITING)
     return QueueStatus(
         mode="direct" if context.limits.size(GLOBAL) is None else "deferred",
@@ -94,7 +94,7 @@ def show_status(reader: Reader, context: ViewContext) -> QueueStatus:
         hold_reason=pauses.hold_text,
         depth=render_depth(depth, context.queue_limits.resolve_total(context.limits)),
         queued=counts.get(Status.QUEUED, 0),
-        ready=depth.total - in_lanes - reader.count_oversized(context.limits, pauses),
+        ready=depth.total - in_lanes - reader.lanes.count_oversized(context.limits, pauses),
         waiting=waiting,
         breakers=read_tripped_breakers(reader, context),
         running=running,

@@ -10,14 +10,14 @@ from rota.wire.template import TemplatePage, render_template
 
 
 def list_templates(reader: Reader, *, after: TemplateId, limit: int, with_archived: bool) -> TemplatePage:
-    templates = reader.templates(after=after, limit=limit + 1, with_archived=with_archived)
+    templates = reader.templates.list_all(after=after, limit=limit + 1, with_archived=with_archived)
     views = [render_template(template) for template in templates[:limit]]
     return TemplatePage(templates=views, next=views[-1].id if len(templates) > limit else None)
 
 
 def find_broken_routes(reader: Reader, routes: Iterable[tuple[str, str]]) -> list[str]:
     """Return an error for each route that names a missing template."""
-    known = set(reader.template_names())
+    known = set(reader.templates.names())
     return [
         f'direct.routes "{path}" names the template {name}, which does not exist or is archived'
         for path, name in routes

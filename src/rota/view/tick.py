@@ -42,9 +42,7 @@ def _count_startable(tx: Transaction, pending_claims: Sequence[Claim]) -> int:
     started, so planned probes are added back.
     """
     tick_plan = tx.effects.tick_plan
-    pauses = tx.session.pauses(holds=tx.holds) if tick_plan is None else tick_plan.pauses
-    held, _parked = tx.session.count_paused(pauses)
-    held += tx.session.count_oversized(tx.settings.pool_sizes, pauses)
-    return (
-        sum(ready for _, ready in tx.session.lane_depths()) - held + sum(1 for claim in pending_claims if claim.probes)
-    )
+    pauses = tx.pauses.state(holds=tx.holds) if tick_plan is None else tick_plan.pauses
+    held, _parked = tx.lanes.count_paused(pauses)
+    held += tx.lanes.count_oversized(tx.settings.pool_sizes, pauses)
+    return sum(ready for _, ready in tx.lanes.depths()) - held + sum(1 for claim in pending_claims if claim.probes)

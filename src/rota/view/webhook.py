@@ -17,7 +17,10 @@ MAX_DELIVERY_ID = 2**62
 
 
 def list_webhooks(reader: AnyReader, now: datetime, *, after: int = 0, limit: int = NO_LIMIT) -> WebhookPage:
-    pending, webhooks = reader.count_pending_by_receiver(), reader.webhooks(after=after, limit=limit + 1)
+    pending, webhooks = (
+        reader.webhooks.count_pending_by_receiver(),
+        reader.webhooks.list_all(after=after, limit=limit + 1),
+    )
     views = [
         render_webhook(webhook, pending.get(format_webhook_id(webhook.id), 0), now) for webhook in webhooks[:limit]
     ]
@@ -25,16 +28,16 @@ def list_webhooks(reader: AnyReader, now: datetime, *, after: int = 0, limit: in
 
 
 def find_webhook(reader: AnyReader, webhook: WebhookId) -> Webhook:
-    record = reader.webhook(webhook)
+    record = reader.webhooks.find(webhook)
     if record is None:
-        raise reader.no_such_webhook(webhook)
+        raise reader.webhooks.not_found(webhook)
     return record
 
 
 def render_webhook_detail(
     reader: AnyReader, webhook: Webhook, now: datetime, *, with_secret: bool = False
 ) -> WebhookView:
-    view = render_webhook(webhook, reader.count_pending(format_webhook_id(webhook.id)), now)
+    view = render_webhook(webhook, reader.webhooks.count_pending(format_webhook_id(webhook.id)), now)
     return msgspec.structs.replace(view, url=webhook.url, secret=webhook.secret) if with_secret else view
 
 
@@ -47,27 +50,31 @@ def list_deliveries(
     before_id: int,
     limit: int,
 ) -> DeliveryPage:
-    deliveries = reader.deliveries(job=job, webhook=webhook, state=state, before_id=before_id, limit=limit + 1)
-    attempts = reader.attempts_of([delivery.id for delivery in deliveries[:limit]])
+    deliveries = reader.webhooks.list_deliveries(
+        job=job, webhook=webhook, state=state, before_id=before_id, limit=limit + 1
+    )
+    attempts = reader.webhooks.attempts_of([delivery.id for delivery in deliveries[:limit]])
     views = [render_delivery(delivery, attempts.get(delivery.id, ())) for delivery in deliveries[:limit]]
     return DeliveryPage(deliveries=views, next=views[-1].id if len(deliveries) > limit else None)
 
 
 def show_delivery(reader: AnyReader, delivery: DeliveryId) -> DeliveryDetail:
     """Return a delivery with its payload."""
-    record = reader.delivery(delivery)
+    record = reader.webhooks.find_delivery(delivery)
     if record is None:
-        raise reader.no_such_delivery(delivery)
-    view = render_delivery(record, reader.attempts_of([delivery]).get(delivery, ()))
-    return DeliveryDetail(**msgspec.structs.asdict(view), payload=msgspec.Raw(reader.payload(delivery).encode()))
+        raise reader.webhooks.delivery_not_found(delivery)
+    view = render_delivery(record, reader.webhooks.attempts_of([delivery]).get(delivery, ()))
+    return DeliveryDetail(
+        **msgspec.structs.asdict(view), payload=msgspec.Raw(reader.webhooks.payload(delivery).encode())
+    )
 
 
 def summarize_webhooks(reader: AnyReader) -> WebhookSummary:
     """Return the summary for `status`."""
-    endpoints = reader.webhooks()
+    endpoints = reader.webhooks.list_all()
     enabled = [endpoint for endpoint in endpoints if endpoint.is_enabled]
     return WebhookSummary(
         held=[format_webhook_id(endpoint.id) for endpoint in enabled if endpoint.held_until is not None],
         disabled=[format_webhook_id(endpoint.id) for endpoint in endpoints if not endpoint.is_enabled],
-        pending=sum(reader.count_pending_by_receiver().values()),
+        pending=sum(reader.webhooks.count_pending_by_receiver().values()),
     )

@@ -57,7 +57,7 @@ def _explain_lines(reader: Reader, job: Job, wait: Wait | None, context: ViewCon
     if job.unreadable is not None and job.status is not Status.UNREADABLE:
         lines.append(f"  its stored record has errors: {job.unreadable}")
     visited = {job.id}
-    last = reader.last_of_chain(job.id) if job.status in TERMINAL else None
+    last = reader.chains.last_job(job.id) if job.status in TERMINAL else None
     if last is not None and last[0] != job.id:
         job = find_job(reader, last[0])
         visited.add(job.id)
@@ -79,12 +79,12 @@ def find_blocker(reader: Reader, job: Job, wait: Wait) -> JobId | None:
     """Return the job that this one waits for: its predecessor, or the first producer of the awaited artifact."""
     kind, _, name = wait.on[0].partition(":")
     if kind == "job":
-        last = reader.last_of_chain(JobId(int(name)))
+        last = reader.chains.last_job(JobId(int(name)))
         return None if last is None else last[0]
-    needs = reader.needs_of([job.chain]).get(job.chain, ())
+    needs = reader.artifacts.needs_of([job.chain]).get(job.chain, ())
     keys = [(need.scope, name) for need in needs if str(need.artifact) == name]
-    producers = [producer for producer in reader.active_producers(keys) if producer != job.chain]
-    last = reader.last_of_chain(producers[0]) if producers else None
+    producers = [producer for producer in reader.artifacts.active_producers(keys) if producer != job.chain]
+    last = reader.chains.last_job(producers[0]) if producers else None
     return None if last is None else last[0]
 
 
@@ -118,7 +118,7 @@ def _stop_note(job: Job) -> str:
 
 def _retry_note(reader: Reader, job: Job) -> str:
     """Return the outcome of the job that this one retries."""
-    previous = None if job.retry_of is None else reader.job(job.retry_of)
+    previous = None if job.retry_of is None else reader.jobs.find(job.retry_of)
     return (
         ""
         if previous is None
@@ -149,8 +149,8 @@ def _group_policy_note(reader: Reader, job: Job) -> str:
     """Return the failures because of which the policy of the group ended the job."""
     if job.group is None or job.reason != PREDECESSOR_FAILED:
         return ""
-    failed = [member.job for member in reader.failed_members(job.group)]
-    policy = "".join(f", and its policy is {group.on_failure}" for group in reader.groups([job.group]))
+    failed = [member.job for member in reader.groups.failed_members(job.group)]
+    policy = "".join(f", and its policy is {group.on_failure}" for group in reader.groups.find_all([job.group]))
     others = (
         f"{_join_names(failed)} of {format_group_id(job.group)} failed"
         if failed
@@ -168,7 +168,7 @@ def describe_blockers(reader: AnyReader, wait: Wait, locks: Sequence[Lock]) -> s
         return "; it cannot start until the pool grows"
     if wait.kind is WaitKind.CAPACITY:
         pool, *jobs_before = (topic.partition(":")[2] for topic in wait.on)
-        users = [*reader.jobs_using_pool(pool), *map(lock_owner, reader.reservations_using_pool(pool))]
+        users = [*reader.jobs.using_pool(pool), *map(lock_owner, reader.reservations.using_pool(pool))]
         used = f", used by {_join_names(users)}" if users else ""
         return used + "".join(
             f"; {format_job_id(JobId(int(job)))} is before it and needs more room" for job in jobs_before
@@ -178,7 +178,7 @@ def describe_blockers(reader: AnyReader, wait: Wait, locks: Sequence[Lock]) -> s
 
 def describe_lock_blockers(reader: AnyReader, key: str, locks: Sequence[Lock]) -> str:
     """Name the holders of the lock. If the holders share it and this one would too, other waiters are before it."""
-    holders = reader.lock_owners([key]).get(key, [])
+    holders = reader.locks.owners([key]).get(key, [])
     shares = any(lock.key == key and lock.mode is LockMode.SHARED for lock in locks)
     blocking = [owner for owner, mode in holders if not (shares and mode is LockMode.SHARED)]
     return f"held by {_join_names(blocking)}" if blocking else "others are before it"
@@ -187,7 +187,7 @@ def describe_lock_blockers(reader: AnyReader, key: str, locks: Sequence[Lock]) -
 def _describe_awaited_artifacts(reader: Reader, job: Job, wait: Wait) -> str:
     """Explain what ends the wait for an artifact that no job produces."""
     names = [topic.removeprefix("artifact:") for topic in wait.on if topic.startswith("artifact:")]
-    needs = reader.needs_of([job.chain]).get(job.chain, ()) if names else ()
+    needs = reader.artifacts.needs_of([job.chain]).get(job.chain, ()) if names else ()
     awaited = [need.artifact for need in needs if str(need.artifact) in names and not need.producers]
     return "".join(
         f"; no job produces it, so it waits until {describe_awaited_event(artifact)}" for artifact in awaited

@@ -77,7 +77,7 @@ async def legacy_trigger_batch(
 
 def _render_batch(reader: Reader, *, group: GroupId, view_context: ViewContext) -> LegacyBatch:
     batch = group_view.show(reader, format_group_id(group))
-    jobs = reader.jobs([parse_job_id(job) for job in batch.jobs or ()])
+    jobs = reader.jobs.find_all([parse_job_id(job) for job in batch.jobs or ()])
     return render_legacy_batch(batch, job_view.render_jobs(reader, jobs, view_context))
 
 

@@ -60,8 +60,8 @@ def _parse_statuses(names: Sequence[str]) -> list[Status]:
 
 
 def _render_jobs(reader: Reader, *, statuses: Sequence[Status], limit: int, view_context: ViewContext) -> LegacyJobList:
-    jobs = reader.jobs(reader.newest_jobs(statuses, limit=limit))
-    counts = reader.status_counts()
+    jobs = reader.jobs.find_all(reader.jobs.newest_ids(statuses, limit=limit))
+    counts = reader.jobs.count_by_status()
     return LegacyJobList(
         jobs=[render_legacy_job(job) for job in view.render_jobs(reader, jobs, view_context)],
         total=sum(counts.get(status, 0) for status in statuses),

@@ -193,7 +193,7 @@ def _find_template(reader: Reader, kind: str) -> tuple[str, str | None]:
     template_by_name = find_templates(reader, [kind])[kind]
     if template_by_name is not None:
         return template_by_name.name, template_by_name.body.type
-    templates = [template for template in reader.templates(with_archived=False) if template.body.type == kind]
+    templates = [template for template in reader.templates.list_all(with_archived=False) if template.body.type == kind]
     match templates:
         case [template]:
             return template.name, kind

@@ -63,7 +63,7 @@ async def _wait_for_running(context: Context, seconds: float | None) -> Sequence
     """Return the jobs that still run, once there are none or the time is over."""
 
     def read_running(reader: Reader) -> list[JobId]:
-        return reader.running_jobs()
+        return reader.jobs.running()
 
     if seconds is None:
         return await context.read(read_running)
@@ -73,9 +73,9 @@ async def _wait_for_running(context: Context, seconds: float | None) -> Sequence
 
 
 def _render_status(reader: Reader, *, view_context: ViewContext) -> LegacyScheduler:
-    counts = reader.status_counts()
-    pauses = reader.pauses(holds=view_context.holds)
-    running = reader.running_jobs()
+    counts = reader.jobs.count_by_status()
+    pauses = reader.pauses.state(holds=view_context.holds)
+    running = reader.jobs.running()
     ended = {status: counts.get(status, 0) for status in (Status.COMPLETED, Status.FAILED, Status.SKIPPED)}
     return LegacyScheduler(
         scheduler_running=GLOBAL not in pauses.scopes and pauses.hold_text is None,
@@ -89,7 +89,7 @@ def _render_status(reader: Reader, *, view_context: ViewContext) -> LegacySchedu
             cancelled=counts.get(Status.CANCELLED, 0),
             skipped=ended[Status.SKIPPED],
         ),
-        has_active_reservation=bool(reader.open_reservations()),
+        has_active_reservation=bool(reader.reservations.list_open()),
     )
 
 

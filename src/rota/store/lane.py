@@ -1,4 +1,4 @@
-"""Storage of pauses, and search for the jobs that a pause, a breaker or a clear operation affects.
+"""Storage of lanes, and search for the jobs that a pause, a breaker or a clear operation affects.
 
 A pause does not mark the jobs that it holds. A job without locks stays in its lane, which the plan skips as a whole. A
 job with locks is parked: it is queued but in no lane, because it must not block the queues of its locks. It wakes up
@@ -8,20 +8,16 @@ when the hold ends.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 
 import msgspec
 
 from rota.core.breaker import breaker_keys
-from rota.core.control import Pause, PauseState, scopes_of
-from rota.core.event import Event
+from rota.core.control import PauseState, scopes_of
 from rota.core.pool import PoolDemand, PoolSizes
 from rota.core.queue import Rank
 from rota.ids import JobId, LaneId
 from rota.store.database import Database
-from rota.store.event import EventWriter
-from rota.store.snapshot import decode_demand
-from rota.store.timestamp import from_micros, to_micros
+from rota.store.decoding import decode_demand
 
 NO_LIMIT = 2**31
 
@@ -37,10 +33,20 @@ class LaneScope(msgspec.Struct, frozen=True, kw_only=True):
     ready_count: int
 
 
-class ControlRecords:
-    _db: Database
+class ClearableJob(msgspec.Struct, frozen=True, kw_only=True):
+    rank: Rank
+    chain: JobId
 
-    def lane_scopes(self) -> list[LaneScope]:
+
+class LaneRecords:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def depths(self) -> list[tuple[dict[str, int], int]]:
+        """Return the demand and the number of ready jobs of each lane that has any."""
+        return [(dict(decode_demand(demand) or {}), ready) for demand, ready in self._db.rows("lane_depths")]
+
+    def scopes(self) -> list[LaneScope]:
         """Return all lanes. Their number does not grow with the number of jobs."""
         return [
             LaneScope(
@@ -54,27 +60,23 @@ class ControlRecords:
             for lane, demand, type_, flow, target, ready in self._db.rows("lane_scopes")
         ]
 
-    def lanes_under(self, scope: str) -> list[LaneId]:
-        return [lane.lane for lane in self.lane_scopes() if scope in lane.scopes]
-
-    def pause_of(self, scope: str) -> Pause | None:
-        rows = self._db.rows("pause_of", scope=scope)
-        return Pause(actor=rows[0][0], at=from_micros(rows[0][1])) if rows else None
+    def under(self, scope: str) -> list[LaneId]:
+        return [lane.lane for lane in self.scopes() if scope in lane.scopes]
 
     def count_paused(self, pauses: PauseState) -> tuple[int, int]:
         """Count the jobs that a pause or a breaker holds: those in lanes, and the parked ones."""
         if not pauses.scopes and not pauses.breakers.states and pauses.hold_text is None:
             return 0, 0
-        paused = [lane for lane in self.lane_scopes() if pauses.is_paused(lane.scopes, lane.breaker_keys)]
+        paused = [lane for lane in self.scopes() if pauses.is_paused(lane.scopes, lane.breaker_keys)]
         if not paused:
             return 0, 0
         parked = self._db.rows("count_parked", lanes=[lane.lane for lane in paused])
         return sum(lane.ready_count for lane in paused), int(parked[0][0])
 
-    def oversized_lanes(self, limits: PoolSizes) -> dict[LaneId, str]:
+    def oversized(self, limits: PoolSizes) -> dict[LaneId, str]:
         """Return the lanes whose demand exceeds the size of a pool, each with the reason."""
         reasons = {}
-        for lane in self.lane_scopes():
+        for lane in self.scopes():
             reason = limits.describe_oversize(lane.demand)
             if reason is not None:
                 reasons[lane.lane] = reason
@@ -84,12 +86,12 @@ class ControlRecords:
         """Count the jobs that pass every gate but the size of a pool, and that no pause holds."""
         return sum(
             lane.ready_count
-            for lane in self.lane_scopes()
+            for lane in self.scopes()
             if limits.find_oversized_pool(lane.demand) is not None
             and not pauses.is_paused(lane.scopes, lane.breaker_keys)
         )
 
-    def queued_in_lanes(self, lanes: Iterable[LaneId], limit: int) -> list[tuple[JobId, LaneId]]:
+    def queued_jobs(self, lanes: Iterable[LaneId], limit: int) -> list[tuple[JobId, LaneId]]:
         """Return up to `limit` queued jobs of these lanes, in queue order, each with its lane."""
         jobs: list[tuple[tuple[int, ...], LaneId]] = []
         for lane in lanes:
@@ -98,16 +100,7 @@ class ControlRecords:
                 break
         return [(JobId(rank[-1]), lane) for rank, lane in sorted(jobs)[:limit]]
 
-    def next_to_start(self) -> JobId | None:
-        """Return the waiting job that is closest to its start.
-
-        This is the first job that no dependency, delay or lock blocks, else the job whose delay ends first, else the
-        first job of the queue.
-        """
-        rows = self._db.rows("first_queued") or self._db.rows("first_due") or self._db.rows("first_waiting")
-        return JobId(rows[0][0]) if rows else None
-
-    def clearable(
+    def clearable_jobs(
         self, lanes: Sequence[LaneId], *, max_id: JobId, after: Sequence[int], limit: int
     ) -> list[ClearableJob]:
         """Return the next waiting jobs of these lanes after a rank, in queue order, with ids up to `max_id`."""
@@ -122,25 +115,19 @@ class ControlRecords:
         count, last = rows[0]
         return count, None if last is None else JobId(last)
 
+    def under_breaker(self, key: str) -> list[LaneId]:
+        """Return the lanes whose jobs belong to this breaker."""
+        return [lane.lane for lane in self.scopes() if key in lane.breaker_keys]
 
-class PauseWriter(EventWriter, ControlRecords):
-    def pause(self, scope: str, *, actor: str, now: datetime) -> None:
-        self._db.run("add_pause", scope=scope, paused_by=actor, paused_at=to_micros(now))
-        self._emit_scheduler_event("paused", scope, actor, now)
+    def ready(self, limit: int) -> list[tuple[LaneId, bool]]:
+        """Return the first lanes with ready jobs, and whether the jobs of each need facts before they start."""
+        return [(LaneId(row[0]), bool(row[5])) for row in self._db.rows("lanes", limit=limit)]
 
-    def resume(self, scope: str, *, actor: str, now: datetime) -> None:
-        self._db.run("remove_pause", scope=scope)
-        self._emit_scheduler_event("resumed", scope, actor, now)
+    def heads(self, lane: LaneId, limit: int) -> list[JobId]:
+        return [JobId(row[3]) for row in self._db.rows("heads", lane=lane, limit=limit)]
 
-    def emit_cleared(self, scope: str, jobs: int, *, actor: str, now: datetime) -> None:
-        self._emit_scheduler_event("cleared", scope, actor, now, jobs=jobs)
 
-    def _emit_scheduler_event(self, kind: str, scope: str, actor: str, now: datetime, **data: object) -> None:
-        event = Event(
-            kind=f"scheduler.{kind}", at=to_micros(now), cause="control", actor=actor, data={"scope": scope, **data}
-        )
-        self.emit(event)
-
+class Lanes(LaneRecords):
     def wake_contending(self, lanes: Sequence[LaneId]) -> None:
         """Wake the jobs of these lanes that are in lock queues, so that they leave them and other jobs can pass."""
         if lanes:
@@ -149,8 +136,3 @@ class PauseWriter(EventWriter, ControlRecords):
     def wake_parked(self, lanes: Sequence[LaneId], limit: int = NO_LIMIT) -> bool:
         """Wake parked jobs of these lanes. Return whether there were any."""
         return bool(lanes and self._db.run("wake_parked", lanes=list(lanes), limit=limit))
-
-
-class ClearableJob(msgspec.Struct, frozen=True, kw_only=True):
-    rank: Rank
-    chain: JobId
