@@ -45,12 +45,12 @@ SEEDS ?= 10000
 ROUNDS ?= 100
 
 soak: .venv/dev.stamp
-	PYTHONPATH=tests $(BIN)/python -m sim 0-$$(($(SEEDS) - 1)) -j 2
-	PYTHONPATH=tests $(BIN)/python -m crash --rounds $(ROUNDS)
+	$(BIN)/python -m tests.sim 0-$$(($(SEEDS) - 1)) -j 2
+	$(BIN)/python -m tests.crash --rounds $(ROUNDS)
 	$(BIN)/pytest -n 4 --dist worksteal --postgres all
 
 mutation: .venv/dev.stamp
-	PYTHONPATH=tests $(BIN)/python -m mutation
+	$(BIN)/python -m tests.mutation
 
 run: .venv/run.stamp
 	PATH="$$PWD/$(BIN):$$PATH" sh examples/first-minute.sh
@@ -60,7 +60,7 @@ bench: .venv/bench.stamp
 
 openapi: .venv/run.stamp
 	$(BIN)/python tools/openapi.py docs
-	PYTHONPATH=tests $(BIN)/python -m docs.generate
+	$(BIN)/python -m tests.docs.generate
 
 format: .venv/dev.stamp
 	$(BIN)/ruff check --fix .

@@ -21,9 +21,9 @@ from bench.live import Rota
 from bench.loop import BareLoop
 from bench.measure import ROUNDS, format_number, interleave, summarize, summarize_ratios
 from bench.submit_floor import SubmitFloor
-from rota.store.port import Store
-from rota.store.postgres.store import PostgresStore
-from rota.store.sqlite.store import SqliteStore
+from rota.db.postgres.store import PostgresStore
+from rota.db.sqlite.store import SqliteStore
+from rota.db.store import Store
 
 _SPAWNS = 300
 _COMMANDS = 300

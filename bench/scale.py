@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from rota.clock import SystemClock
-from rota.command.submission import DefaultEnvironment, Dependency, LockRequest, Submission
-from rota.command.submit import submit
-from rota.core.pool import PoolPolicy, PoolSizes
+from rota.db.store import Store
 from rota.engine.dispatch import StartOrders
 from rota.engine.engine import Engine
 from rota.engine.transaction import Settings, TurnRequest
 from rota.executor.port import ExecutorMessage, ExecutorOrder, ExitReport, RunInventory, StartConfirmation, StartOrder
-from rota.store.port import Store
+from rota.jobs.submission import DefaultEnvironment, Dependency, LockRequest, Submission
+from rota.jobs.submit import submit
+from rota.kernel.pools import PoolPolicy, PoolSizes
 
 _ENVIRONMENT = DefaultEnvironment(cwd="/", variables={"PATH": "/usr/bin:/bin"})
 

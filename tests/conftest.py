@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import shutil
 import signal
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
 
-from harness import Scheduler, SqlRunner, make_sqlite_runner
-from postgres_server import Schema, postgres_schema, postgres_server, postgres_url
-from rota.store.port import Store
-from rota.store.postgres.store import PostgresStore
-from rota.store.sqlite import checkpoint, database
-from rota.store.sqlite.store import SqliteStore
-from sample import load_profile
+from rota.db.postgres.store import PostgresStore
+from rota.db.sqlite import checkpoint, database
+from rota.db.sqlite.store import SqliteStore
+from rota.db.store import Store
+from tests.db.harness import StoreHarness
+from tests.db.invariants import check_store
+from tests.harness import Damage, Scheduler, SqlRunner, make_sqlite_runner, sqlite_connection
+from tests.postgres_server import Schema, postgres_schema, postgres_server, postgres_url
+from tests.sample import load_profile
 
 __all__ = ["postgres_schema", "postgres_server", "postgres_url"]
 
@@ -28,8 +32,9 @@ for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, lambda *_: None)
 
 
-_SQLITE_ONLY = {"command", "engine", "view", "workflow"}
-"""Folders whose tests run on PostgreSQL only where they are marked `both_databases`, or with `--postgres all`."""
+def _tests_sql(path: Path) -> bool:
+    """Return whether the tests of a file exercise the SQL of a repository."""
+    return "db" in path.parts or path.name == "test_repository.py"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,12 +47,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run rules that do not depend on the database on SQLite only: tests/store proves the SQL on both."""
+    """Run rules that do not depend on the database on SQLite only: the tests of repositories prove the SQL on both."""
     if "store" not in metafunc.fixturenames:
         return
-    folder = metafunc.definition.path.relative_to(Path(__file__).parent).parts[0]
     is_on_both = (
-        folder not in _SQLITE_ONLY
+        _tests_sql(metafunc.definition.path)
         or metafunc.config.getoption("--postgres") == "all"
         or metafunc.definition.get_closest_marker("both_databases") is not None
     )
@@ -108,3 +112,65 @@ def make_scheduler(store: Store, tmp_path: Path) -> Iterator[Callable[..., Sched
 def scheduler(make_scheduler: Callable[..., Scheduler]) -> Scheduler:
     """Scheduler with the default pool sizes: one job at a time."""
     return make_scheduler()
+
+
+@pytest.fixture
+def unlimited_scheduler(make_scheduler: Callable[..., Scheduler]) -> Scheduler:
+    """Scheduler without pool limits."""
+    return make_scheduler(**{"global": -1, "flow__*": -1})
+
+
+@pytest.fixture
+def idle_scheduler(make_scheduler: Callable[..., Scheduler]) -> Scheduler:
+    """Scheduler without capacity, which starts no jobs."""
+    return make_scheduler(**{"global": 0})
+
+
+@pytest.fixture
+def harness(store: Store, run_sql: SqlRunner) -> Iterator[StoreHarness]:
+    harness = StoreHarness(store, run_sql)
+    yield harness
+    harness.close()
+
+
+@pytest.fixture(autouse=True)
+def _check_store_at_end(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Check the store invariants after each test, except tests of the store itself."""
+    is_damaged = request.node.get_closest_marker("damages_store") is not None
+    if "store" not in request.fixturenames or _tests_sql(request.path) or is_damaged:
+        yield
+        return
+    run_sql: SqlRunner = request.getfixturevalue("run_sql")
+    is_sqlite = isinstance(request.getfixturevalue("store"), SqliteStore)
+    directory: Path = request.getfixturevalue("tmp_path")
+    yield
+    # The check runs about 20 statements; on SQLite `run_sql` would open a connection for each.
+    with sqlite_connection(directory / "rota.db") if is_sqlite else nullcontext(run_sql) as connected:
+        check_store(connected)
+
+
+@pytest.fixture
+def damage(store: Store, run_sql: SqlRunner, tmp_path: Path) -> Iterator[Damage]:
+    """Function that runs SQL without the CHECK constraints of the schema, to damage a record."""
+    if not isinstance(store, PostgresStore):
+
+        def run_unchecked(sql: str) -> None:
+            with closing(sqlite3.connect(tmp_path / "rota.db", timeout=10)) as connection:
+                connection.execute("PRAGMA ignore_check_constraints = ON")
+                connection.execute(sql)
+                connection.commit()
+
+        yield run_unchecked
+        return
+    checks = run_sql(
+        "SELECT conname, conrelid::regclass::text, pg_get_constraintdef(oid) FROM pg_constraint"
+        " WHERE contype = 'c' AND connamespace = current_schema()::regnamespace"
+    )
+    for name, table, _ in checks:
+        run_sql(f'ALTER TABLE {table} DROP CONSTRAINT "{name}"')
+    yield lambda sql: discard(run_sql(sql))
+    for name, table, definition in checks:  # later tests use the same schema; damaged rows are removed before
+        run_sql(f'ALTER TABLE {table} ADD CONSTRAINT "{name}" {definition.removesuffix(" NOT VALID")} NOT VALID')
+
+
+def discard(_rows: object) -> None: ...

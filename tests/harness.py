@@ -12,24 +12,13 @@ from typing import Any
 
 import msgspec
 
-from rota.command import control
-from rota.command.cancel import cancel
-from rota.command.preflight import EMPTY_PREFLIGHT, Preflight, needs_probe, run_preflight
-from rota.command.reservation import ReservationRequest, ReserveOutcome, release, reserve, withdraw
-from rota.command.rewind import RewindReport, RewindSet, find_rewind_set, probe_rewind_facts, render_reports, rewind
-from rota.command.submission import DefaultEnvironment, GroupRequest, Submission
-from rota.command.submit import AcceptedSubmit, SubmitOutcome, collect_programs, find_missing_programs, submit
-from rota.command.tick import request_tick
-from rota.core.artifact import ArtifactPaths, Observations
-from rota.core.backpressure import QueueLimit, QueueLimits
-from rota.core.breaker import BreakerPolicy
-from rota.core.event import Event
-from rota.core.fact import BranchHead, Fact, FactValue
-from rota.core.job import Job
-from rota.core.pacing import effective_batch_size
-from rota.core.pool import PoolPolicy, PoolSizes
-from rota.core.reservation import lock_owner
-from rota.core.status import Status
+from rota.control import commands
+from rota.control.commands import request_tick
+from rota.control.queries import render_tick
+from rota.db.store import Store
+from rota.direct import queries as direct_queries
+from rota.direct.commands import ReservationRequest, ReserveOutcome, release, reserve, withdraw
+from rota.direct.schemas import ReservationView
 from rota.engine.clear_operation import ClearOperation
 from rota.engine.dispatch import StartOrders
 from rota.engine.engine import Engine
@@ -50,16 +39,27 @@ from rota.executor.port import (
     StartOrder,
     StopOrder,
 )
+from rota.groups import queries as group_queries
+from rota.groups.schemas import GroupView
 from rota.ids import GroupId, JobId, ReservationId, RunId, format_group_id, format_job_id
-from rota.store.port import Store
-from rota.view import group as group_view
-from rota.view import reservation as reservation_view
-from rota.view.job import ViewContext, show
-from rota.view.tick import render_tick
-from rota.view.why import explain_wait
-from rota.wire.group import GroupView
-from rota.wire.job import JobView
-from rota.wire.reservation import ReservationView
+from rota.jobs.cancel import cancel
+from rota.jobs.explain import explain_wait
+from rota.jobs.preflight import EMPTY_PREFLIGHT, Preflight, needs_probe, run_preflight
+from rota.jobs.queries import ViewContext, show
+from rota.jobs.rewind import RewindReport, RewindSet, find_rewind_set, probe_rewind_facts, render_reports, rewind
+from rota.jobs.schemas import JobView
+from rota.jobs.submission import DefaultEnvironment, GroupRequest, Submission
+from rota.jobs.submit import AcceptedSubmit, SubmitOutcome, collect_programs, find_missing_programs, submit
+from rota.kernel.artifacts import ArtifactPaths, Observations
+from rota.kernel.backpressure import QueueLimit, QueueLimits
+from rota.kernel.breaker import BreakerPolicy
+from rota.kernel.events import Event
+from rota.kernel.facts import BranchHead, Fact, FactValue
+from rota.kernel.job import Job
+from rota.kernel.pacing import effective_batch_size
+from rota.kernel.pools import PoolPolicy, PoolSizes
+from rota.kernel.reservations import lock_owner
+from rota.kernel.status import Status
 
 START_DELAYS = (timedelta(seconds=1), timedelta(seconds=2))
 DEFAULT_ENVIRONMENT = DefaultEnvironment(cwd="/", variables={"PATH": "/usr/bin:/bin"})
@@ -71,6 +71,8 @@ START_TIMEOUT = timedelta(days=3650)
 _MAX_TURNS = 10_000
 """Limit that fails the test of an engine that never becomes idle."""
 
+Damage = Callable[[str], None]
+"""Function that runs SQL without the CHECK constraints of the schema, to damage a record."""
 SqlRunner = Callable[[str], list[tuple[Any, ...]]]
 """Function that runs SQL directly on the database, to damage records or test the schema. Each call is a transaction."""
 
@@ -383,7 +385,7 @@ class Scheduler:
         return outcome
 
     def show_group(self, group: GroupId) -> GroupView:
-        return group_view.show(self.reader, format_group_id(group))
+        return group_queries.show(self.reader, format_group_id(group))
 
     def cancel(self, job: JobId) -> None:
         self.run_request(lambda tx: cancel(tx, job, actor="tester"))
@@ -402,20 +404,20 @@ class Scheduler:
         self.run_request(lambda tx: release(tx, reservation, actor="tester"))
 
     def show_reservation(self, reservation: ReservationId) -> ReservationView:
-        return reservation_view.show(self.reader, reservation, self.view_context)
+        return direct_queries.show(self.reader, reservation, self.view_context)
 
     def end_reservation(self, reservation: ReservationId, code: int | None = 0, **fields: Any) -> None:
         self.end_run(lock_owner(reservation), code, **fields)
 
     def pause(self, scope: str = "global", by: str = "tester") -> dict[str, Any]:
-        return msgspec.structs.asdict(self.run_request(lambda tx: control.pause(tx, scope, actor=by)))
+        return msgspec.structs.asdict(self.run_request(lambda tx: commands.pause(tx, scope, actor=by)))
 
     def resume(self, scope: str = "global", by: str = "tester") -> dict[str, Any]:
-        return msgspec.structs.asdict(self.run_request(lambda tx: control.resume(tx, scope, actor=by)))
+        return msgspec.structs.asdict(self.run_request(lambda tx: commands.resume(tx, scope, actor=by)))
 
     def clear(self, scope: str = "global") -> int:
         """Clear a scope, and return the number of cleared jobs."""
-        operation: ClearOperation = self.run_request(lambda tx: control.clear(tx, scope, actor="tester"))
+        operation: ClearOperation = self.run_request(lambda tx: commands.clear(tx, scope, actor="tester"))
         return operation.completion.result(timeout=0)
 
     def set_hold_text(self, text: str | None) -> None:

@@ -28,8 +28,8 @@ import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
 
-from harness import SchemaRefused
-from rota.store.postgres.store import PostgresStore
+from rota.db.postgres.store import PostgresStore
+from tests.harness import SchemaRefused
 
 USER = "rota"
 OPTIONS = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from rota.api.openapi.document import build_document, render_document, render_problem_rows
-from rota.api.routes import ENDPOINTS
+from rota.http.openapi.document import build_document, render_document, render_problem_rows
+from rota.routes import ENDPOINTS
 
 directory = Path(sys.argv[1])
 (directory / "openapi.json").write_text(render_document(build_document(ENDPOINTS)))

@@ -138,6 +138,13 @@ def widest_class(source: list[Module]) -> Figure:
     return Figure("bases of one class", bases, MAX_BASES, (place,))
 
 
+def packages_of(source: list[Module], noun: str) -> Figure:
+    """Count the packages that have a file named after the noun."""
+    named = [module.path for module in source if noun in Path(module.path).name or noun in Path(module.path).parts[2]]
+    packages = sorted({Path(path).parts[2] for path in named})
+    return Figure(f"packages with a file named {noun}", len(packages), 2, tuple(packages))
+
+
 def spelling_files(source: list[Module], field: str) -> Figure:
     places = tuple(module.path for module in source if re.search(rf"\b{field}\b", (ROOT / module.path).read_text()))
     return Figure(f"files that spell {field}", len(places))
@@ -152,6 +159,7 @@ def measure() -> list[Figure]:
         riddles(source),
         old_words(paths),
         widest_class(source),
+        packages_of(source, "webhook"),
         Figure("source files", len(source)),
         Figure("source lines", lines),
         spelling_files(source, "skip_if"),

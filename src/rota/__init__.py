@@ -11,6 +11,7 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from rota.client.sdk import AsyncClient, Client
     from rota.errors import (
         BadRequest,
         BodyTooLarge,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
         Unauthorized,
         UnsupportedMediaType,
     )
-    from rota.sdk import AsyncClient, Client
 
 __all__ = [
     "AsyncClient",
@@ -81,4 +81,4 @@ if not TYPE_CHECKING:  # a type checker takes the names from the imports above
             raise AttributeError(f"module 'rota' has no attribute {name!r}")
         from importlib import import_module
 
-        return getattr(import_module("rota.sdk" if name.endswith("Client") else "rota.errors"), name)
+        return getattr(import_module("rota.client.sdk" if name.endswith("Client") else "rota.errors"), name)

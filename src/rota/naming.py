@@ -1,8 +1,16 @@
-"""Rules for names of types, flows, targets and pools, shared by submit and the configuration."""
+"""Rules for names of types, flows, targets and pools, shared by submit and the configuration.
+
+Suggestions for misspelled names. `difflib` is imported only when a name is misspelled.
+"""
 
 from __future__ import annotations
 
 import re
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 
 POOL_KINDS = ("type", "flow", "target", "resource")
 GLOBAL = "global"
@@ -49,3 +57,10 @@ def is_pool_name(text: str, *, wildcard: bool = False) -> bool:
     """
     kind, _, name = text.partition("/")
     return text == GLOBAL or (kind in POOL_KINDS and (is_name(name) or (wildcard and name == "*")))
+
+
+def find_nearest(name: str, candidates: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """Return the candidate that is most similar to the name, or None if none is similar."""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(name, list(candidates), n=1, cutoff=cutoff)), None)

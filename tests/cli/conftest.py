@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.fake_scheduler import Server
 from rota.home import Home
+from tests.cli.fake_scheduler import Server
 
 
 @pytest.fixture

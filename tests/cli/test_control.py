@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from cli.fake_scheduler import Server, json_response, problem
 from rota.cli.main import main
+from tests.cli.fake_scheduler import Server, json_response, problem
 
 AT = "2026-03-01T11:00:00Z"
 

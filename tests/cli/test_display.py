@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from cli.fake_scheduler import Server, json_response
 from rota.cli.main import main
+from tests.cli.fake_scheduler import Server, json_response
 
 CAPACITY = {"kind": "capacity", "detail": "waiting on pool global (1/1)", "topics": ["pool:global"]}
 DEPS = {"kind": "dependencies", "detail": "waiting on job job-1", "topics": ["job:1"]}

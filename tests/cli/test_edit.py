@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cli.fake_scheduler import Server, json_response, problem
 from rota.cli.main import main
+from tests.cli.fake_scheduler import Server, json_response, problem
 
 JOB: dict[str, Any] = {"id": "job-3", "status": "QUEUED", "priority": 5}
 

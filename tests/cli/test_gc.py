@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from rota.cli import gc
 from rota.cli.main import main
 from rota.client.requests import Request
 from rota.client.session import SchedulerSession
 from rota.errors import Conflict, ServiceUnavailable
+from rota.retention import cli
 
 
 def gc_result(*, dry_run: bool = False, kept: dict[str, int] | None = None, **removed: int) -> dict[str, Any]:
@@ -49,7 +49,7 @@ KEPT = "; kept 1 that others refer to, 2 with a worktree, 3 whose files cannot b
     ],
 )
 def test_summary_of_counts(result: dict[str, Any], output: str) -> None:
-    assert gc.format_summary(result) == output
+    assert cli.format_summary(result) == output
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_summary_of_counts(result: dict[str, Any], output: str) -> None:
     [(0, "0 bytes"), (999, "999 bytes"), (1000, "1.0 kB"), (999_949, "999.9 kB"), (999_950, "1.0 MB")],
 )
 def test_size_format(count: int, text: str) -> None:
-    assert gc.format_size(count) == text
+    assert cli.format_size(count) == text
 
 
 def test_progress_is_printed_while_waiting(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,7 +81,7 @@ def test_progress_is_printed_while_waiting(monkeypatch: pytest.MonkeyPatch, caps
             raise status
         return dict(status)
 
-    monkeypatch.setattr(gc, "_PROGRESS_INTERVAL", 0.001)
+    monkeypatch.setattr(cli, "_PROGRESS_INTERVAL", 0.001)
     monkeypatch.setattr(
         SchedulerSession, "request_json", lambda _, message: collect() if message.method == "POST" else next_progress()
     )

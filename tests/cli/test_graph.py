@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from cli.fake_scheduler import Server, json_response, problem
-from rota.cli.graph import fit_to_screen
 from rota.cli.main import main
+from rota.graph.cli import fit_to_screen
+from tests.cli.fake_scheduler import Server, json_response, problem
 
 EMPTY = "Outcome: No scheduled jobs"
 TEXT = "job-2 QUEUED [b]\n`-- after:success -> job-1 RUNNING"

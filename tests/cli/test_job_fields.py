@@ -8,9 +8,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from rota.cli.field import format_cell, format_line, label, mark
+from rota.cli.rendering import format_cell, format_line, label, mark
 from rota.columns import FIELDS, known_fields
-from rota.core.status import Status
+from rota.kernel.status import Status
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 AT = "2026-03-01T11:00:00.25Z"

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rota.cli.job_grouping import JobGrouping
 from rota.cli.terminal import OutputError
+from rota.jobs.cli.list import JobGrouping
 
 
 def job(number: int, status: str = "QUEUED", **fields: Any) -> dict[str, Any]:

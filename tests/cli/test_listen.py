@@ -6,12 +6,12 @@ from contextlib import suppress
 
 import pytest
 
-from cli.fake_scheduler import Server, chunked, problem
-from rota.client.listen import RECONNECT_DELAY
 from rota.client.problem import ConnectionBroken, ResponseTimeout
-from rota.client.requests.event import follow_events
+from rota.client.requests.control import follow_events
 from rota.client.session import BlockingStream, BlockingTransport, SchedulerSession
+from rota.client.sse import RECONNECT_DELAY
 from rota.errors import NotFound
+from tests.cli.fake_scheduler import Server, chunked, problem
 
 END = b"0\r\n\r\n"
 FIRST = b"retry: 1000\n\nid: 7\nevent: job.failed\ndata: {}\n\n"

@@ -14,8 +14,8 @@ from typing import Any, TextIO
 
 import pytest
 
-from rota.cli.live import JobLineView, JobScreenView
 from rota.cli.terminal import has_color, paint, terminal_width
+from rota.jobs.cli.wait import JobLineView, JobScreenView
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from cli.fake_scheduler import Server, json_response, problem
 from rota import __version__
 from rota.cli.main import main, split_verb
 from rota.cli.parser import VERBS, full_parser, verb_parser
 from rota.errors import BY_CODE, RotaError
 from rota.home import Home
+from tests.cli.fake_scheduler import Server, json_response, problem
 
 JOB = {"id": "job-1", "status": "QUEUED", "name": "", "command": ["true"]}
 
@@ -183,7 +183,7 @@ def test_interrupt_exits_with_130(
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rota.cli.why.run", interrupt)
+    monkeypatch.setattr("rota.jobs.cli.show.run_why", interrupt)
     assert main(["why", "job-1"]) == 130
     assert capsys.readouterr() == ("", "")
 
@@ -279,4 +279,4 @@ def test_submit_imports_nothing_heavy(server: Server) -> None:
     heavy = {"asyncio", "dataclasses", "http", "inspect", "msgspec", "pathlib", "shutil", "subprocess", "urllib"}
     assert (code, result.stdout) == ("0", "job-1\n")
     assert not heavy & set(modules)
-    assert not {"rota.client.autostart", "rota.duration", "rota.cli.render"} & set(modules)
+    assert not {"rota.client.autostart", "rota.duration", "rota.cli.rendering"} & set(modules)

@@ -9,9 +9,17 @@ from typing import Any
 import pytest
 
 from rota.cli import table
-from rota.cli.field import format_elapsed
-from rota.cli.render import JobTable, breaker_text, job_block, job_table, pool_table, recovery_lines, status_block
-from rota.cli.webhook import delivery_lines
+from rota.cli.rendering import (
+    JobTable,
+    breaker_text,
+    format_elapsed,
+    job_block,
+    job_table,
+    pool_table,
+    recovery_lines,
+    status_block,
+)
+from rota.webhooks.cli import delivery_lines
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cli.fake_scheduler import Server, chunked
 from rota.cli.main import main
+from tests.cli.fake_scheduler import Server, chunked
 
 
 def frame(**fields: Any) -> bytes:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from cli.fake_scheduler import Server, chunked, json_response, problem
-from rota.cli.field import reason_text
 from rota.cli.main import main
+from rota.cli.rendering import reason_text
+from tests.cli.fake_scheduler import Server, chunked, json_response, problem
 
 RETRIED: dict[str, Any] = {
     "job": {"id": "job-9"},

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cli.fake_scheduler import Server, chunked, json_response, problem
 from rota.cli.main import main
+from tests.cli.fake_scheduler import Server, chunked, json_response, problem
 
 REPORT: dict[str, Any] = {
     "requested_job": "job-7",

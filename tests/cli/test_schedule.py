@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rota.cli.main import main
-from rota.cli.schedule import caret, schedule_table
+from rota.schedules.cli import caret, schedule_table
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

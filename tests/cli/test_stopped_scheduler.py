@@ -12,7 +12,7 @@ import pytest
 from rota.cli.main import main
 from rota.client import autostart
 from rota.client.problem import NotRunning
-from rota.client.requests.scheduler import tick
+from rota.client.requests.control import tick
 from rota.client.session import SchedulerSession
 from rota.home import Home
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cli.fake_scheduler import RecordedRequest, Server, chunked, json_response, problem
 from rota.cli.main import main
+from tests.cli.fake_scheduler import RecordedRequest, Server, chunked, json_response, problem
 
 SUBMITTED = {"result": "submitted", "job": {"id": "job-7", "status": "QUEUED"}, "warning": None}
 

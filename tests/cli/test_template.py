@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from cli.fake_scheduler import Server, json_response
 from rota.cli.main import main
-from rota.cli.param import parse_param, parse_params
 from rota.cli.parser import UsageError
+from rota.jobs.cli.options import parse_param, parse_params
+from tests.cli.fake_scheduler import Server, json_response
 
 TEMPLATE: dict[str, Any] = {
     "id": "template-1",

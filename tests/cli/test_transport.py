@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from cli.fake_scheduler import Server, chunked, json_response, problem
-from rota.cli.logs import ServedLog, read_chunks
 from rota.client.problem import ConnectionBroken, InvalidResponse, NotRunning, ResponseTimeout, error_from_response
 from rota.client.requests import Request, quote
-from rota.client.requests.job import cancel_job, explain_job, get_job, list_jobs, submit_job
-from rota.client.requests.scheduler import get_scheduler, list_pools, reload, set_pool, stop
+from rota.client.requests.control import get_scheduler, list_pools, reload, set_pool, stop
+from rota.client.requests.jobs import cancel_job, explain_job, get_job, list_jobs, submit_job
 from rota.client.session import SchedulerSession
 from rota.client.transport import HomeSocket, send
 from rota.errors import BY_CODE, Conflict, HomeError, InvalidInput, NotFound, QueueFull, RotaError, ServiceUnavailable
 from rota.home import Home
+from rota.jobs.cli.logs import ServedLog, read_chunks
+from tests.cli.fake_scheduler import Server, chunked, json_response, problem
 
 GET = Request("GET", "/")
 
@@ -292,7 +292,7 @@ def test_request_functions_build_requests(
 
 
 def test_log_is_read_in_chunks(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rota.cli.logs.CHUNK_BYTES", 4)
+    monkeypatch.setattr("rota.jobs.cli.logs.CHUNK_BYTES", 4)
     server.replies = [chunked(b"abcd", b""), chunked(b"ef", b"")]
     assert list(read_chunks(ServedLog(SchedulerSession(server.home), "job-1", "stdout", None), 0)) == [b"abcd", b"ef"]
     assert [request.target for request in server.requests] == [

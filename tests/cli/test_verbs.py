@@ -17,22 +17,21 @@ from typing import Any
 
 import pytest
 
-from cli.fake_scheduler import RecordedRequest, Server, chunked, json_response, problem
-from postgres_server import Schema, fresh_schema
-from postgres_server import Server as Postgres
 from rota.cli import down, terminal
-from rota.cli.logs import ServedLog, last_lines_offset
 from rota.cli.main import main
-from rota.cli.outcome import exit_code
 from rota.client.requests import Request
-from rota.client.requests.job import ACTIVE_STATUSES, TERMINAL_STATUSES
+from rota.client.requests.jobs import ACTIVE_STATUSES, TERMINAL_STATUSES
 from rota.client.session import SchedulerSession
 from rota.client.transport import HttpResponse
-from rota.core import status
-from rota.home import Home
-from rota.home_lock import acquire_home_lock
-from rota.store.postgres.store import PostgresStore
-from rota.store.sqlite.store import SqliteStore
+from rota.db.postgres.store import PostgresStore
+from rota.db.sqlite.store import SqliteStore
+from rota.home import Home, acquire_home_lock
+from rota.jobs.cli.logs import ServedLog, last_lines_offset
+from rota.jobs.cli.wait import exit_code
+from rota.kernel import status as kernel_status
+from tests.cli.fake_scheduler import RecordedRequest, Server, chunked, json_response, problem
+from tests.postgres_server import Schema, fresh_schema
+from tests.postgres_server import Server as Postgres
 
 
 def job(number: int, status: str, **fields: Any) -> dict[str, Any]:
@@ -40,8 +39,11 @@ def job(number: int, status: str, **fields: Any) -> dict[str, Any]:
 
 
 def test_client_statuses_equal_core_statuses() -> None:
-    active = {member.public.value for member in status.ACTIVE}
-    assert (set(ACTIVE_STATUSES), set(TERMINAL_STATUSES)) == (active, {member.value for member in status.TERMINAL})
+    active = {member.public.value for member in kernel_status.ACTIVE}
+    assert (set(ACTIVE_STATUSES), set(TERMINAL_STATUSES)) == (
+        active,
+        {member.value for member in kernel_status.TERMINAL},
+    )
 
 
 def test_list_hides_finished_jobs_and_reports_them(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
@@ -211,7 +213,7 @@ def test_last_lines_offset_for_any_chunk_size(
         return HttpResponse(200, {}, log[offset : offset + limit])
 
     monkeypatch.setattr(SchedulerSession, "request", read_part)
-    monkeypatch.setattr("rota.cli.logs._CHUNK_BYTES", chunk)
+    monkeypatch.setattr("rota.jobs.cli.logs._CHUNK_BYTES", chunk)
     begin = last_lines_offset(ServedLog(SchedulerSession(home), "job-1", "stdout", None), len(log), count)
     assert log[begin:] == kept
     assert all(limit <= chunk for limit in limits)
@@ -623,7 +625,7 @@ def test_doctor_explains_an_unusable_server_store(
         assert verdict == "fail"
         assert output in text
         assert "secret" not in text
-    monkeypatch.setitem(sys.modules, "rota.store.postgres.store", None)
+    monkeypatch.setitem(sys.modules, "rota.db.postgres.store", None)
     verdict, text = check_store(home, capsys, postgres_url)
     assert (verdict, "pip install" in text) == ("fail", True)
 

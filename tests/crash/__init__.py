@@ -7,5 +7,5 @@
     rig       the home, the manager that restarts a killed scheduler, and the faults
     judge     the final check: the store, the clients and the history must agree
 
-`python -m crash` runs many rounds and prints the table; `make test` hits each point once.
+`python -m tests.crash` runs many rounds and prints the table; `make test` hits each point once.
 """

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from crash.load import Records, Submitted
-from rota.core.group import PREDECESSOR_FAILED
+from rota.kernel.groups import PREDECESSOR_FAILED
+from tests.crash.load import Records, Submitted
 
 _MEETS = {
     "success": ("COMPLETED", "SKIPPED"),

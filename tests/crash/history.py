@@ -79,7 +79,7 @@ def read_lines(home: Path) -> list[Line]:
 def find_processes(home: Path, process: str) -> list[int]:
     """Return the pids of the schedulers or supervisors of this home. A child before its exec looks like its parent and
     is left out."""
-    word = {"scheduler": "serve", "supervisor": "rota.executor.supervisor"}[process]
+    word = {"scheduler": "serve", "supervisor": "rota.supervisor"}[process]
     pids = {pid for pid, argv in find_home_processes(home).items() if word in argv}
     return [pid for pid in pids if _parent_pid(pid) not in pids]
 

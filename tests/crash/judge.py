@@ -19,14 +19,14 @@ from typing import Any
 
 import msgspec
 
-from crash import history
-from crash.endings import EndingCheck
-from crash.history import Line
-from crash.load import POOLS, Submitted
-from crash.point import BY_NAME
-from crash.rig import CrashRig
-from rota.client.requests.job import TERMINAL_STATUSES
-from rota.core.run import CRASH_RECOVERY, UNKNOWN_EXIT
+from rota.client.requests.jobs import TERMINAL_STATUSES
+from rota.kernel.run import CRASH_RECOVERY, UNKNOWN_EXIT
+from tests.crash import history
+from tests.crash.endings import EndingCheck
+from tests.crash.history import Line
+from tests.crash.load import POOLS, Submitted
+from tests.crash.point import BY_NAME
+from tests.crash.rig import CrashRig
 
 KINDS = ("lost", "twice", "mislabeled", "locks", "orphans")
 _NEVER_RAN = "the supervisor was lost while"

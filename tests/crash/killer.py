@@ -19,8 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from crash import history
-from crash.point import POINTS, Point
+from tests.crash import history
+from tests.crash.point import POINTS, Point
 
 ARMED = "crash.armed"
 HIT = "crash.hit"

@@ -16,14 +16,14 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from crash import history
 from rota.client.requests import Request
-from rota.client.requests.job import cancel_job
+from rota.client.requests.jobs import cancel_job
 from rota.client.retrying import run_blocking
 from rota.client.session import BlockingTransport
 from rota.client.transport import HomeSocket
 from rota.errors import Conflict, RequestInProgress, ReservationTimeout, RotaError
 from rota.home import Home
+from tests.crash import history
 
 POOLS = {"global": 6, "resource/gpu": 2}
 _REQUEST_INTERVAL = 0.03

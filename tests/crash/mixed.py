@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from crash.load import Client, Submitted
-from rota.client.requests.job import ACTIVE_STATUSES, get_job, rewind_job, submit_batch, submit_job
-from rota.client.requests.reservation import run_direct
+from rota.client.requests.control import run_direct
+from rota.client.requests.jobs import ACTIVE_STATUSES, get_job, rewind_job, submit_batch, submit_job
 from rota.errors import Conflict, ReservationTimeout
+from tests.crash.load import Client, Submitted
 
 MAX_ACTIVE_JOBS = 5
 """Active jobs of one client: the load is steady, and a lost job stops its client at once."""

@@ -111,11 +111,11 @@ def _run_of_sent_line(kind: bytes) -> FindRun:
     return find
 
 
-_SESSION = "rota.store.session:Session"
+_SESSION = "rota.db.session:Session"
 _LOCAL = "rota.executor.local:LocalExecutor"
-_CHILD_MANAGER = "rota.executor.supervisor.child_manager:ChildManager"
-_SERVER = "rota.executor.supervisor.server:SupervisorServer"
-_TERMINATOR = "rota.executor.supervisor.tree_terminator:TreeTerminator"
+_CHILD_MANAGER = "rota.supervisor.child_manager:ChildManager"
+_SERVER = "rota.supervisor.server:SupervisorServer"
+_TERMINATOR = "rota.supervisor.tree:TreeTerminator"
 
 POINTS = (
     Point(
@@ -196,7 +196,7 @@ POINTS = (
     Point("scheduler.stopped", f"{_LOCAL}.send", "after", _run_of_order(StopOrder), "any", "the stop order is sent"),
     Point(
         "scheduler.mirroring",
-        "rota.engine.job_file_mirror:_link_outcome",
+        "rota.jobs.files:_link_outcome",
         "before",
         _no_run,
         "any",
@@ -277,7 +277,7 @@ POINTS = (
     ),
     Point(
         "supervisor.starting",
-        "rota.executor.supervisor.journal:Journal.record_or_raise",
+        "rota.supervisor.journal:Journal.record_or_raise",
         "after",
         _run_of_line(b"starting"),
         "unknown",
@@ -285,7 +285,7 @@ POINTS = (
     ),
     Point(
         "supervisor.spawning",
-        "rota.executor.supervisor.spawn:_spawn_child",
+        "rota.supervisor.spawn:_spawn_child",
         "before",
         _run_of_environment,
         "unknown",
@@ -293,7 +293,7 @@ POINTS = (
     ),
     Point(
         "supervisor.spawned",
-        "rota.executor.supervisor.spawn:_spawn_child",
+        "rota.supervisor.spawn:_spawn_child",
         "after",
         _run_of_environment,
         "unknown",
@@ -377,7 +377,7 @@ POINTS = (
     ),
     Point(
         "supervisor.taking-over",
-        "rota.executor.supervisor.takeover:adopt_runs",
+        "rota.supervisor.takeover:adopt_runs",
         "before",
         _no_run,
         "any",
@@ -386,7 +386,7 @@ POINTS = (
     ),
     Point(
         "supervisor.rewriting",
-        "rota.executor.supervisor.journal:Journal.rewrite",
+        "rota.supervisor.journal:Journal.rewrite",
         "before",
         _no_run,
         "any",
@@ -395,7 +395,7 @@ POINTS = (
     ),
     Point(
         "supervisor.taken-over",
-        "rota.executor.supervisor.takeover:adopt_runs",
+        "rota.supervisor.takeover:adopt_runs",
         "after",
         _no_run,
         "any",

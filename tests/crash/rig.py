@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import rota
-from crash import history, killer
-from crash.load import POOLS, Client, Records
-from crash.mixed import MixedClient, repository_path
-from crash.point import Load, Point
-from crash.short import ShortJobClient
-from e2e.rig import Rota, eventually, exits_within
-from repository import Repository
-from rota.client.requests.job import ACTIVE_STATUSES
+from rota.client.requests.jobs import ACTIVE_STATUSES
+from tests.crash import history, killer
+from tests.crash.load import POOLS, Client, Records
+from tests.crash.mixed import MixedClient, repository_path
+from tests.crash.point import Load, Point
+from tests.crash.short import ShortJobClient
+from tests.e2e.rig import Rota, eventually, exits_within
+from tests.repository import Repository
 
 LOADS: Mapping[Load, type[Client]] = {"short": ShortJobClient, "mixed": MixedClient}
 VICTIMS = ("scheduler", "supervisor", "both")
@@ -45,7 +45,7 @@ class CrashRig:
         self._configure(url)
         Repository(repository_path(self.home))
         history.install_program(self.home)
-        self.rota = Rota(self.home, directory, PYTHONPATH=f"{_TESTS / 'crash' / 'hook'}:{_TESTS}:{_SOURCE}")
+        self.rota = Rota(self.home, directory, PYTHONPATH=f"{_TESTS / 'crash' / 'hook'}:{_TESTS.parent}:{_SOURCE}")
         self.records = Records()
         self.random = random.Random(seed)
         self.kills: Counter[str] = Counter()

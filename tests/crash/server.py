@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from postgres_server import Server
+from tests.postgres_server import Server
 
 RESTART_INTERVAL = 2.0
 """Seconds between two restarts."""

@@ -1,15 +1,16 @@
 """The load of prefetched jobs: many similar jobs of a few milliseconds, and hardly anything else.
 
-The supervisor never prefetches if jobs differ or requests arrive all the time (`rota/core/prefetch.py`). With this load
-it does most of the time. Occasional events end a series: a failure, a retry, a cancel, a job with a higher priority.
+The supervisor never prefetches if jobs differ or requests arrive all the time (`rota/kernel/prefetch.py`). With this
+load it does most of the time. Occasional events end a series: a failure, a retry, a cancel, a job with a higher
+priority.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from crash.load import Client
-from rota.client.requests.job import ACTIVE_STATUSES, get_job, submit_batch, submit_job
+from rota.client.requests.jobs import ACTIVE_STATUSES, get_job, submit_batch, submit_job
+from tests.crash.load import Client
 
 BATCH_SIZE = 12
 _EXIT_CODES = (*["0"] * 46, "3", "flaky")

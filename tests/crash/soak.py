@@ -14,11 +14,11 @@ from pathlib import Path
 
 import msgspec
 
-from crash.judge import KINDS, Judge
-from crash.point import POINTS, Load
-from crash.rig import LOADS, CrashRig
-from crash.server import restart_repeatedly
-from postgres_server import Server, own_server
+from tests.crash.judge import KINDS, Judge
+from tests.crash.point import POINTS, Load
+from tests.crash.rig import LOADS, CrashRig
+from tests.crash.server import restart_repeatedly
+from tests.postgres_server import Server, own_server
 
 RANDOM_KILLS = 25
 """Kills at random moments in one round."""
@@ -164,7 +164,7 @@ def _render_row(cells: Sequence[str]) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m crash")
+    parser = argparse.ArgumentParser(prog="python -m tests.crash")
     parser.add_argument("--rounds", type=int, default=len(ROUND_TYPES))
     parser.add_argument("--seed", type=int, default=None, help="seed of the first round")
     options = parser.parse_args(arguments)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from crash.endings import EndingCheck
-from crash.load import Records, Submitted
+from tests.crash.endings import EndingCheck
+from tests.crash.load import Records, Submitted
 
 
 def _make_job(

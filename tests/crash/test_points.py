@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from crash.judge import Judge
-from crash.point import POINTS
-from crash.rig import LOADS, CrashRig
-from crash.server import restart_repeatedly
-from postgres_server import own_server
-from sample import sample
+from tests.crash.judge import Judge
+from tests.crash.point import POINTS
+from tests.crash.rig import LOADS, CrashRig
+from tests.crash.server import restart_repeatedly
+from tests.postgres_server import own_server
+from tests.sample import sample
 
 
 @pytest.fixture

@@ -16,12 +16,12 @@ from typing import NamedTuple
 import msgspec
 
 import rota
-from docs.page import ROOT
-from rota.api.openapi.descriptions import COMMON_DESCRIPTIONS, field_descriptions
 from rota.cli.parser import VERBS, verb_parser
-from rota.command.submission import Submission
-from rota.core.event import KINDS
-from rota.wire.job import EffectivePolicy, JobView, RunView, WaitReason
+from rota.http.openapi.schema import COMMON_DESCRIPTIONS, field_descriptions
+from rota.jobs.schemas import EffectivePolicy, JobView, RunView, WaitReason
+from rota.jobs.submission import Submission
+from rota.kernel.events import KINDS
+from tests.docs.page import ROOT
 
 _SOURCE = Path(rota.__file__).parent
 _METRIC_KINDS = {

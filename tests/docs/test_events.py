@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import rota
-from docs.page import rows
-from rota.core.event import KINDS
-from rota.core.schedule import FireState
-from rota.core.status import STORED
+from rota.kernel.events import KINDS
+from rota.kernel.status import STORED
+from rota.schedules.model import FireState
+from tests.docs.page import rows
 
 
 @cache

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from docs.generate import SECTIONS, replace_section
-from docs.page import ROOT
 from rota.config import Config, list_values
+from tests.docs.generate import SECTIONS, replace_section
+from tests.docs.page import ROOT
 
 
 @pytest.mark.parametrize("name", SECTIONS)

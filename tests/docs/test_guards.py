@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from docs.page import ROOT, named_tests, rows
+from tests.docs.page import ROOT, named_tests, rows
 
 GUARDS = (
     [f"INV-{n:03}" for n in range(1, 7)] + [f"DEC-{n:03}" for n in range(1, 13)] + [f"CON-{n:03}" for n in range(1, 5)]

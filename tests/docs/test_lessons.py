@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from docs.page import named_tests, rows
+from tests.docs.page import named_tests, rows
 
 COUNTS = {
     "Dispatch and claims": 12,

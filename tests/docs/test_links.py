@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.page import ROOT
+from tests.docs.page import ROOT
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.joinpath("docs").rglob("*.md")])
 _FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)

@@ -13,10 +13,10 @@ from typing import Any
 
 import jsonschema_rs
 
-from rota.api.openapi.document import build_document
-from rota.api.router import Router
-from rota.api.routes import ENDPOINTS
-from rota.wire.problem import PROBLEM_MEDIA_TYPE
+from rota.http.openapi.document import build_document
+from rota.http.problem_schemas import PROBLEM_MEDIA_TYPE
+from rota.http.router import Router
+from rota.routes import ENDPOINTS
 
 _JSON = ("application/json", PROBLEM_MEDIA_TYPE)
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from e2e.awaitable_client import AwaitableClient, ClientTest
-from e2e.fork_server import ForkedProcess, fork_server
-from e2e.rig import TIMEOUT, ChildControl, Rota
 from rota import AsyncClient, Client
 from rota.client import autostart
+from tests.e2e.awaitable_client import AwaitableClient, ClientTest
+from tests.e2e.fork_server import ForkedProcess, fork_server
+from tests.e2e.rig import TIMEOUT, ChildControl, Rota
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from e2e.rig import TIMEOUT, CommandResult, Rota, eventually, kill, shell_exit_code
+from tests.e2e.rig import TIMEOUT, CommandResult, Rota, eventually, kill, shell_exit_code
 
 
 class DirectClient:

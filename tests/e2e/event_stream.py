@@ -6,8 +6,8 @@ import http.client
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from e2e.rig import Rota
 from rota.client.sse import SseDecoder, SseMessage
+from tests.e2e.rig import Rota
 
 EVENT_STREAM_HEADERS = {"Accept": "text/event-stream"}
 

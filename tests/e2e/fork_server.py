@@ -168,7 +168,7 @@ def _program(argv: list[str]) -> Callable[[], int] | None:
     """Return the function that `python -m` would run. It reads its arguments from `sys.argv`."""
     if argv[:3] == [sys.executable, "-m", "rota"]:
         return _run_command
-    if argv[:4] == [sys.executable, "-P", "-m", "rota.executor.supervisor"]:
+    if argv[:4] == [sys.executable, "-P", "-m", "rota.supervisor"]:
         return _run_supervisor
     return None
 
@@ -181,7 +181,7 @@ def _run_command() -> int:
 
 
 def _run_supervisor() -> int:
-    from rota.executor.supervisor.main import main
+    from rota.supervisor.main import main
 
     return main(*sys.argv[4:])
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from rota.clock import SystemClock
-from rota.core.pool import PoolPolicy, PoolSizes
-from rota.engine import retention
+from rota.db.store import open_store
 from rota.engine.transaction import Settings, Transaction
-from rota.engine.trash import Trash
-from rota.store.open import open_store
+from rota.kernel.pools import PoolPolicy, PoolSizes
+from rota.retention import collector as retention_collector
+from rota.retention.trash import Trash
 
 
 def main(home: Path, url: str, step: str, when: str) -> None:
@@ -56,8 +56,8 @@ def main(home: Path, url: str, step: str, when: str) -> None:
     if step != "commit":
         original_step = getattr(Trash, step)
         setattr(Trash, step, step_and_die)
-    retention.CHAIN_BATCH_SIZE = 2
-    collector = retention.RetentionCollector(
+    retention_collector.CHAIN_BATCH_SIZE = 2
+    collector = retention_collector.RetentionCollector(
         store=store,
         jobs=home / "jobs",
         reservations=home / "reservations",

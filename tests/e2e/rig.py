@@ -22,8 +22,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from e2e.conformance import check_json_output, check_response
-from e2e.fork_server import ForkedProcess
+from tests.e2e.conformance import check_json_output, check_response
+from tests.e2e.fork_server import ForkedProcess
 
 T = TypeVar("T")
 

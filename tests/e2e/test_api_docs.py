@@ -8,8 +8,8 @@ from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 
-from e2e.rig import Rota
 from rota.errors import BY_CODE
+from tests.e2e.rig import Rota
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "openapi.json"
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from e2e.rig import TIMEOUT, ChildControl, Rota
+from tests.e2e.rig import TIMEOUT, ChildControl, Rota
 
 FLOW = """\
 group: {name: demo, on_failure: stop}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.rig import ChildControl, Rota, eventually
+from tests.e2e.rig import ChildControl, Rota, eventually
 
 
 def git(repository: Path, *words: str) -> str:

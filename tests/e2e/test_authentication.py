@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import pytest
 
-from e2e.rig import Rota
-from e2e.test_tcp import connection, start_with_server_settings
-from rota.api.endpoint import Endpoint
-from rota.api.openapi.path_parameter import PATH_PARAMETERS
-from rota.api.routes import ENDPOINTS
+from rota.http.endpoint import Endpoint
+from rota.http.openapi.operation import PATH_PARAMETERS
+from rota.routes import ENDPOINTS
+from tests.e2e.rig import Rota
+from tests.e2e.test_tcp import connection, start_with_server_settings
 
 pytestmark = pytest.mark.executable
 

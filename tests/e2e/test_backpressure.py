@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from e2e.rig import ChildControl, Rota, eventually
+from tests.e2e.rig import ChildControl, Rota, eventually
 
 
 def configure_queue(rota: Rota, **limits: int | str) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e.direct_client import DirectClient, get_reservation
-from e2e.rig import ChildControl, Rota, eventually, exits_within, is_alive
+from tests.e2e.direct_client import DirectClient, get_reservation
+from tests.e2e.rig import ChildControl, Rota, eventually, exits_within, is_alive
 
 
 class Load:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import partial
 
-from e2e.rig import ChildControl, Rota, eventually
+from tests.e2e.rig import ChildControl, Rota, eventually
 
 FAIL = ["sh", "-c", "echo quota exceeded >&2; exit 3"]
 

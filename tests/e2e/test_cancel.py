@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from e2e.rig import ChildControl, Rota, exits_within, is_alive, kill
+from tests.e2e.rig import ChildControl, Rota, exits_within, is_alive, kill
 
 TREE = """
 import os, signal, sys

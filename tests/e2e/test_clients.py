@@ -9,14 +9,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from e2e.rig import Rota
-from rota.client.requests.job import cancel_job, edit_job, explain_job, move_job, submit_job
-from rota.client.requests.queue import reorder_queue
-from rota.client.requests.reservation import list_reservations, run_direct
-from rota.client.requests.scheduler import clear, get_scheduler, pause, resume, set_pool
+from rota.client.requests.control import clear, get_scheduler, list_reservations, pause, resume, run_direct, set_pool
+from rota.client.requests.jobs import cancel_job, edit_job, explain_job, move_job, reorder_queue, submit_job
 from rota.client.session import SchedulerSession
 from rota.errors import Conflict, NotFound, ReservationTimeout
 from rota.home import Home
+from tests.e2e.rig import Rota
 
 CLIENTS = 50
 ACTIONS_PER_CLIENT = 16

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from e2e.rig import ChildControl, Response, Rota
-from e2e.test_webhook import Receiver, wait_until_settled
+from tests.e2e.rig import ChildControl, Response, Rota
+from tests.e2e.test_webhook import Receiver, wait_until_settled
 
 TEMPLATE = {"name": "say", "command": ["echo", "{what}"], "default_params": {"what": "x"}}
 SCHEDULE = {"name": "nightly", "cron": "@yearly", "job": {"command": ["true"]}}

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from e2e.rig import Rota
+from tests.e2e.rig import Rota
 
 pytestmark = pytest.mark.executable
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e.rig import ChildControl, Rota
-from engine.test_policy import install
+from tests.e2e.rig import ChildControl, Rota
+from tests.engine.test_policy import install
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from e2e.rig import ChildControl, Rota, eventually
+from tests.e2e.rig import ChildControl, Rota, eventually
 
 
 def test_unknown_key_suggests_the_nearest_known_key(rota: Rota) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from e2e.rig import TIMEOUT, Rota, shell_exit_code
+from tests.e2e.rig import TIMEOUT, Rota, shell_exit_code
 
 
 class Terminal:

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from hypothesis.configuration import storage_directory
 
-from e2e.rig import Rota
-from rota.api.openapi.tag import TAGS
-from sample import sample
+from rota.http.openapi.operation import TAGS
+from tests.e2e.rig import Rota
+from tests.sample import sample
 
 EXAMPLES = str(sample(1))
 """Examples of each operation in each phase, besides the boundary values of its schema. 100 take an hour."""

@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from e2e.rig import ChildControl, Rota, exits_within, is_alive, kill
+from tests.e2e.rig import ChildControl, Rota, exits_within, is_alive, kill
 
 pytestmark = pytest.mark.executable
 

@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 
-from e2e.rig import ChildControl, Rota, eventually
+from tests.e2e.rig import ChildControl, Rota, eventually
 
 pytestmark = pytest.mark.executable
 

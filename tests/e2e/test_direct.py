@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.direct_client import (
+from tests.e2e.direct_client import (
     DirectClient,
     get_reservation,
     kill_client,
@@ -20,7 +20,7 @@ from e2e.direct_client import (
     wait_for_reservation_end,
     wait_until_no_reservations,
 )
-from e2e.rig import TIMEOUT, ChildControl, Rota, eventually, exits_within, is_alive
+from tests.e2e.rig import TIMEOUT, ChildControl, Rota, eventually, exits_within, is_alive
 
 
 def test_direct_execution_behaves_like_a_local_command(rota: Rota, tmp_path: Path) -> None:

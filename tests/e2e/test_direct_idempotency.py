@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Any
 
-from e2e.direct_client import get_reservation, list_reservations, wait_for_reservation_end
-from e2e.rig import ChildControl, Rota, eventually
+from tests.e2e.direct_client import get_reservation, list_reservations, wait_for_reservation_end
+from tests.e2e.rig import ChildControl, Rota, eventually
 
 KEY = {"Idempotency-Key": "k"}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.direct_client import (
+from tests.e2e.direct_client import (
     DirectClient,
     get_reservation,
     kill_client,
@@ -17,7 +17,7 @@ from e2e.direct_client import (
     wait_for_reservation_end,
     wait_until_no_reservations,
 )
-from e2e.rig import ChildControl, Rota, eventually, exits_within, is_alive, kill
+from tests.e2e.rig import ChildControl, Rota, eventually, exits_within, is_alive, kill
 
 SCRIPT = "echo one; echo two >&2; echo $$ > {pipe}; read x < {gate}; echo three; echo four >&2; exit 9"
 

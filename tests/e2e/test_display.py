@@ -12,7 +12,7 @@ import termios
 
 import pytest
 
-from e2e.rig import TIMEOUT, ChildControl, Rota
+from tests.e2e.rig import TIMEOUT, ChildControl, Rota
 
 NAME = "レビュー\033[2J\twith a name that goes on and on and on and on"
 

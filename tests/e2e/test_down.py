@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from e2e.rig import ChildControl, Rota, eventually, exits_within, is_alive, kill
+from tests.e2e.rig import ChildControl, Rota, eventually, exits_within, is_alive, kill
 
 pytestmark = pytest.mark.executable
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from e2e.rig import ChildControl, Rota, eventually, kill
+from tests.e2e.rig import ChildControl, Rota, eventually, kill
 
 
 def test_dec_005_moves_while_a_job_runs_survive_a_crash(rota: Rota, children: ChildControl) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.rig import ChildControl, Rota
+from tests.e2e.rig import ChildControl, Rota
 
 pytestmark = pytest.mark.executable
 

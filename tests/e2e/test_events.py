@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from e2e.event_stream import EVENT_STREAM_HEADERS, open_event_stream
-from e2e.rig import TIMEOUT, ChildControl, Rota, eventually
-from rota.store.open import open_store
+from rota.db.store import open_store
+from tests.e2e.event_stream import EVENT_STREAM_HEADERS, open_event_stream
+from tests.e2e.rig import TIMEOUT, ChildControl, Rota, eventually
 
 JSON = {"Accept": "application/json"}
 

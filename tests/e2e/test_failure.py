@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 
-from e2e.direct_client import DirectClient
-from e2e.rig import ChildControl, Rota, eventually
+from tests.e2e.direct_client import DirectClient
+from tests.e2e.rig import ChildControl, Rota, eventually
 
 
 def test_error_contains_exit_code_and_tail_of_stderr(rota: Rota) -> None:

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from e2e.rig import ChildControl, Rota
+from tests.e2e.rig import ChildControl, Rota
 
 pytestmark = pytest.mark.executable
 

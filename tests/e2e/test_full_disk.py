@@ -12,7 +12,7 @@ from typing import Protocol
 
 import pytest
 
-from e2e.rig import TIMEOUT, ChildControl, Rota, eventually
+from tests.e2e.rig import TIMEOUT, ChildControl, Rota, eventually
 
 
 class Disk(Protocol):

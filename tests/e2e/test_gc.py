@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e.rig import ChildControl, Rota, eventually, kill
-from e2e.test_home import _drop_mode_override
+from tests.e2e.rig import ChildControl, Rota, eventually, kill
+from tests.e2e.test_home import _drop_mode_override
 
 KILLED_COLLECTOR = Path(__file__).with_name("killed_collector.py")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from e2e.rig import ChildControl, Rota
+from tests.e2e.rig import ChildControl, Rota
 
 
 def _commits(repository: Path) -> list[str]:

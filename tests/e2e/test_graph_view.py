@@ -10,7 +10,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from e2e.rig import TIMEOUT, ChildControl, Rota, eventually
+from tests.e2e.rig import TIMEOUT, ChildControl, Rota, eventually
 
 
 def _git(repository: Path, *words: str) -> str:

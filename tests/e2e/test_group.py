@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from e2e.rig import ChildControl, Rota, eventually
+from tests.e2e.rig import ChildControl, Rota, eventually
 
 
 def submit_group(rota: Rota, *commands: list[str], members: list[dict[str, Any]] | None = None, **group: Any) -> Any:

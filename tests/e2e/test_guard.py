@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from e2e.rig import ChildControl, Rota
+from tests.e2e.rig import ChildControl, Rota
 
 
 @contextmanager

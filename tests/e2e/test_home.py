@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from e2e.rig import ChildControl, Rota, eventually, exits_within
+from tests.e2e.rig import ChildControl, Rota, eventually, exits_within
 
 _PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH = 24, 1, 2
 

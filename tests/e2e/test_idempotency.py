@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from e2e.rig import ChildControl, Rota
+from tests.e2e.rig import ChildControl, Rota
 
 
 def test_repeated_request_with_the_same_key_creates_one_job(rota: Rota, children: ChildControl) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from e2e.rig import ChildControl, Rota, eventually
+from tests.e2e.rig import ChildControl, Rota, eventually
 
 
 class LegacyResponse(NamedTuple):

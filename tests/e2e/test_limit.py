@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from e2e.rig import ChildControl, Rota, is_alive
+from tests.e2e.rig import ChildControl, Rota, is_alive
 
 
 def test_timeout_kills_the_process_tree_and_fails_the_job(rota: Rota, children: ChildControl) -> None:

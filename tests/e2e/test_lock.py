@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from e2e.rig import ChildControl, Rota
+from tests.e2e.rig import ChildControl, Rota
 
 
 def test_exclusive_holders_exclude_each_other_and_shared_ones_overlap(rota: Rota, children: ChildControl) -> None:

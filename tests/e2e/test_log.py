@@ -8,9 +8,9 @@ import sys
 import time
 from pathlib import Path
 
-from e2e.event_stream import open_event_stream
-from e2e.rig import TIMEOUT, ChildControl, Rota, eventually
 from rota.client.sse import SseMessage
+from tests.e2e.event_stream import open_event_stream
+from tests.e2e.rig import TIMEOUT, ChildControl, Rota, eventually
 
 
 def _read(descriptor: int, size: int) -> bytes:

@@ -16,18 +16,18 @@ import jsonschema_rs
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from e2e.conformance import check_response
-from e2e.invalid_bodies import invalid_bodies
-from e2e.rig import Rota
-from harness import SqlRunner, make_sqlite_runner
-from postgres_server import Schema
-from rota.api.endpoint import Endpoint
-from rota.api.openapi.document import build_document
-from rota.api.openapi.schema import to_example
-from rota.api.routes import ENDPOINTS
 from rota.errors import BY_CODE
-from rota.wire.problem import PROBLEM_MEDIA_TYPE
-from sample import sample
+from rota.http.endpoint import Endpoint
+from rota.http.openapi.document import build_document
+from rota.http.openapi.schema import to_example
+from rota.http.problem_schemas import PROBLEM_MEDIA_TYPE
+from rota.routes import ENDPOINTS
+from tests.e2e.conformance import check_response
+from tests.e2e.invalid_bodies import invalid_bodies
+from tests.e2e.rig import Rota
+from tests.harness import SqlRunner, make_sqlite_runner
+from tests.postgres_server import Schema
+from tests.sample import sample
 
 EXAMPLES = sample(20)
 """Examples for each endpoint."""

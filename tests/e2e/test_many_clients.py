@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e.rig import Rota
 from rota import AsyncClient, Client, Conflict
+from tests.e2e.rig import Rota
 
 CLIENTS = 200
 TIMEOUT = 300

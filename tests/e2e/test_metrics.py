@@ -13,8 +13,8 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from docs.page import rows
-from e2e.rig import ChildControl, Rota, eventually, kill
+from tests.docs.page import rows
+from tests.e2e.rig import ChildControl, Rota, eventually, kill
 
 PROMETHEUS = (
     "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=0.0.1;"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from e2e.rig import Rota
+from tests.e2e.rig import Rota
 
 JOB = {"command": ["true"]}
 ROWS: list[tuple[str, str, Any, str]] = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from e2e.rig import Rota
+from tests.e2e.rig import Rota
 
 
 def test_next_page_continues_after_a_moved_job(rota: Rota) -> None:

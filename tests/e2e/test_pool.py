@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from e2e.rig import ChildControl, Rota
+from tests.e2e.rig import ChildControl, Rota
 
 
 def _max_concurrent(lines: list[str]) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from e2e.rig import ChildControl, Rota, eventually, kill
+from tests.e2e.rig import ChildControl, Rota, eventually, kill
 
 COUNT = 200
 MIN_MIDDLE, MAX_MIDDLE = 30, 150

@@ -1,6 +1,6 @@
 """Problem documents name the path of the invalid field, for each endpoint and each field with a rule.
 
-tests/api/test_validation_error.py tests the refusals by type.
+tests/http/test_validation_error.py tests the refusals by type.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_
 
 import msgspec
 
-from e2e.rig import Rota
-from rota.api.endpoint import Endpoint
-from rota.api.router import Router
-from rota.api.routes import ENDPOINTS
+from rota.http.endpoint import Endpoint
+from rota.http.router import Router
+from rota.routes import ENDPOINTS
+from tests.e2e.rig import Rota
 
 
 class Row(NamedTuple):

@@ -20,9 +20,6 @@ from typing import Any
 import pytest
 
 import rota as package
-from api.test_tls import make_certificate
-from e2e.awaitable_client import AwaitableClient, ClientTest, collect
-from e2e.rig import TIMEOUT, ChildControl, Rota, eventually
 from rota import (
     AsyncClient,
     Client,
@@ -35,6 +32,9 @@ from rota import (
     Unauthorized,
 )
 from rota.errors import BY_CODE
+from tests.e2e.awaitable_client import AwaitableClient, ClientTest, collect
+from tests.e2e.rig import TIMEOUT, ChildControl, Rota, eventually
+from tests.http.test_tls import make_certificate
 
 
 class CrashingProxy:
@@ -147,7 +147,7 @@ def test_retry_and_rewind(rota: Rota, run_with_client: Callable[[ClientTest], No
 def test_lists_are_paginated(
     rota: Rota, run_with_client: Callable[[ClientTest], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.sdk.calls.MAX_PAGE_SIZE", 2)
+    monkeypatch.setattr("rota.client.sdk.calls.MAX_PAGE_SIZE", 2)
 
     async def steps(client: Any) -> None:
         result = await client.submit_many([{"command": ["true"], "name": f"n{n}"} for n in range(5)])

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from e2e.awaitable_client import ClientTest, collect
-from e2e.rig import Rota
 from rota import AsyncClient, Client, InvalidInput, RotaError
+from tests.e2e.awaitable_client import ClientTest, collect
+from tests.e2e.rig import Rota
 
 Call = Callable[[Any], Any]
 

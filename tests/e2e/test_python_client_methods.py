@@ -15,14 +15,14 @@ import pytest
 from msgspec import UNSET
 from standardwebhooks.webhooks import Webhook as Verifier
 
-from e2e import test_python_client
-from e2e.awaitable_client import AwaitableClient, ClientTest, collect
-from e2e.rig import ChildControl, Rota, eventually
-from e2e.test_breaker import dispatch_failures
-from e2e.test_webhook import Receiver, wait_until_settled
 from rota import AsyncClient, Client, ConfigError, Conflict, InvalidInput, NotFound, ServiceUnavailable
-from rota.sdk.calls import ClientCall, ClientStream
-from rota.sdk.methods import ClientMethods
+from rota.client.sdk.calls import ClientCall, ClientStream
+from rota.client.sdk.methods import ClientMethods
+from tests.e2e import test_python_client
+from tests.e2e.awaitable_client import AwaitableClient, ClientTest, collect
+from tests.e2e.rig import ChildControl, Rota, eventually
+from tests.e2e.test_breaker import dispatch_failures
+from tests.e2e.test_webhook import Receiver, wait_until_settled
 
 RunSteps = Callable[[ClientTest], None]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from e2e.rig import ChildControl, Rota, eventually
+from tests.e2e.rig import ChildControl, Rota, eventually
 
 pytestmark = pytest.mark.executable
 

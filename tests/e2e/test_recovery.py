@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from e2e.rig import ChildControl, Rota, eventually, exits_within, is_alive, kill
+from tests.e2e.rig import ChildControl, Rota, eventually, exits_within, is_alive, kill
 
 
 def recovery_counts(rota: Rota) -> dict[str, int]:

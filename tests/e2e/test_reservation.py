@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from e2e.direct_client import (
+from tests.e2e.direct_client import (
     DirectClient,
     get_reservation,
     kill_client,
@@ -18,7 +18,7 @@ from e2e.direct_client import (
     wait_for_reservation_end,
     wait_until_no_reservations,
 )
-from e2e.rig import ChildControl, Rota, eventually, exits_within, is_alive
+from tests.e2e.rig import ChildControl, Rota, eventually, exits_within, is_alive
 
 
 def reserve(rota: Rota, **fields: Any) -> dict[str, Any]:

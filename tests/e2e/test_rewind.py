@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e.rig import ChildControl, Rota, eventually, kill
-from rota.core.rewind import MERGE_IN_PROGRESS
+from rota.kernel.rewind import MERGE_IN_PROGRESS
+from tests.e2e.rig import ChildControl, Rota, eventually, kill
 
 COUNTED_COMMAND = [
     "sh",

@@ -11,7 +11,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from e2e.rig import ChildControl, Rota, eventually
+from tests.e2e.rig import ChildControl, Rota, eventually
 
 
 def set_next_time(rota: Rota, name: str, moment: datetime) -> None:

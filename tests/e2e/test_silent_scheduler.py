@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from e2e.rig import Rota
+from tests.e2e.rig import Rota
 
 pytestmark = pytest.mark.executable
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from e2e.rig import ChildControl, Rota, eventually, kill
+from tests.e2e.rig import ChildControl, Rota, eventually, kill
 
 
 @pytest.fixture

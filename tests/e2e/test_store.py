@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e.rig import ChildControl, Rota
-from e2e.test_crash import crash_before_a_claimed_job_starts, crash_three_times
+from tests.e2e.rig import ChildControl, Rota
+from tests.e2e.test_crash import crash_before_a_claimed_job_starts, crash_three_times
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from e2e.awaitable_client import AwaitableClient
-from e2e.direct_client import DirectClient
-from e2e.rig import TIMEOUT, ChildControl, Rota, eventually
-from postgres_server import Server, own_server
 from rota import AsyncClient, Client
+from tests.e2e.awaitable_client import AwaitableClient
+from tests.e2e.direct_client import DirectClient
+from tests.e2e.rig import TIMEOUT, ChildControl, Rota, eventually
+from tests.postgres_server import Server, own_server
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from e2e.rig import ChildControl, Response, Rota, eventually
+from tests.e2e.rig import ChildControl, Response, Rota, eventually
 
 
 def start_with_server_settings(rota: Rota, settings: str = "port = 0") -> dict[str, Any]:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from e2e.rig import ChildControl, Rota
-from repository import IDENTITY, Repository
+from tests.e2e.rig import ChildControl, Rota
+from tests.repository import IDENTITY, Repository
 
 AGENT = """#!/bin/sh
 for word in "$@"; do printf '<%s>\\n' "$word"; done

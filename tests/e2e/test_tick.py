@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
-from e2e.rig import ChildControl, Rota
+from tests.e2e.rig import ChildControl, Rota
 
 
 def configure(rota: Rota, *lines: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from e2e.rig import Rota, eventually
+from tests.e2e.rig import Rota, eventually
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 OTHER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"

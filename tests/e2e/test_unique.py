@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from e2e.rig import ChildControl, Rota, eventually
+from tests.e2e.rig import ChildControl, Rota, eventually
 
 
 def test_concurrent_submits_of_a_key_create_one_job(rota: Rota, children: ChildControl) -> None:

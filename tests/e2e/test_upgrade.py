@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from e2e.rig import ChildControl, Rota, eventually, exits_within, is_alive
-from rota.executor.supervisor.protocol import PROTOCOL
+from rota.supervisor.protocol import PROTOCOL
+from tests.e2e.rig import ChildControl, Rota, eventually, exits_within, is_alive
 
 pytestmark = pytest.mark.executable
 
 _STAND_IN = """
 import sys
-from rota.executor.supervisor import protocol
+from rota.supervisor import protocol
 protocol.ACCEPTED_PROTOCOLS = range({oldest}, {newest} + 1)
 protocol.PROTOCOL = {newest}
-from rota.executor.supervisor import main
+from rota.supervisor import main
 sys.exit(main.main(sys.argv[1]))
 """
 """The real supervisor code with another protocol version."""

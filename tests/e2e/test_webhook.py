@@ -13,7 +13,7 @@ import pytest
 from standardwebhooks.webhooks import Webhook as Verifier
 from standardwebhooks.webhooks import WebhookVerificationError
 
-from e2e.rig import TIMEOUT, ChildControl, Rota, eventually, kill
+from tests.e2e.rig import TIMEOUT, ChildControl, Rota, eventually, kill
 
 
 class ReceivedRequest(NamedTuple):

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from e2e.rig import ChildControl, Rota, eventually, is_alive, kill
-from repository import IDENTITY, Repository
+from tests.e2e.rig import ChildControl, Rota, eventually, is_alive, kill
+from tests.repository import IDENTITY, Repository
 
 
 @pytest.fixture

@@ -10,18 +10,18 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from harness import DEFAULT_ENVIRONMENT, FakeClock, Scheduler
-from rota.api.schedule_timer import RunPreflight, ScheduleTimer
-from rota.command import fire
-from rota.command import schedule as command
-from rota.command.preflight import EMPTY_PREFLIGHT, Preflight, needs_probe, run_preflight
-from rota.command.schedule import ScheduleChange, ScheduleRequest
-from rota.command.submission import Submission
-from rota.core.schedule import Fire, Schedule
-from rota.core.workspace import WorkspaceSpec
+from rota.db.session import Reader
 from rota.engine.transaction import Transaction
 from rota.ids import JobId
-from rota.store.session import Reader
+from rota.jobs.preflight import EMPTY_PREFLIGHT, Preflight, needs_probe, run_preflight
+from rota.jobs.submission import Submission
+from rota.kernel.job import WorkspaceSpec
+from rota.schedules import commands
+from rota.schedules import fire as schedule_fire
+from rota.schedules.commands import ScheduleChange, ScheduleRequest
+from rota.schedules.model import Fire, Schedule
+from rota.schedules.timer import RunPreflight, ScheduleTimer
+from tests.harness import DEFAULT_ENVIRONMENT, FakeClock, Scheduler
 
 T = TypeVar("T")
 
@@ -128,14 +128,14 @@ class ScheduleDriver:
         request = msgspec.convert({"name": name, "cron": cron, "job": job, **fields}, ScheduleRequest)
         schedule: Schedule
         schedule, self.warnings = self.scheduler.run_request(
-            partial(command.add_schedule, request=request, actor="tester")
+            partial(commands.add_schedule, request=request, actor="tester")
         )
         return schedule
 
     def change_schedule(self, name: str = "s", *, rename: str | None = None, **fields: Any) -> list[str]:
         request = msgspec.convert({**fields, **({} if rename is None else {"name": rename})}, ScheduleChange)
         _, changed, self.warnings = self.scheduler.run_request(
-            partial(command.change_schedule, name=name, change_request=request, actor="tester")
+            partial(commands.change_schedule, name=name, change_request=request, actor="tester")
         )
         return list(changed)
 
@@ -144,9 +144,9 @@ class ScheduleDriver:
         return schedule
 
     def trigger(self, name: str = "s", **params: Any) -> JobId:
-        schedule, job, origin = fire.prepare_trigger(self.scheduler.reader, name, params)
+        schedule, job, origin = schedule_fire.prepare_trigger(self.scheduler.reader, name, params)
         operation = partial(
-            fire.trigger,
+            schedule_fire.trigger,
             schedule=schedule.id,
             job=job,
             origin=origin,
@@ -158,7 +158,7 @@ class ScheduleDriver:
         return JobId(self.scheduler.run_request(operation).jobs[0])
 
     def find_schedule(self, name: str = "s") -> Schedule:
-        return command.find_schedule(self.scheduler.reader, name)
+        return commands.find_schedule(self.scheduler.reader, name)
 
     def list_fires(self, name: str = "s") -> list[Fire]:
         """Return the fires, oldest first."""

@@ -11,8 +11,8 @@ from datetime import datetime
 
 import msgspec
 
-from rota.core.status import STARTED, TERMINAL, WAITING, Status
 from rota.ids import JobId
+from rota.kernel.status import STARTED, TERMINAL, WAITING, Status
 
 _SATISFYING_STATUSES = {
     "success": {Status.COMPLETED, Status.SKIPPED},

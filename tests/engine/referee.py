@@ -11,13 +11,13 @@ from datetime import datetime
 
 import msgspec
 
-from rota.core.control import scopes_of
-from rota.core.edges import Edge
-from rota.core.job import Job
-from rota.core.pool import PoolSizes
-from rota.core.reservation import Reservation, ReservationState, lock_owner
-from rota.core.status import STARTED, TERMINAL, WAITING, Status
 from rota.ids import JobId
+from rota.kernel.edges import Edge
+from rota.kernel.holds import scopes_of
+from rota.kernel.job import Job
+from rota.kernel.pools import PoolSizes
+from rota.kernel.reservations import Reservation, ReservationState, lock_owner
+from rota.kernel.status import STARTED, TERMINAL, WAITING, Status
 
 SATISFYING_STATUSES = {
     "success": {Status.COMPLETED, Status.SKIPPED},

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from harness import Scheduler
-from rota.command.artifact import declare_artifact
-from rota.command.submit import warn_of_ended
-from rota.core.artifact import parse_artifact
-from rota.core.fact import UNREADABLE, BranchFile, BranchHead, Fact, FactValue, FileExists
-from rota.core.status import Status
+from rota.artifacts.commands import declare_artifact
 from rota.engine.facts import record_observation
 from rota.engine.transaction import TurnRequest
 from rota.errors import InvalidInput, NotFound
 from rota.executor.port import ExitReport, StartFailure
 from rota.ids import JobId
-from rota.view.why import explain_wait
-from rota.wire.job import PinnedHeadView, WaitReason
+from rota.jobs.explain import explain_wait
+from rota.jobs.schemas import PinnedHeadView, WaitReason
+from rota.jobs.submit import warn_of_ended
+from rota.kernel.artifacts import parse_artifact
+from rota.kernel.facts import UNREADABLE, BranchFile, BranchHead, Fact, FactValue, FileExists
+from rota.kernel.status import Status
+from tests.harness import Scheduler
 
 PLAN = FileExists("/plan.md")
 REPOSITORY = "/repo/.git"

@@ -16,14 +16,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from harness import FakeExecutor, Scheduler, make_sqlite_runner
-from rota.core.fact import BranchHead, Fact, FileExists
-from rota.core.status import STARTED, TERMINAL, WAITING, Status
+from rota.db.sqlite.store import SqliteStore
 from rota.executor.port import RunInventory, RunReport, StartFailure
 from rota.ids import JobId, format_job_id
-from rota.store.sqlite.store import SqliteStore
-from sample import sample
-from store.invariants import check_store
+from rota.kernel.facts import BranchHead, Fact, FileExists
+from rota.kernel.status import STARTED, TERMINAL, WAITING, Status
+from tests.db.invariants import check_store
+from tests.harness import FakeExecutor, Scheduler, make_sqlite_runner
+from tests.sample import sample
 
 MEMORY = Path("/dev/shm")
 REPOSITORY = "/repo/.git"

@@ -10,15 +10,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness import Scheduler, SqlRunner
-from rota.command.backpressure import DeferredSubmit, DelayWarning
-from rota.command.retry import retry
-from rota.command.submission import DefaultEnvironment, Submission
-from rota.command.submit import AcceptedSubmit, DuplicateSubmit, SubmitOutcome, find_delays, submit
-from rota.core.backpressure import DepthLimits, QueueDepth, QueueLimit
-from rota.core.status import Status
 from rota.engine.transaction import Transaction, TurnRequest
 from rota.errors import InvalidInput
+from rota.jobs.retry import retry
+from rota.jobs.submission import DefaultEnvironment, Submission
+from rota.jobs.submit import (
+    AcceptedSubmit,
+    DeferredSubmit,
+    DelayWarning,
+    DuplicateSubmit,
+    SubmitOutcome,
+    find_delays,
+    submit,
+)
+from rota.kernel.backpressure import DepthLimits, QueueDepth, QueueLimit
+from rota.kernel.status import Status
+from tests.harness import Scheduler, SqlRunner
 
 ENVIRONMENT = DefaultEnvironment(cwd="/", variables={"PATH": "/usr/bin:/bin"})
 TABLES = ("job", "spec", "edge", "lock", "environment", "lane", "event", "idempotency", "sequence")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rota.engine.batching import _MAX_BATCH_DELAY, _MAX_BATCH_SIZE, RequestBatcher
+from rota.engine.calls import _MAX_BATCH_DELAY, _MAX_BATCH_SIZE, RequestBatcher
 
 
 async def collect_batches(*counts: int, seconds: float = 0.0) -> list[tuple[int, int]]:

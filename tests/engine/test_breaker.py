@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from harness import Scheduler, SqlRunner
-from rota.core.status import Status
 from rota.executor.port import StartFailure
 from rota.ids import JobId
+from rota.kernel.status import Status
+from tests.harness import Scheduler, SqlRunner
 
 
 def fail_to_start(scheduler: Scheduler, job: JobId, error: str = "no such program") -> None:

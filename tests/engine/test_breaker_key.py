@@ -10,18 +10,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness import Scheduler, SqlRunner
-from rota.command.breaker import reset
-from rota.command.submission import DefaultEnvironment, Submission
-from rota.command.submit import submit
-from rota.core.status import Status
+from rota.control.commands import reset
+from rota.control.queries import read_breakers, show_status
+from rota.control.schemas import BreakerResetResult, StartFailureResetResult
 from rota.errors import Conflict, NotFound, StoreError
 from rota.executor.port import ExitReport, RunReport, StartFailure
 from rota.ids import JobId
-from rota.view.breaker import read_breakers
-from rota.view.status import show_status
-from rota.wire.breaker import BreakerResetResult, StartFailureResetResult
-from rota.wire.job import WaitReason
+from rota.jobs.schemas import WaitReason
+from rota.jobs.submission import DefaultEnvironment, Submission
+from rota.jobs.submit import submit
+from rota.kernel.status import Status
+from tests.harness import Scheduler, SqlRunner
 
 WINDOW, COOL_DOWN = timedelta(minutes=10), timedelta(minutes=5)
 UNTIL = "2026-01-01T00:05:00Z"

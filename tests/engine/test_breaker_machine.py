@@ -26,17 +26,17 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from harness import FakeExecutor, Scheduler
-from rota.command.breaker import reset
-from rota.core.status import STARTED, TERMINAL, Status
+from rota.control.commands import reset
+from rota.db.sqlite.store import SqliteStore
 from rota.engine import breaker
 from rota.errors import NotFound
 from rota.executor.port import ExitReport, RunInventory, RunReport, StartFailure
 from rota.ids import JobId
-from rota.store.sqlite.store import SqliteStore
-from rota.view.job import render_jobs
-from sample import sample
-from store.invariants import check_store
+from rota.jobs.queries import render_jobs
+from rota.kernel.status import STARTED, TERMINAL, Status
+from tests.db.invariants import check_store
+from tests.harness import FakeExecutor, Scheduler
+from tests.sample import sample
 
 MEMORY = Path("/dev/shm")
 WINDOW, COOL_DOWN = timedelta(seconds=60), timedelta(seconds=30)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from harness import Scheduler
-from rota.core.status import Status
 from rota.errors import Conflict, NotFound
 from rota.executor.port import ExitReport, RunReport, StartFailure
 from rota.ids import JobId
+from rota.kernel.status import Status
+from tests.harness import Scheduler
 
 pytestmark = pytest.mark.both_databases
 

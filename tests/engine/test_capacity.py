@@ -8,18 +8,18 @@ from functools import partial
 
 import pytest
 
-from core.test_start_plan import BOUNDS
-from harness import Scheduler
-from rota.command.submission import DefaultEnvironment, Submission
-from rota.command.submit import SubmitOutcome, submit
-from rota.core.pool import PluginPolicy, PoolDemand, PoolInputs
-from rota.core.status import Status
+from rota.control.queries import show_status
+from rota.control.schemas import Pool
 from rota.engine.transaction import Transaction
 from rota.errors import InvalidInput
 from rota.executor.port import RunReport
 from rota.ids import JobId, format_job_id
-from rota.view.status import show_status
-from rota.wire.scheduler import Pool
+from rota.jobs.submission import DefaultEnvironment, Submission
+from rota.jobs.submit import SubmitOutcome, submit
+from rota.kernel.pools import PluginPolicy, PoolDemand, PoolInputs
+from rota.kernel.status import Status
+from tests.harness import Scheduler
+from tests.kernel.test_start_plan import BOUNDS
 
 pytestmark = pytest.mark.both_databases
 

@@ -7,16 +7,16 @@ from datetime import timedelta
 
 import pytest
 
-from engine.clockwork import AdjustableClock
-from engine.test_webhook import add as add_webhook
-from engine.test_webhook import due_messages, fail_delivery, read_webhook, record_refusal, run_one
-from harness import Scheduler
-from rota.command.webhook import RotationRequest, rotate_secret
-from rota.core.retry import RetryPolicies, RetryPolicy
-from rota.core.status import Status
-from rota.core.webhook import HOLD_DURATION
 from rota.executor.port import StartConfirmation, StartFailure
 from rota.ids import JobId, WebhookId
+from rota.kernel.retry import RetryPolicies, RetryPolicy
+from rota.kernel.status import Status
+from rota.webhooks.commands import RotationRequest, rotate_secret
+from rota.webhooks.model import HOLD_DURATION
+from tests.engine.clockwork import AdjustableClock
+from tests.harness import Scheduler
+from tests.webhooks.test_outbox import add as add_webhook
+from tests.webhooks.test_outbox import due_messages, fail_delivery, read_webhook, record_refusal, run_one
 
 pytestmark = pytest.mark.both_databases
 SetClockBack = Callable[[Scheduler], None]
@@ -73,7 +73,7 @@ def test_submit_delay_is_kept_when_clock_is_set_back(scheduler: Scheduler, set_c
 
 
 def test_edited_delay_is_kept_when_clock_is_set_back(scheduler: Scheduler, set_clock_back: SetClockBack) -> None:
-    from rota.command.edit import EditRequest, edit
+    from rota.jobs.edit import EditRequest, edit
 
     job = scheduler.submit(delay="5m")
     scheduler.run_request(lambda tx: edit(tx, job, EditRequest(delay="1h"), actor="tester"))

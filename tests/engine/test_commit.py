@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from harness import FakeExecutor, Scheduler, SqlRunner
-from rota.command.cancel import cancel
-from rota.command.submission import DefaultEnvironment, Submission
-from rota.command.submit import submit
-from rota.core.event import Event
-from rota.core.status import STARTED, TERMINAL, Status
+from rota.db.database import SupersededError
+from rota.db.session import Reader, Session
+from rota.db.store import Store
 from rota.engine.transaction import Transaction, TurnRequest
 from rota.errors import InvalidInput, NotFound, RotaError, StorageFull, StoreError
 from rota.executor.port import AcknowledgeOrder, ExecutorOrder, ExitReport, StartConfirmation, StartOrder
 from rota.ids import JobId, RunId
-from rota.store.database import SupersededError
-from rota.store.port import Store
-from rota.store.session import Reader, Session
+from rota.jobs.cancel import cancel
+from rota.jobs.submission import DefaultEnvironment, Submission
+from rota.jobs.submit import submit
+from rota.kernel.events import Event
+from rota.kernel.status import STARTED, TERMINAL, Status
+from tests.harness import FakeExecutor, Scheduler, SqlRunner
 
 pytestmark = pytest.mark.both_databases
 

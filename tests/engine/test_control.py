@@ -9,17 +9,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness import Scheduler, SqlRunner
-from rota.command import control
-from rota.command.control import check_scope
-from rota.core.status import Status
+from rota.control import commands
+from rota.control.commands import check_scope
 from rota.engine import control as turns
 from rota.engine.clear_operation import ClearOperation
 from rota.engine.transaction import Transaction, TurnRequest
 from rota.errors import InvalidInput, NotFound
 from rota.ids import JobId
-from rota.view.cancel import plan_clear
-from rota.wire.job import WaitReason
+from rota.jobs.cancel import plan_clear
+from rota.jobs.schemas import WaitReason
+from rota.kernel.status import Status
+from tests.harness import Scheduler, SqlRunner
 
 SCOPES: dict[str, dict[str, Any]] = {
     "global": {},
@@ -48,7 +48,7 @@ def test_clear_up_to_a_job_leaves_later_ones(scheduler: Scheduler) -> None:
     plan = plan_clear(scheduler.reader, "global", limit=1)
     assert ([job.id for job in plan.jobs], plan.total, plan.up_to) == ([f"job-{first}"], 2, f"job-{second}")
     later = scheduler.submit(delay="1h")
-    clearing = scheduler.run_request(lambda tx: control.clear(tx, "global", actor="tester", max_job=second))
+    clearing = scheduler.run_request(lambda tx: commands.clear(tx, "global", actor="tester", max_job=second))
     assert clearing.completion.result(timeout=0) == 2
     assert [scheduler.status(job) for job in (first, second, later)] == [
         Status.CANCELLED,
@@ -152,7 +152,7 @@ def test_pause_of_unused_name_warns(scheduler: Scheduler) -> None:
 
 def test_clear_and_resume_of_unused_name_are_refused(scheduler: Scheduler) -> None:
     waiting = scheduler.submit(flow="review", delay="1h")
-    refuse = partial(control.refuse_unknown_scope, scheduler.reader, scheduler.settings.pool_sizes)
+    refuse = partial(commands.refuse_unknown_scope, scheduler.reader, scheduler.settings.pool_sizes)
     for act in (scheduler.clear, scheduler.resume, refuse):
         with pytest.raises(NotFound, match="no such scope: flow/reveiw; no job has used it, and"):
             act("flow/reveiw")
@@ -256,7 +256,7 @@ def test_hold_file_removed_in_failed_turn_releases_jobs_in_the_next(
     unlimited_scheduler.set_hold_text("x")
     job = unlimited_scheduler.submit(locks=["repo"])
     with monkeypatch.context() as broken:
-        broken.setattr("rota.engine.pacer.plan_starts", lambda *_, **__: 1 / 0)
+        broken.setattr("rota.engine.claim.plan_starts", lambda *_, **__: 1 / 0)
         unlimited_scheduler.set_hold_text(None)
     unlimited_scheduler.run_turns()
     assert unlimited_scheduler.started_jobs() == [job]
@@ -309,7 +309,7 @@ def test_clear_of_a_scope_leaves_the_others(make_scheduler: Callable[..., Schedu
 def begin_clear(scheduler: Scheduler, scope: str = "global") -> ClearOperation:
     """Start a clear and run one turn only."""
     responses: list[Any] = []
-    scheduler.engine.turn([TurnRequest(lambda tx: control.clear(tx, scope, actor="tester"), responses.append)])
+    scheduler.engine.turn([TurnRequest(lambda tx: commands.clear(tx, scope, actor="tester"), responses.append)])
     clearing: ClearOperation = responses[0]
     return clearing
 
@@ -451,9 +451,9 @@ def test_failed_turn_clears_nothing(scheduler: Scheduler, monkeypatch: pytest.Mo
     scheduler.pause()
     job = scheduler.submit()
     with monkeypatch.context() as broken:
-        broken.setattr("rota.engine.pacer.plan_starts", lambda *_, **__: 1 / 0)
+        broken.setattr("rota.engine.claim.plan_starts", lambda *_, **__: 1 / 0)
         responses: list[Any] = []
-        scheduler.engine.turn([TurnRequest(lambda tx: control.clear(tx, "global", actor="tester"), responses.append)])
+        scheduler.engine.turn([TurnRequest(lambda tx: commands.clear(tx, "global", actor="tester"), responses.append)])
     assert isinstance(responses[0], Exception)
     scheduler.run_turns()
     assert scheduler.status(job) is Status.QUEUED
@@ -466,7 +466,7 @@ def test_refused_clear_clears_nothing(scheduler: Scheduler) -> None:
     job = scheduler.submit()
 
     def refused(tx: Transaction) -> None:
-        control.clear(tx, "global", actor="tester")
+        commands.clear(tx, "global", actor="tester")
         raise InvalidInput("no")
 
     with pytest.raises(InvalidInput):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from harness import Scheduler
-from rota.command.down import end_running
-from rota.core.status import Status
+from rota.control.commands import end_running
 from rota.executor.port import ExitReport, RunReport, StartFailure
+from rota.kernel.status import Status
+from tests.harness import Scheduler
 
 pytestmark = pytest.mark.both_databases
 

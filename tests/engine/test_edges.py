@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from harness import Scheduler, SqlRunner
-from rota.core.status import Status
 from rota.ids import JobId
-from rota.wire.job import WaitReason
+from rota.jobs.schemas import WaitReason
+from rota.kernel.status import Status
+from tests.harness import Scheduler, SqlRunner
 
 
 def test_chain_runs_in_order(unlimited_scheduler: Scheduler) -> None:

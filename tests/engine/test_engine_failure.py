@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from harness import FakeExecutor, Scheduler, SqlRunner
-from rota.core.status import Status
+from rota.db.session import Session
 from rota.engine.dispatch import StartOrders
 from rota.engine.engine import Engine
 from rota.engine.transaction import Transaction, TurnRequest
@@ -22,7 +21,8 @@ from rota.executor.port import (
     StartFailure,
     StartRefusal,
 )
-from rota.store.session import Session
+from rota.kernel.status import Status
+from tests.harness import FakeExecutor, Scheduler, SqlRunner
 
 pytestmark = pytest.mark.both_databases
 
@@ -142,7 +142,7 @@ def test_internal_error_in_a_turn_is_reported_and_engine_continues(
     scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as broken:
-        broken.setattr("rota.engine.pacer.plan_starts", lambda *_: 1 / 0)
+        broken.setattr("rota.engine.claim.plan_starts", lambda *_: 1 / 0)
         scheduler.engine.turn()
         assert scheduler.engine.errors
     job = scheduler.submit()

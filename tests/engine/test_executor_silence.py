@@ -7,10 +7,6 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-import harness
-from harness import FakeExecutor, Scheduler, SqlRunner
-from rota.core.reservation import lock_owner
-from rota.core.status import Status
 from rota.engine.recovery import NEVER_STARTED
 from rota.executor.port import (
     ConnectionLoss,
@@ -24,13 +20,16 @@ from rota.executor.port import (
     StartRefusal,
 )
 from rota.ids import JobId
+from rota.kernel.reservations import lock_owner
+from rota.kernel.status import Status
+from tests.harness import FakeExecutor, Scheduler, SqlRunner
 
 SINCE = "2026-01-01 00:00:00 UTC"
 
 
 @pytest.fixture(autouse=True)
 def five_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(harness, "START_TIMEOUT", timedelta(minutes=5))
+    monkeypatch.setattr("tests.harness.START_TIMEOUT", timedelta(minutes=5))
 
 
 def wait(scheduler: Scheduler, **duration: float) -> None:

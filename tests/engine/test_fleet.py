@@ -9,14 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness import Scheduler
-from rota.command.backpressure import DeferredSubmit
-from rota.command.retry import retry
-from rota.command.submit import AcceptedSubmit, DuplicateSubmit
-from rota.core.backpressure import QueueLimit
-from rota.core.retry import RetryPolicies, RetryPolicy
-from rota.core.status import Status
 from rota.ids import JobId
+from rota.jobs.retry import retry
+from rota.jobs.submit import AcceptedSubmit, DeferredSubmit, DuplicateSubmit
+from rota.kernel.backpressure import QueueLimit
+from rota.kernel.retry import RetryPolicies, RetryPolicy
+from rota.kernel.status import Status
+from tests.harness import Scheduler
 
 pytestmark = pytest.mark.both_databases
 

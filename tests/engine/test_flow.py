@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from harness import Scheduler
-from rota.core.fact import BranchHead
 from rota.ids import JobId
+from rota.kernel.facts import BranchHead
+from tests.harness import Scheduler
 
 Block = Callable[[Scheduler], JobId]
 

@@ -15,19 +15,19 @@ from typing import Any, NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import Scheduler
-from rota.command.group import cancel, close, create_group
-from rota.command.retry import retry
-from rota.command.rewind import find_group_rewind_set, probe_rewind_facts, render_reports, rewind
-from rota.command.submission import GroupRequest
-from rota.core.event import Event
-from rota.core.status import STARTED, TERMINAL, WAITING, Status
+from rota.db.sqlite.store import SqliteStore
 from rota.errors import Conflict, InvalidInput
 from rota.executor.port import StartFailure
+from rota.groups.commands import cancel, close, create_group
 from rota.ids import GroupId, JobId, format_group_id, format_job_id
-from rota.store.sqlite.store import SqliteStore
-from sample import sample
-from store.invariants import check_store
+from rota.jobs.retry import retry
+from rota.jobs.rewind import find_group_rewind_set, probe_rewind_facts, render_reports, rewind
+from rota.jobs.submission import GroupRequest
+from rota.kernel.events import Event
+from rota.kernel.status import STARTED, TERMINAL, WAITING, Status
+from tests.db.invariants import check_store
+from tests.harness import Scheduler
+from tests.sample import sample
 
 OUTCOMES = {"stop": Status.CANCELLED, "skip": Status.SKIPPED}
 DONE = (Status.COMPLETED, Status.SKIPPED)

@@ -7,14 +7,14 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from harness import Scheduler, SqlRunner
-from rota.core.snapshot import Snapshot
-from rota.core.status import Status
-from rota.core.tick import StartPlan, plan
 from rota.engine import dispatch
 from rota.engine.transaction import Transaction
 from rota.errors import Conflict, StoreError
 from rota.ids import JobId
+from rota.kernel.lanes import Snapshot
+from rota.kernel.status import Status
+from rota.kernel.tick import StartPlan, plan
+from tests.harness import Scheduler, SqlRunner
 
 pytestmark = pytest.mark.both_databases
 

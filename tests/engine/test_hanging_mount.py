@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from engine.clockwork import ScheduleDriver
-from harness import DEFAULT_ENVIRONMENT, Scheduler
 from rota.blocking import BlockingCalls
-from rota.command import submit_preparation
-from rota.command.submission import Submission
-from rota.command.submit_preparation import SubmitPreparer
 from rota.errors import ServiceUnavailable
+from rota.jobs import submit_preparation
+from rota.jobs.submission import Submission
+from rota.jobs.submit_preparation import SubmitPreparer
+from tests.engine.clockwork import ScheduleDriver
+from tests.harness import DEFAULT_ENVIRONMENT, Scheduler
 
 
 @pytest.fixture

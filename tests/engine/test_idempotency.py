@@ -7,14 +7,14 @@ from functools import partial
 
 import pytest
 
-from harness import Scheduler, SqlRunner
-from rota.command.submission import DefaultEnvironment, Submission
-from rota.command.submit import AcceptedSubmit, submit
 from rota.engine.idempotency import IdempotentRequest, StoredResponse
 from rota.engine.requests import run_once
 from rota.engine.transaction import Transaction, TurnRequest
 from rota.errors import Conflict, IdempotencyKeyReused
 from rota.ids import JobId
+from rota.jobs.submission import DefaultEnvironment, Submission
+from rota.jobs.submit import AcceptedSubmit, submit
+from tests.harness import Scheduler, SqlRunner
 
 pytestmark = pytest.mark.both_databases
 

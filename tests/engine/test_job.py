@@ -7,10 +7,10 @@ from signal import SIGKILL
 
 import pytest
 
-from harness import Scheduler
-from rota.core.status import Status
 from rota.executor.port import EnvironmentUpload, ExitReport, StartConfirmation, StartFailure, StartOrder
 from rota.ids import RunId
+from rota.kernel.status import Status
+from tests.harness import Scheduler
 
 
 def kinds(scheduler: Scheduler) -> list[str]:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from harness import Scheduler, SqlRunner
 from rota.ids import JobId
+from tests.harness import Scheduler, SqlRunner
 
 pytestmark = pytest.mark.both_databases
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.clockwork import AdjustableClock
-from harness import Scheduler
-from rota.core.lock import LockFront
-from rota.core.status import Status
 from rota.executor.port import RunReport, StartFailure
-from rota.wire.job import LockView
+from rota.jobs.schemas import LockView
+from rota.kernel.locks import LockFront
+from rota.kernel.status import Status
+from tests.engine.clockwork import AdjustableClock
+from tests.harness import Scheduler
 
 pytestmark = pytest.mark.both_databases
 

@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness import FakeClock, Scheduler
-from rota.command.submission import DefaultEnvironment, Submission
-from rota.command.submit import AcceptedSubmit, submit
-from rota.core.event import Event
-from rota.core.status import Status
+from rota.db.database import UnknownOutcomeError
 from rota.engine.loop import EngineLoop
 from rota.engine.transaction import Transaction, TurnRequest
 from rota.errors import ServiceUnavailable
 from rota.executor.port import RunInventory, RunReport
-from rota.store.database import UnknownOutcomeError
+from rota.jobs.submission import DefaultEnvironment, Submission
+from rota.jobs.submit import AcceptedSubmit, submit
+from rota.kernel.events import Event
+from rota.kernel.status import Status
+from tests.harness import FakeClock, Scheduler
 
 pytestmark = pytest.mark.both_databases
 

@@ -27,21 +27,21 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from engine.oracle import Oracle, SubmittedJob, chain_outcomes, find_conflicts, is_met, sum_demand
-from harness import FakeExecutor, Scheduler
-from rota.command.retry import retry
-from rota.core.job import Job
-from rota.core.retry import RetryPolicies, RetryPolicy
-from rota.core.run import CRASH_RECOVERY, EXIT_CANCELLED
-from rota.core.status import STARTED, TERMINAL, WAITING, Status
+from rota.db.sqlite.store import SqliteStore
 from rota.engine import dispatch
 from rota.errors import Conflict, InvalidInput
 from rota.executor.port import ExitReport, RunInventory, RunReport, StartConfirmation, StartFailure
 from rota.ids import JobId, RunId
-from rota.store.sqlite.store import SqliteStore
-from rota.view.job import render_jobs
-from sample import sample
-from store.invariants import check_store
+from rota.jobs.queries import render_jobs
+from rota.jobs.retry import retry
+from rota.kernel.job import Job
+from rota.kernel.retry import RetryPolicies, RetryPolicy
+from rota.kernel.run import CRASH_RECOVERY, EXIT_CANCELLED
+from rota.kernel.status import STARTED, TERMINAL, WAITING, Status
+from tests.db.invariants import check_store
+from tests.engine.oracle import Oracle, SubmittedJob, chain_outcomes, find_conflicts, is_met, sum_demand
+from tests.harness import FakeExecutor, Scheduler
+from tests.sample import sample
 
 MEMORY = Path("/dev/shm")
 """A directory in memory: these tests check order, not durability."""

@@ -8,16 +8,15 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from engine.test_group import recorded_statements
-from engine.test_webhook import add, record_answer, record_refusal
-from harness import Scheduler
-from rota.core.event import Event
-from rota.core.status import Status
-from rota.engine.metrics import MAX_TYPES, EndSample, EngineMetrics
+from rota.control.metrics import read_gauges
+from rota.engine.metrics import MAX_TYPES, EndSample, EngineMetrics, Metric, render_metrics
 from rota.errors import InvalidInput, StoreError
 from rota.executor.port import ExitReport, RunReport, StartConfirmation, StartFailure
-from rota.metric import Metric, render_metrics
-from rota.view.metrics import read_gauges
+from rota.kernel.events import Event
+from rota.kernel.status import Status
+from tests.engine.test_groups import recorded_statements
+from tests.harness import Scheduler
+from tests.webhooks.test_outbox import add, record_answer, record_refusal
 
 MetricReader = Callable[..., float]
 

@@ -18,16 +18,16 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from harness import Scheduler, make_sqlite_runner
-from rota.command.edit import EditRequest, edit
-from rota.command.move import MoveRequest, move, reorder
-from rota.core.status import Status
+from rota.db.sqlite.store import SqliteStore
 from rota.executor.port import RunReport, StartOrder
 from rota.ids import JobId, format_job_id
-from rota.store.sqlite.store import SqliteStore
-from rota.view.queue import list_queue
-from sample import sample
-from store.invariants import check_store
+from rota.jobs.edit import EditRequest, edit
+from rota.jobs.move import MoveRequest, move, reorder
+from rota.jobs.queries import list_queue
+from rota.kernel.status import Status
+from tests.db.invariants import check_store
+from tests.harness import Scheduler, make_sqlite_runner
+from tests.sample import sample
 
 MEMORY = Path("/dev/shm")
 picks = st.integers(0, 1000)

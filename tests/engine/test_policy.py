@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from harness import Scheduler, SqlRunner
 from rota.config import load
-from rota.core.pool import PluginPolicy, PoolPolicy
-from rota.engine.policy import load_concurrency_policy
+from rota.engine.settings import load_concurrency_policy
 from rota.errors import ConfigError, InvalidInput
+from rota.kernel.pools import PluginPolicy, PoolPolicy
+from tests.harness import Scheduler, SqlRunner
 
 PLUGIN = '''
 class Night:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from harness import Scheduler
-from rota.core.reservation import lock_owner
-from rota.core.status import Status
+from rota.control.queries import list_unstartable, show_status
 from rota.errors import InvalidInput
 from rota.ids import JobId
-from rota.view.status import list_unstartable, show_status
+from rota.kernel.reservations import lock_owner
+from rota.kernel.status import Status
+from tests.harness import Scheduler
 
 
 def test_one_job_at_a_time_by_default(scheduler: Scheduler) -> None:

@@ -25,14 +25,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as run_machine
 
-from harness import Scheduler
-from rota.core.pool import PoolSizes
-from rota.core.status import STARTED, WAITING
+from rota.db.sqlite.store import SqliteStore
 from rota.errors import InvalidInput
 from rota.executor.port import RunReport, StartFailure
 from rota.ids import JobId
-from rota.store.sqlite.store import SqliteStore
-from sample import sample
+from rota.kernel.pools import PoolSizes
+from rota.kernel.status import STARTED, WAITING
+from tests.harness import Scheduler
+from tests.sample import sample
 
 MEMORY = Path("/dev/shm")
 POOLS = ("global", "flow/a", "flow/b", "type/t", "resource/gpu", "resource/cpu")

@@ -10,12 +10,9 @@ from typing import Any
 
 import pytest
 
-from engine.clockwork import AdjustableClock, ScheduleDriver
-from engine.test_commit import FlakyScheduler, FlakySession, FlakyStore
-from harness import FakeClock, FakeExecutor, Scheduler, SqlRunner
-from rota.command.edit import EditRequest, edit
-from rota.core.prefetch import MAX_SHORT_RUN, PREFETCH_DEPTH
-from rota.core.status import Status
+from rota.db.database import SupersededError
+from rota.db.session import Reader
+from rota.db.store import Store
 from rota.engine.transaction import TurnRequest
 from rota.errors import StorageFull
 from rota.executor.port import (
@@ -32,9 +29,12 @@ from rota.executor.port import (
     WithdrawConfirmation,
 )
 from rota.ids import JobId, RunId, format_job_id
-from rota.store.database import SupersededError
-from rota.store.port import Store
-from rota.store.session import Reader
+from rota.jobs.edit import EditRequest, edit
+from rota.kernel.prefetch import MAX_SHORT_RUN, PREFETCH_DEPTH
+from rota.kernel.status import Status
+from tests.engine.clockwork import AdjustableClock, ScheduleDriver
+from tests.engine.test_commit import FlakyScheduler, FlakySession, FlakyStore
+from tests.harness import FakeClock, FakeExecutor, Scheduler, SqlRunner
 
 SECOND = timedelta(seconds=1)
 SERIES = 2

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from harness import Scheduler
-from rota.core.fact import FileExists
-from rota.core.status import Status
+from rota.db.store import Store
 from rota.engine import prober as module
 from rota.engine.prober import Prober
 from rota.engine.transaction import ProbeRequest, TurnRequest
 from rota.errors import StoreError
 from rota.ids import JobId
-from rota.store.port import Store
+from rota.kernel.facts import FileExists
+from rota.kernel.status import Status
+from tests.harness import Scheduler
 
 PLAN = FileExists("/plan.md")
 TIMEOUT_SECONDS = 30.0

@@ -6,11 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from harness import Scheduler
-from rota.core.status import Status
 from rota.engine import dispatch
 from rota.executor.port import ExitReport, RunReport
 from rota.ids import RunId
+from rota.kernel.status import Status
+from tests.harness import Scheduler
 
 
 def test_inv_004_priority_then_position_then_arrival(scheduler: Scheduler) -> None:

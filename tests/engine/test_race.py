@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from harness import Scheduler, SqlRunner
-from rota.core.status import TERMINAL, Status
 from rota.errors import Conflict
 from rota.executor.port import ExitReport, RunReport, StartConfirmation
 from rota.ids import JobId, RunId
+from rota.kernel.status import TERMINAL, Status
+from tests.harness import Scheduler, SqlRunner
 
 pytestmark = pytest.mark.both_databases
 

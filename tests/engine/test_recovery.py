@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from harness import FakeExecutor, Scheduler, SqlRunner
-from rota.core.status import Status
+from rota.db.runs import OpenRun
 from rota.engine import recovery
 from rota.engine.transaction import Transaction
 from rota.errors import StoreError
@@ -21,7 +20,8 @@ from rota.executor.port import (
     StartFailure,
 )
 from rota.ids import JobId, RunId
-from rota.store.run import OpenRun
+from rota.kernel.status import Status
+from tests.harness import FakeExecutor, Scheduler, SqlRunner
 
 pytestmark = pytest.mark.both_databases
 

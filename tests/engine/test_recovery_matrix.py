@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness import FakeExecutor, Scheduler, SqlRunner
-from rota.core.event import Event
-from rota.core.run import CRASH_RECOVERY, UNKNOWN_EXIT
-from rota.core.status import Status
+from rota.db.jobs import Jobs
 from rota.engine.recovery import COUNT_NAMES
 from rota.executor.port import ExecutorMessage, ExitReport, RunInventory, RunReport, StartFailure
 from rota.ids import JobId, RunId
-from rota.store.job import Jobs
+from rota.kernel.events import Event
+from rota.kernel.run import CRASH_RECOVERY, UNKNOWN_EXIT
+from rota.kernel.status import Status
+from tests.harness import FakeExecutor, Scheduler, SqlRunner
 
 pytestmark = pytest.mark.both_databases
 

@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness import FakeExecutor, Scheduler, SchemaRefused, SqlRunner
-from rota.command.retry import retry
-from rota.core.retry import RetryPolicies, RetryPolicy
-from rota.core.status import TERMINAL, Status
 from rota.engine.recovery import COUNT_NAMES
 from rota.errors import InvalidInput, StorageFull
 from rota.executor.port import ExitReport, RunInventory, RunReport, StartConfirmation, StartFailure
 from rota.ids import JobId
+from rota.jobs.retry import retry
+from rota.kernel.retry import RetryPolicies, RetryPolicy
+from rota.kernel.status import TERMINAL, Status
+from tests.harness import FakeExecutor, Scheduler, SchemaRefused, SqlRunner
 
 
 def last(scheduler: Scheduler, job: JobId) -> JobId:
@@ -508,8 +508,8 @@ def test_chain_that_can_neither_continue_nor_end_does_not_block_others(
     lose_retry(run_sql, bad, fail(unlimited_scheduler, bad))
     unlimited_scheduler.clock.advance(seconds=1)
     with monkeypatch.context() as broken:
-        broken.setattr("rota.engine.retry.decide_retry", lambda *_, **__: 1 / 0)
-        broken.setattr("rota.engine.retry.policies_met_by", lambda *_: 1 / 0)
+        broken.setattr("rota.engine.finish.decide_retry", lambda *_, **__: 1 / 0)
+        broken.setattr("rota.engine.finish.policies_met_by", lambda *_: 1 / 0)
         unlimited_scheduler.crash()
     assert (unlimited_scheduler.engine.recovery_counts, unlimited_scheduler.started_jobs()) == (
         {"errors": 1},

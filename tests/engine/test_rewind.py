@@ -10,23 +10,23 @@ import msgspec
 import pytest
 from msgspec import UNSET
 
-from harness import Scheduler, SqlRunner
-from rota.command.retry import retry
-from rota.command.rewind import StartFacts, render_reports, rewind
-from rota.command.submission import DefaultEnvironment, Submission
-from rota.command.submit import submit
-from rota.core.artifact import parse_artifact
-from rota.core.control import format_time
-from rota.core.fact import BranchHead, FileExists
-from rota.core.job import edit
-from rota.core.rewind import MERGE_IN_PROGRESS
-from rota.core.status import Status
-from rota.engine.job_file_mirror import JobFileMirror
 from rota.engine.transaction import Transaction
 from rota.errors import Conflict, NotFound
 from rota.executor.port import ExitReport, RunReport, StartFailure
 from rota.ids import JobId, format_job_id
-from store.invariants import check_store
+from rota.jobs.files import JobFileMirror
+from rota.jobs.retry import retry
+from rota.jobs.rewind import StartFacts, render_reports, rewind
+from rota.jobs.submission import DefaultEnvironment, Submission
+from rota.jobs.submit import submit
+from rota.kernel.artifacts import parse_artifact
+from rota.kernel.facts import BranchHead, FileExists
+from rota.kernel.holds import format_time
+from rota.kernel.job import edit
+from rota.kernel.rewind import MERGE_IN_PROGRESS
+from rota.kernel.status import Status
+from tests.db.invariants import check_store
+from tests.harness import Scheduler, SqlRunner
 
 PLAN = FileExists("/plan.md")
 OID = "a" * 40

@@ -12,15 +12,15 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness import Scheduler
-from rota.core.fact import FileExists
-from rota.core.job import Job
-from rota.core.status import ACTIVE, TERMINAL
+from rota.db.sqlite.store import SqliteStore
 from rota.executor.port import ExitReport
 from rota.ids import JobId, RunId
-from rota.store.sqlite.store import SqliteStore
-from sample import sample
-from store.invariants import check_store
+from rota.kernel.facts import FileExists
+from rota.kernel.job import Job
+from rota.kernel.status import ACTIVE, TERMINAL
+from tests.db.invariants import check_store
+from tests.harness import Scheduler
+from tests.sample import sample
 
 MEMORY = Path("/dev/shm")
 

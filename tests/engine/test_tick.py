@@ -12,25 +12,25 @@ from typing import Any
 
 import pytest
 
-from harness import Scheduler, SqlRunner
-from rota.command.tick import request_tick
-from rota.core.control import Holds
-from rota.core.fact import BranchHead
-from rota.core.pool import PoolSizes
-from rota.core.status import Status
-from rota.core.tick import StartPlan
+from rota.control.commands import request_tick
+from rota.control.queries import show_status
+from rota.db.session import AnyReader
 from rota.engine import dispatch
 from rota.engine.transaction import TurnRequest
 from rota.errors import StorageFull
 from rota.executor.port import ConnectionLoss, RunInventory, RunReport, StartFailure
 from rota.ids import JobId, format_job_id
-from rota.store.session import AnyReader
-from rota.view import job as view
-from rota.view.job import render_stored_jobs
-from rota.view.status import show_status
-from rota.wire.job import WaitReason
+from rota.jobs import queries
+from rota.jobs.queries import render_stored_jobs
+from rota.jobs.schemas import WaitReason
+from rota.kernel.facts import BranchHead
+from rota.kernel.holds import Holds
+from rota.kernel.pools import PoolSizes
+from rota.kernel.status import Status
+from rota.kernel.tick import StartPlan
+from tests.harness import Scheduler, SqlRunner
 
-SCHEMA = files("rota.store.migrations") / "0001_initial.sql"
+SCHEMA = files("rota.db.migrations") / "0001_initial.sql"
 TABLES = [*re.findall(r"CREATE TABLE (\w+)", SCHEMA.read_text()), "meta"]
 
 
@@ -547,7 +547,7 @@ def test_view_plans_only_as_many_starts_as_it_shows(
         planned.append(batch)
         return dispatch.plan_tick(store, limits, batch, holds=holds, has_dirty_jobs=has_dirty_jobs)
 
-    monkeypatch.setattr(view, "plan_tick", choose_all)
+    monkeypatch.setattr(queries, "plan_tick", choose_all)
     details = [scheduler.wait_detail(job) for job in (jobs[0], jobs[31])]
     assert planned == [32, 32]
     details += [scheduler.wait_detail(job) for job in (jobs[32], jobs[39])]

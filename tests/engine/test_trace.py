@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness import Scheduler, SqlRunner
-from rota.command.reservation import ReservationRequest, reserve
-from rota.command.submission import DefaultEnvironment, Submission
-from rota.command.submit import submit
-from rota.core.reservation import lock_owner
+from rota.direct.commands import ReservationRequest, reserve
 from rota.ids import JobId
+from rota.jobs.submission import DefaultEnvironment, Submission
+from rota.jobs.submit import submit
+from rota.kernel.reservations import lock_owner
+from tests.harness import Scheduler, SqlRunner
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 TRACE = {"TRACEPARENT": PARENT, "TRACESTATE": "a=1"}

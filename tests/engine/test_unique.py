@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness import Scheduler, SchemaRefused, SqlRunner
-from rota.command.retry import retry
-from rota.command.submission import DefaultEnvironment, Submission
-from rota.command.submit import AcceptedSubmit, DuplicateSubmit, SubmitOutcome, submit
-from rota.core.status import Status
 from rota.engine.transaction import Transaction, TurnRequest
 from rota.errors import Conflict, InvalidInput
 from rota.ids import JobId
+from rota.jobs.retry import retry
+from rota.jobs.submission import DefaultEnvironment, Submission
+from rota.jobs.submit import AcceptedSubmit, DuplicateSubmit, SubmitOutcome, submit
+from rota.kernel.status import Status
+from tests.harness import Scheduler, SchemaRefused, SqlRunner
 
 pytestmark = pytest.mark.both_databases
 

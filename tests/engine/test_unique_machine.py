@@ -10,16 +10,15 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import Scheduler
-from rota.command.backpressure import DeferredSubmit
-from rota.command.retry import retry
-from rota.command.submit import AcceptedSubmit, DuplicateSubmit
-from rota.core.backpressure import QueueLimit
-from rota.core.status import Status
+from rota.db.sqlite.store import SqliteStore
 from rota.errors import Conflict
 from rota.ids import JobId
-from rota.store.sqlite.store import SqliteStore
-from sample import sample
+from rota.jobs.retry import retry
+from rota.jobs.submit import AcceptedSubmit, DeferredSubmit, DuplicateSubmit
+from rota.kernel.backpressure import QueueLimit
+from rota.kernel.status import Status
+from tests.harness import Scheduler
+from tests.sample import sample
 
 HARD = 4
 Step = tuple[str, int]

@@ -6,23 +6,20 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.conftest import Damage
-from harness import Scheduler
-from rota.command.edit import edit, parse_edit
-from rota.command.move import MoveRequest, move
-from rota.command.reservation import withdraw
-from rota.core.artifact import Observations
-from rota.core.reservation import ReservationState, lock_owner
-from rota.core.status import ACTIVE, Status
+from rota.control.metrics import read_gauges
+from rota.control.queries import list_unreadable
+from rota.control.queries import show_status as view_status
+from rota.direct.commands import withdraw
 from rota.errors import Conflict
 from rota.executor.port import ExitReport, RunReport
-from rota.view import graph
-from rota.view.job import render_jobs
-from rota.view.metrics import read_gauges
-from rota.view.run import list_runs
-from rota.view.run import show as show_run
-from rota.view.status import list_unreadable
-from rota.view.status import show_status as view_status
+from rota.graph import queries
+from rota.jobs.edit import edit, parse_edit
+from rota.jobs.move import MoveRequest, move
+from rota.jobs.queries import list_runs, render_jobs, show_run
+from rota.kernel.artifacts import Observations
+from rota.kernel.reservations import ReservationState, lock_owner
+from rota.kernel.status import ACTIVE, Status
+from tests.harness import Damage, Scheduler
 
 pytestmark = pytest.mark.both_databases
 
@@ -206,9 +203,9 @@ def test_damaged_field_hides_no_job_and_stops_no_other(
     assert message in unlimited_scheduler.explain_wait(bad)["text"]
     read_gauges(unlimited_scheduler.reader, unlimited_scheduler.view_context)
     view_status(unlimited_scheduler.reader, unlimited_scheduler.view_context)
-    request = graph.GraphOptions(with_ended=True)
-    graph.draft_drawing(unlimited_scheduler.reader, request, unlimited_scheduler.view_context)
-    graph.draft_graph(unlimited_scheduler.reader, request, unlimited_scheduler.view_context)
+    request = queries.GraphOptions(with_ended=True)
+    queries.draft_drawing(unlimited_scheduler.reader, request, unlimited_scheduler.view_context)
+    queries.draft_graph(unlimited_scheduler.reader, request, unlimited_scheduler.view_context)
     unlimited_scheduler.end_run(before)
     assert good in unlimited_scheduler.started_jobs()
     unlimited_scheduler.crash([RunReport(run=unlimited_scheduler.find_run(good), pid=1)])
@@ -303,11 +300,11 @@ def test_damaged_job_is_named_by_status_and_graph(
     assert lines[0].startswith(f"job-{bad[0]} is unreadable: {message}")
     assert lines[-1] == "2 more jobs are unreadable"
     assert len(lines) == 11
-    request = graph.GraphOptions()
+    request = queries.GraphOptions()
     observations = Observations(paths=scheduler.settings.artifact_paths, observed={})
-    text = graph.draft_drawing(scheduler.reader, request, scheduler.view_context).render(observations).text
+    text = queries.draft_drawing(scheduler.reader, request, scheduler.view_context).render(observations).text
     assert text.count(f"[unreadable: {message}") == 12
-    nodes = graph.draft_graph(scheduler.reader, request, scheduler.view_context).render(observations).nodes
+    nodes = queries.draft_graph(scheduler.reader, request, scheduler.view_context).render(observations).nodes
     assert [str(node.unreadable or "").startswith(message) for node in nodes] == [False] + [True] * 12
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from harness import START_TIMEOUT, Scheduler
-from rota.command.submission import DefaultEnvironment, Submission
-from rota.command.submit import submit
-from rota.core.status import Status
-from rota.core.workspace import WorkspaceSpec
 from rota.executor.local import _encode_order
 from rota.ids import JobId
+from rota.jobs.submission import DefaultEnvironment, Submission
+from rota.jobs.submit import submit
+from rota.kernel.job import WorkspaceSpec
+from rota.kernel.status import Status
+from tests.harness import START_TIMEOUT, Scheduler
 
 WORKSPACE = WorkspaceSpec(repository="/repo/.git", subdirectory="below", base="abc", patch=True, input_patch="d" * 64)
 

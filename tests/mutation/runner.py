@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from mutation.breaks import ROOT, Break, load
+from tests.mutation.breaks import ROOT, Break, load
 
 TEST_TIMEOUT = 300.0
 """Maximum seconds of a test. A hanging test does not count as a failure."""

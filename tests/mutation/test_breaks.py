@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from mutation.breaks import PAGE, ROOT, Break, load, render_rows
+from tests.mutation.breaks import PAGE, ROOT, Break, load, render_rows
 
 BREAKS = load()
 
@@ -42,5 +42,5 @@ def test_missing_text_is_reported() -> None:
 
 def test_documentation_lists_all_breaks() -> None:
     assert PAGE.read_text().endswith(f"|---|---|---|\n{render_rows(BREAKS)}"), (
-        "docs/dev/reliability.md differs from breaks.toml; `PYTHONPATH=tests python -m mutation --write` updates it"
+        "docs/dev/reliability.md differs from breaks.toml; `python -m tests.mutation --write` updates it"
     )

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from probe.rig import GitTree, create_ref_storage_repository, create_repository, has_ref_formats
 from rota.probe.local import LocalProbe
+from tests.probe.rig import GitTree, create_ref_storage_repository, create_repository, has_ref_formats
 
 RepositoryFactory = Callable[[str], Path]
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from probe.rig import GitTree, create_repository
-from rota.core.fact import BranchFile, BranchHead, FactValue
+from rota.kernel.facts import BranchFile, BranchHead, FactValue
 from rota.probe import branch_files
 from rota.probe.git_command import run_git_with_error
 from rota.probe.local import LocalProbe
+from tests.probe.rig import GitTree, create_repository
 
 
 def observe_file(probe: LocalProbe, tree: GitTree, branch: str, path: str) -> FactValue:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from probe.rig import GitTree, create_ref_storage_repository, create_repository, run_git
-from rota.core.fact import UNREADABLE, BranchHead, FactValue
+from rota.kernel.facts import UNREADABLE, BranchHead, FactValue
 from rota.probe.local import LocalProbe
-from rota.probe.ref import is_ref_name
-from sample import sample
+from rota.probe.refs import is_ref_name
+from tests.probe.rig import GitTree, create_ref_storage_repository, create_repository, run_git
+from tests.sample import sample
 
 
 def observe_head(probe: LocalProbe, tree: GitTree, branch: str) -> FactValue:

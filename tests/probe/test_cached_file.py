@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rota.probe import cached_file
-from rota.probe.cached_file import CachedFile
+from rota.probe import refs
+from rota.probe.refs import CachedFile
 
 
 def replace(path: Path, content: bytes) -> None:
@@ -18,7 +18,7 @@ def replace(path: Path, content: bytes) -> None:
 
 
 def test_stable_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cached_file, "_MIN_STABLE_AGE", -1)
+    monkeypatch.setattr(refs, "_MIN_STABLE_AGE", -1)
     path = tmp_path / "file"
     replace(path, b"one")
     parsed: list[bytes] = []
@@ -28,7 +28,7 @@ def test_stable_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_replaced_file_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cached_file, "_MIN_STABLE_AGE", -1)
+    monkeypatch.setattr(refs, "_MIN_STABLE_AGE", -1)
     path = tmp_path / "file"
     replace(path, b"one")
     file = CachedFile(str(path), bytes)
@@ -45,7 +45,7 @@ def test_replaced_file_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_recent_file_is_not_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two replacements within one tick of the file system clock can have the same timestamps."""
-    monkeypatch.setattr(cached_file, "_stamp", lambda _: (0,))
+    monkeypatch.setattr(refs, "_stamp", lambda _: (0,))
     path = tmp_path / "file"
     replace(path, b"one")
     file = CachedFile(str(path), bytes)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from probe.rig import GitTree, create_ref_storage_repository, create_repository, run_git
-from rota.core.fact import UNREADABLE, BranchFile, BranchHead, Fact, FactValue, FileExists
-from rota.probe.failures import Failures
+from rota.kernel.facts import UNREADABLE, BranchFile, BranchHead, Fact, FactValue, FileExists
+from rota.probe.git_command import Failures
 from rota.probe.local import LocalProbe
+from tests.probe.rig import GitTree, create_ref_storage_repository, create_repository, run_git
 
 
 def logged_warnings(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rota.core.fact import UNREADABLE, Fact, FactValue, FileExists
+from rota.kernel.facts import UNREADABLE, Fact, FactValue, FileExists
 from rota.probe.local import LocalProbe
 
 
@@ -73,7 +73,7 @@ def test_file_with_stat_error_is_unreadable(
         return real_stat(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr("rota.probe.files.os.stat", stat)
+        patch.setattr("rota.probe.local.os.stat", stat)
         assert probe.observe([bad, good, gone]) == {bad: UNREADABLE, good: True, gone: False}
     assert probe.observe([bad]) == {bad: True}
 

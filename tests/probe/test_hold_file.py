@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rota.probe.hold_file import read_hold_file
+from rota.control.hold_file import read_hold_file
 
 
 @pytest.fixture

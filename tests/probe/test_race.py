@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from probe.rig import ENVIRONMENT, GitTree
-from rota.core.fact import BranchFile, BranchHead, Fact, FactValue
+from rota.kernel.facts import BranchFile, BranchHead, Fact, FactValue
 from rota.probe.local import LocalProbe
+from tests.probe.rig import ENVIRONMENT, GitTree
 
 ROUNDS = 40
 

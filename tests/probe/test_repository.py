@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from probe.rig import GitTree, create_repository, git, run_git
-from rota.core.fact import BranchFile, BranchHead
+from rota.kernel.facts import BranchFile, BranchHead
 from rota.probe.local import LocalProbe
+from tests.probe.rig import GitTree, create_repository, git, run_git
 
 
 def add_linked_worktree(tree: GitTree, tmp_path: Path) -> Path:

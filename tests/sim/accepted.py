@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from harness import SqlRunner
-from rota.command.submit import AcceptedSubmit, SubmitOutcome
-from rota.core.event import Event
 from rota.ids import JobId, format_job_id, parse_group_id
+from rota.jobs.submit import AcceptedSubmit, SubmitOutcome
+from rota.kernel.events import Event
+from tests.harness import SqlRunner
 
 
 class SubmitChecker:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from harness import FakeClock
+from tests.harness import FakeClock
 
 
 class SimClock(FakeClock):

@@ -18,25 +18,25 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from engine.referee import SATISFYING_STATUSES
-from harness import SqlRunner
-from rota.core.breaker import CIRCUIT_BROKEN
-from rota.core.control import scopes_of
-from rota.core.edges import DependencyPolicy, Edge
-from rota.core.event import Event
-from rota.core.group import FAILED_STATUSES, PREDECESSOR_FAILED
-from rota.core.job import Job
-from rota.core.run import CRASH_RECOVERY, EXIT_CANCELLED, EXIT_TIMED_OUT
-from rota.core.status import TERMINAL, WAITING, Status
+from rota.db.decoding import from_micros
 from rota.duration import format_duration
 from rota.engine.control import CLEARED_REASON
 from rota.executor.port import ExitReport
 from rota.ids import GroupId, JobId, RunId, format_job_id
-from rota.store.timestamp import from_micros
-from sim.environment import ExternalFactChecker
+from rota.kernel.breaker import CIRCUIT_BROKEN
+from rota.kernel.edges import DependencyPolicy, Edge
+from rota.kernel.events import Event
+from rota.kernel.groups import FAILED_STATUSES, PREDECESSOR_FAILED
+from rota.kernel.holds import scopes_of
+from rota.kernel.job import Job
+from rota.kernel.run import CRASH_RECOVERY, EXIT_CANCELLED, EXIT_TIMED_OUT
+from rota.kernel.status import TERMINAL, WAITING, Status
+from tests.engine.referee import SATISFYING_STATUSES
+from tests.harness import SqlRunner
+from tests.sim.environment import ExternalFactChecker
 
 if TYPE_CHECKING:
-    from sim.simulation import Simulation
+    from tests.sim.simulation import Simulation
 
 _ENDS = {f"job.{status.lower()}": status for status in TERMINAL}
 _MAX_FAILED_STARTS = 3

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from harness import SqlRunner
-from rota.core.event import Event
-from rota.core.fact import BranchHead, Fact, FactValue, FileExists
-from rota.core.job import Job
-from rota.core.status import STARTED, TERMINAL, Status
 from rota.ids import JobId, format_job_id
+from rota.kernel.events import Event
+from rota.kernel.facts import BranchHead, Fact, FactValue, FileExists
+from rota.kernel.job import Job
+from rota.kernel.status import STARTED, TERMINAL, Status
+from tests.harness import SqlRunner
 
 if TYPE_CHECKING:
-    from sim.simulation import Simulation
+    from tests.sim.simulation import Simulation
 
 
 class ExternalFactChecker:

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from rota.db.database import Database
+from rota.db.session import Reader, Session
+from rota.db.store import Store
 from rota.errors import StorageFull, StoreError
-from rota.store.database import Database
-from rota.store.port import Store
-from rota.store.session import Reader, Session
 
 FaultKind = Literal["crash", "full", "busy"]
 

@@ -11,29 +11,29 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.referee import Party, Referee, party_of_job, party_of_reservation, sum_demand
-from rota.core.event import Event
-from rota.core.job import Job
-from rota.core.pool import PoolSizes
-from rota.core.reservation import ReservationState, lock_owner
-from rota.core.status import STARTED, TERMINAL, WAITING, Status, parse_status
+from rota.db.decoding import to_micros
+from rota.direct import queries
 from rota.executor.port import AcknowledgeOrder, ExecutorOrder, PrefetchOrder, StartOrder, StopOrder
 from rota.ids import JobId, ReservationId, RunId, format_job_id, parse_reservation_id
-from rota.store.timestamp import to_micros
-from rota.view import reservation as reservation_view
-from rota.view.job import render_jobs
-from rota.wire.job import WaitReason
-from sim.accepted import SubmitChecker
-from sim.endings import EndChecker
-from sim.environment import ExternalFactChecker
-from sim.order import StartOrderChecker
-from sim.schedule import FireChecker
-from sim.template import TemplateChecker
-from sim.webhook import DeliveryChecker
-from store.invariants import check_store
+from rota.jobs.queries import render_jobs
+from rota.jobs.schemas import WaitReason
+from rota.kernel.events import Event
+from rota.kernel.job import Job
+from rota.kernel.pools import PoolSizes
+from rota.kernel.reservations import ReservationState, lock_owner
+from rota.kernel.status import STARTED, TERMINAL, WAITING, Status, parse_status
+from tests.db.invariants import check_store
+from tests.engine.referee import Party, Referee, party_of_job, party_of_reservation, sum_demand
+from tests.sim.accepted import SubmitChecker
+from tests.sim.endings import EndChecker
+from tests.sim.environment import ExternalFactChecker
+from tests.sim.order import StartOrderChecker
+from tests.sim.schedule import FireChecker
+from tests.sim.template import TemplateChecker
+from tests.sim.webhook import DeliveryChecker
 
 if TYPE_CHECKING:
-    from sim.simulation import Simulation
+    from tests.sim.simulation import Simulation
 
 _END_EVENTS = {f"job.{status.lower()}" for status in (*TERMINAL, Status.QUEUED)} | {
     "reservation.ended",
@@ -323,7 +323,7 @@ class Judge:
                 assert not any(map(referee.is_overdrawn, shared)), f"{job.owner} went before {reservation.owner}"
 
     def _check_reservations(self, referee: Referee) -> None:
-        views = reservation_view.list_reservations(self._sim.reader, self._sim.view_context)[0]
+        views = queries.list_reservations(self._sim.reader, self._sim.view_context)[0]
         shown = {view.id: view for view in views}
         for reservation in referee.reservations:
             wait = shown[f"reservation-{-reservation.owner}"].wait

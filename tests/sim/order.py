@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from engine.referee import Party, Referee, sum_demand
-from rota.core.event import Event
-from rota.core.job import Job
-from rota.core.pool import PoolSizes
-from rota.core.reservation import Reservation, ReservationState, lock_owner
-from rota.core.status import Status
 from rota.ids import JobId, parse_reservation_id
+from rota.kernel.events import Event
+from rota.kernel.job import Job
+from rota.kernel.pools import PoolSizes
+from rota.kernel.reservations import Reservation, ReservationState, lock_owner
+from rota.kernel.status import Status
+from tests.engine.referee import Party, Referee, sum_demand
 
 if TYPE_CHECKING:
-    from sim.judge import Judge
-    from sim.simulation import Simulation
+    from tests.sim.judge import Judge
+    from tests.sim.simulation import Simulation
 
 
 class StartOrderChecker:

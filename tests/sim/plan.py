@@ -11,7 +11,7 @@ import random
 
 import msgspec
 
-from sim.fault import Fault
+from tests.sim.fault import Fault
 
 STEP_WEIGHTS = {
     "submit": 12,

@@ -21,18 +21,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from harness import SqlRunner
-from rota.command import fire
-from rota.command import schedule as schedules
-from rota.command.preflight import EMPTY_PREFLIGHT
-from rota.command.schedule import ScheduleChange, ScheduleRequest
-from rota.core.event import Event
-from rota.core.schedule import LATE_TOLERANCE, MAX_CLOCK_ADJUSTMENT
-from rota.store.timestamp import from_micros, to_micros
-from sim.template import ENVIRONMENT, TemplateSteps
+from rota.db.decoding import from_micros, to_micros
+from rota.jobs.preflight import EMPTY_PREFLIGHT
+from rota.kernel.events import Event
+from rota.schedules import commands
+from rota.schedules import fire as schedule_fire
+from rota.schedules.commands import ScheduleChange, ScheduleRequest
+from rota.schedules.model import LATE_TOLERANCE, MAX_CLOCK_ADJUSTMENT
+from tests.harness import SqlRunner
+from tests.sim.template import ENVIRONMENT, TemplateSteps
 
 if TYPE_CHECKING:
-    from sim.simulation import Simulation
+    from tests.sim.simulation import Simulation
 
 NAMES = "st"
 MINUTES = {"* * * * *": 1, "*/5 * * * *": 5, "0 * * * *": 60}
@@ -139,7 +139,7 @@ class ScheduleSteps(TemplateSteps):
             "overlap": rng.choice(("skip", "queue_one", "allow")),
         }
         self.run_request(
-            partial(schedules.add_schedule, request=msgspec.convert(document, ScheduleRequest), actor="tester")
+            partial(commands.add_schedule, request=msgspec.convert(document, ScheduleRequest), actor="tester")
         )
 
     def do_schedule(self, rng: random.Random) -> None:
@@ -156,15 +156,15 @@ class ScheduleSteps(TemplateSteps):
                 {"catch_up": "none"},
             ]
             change = msgspec.convert(rng.choice(changes), ScheduleChange)
-            self.run_request(partial(schedules.change_schedule, name=name, change_request=change, actor="tester"))
+            self.run_request(partial(commands.change_schedule, name=name, change_request=change, actor="tester"))
         else:
-            self.run_request(partial(getattr(schedules, action), name=name, actor="tester"))
+            self.run_request(partial(getattr(commands, action), name=name, actor="tester"))
 
     def do_trigger(self, rng: random.Random) -> None:
         params, name = self.random_params(rng), self.choose_schedule(rng)
-        schedule, job, origin = fire.prepare_trigger(self.reader, name, params)
+        schedule, job, origin = schedule_fire.prepare_trigger(self.reader, name, params)
         act = partial(
-            fire.trigger,
+            schedule_fire.trigger,
             schedule=schedule.id,
             job=job,
             origin=origin,

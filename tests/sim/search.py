@@ -11,8 +11,8 @@ from concurrent.futures import ProcessPoolExecutor
 
 import msgspec
 
-from sim.plan import Plan, Step, make_plan
-from sim.simulation import Simulation
+from tests.sim.plan import Plan, Step, make_plan
+from tests.sim.simulation import Simulation
 
 _MAX_SHRINK_RUNS = 400
 
@@ -76,7 +76,7 @@ def _format_step(step: Step) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m sim")
+    parser = argparse.ArgumentParser(prog="python -m tests.sim")
     parser.add_argument("seeds", help="N, or FIRST-LAST")
     parser.add_argument("-j", "--jobs", type=int, default=2)
     options = parser.parse_args(arguments)

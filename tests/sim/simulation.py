@@ -17,39 +17,39 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from harness import START_DELAYS
-from rota.api.schedule_timer import ScheduleTimer
 from rota.clock import SET_BACK_THRESHOLD
-from rota.command import group
-from rota.command import schedule as schedules
-from rota.command.edit import EditRequest, edit
-from rota.command.move import MoveRequest, move, reorder
-from rota.command.preflight import EMPTY_PREFLIGHT, Preflight, needs_probe, run_preflight
-from rota.command.retry import retry
-from rota.command.submission import GroupRequest, Submission
-from rota.core import prefetch
-from rota.core.breaker import BreakerPolicy
-from rota.core.fact import BranchHead, Fact, FileExists
-from rota.core.pool import PoolSizes
-from rota.core.reservation import ReservationState
-from rota.core.retry import RetryPolicies, RetryPolicy
-from rota.core.status import ACTIVE, TERMINAL, WAITING, Status
-from rota.core.workspace import WorkspaceSpec
+from rota.db.session import Reader
+from rota.db.sqlite.store import SqliteStore
 from rota.engine import breaker, control, dispatch
 from rota.engine.facts import probe_facts, record_observation
 from rota.engine.transaction import Transaction, TurnRequest
 from rota.errors import Conflict, InvalidInput, NotFound, QueueFull, StorageFull, StoreError
+from rota.groups import commands as group_commands
 from rota.ids import JobId, format_group_id, format_job_id, parse_group_id
-from rota.store.session import Reader
-from rota.store.sqlite.store import SqliteStore
-from sim.clock import SimClock
-from sim.fault import Crash, FaultInjector, FaultyStore
-from sim.judge import Judge
-from sim.plan import Plan, Step
-from sim.schedule import NAMES, ScheduleSteps
-from sim.supervisor import SimConnection, Supervisor
-from sim.template import ENVIRONMENT
-from sim.webhook import JOB_WEBHOOK_URL, WebhookSteps
+from rota.jobs.edit import EditRequest, edit
+from rota.jobs.move import MoveRequest, move, reorder
+from rota.jobs.preflight import EMPTY_PREFLIGHT, Preflight, needs_probe, run_preflight
+from rota.jobs.retry import retry
+from rota.jobs.submission import GroupRequest, Submission
+from rota.kernel import prefetch
+from rota.kernel.breaker import BreakerPolicy
+from rota.kernel.facts import BranchHead, Fact, FileExists
+from rota.kernel.job import WorkspaceSpec
+from rota.kernel.pools import PoolSizes
+from rota.kernel.reservations import ReservationState
+from rota.kernel.retry import RetryPolicies, RetryPolicy
+from rota.kernel.status import ACTIVE, TERMINAL, WAITING, Status
+from rota.schedules import commands as schedule_commands
+from rota.schedules.timer import ScheduleTimer
+from tests.harness import START_DELAYS
+from tests.sim.clock import SimClock
+from tests.sim.fault import Crash, FaultInjector, FaultyStore
+from tests.sim.judge import Judge
+from tests.sim.plan import Plan, Step
+from tests.sim.schedule import NAMES, ScheduleSteps
+from tests.sim.supervisor import SimConnection, Supervisor
+from tests.sim.template import ENVIRONMENT
+from tests.sim.webhook import JOB_WEBHOOK_URL, WebhookSteps
 
 T = TypeVar("T")
 MEMORY = Path("/dev/shm")
@@ -274,7 +274,7 @@ class Simulation(ScheduleSteps, WebhookSteps):
         groups = self.reader.groups.list_ids(limit=99, with_ended=with_ended)
         if not groups:
             request = msgspec.convert({"mode": rng.choice(("parallel", "sequential"))}, GroupRequest)
-            groups = [self.run_request(lambda tx: group.create_group(tx, request, actor="tester"))]
+            groups = [self.run_request(lambda tx: group_commands.create_group(tx, request, actor="tester"))]
         return format_group_id(groups[rng.randrange(len(groups))])
 
     # Steps of users.
@@ -343,7 +343,7 @@ class Simulation(ScheduleSteps, WebhookSteps):
     def do_join_group(self, rng: random.Random) -> None:
         if rng.random() < 0.4:
             request = msgspec.convert({"mode": rng.choice(("parallel", "sequential"))}, GroupRequest)
-            self.run_request(lambda tx: group.create_group(tx, request, actor="tester"))
+            self.run_request(lambda tx: group_commands.create_group(tx, request, actor="tester"))
         fields: dict[str, Any] = {"group": self.choose_group(rng, with_ended=rng.random() < 0.2), "retries": 1}
         with self.judge.submits.expecting_members(1):
             outcome = self.try_submit(**fields)
@@ -351,12 +351,12 @@ class Simulation(ScheduleSteps, WebhookSteps):
 
     def do_close_group(self, rng: random.Random) -> None:
         name = self.choose_group(rng)
-        self.run_request(lambda tx: group.close(tx, name, actor="tester"))
+        self.run_request(lambda tx: group_commands.close(tx, name, actor="tester"))
 
     def do_cancel_group(self, rng: random.Random) -> None:
         name = self.choose_group(rng, with_ended=rng.random() < 0.2)
         with self.judge.ends.expecting_cancel(self.judge.ends.chains_of(parse_group_id(name))):
-            self.run_request(lambda tx: group.cancel(tx, name, actor="tester"))
+            self.run_request(lambda tx: group_commands.cancel(tx, name, actor="tester"))
 
     def do_reserve(self, rng: random.Random) -> None:
         self.reserve(*(["true"] if rng.random() < 0.7 else []), **self.random_demand(rng))
@@ -601,7 +601,7 @@ class Simulation(ScheduleSteps, WebhookSteps):
         """Check that no job is stuck: with unlimited capacity and all facts true, every waiting job runs to its end."""
         for name in NAMES:
             with suppress(NotFound, Conflict):
-                self.run_request(partial(schedules.remove, name=name, actor="tester"))
+                self.run_request(partial(schedule_commands.remove, name=name, actor="tester"))
         for scope in sorted(self.judge.paused):
             self.resume(scope)
         self.set_hold_text(None)

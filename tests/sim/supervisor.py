@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from harness import FakeExecutor
 from rota.executor.port import (
     AcknowledgeOrder,
     ConnectionLoss,
@@ -39,7 +38,8 @@ from rota.executor.port import (
     WithdrawOrder,
 )
 from rota.ids import JobId, RunId
-from sim.clock import SimClock
+from tests.harness import FakeExecutor
+from tests.sim.clock import SimClock
 
 DURATIONS = (0.0, 0.0, 1.0, 5.0, 30.0, 400.0)
 SHORT_DURATIONS = (0.0, 0.01, 0.01, 0.05, 0.05, 0.05, 5.0)

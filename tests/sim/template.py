@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET
 
-from harness import Scheduler, SqlRunner
-from rota.command import template as templates
-from rota.command.edit import EditRequest
-from rota.command.expand import expand_all
-from rota.command.submission import DefaultEnvironment, Submission
-from rota.command.submit import submit
-from rota.core.event import Event
+from rota.jobs.edit import EditRequest
+from rota.jobs.submission import DefaultEnvironment, Submission
+from rota.jobs.submit import submit
+from rota.kernel.events import Event
+from rota.templates import commands
+from rota.templates.expand import expand_all
+from tests.harness import Scheduler, SqlRunner
 
 if TYPE_CHECKING:
-    from sim.judge import Judge
+    from tests.sim.judge import Judge
 
 NAMES = "pq"
 ENVIRONMENT = DefaultEnvironment(cwd="/", variables={"PATH": "/usr/bin:/bin"})
@@ -134,7 +134,7 @@ class TemplateSteps(Scheduler):
     def add_template(self, name: str, rng: random.Random) -> None:
         document = {"name": name, "command": rng.choice(COMMANDS), "default_params": self.random_params(rng)}
         self.run_request(
-            lambda tx: templates.add_template(tx, *templates.parse_template_document(document), actor="tester")
+            lambda tx: commands.add_template(tx, *commands.parse_template_document(document), actor="tester")
         )
 
     def do_template(self, rng: random.Random) -> None:
@@ -151,13 +151,13 @@ class TemplateSteps(Scheduler):
             case "change":
                 existing = self.choose_template(rng)
                 self.run_request(
-                    lambda tx: templates.change_template(tx, existing, change, is_replacement=False, actor="tester")
+                    lambda tx: commands.change_template(tx, existing, change, is_replacement=False, actor="tester")
                 )
             case "archive":
                 existing = self.choose_template(rng)
-                self.run_request(lambda tx: templates.archive_template(tx, existing, actor="tester"))
+                self.run_request(lambda tx: commands.archive_template(tx, existing, actor="tester"))
             case _:
-                self.run_request(lambda tx: templates.unarchive_template(tx, name, actor="tester"))
+                self.run_request(lambda tx: commands.unarchive_template(tx, name, actor="tester"))
 
     def do_submit_from_template(self, rng: random.Random) -> None:
         """Submit one or two jobs of templates."""

@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from sample import SOAK
-from sim.plan import STEP_WEIGHTS, Plan, Step, make_plan
-from sim.search import find_failure, format_plan, shrink
-from sim.simulation import Simulation
+from tests.sample import SOAK
+from tests.sim.plan import STEP_WEIGHTS, Plan, Step, make_plan
+from tests.sim.search import find_failure, format_plan, shrink
+from tests.sim.simulation import Simulation
 
 _COUNTED_SEEDS = 30
 """Seeds whose successful steps are counted."""
@@ -24,12 +24,12 @@ def test_seed_violates_no_invariant(seed: int) -> None:
     failure = find_failure(plan)
     if failure is not None:
         small, failure = shrink(plan, failure)
-        pytest.fail(f"`PYTHONPATH=tests python -m sim {seed}` shrinks to\n{format_plan(small)}\n\n{failure}")
+        pytest.fail(f"`python -m tests.sim {seed}` shrinks to\n{format_plan(small)}\n\n{failure}")
 
 
 def test_each_kind_of_step_succeeds_sometimes() -> None:
     """A step that is always refused tests nothing. These seeds must not violate an invariant either: the last printed
-    seed is the one that fails, and `PYTHONPATH=tests python -m sim SEED` shrinks it."""
+    seed is the one that fails, and `python -m tests.sim SEED` shrinks it."""
     completed: Counter[str] = Counter()
     for seed in range(_COUNTED_SEEDS):
         print(f"seed {seed}")
@@ -54,7 +54,7 @@ def test_shrink_keeps_only_necessary_steps(monkeypatch: pytest.MonkeyPatch) -> N
         fails = "pause" in kinds and "crash" in kinds[kinds.index("pause") :]
         return '  File "judge.py", line 1\nAssertionError' if fails else None
 
-    monkeypatch.setattr("sim.search.find_failure", find_failure)
+    monkeypatch.setattr("tests.sim.search.find_failure", find_failure)
     steps = tuple(
         Step(kind, 0) for kind in ("submit", "pass_time", "pause", "submit", "resize_pool", "crash", "pass_time")
     )

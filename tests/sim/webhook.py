@@ -13,14 +13,15 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from harness import Scheduler, SqlRunner
-from rota.command import webhook as webhooks
-from rota.command.webhook import WebhookRequest
-from rota.core.event import Event
-from rota.core.webhook import DEFAULT_JOB_MESSAGES, MESSAGES, DeliveryAttempt, DeliveryState
-from rota.engine.webhook_outbox import record_attempt
+from rota.engine.outbox import record_attempt
 from rota.errors import Conflict
 from rota.ids import parse_group_id
+from rota.kernel.events import Event
+from rota.kernel.job import DEFAULT_JOB_MESSAGES
+from rota.webhooks import commands
+from rota.webhooks.commands import WebhookRequest
+from rota.webhooks.model import MESSAGES, DeliveryAttempt, DeliveryState
+from tests.harness import Scheduler, SqlRunner
 
 JOB_WEBHOOK_URL = "http://127.0.0.1:9/own"
 EVENTS: tuple[list[str], ...] = ([], ["job.run.cancelled", "group.finished"], list(MESSAGES.values()))
@@ -78,11 +79,11 @@ class WebhookSteps(Scheduler):
         if action == "add" or not existing:
             url, events = f"http://127.0.0.1:9/{rng.choice('ab')}", rng.choice(EVENTS)
             self.run_request(
-                partial(webhooks.add_webhook, request=WebhookRequest(url=url, events=events), actor="tester")
+                partial(commands.add_webhook, request=WebhookRequest(url=url, events=events), actor="tester")
             )
         else:
             self.run_request(
-                partial(getattr(webhooks, f"{action}_webhook"), webhook=rng.choice(existing).id, actor="tester")
+                partial(getattr(commands, f"{action}_webhook"), webhook=rng.choice(existing).id, actor="tester")
             )
 
     def do_attempt_deliveries(self, rng: random.Random) -> None:
@@ -96,7 +97,7 @@ class WebhookSteps(Scheduler):
             delivery = rng.choice(deliveries)
             if delivery.state is not DeliveryState.PENDING:
                 try:
-                    self.run_request(partial(webhooks.redeliver, delivery=delivery.id, actor="tester"))
+                    self.run_request(partial(commands.redeliver, delivery=delivery.id, actor="tester"))
                 except Conflict:
                     continue  # the endpoint was removed
             status = rng.choice((204, 204, 500, 500, 500, None, 410))

@@ -1,1 +1,1 @@
-"""Command line. Each verb has its own module, which is imported only when the verb is used."""
+"""Command line: the parser, rendering, and the verbs that need no scheduler. Each package has its own verbs."""

@@ -9,12 +9,12 @@ from rota.cli.terminal import print_text
 _SHELLS = ("bash", "zsh", "fish")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_completion_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Example for bash: rota completion bash > ~/.local/share/bash-completion/completions/rota"
     parser.add_argument("shell", choices=_SHELLS, help="The shell.")
 
 
-def run(args: argparse.Namespace) -> int:
+def run_completion(args: argparse.Namespace) -> int:
     import shtab
 
     from rota.cli.parser import full_parser

@@ -9,12 +9,12 @@ from contextlib import suppress
 from rota.cli.parser import add_actions
 from rota.cli.terminal import print_json, print_text
 from rota.client.problem import ConnectionBroken, NotRunning
-from rota.client.requests.scheduler import reload
+from rota.client.requests.control import reload
 from rota.client.session import SchedulerSession
 from rota.home import Home, find_home
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     actions = add_actions(
         parser,
         {
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> int:
+def run_config(args: argparse.Namespace) -> int:
     home = find_home(args.home)
     if args.action == "set":
         return _set(home, args.key, args.value, as_json=args.json)

@@ -1,4 +1,7 @@
-"""Dry runs of destructive verbs, and the confirmation on a terminal before a verb affects more than one job."""
+"""Dry runs of destructive verbs, and the confirmation on a terminal before a verb affects more than one job.
+
+Progress messages of a command that waits for processes to end.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rota.cli.field import label
+from rota.cli.rendering import label
 from rota.cli.terminal import flush, print_json, print_notice, print_text
-from rota.errors import InvalidInput, escape_unprintable
+from rota.client.requests.control import get_scheduler
+from rota.client.session import SchedulerSession
+from rota.errors import InvalidInput, RotaError, escape_unprintable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +23,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from rota.client.requests import Json, Request
-    from rota.client.session import SchedulerSession
+
 
 DECLINED = 1
 """The exit code of a verb that was not confirmed."""
@@ -114,3 +119,34 @@ def dependent_lines(dependents: Sequence[Json]) -> list[str]:
 
 def format_count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+END_WAIT_SECONDS = 8
+"""Seconds in which a cancelled process usually exits: `kill_after` and a margin."""
+
+
+class EndProgress:
+    """Printer of the subject that a command waits for; one message for each change of the supervisor's health."""
+
+    def __init__(self, session: SchedulerSession, subject: str) -> None:
+        self._session = session
+        self._subject = subject
+        self._last_text = ""
+
+    def print_changes(self) -> None:
+        silence = silence_notice(self._session)
+        text = f"waiting for {self._subject} to end" + (f"; {silence}" if silence else "")
+        if text != self._last_text:
+            print_notice(text)
+        self._last_text = text
+
+
+def silence_notice(session: SchedulerSession) -> str | None:
+    """Return the notice that the supervisor does not respond, empty if it responds, or None without a scheduler."""
+    try:
+        status = session.request_json(get_scheduler())
+    except RotaError:
+        return None
+    if not status.get("supervisor_silent_since"):
+        return ""
+    return next((str(text) for text in status["errors"] if f"(pid {status['supervisor_pid']})" in text), "")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from rota.cli.field import derived_value, field_value
 from rota.cli.parser import UsageError
-from rota.client.requests.scheduler import get_display
+from rota.cli.rendering import derived_value, field_value
+from rota.client.requests.control import get_display
 from rota.client.session import SchedulerSession
 from rota.columns import FORMATS, check_fields
 from rota.errors import NotFound

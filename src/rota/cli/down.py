@@ -17,20 +17,17 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from rota.cli.confirm import DECLINED, add_confirmation, confirm, should_confirm
-from rota.cli.end_progress import silence_notice
-from rota.cli.field import format_elapsed, label
+from rota.cli.confirm import DECLINED, add_confirmation, confirm, should_confirm, silence_notice
 from rota.cli.parser import parse_seconds
+from rota.cli.rendering import format_elapsed, label
 from rota.cli.terminal import print_json, print_notice, print_text
-from rota.client.lock import holder_pid, is_held
+from rota.client.autostart import holder_pid, is_held
 from rota.client.problem import ConnectionBroken, NotRunning
-from rota.client.requests.job import list_jobs
-from rota.client.requests.reservation import list_reservations
-from rota.client.requests.scheduler import health, stop
+from rota.client.requests.control import health, list_reservations, stop
+from rota.client.requests.jobs import list_jobs
 from rota.client.session import SchedulerSession
 from rota.errors import RotaError, ServiceUnavailable
-from rota.home import Home, find_home
-from rota.home_lock import await_removed_lock
+from rota.home import Home, await_removed_lock, find_home
 from rota.ids import parse_job_id
 
 TYPE_CHECKING = False
@@ -54,7 +51,7 @@ _SILENCE_TIMEOUT = 30.0
 """Seconds for which the scheduler may run without responding before the command stops progress."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_down_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--grace", metavar="DURATION", help="Give running jobs DURATION to finish (default: scheduler.grace, 30s)."
     )
@@ -62,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_confirmation(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def run_down(args: argparse.Namespace) -> int:
     parse_seconds(args.grace)  # refuse an invalid duration before anything is stopped
     home = find_home(args.home)
     session = SchedulerSession(home, autostart=False)

@@ -9,7 +9,7 @@ import sys
 from rota.cli.parser import VERBS, UsageError, full_parser, verb_parser
 from rota.cli.terminal import OutputError, flush
 from rota.errors import RotaError, shorten
-from rota.suggest import find_nearest
+from rota.naming import find_nearest
 
 INTERRUPTED = 130
 PIPE_CLOSED = 141
@@ -87,10 +87,10 @@ def _dispatch(argv: list[str]) -> int:
         return _run_without_verb(rest)
     if verb not in VERBS:
         raise _unknown_verb_error(verb)
-    parser, module = verb_parser(verb)
+    parser, run = verb_parser(verb)
     args = parser.parse_args(rest, argparse.Namespace(home=None, json=False))
     try:
-        code: int = module.run(args)
+        code = run(args)
     except RotaError as error:
         if error.response_status is not None:
             from rota.cli.option_names import as_option_names

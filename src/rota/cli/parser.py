@@ -10,55 +10,75 @@ from importlib import import_module
 from rota import __version__
 from rota.cli.terminal import terminal_width
 from rota.errors import InvalidInput, NotFound
-from rota.suggest import find_nearest
+from rota.naming import find_nearest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
     from typing import Any, NoReturn
 
+
+class Verb:
+    """Verb of the command line: its help, and the module that has `add_VERB_arguments` and `run_VERB`.
+
+    The module is imported only when the verb is used."""
+
+    __slots__ = ("help", "module")
+
+    def __init__(self, module: str, help: str) -> None:  # noqa: A002 - the word that argparse uses
+        self.module = module
+        self.help = help
+
+
 VERBS = {
-    "up": "Start the scheduler and print its home, socket and process ID.",
-    "down": "Stop the scheduler. Jobs that outlast the grace period keep running unless --kill is given.",
-    "status": "Show the state of the scheduler and the queue, and why it is idle.",
-    "doctor": "Check the environment and the home for problems.",
-    "submit": "Submit a command as a job and print the job ID.",
-    "apply": "Submit the jobs of a workflow file as one group, all or none.",
-    "run": "Run a command directly, ahead of the queue, and return its exit code.",
-    "list": "List jobs.",
-    "show": "Show all details of a job.",
-    "why": "Explain why a job has not started, or how it ended.",
-    "graph": "Draw the dependency graph of jobs.",
-    "logs": "Print the output of a job.",
-    "events": "List events, or follow them as they happen.",
-    "wait": "Wait for jobs to end and return their exit code.",
-    "cancel": "Cancel jobs and groups, and wait until their processes have ended.",
-    "retry": "Retry a failed or cancelled job as a new job in its chain.",
-    "rewind": "Put a job and everything downstream of it back in the queue.",
-    "edit": "Change a waiting job.",
-    "move": "Move waiting jobs within the queue.",
-    "group": "Manage groups of jobs.",
-    "template": "Manage templates: named defaults for jobs of one kind.",
-    "lock": "List locks with their holders and waiters.",
-    "artifact": "Declare artifacts for the jobs that need them, and inspect them.",
-    "tick": "Evaluate all waiting jobs now and start the ready ones.",
-    "pause": "Pause everything, or one pool, flow or target. Running jobs continue; no new jobs start.",
-    "resume": "Resume paused work.",
-    "clear": "Clear the queue, or its jobs of one pool, flow or target. Running jobs continue.",
-    "pool": "List pools or set the size of a pool.",
-    "reservation": "List or cancel direct executions.",
-    "breaker": "List or reset circuit breakers.",
-    "schedule": "Manage schedules, which submit jobs at the times of a cron expression.",
-    "webhook": "Notify URLs when jobs end, and inspect the deliveries.",
-    "gc": "Remove jobs that ended long ago, with their files.",
-    "config": "List, read or change the configuration.",
-    "token": "Print or rotate the token for access over TCP.",
-    "store": "Show, migrate, copy or adopt the store.",
-    "backup": "Back up the home to one file while jobs run.",
-    "restore": "Restore a home from a backup.",
-    "completion": "Print the completion script of a shell.",
-    "serve": "Run the scheduler in the foreground. Other commands start it automatically.",
-    "supervise": "Run the supervisor. The scheduler starts it automatically.",
+    "up": Verb("rota.cli.up", "Start the scheduler and print its home, socket and process ID."),
+    "down": Verb(
+        "rota.cli.down", "Stop the scheduler. Jobs that outlast the grace period keep running unless --kill is given."
+    ),
+    "status": Verb("rota.control.cli", "Show the state of the scheduler and the queue, and why it is idle."),
+    "doctor": Verb("rota.cli.doctor", "Check the environment and the home for problems."),
+    "submit": Verb("rota.jobs.cli.submit", "Submit a command as a job and print the job ID."),
+    "apply": Verb("rota.workflows.cli", "Submit the jobs of a workflow file as one group, all or none."),
+    "run": Verb("rota.direct.cli", "Run a command directly, ahead of the queue, and return its exit code."),
+    "list": Verb("rota.jobs.cli.list", "List jobs."),
+    "show": Verb("rota.jobs.cli.show", "Show all details of a job."),
+    "why": Verb("rota.jobs.cli.show", "Explain why a job has not started, or how it ended."),
+    "graph": Verb("rota.graph.cli", "Draw the dependency graph of jobs."),
+    "logs": Verb("rota.jobs.cli.logs", "Print the output of a job."),
+    "events": Verb("rota.events.cli", "List events, or follow them as they happen."),
+    "wait": Verb("rota.jobs.cli.wait", "Wait for jobs to end and return their exit code."),
+    "cancel": Verb("rota.jobs.cli.change", "Cancel jobs and groups, and wait until their processes have ended."),
+    "retry": Verb("rota.jobs.cli.change", "Retry a failed or cancelled job as a new job in its chain."),
+    "rewind": Verb("rota.jobs.cli.change", "Put a job and everything downstream of it back in the queue."),
+    "edit": Verb("rota.jobs.cli.change", "Change a waiting job."),
+    "move": Verb("rota.jobs.cli.change", "Move waiting jobs within the queue."),
+    "group": Verb("rota.groups.cli", "Manage groups of jobs."),
+    "template": Verb("rota.templates.cli", "Manage templates: named defaults for jobs of one kind."),
+    "lock": Verb("rota.control.cli", "List locks with their holders and waiters."),
+    "artifact": Verb("rota.artifacts.cli", "Declare artifacts for the jobs that need them, and inspect them."),
+    "tick": Verb("rota.control.cli", "Evaluate all waiting jobs now and start the ready ones."),
+    "pause": Verb(
+        "rota.control.cli", "Pause everything, or one pool, flow or target. Running jobs continue; no new jobs start."
+    ),
+    "resume": Verb("rota.control.cli", "Resume paused work."),
+    "clear": Verb(
+        "rota.control.cli", "Clear the queue, or its jobs of one pool, flow or target. Running jobs continue."
+    ),
+    "pool": Verb("rota.control.cli", "List pools or set the size of a pool."),
+    "reservation": Verb("rota.direct.cli", "List or cancel direct executions."),
+    "breaker": Verb("rota.control.cli", "List or reset circuit breakers."),
+    "schedule": Verb("rota.schedules.cli", "Manage schedules, which submit jobs at the times of a cron expression."),
+    "webhook": Verb("rota.webhooks.cli", "Notify URLs when jobs end, and inspect the deliveries."),
+    "gc": Verb("rota.retention.cli", "Remove jobs that ended long ago, with their files."),
+    "config": Verb("rota.cli.config", "List, read or change the configuration."),
+    "token": Verb("rota.cli.token", "Print or rotate the token for access over TCP."),
+    "store": Verb("rota.cli.store", "Show, migrate, copy or adopt the store."),
+    "backup": Verb("rota.backup.cli", "Back up the home to one file while jobs run."),
+    "restore": Verb("rota.backup.cli", "Restore a home from a backup."),
+    "completion": Verb("rota.cli.completion", "Print the completion script of a shell."),
+    "serve": Verb("rota.cli.up", "Run the scheduler in the foreground. Other commands start it automatically."),
+    "supervise": Verb("rota.cli.up", "Run the supervisor. The scheduler starts it automatically."),
 }
 
 
@@ -168,8 +188,11 @@ def option_strings(parser: argparse.ArgumentParser) -> set[str]:
     return options
 
 
-def load_verb_module(verb: str) -> ModuleType:
-    return import_module(f"rota.cli.{verb}")
+def add_verb_arguments(verb: str, parser: argparse.ArgumentParser) -> ModuleType:
+    """Add the arguments of a verb to its parser, and return the module that runs the verb."""
+    module = import_module(VERBS[verb].module)
+    getattr(module, f"add_{verb}_arguments")(parser)
+    return module
 
 
 def add_global_options(parser: argparse.ArgumentParser) -> None:
@@ -183,12 +206,12 @@ def add_global_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="Print the result as JSON.")
 
 
-def verb_parser(verb: str) -> tuple[Parser, ModuleType]:
-    module = load_verb_module(verb)
-    parser = Parser(prog=f"rota {verb}", description=VERBS[verb])
+def verb_parser(verb: str) -> tuple[Parser, Callable[[argparse.Namespace], int]]:
+    """Return the parser of a verb, and the function that runs it."""
+    parser = Parser(prog=f"rota {verb}", description=VERBS[verb].help)
     add_global_options(parser)
-    module.add_arguments(parser)
-    return parser, module
+    module = add_verb_arguments(verb, parser)
+    return parser, getattr(module, f"run_{verb}")
 
 
 def full_parser() -> Parser:
@@ -196,10 +219,10 @@ def full_parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"rota {__version__}", help="Print the version.")
     add_global_options(parser)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for verb, text in VERBS.items():
-        child = verbs.add_parser(verb, help=text, description=text)
+    for verb, entry in VERBS.items():
+        child = verbs.add_parser(verb, help=entry.help, description=entry.help)
         add_global_options(child)
-        load_verb_module(verb).add_arguments(child)
+        add_verb_arguments(verb, child)
     return parser
 
 

@@ -17,7 +17,7 @@ from rota.mask import mask_store_url
 _HOME_STORE = "home"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_store_arguments(parser: argparse.ArgumentParser) -> None:
     actions = add_actions(
         parser,
         {
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
 
 
-def run(args: argparse.Namespace) -> int:
+def run_store(args: argparse.Namespace) -> int:
     home = find_home(args.home)
     if args.action == "copy":
         return _copy(home, args.from_store, args.to_store, as_json=args.json)
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         return _migrate(home, as_json=args.json)
     if args.action == "adopt":
         return _adopt(home, as_json=args.json)
-    from rota.store.open import open_store
+    from rota.db.store import open_store
 
     location = open_store(address_of(home, _HOME_STORE)).name
     if args.json:
@@ -63,9 +63,9 @@ def address_of(home: Home, address: str) -> str:
 
 
 def _migrate(home: Home, *, as_json: bool) -> int:
-    from rota.home_lock import acquire_home_lock
-    from rota.store.copy import migrate_store
-    from rota.store.open import open_store
+    from rota.db.copy import migrate_store
+    from rota.db.store import open_store
+    from rota.home import acquire_home_lock
 
     home.prepare()
     with acquire_home_lock(home):
@@ -78,9 +78,8 @@ def _migrate(home: Home, *, as_json: bool) -> int:
 
 
 def _adopt(home: Home, *, as_json: bool) -> int:
-    from rota.home_lock import acquire_home_lock
-    from rota.store.open import open_store
-    from rota.store.owner import adopt_store
+    from rota.db.store import adopt_store, open_store
+    from rota.home import acquire_home_lock
 
     address = address_of(home, _HOME_STORE)
     if "://" not in address:
@@ -101,8 +100,8 @@ def _adopt(home: Home, *, as_json: bool) -> int:
 
 
 def _copy(home: Home, source: str, target: str, *, as_json: bool) -> int:
-    from rota.store.copy import copy_store
-    from rota.store.open import open_store
+    from rota.db.copy import copy_store
+    from rota.db.store import open_store
 
     addresses = [address_of(home, store) for store in (source, target)]
     if addresses[0] == addresses[1]:
@@ -124,7 +123,7 @@ def _copy(home: Home, source: str, target: str, *, as_json: bool) -> int:
 def _lock_homes(stack: ExitStack, home: Home, addresses: list[str]) -> None:
     """Lock the homes of the database files. A server refuses a second scheduler by itself, and no scheduler uses a file
     with another name."""
-    from rota.home_lock import acquire_home_lock
+    from rota.home import acquire_home_lock
 
     directories = {os.path.dirname(address) for address in addresses if "://" not in address}  # noqa: PTH120
     homes = {directory for directory in directories if str(Home(directory).database) in addresses}

@@ -9,14 +9,14 @@ from rota.errors import RotaError
 from rota.home import find_home
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_token_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--path", action="store_true", help="Print the path of the token file instead.")
     parser.add_argument(
         "--rotate", action="store_true", help="Replace the token. The old token stops working immediately."
     )
 
 
-def run(args: argparse.Namespace) -> int:
+def run_token(args: argparse.Namespace) -> int:
     from rota import token
 
     home = find_home(args.home)
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _reload_scheduler(directory: str) -> None:
     """Tell a running scheduler to close the connections that use the old token."""
-    from rota.client.requests.scheduler import reload
+    from rota.client.requests.control import reload
     from rota.client.session import SchedulerSession
     from rota.home import Home
 

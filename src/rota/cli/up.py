@@ -1,18 +1,50 @@
-"""`rota up`: start the scheduler if it is not running, and print its home, socket and pid."""
+"""`rota up`: start the scheduler if it is not running, and print its home, socket and pid.
+
+`rota serve`: run the scheduler in this process.
+
+`rota supervise`: run the process that owns running children and outlives the scheduler.
+"""
 
 from __future__ import annotations
 
 import argparse
+import gc
+import os
+import sys
 
-from rota.cli.render import recovery_lines
-from rota.cli.serve import add_accept_loss
+from rota.cli.rendering import recovery_lines
 from rota.cli.terminal import print_json, print_notice, print_text
-from rota.client.requests.scheduler import get_scheduler
+from rota.client.requests.control import get_scheduler
 from rota.client.session import SchedulerSession
 from rota.home import Home, find_home
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
+    add_accept_loss(parser)
+
+
+def add_accept_loss(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--accept-loss",
+        action="store_true",
+        help="Start even if the store has lost records. Job numbers continue after those in jobs/.",
+    )
+
+
+def run_serve(args: argparse.Namespace) -> int:
+    home = find_home(args.home)
+    home.prepare()
+    from rota.home import acquire_home_lock
+
+    # Before the slow import: of several starting schedulers, all but one exit here.
+    with acquire_home_lock(home) as lock:
+        gc.disable()  # until the start is complete: collections during the imports take a tenth of the start time
+        from rota.daemon import main
+
+        return main(home, lock, accepts_loss=args.accept_loss)
+
+
+def add_up_arguments(parser: argparse.ArgumentParser) -> None:
     add_accept_loss(parser)
 
 
@@ -20,7 +52,7 @@ def _start_without_records(home: Home) -> None:
     """Start a scheduler that accepts the loss of records, and print the next job number."""
     from rota import config
     from rota.client.autostart import start
-    from rota.store.open import open_store, read_id_watermarks
+    from rota.db.store import open_store, read_id_watermarks
 
     if not start(home, options=["--accept-loss"]):
         print_notice("a scheduler is already running, so --accept-loss has no effect")
@@ -30,7 +62,7 @@ def _start_without_records(home: Home) -> None:
     print_notice(f"the next job is job-{numbers.ids.get('job', 0) + 1}")
 
 
-def run(args: argparse.Namespace) -> int:
+def run_up(args: argparse.Namespace) -> int:
     home = find_home(args.home)
     if args.accept_loss:
         _start_without_records(home)
@@ -46,3 +78,18 @@ def run(args: argparse.Namespace) -> int:
     for failure in status.get("errors") or ():
         print_notice(f"warning: {failure}")
     return 0
+
+
+def add_supervise_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add no options."""
+
+
+def run_supervise(args: argparse.Namespace) -> int:
+    home = find_home(args.home)
+    home.prepare()
+    from rota.config import load
+    from rota.supervisor import protocol
+
+    options = [protocol.NO_CGROUPS] if load(home.config).scheduler.cgroups == "off" else []
+    # The exec drops the modules that reading the configuration needs, so that the supervisor stays small.
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "rota.supervisor", str(home.root), *options])

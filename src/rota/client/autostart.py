@@ -3,22 +3,53 @@
 The scheduler runs in its own process and session, without the caller's streams, so that neither a closed terminal nor a
 pipe that waits for end of file affects it. Several starters can race: the `flock` on `scheduler.lock` lets one win, the
 children of the others exit with code 4, and every starter waits for the winner.
+
+State of a `flock`: whether it is held, and by which process.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from rota.client.lock import UNKNOWN_PID, holder_pid, is_held
 from rota.client.problem import ConnectionBroken, NotRunning, ResponseTimeout
-from rota.client.requests.scheduler import health
+from rota.client.requests.control import health
 from rota.client.transport import HomeSocket, send
 from rota.errors import Conflict, ServiceUnavailable
 from rota.home import Home
+
+UNKNOWN_PID = "unknown"
+"""Pid of a holder that could not write its pid, for example on a full disk."""
+
+
+def is_held(path: Path) -> bool:
+    """Return whether the lock is held. The check takes a shared lock for a moment; a starter that collides with it
+    tries again."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def holder_pid(path: Path) -> str:
+    """Return the pid that the holder wrote into the lock file, or `UNKNOWN_PID`."""
+    try:
+        return path.read_text().strip() or UNKNOWN_PID
+    except OSError:
+        return UNKNOWN_PID
+
 
 START_TIMEOUT = 10.0
 _POLL_INTERVAL = 0.02

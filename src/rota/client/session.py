@@ -145,7 +145,7 @@ class SchedulerSession:
 
     def listen(self, build: Callable[[str | None], Request]) -> Iterator[SseMessage]:
         """Yield the messages of a stream without end. `build` makes the request from the id of the last message."""
-        from rota.client.listen import listen
+        from rota.client.sse import listen
 
         return iterate_blocking(listen(self._transport, build))
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from msgspec import Meta
 
 from rota.columns import check_fields
-from rota.config.policy import check_policy
+from rota.config.extension import check_policy
 from rota.config.section import (
     DEFAULT_POOLS,
     KEY_TYPES,
@@ -37,8 +37,7 @@ from rota.config.section import (
 from rota.duration import parse_duration
 from rota.errors import InvalidInput
 from rota.mask import MASK, has_masked_password, has_numeric_port, has_port_in_range, mask_passwords, mask_store_url
-from rota.naming import POOL_KINDS, is_name, is_pool_name
-from rota.suggest import find_nearest
+from rota.naming import POOL_KINDS, find_nearest, is_name, is_pool_name
 
 T = TypeVar("T")
 

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from rota.core.breaker import (
+from rota.db.runs import OpenRun
+from rota.engine.transaction import Transaction
+from rota.ids import JobId
+from rota.kernel.breaker import (
     BreakerState,
     ClosedState,
     HalfOpenState,
@@ -18,11 +21,8 @@ from rota.core.breaker import (
     state_after_run,
     state_after_time,
 )
-from rota.core.run import RunResult
-from rota.core.tick import StartPlan
-from rota.engine.transaction import Transaction
-from rota.ids import JobId
-from rota.store.run import OpenRun
+from rota.kernel.run import RunResult
+from rota.kernel.tick import StartPlan
 
 MAX_PROBE_CANDIDATES = 100
 """Parked jobs to evaluate at once when a breaker allows one probe. One would not suffice: some may wait for locks."""

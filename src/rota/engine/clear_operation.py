@@ -12,9 +12,9 @@ from datetime import datetime
 
 import msgspec
 
-from rota.core.control import NO_HOLDS, Holds, Pause
-from rota.core.queue import FIRST_RANK
 from rota.ids import JobId, ReservationId
+from rota.kernel.holds import NO_HOLDS, Holds, Pause
+from rota.kernel.queue import FIRST_RANK
 
 
 class ClearOrder(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,15 +8,15 @@ from typing import Any
 
 import msgspec
 
-from rota.core.gates import Candidate
-from rota.core.pool import PoolSizes
-from rota.core.queue import FIRST_RANK
+from rota.db.session import AnyReader
 from rota.engine.clear_operation import ClearOperation, ClearOrder, ClearProgress
 from rota.engine.finish import cancel_waiting
 from rota.engine.transaction import Transaction
 from rota.ids import JobId
+from rota.kernel.gates import Candidate
+from rota.kernel.pools import PoolSizes
+from rota.kernel.queue import FIRST_RANK
 from rota.naming import GLOBAL
-from rota.store.session import AnyReader
 
 log = logging.getLogger("rota.engine")
 

@@ -1,31 +1,68 @@
-"""The tick, inside a transaction: evaluate dirty jobs, plan starts, make start orders."""
+"""The tick, inside a transaction: evaluate dirty jobs, plan starts, make start orders.
+
+The workspace part of a start order.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from rota import child_report
-from rota.core.control import Holds
-from rota.core.gates import GateContext
-from rota.core.lock import LockBoard
-from rota.core.pool import PoolBoard, PoolSizes
-from rota.core.reservation import Reservation
-from rota.core.status import TERMINAL, Status
-from rota.core.tick import StartPlan, evaluate, plan
-from rota.engine import workspace_order
+from rota import job_files
+from rota.db.queue import Dispatch
+from rota.db.session import AnyReader
+from rota.db.snapshot import MAX_LANES, UnreadableJob
 from rota.engine.control import clear_matching, is_clear_limit_reached
+from rota.engine.direct import make_start
 from rota.engine.facts import confirm_blocks, request_undecided_facts
 from rota.engine.finish import end_chain
-from rota.engine.reservation import make_start
 from rota.engine.transaction import Transaction
 from rota.executor.port import EnvironmentUpload, StartOrder
 from rota.ids import format_job_id, format_run_id
-from rota.store.queue import Dispatch
-from rota.store.session import AnyReader
-from rota.store.snapshot import MAX_LANES, UnreadableJob
+from rota.kernel.gates import GateContext
+from rota.kernel.holds import Holds
+from rota.kernel.job import WorkspaceSpec
+from rota.kernel.locks import LockBoard
+from rota.kernel.pools import PoolBoard, PoolSizes
+from rota.kernel.reservations import Reservation
+from rota.kernel.status import TERMINAL, Status
+from rota.kernel.tick import StartPlan, evaluate, plan
+from rota.worktrees.patches import INPUT_PATCH, patch_path
+
+_START_TIMEOUT_SHARE = 0.8
+"""Share of `start_timeout` for the workspace: a slow one must be reported with its reason before the start is late."""
+_NO_VARIABLES: Mapping[str, str] = {}
+
+_decode = msgspec.json.Decoder(WorkspaceSpec).decode
+
+
+def make_workspace_order(
+    dispatch: Dispatch, home: str, directory: str, start_timeout: timedelta
+) -> Mapping[str, Any] | msgspec.UnsetType:
+    """Make the workspace order; unset for a job without a workspace. Raises if the record is unusable."""
+    if dispatch.workspace is None:
+        return msgspec.UNSET
+    spec = _decode(dispatch.workspace)
+    return {
+        **msgspec.to_builtins(spec),
+        "input_patch": None if spec.input_patch is None else patch_path(home, spec.input_patch),
+        "home": home,
+        "job": format_job_id(dispatch.job),
+        "directory": directory,
+        "cwd": dispatch.cwd,
+        "limit": start_timeout.total_seconds() * _START_TIMEOUT_SHARE,
+    }
+
+
+def workspace_variables(dispatch: Dispatch, directory: str) -> Mapping[str, str]:
+    if dispatch.workspace is None or _decode(dispatch.workspace).input_patch is None:
+        return _NO_VARIABLES
+    return {"ROTA_INPUT_PATCH": f"{directory}/{INPUT_PATCH}"}
+
 
 _decode_params = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_argv = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -162,7 +199,7 @@ class StartOrders:
             idle_timeout=None if dispatch.idle_timeout is None else dispatch.idle_timeout.total_seconds(),
             kill_after=tx.settings.kill_after.total_seconds(),
             skip_if=dispatch.skip_if,
-            workspace=workspace_order.make_workspace_order(dispatch, self._home, directory, tx.settings.start_timeout),
+            workspace=make_workspace_order(dispatch, self._home, directory, tx.settings.start_timeout),
             superseded_run=msgspec.UNSET if dispatch.rewound_run is None else dispatch.rewound_run,
         )
 
@@ -181,10 +218,10 @@ class StartOrders:
     def _make_overlay(self, dispatch: Dispatch, directory: str) -> Mapping[str, str]:
         return {
             **dispatch.trace_variables,
-            **workspace_order.workspace_variables(dispatch, directory),
+            **workspace_variables(dispatch, directory),
             "ROTA_HOME": self._home,
             "ROTA_JOB": format_job_id(dispatch.job),
             "ROTA_RUN": format_run_id(dispatch.run),
             "ROTA_PARAMS": dispatch.params or "{}",
-            "ROTA_SESSION_FILE": f"{directory}/{child_report.SESSION_FILE}",
+            "ROTA_SESSION_FILE": f"{directory}/{job_files.SESSION_FILE}",
         }

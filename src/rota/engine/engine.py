@@ -19,12 +19,10 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from rota.clock import SET_BACK_THRESHOLD, Clock
-from rota.core.control import Holds
-from rota.core.event import Event
-from rota.core.pacing import StartOutlook
-from rota.core.pool import PoolSizes
-from rota.engine import control, reservation, rewind_files
-from rota.engine.claiming import Claimer
+from rota.db.database import FatalStoreError
+from rota.db.session import Session
+from rota.engine import control, direct, rewind
+from rota.engine.claim import Claimer
 from rota.engine.clear_operation import ClearOperation, make_holds
 from rota.engine.dispatch import StartOrders, evaluate_dirty_jobs
 from rota.engine.executor_health import ExecutorHealth, ExecutorSilence
@@ -32,16 +30,18 @@ from rota.engine.executor_inbox import ExecutorInbox
 from rota.engine.fact_cache import FactCache
 from rota.engine.facts import unfinished_checks, wake_dependents
 from rota.engine.metrics import EngineMetrics
+from rota.engine.outbox import WebhookOutbox
 from rota.engine.prefetch import PrefetchSeries
 from rota.engine.recovery import RecoveryCounts
 from rota.engine.requests import render_group, render_results, run_in_savepoint
 from rota.engine.transaction import Effects, ProbeRequest, RandomSource, Settings, Transaction, TurnRequest
-from rota.engine.webhook_outbox import WebhookOutbox
 from rota.errors import RotaError, ServiceUnavailable, StorageFull, StoreError
 from rota.executor.port import Executor, ExecutorMessage, StartOrder
 from rota.ids import ReservationId
-from rota.store.database import FatalStoreError
-from rota.store.session import Session
+from rota.kernel.events import Event
+from rota.kernel.holds import Holds
+from rota.kernel.pacing import StartOutlook
+from rota.kernel.pools import PoolSizes
 
 log = logging.getLogger("rota.engine")
 
@@ -126,7 +126,7 @@ class Engine:
             session.locks.repair()
             session.queue.remove_unreadable()
             session.breakers.delete_old_failures(self._clock.now() - self.settings.breaker.window)
-            sentinels = rewind_files.find_stale_sentinels(session, self.settings.artifact_paths)
+            sentinels = rewind.find_stale_sentinels(session, self.settings.artifact_paths)
             self._claimer.pacer.load(session)
             self.outbox.load(session)
             clear_operations = control.load_clear_operations(session)
@@ -144,7 +144,7 @@ class Engine:
                 log.error("%s", error.message)
             self.store_error = error
             return
-        rewind_files.remove_sentinels(sentinels, [])
+        rewind.remove_sentinels(sentinels, [])
         self.store_error, self._has_started, self.has_more = None, True, True
         self.clear_operations, self.absent_clients = clear_operations, absent
         if checks:
@@ -297,7 +297,7 @@ class Engine:
         control.apply_pool_sizes(tx, self._state.pool_sizes)
         control.continue_clears(tx)
         may_have_reservations = self._state.has_reservations or tx.effects.has_reservations
-        has_reservations = may_have_reservations and reservation.update_contention(tx)
+        has_reservations = may_have_reservations and direct.update_contention(tx)
         has_dirty_jobs = self._evaluate(tx)
         control.store_clear_operations(tx)
         has_more = self._claim(tx, has_dirty_jobs=has_dirty_jobs) or has_dirty_jobs or bool(tx.effects.clear_operations)
@@ -338,7 +338,7 @@ class Engine:
             self._claimer.advance_due_breakers(tx)
             control.apply_hold_file(tx, was_held=self._state.was_held)
             control.apply_pool_sizes(tx, self._state.pool_sizes)
-            reservation.update_contention(tx)
+            direct.update_contention(tx)
             has_dirty_jobs = self._evaluate(tx)
             if self._can_claim:
                 self._claimer.plan(tx, has_dirty_jobs=has_dirty_jobs)

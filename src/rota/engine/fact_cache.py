@@ -10,8 +10,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
-from rota.core.fact import Fact, FactValue
 from rota.ids import JobId
+from rota.kernel.facts import Fact, FactValue
 
 
 class FactCache:

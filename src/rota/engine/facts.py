@@ -21,26 +21,26 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from rota.core.artifact import (
+from rota.db.session import AnyReader
+from rota.engine.fact_cache import FactCache
+from rota.engine.transaction import ProbeRequest, Transaction
+from rota.ids import JobId
+from rota.kernel.artifacts import (
     ArtifactPaths,
     Observations,
     artifact_names_for_file,
     fact_for_need,
     facts_for_needs,
     judge_needs,
+    judge_pin,
 )
-from rota.core.fact import BranchHead, Fact, FactValue, FileExists
-from rota.core.gates import Candidate, GateContext
-from rota.core.pinned_head import judge_pin
-from rota.core.snapshot import Claim
-from rota.core.status import Status
-from rota.core.tick import Placement, evaluate
-from rota.core.verdict import PASS
-from rota.engine.fact_cache import FactCache
-from rota.engine.transaction import ProbeRequest, Transaction
-from rota.ids import JobId
+from rota.kernel.facts import BranchHead, Fact, FactValue, FileExists
+from rota.kernel.gates import Candidate, GateContext
+from rota.kernel.lanes import Claim
+from rota.kernel.status import Status
+from rota.kernel.tick import Placement, evaluate
+from rota.kernel.verdict import PASS
 from rota.probe.port import Probe
-from rota.store.session import AnyReader
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,9 +17,9 @@ from typing import Any
 
 import msgspec
 
+from rota.db.session import AnyReader
 from rota.errors import IdempotencyKeyReused
 from rota.ids import ReservationId
-from rota.store.session import AnyReader
 
 PENDING_STATUS = 102
 """Status of a pending response, after HTTP `102 Processing`."""

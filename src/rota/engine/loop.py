@@ -1,7 +1,7 @@
 """The engine's thread: waits for requests, the executor, the database and timers, and takes turns.
 
 Requests that arrive during a turn share the next one: group commit without an extra delay. Requests that arrive
-together on the event loop are batched before they reach the engine (`engine/batching.py`).
+together on the event loop are batched before they reach the engine (`engine/calls.py`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from rota.clock import Clock
+from rota.db.database import UnknownOutcomeError
 from rota.engine.engine import Engine
 from rota.engine.executor_health import RETRY_INTERVAL
 from rota.engine.transaction import Transaction, TurnRequest
 from rota.executor.port import Executor
-from rota.store.database import UnknownOutcomeError
 
 log = logging.getLogger("rota.engine")
 

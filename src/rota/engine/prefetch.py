@@ -1,4 +1,4 @@
-"""Prefetching: jobs that the executor may start by itself (`core/prefetch.py` says when and why).
+"""Prefetching: jobs that the executor may start by itself (`kernel/prefetch.py` says when and why).
 
     a short run succeeded ─► rows in `prefetch` ─► COMMIT ─► PrefetchOrder ──► executor
                                                                                  │ a run succeeds: start the next job
@@ -20,16 +20,16 @@ from enum import Enum, auto
 
 import msgspec
 
-from rota.core import prefetch
-from rota.core.prefetch import find_common_lane, next_to_offer
-from rota.core.tick import free_worker_numbers
+from rota.db.prefetch import PrefetchedJob
+from rota.db.runs import OpenRun
 from rota.engine.dispatch import StartOrders
 from rota.engine.metrics import ClaimSample
 from rota.engine.transaction import NODE, Settings, Transaction
 from rota.executor.port import Executor, PrefetchOrder, PrefetchStart, StartOrder, StopOrder
 from rota.ids import JobId, RunId, format_run_id
-from rota.store.prefetch import PrefetchedJob
-from rota.store.run import OpenRun
+from rota.kernel import prefetch
+from rota.kernel.prefetch import find_common_lane, next_to_offer
+from rota.kernel.tick import free_worker_numbers
 
 log = logging.getLogger("rota.engine")
 
@@ -203,7 +203,9 @@ class PrefetchSeries:
         self._is_silent = bool(self._offered) and self.is_withdrawing
         self._has_stale_forecast = bool(self._offered) and (has_requests or self._has_stale_forecast)
         is_current = bool(self._offered) and not has_requests
-        self.runs = {run: record for run, record in effects.open_runs.items() if record is not None} if is_current else {}
+        self.runs = (
+            {run: record for run, record in effects.open_runs.items() if record is not None} if is_current else {}
+        )
 
 
 def _is_paced(tx: Transaction) -> bool:

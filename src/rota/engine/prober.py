@@ -11,15 +11,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rota.core.artifact import ArtifactPaths
-from rota.core.fact import Fact
+from rota.db.session import Reader
+from rota.db.store import Store
 from rota.engine.fact_cache import FactCache
 from rota.engine.facts import Observation, filter_changed, find_watched_facts, probe_facts, record_observation
 from rota.engine.transaction import ProbeRequest, TurnRequest
 from rota.errors import RotaError
+from rota.kernel.artifacts import ArtifactPaths
+from rota.kernel.facts import Fact
 from rota.probe.port import Probe
-from rota.store.port import Store
-from rota.store.session import Reader
 
 log = logging.getLogger("rota.prober")
 

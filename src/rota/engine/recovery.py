@@ -24,18 +24,24 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from rota.core.event import Event
-from rota.core.run import CRASH_RECOVERY, RunResult
-from rota.core.status import Status
-from rota.engine import group, reservation
-from rota.engine.finish import abandon, fail_without_retry, finish, record_dispatch_failure, requeue
-from rota.engine.retry import create_missing_retries
+from rota.db.decoding import to_micros
+from rota.db.runs import OpenRun
+from rota.engine import direct, groups
+from rota.engine.finish import (
+    abandon,
+    create_missing_retries,
+    fail_without_retry,
+    finish,
+    record_dispatch_failure,
+    requeue,
+)
 from rota.engine.transaction import Transaction
 from rota.errors import StorageFull, StoreError
 from rota.executor.port import ExitReport, RunInventory, RunReport, StartConfirmation, StartFailure, StopOrder
 from rota.ids import RunId, format_run_id
-from rota.store.run import OpenRun
-from rota.store.timestamp import to_micros
+from rota.kernel.events import Event
+from rota.kernel.run import CRASH_RECOVERY, RunResult
+from rota.kernel.status import Status
 
 log = logging.getLogger("rota.engine")
 
@@ -150,11 +156,11 @@ def reconcile(
         counts[
             _reconcile_in_savepoint(tx, run, reports.pop(run.run, None), is_start_overdue=is_start_overdue(run))
         ] += 1
-    counts["reservations_expired"] += reservation.reconcile(tx, reports)
+    counts["reservations_expired"] += direct.reconcile(tx, reports)
     strays = stop_strays(tx, list(reports.values()))
     created, errors = create_missing_retries(tx, CAUSE)
     created += len(tx.effects.retried_runs) - retried
-    recovered = group.finish_abandoned_groups(tx, CAUSE)
+    recovered = groups.finish_abandoned_groups(tx, CAUSE)
     counts += Counter(
         retries_created=created, groups_recovered=recovered, unknown_runs_ended=len(strays), errors=errors
     )

@@ -1,24 +1,49 @@
-"""Settings of the engine, made from the configuration."""
+"""Settings of the engine, made from the configuration.
+
+Loading of the configured concurrency policy, and of the failure policies of groups.
+"""
 
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import cache
 
 import msgspec
 
 from rota import config
 from rota.config import Config
-from rota.core.address import parse_network
-from rota.core.artifact import ArtifactPaths
-from rota.core.backpressure import QueueLimit, QueueLimits
-from rota.core.breaker import BreakerPolicy
-from rota.core.gc import GcPolicy
-from rota.core.pool import PoolSizes
-from rota.core.retry import RetryPolicies, RetryPolicy
-from rota.core.webhook import WebhookPolicy
-from rota.engine.policy import load_concurrency_policy
+from rota.config.extension import CONCURRENCY_POLICY, GROUP_FAILURE_POLICY, POOLS_POLICY, load_policy
 from rota.engine.transaction import Settings
+from rota.errors import ConfigError, InvalidInput
 from rota.home import Home
+from rota.kernel.artifacts import ArtifactPaths
+from rota.kernel.backpressure import QueueLimit, QueueLimits
+from rota.kernel.breaker import BreakerPolicy
+from rota.kernel.groups import POLICIES, GroupFailurePolicy
+from rota.kernel.pools import ConcurrencyPolicy, PluginPolicy, PoolPolicy, PoolSizes
+from rota.kernel.retry import RetryPolicies, RetryPolicy
+from rota.retention.model import GcPolicy
+from rota.webhooks.model import WebhookPolicy, parse_network
+
+
+def load_concurrency_policy(name: str) -> ConcurrencyPolicy:
+    """Return a built-in or installed concurrency policy."""
+    if name == POOLS_POLICY:
+        return PoolPolicy()
+    try:
+        return PluginPolicy(name, load_policy(CONCURRENCY_POLICY, name))
+    except InvalidInput as error:
+        raise ConfigError(f"scheduler.policy: {error.message}") from error
+
+
+@cache
+def load_group_policy(name: str) -> GroupFailurePolicy:
+    """Return a built-in or installed failure policy, loaded once. Raises `InvalidInput` for an unknown name."""
+    builtin = POLICIES.get(name)
+    if builtin is not None:
+        return builtin
+    policy: GroupFailurePolicy = load_policy(GROUP_FAILURE_POLICY, name)
+    return policy
 
 
 def settings_from_config(configuration: Config, home: Home) -> Settings:

@@ -10,25 +10,25 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from rota.core.artifact import ArtifactPaths, Observations
-from rota.core.backpressure import QueueLimits
-from rota.core.breaker import BreakerPolicy
-from rota.core.control import Holds
-from rota.core.fact import Fact, FactValue
-from rota.core.pacing import DispatchInterval, PaceState, Tick
-from rota.core.pool import ConcurrencyPolicy, PoolSizes
-from rota.core.retry import RetryPolicies
-from rota.core.tick import StartPlan
-from rota.core.webhook import WebhookPolicy
+from rota.db.prefetch import PrefetchedJob
+from rota.db.runs import OpenRun
+from rota.db.session import Repositories, Session
 from rota.engine.clear_operation import ClearOperation, ClearProgress, make_holds
 from rota.engine.fact_cache import FactCache
 from rota.engine.idempotency import IdempotentRequest
 from rota.engine.metrics import EngineSample
 from rota.executor.port import EnvironmentUpload, ExecutorOrder, PrefetchOrder, StartOrder
 from rota.ids import JobId, ReservationId, RunId
-from rota.store.run import OpenRun
-from rota.store.prefetch import PrefetchedJob
-from rota.store.session import Repositories, Session
+from rota.kernel.artifacts import ArtifactPaths, Observations
+from rota.kernel.backpressure import QueueLimits
+from rota.kernel.breaker import BreakerPolicy
+from rota.kernel.facts import Fact, FactValue
+from rota.kernel.holds import Holds
+from rota.kernel.pacing import DispatchInterval, PaceState, Tick
+from rota.kernel.pools import ConcurrencyPolicy, PoolSizes
+from rota.kernel.retry import RetryPolicies
+from rota.kernel.tick import StartPlan
+from rota.webhooks.model import WebhookPolicy
 
 T = TypeVar("T")
 NODE = "local"

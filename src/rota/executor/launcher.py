@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from rota.errors import Conflict, ServiceUnavailable
-from rota.executor.supervisor import protocol
+from rota.supervisor import protocol
 
 _POLL_INTERVAL = 0.1
 _MAX_START_FAILURES = 3
@@ -110,7 +110,7 @@ class SupervisorLauncher:
         try:
             self._process = subprocess.Popen(
                 # -P: a json.py in the working directory must not be imported
-                [sys.executable, "-P", "-m", "rota.executor.supervisor", str(self._home), *options],
+                [sys.executable, "-P", "-m", "rota.supervisor", str(self._home), *options],
                 cwd=self._home,
                 env=_supervisor_environment(self._home, write_fd),
                 stdin=subprocess.DEVNULL,

@@ -56,8 +56,8 @@ from rota.executor.port import (
     WithdrawConfirmation,
     WithdrawOrder,
 )
-from rota.executor.supervisor.protocol import ACCEPTED_PROTOCOLS, PROTOCOL, LineReader
 from rota.ids import RunId
+from rota.supervisor.protocol import ACCEPTED_PROTOCOLS, PROTOCOL, LineReader
 
 CONNECT_TIMEOUT = 10.0
 _HELLO_TIMEOUT = 3.0

@@ -37,7 +37,7 @@ class StartOrder(msgspec.Struct, frozen=True, kw_only=True):
     kill_after: float = 5.0
     skip_if: str | None = None
     workspace: Mapping[str, Any] | msgspec.UnsetType = msgspec.UNSET
-    """Parameters of the children that set up and finish the workspace (`executor/workspace/order.py`)."""
+    """Parameters of the children that set up and finish the workspace (`worktrees/record.py`)."""
     superseded_run: RunId | msgspec.UnsetType = msgspec.UNSET
     """An earlier run of this job. Its files are moved aside before any file is opened (`job_files.py`)."""
 

@@ -12,9 +12,8 @@ import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 
-from rota.core.fact import UNREADABLE, ProbeFailure
-from rota.probe.failures import Failures
-from rota.probe.git_command import GitCommandError, GitProbeError, run_git_with_error
+from rota.kernel.facts import UNREADABLE, ProbeFailure
+from rota.probe.git_command import Failures, GitCommandError, GitProbeError, run_git_with_error
 
 _MAX_CACHED = 10_000
 _RETRY_INTERVAL = 10.0

@@ -7,11 +7,10 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from rota.core.fact import UNREADABLE, BranchFile, BranchHead, Fact, FactValue, ProbeFailure
+from rota.kernel.facts import UNREADABLE, BranchFile, BranchHead, Fact, FactValue, ProbeFailure
 from rota.probe.branch_files import BranchFileReader
-from rota.probe.failures import Failures
-from rota.probe.git_command import GitCommandError, GitProbeError, run_git, run_git_line
-from rota.probe.ref import HEADS, RefReader, read_loose_ref, symbolic_target
+from rota.probe.git_command import Failures, GitCommandError, GitProbeError, run_git, run_git_line
+from rota.probe.refs import HEADS, RefReader, read_loose_ref, symbolic_target
 from rota.probe.repository import find_repository
 
 _MAX_REPOSITORIES = 100

@@ -3,10 +3,13 @@
 The explicit git directory disables discovery, so that neither GIT_DIR in the environment nor the owner of the directory
 (`safe.directory`) matters. User and system settings are ignored, replacement objects are ignored, and nothing is
 fetched: a probe must not wait for a network or a password prompt.
+
+Log of read failures: once when a failure starts and once when it ends, not on every observation.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 from collections.abc import Sequence
@@ -71,3 +74,25 @@ def run_git_line(directory: str, arguments: Sequence[str], *, cwd: str = "/") ->
         return os.fsdecode(run_git(directory, arguments, cwd=cwd)).removesuffix("\n") or None
     except GitProbeError:
         return None
+
+
+log = logging.getLogger("rota.probe")
+
+_MAX_SUBJECTS = 1000
+
+
+class Failures:
+    def __init__(self) -> None:
+        self._reported: dict[str, str] = {}
+
+    def report(self, subject: str, error: str) -> None:
+        if self._reported.get(subject) == error:
+            return
+        if len(self._reported) >= _MAX_SUBJECTS:  # logging again is better than growing without bound
+            self._reported.clear()
+        self._reported[subject] = error
+        log.warning("%s cannot be read: %s", subject, error)
+
+    def clear(self, subject: str) -> None:
+        if self._reported.pop(subject, None) is not None:
+            log.info("%s can be read again", subject)

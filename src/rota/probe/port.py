@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
-from rota.core.fact import Fact, FactValue
+from rota.kernel.facts import Fact, FactValue
 
 
 class Probe(Protocol):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from rota.probe.ref import read_loose_ref
+from rota.probe.refs import read_loose_ref
 
 _NOT_FOUND = frozenset({errno.ENOENT, errno.ENOTDIR})
 _HEAD_PATTERN = re.compile(r"ref:\s*refs/|[0-9a-fA-F]{40}")

@@ -6,8 +6,8 @@ import os
 import sys
 import traceback
 
-if "serve" in sys.orig_argv or "rota.executor.supervisor" in sys.orig_argv:
-    from crash import killer
+if "serve" in sys.orig_argv or "rota.supervisor" in sys.orig_argv:
+    from tests.crash import killer
 
     try:
         killer.install("scheduler" if "serve" in sys.orig_argv else "supervisor")

@@ -1,1 +1,0 @@
-"""HTTP API: the interface of all clients, including the CLI."""

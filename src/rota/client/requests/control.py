@@ -1,0 +1,245 @@
+"""Requests for the scheduler: status, pools, breakers and control.
+
+Requests for events.
+
+Requests for direct executions and their reservations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rota.client.requests import RESPONSE_TIMEOUT, Request, build_query, quote, timeout_for
+from rota.client.requests.arguments import as_command, as_duration, as_idempotency_key, as_list, as_seconds
+from rota.client.requests.jobs import job_body
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from rota.client.requests import Json
+    from rota.client.requests.options import Command, DirectOptions, Duration, Seconds
+
+
+def get_scheduler() -> Request:
+    """Return the mode, queue depth and pools, and the reason if nothing is running."""
+    return Request("GET", "/api/scheduler")
+
+
+def health(*, timeout: float | None = RESPONSE_TIMEOUT) -> Request:
+    """Check that the scheduler answers. The check does not use its store."""
+    return Request("GET", "/health", timeout=timeout)
+
+
+def ready() -> Request:
+    """Check that the scheduler can start jobs. The response is 503 while it cannot."""
+    return Request("GET", "/ready")
+
+
+def get_metrics() -> Request:
+    """Return the metrics in the Prometheus text format."""
+    return Request("GET", "/metrics")
+
+
+def get_display() -> Request:
+    """Return the configuration of `rota list` and `rota show`."""
+    return Request("GET", "/api/display")
+
+
+def list_pools() -> Request:
+    """List pools that have a limit or are in use."""
+    return Request("GET", "/api/pools")
+
+
+def set_pool(pool: str, size: int) -> Request:
+    """Set the size of a pool; -1 is unlimited."""
+    # Pool names contain slashes (`type/story`), and the route accepts them unquoted.
+    return Request("PUT", f"/api/pools/{quote(pool, safe='/')}", body={"size": size})
+
+
+def list_breakers(*, limit: int | None = None, cursor: str | None = None) -> Request:
+    """List types and targets with recent failures."""
+    return Request("GET", f"/api/breakers{build_query(('limit', limit), ('cursor', cursor))}")
+
+
+def reset_breaker(key: str) -> Request:
+    """Close a breaker, or clear the failed starts of a job."""
+    return Request("POST", f"/api/breakers/{quote(key, safe='/')}/reset")
+
+
+def pause(scope: str = "global") -> Request:
+    """Pause everything or one scope. Running jobs continue; no new jobs start."""
+    return Request("POST", "/api/scheduler/pause", body={"scope": scope})
+
+
+def resume(scope: str = "global") -> Request:
+    """Resume everything or one scope."""
+    return Request("POST", "/api/scheduler/resume", body={"scope": scope})
+
+
+def clear(scope: str = "global", *, up_to: str | None = None) -> Request:
+    """Cancel waiting jobs, of everything or of one scope. Running jobs continue.
+
+    Returns when it is done, however long that takes. With `up_to`, jobs that were submitted after this one are kept.
+    """
+    options = {} if up_to is None else {"up_to": up_to}
+    return Request("POST", "/api/scheduler/clear", body={"scope": scope, **options}, timeout=None)
+
+
+def preview_clear(scope: str = "global", *, limit: int | None = None) -> Request:
+    """Return the jobs that a clear would cancel and their number, without a change. `limit` limits the list."""
+    options = {} if limit is None else {"limit": limit}
+    return Request("POST", "/api/scheduler/clear", body={"scope": scope, "dry_run": True, **options}, timeout=None)
+
+
+def tick(*, dry_run: bool = False, batch: int | None = None) -> Request:
+    """Run a tick now: evaluate everything, and start up to `batch` jobs. With `dry_run`, only return what would
+    start."""
+    return Request("POST", "/api/scheduler/tick", body={"dry_run": dry_run, "batch": batch})
+
+
+def collect_garbage(*, days: int | None = None, dry_run: bool = False) -> Request:
+    """Remove jobs that ended more than `days` days ago, with their files. Returns when it is done, however long that
+    takes."""
+    return Request("POST", "/api/scheduler/gc", body={"days": days, "dry_run": dry_run}, timeout=None)
+
+
+def get_gc_status() -> Request:
+    """Return the progress of a running collection and the result of the last one."""
+    return Request("GET", "/api/scheduler/gc")
+
+
+def reload() -> Request:
+    """Reload the configuration."""
+    return Request("POST", "/api/scheduler/reload")
+
+
+def stop(*, grace: Duration | None = None, kill: bool = False) -> Request:
+    """Shut down the scheduler. Running jobs have `grace` to finish; with `kill`, the remaining ones are ended."""
+    body = {} if grace is None else {"grace": as_duration(grace)}
+    return Request("POST", "/api/scheduler/stop", body={**body, "kill": True} if kill else body)
+
+
+STREAM = "text/event-stream"
+
+
+def list_events(
+    *,
+    since: int | None = None,
+    job: Sequence[str] = (),
+    group: str | None = None,
+    kind: Sequence[str] = (),
+    type: str | None = None,  # noqa: A002
+    flow: str | None = None,
+    limit: int | None = None,
+    wait: Seconds | None = None,
+) -> Request:
+    """List stored events, oldest first. `next` is the `since` of the next page.
+
+    With `wait`, return when an event happens or when the time is over.
+    """
+    wait = as_seconds("wait", wait)
+    query = build_query(
+        ("since", since),
+        ("job", as_list("job", job)),
+        ("group", group),
+        ("kind", as_list("kind", kind)),
+        ("type", type),
+        ("flow", flow),
+        ("limit", limit),
+        ("wait", wait),
+        ("format", "json"),
+    )
+    return Request("GET", f"/api/events{query}", timeout=timeout_for(wait))
+
+
+def follow_events(
+    *,
+    last: str | None = None,
+    since: int | None = None,
+    job: Sequence[str] = (),
+    group: str | None = None,
+    kind: Sequence[str] = (),
+    type: str | None = None,  # noqa: A002
+    flow: str | None = None,
+) -> Request:
+    """Stream events after the message with the id `last`, after the event `since`, or from now on.
+
+    The stream sends a keep-alive at least every 15 seconds.
+    """
+    query = build_query(
+        ("since", since),
+        ("job", as_list("job", job)),
+        ("group", group),
+        ("kind", as_list("kind", kind)),
+        ("type", type),
+        ("flow", flow),
+    )
+    headers = {"Accept": STREAM} if last is None else {"Accept": STREAM, "Last-Event-ID": last}
+    return Request("GET", f"/api/events{query}", headers=headers)
+
+
+def run_direct(command: Command = (), *, key: str | None = None, **options: Unpack[DirectOptions]) -> Request:
+    """Run a command as a direct execution, and return its result when it has ended."""
+    return Request(
+        "POST", "/api/direct", body=_direct_body(command, options), key=as_idempotency_key(key), timeout=None
+    )
+
+
+def add_reservation(command: Command = (), *, key: str | None = None, **options: Unpack[DirectOptions]) -> Request:
+    """Reserve a place before the queue, for a command or for work of the caller.
+
+    The holder shows that it is still there by `wait` requests or by renewals.
+    """
+    return Request("POST", "/api/reservations", body=_direct_body(command, options), key=as_idempotency_key(key))
+
+
+def stream_new_reservation(body: Json) -> Request:
+    """Reserve a place that is tied to this connection. The response is its stream."""
+    return Request("POST", "/api/reservations?stream=1", body=body, timeout=None)
+
+
+def _direct_body(command: Command, options: DirectOptions) -> Json:
+    return job_body({"command": as_command(command), **options} if command else options)
+
+
+def stream_reservation(reservation: str, offsets: Mapping[str, int], *, wait: str | None = None) -> Request:
+    """Reconnect to the stream of a reservation. `offsets` are the numbers of bytes already received."""
+    query = build_query(*offsets.items(), ("attach", 1), ("wait", wait))
+    return Request("GET", f"/api/reservations/{quote(reservation)}/stream{query}", timeout=None)
+
+
+def list_reservations(*, limit: int | None = None, cursor: str | None = None) -> Request:
+    """List waiting and running direct executions in order of arrival."""
+    return Request("GET", f"/api/reservations{build_query(('limit', limit), ('cursor', cursor))}")
+
+
+def get_reservation(reservation: str, *, wait: Seconds | None = None, last_seen: str | None = None) -> Request:
+    """Return a direct execution.
+
+    With `wait`, return when it has ended, when its status differs from `last_seen`, or when the time is over.
+    """
+    wait = as_seconds("wait", wait)
+    target = f"/api/reservations/{quote(reservation)}{build_query(('wait', wait), ('last_seen', last_seen))}"
+    return Request("GET", target, timeout=timeout_for(wait))
+
+
+def renew_reservation(reservation: str) -> Request:
+    """Renew the lease of a reservation."""
+    return Request("POST", f"/api/reservations/{quote(reservation)}/renew")
+
+
+def release_reservation(reservation: str) -> Request:
+    """Release a reservation: its work is done."""
+    return Request("POST", f"/api/reservations/{quote(reservation)}/release")
+
+
+def cancel_reservation(reservation: str, *, wait: Seconds | None = None) -> Request:
+    """Cancel a direct execution. Return when it has ended, or after `wait`."""
+    query = build_query(("wait", as_seconds("wait", wait)))
+    return Request("POST", f"/api/reservations/{quote(reservation)}/cancel{query}", timeout=None)
+
+
+def signal_reservation(reservation: str, signal: str) -> Request:
+    """Send a signal, such as HUP, to the command of a direct execution."""
+    return Request("POST", f"/api/reservations/{quote(reservation)}/signal", body={"signal": signal})

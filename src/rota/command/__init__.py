@@ -1,1 +1,0 @@
-"""Operations that change state: one file per verb, each a function of the transaction it runs in."""

@@ -1,0 +1,1 @@
+"""Control of the scheduler: status, pools, pause, resume, clear, tick, breakers, health, metrics and shutdown."""

@@ -1,0 +1,71 @@
+"""Whole tables in and out of PostgreSQL, inside the open transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import psycopg
+from psycopg import sql
+
+from rota.db.database import PAGE_ROWS, Row, TableColumns
+from rota.db.postgres.connection import PostgresConnection, translate_error
+
+
+class PostgresBulkTables:
+    def __init__(self, connection: PostgresConnection, server_name: str) -> None:
+        """`server_name` identifies the server in error messages."""
+        self._connection = connection
+        self._server_name = server_name
+
+    @contextmanager
+    def _translating_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.Error as error:
+            raise translate_error(error, self._server_name) from error
+
+    def _query_text(self, statement: str) -> list[tuple[str | None, ...]]:
+        with self._translating_errors():
+            return self._connection.query_text(statement)
+
+    def tables(self) -> TableColumns:
+        """Return the tables in the order of their creation, so that a table comes after those it refers to."""
+        tables: dict[str, tuple[str, ...]] = {}
+        rows = self._query_text(
+            "SELECT c.relname, a.attname FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid "
+            "WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace "
+            "AND a.attnum > 0 AND NOT a.attisdropped ORDER BY c.oid, a.attnum"
+        )
+        for table, column in rows:
+            tables[str(table)] = (*tables.get(str(table), ()), str(column))
+        return tables
+
+    def count_rows(self, table: str) -> int:
+        return int(self._query_text(f'SELECT count(*) FROM "{table}"')[0][0] or 0)
+
+    def scan_rows(self, table: str, columns: Sequence[str]) -> Iterator[list[Row]]:
+        with self._translating_errors(), self._connection.cursor() as cursor:
+            cursor.execute(
+                sql.SQL("DECLARE scan NO SCROLL CURSOR FOR SELECT {} FROM {}").format(
+                    _quote_names(columns), sql.Identifier(table)
+                )
+            )
+            while page := cursor.execute(f"FETCH {PAGE_ROWS} FROM scan").fetchall():
+                yield page
+            cursor.execute("CLOSE scan")
+
+    def delete_rows(self, table: str) -> None:
+        with self._translating_errors():
+            self._connection.execute_script(f'DELETE FROM "{table}"')
+
+    def insert_rows(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+        """Insert rows. PostgreSQL cannot store a NUL character in text; U+FFFD replaces it."""
+        statement = sql.SQL("COPY {} ({}) FROM STDIN").format(sql.Identifier(table), _quote_names(columns))
+        with self._translating_errors(), self._connection.cursor() as cursor, cursor.copy(statement) as copy:
+            for row in rows:
+                copy.write_row([cell.replace("\x00", "\ufffd") if isinstance(cell, str) else cell for cell in row])
+
+
+def _quote_names(columns: Sequence[str]) -> sql.Composed:
+    return sql.SQL(", ").join(map(sql.Identifier, columns))

@@ -1,0 +1,1 @@
+"""SQL statements by name; see `rota.db.statements`."""

@@ -1,0 +1,1 @@
+"""The dependency graph of jobs, as text and as nodes and edges."""

@@ -1,0 +1,231 @@
+"""Edits of waiting jobs over HTTP.
+
+Manual retry over HTTP (DEC-007).
+
+Rewind over HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from rota.engine.transaction import Transaction
+from rota.errors import Conflict, ServiceUnavailable
+from rota.http.context import Context
+from rota.http.endpoint import DryRunQuery, Endpoint, Invocation, JsonReply, NoQuery
+from rota.http.idempotency import CallResult, run_call
+from rota.ids import JobId, format_job_id, parse_job_id
+from rota.jobs import queries
+from rota.jobs.edit import EditOutcome, EditRequest, edit, parse_edit
+from rota.jobs.examples import WAITING_JOB
+from rota.jobs.result_schemas import EditResult, RetryResult, RewindResult
+from rota.jobs.retry import RetryOutcome, check_reference, find_retry_facts, retry, warn_of_ended_retry
+from rota.jobs.rewind import (
+    RewindReport,
+    RewindSet,
+    StartFacts,
+    find_group_rewind_set,
+    find_rewind_set,
+    probe_rewind_facts,
+    remove_worktrees,
+    render_reports,
+    rewind,
+)
+
+
+async def edit_job(call: Invocation[NoQuery, EditRequest]) -> JsonReply[EditResult]:
+    """Change a waiting job, completely or not at all. Command and params are fixed once the job is dispatched (409).
+    Dependencies and artifacts are fixed at submit."""
+    return JsonReply(await apply_edit(call.context, call.path_parameter("job", parse_job_id), call.body))
+
+
+async def apply_edit(context: Context, job: JobId, changes: EditRequest) -> EditResult:
+    context.control.check_config()  # the edit can name a retry policy that was just added to the file
+    operation = partial(edit, job=job, request=changes, actor=context.actor)
+    return await context.run_and_render(operation, partial(_render_edits, context))
+
+
+def _render_edits(context: Context, tx: Transaction, results: Sequence[EditOutcome]) -> list[EditResult]:
+    return [
+        EditResult(
+            job=queries.show(tx, outcome.job, context.view_context()),
+            fields=outcome.fields,
+            warning="; ".join(outcome.warnings) or None,
+        )
+        for outcome in results
+    ]
+
+
+EDIT_ENDPOINTS = [
+    Endpoint(
+        "PATCH",
+        "/api/jobs/{job}",
+        edit_job,
+        errors=(409,),
+        body_decoder=parse_edit,
+        request_example={"set_params": {"chapter": 8}, "priority": 5, "delay": None},
+        response_example={"job": WAITING_JOB, "fields": ["params", "priority"], "warning": None},
+    )
+]
+
+
+_PROBE_TIMEOUT = 20.0
+"""Seconds to probe artifacts and pinned heads."""
+
+
+async def retry_run(call: Invocation[NoQuery, None]) -> JsonReply[RetryResult]:
+    """Retry a failed chain as a new job. The id is that of a run or of a job, because a job that never ran has no
+    run."""
+    reference = call.path_parameter("run_or_job", check_reference)
+    facts = await _probe_retry_facts(call.context, reference)
+    operation = partial(retry, reference=reference, actor=call.context.actor, facts=facts)
+    return (await run_call(call, operation, partial(_render_retries, call.context), _created_reply)).reply
+
+
+async def _probe_retry_facts(context: Context, reference: str) -> StartFacts:
+    paths = context.control.settings.artifact_paths
+    facts = await context.read(partial(find_retry_facts, reference=reference, paths=paths))
+    if not facts:
+        return StartFacts()
+    probe_number = context.fact_cache.begin_probe()
+    try:
+        keys = {("retry", fact) for fact in facts}
+        probe = partial(context.probe.observe, set(facts))
+        observed = await context.blocking_calls.run(keys, _PROBE_TIMEOUT, probe)
+    except TimeoutError:
+        raise ServiceUnavailable("the file system does not answer; nothing was retried, so try again later") from None
+    return StartFacts(observed=observed, probe_number=probe_number)
+
+
+def _render_retries(context: Context, tx: Transaction, results: Sequence[RetryOutcome]) -> list[RetryResult]:
+    return [
+        RetryResult(
+            job=queries.show(tx, outcome.job, context.view_context()),
+            message=outcome.message,
+            blocked=[format_job_id(job) for job in outcome.blocked],
+            dropped=[format_job_id(job) for job in outcome.dropped],
+            warning=outcome.advice,
+        )
+        for outcome in (warn_of_ended_retry(tx, result) for result in results)
+    ]
+
+
+def _created_reply(result: RetryResult) -> JsonReply[RetryResult]:
+    return JsonReply(result, 201)
+
+
+_RETRY_EXAMPLE: dict[str, Any] = {
+    "job": WAITING_JOB,
+    "message": "job-24 is retry 1 of job-23",
+    "blocked": [],
+    "dropped": [],
+    "warning": None,
+}
+
+RETRY_ENDPOINTS = [
+    Endpoint(
+        "POST",
+        "/api/job-runs/{run_or_job}/retry",
+        retry_run,
+        statuses=(201,),
+        errors=(409,),
+        accepts_key=True,
+        response_example=_RETRY_EXAMPLE,
+    )
+]
+
+
+_MAX_ATTEMPTS = 10
+
+
+async def rewind_job(call: Invocation[DryRunQuery, None]) -> JsonReply[RewindResult]:
+    """Put a job and everything downstream of it back into the queue, in place."""
+    return await _rewind(call, partial(find_rewind_set, job=call.path_parameter("job", parse_job_id)))
+
+
+async def rewind_group(call: Invocation[DryRunQuery, None]) -> JsonReply[RewindResult]:
+    """Rewind all members of a group that have not succeeded, together."""
+    return await _rewind(call, partial(find_group_rewind_set, group=call.path_values["group"]))
+
+
+def _make_reply(report: RewindReport | None) -> JsonReply[RewindResult] | None:
+    return None if report is None else JsonReply(_build_result(report))
+
+
+def _build_result(report: RewindReport, *, dry_run: bool = False) -> RewindResult:
+    fields = msgspec.structs.asdict(report)
+    warnings = fields.pop("warnings")
+    return RewindResult(**fields, dry_run=dry_run, warning="; ".join(warnings) or None)
+
+
+async def _rewind(call: Invocation[DryRunQuery, None], find_set: Callable[..., RewindSet]) -> JsonReply[RewindResult]:
+    """Rewind the set that `find_set` returns."""
+    context = call.context
+    for _ in range(_MAX_ATTEMPTS):
+        rewind_set = await context.read(partial(find_set, observations=context.view_context().observations))
+        facts = await _probe_rewind_facts(context, rewind_set)
+        operation = partial(rewind, rewind_set=rewind_set, facts=facts, actor=context.actor)
+        if call.query.dry_run:
+            planned = await context.dry_run(operation, render_reports)
+            if planned is None:
+                continue
+            return JsonReply(_build_result(planned, dry_run=True))
+        result = await run_call(call, operation, render_reports, _make_reply)
+        if result.reply is not None:
+            return await _remove_worktrees(context, rewind_set, result)
+    raise Conflict("the rewind set grows faster than it can be evaluated; nothing was rewound, so try again")
+
+
+async def _remove_worktrees(
+    context: Context, rewind_set: RewindSet, result: CallResult[JsonReply[RewindResult] | None, RewindReport | None]
+) -> JsonReply[RewindResult]:
+    """Remove the worktrees of the set after the commit, and report the ones that could not be removed."""
+    assert result.reply is not None  # noqa: S101 - the set was rewound
+    report = next(iter(result.rendered), None)
+    if report is None or not rewind_set.with_workspace:
+        return result.reply
+    warnings = await asyncio.to_thread(remove_worktrees, rewind_set.with_workspace, context.home.jobs)
+    return _make_reply(msgspec.structs.replace(report, warnings=[*report.warnings, *warnings])) or result.reply
+
+
+async def _probe_rewind_facts(context: Context, rewind_set: RewindSet) -> StartFacts:
+    if not rewind_set.repositories and not rewind_set.facts:
+        return StartFacts()
+    try:
+        keys = {("rewind", repository) for repository in rewind_set.repositories} or {("rewind", "")}
+        probe = partial(probe_rewind_facts, rewind_set, context.probe, context.fact_cache.begin_probe())
+        return await context.blocking_calls.run(keys, _PROBE_TIMEOUT, probe)
+    except TimeoutError:
+        raise ServiceUnavailable("the file system does not answer; nothing was rewound, so try again later") from None
+
+
+_REWIND_EXAMPLE = {
+    "requested_job": "job-22",
+    "root": "job-22",
+    "last_successful_point": ["job-21"],
+    "rewind_set": ["job-22", "job-23"],
+    "reset": ["job-22", "job-23"],
+    "restarted": ["job-22"],
+    "cancelled": [],
+    "dry_run": False,
+    "warning": None,
+}
+
+REWIND_ENDPOINTS = [
+    Endpoint(
+        "POST", "/api/jobs/{job}/rewind", rewind_job, errors=(409,), accepts_key=True, response_example=_REWIND_EXAMPLE
+    ),
+    Endpoint(
+        "POST",
+        "/api/job-groups/{group}/rewind",
+        rewind_group,
+        errors=(409,),
+        accepts_key=True,
+        response_example=_REWIND_EXAMPLE,
+    ),
+]

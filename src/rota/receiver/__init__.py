@@ -1,1 +1,0 @@
-"""Delivery of webhook messages over HTTP."""

@@ -1,1 +1,0 @@
-"""SQL statements by name; see `rota.store.statement`."""

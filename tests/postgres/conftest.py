@@ -1,5 +1,0 @@
-"""Fixtures of the PostgreSQL server."""
-
-from postgres_server import postgres_schema, postgres_server, postgres_store, postgres_url
-
-__all__ = ["postgres_schema", "postgres_server", "postgres_store", "postgres_url"]
