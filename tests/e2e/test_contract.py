@@ -86,7 +86,7 @@ def test_responses_conform_to_the_document(held_rota: Rota, tags: list[str], tmp
         # Share the stored character table of Hypothesis: computing it takes two seconds.
         env={
             **held_rota.env,
-            "PYTHONPATH": str(DIRECTORY.parent),
+            "PYTHONPATH": str(DIRECTORY.parents[1]),
             "HYPOTHESIS_STORAGE_DIRECTORY": str(storage_directory()),
         },
         capture_output=True,

@@ -65,7 +65,7 @@ def test_rollback_restores_exactly_the_marked_state(sequence: list[Any]) -> None
                 del marks[number + 1 :]
                 mark, marked = marks[-1]
                 effects.rollback_to(mark)
-                assert contents(effects) == {**marked, "runs": {}}, "the cache of open runs is dropped"
+                assert contents(effects) == {**marked, "open_runs": {}}, "the cache of open runs is dropped"
             case (name, action, number):
                 change(effects, name, action, number)
 
